@@ -1,0 +1,28 @@
+//! Identities, sizes, checksums and aligned buffers that every crate shares.
+//!
+//! Invariants:
+//! - a block is [`BLOCK_BYTES`] long everywhere: on a drive, on the wire, in an index;
+//! - nothing here owns a clock, a thread, a file or a socket.
+
+mod buffer;
+mod checksum;
+mod id;
+mod name;
+mod size;
+
+pub use buffer::{AlignedBuf, Block};
+pub use checksum::{ZERO_BLOCK_CRC, crc32c_block, crc32c_bytes};
+pub use id::{ClusterId, DriveId, Id128, LayerId, NodeId, ParseIdError, SessionId, VolumeId};
+pub use name::{NAME_BYTES_MAX, NameError, check_name};
+pub use size::{SizeError, format_size_bytes, parse_size_bytes};
+
+/// Size of a block, the unit of storage, checksums and the index.
+pub const BLOCK_BYTES: usize = 4096;
+/// Size of a sector, the smallest unit that a client may read or write.
+pub const SECTOR_BYTES: usize = 512;
+/// Size of a chunk, the unit of placement: 4 MiB.
+pub const CHUNK_BYTES: u64 = 4 << 20;
+/// Blocks in one chunk.
+pub const CHUNK_BLOCKS: u32 = (CHUNK_BYTES / BLOCK_BYTES as u64) as u32;
+/// Largest size of a volume: chunk numbers are 32 bits wide.
+pub const VOLUME_BYTES_MAX: u64 = CHUNK_BYTES << 32;

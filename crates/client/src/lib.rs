@@ -1,0 +1,1 @@
+//! The native client: volumes as seen by a program

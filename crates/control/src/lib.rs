@@ -1,0 +1,1 @@
+//! The cluster state and its coordinator, the REST interface and the metrics

@@ -1,0 +1,371 @@
+//! What goes into a shard and what comes out of it.
+//!
+//! A [`Shard`](crate::Shard) is a state machine. Its driver hands in requests, completions of I/O and the
+//! time, and takes out [`Action`]s. Offsets are bytes from the start of the drive; everything on a drive is
+//! read and written in whole blocks from aligned buffers, so that `O_DIRECT` works.
+
+use coquina_base::{AlignedBuf, ClusterId, DriveId, LayerId, NodeId};
+
+/// The driver's name for a request; handed back with its outcome.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct RequestToken(pub u64);
+
+/// The shard's name for an I/O; handed back with its completion.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct IoToken(pub u64);
+
+/// Who ordered a change, kept in its log entry. One copy and no retries give it one value each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Origin {
+    /// Epoch of the placement group.
+    pub epoch: u64,
+    /// Sequence number within the placement group.
+    pub sequence: u64,
+    /// The client's session.
+    pub session: u64,
+    /// The client's request number within its session.
+    pub request: u64,
+}
+
+/// One request. It lies within one chunk; offset and length are multiples of 512.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// Handed back in [`Action::Done`].
+    pub token: RequestToken,
+    /// The layer that is read or changed.
+    pub layer: LayerId,
+    /// Number of the chunk of 4 MiB within the layer.
+    pub chunk: u32,
+    /// First byte, counted from the start of the chunk.
+    pub offset_bytes: u32,
+    /// Bytes read or changed; above zero.
+    pub length_bytes: u32,
+    /// Who ordered a change. Ignored for reads.
+    pub origin: Origin,
+    /// What to do.
+    pub operation: Operation<'a>,
+}
+
+/// What a request does.
+#[derive(Clone, Copy, Debug)]
+pub enum Operation<'a> {
+    /// Gives the newest acknowledged data.
+    Read,
+    /// Replaces data. Copied before `submit` returns.
+    Write {
+        /// Exactly `length_bytes` bytes.
+        payload: &'a [u8],
+        /// CRC32C of each whole block of the payload, in little-endian order, as made by the client.
+        /// Checked on arrival. Empty where the client makes none; then they are made here. Only for
+        /// payloads of whole aligned blocks.
+        checksums_le: &'a [u8],
+    },
+    /// Forgets data: the range reads as zeros and takes no space.
+    Trim,
+    /// The range reads as zeros; metadata only.
+    WriteZeroes {
+        /// Keep the space reserved, so that a later write cannot fail with `NoSpace`.
+        no_hole: bool,
+    },
+    /// Says what of the range is data, zeros or a hole. Answered by [`Outcome::Map`].
+    Map,
+    /// Forgets a whole layer (chunk, offset and length are ignored). Answered when it cannot come back;
+    /// the space is freed in the background.
+    DeleteLayer,
+}
+
+/// What became of a request.
+#[derive(Debug)]
+pub enum Outcome {
+    /// The change is on stable storage.
+    Changed,
+    /// The data.
+    Read(ReadData),
+    /// Extents in order, covering the range exactly.
+    Map(Vec<MapExtent>),
+    /// Nothing was changed, or it is unknown for [`Failure::Device`].
+    Failed(Failure),
+}
+
+/// Why a request failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Failure {
+    /// The drive is full. Trims and deletes still work.
+    NoSpace,
+    /// A block on the drive does not match its checksum or cannot be read.
+    BadBlock,
+    /// A write or sync of the drive failed earlier or now: it takes no changes any more.
+    ReadOnly,
+    /// The drive failed to read.
+    Device,
+    /// The payload does not match the client's checksums.
+    ChecksumOnArrival,
+    /// The request's range or layer is not valid.
+    Invalid,
+}
+
+/// Data read: pieces in order that together have the length that was asked for.
+///
+/// Give it back with [`Shard::recycle`](crate::Shard::recycle), so that its buffers are used again.
+#[derive(Debug, Default)]
+pub struct ReadData {
+    /// Pieces in order.
+    pub pieces: Vec<Piece>,
+    /// CRC32C of each block, where the request was of whole blocks; else empty.
+    pub checksums: Vec<u32>,
+}
+
+/// A part of the data read.
+#[derive(Debug)]
+pub enum Piece {
+    /// A hole or zeros.
+    Zeroes {
+        /// How many bytes.
+        length_bytes: usize,
+    },
+    /// `buffer[start..start + length]`.
+    Data {
+        /// Holds the bytes.
+        buffer: AlignedBuf,
+        /// First byte.
+        start_bytes: usize,
+        /// How many bytes.
+        length_bytes: usize,
+    },
+}
+
+/// A run of bytes of one kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MapExtent {
+    /// How many bytes.
+    pub length_bytes: u32,
+    /// What they are.
+    pub kind: MapKind,
+}
+
+/// What a run of bytes is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MapKind {
+    /// Written data.
+    Data,
+    /// Zeros whose space is reserved.
+    Zeroes,
+    /// Nothing: reads as zeros.
+    Hole,
+}
+
+/// What the driver must do.
+#[derive(Debug)]
+pub enum Action {
+    /// Write the buffer; report completion only when it is on stable storage (as with `O_DSYNC`).
+    Write {
+        /// Handed back.
+        io: IoToken,
+        /// Where.
+        offset_bytes: u64,
+        /// What; handed back.
+        buffer: AlignedBuf,
+    },
+    /// Fill the buffer.
+    Read {
+        /// Handed back.
+        io: IoToken,
+        /// Where.
+        offset_bytes: u64,
+        /// Its length says how much to read; handed back.
+        buffer: AlignedBuf,
+    },
+    /// Write zeros; need not be durable when reported. Makes later writes into a file cheap.
+    Prewrite {
+        /// Handed back with an empty buffer.
+        io: IoToken,
+        /// Where.
+        offset_bytes: u64,
+        /// How much.
+        length_bytes: u64,
+    },
+    /// A request is finished.
+    Done {
+        /// The request.
+        token: RequestToken,
+        /// What became of it.
+        outcome: Outcome,
+    },
+    /// Something an operator should know.
+    Event(Event),
+}
+
+/// Something an operator should know.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// A block does not match its checksum or cannot be read.
+    BadBlock {
+        /// Its layer.
+        layer: LayerId,
+        /// Its chunk.
+        chunk: u32,
+        /// Its number within the chunk.
+        block: u32,
+        /// Where it lies on the drive.
+        offset_bytes: u64,
+    },
+    /// A frame that was acknowledged cannot be read back at start-up: these entries are lost.
+    Damage {
+        /// Where the frame lies on the drive.
+        offset_bytes: u64,
+        /// What was found.
+        reason: &'static str,
+    },
+    /// A write failed: the drive takes no changes any more.
+    Poisoned {
+        /// Error number of the operating system.
+        errno: i32,
+    },
+    /// A checkpoint is complete; a restart replays from here.
+    Checkpoint {
+        /// Its number.
+        number: u64,
+    },
+    /// A pass of the scrub is complete.
+    ScrubDone {
+        /// Blocks read and checked.
+        blocks: u64,
+        /// Blocks that were bad.
+        bad: u64,
+    },
+}
+
+/// Error number of the operating system for a failed I/O.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IoError(pub i32);
+
+/// A drive as seen at start-up and by `check`, when nothing else runs. Offsets and lengths are of whole blocks.
+pub trait Device {
+    /// Size in bytes.
+    fn size_bytes(&self) -> u64;
+    /// Fills the buffer from the drive.
+    fn read(&mut self, offset_bytes: u64, buffer: &mut AlignedBuf) -> Result<(), IoError>;
+    /// Writes the buffer; durable when it returns.
+    fn write(&mut self, offset_bytes: u64, buffer: &AlignedBuf) -> Result<(), IoError>;
+    /// Makes everything written before durable, whoever wrote it.
+    fn sync(&mut self) -> Result<(), IoError>;
+}
+
+/// Whose drive this is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Identity {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// The node that formatted it.
+    pub node: NodeId,
+    /// The drive.
+    pub drive: DriveId,
+}
+
+/// How a drive is laid out when it is formatted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FormatOptions {
+    /// Whose drive it becomes.
+    pub identity: Identity,
+    /// How many shards; each has its own log and index.
+    pub shards: u32,
+    /// Size of a segment, or 0 to choose it by the size of the drive.
+    pub segment_bytes: u64,
+    /// Whether the drive is a file whose space must be written once before use.
+    pub prewrite: bool,
+    /// For display only.
+    pub created_unix_ns: u64,
+}
+
+/// Settings of a running shard.
+#[derive(Clone, Debug)]
+pub struct ShardConfig {
+    /// Most bytes of index held in memory.
+    pub index_memory_bytes: u64,
+    /// Bytes of blocks held in memory to begin with; see `Shard::set_cache_bytes`.
+    pub cache_bytes: u64,
+    /// Largest frame in bytes, header excluded.
+    pub frame_bytes_max: u32,
+    /// Frames of one kind written at the same time.
+    pub frames_in_flight_max: u32,
+    /// Bytes of log after which a checkpoint starts; 0 chooses by the size of the shard.
+    pub checkpoint_log_bytes: u64,
+    /// Bytes per second that a scrub reads.
+    pub scrub_bytes_per_s: u64,
+}
+
+impl Default for ShardConfig {
+    fn default() -> Self {
+        ShardConfig {
+            index_memory_bytes: 1 << 30,
+            cache_bytes: 64 << 20,
+            frame_bytes_max: 256 << 10,
+            frames_in_flight_max: 2,
+            checkpoint_log_bytes: 0,
+            scrub_bytes_per_s: 32 << 20,
+        }
+    }
+}
+
+/// Counters and gauges of a shard; all counters start at zero when it is opened.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ShardStats {
+    /// Bytes that the shard can hold for users.
+    pub capacity_bytes: u64,
+    /// Bytes of live user data, reserved zeros included.
+    pub live_bytes: u64,
+    /// Segments in all.
+    pub segments: u64,
+    /// Segments ready to be written.
+    pub segments_free: u64,
+    /// Size of a segment.
+    pub segment_bytes: u64,
+    /// Reads, in requests.
+    pub reads: u64,
+    /// Bytes read by requests.
+    pub read_bytes: u64,
+    /// Changes, in requests.
+    pub writes: u64,
+    /// Bytes written by requests.
+    pub write_bytes: u64,
+    /// Bytes trimmed or zeroed.
+    pub trim_bytes: u64,
+    /// Bytes read from the drive.
+    pub drive_read_bytes: u64,
+    /// Bytes written to the drive, everything included but prewriting.
+    pub drive_write_bytes: u64,
+    /// Bytes of zeros written ahead.
+    pub prewrite_bytes: u64,
+    /// Frames written.
+    pub frames: u64,
+    /// Bytes moved by the cleaner.
+    pub cleaner_bytes: u64,
+    /// Segments freed by the cleaner.
+    pub cleaner_segments: u64,
+    /// Bytes written for checkpoints and index pages.
+    pub metadata_bytes: u64,
+    /// Checkpoints completed.
+    pub checkpoints: u64,
+    /// Blocks served from memory.
+    pub cache_hits: u64,
+    /// Blocks read from the drive.
+    pub cache_misses: u64,
+    /// Bytes held by the block cache.
+    pub cache_bytes: u64,
+    /// Bytes of memory that the index takes.
+    pub index_memory_bytes: u64,
+    /// Index pages read from the drive.
+    pub index_page_reads: u64,
+    /// Index pages written out to make room.
+    pub index_page_evictions: u64,
+    /// Blocks found bad.
+    pub bad_blocks: u64,
+    /// Whether a failed write has made the shard read-only.
+    pub poisoned: bool,
+    /// Progress of the running scrub in parts of 10,000, or `None`.
+    pub scrub_progress: Option<u32>,
+    /// Bytes of log since the last checkpoint.
+    pub log_since_checkpoint_bytes: u64,
+    /// Time that the last start-up took to replay, as reported by the driver, and entries replayed.
+    pub replayed_entries: u64,
+}

@@ -1,0 +1,1 @@
+//! A node: reactors that carry shards, connections and gateways

@@ -1,0 +1,1 @@
+//! The native wire protocol: fixed headers and their codec, without sockets

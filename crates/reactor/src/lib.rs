@@ -1,0 +1,1 @@
+//! One io_uring per core for disk and network

@@ -1,0 +1,1 @@
+//! Virtual drives and clusters driven from one seed, checked against a plain model
