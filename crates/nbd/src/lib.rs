@@ -35,7 +35,7 @@
 //!                 session.export_found(answer, output);
 //!             }
 //!             Some(Event::ListExports) => session.exports_listed(["disk"], output),
-//!             Some(Event::Ready) => {}
+//!             Some(Event::Ready | Event::Refused { .. }) => {}
 //!             Some(Event::Disconnect(_) | Event::Violation(_)) => return false,
 //!             // Now receive until at least `session.needed_bytes()` are buffered.
 //!             None => {

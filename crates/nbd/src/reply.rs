@@ -206,7 +206,8 @@ impl BlockState {
 /// Writes the reply to a block status request, extent by extent, straight into the output.
 ///
 /// Neighbours of one state become one descriptor, and what exceeds the request is cut off. The output must not be
-/// used for anything else until [`BlockStatusReply::finish`].
+/// used for anything else until [`BlockStatusReply::finish`] or [`BlockStatusReply::abandon`].
+#[must_use = "an unfinished reply leaves the output unusable"]
 pub struct BlockStatusReply<'a> {
     output: &'a mut Vec<u8>,
     cookie: Cookie,
@@ -277,5 +278,10 @@ impl<'a> BlockStatusReply<'a> {
         let length_bytes = 4 + 8 * self.descriptors;
         let header = chunk_header(self.cookie, chunk::BLOCK_STATUS, true, length_bytes);
         self.output[self.start..self.start + CHUNK_HEADER_BYTES].copy_from_slice(&header);
+    }
+
+    /// Takes back all that was written, so that the request can be answered with an error instead.
+    pub fn abandon(self) {
+        self.output.truncate(self.start);
     }
 }

@@ -5,7 +5,10 @@ use crate::constant::{
     FLAG_NO_ZEROES, MAGIC_INITIAL, MAGIC_OPTION, PAYLOAD_BYTES_MAX,
 };
 use crate::wire::{Reader, put_u16, put_u64};
-use crate::{DisconnectReason, ExportInfo, ExportName, ExportRefusal, ReplyEncoder, Request, Violation};
+use crate::{
+    Cookie, DisconnectReason, ErrorCode, ExportInfo, ExportName, ExportRefusal, ReplyEncoder, Request,
+    Violation,
+};
 
 /// What a server chooses for all its sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +58,14 @@ pub enum Event {
     Ready,
     /// Carry it out, and answer with [`ServerSession::replies`]. Requests may be answered in any order.
     Request(Request),
+    /// An invalid request was answered by the session with an error reply in the output. There is nothing to do, other
+    /// than counting it and not letting the output grow without bound when a client floods and does not receive.
+    Refused {
+        /// Which request.
+        cookie: Cookie,
+        /// The answer.
+        error: ErrorCode,
+    },
     /// Answer what is outstanding, send the output, then close the connection.
     Disconnect(DisconnectReason),
     /// Drop the connection now.

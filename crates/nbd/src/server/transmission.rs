@@ -29,7 +29,7 @@ impl Transmission {
             if skip.remaining_bytes == 0 {
                 let (cookie, refusal) = (skip.cookie, skip.refusal);
                 self.skip = None;
-                self.refuse(cookie, refusal, output);
+                return Step::Event(taken, self.refuse(cookie, refusal, output));
             } else if taken == 0 {
                 return Step::Need(1);
             }
@@ -54,10 +54,7 @@ impl Transmission {
     fn take_request(&self, header: &RequestHeader, output: &mut Vec<u8>) -> Step {
         match header.check(&self.limits, PayloadRange { start: 0, end: 0 }) {
             Ok(command) => Step::Event(REQUEST_HEADER_BYTES, request_event(header, command)),
-            Err(refusal) => {
-                self.refuse(header.cookie, refusal, output);
-                Step::Consumed(REQUEST_HEADER_BYTES)
-            }
+            Err(refusal) => Step::Event(REQUEST_HEADER_BYTES, self.refuse(header.cookie, refusal, output)),
         }
     }
 
@@ -81,13 +78,14 @@ impl Transmission {
         }
     }
 
-    fn refuse(&self, cookie: Cookie, refusal: Refusal, output: &mut Vec<u8>) {
+    fn refuse(&self, cookie: Cookie, refusal: Refusal, output: &mut Vec<u8>) -> Event {
         ReplyEncoder { structured: self.limits.structured }.error(
             cookie,
             refusal.error,
             refusal.message,
             output,
         );
+        Event::Refused { cookie, error: refusal.error }
     }
 }
 
