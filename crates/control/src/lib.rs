@@ -1,1 +1,30 @@
-//! The cluster state and its coordinator, the REST interface and the metrics
+//! The cluster state and its coordinator, the volume catalogue, the REST interface and the metrics.
+//!
+//! Invariants:
+//! - a change of the cluster state is durable before it is answered;
+//! - nothing here is on the path of an I/O: losing this crate's threads stops changes, not reads and writes;
+//! - what a client or a file hands in is checked before it is used, and every error says what to do.
+
+mod backend;
+mod coordinator;
+mod embedded;
+mod health;
+mod histogram;
+mod placement;
+mod random;
+mod state;
+mod state_file;
+
+pub use backend::{
+    BackendError, DriveSnapshot, NodeBackend, NodeSnapshot, ReactorSnapshot, ShardSnapshot, VolumeSnapshot,
+};
+pub use coordinator::{Change, Coordinator, CoordinatorError};
+pub use embedded::EmbeddedCoordinator;
+pub use health::{HealthCode, HealthEntry, Severity, derive_health};
+pub use histogram::{LATENCY_BUCKETS, LatencyHistogram};
+pub use placement::{PlacementError, WeightedShard, place};
+pub use random::{random_id, random_u64};
+pub use state::{
+    ClusterMap, ClusterRecord, DRIVE_SHARDS_MAX, DriveRecord, DriveState, FEATURE_LEVEL, GROUPS_MAX,
+    InvalidMap, NodeRecord, PlacementTable, ShardRef, Versioned, VolumeRecord, VolumeState,
+};
