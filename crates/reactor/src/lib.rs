@@ -1,1 +1,36 @@
-//! One io_uring per core for disk and network
+//! One io_uring per thread, for disk and network, and the start-up helpers around it.
+//!
+//! Invariants:
+//! - a buffer given to an operation belongs to the reactor until its [`Completion`] hands it back; a ring is
+//!   drained before its buffers are freed, and leaks them if it cannot be drained;
+//! - a [`Reactor`] stays on the thread that made it; other threads reach it through a [`Waker`] or [`Mailbox`];
+//! - a turn makes one system call at most, apart from the submission queue running over;
+//! - nothing is allocated in steady state: operations live in recycled slots.
+
+mod accept;
+mod clock;
+mod device;
+mod drive;
+mod error;
+mod operation;
+mod reactor;
+mod receive;
+mod ring;
+mod send;
+mod socket;
+mod waker;
+
+pub use accept::{Address, AddressError, Listener, connect_blocking};
+pub use clock::{boottime_ns, monotonic_ns};
+pub use device::SyncDevice;
+pub use drive::{DriveFile, DriveOptions};
+pub use error::{DriveProblem, Errno, ListenProblem, ReactorError};
+pub use operation::{Completion, Payload};
+pub use reactor::{FileId, Reactor, ReactorConfig, Wait};
+pub use receive::ReceiveBuffer;
+pub use send::SendList;
+pub use socket::open_socket;
+pub use waker::{Mailbox, MailboxSender, Waker, mailbox};
+
+/// Token of the completions that report a wake-up by a [`Waker`]; not to be used for other operations.
+pub const WAKE_TOKEN: u64 = u64::MAX;

@@ -1,0 +1,541 @@
+//! The loop's engine: queue operations, then [`Reactor::turn`] submits them and gives what is finished.
+//!
+//! Invariants:
+//! - each operation queued gives exactly one completion, an accept one per connection;
+//! - a file is closed only when none of its operations is in flight;
+//! - the user data of a ring entry is the index of its slot.
+
+use std::collections::VecDeque;
+use std::marker::PhantomData;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use coquina_base::AlignedBuf;
+
+use crate::WAKE_TOKEN;
+use crate::accept::{Address, RawAddress, own_accepted};
+use crate::clock::monotonic_ns;
+use crate::error::{Errno, ReactorError};
+use crate::operation::{Completion, Operation, Payload, Slot};
+use crate::receive::ReceiveBuffer;
+use crate::ring::{EnterWait, Ring};
+use crate::send::SendList;
+use crate::waker::Waker;
+
+/// How often an operation that the kernel could not do yet is tried again.
+const RETRIES_MAX: u32 = 1000;
+const NO_FILE: u32 = u32::MAX;
+
+/// Size of a reactor.
+#[derive(Clone, Copy, Debug)]
+pub struct ReactorConfig {
+    /// Entries of the submission queue, rounded up to a power of two. More operations than this may be in
+    /// flight; more than this queued in one turn cost a second system call.
+    pub entries: u32,
+}
+
+impl Default for ReactorConfig {
+    fn default() -> Self {
+        ReactorConfig { entries: 512 }
+    }
+}
+
+/// A file or socket attached to a reactor. Stale ones are recognised.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct FileId {
+    index: u32,
+    generation: u32,
+}
+
+/// How long a turn waits for a completion.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wait {
+    /// Not at all.
+    Poll,
+    /// Until this time of [`monotonic_ns`].
+    Until(u64),
+    /// As long as it takes.
+    Forever,
+}
+
+struct File {
+    generation: u32,
+    descriptor: Option<OwnedFd>,
+    in_flight: u32,
+    /// Token of the close that waits for the operations in flight.
+    closing: Option<u64>,
+    /// Whether the last receive left nothing in the socket.
+    drained: bool,
+}
+
+/// One io_uring, its operations and its files. Belongs to the thread that made it.
+pub struct Reactor {
+    ring: Ring,
+    slots: Vec<Slot>,
+    free_slots: Vec<u32>,
+    files: Vec<File>,
+    free_files: Vec<u32>,
+    /// Completions that need no ring: refused operations and closes.
+    immediate: VecDeque<Completion>,
+    in_flight: usize,
+    waker: Waker,
+    thread: PhantomData<*const ()>,
+}
+
+impl Reactor {
+    /// Makes a ring for the calling thread.
+    pub fn new(config: ReactorConfig) -> Result<Reactor, ReactorError> {
+        let ring = Ring::new(config.entries.max(8))?;
+        let waker = Waker::new()?;
+        let mut reactor = Reactor {
+            ring,
+            slots: Vec::new(),
+            free_slots: Vec::new(),
+            files: Vec::new(),
+            free_files: Vec::new(),
+            immediate: VecDeque::new(),
+            in_flight: 0,
+            waker,
+            thread: PhantomData,
+        };
+        reactor.start(NO_FILE, Operation::Wake, WAKE_TOKEN);
+        Ok(reactor)
+    }
+
+    /// A handle with which other threads end this reactor's sleep.
+    pub fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    /// Operations that are queued or in the kernel, without the one that waits for wakers.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight - 1
+    }
+
+    /// Takes over a file or socket. It must be blocking (not `O_NONBLOCK`), as all made by this crate are.
+    pub fn attach(&mut self, descriptor: OwnedFd) -> FileId {
+        let index = self.free_files.pop().unwrap_or_else(|| {
+            self.files.push(File {
+                generation: 0,
+                descriptor: None,
+                in_flight: 0,
+                closing: None,
+                drained: false,
+            });
+            (self.files.len() - 1) as u32
+        });
+        let file = &mut self.files[index as usize];
+        file.descriptor = Some(descriptor);
+        file.drained = false;
+        FileId { index, generation: file.generation }
+    }
+
+    /// Gives a file back that has no operation in flight, for instance to another reactor.
+    pub fn detach(&mut self, file: FileId) -> Option<OwnedFd> {
+        let index = self.find(file)?;
+        if self.files[index as usize].in_flight > 0 {
+            return None;
+        }
+        let descriptor = self.files[index as usize].descriptor.take();
+        self.release_file(index);
+        descriptor
+    }
+
+    /// Whether the file is attached and not being closed.
+    pub fn is_open(&self, file: FileId) -> bool {
+        self.find(file).is_some()
+    }
+
+    /// Fills the buffer from `offset_bytes` on. All of it, or `EIO` at the end of the file.
+    pub fn read_at(&mut self, file: FileId, offset_bytes: u64, buffer: AlignedBuf, token: u64) {
+        self.queue(file, Operation::Read { offset_bytes, buffer }, token);
+    }
+
+    /// Writes the buffer at `offset_bytes`, all of it; with `durable` it is on stable storage when reported.
+    pub fn write_at(
+        &mut self,
+        file: FileId,
+        offset_bytes: u64,
+        buffer: AlignedBuf,
+        durable: bool,
+        token: u64,
+    ) {
+        self.queue(file, Operation::Write { offset_bytes, buffer, durable }, token);
+    }
+
+    /// Writes zeros, not durably, 1 MiB at a time. `length_bytes` counts whole blocks.
+    pub fn write_zeroes(&mut self, file: FileId, offset_bytes: u64, length_bytes: u64, token: u64) {
+        self.queue(file, Operation::Zeroes { offset_bytes, length_bytes }, token);
+    }
+
+    /// Makes all writes reported before durable (`fdatasync`).
+    pub fn sync(&mut self, file: FileId, token: u64) {
+        self.queue(file, Operation::Sync, token);
+    }
+
+    /// Receives into the free tail of the buffer; 0 bytes mean that the peer has closed. One at a time per
+    /// socket. A buffer without a free tail is refused with `ENOBUFS`.
+    pub fn receive(&mut self, file: FileId, buffer: ReceiveBuffer, token: u64) {
+        self.queue(file, Operation::Receive { buffer, poll_first: false }, token);
+    }
+
+    /// Sends the whole list. One at a time per socket, or the bytes mix.
+    pub fn send(&mut self, file: FileId, list: SendList, token: u64) {
+        self.queue(file, Operation::Send { list }, token);
+    }
+
+    /// Accepts connections until the listener is closed; each gives a completion with
+    /// [`Payload::Accepted`]. After an error, for instance `EMFILE`, `accept` must be called again.
+    pub fn accept(&mut self, listener: FileId, token: u64) {
+        self.queue(listener, Operation::Accept, token);
+    }
+
+    /// Connects a socket made by [`open_socket`](crate::open_socket).
+    pub fn connect(&mut self, file: FileId, address: &Address, token: u64) {
+        let raw = RawAddress::new(address);
+        self.queue_pinned(file, Operation::Connect, token, |pinned| pinned.address = raw);
+    }
+
+    /// Completes at `deadline_ns` of [`boottime_ns`](crate::boottime_ns).
+    pub fn timeout_at(&mut self, deadline_ns: u64, token: u64) {
+        let slot = self.take_slot(NO_FILE, Operation::Timeout, token);
+        self.slots[slot as usize].pinned().timespec = io_uring::types::Timespec::new()
+            .sec(deadline_ns / 1_000_000_000)
+            .nsec((deadline_ns % 1_000_000_000) as u32);
+        self.submit(slot);
+    }
+
+    /// Ends all operations on the file (`ECANCELED`), then closes it and completes. The id is stale at once.
+    pub fn close(&mut self, file: FileId, token: u64) {
+        let Some(index) = self.find(file) else {
+            self.refuse(Operation::Sync, token, libc::EBADF);
+            return;
+        };
+        let entry = &mut self.files[index as usize];
+        entry.closing = Some(token);
+        if entry.in_flight == 0 {
+            self.finish_close(index);
+            return;
+        }
+        if let Some(descriptor) = &entry.descriptor {
+            // SAFETY: plain system call on an owned descriptor; failure (not a socket) is of no interest.
+            #[allow(unsafe_code)]
+            unsafe {
+                libc::shutdown(descriptor.as_raw_fd(), libc::SHUT_RDWR);
+            }
+        }
+        self.start(index, Operation::Cancel, 0);
+    }
+
+    /// Submits all that was queued and appends what is finished to `completions`, waiting for at least one.
+    ///
+    /// Errors are those of the ring itself; those of operations are in their completions.
+    pub fn turn(&mut self, wait: Wait, completions: &mut Vec<Completion>) -> Result<(), ReactorError> {
+        let before = completions.len();
+        completions.extend(self.immediate.drain(..));
+        self.reap(completions);
+        let wait = if completions.len() > before { Wait::Poll } else { wait };
+        loop {
+            let enter_wait = match wait {
+                Wait::Poll => EnterWait::No,
+                Wait::Forever => EnterWait::Forever,
+                Wait::Until(deadline_ns) => match deadline_ns.saturating_sub(monotonic_ns()) {
+                    0 => EnterWait::No,
+                    left_ns => EnterWait::AtMost(left_ns),
+                },
+            };
+            self.ring.enter(enter_wait)?;
+            self.reap(completions);
+            completions.extend(self.immediate.drain(..));
+            if completions.len() > before || enter_wait == EnterWait::No {
+                break;
+            }
+        }
+        if self.ring.has_queued() {
+            // The rest of a short write, or the next wait for a waker, must not wait for the next turn.
+            self.ring.enter(EnterWait::No)?;
+            self.reap(completions);
+        }
+        Ok(())
+    }
+
+    fn find(&self, file: FileId) -> Option<u32> {
+        let entry = self.files.get(file.index as usize)?;
+        let open =
+            entry.generation == file.generation && entry.descriptor.is_some() && entry.closing.is_none();
+        open.then_some(file.index)
+    }
+
+    fn queue(&mut self, file: FileId, operation: Operation, token: u64) {
+        self.queue_pinned(file, operation, token, |_| {});
+    }
+
+    fn queue_pinned(
+        &mut self,
+        file: FileId,
+        mut operation: Operation,
+        token: u64,
+        prepare: impl FnOnce(&mut crate::operation::Pinned),
+    ) {
+        let Some(index) = self.find(file) else {
+            return self.refuse(operation, token, libc::EBADF);
+        };
+        let empty = match &mut operation {
+            Operation::Read { buffer, .. } | Operation::Write { buffer, .. } => buffer.is_empty(),
+            Operation::Zeroes { length_bytes, .. } => *length_bytes == 0,
+            Operation::Send { list } => list.is_empty(),
+            Operation::Receive { buffer, poll_first } => {
+                *poll_first = self.files[index as usize].drained;
+                if buffer.tail().is_empty() {
+                    return self.refuse(operation, token, libc::ENOBUFS);
+                }
+                false
+            }
+            _ => false,
+        };
+        if empty {
+            return self.refuse(operation, token, 0);
+        }
+        if matches!(operation, Operation::Connect) {
+            let slot = self.take_slot(index, operation, token);
+            prepare(self.slots[slot as usize].pinned());
+            self.submit(slot);
+        } else {
+            self.start(index, operation, token);
+        }
+    }
+
+    /// Completes an operation without the ring: with an error, or as done if `errno` is 0.
+    fn refuse(&mut self, operation: Operation, token: u64, errno: i32) {
+        let payload = Slot { operation, ..Slot::free() }.finish();
+        let result = if errno == 0 { Ok(0) } else { Err(Errno(errno)) };
+        self.immediate.push_back(Completion { token, result, payload });
+    }
+
+    fn start(&mut self, file: u32, operation: Operation, token: u64) {
+        let slot = self.take_slot(file, operation, token);
+        self.submit(slot);
+    }
+
+    fn take_slot(&mut self, file: u32, operation: Operation, token: u64) -> u32 {
+        let index = self.free_slots.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::free());
+            (self.slots.len() - 1) as u32
+        });
+        let slot = &mut self.slots[index as usize];
+        slot.operation = operation;
+        slot.token = token;
+        slot.file = file;
+        slot.progress_bytes = 0;
+        slot.retries = 0;
+        if let Some(file) = self.files.get_mut(file as usize) {
+            file.in_flight += 1;
+        }
+        self.in_flight += 1;
+        index
+    }
+
+    /// Queues the ring entry for what is left of a slot's operation.
+    fn submit(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        let raw = match &slot.operation {
+            Operation::Wake => self.waker.raw(),
+            _ => self
+                .files
+                .get(slot.file as usize)
+                .and_then(|file| file.descriptor.as_ref())
+                .map_or(-1, AsRawFd::as_raw_fd),
+        };
+        let entry = slot.entry(raw).user_data(u64::from(index));
+        // SAFETY: all that the entry points to belongs to the slot and stays in place until the completion is
+        // taken out in `reap`: the slot is not freed or changed before, and `drop` drains the ring.
+        #[allow(unsafe_code)]
+        unsafe {
+            self.ring.push(entry);
+        }
+    }
+
+    fn reap(&mut self, completions: &mut Vec<Completion>) {
+        while let Some(entry) = self.ring.next() {
+            let index = entry.user_data() as u32;
+            let more = io_uring::cqueue::more(entry.flags());
+            let nonempty = io_uring::cqueue::sock_nonempty(entry.flags());
+            if let Some(completion) = self.complete(index, entry.result(), more, nonempty) {
+                completions.push(completion);
+            }
+        }
+    }
+
+    fn complete(&mut self, index: u32, result: i32, more: bool, nonempty: bool) -> Option<Completion> {
+        let slot = &mut self.slots[index as usize];
+        let token = slot.token;
+        match &mut slot.operation {
+            Operation::Accept => return self.complete_accept(index, result, more),
+            Operation::Wake => return self.complete_wake(index, result),
+            Operation::Cancel => {
+                self.free_slot(index);
+                return None;
+            }
+            Operation::Receive { buffer, .. } if result > 0 => {
+                buffer.received(result as usize);
+                let full = buffer.tail().is_empty();
+                if let Some(file) = self.files.get_mut(slot.file as usize) {
+                    file.drained = !nonempty && !full;
+                }
+            }
+            Operation::Timeout if result == -libc::ETIME => {
+                self.free_slot(index);
+                return Some(Completion { token, result: Ok(0), payload: Payload::None });
+            }
+            _ => {}
+        }
+        let closing = self.files.get(slot.file as usize).is_some_and(|file| file.closing.is_some());
+        let result = match progress(slot, result) {
+            Progress::Again if !closing => {
+                self.submit(index);
+                return None;
+            }
+            Progress::Again => Err(Errno(libc::ECANCELED)),
+            Progress::Done(result) => result,
+        };
+        let payload = self.free_slot(index);
+        Some(Completion { token, result, payload })
+    }
+
+    fn complete_accept(&mut self, index: u32, result: i32, more: bool) -> Option<Completion> {
+        let token = self.slots[index as usize].token;
+        if result >= 0 {
+            let connection = self.attach(own_accepted(result));
+            if !more {
+                let file = self.slots[index as usize].file;
+                self.free_slot(index);
+                if self.files[file as usize].descriptor.is_some()
+                    && self.files[file as usize].closing.is_none()
+                {
+                    self.start(file, Operation::Accept, token);
+                }
+            }
+            return Some(Completion { token, result: Ok(0), payload: Payload::Accepted(Some(connection)) });
+        }
+        if more {
+            return None;
+        }
+        if matches!(-result, libc::ECONNABORTED | libc::EINTR | libc::EAGAIN) {
+            self.submit(index);
+            return None;
+        }
+        let payload = self.free_slot(index);
+        Some(Completion { token, result: Err(Errno(-result)), payload })
+    }
+
+    fn complete_wake(&mut self, index: u32, result: i32) -> Option<Completion> {
+        if result == -libc::ECANCELED {
+            self.free_slot(index);
+            return None;
+        }
+        self.waker.seen();
+        self.submit(index);
+        (result >= 0).then_some(Completion { token: WAKE_TOKEN, result: Ok(0), payload: Payload::Woken })
+    }
+
+    fn free_slot(&mut self, index: u32) -> Payload {
+        let slot = &mut self.slots[index as usize];
+        let payload = slot.finish();
+        let file = slot.file;
+        self.free_slots.push(index);
+        self.in_flight -= 1;
+        if let Some(entry) = self.files.get_mut(file as usize) {
+            entry.in_flight -= 1;
+            if entry.in_flight == 0 && entry.closing.is_some() {
+                self.finish_close(file);
+            }
+        }
+        payload
+    }
+
+    fn finish_close(&mut self, index: u32) {
+        let entry = &mut self.files[index as usize];
+        entry.descriptor = None;
+        if let Some(token) = entry.closing.take() {
+            self.immediate.push_back(Completion { token, result: Ok(0), payload: Payload::None });
+        }
+        self.release_file(index);
+    }
+
+    fn release_file(&mut self, index: u32) {
+        let entry = &mut self.files[index as usize];
+        entry.generation = entry.generation.wrapping_add(1);
+        self.free_files.push(index);
+    }
+}
+
+enum Progress {
+    Again,
+    Done(Result<u32, Errno>),
+}
+
+/// Books a result on an operation and says whether a part is left to do.
+fn progress(slot: &mut Slot, result: i32) -> Progress {
+    let again = match result {
+        _ if result == -libc::EINTR || result == -libc::EAGAIN => true,
+        _ if result < 0 => return Progress::Done(Err(Errno(-result))),
+        _ => {
+            let Some(wanted_bytes) = slot.wanted_bytes() else {
+                return Progress::Done(Ok(result as u32));
+            };
+            let moved_bytes = result as u64;
+            let left_bytes = wanted_bytes - slot.progress_bytes;
+            assert!(moved_bytes <= left_bytes, "the kernel moved what was asked for");
+            if moved_bytes == 0 {
+                return Progress::Done(Err(Errno(libc::EIO)));
+            }
+            if moved_bytes == left_bytes {
+                return Progress::Done(Ok(wanted_bytes.min(u64::from(u32::MAX)) as u32));
+            }
+            // A part of a sector cannot be continued with direct I/O.
+            let unit = if slot.is_drive() { coquina_base::SECTOR_BYTES as u64 } else { 1 };
+            let counted_bytes = moved_bytes / unit * unit;
+            slot.progress_bytes += counted_bytes;
+            counted_bytes == 0
+        }
+    };
+    if again {
+        slot.retries += 1;
+        if slot.retries > RETRIES_MAX {
+            return Progress::Done(Err(Errno(if result < 0 { -result } else { libc::EIO })));
+        }
+    }
+    Progress::Again
+}
+
+impl Drop for Reactor {
+    /// Cancels what can be cancelled and waits for the rest, so that no buffer is freed under the kernel.
+    fn drop(&mut self) {
+        let never_submitted: Vec<u64> = self.ring.take_backlog().collect();
+        for index in never_submitted {
+            self.free_slot(index as u32);
+        }
+        for index in 0..self.files.len() {
+            self.files[index].closing.get_or_insert(0);
+        }
+        self.start(NO_FILE, Operation::Cancel, 0);
+        while self.in_flight > 0 {
+            if self.ring.enter(EnterWait::Forever).is_err() {
+                // The kernel may still use them: rather lose the memory.
+                std::mem::forget(std::mem::take(&mut self.slots));
+                return;
+            }
+            while let Some(entry) = self.ring.next() {
+                let index = entry.user_data() as u32;
+                let more = io_uring::cqueue::more(entry.flags());
+                if !more {
+                    if matches!(self.slots[index as usize].operation, Operation::Accept)
+                        && entry.result() >= 0
+                    {
+                        drop(own_accepted(entry.result()));
+                    }
+                    self.free_slot(index);
+                }
+            }
+        }
+    }
+}

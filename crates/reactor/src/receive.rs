@@ -1,0 +1,107 @@
+//! The buffer that a connection receives into: unread bytes, then a free tail.
+//!
+//! Invariant: `start <= end <= bytes.len()`; the bytes in between are received and not consumed.
+
+/// A growable receive buffer. Moves into the reactor with each receive and comes back with its completion.
+#[derive(Default)]
+pub struct ReceiveBuffer {
+    bytes: Vec<u8>,
+    start: usize,
+    end: usize,
+}
+
+impl ReceiveBuffer {
+    /// An empty buffer with `capacity_bytes` of room.
+    pub fn with_capacity_bytes(capacity_bytes: usize) -> Self {
+        ReceiveBuffer { bytes: vec![0; capacity_bytes], start: 0, end: 0 }
+    }
+
+    /// What was received and not consumed yet.
+    pub fn data(&self) -> &[u8] {
+        &self.bytes[self.start..self.end]
+    }
+
+    /// Drops `length_bytes` from the front of the data. Panics if there are fewer.
+    pub fn consume(&mut self, length_bytes: usize) {
+        assert!(length_bytes <= self.end - self.start, "consumed what was received");
+        self.start += length_bytes;
+        if self.start == self.end {
+            self.start = 0;
+            self.end = 0;
+        }
+    }
+
+    /// Makes room for `length_bytes` more behind the data, moving the data to the front or growing.
+    pub fn reserve(&mut self, length_bytes: usize) {
+        if self.bytes.len() - self.end >= length_bytes {
+            return;
+        }
+        if self.start > 0 {
+            self.bytes.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+        }
+        if self.bytes.len() - self.end < length_bytes {
+            self.bytes.resize(self.end + length_bytes, 0);
+        }
+    }
+
+    /// Gives memory back if there is no data and more than `capacity_bytes` of room.
+    pub fn shrink_if_empty(&mut self, capacity_bytes: usize) {
+        if self.start == self.end && self.bytes.len() > capacity_bytes {
+            self.bytes = vec![0; capacity_bytes];
+        }
+    }
+
+    /// Forgets the data, keeps the memory.
+    pub fn clear(&mut self) {
+        self.start = 0;
+        self.end = 0;
+    }
+
+    /// Size of the whole buffer.
+    pub fn capacity_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    pub(crate) fn tail(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.end..]
+    }
+
+    pub(crate) fn received(&mut self, length_bytes: usize) {
+        assert!(length_bytes <= self.bytes.len() - self.end, "the kernel stayed within the tail");
+        self.end += length_bytes;
+    }
+
+    /// Appends bytes as if they had been received; for tests and in-memory transports.
+    pub fn extend(&mut self, bytes: &[u8]) {
+        self.reserve(bytes.len());
+        self.tail()[..bytes.len()].copy_from_slice(bytes);
+        self.received(bytes.len());
+    }
+}
+
+impl std::fmt::Debug for ReceiveBuffer {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "ReceiveBuffer({} of {} bytes)", self.end - self.start, self.bytes.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ReceiveBuffer;
+
+    #[test]
+    fn keeps_the_rest_when_it_makes_room() {
+        let mut buffer = ReceiveBuffer::with_capacity_bytes(8);
+        buffer.extend(b"abcdefgh");
+        buffer.consume(5);
+        buffer.reserve(4);
+        assert_eq!(buffer.capacity_bytes(), 8);
+        buffer.extend(b"ijklmnop");
+        assert_eq!(buffer.data(), b"fghijklmnop");
+        buffer.consume(11);
+        buffer.shrink_if_empty(4);
+        assert_eq!(buffer.capacity_bytes(), 4);
+    }
+}

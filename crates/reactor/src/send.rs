@@ -1,0 +1,174 @@
+//! What one send carries: headers and small payloads in one byte buffer, large payloads as owned pieces.
+//!
+//! Invariant: pieces that lie in `inline` cover it without gaps or overlaps, up to `sealed_bytes`.
+
+use std::sync::{Arc, OnceLock};
+
+use coquina_base::AlignedBuf;
+
+/// Zeros to send or write, shared by all reactors.
+pub(crate) const ZEROES_BYTES: usize = 1 << 20;
+
+/// The shared zeros, [`ZEROES_BYTES`] of them.
+pub(crate) fn zeroes() -> &'static AlignedBuf {
+    static ZEROES: OnceLock<AlignedBuf> = OnceLock::new();
+    ZEROES.get_or_init(|| AlignedBuf::zeroed(ZEROES_BYTES / coquina_base::BLOCK_BYTES))
+}
+
+#[derive(Debug)]
+enum Piece {
+    Inline { start: usize, length: usize },
+    Buffer { buffer: AlignedBuf, start: usize, length: usize },
+    Shared { buffer: Arc<AlignedBuf>, start: usize, length: usize },
+    Zeroes { length: usize },
+}
+
+/// A list of bytes to send in order, without copying the large ones.
+#[derive(Debug, Default)]
+pub struct SendList {
+    inline: Vec<u8>,
+    sealed_bytes: usize,
+    pieces: Vec<Piece>,
+    pieces_bytes: usize,
+}
+
+impl SendList {
+    /// An empty list that allocates nothing.
+    pub fn new() -> Self {
+        SendList::default()
+    }
+
+    /// The byte buffer to append headers and small payloads to. Only append: what was there stays.
+    pub fn bytes(&mut self) -> &mut Vec<u8> {
+        &mut self.inline
+    }
+
+    /// Appends `buffer[start..start + length]`, which the list owns from now on. Panics if out of range.
+    pub fn push_buffer(&mut self, buffer: AlignedBuf, start: usize, length: usize) {
+        assert!(
+            start.checked_add(length).is_some_and(|end| end <= buffer.len()),
+            "the piece is in its buffer"
+        );
+        self.push(Piece::Buffer { buffer, start, length }, length);
+    }
+
+    /// Appends `buffer[start..start + length]`, of which the caller keeps a share. Panics if out of range.
+    pub fn push_shared(&mut self, buffer: Arc<AlignedBuf>, start: usize, length: usize) {
+        assert!(
+            start.checked_add(length).is_some_and(|end| end <= buffer.len()),
+            "the piece is in its buffer"
+        );
+        self.push(Piece::Shared { buffer, start, length }, length);
+    }
+
+    /// Appends `length` zero bytes.
+    pub fn push_zeroes(&mut self, mut length: usize) {
+        while length > 0 {
+            let part = length.min(ZEROES_BYTES);
+            self.push(Piece::Zeroes { length: part }, part);
+            length -= part;
+        }
+    }
+
+    /// Bytes in the list.
+    pub fn length_bytes(&self) -> usize {
+        self.pieces_bytes + (self.inline.len() - self.sealed_bytes)
+    }
+
+    /// Whether there is nothing to send.
+    pub fn is_empty(&self) -> bool {
+        self.length_bytes() == 0
+    }
+
+    /// Empties the list, keeps its memory, and hands back the buffers that it owned.
+    pub fn recycle(&mut self, mut give_back: impl FnMut(AlignedBuf)) {
+        for piece in self.pieces.drain(..) {
+            match piece {
+                Piece::Buffer { buffer, .. } => give_back(buffer),
+                Piece::Shared { .. } | Piece::Inline { .. } | Piece::Zeroes { .. } => {}
+            }
+        }
+        self.inline.clear();
+        self.sealed_bytes = 0;
+        self.pieces_bytes = 0;
+    }
+
+    /// The bytes of the list in order; for tests and in-memory transports.
+    pub fn to_bytes(&mut self) -> Vec<u8> {
+        self.seal();
+        let mut bytes = Vec::with_capacity(self.pieces_bytes);
+        for index in 0..self.pieces.len() {
+            bytes.extend_from_slice(self.slice(index));
+        }
+        bytes
+    }
+
+    fn push(&mut self, piece: Piece, length: usize) {
+        if length > 0 {
+            self.seal();
+            self.pieces.push(piece);
+            self.pieces_bytes += length;
+        }
+    }
+
+    /// Makes a piece of what was appended to the byte buffer since the last piece.
+    pub(crate) fn seal(&mut self) {
+        assert!(self.inline.len() >= self.sealed_bytes, "the byte buffer of a list is only appended to");
+        let length = self.inline.len() - self.sealed_bytes;
+        if length > 0 {
+            self.pieces.push(Piece::Inline { start: self.sealed_bytes, length });
+            self.pieces_bytes += length;
+            self.sealed_bytes = self.inline.len();
+        }
+    }
+
+    fn slice(&self, index: usize) -> &[u8] {
+        match &self.pieces[index] {
+            Piece::Inline { start, length } => &self.inline[*start..*start + *length],
+            Piece::Buffer { buffer, start, length } => &buffer[*start..*start + *length],
+            Piece::Shared { buffer, start, length } => &buffer[*start..*start + *length],
+            Piece::Zeroes { length } => &zeroes()[..*length],
+        }
+    }
+
+    /// Fills `vectors` with at most `vectors_max` pieces of a sealed list, from byte `skip_bytes` on.
+    pub(crate) fn vectors(&self, mut skip_bytes: usize, vectors_max: usize, vectors: &mut Vec<libc::iovec>) {
+        vectors.clear();
+        for index in 0..self.pieces.len() {
+            let slice = self.slice(index);
+            if skip_bytes >= slice.len() {
+                skip_bytes -= slice.len();
+                continue;
+            }
+            let slice = &slice[skip_bytes..];
+            skip_bytes = 0;
+            vectors.push(libc::iovec { iov_base: slice.as_ptr() as *mut _, iov_len: slice.len() });
+            if vectors.len() == vectors_max {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_the_order_of_bytes_and_pieces() {
+        let mut buffer = AlignedBuf::zeroed(1);
+        buffer[10] = 9;
+        let mut list = SendList::new();
+        list.bytes().extend_from_slice(b"head");
+        list.push_buffer(buffer.clone(), 10, 2);
+        list.push_zeroes(3);
+        list.bytes().extend_from_slice(b"tail");
+        list.push_shared(Arc::new(buffer), 9, 2);
+        assert_eq!(list.length_bytes(), 15);
+        assert_eq!(list.to_bytes(), b"head\x09\0\0\0\0tail\0\x09");
+        let mut given_back = 0;
+        list.recycle(|_| given_back += 1);
+        assert_eq!(given_back, 1);
+        assert!(list.is_empty());
+    }
+}

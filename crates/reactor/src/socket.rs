@@ -1,0 +1,54 @@
+//! Sockets as the protocol wants them.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use crate::accept::Address;
+use crate::error::{Errno, ReactorError};
+
+/// An unconnected socket for `address`, to be attached to a reactor and connected there.
+pub fn open_socket(address: &Address) -> Result<OwnedFd, ReactorError> {
+    let opened = match address {
+        Address::Tcp(tcp) => open_tcp(tcp),
+        Address::Unix(_) => open(libc::AF_UNIX),
+    };
+    opened.map_err(|errno| ReactorError::Socket { address: address.to_string(), errno })
+}
+
+/// A TCP socket that sends at once. A listener hands the option on to its connections.
+pub(crate) fn open_tcp(address: &SocketAddr) -> Result<OwnedFd, Errno> {
+    let socket = open(if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 })?;
+    set_option(&socket, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
+    set_option(&socket, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)?;
+    set_option(&socket, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, 10)?;
+    set_option(&socket, libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, 5)?;
+    set_option(&socket, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, 3)?;
+    Ok(socket)
+}
+
+fn open(family: i32) -> Result<OwnedFd, Errno> {
+    // SAFETY: plain system call; the result is checked before it is owned.
+    #[allow(unsafe_code)]
+    let raw = unsafe { libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) };
+    if raw < 0 {
+        return Err(Errno::last());
+    }
+    // SAFETY: `raw` was just made and belongs to nobody else.
+    #[allow(unsafe_code)]
+    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
+}
+
+pub(crate) fn set_option(socket: &OwnedFd, level: i32, name: i32, value: i32) -> Result<(), Errno> {
+    // SAFETY: `value` is readable for its length during the call.
+    #[allow(unsafe_code)]
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            (&raw const value).cast(),
+            size_of::<i32>() as libc::socklen_t,
+        )
+    };
+    if result < 0 { Err(Errno::last()) } else { Ok(()) }
+}
