@@ -1,1 +1,11 @@
-//! Virtual drives and clusters driven from one seed, checked against a plain model
+//! Virtual drives and clusters driven from one seed, checked against a plain model.
+//!
+//! Invariants:
+//! - one seed gives one run, byte for byte: no clock, thread, entropy or I/O in the library;
+//! - a violation names the seed, and the same seed finds it again.
+
+pub mod content;
+pub mod drive;
+pub mod model;
+pub mod random;
+pub mod trace;
