@@ -124,3 +124,44 @@ pub trait Coordinator: Send + Sync {
         change: Change,
     ) -> Result<Arc<ClusterMap>, CoordinatorError>;
 }
+
+/// Attempts at a change that others keep getting in the way of, before it is given up.
+const CONFLICTS_MAX: u32 = 16;
+
+/// Repeats `attempt`, which reads the map and tries to change it, while it meets other changes.
+pub(crate) fn retry_conflicts<T>(
+    mut attempt: impl FnMut() -> Result<T, CoordinatorError>,
+) -> Result<T, CoordinatorError> {
+    for _ in 1..CONFLICTS_MAX {
+        match attempt() {
+            Err(CoordinatorError::Conflict { .. }) => {}
+            finished => return finished,
+        }
+    }
+    attempt()
+}
+
+/// Adds a drive to the map, or brings its record up to date. Writes nothing if the record is as given.
+pub fn register_drive(coordinator: &dyn Coordinator, drive: &DriveRecord) -> Result<(), CoordinatorError> {
+    retry_conflicts(|| {
+        let map = coordinator.map();
+        let present = map.drives.get(&drive.id);
+        if present.is_some_and(|present| present.value == *drive) {
+            return Ok(());
+        }
+        let expected = present.map(|present| present.revision);
+        coordinator.compare_and_set(expected, Change::Drive(drive.clone())).map(drop)
+    })
+}
+
+/// Sets how many percent of the capacity volume sizes may add up to. Writes nothing if it is as given.
+pub fn set_overcommit_percent(coordinator: &dyn Coordinator, percent: u32) -> Result<(), CoordinatorError> {
+    retry_conflicts(|| {
+        let map = coordinator.map();
+        if map.cluster.value.overcommit_percent == percent {
+            return Ok(());
+        }
+        let cluster = ClusterRecord { overcommit_percent: percent, ..map.cluster.value.clone() };
+        coordinator.compare_and_set(Some(map.cluster.revision), Change::Cluster(cluster)).map(drop)
+    })
+}

@@ -6,8 +6,11 @@
 //! - what a client or a file hands in is checked before it is used, and every error says what to do.
 
 mod backend;
+mod background;
+mod catalogue;
 mod coordinator;
 mod embedded;
+mod folder;
 mod health;
 mod histogram;
 mod placement;
@@ -18,8 +21,10 @@ mod state_file;
 pub use backend::{
     BackendError, DriveSnapshot, NodeBackend, NodeSnapshot, ReactorSnapshot, ShardSnapshot, VolumeSnapshot,
 };
-pub use coordinator::{Change, Coordinator, CoordinatorError};
+pub use catalogue::{Catalogue, CatalogueError, RemoveOptions};
+pub use coordinator::{Change, Coordinator, CoordinatorError, register_drive, set_overcommit_percent};
 pub use embedded::EmbeddedCoordinator;
+pub use folder::{FolderError, FolderLock, ServerFile, running_server};
 pub use health::{HealthCode, HealthEntry, Severity, derive_health};
 pub use histogram::{LATENCY_BUCKETS, LatencyHistogram};
 pub use placement::{PlacementError, WeightedShard, place};

@@ -1,0 +1,239 @@
+//! The folder of a server: its lock, and the file that says where it listens.
+//!
+//! Invariants:
+//! - `lock` is held by the one server that runs on the folder, for as long as its process lives;
+//! - `server.json` is only believed while `lock` is held: one left behind by a killed server is not.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+const LOCK_FILE_NAME: &str = "lock";
+const SERVER_FILE_NAME: &str = "server.json";
+const LOCK_ATTEMPTS: u32 = 10;
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
+
+/// Why a folder could not be taken, or its server not be found.
+#[derive(Debug, thiserror::Error)]
+pub enum FolderError {
+    /// A server runs on it.
+    #[error("a server{} already runs on {}; stop it first, or give another folder with --dir", with_process(*process), folder.display())]
+    Running {
+        /// The folder.
+        folder: PathBuf,
+        /// The server's process, if known.
+        process: Option<u32>,
+    },
+    /// No server runs on it.
+    #[error("no server runs on {0}; start one with `coquina up --dir {0}`", folder.display())]
+    NotRunning {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// The server on it has not said yet where it listens.
+    #[error("the server{} on {} is still starting; try again in a moment", with_process(*process), folder.display())]
+    Starting {
+        /// The folder.
+        folder: PathBuf,
+        /// The server's process, if known.
+        process: Option<u32>,
+    },
+    /// The path is not a folder.
+    #[error("{} is not a folder; give a folder with --dir", folder.display())]
+    NotAFolder {
+        /// The path.
+        folder: PathBuf,
+    },
+    /// Files could not be made, read or written.
+    #[error("cannot {doing} {}: {source}{}", path.display(), advice(source))]
+    Io {
+        /// What was tried, as a verb.
+        doing: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+}
+
+fn with_process(process: Option<u32>) -> String {
+    process.map(|process| format!(" (process {process})")).unwrap_or_default()
+}
+
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            "; give a folder that can be written with --dir"
+        }
+        io::ErrorKind::StorageFull => "; free some space, or give a folder on another file system with --dir",
+        _ => "",
+    }
+}
+
+fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FolderError {
+    let path = path.to_owned();
+    move |source| FolderError::Io { doing, path, source }
+}
+
+/// Holds a folder for one server. Released when dropped, or by the kernel when the process ends.
+#[derive(Debug)]
+pub struct FolderLock {
+    folder: PathBuf,
+    _file: File,
+}
+
+impl FolderLock {
+    /// Makes the folder if it is missing, and takes it.
+    pub fn acquire(folder: &Path) -> Result<FolderLock, FolderError> {
+        if folder.exists() && !folder.is_dir() {
+            return Err(FolderError::NotAFolder { folder: folder.to_owned() });
+        }
+        fs::create_dir_all(folder).map_err(io_error("make", folder))?;
+        let path = folder.join(LOCK_FILE_NAME);
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(io_error("open", &path))?;
+        if !lock_exclusive(&file).map_err(io_error("lock", &path))? {
+            let process = read_process(&mut file);
+            return Err(FolderError::Running { folder: folder.to_owned(), process });
+        }
+        let write = |file: &mut File| -> io::Result<()> {
+            file.set_len(0)?;
+            file.rewind()?;
+            writeln!(file, "{}", std::process::id())
+        };
+        write(&mut file).map_err(io_error("write", &path))?;
+        let lock = FolderLock { folder: folder.to_owned(), _file: file };
+        lock.withdraw()?;
+        Ok(lock)
+    }
+
+    /// Says where the server listens.
+    pub fn announce(&self, server: &ServerFile) -> Result<(), FolderError> {
+        let path = self.folder.join(SERVER_FILE_NAME);
+        let temporary = self.folder.join("server.new.json");
+        let encoded = serde_json::to_vec_pretty(server)
+            .map_err(|error| io_error("encode", &path)(io::Error::other(error)))?;
+        fs::write(&temporary, encoded).map_err(io_error("write", &temporary))?;
+        fs::rename(&temporary, &path).map_err(io_error("replace", &path))
+    }
+
+    /// Takes back what was said, before a clean stop.
+    pub fn withdraw(&self) -> Result<(), FolderError> {
+        let path = self.folder.join(SERVER_FILE_NAME);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io_error("remove", &path)(error)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Takes the lock, or says that a server has it. Tried for a moment, since somebody who only looks whether a
+/// server runs holds the lock for an instant too.
+fn lock_exclusive(file: &File) -> io::Result<bool> {
+    for _ in 0..LOCK_ATTEMPTS {
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(true),
+            Err(rustix::io::Errno::WOULDBLOCK) => std::thread::sleep(LOCK_PAUSE),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(false)
+}
+
+fn read_process(file: &mut File) -> Option<u32> {
+    let mut text = String::new();
+    file.take(32).read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
+}
+
+/// Where the server of a folder listens.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerFile {
+    /// Version of the server.
+    pub version: String,
+    /// The server's process.
+    pub process: u32,
+    /// Address of the REST interface and the metrics, such as `127.0.0.1:10810`.
+    pub http: String,
+    /// Addresses of the NBD server: `HOST:PORT` or `unix:PATH`.
+    pub nbd: Vec<String>,
+    /// Address of the native protocol.
+    pub native: String,
+}
+
+/// Finds the server that runs on a folder.
+pub fn running_server(folder: &Path) -> Result<ServerFile, FolderError> {
+    let not_running = || FolderError::NotRunning { folder: folder.to_owned() };
+    let lock_path = folder.join(LOCK_FILE_NAME);
+    let mut lock = match File::open(&lock_path) {
+        Ok(lock) => lock,
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Err(not_running());
+        }
+        Err(error) => return Err(io_error("open", &lock_path)(error)),
+    };
+    if flock(&lock, FlockOperation::NonBlockingLockShared).is_ok() {
+        return Err(not_running());
+    }
+    let path = folder.join(SERVER_FILE_NAME);
+    match fs::read(&path) {
+        Ok(bytes) => serde_json::from_slice(&bytes)
+            .map_err(|error| io_error("understand", &path)(io::Error::other(error))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(FolderError::Starting { folder: folder.to_owned(), process: read_process(&mut lock) })
+        }
+        Err(error) => Err(io_error("read", &path)(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_server_is_refused_and_a_dead_one_not_believed() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("data");
+        assert!(matches!(running_server(&folder), Err(FolderError::NotRunning { .. })));
+        let lock = FolderLock::acquire(&folder).unwrap();
+        assert!(matches!(running_server(&folder), Err(FolderError::Starting { process: Some(_), .. })));
+        let error = FolderLock::acquire(&folder).unwrap_err();
+        assert!(
+            matches!(error, FolderError::Running { process: Some(process), .. } if process == std::process::id())
+        );
+        assert!(error.to_string().contains("already runs"));
+
+        let server = ServerFile {
+            version: "1".to_owned(),
+            process: std::process::id(),
+            http: "127.0.0.1:1".to_owned(),
+            nbd: vec!["127.0.0.1:2".to_owned(), "unix:/x".to_owned()],
+            native: "127.0.0.1:3".to_owned(),
+        };
+        lock.announce(&server).unwrap();
+        assert_eq!(running_server(&folder).unwrap(), server);
+        drop(lock);
+        let error = running_server(&folder).unwrap_err();
+        assert!(error.to_string().contains("start one with `coquina up --dir"));
+
+        let lock = FolderLock::acquire(&folder).unwrap();
+        assert!(!folder.join(SERVER_FILE_NAME).exists());
+        lock.withdraw().unwrap();
+    }
+
+    #[test]
+    fn a_file_is_not_a_folder() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert!(matches!(FolderLock::acquire(file.path()), Err(FolderError::NotAFolder { .. })));
+        assert!(matches!(running_server(file.path()), Err(FolderError::NotRunning { .. })));
+    }
+}
