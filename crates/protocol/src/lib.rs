@@ -1,1 +1,51 @@
-//! The native wire protocol: fixed headers and their codec, without sockets
+//! The native protocol: fixed little-endian headers and their codec. Byte-exact in `docs/protocol.md`.
+//!
+//! Invariants:
+//! - no clock, thread, file or socket: bytes are handed in and out;
+//! - whatever bytes come in, decoding gives a message, asks for more, or fails; it never panics;
+//! - data messages are encoded and decoded without allocating or copying the payload;
+//! - a length from outside is checked against a limit before anything waits for or uses so many bytes.
+
+mod control;
+mod data;
+mod decode;
+mod header;
+mod status;
+
+pub use control::{
+    AttachedVolume, Hello, HelloReply, Notify, NotifyKind, OpenRequest, ShardRef, VolumeRef, encode_error,
+    encode_hello, encode_hello_reply, encode_notify, encode_open, encode_open_reply,
+};
+pub use data::{
+    Data, Extent, ExtentKind, Extents, PayloadChecksum, checksum_payload, encode_data_head,
+    encode_data_head_for, encode_map_reply, encode_plain,
+};
+pub use decode::{Body, Message, decode, message_bytes};
+pub use header::{ChecksumKind, HEADER_BYTES, Header, Kind};
+pub use status::{ProtocolError, Status};
+
+/// Oldest protocol version spoken here.
+pub const VERSION_MIN: u16 = 1;
+/// Newest protocol version spoken here.
+pub const VERSION_MAX: u16 = 1;
+/// Largest payload of one message: a chunk.
+pub const PAYLOAD_BYTES_MAX: usize = coquina_base::CHUNK_BYTES as usize;
+/// Largest body: a payload, its checksums, and 4 KiB to spare.
+pub const BODY_BYTES_MAX: usize = PAYLOAD_BYTES_MAX + coquina_base::CHUNK_BLOCKS as usize * 4 + 4096;
+/// Longest text in a control message: a name, an address, an explanation.
+pub const TEXT_BYTES_MAX: usize = 1024;
+/// Request numbers of a session that may lie between the floor and the newest, which bounds what a server
+/// remembers of a session.
+pub const REQUEST_WINDOW: u64 = 2048;
+/// A header's flag: the write or discard reserves its space (`no_hole`), for write-zeroes.
+pub const FLAG_NO_HOLE: u32 = 1;
+/// A header's flag of a read reply: the payload is all zeros and left out of the body.
+pub const FLAG_ZEROES: u32 = 2;
+/// A header's flag: the request was sent before, on an earlier connection.
+pub const FLAG_RETRY: u32 = 4;
+
+/// The placement group of a chunk: an index into the volume's table of groups.
+pub fn group_of_chunk(chunk: u32, group_count: u32) -> u32 {
+    assert!(group_count > 0, "a volume has at least one placement group");
+    chunk % group_count
+}

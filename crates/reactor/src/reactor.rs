@@ -247,15 +247,9 @@ impl Reactor {
             self.reap(completions);
             completions.extend(self.immediate.drain(..));
             if completions.len() > before || enter_wait == EnterWait::No {
-                break;
+                return Ok(());
             }
         }
-        if self.ring.has_queued() {
-            // The rest of a short write, or the next wait for a waker, must not wait for the next turn.
-            self.ring.enter(EnterWait::No)?;
-            self.reap(completions);
-        }
-        Ok(())
     }
 
     fn find(&self, file: FileId) -> Option<u32> {

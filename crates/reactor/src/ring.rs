@@ -151,11 +151,6 @@ impl Ring {
         self.ring.completion().next()
     }
 
-    /// Whether entries wait to be submitted.
-    pub(crate) fn has_queued(&mut self) -> bool {
-        !self.backlog.is_empty() || !self.ring.submission().is_empty()
-    }
-
     /// Forgets entries that the kernel has not seen, and says which.
     pub(crate) fn take_backlog(&mut self) -> impl Iterator<Item = u64> {
         std::mem::take(&mut self.backlog).into_iter().map(|entry| entry.get_user_data())
