@@ -236,9 +236,11 @@ fn skip_reply(mut output: &[u8], expected: Cookie, read_bytes: u32) -> &[u8] {
 }
 
 /// What the fuzz target does with an input: two bytes choose how the rest is cut into pieces.
+///
+/// Returns how many requests were served or refused, so that a run can see that it was not idle.
 #[allow(dead_code, reason = "the fuzz target and the corpus replay use it")]
-pub fn exercise(data: &[u8]) {
-    let Some((&[first, second], input)) = data.split_first_chunk::<2>() else { return };
+pub fn exercise(data: &[u8]) -> usize {
+    let Some((&[first, second], input)) = data.split_first_chunk::<2>() else { return 0 };
     let config = ServerConfig::new(16 << 10);
     let whole = run(config, input, &[]);
     check_replies(&whole);
@@ -254,4 +256,5 @@ pub fn exercise(data: &[u8]) {
     let mut client_output = Vec::new();
     let result = coquina_nbd::ClientHandshake::new(config).receive(input, &mut client_output);
     assert!(result.is_err() || result.is_ok_and(|(consumed_bytes, _)| consumed_bytes <= input.len()));
+    whole.seen.iter().filter(|seen| matches!(seen.event, Event::Request(_) | Event::Refused { .. })).count()
 }
