@@ -211,7 +211,11 @@ fn encode_body(out: &mut Vec<u8>, header: &Header, write: impl FnOnce(&mut Vec<u
 
 /// At most [`TEXT_BYTES_MAX`] bytes of a text, cut between characters.
 fn cut(text: &str) -> &str {
-    &text[..text.floor_char_boundary(TEXT_BYTES_MAX)]
+    let mut end = text.len().min(TEXT_BYTES_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
 }
 
 /// Appends a hello.

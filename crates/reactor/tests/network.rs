@@ -1,0 +1,215 @@
+//! Sockets on loopback: echo, large lists, wake-ups, closes, addresses.
+
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+
+use coquina_base::AlignedBuf;
+use coquina_reactor::{
+    Address, Completion, Errno, FileId, ListenProblem, Listener, Payload, Reactor, ReactorConfig,
+    ReactorError, ReceiveBuffer, SendList, WAKE_TOKEN, Wait, mailbox, open_socket,
+};
+
+const ACCEPT: u64 = 1;
+const CONNECT: u64 = 2;
+const SEND: u64 = 3;
+const RECEIVE: u64 = 4;
+const CLOSE: u64 = 5;
+
+fn collect(reactor: &mut Reactor, count: usize) -> Vec<Completion> {
+    let mut completions = Vec::new();
+    while completions.len() < count {
+        reactor.turn(Wait::Forever, &mut completions).unwrap();
+    }
+    assert_eq!(completions.len(), count, "{completions:?}");
+    completions
+}
+
+/// A reactor with both ends of a connection.
+fn pair(address: &Address) -> (Reactor, FileId, FileId, FileId) {
+    let mut reactor = Reactor::new(ReactorConfig { entries: 32 }).unwrap();
+    let listener = Listener::bind(address).unwrap();
+    let address = listener.address().clone();
+    let listener = reactor.attach(listener.into_socket());
+    reactor.accept(listener, ACCEPT);
+    let client = reactor.attach(open_socket(&address).unwrap());
+    reactor.connect(client, &address, CONNECT);
+    let mut server = None;
+    for completion in collect(&mut reactor, 2) {
+        match (completion.token, completion.payload) {
+            (ACCEPT, Payload::Accepted(Some(connection))) => server = Some(connection),
+            (CONNECT, _) => assert_eq!(completion.result, Ok(0)),
+            other => panic!("{other:?}"),
+        }
+    }
+    (reactor, listener, client, server.unwrap())
+}
+
+fn any_port() -> Address {
+    Address::resolve("127.0.0.1:0").unwrap()
+}
+
+/// Sends the list from one end and gives what arrives at the other.
+fn transfer(reactor: &mut Reactor, from: FileId, to: FileId, list: SendList) -> Vec<u8> {
+    let length = list.length_bytes();
+    reactor.send(from, list, SEND);
+    reactor.receive(to, ReceiveBuffer::with_capacity_bytes(64 << 10), RECEIVE);
+    let mut arrived = Vec::new();
+    let mut sent = false;
+    let mut completions = Vec::new();
+    while !sent || arrived.len() < length {
+        reactor.turn(Wait::Forever, &mut completions).unwrap();
+        for completion in completions.drain(..) {
+            match completion.payload {
+                Payload::Send(_) => {
+                    assert_eq!(completion.result, Ok(length as u32));
+                    sent = true;
+                }
+                Payload::Receive(mut buffer) => {
+                    arrived.extend_from_slice(buffer.data());
+                    buffer.clear();
+                    if arrived.len() < length {
+                        reactor.receive(to, buffer, RECEIVE);
+                    }
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    arrived
+}
+
+fn pattern(blocks: usize) -> AlignedBuf {
+    let mut buffer = AlignedBuf::zeroed(blocks);
+    buffer.iter_mut().enumerate().for_each(|(index, byte)| *byte = (index % 251) as u8);
+    buffer
+}
+
+#[test]
+fn a_list_of_many_kinds_arrives_in_order() {
+    let (mut reactor, _, client, server) = pair(&any_port());
+    let shared = Arc::new(pattern(300));
+    let make = || {
+        let mut list = SendList::new();
+        // More pieces than one system call takes, and more bytes than a socket buffers.
+        for index in 0..700usize {
+            list.bytes().extend_from_slice(&(index as u32).to_le_bytes());
+            list.push_shared(shared.clone(), index, 1000 + index);
+        }
+        list.push_zeroes((1 << 20) + 5);
+        list.push_buffer(pattern(400), 3, 400 * 4096 - 3);
+        list.bytes().push(77);
+        list
+    };
+    let expected = make().to_bytes();
+    assert!(transfer(&mut reactor, client, server, make()) == expected);
+    assert!(transfer(&mut reactor, server, client, make()) == expected);
+}
+
+#[test]
+fn unix_sockets_work_and_stale_ones_are_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let address = Address::resolve(&format!("unix:{}/socket", folder.path().display())).unwrap();
+    {
+        let (mut reactor, _, client, server) = pair(&address);
+        let mut list = SendList::new();
+        list.bytes().extend_from_slice(b"hello");
+        assert_eq!(transfer(&mut reactor, client, server, list), b"hello");
+        match Listener::bind(&address) {
+            Err(ReactorError::Listen { problem: ListenProblem::InUse, .. }) => {}
+            other => panic!("somebody listens there: {other:?}"),
+        }
+    }
+    // The file of the listener that is gone is still there.
+    let listener = Listener::bind(&address).unwrap();
+    Listener::remove(listener.address());
+    std::fs::write(folder.path().join("socket"), b"precious").unwrap();
+    match Listener::bind(&address) {
+        Err(ReactorError::Listen { problem: ListenProblem::NotASocket, .. }) => {}
+        other => panic!("a file is not removed: {other:?}"),
+    }
+}
+
+#[test]
+fn a_port_in_use_is_said_so() {
+    let listener = Listener::bind(&any_port()).unwrap();
+    let error = Listener::bind(listener.address()).unwrap_err().to_string();
+    assert!(error.contains("in use by another process"), "{error}");
+}
+
+#[test]
+fn closing_ends_a_receive_and_the_peer_sees_it() {
+    let (mut reactor, listener, client, server) = pair(&any_port());
+    reactor.receive(client, ReceiveBuffer::with_capacity_bytes(16), 10);
+    reactor.receive(server, ReceiveBuffer::with_capacity_bytes(16), 11);
+    let mut nothing = Vec::new();
+    reactor.turn(Wait::Poll, &mut nothing).unwrap();
+    reactor.close(client, CLOSE);
+    assert!(!reactor.is_open(client));
+    let mut completions = collect(&mut reactor, 3);
+    completions.sort_by_key(|completion| completion.token);
+    assert_eq!(completions[0].token, CLOSE);
+    assert!(matches!(completions[1].payload, Payload::Receive(_)));
+    assert_eq!(completions[2].result, Ok(0), "0 bytes: the peer has closed");
+    reactor.close(listener, CLOSE);
+    let completions = collect(&mut reactor, 2);
+    let accept = completions.iter().find(|completion| completion.token == ACCEPT).unwrap();
+    assert!(accept.result.is_err());
+    assert_eq!(reactor.in_flight(), 0);
+    assert!(reactor.detach(server).is_some());
+}
+
+#[test]
+fn a_broken_connection_is_an_error_not_a_signal() {
+    let (mut reactor, _, client, server) = pair(&any_port());
+    reactor.close(server, CLOSE);
+    collect(&mut reactor, 1);
+    let mut failed = None;
+    for _ in 0..10 {
+        let mut list = SendList::new();
+        list.bytes().extend_from_slice(&[1; 100]);
+        reactor.send(client, list, SEND);
+        if let Err(errno) = collect(&mut reactor, 1)[0].result {
+            failed = Some(errno);
+            break;
+        }
+    }
+    assert!(matches!(failed, Some(Errno(libc::EPIPE | libc::ECONNRESET))), "{failed:?}");
+}
+
+#[test]
+fn other_threads_wake_a_sleeping_reactor() {
+    let mut reactor = Reactor::new(ReactorConfig::default()).unwrap();
+    let (sender, receiver) = mailbox(reactor.waker());
+    let threads: Vec<_> = (0..4u64)
+        .map(|thread| {
+            let sender = sender.clone();
+            std::thread::spawn(move || (0..1000).for_each(|number| sender.send(thread * 1000 + number)))
+        })
+        .collect();
+    let mut received = Vec::new();
+    let mut values = Vec::new();
+    let mut completions = Vec::new();
+    while received.len() < 4000 {
+        reactor.turn(Wait::Forever, &mut completions).unwrap();
+        for completion in completions.drain(..) {
+            assert_eq!(completion.token, WAKE_TOKEN);
+            assert!(matches!(completion.payload, Payload::Woken));
+        }
+        receiver.drain(&mut values);
+        received.append(&mut values);
+    }
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    received.sort_unstable();
+    assert!(received.iter().copied().eq(0..4000));
+}
+
+#[test]
+fn addresses_are_read() {
+    assert!(matches!(Address::resolve("127.0.0.1:80"), Ok(Address::Tcp(_))));
+    assert!(matches!(Address::resolve("[::1]:80"), Ok(Address::Tcp(_))));
+    assert!(matches!(Address::resolve("unix:/tmp/x"), Ok(Address::Unix(_))));
+    for bad in ["", "unix:", "host", ":80", "host:", "host:99999"] {
+        assert!(Address::resolve(bad).is_err(), "{bad:?}");
+    }
+}
