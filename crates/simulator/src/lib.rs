@@ -4,8 +4,17 @@
 //! - one seed gives one run, byte for byte: no clock, thread, entropy or I/O in the library;
 //! - a violation names the seed, and the same seed finds it again.
 
+pub mod campaign;
 pub mod content;
+pub mod counters;
 pub mod drive;
 pub mod model;
+pub mod plan;
 pub mod random;
+pub mod runner;
+pub mod subject;
+#[cfg(test)]
+mod toy;
 pub mod trace;
+pub mod violation;
+pub mod workload;

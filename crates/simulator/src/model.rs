@@ -159,6 +159,12 @@ impl Model {
         Ticket { span, slots }
     }
 
+    /// Whether nothing is under way on a block.
+    pub fn is_quiet(&self, layer: u64, chunk: u32, block: u32) -> bool {
+        let chunk = self.chunks.get(&(layer, chunk));
+        chunk.is_none_or(|chunk| chunk.entries[block as usize].block.is_quiet())
+    }
+
     /// Whether each block of the span has space promised to it.
     pub fn is_reserved(&self, span: &Span) -> bool {
         let Some(chunk) = self.chunks.get(&(span.layer, span.chunk)) else { return false };

@@ -1,0 +1,43 @@
+use super::*;
+use crate::toy::Toy;
+
+const TOY_CUTS: u64 = 5;
+
+/// A drive for the toy, which never cleans: large enough for what the cuts let happen.
+fn toy_plan(plan: &mut Plan) {
+    plan.drive_bytes = 128 << 20;
+}
+
+fn first_failure<const FLAW: usize>(seeds: u64) -> Option<SeedFailure> {
+    (0..seeds).find_map(|seed| run_seed::<Toy<FLAW>>(seed, TOY_CUTS, toy_plan).err())
+}
+
+#[test]
+fn a_right_toy_passes() {
+    if let Some(failure) = first_failure::<0>(8) {
+        panic!("{failure}");
+    }
+}
+
+#[test]
+fn acknowledging_before_the_sync_is_caught() {
+    assert!(first_failure::<1>(8).is_some());
+}
+
+#[test]
+fn trusting_what_a_dead_process_left_is_caught() {
+    let failure = first_failure::<2>(60);
+    assert!(matches!(failure, Some(SeedFailure { violation: Violation::WrongData(_), .. })), "{failure:?}");
+}
+
+#[test]
+fn forgetting_trims_is_caught() {
+    assert!(first_failure::<3>(8).is_some());
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    let run = |seed| run_seed::<Toy<0>>(seed, TOY_CUTS, toy_plan).unwrap();
+    assert_eq!(run(5), run(5));
+    assert_ne!(run(5).trace, run(6).trace);
+}

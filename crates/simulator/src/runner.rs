@@ -1,0 +1,481 @@
+//! Drives the shards of one virtual drive step by step: requests in, I/O through the drive, answers checked.
+//!
+//! Invariants:
+//! - the model knows of a request before a shard does, and of an answer before the next request;
+//! - a cut may come between any two actions or completions;
+//! - whatever happens goes into the trace.
+
+mod answers;
+mod requests;
+
+use std::collections::BTreeMap;
+
+use coquina_engine::{Action, Event};
+
+use crate::counters::Counters;
+use crate::drive::{CutSummary, VirtualDrive};
+use crate::model::{Model, Ticket};
+use crate::plan::Plan;
+use crate::random::Random;
+use crate::subject::Subject;
+use crate::trace::TraceHash;
+use crate::violation::Violation;
+use crate::workload::{Kind, Phase};
+
+/// Turns of the loop without any progress after which it counts as hanging.
+const IDLE_TURNS_MAX: u32 = 20_000;
+
+/// What a run forgives, because it ordered the fault.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tolerance {
+    /// Reads and writes may fail with `BadBlock` or `Device`, and events may say so.
+    pub bad_blocks: bool,
+    /// Changes may fail with `ReadOnly` or `Device`.
+    pub read_only: bool,
+    /// Start-up may report damage.
+    pub damage: bool,
+}
+
+/// Why a stretch of a run ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ended {
+    /// Everything was done.
+    Done,
+    /// The fuse burnt down: now the cut comes.
+    Cut,
+    /// Only stalled writes are left to wait for.
+    Stalled,
+}
+
+/// How a start went.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Opened {
+    /// The shards run.
+    Running,
+    /// The power failed in the middle.
+    PowerFailed,
+}
+
+#[derive(Debug)]
+struct Outstanding {
+    shard: usize,
+    kind: Kind,
+    tickets: Vec<Ticket>,
+    /// Blocks that it may need.
+    blocks: u64,
+    /// Most blocks that may have been in use at one time since it was submitted.
+    peak_used_blocks: u64,
+    /// Whether the engine promised the space.
+    promised: bool,
+}
+
+/// One run.
+pub struct Runner<S> {
+    /// What the seed decided.
+    pub plan: Plan,
+    /// The drive.
+    pub drive: VirtualDrive,
+    /// What everything should be.
+    pub model: Model,
+    /// What happened.
+    pub counters: Counters,
+    /// What is forgiven.
+    pub tolerance: Tolerance,
+    /// Events of damage and bad blocks that were forgiven.
+    pub forgiven: u64,
+    shards: Vec<S>,
+    /// Layers in use: id and chunks.
+    layers: Vec<(u64, u32)>,
+    /// Layers deleted, that must stay zeros.
+    dead_layers: Vec<u64>,
+    next_layer: u64,
+    outstanding: BTreeMap<u64, Outstanding>,
+    next_token: u64,
+    next_version: u32,
+    now_ns: u64,
+    /// Actions and completions until the cut.
+    fuse: u64,
+    random: Random,
+    trace: TraceHash,
+    payload: Vec<u8>,
+    checksums: Vec<u8>,
+    progress: u64,
+    no_space_answers: u64,
+    steps: u64,
+    /// When a layer was last deleted, in any life of the shards.
+    deleted_step: Option<u64>,
+    last: LastSeen,
+}
+
+/// When things were last seen, in steps; for counting what a cut interrupted.
+#[derive(Clone, Debug, Default)]
+struct LastSeen {
+    no_space: Option<u64>,
+    trim_after_full: bool,
+    delete: Option<u64>,
+    cleaner: Option<u64>,
+    cleaner_bytes: u64,
+    checkpoint_ordered: bool,
+    scrub_ordered: bool,
+}
+
+impl<S: Subject> Runner<S> {
+    /// A run of this seed on a plan, before formatting.
+    pub fn new(plan: Plan, mut random: Random) -> Self {
+        let drive = VirtualDrive::new(plan.drive_bytes, plan.latency, random.fork());
+        let layers: Vec<_> =
+            plan.layer_chunks.iter().enumerate().map(|(index, chunks)| (index as u64 + 1, *chunks)).collect();
+        Runner {
+            drive,
+            model: Model::default(),
+            counters: Counters::default(),
+            tolerance: Tolerance::default(),
+            forgiven: 0,
+            shards: Vec::new(),
+            next_layer: layers.len() as u64 + 1,
+            layers,
+            dead_layers: Vec::new(),
+            outstanding: BTreeMap::new(),
+            next_token: 1,
+            next_version: 1,
+            now_ns: 1_000_000_000,
+            fuse: u64::MAX,
+            random,
+            trace: TraceHash::default(),
+            payload: Vec::new(),
+            checksums: Vec::new(),
+            progress: 0,
+            no_space_answers: 0,
+            steps: 0,
+            deleted_step: None,
+            last: LastSeen::default(),
+            plan,
+        }
+    }
+
+    /// Formats the drive. `cut_after` orders a power cut at that operation.
+    pub fn format(&mut self, cut_after: Option<u64>) -> Result<Opened, Violation> {
+        if let Some(operations) = cut_after {
+            self.drive.arm_cut(operations);
+        }
+        let result = S::format(&mut self.drive, &self.plan.format);
+        if self.drive.disarm_cut() {
+            self.counters.cuts_in_format += 1;
+            self.drive.power_cut();
+            return Ok(Opened::PowerFailed);
+        }
+        result.map_err(Violation::Format)?;
+        Ok(Opened::Running)
+    }
+
+    /// Starts all shards. `cut_after` orders a power cut at that operation of the start.
+    pub fn open(&mut self, cut_after: Option<u64>) -> Result<Opened, Violation> {
+        assert!(self.shards.is_empty(), "the shards run already");
+        if let Some(operations) = cut_after {
+            self.drive.arm_cut(operations);
+        }
+        let mut failed = None;
+        for shard in 0..self.plan.format.shards {
+            let entropy = self.random.next_u64();
+            match S::open(&mut self.drive, shard, entropy, &self.plan.config) {
+                Ok(subject) => self.shards.push(subject),
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
+            }
+        }
+        if self.drive.disarm_cut() {
+            self.counters.cuts_in_recovery += 1;
+            self.shards.clear();
+            self.drive.power_cut();
+            return Ok(Opened::PowerFailed);
+        }
+        if let Some(error) = failed {
+            self.shards.clear();
+            return Err(Violation::Open(error));
+        }
+        self.counters.starts += 1;
+        let replayed: u64 = self.shards.iter().map(|shard| shard.stats().replayed_entries).sum();
+        self.counters.replayed_entries += replayed;
+        self.counters.starts_with_replay += u64::from(replayed > 0);
+        self.last = LastSeen::default();
+        self.trace.add(&[100, replayed]);
+        Ok(Opened::Running)
+    }
+
+    /// Runs a phase to its end or to the cut.
+    pub fn run_phase(&mut self, phase: &mut Phase) -> Result<Ended, Violation> {
+        let no_space_limit = self.no_space_answers + 5;
+        loop {
+            let full = phase.until_full && self.no_space_answers >= no_space_limit;
+            if full {
+                phase.requests = 0;
+            }
+            while phase.requests > 0 && self.outstanding.len() < phase.depth {
+                phase.requests -= 1;
+                self.submit_next(phase);
+                if self.random.chance(1, 4) {
+                    break;
+                }
+            }
+            if phase.requests == 0 && self.outstanding.is_empty() {
+                return Ok(Ended::Done);
+            }
+            self.disturb();
+            match self.step(false)? {
+                Ended::Done => {}
+                other => return Ok(other),
+            }
+        }
+    }
+
+    /// Waits for every outstanding request.
+    pub fn drain_requests(&mut self) -> Result<Ended, Violation> {
+        while !self.outstanding.is_empty() {
+            match self.step(false)? {
+                Ended::Done => {}
+                other => return Ok(other),
+            }
+        }
+        Ok(Ended::Done)
+    }
+
+    /// Lets the shards do what they want in the background for some turns.
+    pub fn idle(&mut self, turns: u32) -> Result<Ended, Violation> {
+        for _ in 0..turns {
+            if !self.drive.is_busy() && self.next_wake_ns().is_none() {
+                break;
+            }
+            match self.step(false)? {
+                Ended::Done => {}
+                other => return Ok(other),
+            }
+        }
+        Ok(Ended::Done)
+    }
+
+    /// Stops all shards cleanly.
+    pub fn close(&mut self) -> Result<Ended, Violation> {
+        self.shards.iter_mut().for_each(S::close);
+        while self.drive.is_busy() || self.shards.iter().any(|shard| !shard.is_closed()) {
+            match self.step(true)? {
+                Ended::Done => {}
+                Ended::Cut => {
+                    self.counters.cuts_in_close += 1;
+                    return Ok(Ended::Cut);
+                }
+                Ended::Stalled => return Ok(Ended::Stalled),
+            }
+        }
+        assert!(self.outstanding.is_empty(), "requests are outstanding at a clean stop");
+        self.collect_stats();
+        self.counters.clean_stops += 1;
+        self.shards.clear();
+        Ok(Ended::Done)
+    }
+
+    /// Sets how many actions and completions from now on the next cut comes.
+    pub fn set_fuse(&mut self, actions: u64) {
+        self.fuse = actions;
+    }
+
+    /// Ends everything under way: the power fails, or only the process dies.
+    pub fn cut(&mut self, power: bool) -> CutSummary {
+        self.count_interrupted();
+        self.collect_stats();
+        self.shards.clear();
+        self.outstanding.clear();
+        self.model.crash();
+        let summary = if power { self.drive.power_cut() } else { self.drive.process_crash() };
+        let counters = &mut self.counters;
+        *(if power { &mut counters.power_cuts } else { &mut counters.process_crashes }) += 1;
+        counters.writes_lost += summary.lost;
+        counters.writes_applied += summary.applied;
+        counters.writes_torn += summary.torn;
+        counters.cuts_reordered += u64::from(summary.reordered);
+        counters.blocks_taken_back += summary.taken_back;
+        self.trace.add(&[101, self.now_ns, summary.lost, summary.applied, summary.torn]);
+        summary
+    }
+
+    /// The shards, to be asked or told something.
+    pub fn shards_mut(&mut self) -> &mut [S] {
+        &mut self.shards
+    }
+
+    /// Bytes of all layers in use.
+    pub fn space_bytes(&self) -> u64 {
+        self.layers.iter().map(|(_, chunks)| u64::from(*chunks) * coquina_base::CHUNK_BYTES).sum()
+    }
+
+    /// Lets stalled writes go on.
+    pub fn release_stalled(&mut self) {
+        self.drive.release_stalled(self.now_ns);
+    }
+
+    /// Hash of everything that happened so far.
+    pub fn trace(&self) -> u64 {
+        let mut trace = self.trace;
+        trace.add(&[self.drive.trace().value()]);
+        trace.value()
+    }
+
+    /// Writes acknowledged, refused or failed so far and other signs of progress.
+    pub fn progress(&self) -> u64 {
+        self.progress
+    }
+
+    /// Requests that were not answered yet.
+    pub fn outstanding(&self) -> usize {
+        self.outstanding.len()
+    }
+
+    /// One turn of the loop. `Done` means that it can go on.
+    fn step(&mut self, closing: bool) -> Result<Ended, Violation> {
+        let before = self.progress;
+        for turn in 0..IDLE_TURNS_MAX {
+            self.steps += 1;
+            for shard in 0..self.shards.len() {
+                self.shards[shard].turn(self.now_ns);
+                if self.drain(shard)? {
+                    return Ok(Ended::Cut);
+                }
+            }
+            if self.progress != before {
+                return Ok(Ended::Done);
+            }
+            if turn == 0 || !self.drive.is_busy() {
+                self.watch_background();
+            }
+            match self.advance(closing)? {
+                Ended::Done if self.progress != before => return Ok(Ended::Done),
+                Ended::Done => {}
+                other => return Ok(other),
+            }
+        }
+        let waiting = self.outstanding.len();
+        Err(Violation::Hang(format!("{waiting} requests wait, {IDLE_TURNS_MAX} turns brought no progress")))
+    }
+
+    /// Lets time pass to the next completion or wake.
+    fn advance(&mut self, closing: bool) -> Result<Ended, Violation> {
+        let wake_ns = self.next_wake_ns();
+        let completion_ns = self.drive.next_completion_ns();
+        let next_ns = match (wake_ns, completion_ns) {
+            (None, None) if self.drive.is_busy() => return Ok(Ended::Stalled),
+            (None, None) if self.outstanding.is_empty() && !closing => {
+                self.progress += 1;
+                return Ok(Ended::Done);
+            }
+            (None, None) => {
+                let waiting = self.outstanding.len();
+                let what = if closing { "the stop does not end" } else { "requests wait" };
+                return Err(Violation::Hang(format!(
+                    "{what}, no I/O and no wake is due ({waiting} requests)"
+                )));
+            }
+            (wake_ns, completion_ns) => wake_ns.unwrap_or(u64::MAX).min(completion_ns.unwrap_or(u64::MAX)),
+        };
+        self.now_ns = next_ns.max(self.now_ns + 1);
+        // Several completions reach a busy driver in one turn.
+        let batch = self.random.pick(&[1, 1, 2, 8]);
+        for _ in 0..batch {
+            let Some(done) = self.drive.complete_next(self.now_ns) else { break };
+            self.progress += 1;
+            if self.burn() {
+                return Ok(Ended::Cut);
+            }
+            let shard = done.shard as usize;
+            self.shards[shard].io_done(done.io, done.buffer, done.result);
+            if self.random.chance(1, 2) && self.drain(shard)? {
+                return Ok(Ended::Cut);
+            }
+            if let Some(next_ns) = self.drive.next_completion_ns() {
+                let lag_ns = self.random.below(self.plan.latency.least_ns);
+                self.now_ns =
+                    if batch > 2 { self.now_ns.max(next_ns.min(self.now_ns + lag_ns)) } else { self.now_ns };
+            }
+        }
+        Ok(Ended::Done)
+    }
+
+    /// Does what a shard wants done. Gives whether the cut came.
+    fn drain(&mut self, shard: usize) -> Result<bool, Violation> {
+        while let Some(action) = self.shards[shard].next_action() {
+            if self.burn() {
+                return Ok(true);
+            }
+            let Some(other) = self.drive.submit(self.now_ns, shard as u32, action) else { continue };
+            match other {
+                Action::Done { token, outcome } => self.answer(shard, token, outcome)?,
+                Action::Event(event) => self.event(event)?,
+                _ => panic!("the drive refused an I/O"),
+            }
+        }
+        Ok(false)
+    }
+
+    fn event(&mut self, event: Event) -> Result<(), Violation> {
+        self.progress += 1;
+        match event {
+            Event::Checkpoint { number } => {
+                self.counters.checkpoints += 1;
+                self.last.checkpoint_ordered = false;
+                self.trace.add(&[102, number]);
+            }
+            Event::ScrubDone { bad: 0, .. } => {
+                self.counters.scrubs += 1;
+                self.last.scrub_ordered = false;
+            }
+            Event::ScrubDone { .. } | Event::BadBlock { .. } if self.tolerance.bad_blocks => {
+                self.forgiven += 1
+            }
+            Event::Damage { .. } if self.tolerance.damage => self.forgiven += 1,
+            Event::Poisoned { .. } if self.tolerance.read_only => self.forgiven += 1,
+            other => return Err(Violation::UnexpectedEvent(other)),
+        }
+        Ok(())
+    }
+
+    fn burn(&mut self) -> bool {
+        self.fuse = self.fuse.saturating_sub(1);
+        self.fuse == 0
+    }
+
+    fn next_wake_ns(&self) -> Option<u64> {
+        self.shards.iter().filter_map(S::next_wake_ns).min()
+    }
+
+    fn watch_background(&mut self) {
+        if self.steps.is_multiple_of(8) {
+            let cleaner_bytes = self.shards.iter().map(|shard| shard.stats().cleaner_bytes).sum();
+            if cleaner_bytes > self.last.cleaner_bytes {
+                self.last.cleaner = Some(self.steps);
+                self.last.cleaner_bytes = cleaner_bytes;
+            }
+        }
+    }
+
+    fn count_interrupted(&mut self) {
+        let recently = |step: Option<u64>| u64::from(step.is_some_and(|step| step + 60 > self.steps));
+        let deleting = self.outstanding.values().any(|request| request.kind == Kind::Delete);
+        self.counters.cuts_when_full += recently(self.last.no_space);
+        self.counters.cuts_in_cleaning += recently(self.last.cleaner);
+        self.counters.cuts_in_delete += u64::from(deleting) | recently(self.last.delete);
+        self.counters.cuts_in_checkpoint += u64::from(self.last.checkpoint_ordered);
+        self.counters.cuts_in_scrub += u64::from(self.last.scrub_ordered);
+    }
+
+    fn collect_stats(&mut self) {
+        for shard in &self.shards {
+            let stats = shard.stats();
+            self.counters.cleaner_segments += stats.cleaner_segments;
+            self.counters.page_evictions += stats.index_page_evictions;
+            self.counters.page_reads += stats.index_page_reads;
+            self.counters.cache_hits += stats.cache_hits;
+            self.counters.cache_misses += stats.cache_misses;
+            self.counters.prewrite_bytes += stats.prewrite_bytes;
+        }
+    }
+}

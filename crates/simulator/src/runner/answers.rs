@@ -1,0 +1,187 @@
+//! Answers: checked against the model.
+
+use coquina_base::{BLOCK_BYTES, SECTOR_BYTES, crc32c_block};
+use coquina_engine::{Failure, MapExtent, MapKind, Outcome, Piece, ReadData, RequestToken};
+
+use super::{Outstanding, Runner};
+use crate::model::Answer;
+use crate::subject::Subject;
+use crate::violation::Violation;
+use crate::workload::Kind;
+
+/// Steps in which a deleted layer's space may still be on its way back.
+const DELETE_STEPS: u64 = 5000;
+
+impl<S: Subject> Runner<S> {
+    pub(super) fn answer(
+        &mut self,
+        shard: usize,
+        token: RequestToken,
+        outcome: Outcome,
+    ) -> Result<(), Violation> {
+        self.progress += 1;
+        let used_blocks = self.used_blocks(shard);
+        let Some(request) = self.outstanding.remove(&token.0) else {
+            return Err(Violation::WrongAnswer(format!("request {} is not outstanding", token.0)));
+        };
+        if request.shard != shard {
+            return Err(Violation::WrongAnswer(format!("request {} belongs to another shard", token.0)));
+        }
+        self.trace.add(&[103, token.0, self.now_ns, outcome_number(&outcome)]);
+        match outcome {
+            Outcome::Changed if request.kind.is_change() => self.changed(request)?,
+            Outcome::Read(data) if request.kind == Kind::Read => self.read(request, data)?,
+            Outcome::Map(extents) if request.kind == Kind::Map => self.mapped(request, &extents)?,
+            Outcome::Failed(failure) => self.failed(request, failure, used_blocks)?,
+            other => {
+                return Err(Violation::WrongAnswer(format!("a {} got {other:?}", request.kind.name())));
+            }
+        }
+        let used_blocks = self.used_blocks(shard);
+        for other in self.outstanding.values_mut().filter(|other| other.shard == shard) {
+            other.peak_used_blocks = other.peak_used_blocks.max(used_blocks);
+        }
+        Ok(())
+    }
+
+    fn changed(&mut self, request: Outstanding) -> Result<(), Violation> {
+        let kind = request.kind;
+        match kind {
+            Kind::Trim | Kind::Delete if self.last.no_space.is_some() => self.last.trim_after_full = true,
+            Kind::Write if self.last.trim_after_full => {
+                self.counters.writes_after_full += 1;
+                self.last.trim_after_full = false;
+            }
+            _ => {}
+        }
+        for ticket in request.tickets {
+            let span = *ticket.span();
+            self.model.finish(ticket, Answer::Changed, kind.stores())?;
+            if kind == Kind::Reserve {
+                self.model.reserve(&span);
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, request: Outstanding, data: ReadData) -> Result<(), Violation> {
+        let mut bytes = std::mem::take(&mut self.payload);
+        bytes.clear();
+        for piece in &data.pieces {
+            match piece {
+                Piece::Zeroes { length_bytes } => bytes.resize(bytes.len() + length_bytes, 0),
+                Piece::Data { buffer, start_bytes, length_bytes } => {
+                    bytes.extend_from_slice(&buffer[*start_bytes..start_bytes + length_bytes]);
+                }
+            }
+        }
+        self.trace.add_bytes(&bytes);
+        let shard = request.shard;
+        let result = self.check_read(request, &bytes, &data.checksums);
+        self.payload = bytes;
+        self.shards[shard].recycle(data);
+        result
+    }
+
+    fn check_read(&mut self, request: Outstanding, bytes: &[u8], checksums: &[u32]) -> Result<(), Violation> {
+        for ticket in request.tickets {
+            let span = *ticket.span();
+            if bytes.len() != span.length_bytes as usize {
+                return Err(Violation::WrongAnswer(format!(
+                    "{span:?} was asked, {} bytes came",
+                    bytes.len()
+                )));
+            }
+            let whole = (span.offset_bytes as usize).is_multiple_of(BLOCK_BYTES)
+                && bytes.len().is_multiple_of(BLOCK_BYTES);
+            let right = if whole {
+                let blocks = bytes.chunks_exact(BLOCK_BYTES);
+                blocks.len() == checksums.len()
+                    && blocks.zip(checksums).all(|(block, checksum)| crc32c_block(block) == *checksum)
+            } else {
+                checksums.is_empty()
+            };
+            self.model.finish(ticket, Answer::Data(bytes), false)?;
+            if !right {
+                return Err(Violation::WrongChecksums);
+            }
+        }
+        Ok(())
+    }
+
+    fn mapped(&mut self, request: Outstanding, extents: &[MapExtent]) -> Result<(), Violation> {
+        for ticket in request.tickets {
+            let span = *ticket.span();
+            let mut zeros = Vec::new();
+            for extent in extents {
+                let sectors = extent.length_bytes as usize / SECTOR_BYTES;
+                if sectors == 0 || !(extent.length_bytes as usize).is_multiple_of(SECTOR_BYTES) {
+                    return Err(Violation::WrongAnswer(format!("{span:?} was mapped as {extents:?}")));
+                }
+                zeros.resize(zeros.len() + sectors, extent.kind != MapKind::Data);
+            }
+            if zeros.len() * SECTOR_BYTES != span.length_bytes as usize {
+                return Err(Violation::WrongAnswer(format!("{span:?} was mapped as {extents:?}")));
+            }
+            self.model.finish_map(ticket, &zeros)?;
+        }
+        Ok(())
+    }
+
+    fn failed(&mut self, request: Outstanding, failure: Failure, used_blocks: u64) -> Result<(), Violation> {
+        let kind = request.kind;
+        let forgiven = match failure {
+            Failure::NoSpace => kind.stores(),
+            Failure::BadBlock => self.tolerance.bad_blocks,
+            Failure::Device => self.tolerance.bad_blocks || (self.tolerance.read_only && kind.is_change()),
+            Failure::ReadOnly => self.tolerance.read_only && kind.is_change(),
+            Failure::ChecksumOnArrival | Failure::Invalid => false,
+        };
+        if !forgiven {
+            return Err(Violation::Failed { request: kind.name(), failure });
+        }
+        if failure == Failure::NoSpace {
+            self.check_no_space(&request, used_blocks)?;
+        } else {
+            self.forgiven += 1;
+        }
+        for ticket in request.tickets {
+            if !kind.is_change() {
+                self.model.abandon_read(ticket);
+            } else if failure == Failure::NoSpace {
+                self.model.finish(ticket, Answer::Refused, false)?;
+            } else {
+                self.model.finish(ticket, Answer::Unknown, kind.stores())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A drive may say that it is full only when it is.
+    fn check_no_space(&mut self, request: &Outstanding, used_blocks: u64) -> Result<(), Violation> {
+        self.counters.no_space += 1;
+        self.no_space_answers += 1;
+        self.last.no_space = Some(self.steps);
+        self.last.trim_after_full = false;
+        let stats = self.shards[request.shard].stats();
+        let capacity_blocks = stats.capacity_bytes / BLOCK_BYTES as u64;
+        let used_blocks = used_blocks.max(request.peak_used_blocks);
+        // A deleted layer frees its space in the background, and bad blocks may keep theirs.
+        let deleting = self.deleted_step.is_some_and(|step| step + DELETE_STEPS > self.steps);
+        let exact = !deleting && !self.tolerance.bad_blocks;
+        let known = capacity_blocks > 0;
+        if known && (request.promised || (exact && used_blocks < capacity_blocks)) {
+            return Err(Violation::NoSpaceTooEarly { used_blocks, capacity_blocks });
+        }
+        Ok(())
+    }
+}
+
+fn outcome_number(outcome: &Outcome) -> u64 {
+    match outcome {
+        Outcome::Changed => 1,
+        Outcome::Read(_) => 2,
+        Outcome::Map(extents) => 3 + extents.len() as u64 * 16,
+        Outcome::Failed(failure) => 4 + 16 * (*failure as u64),
+    }
+}

@@ -1,0 +1,222 @@
+//! Requests: from the workload into the model and the shards.
+
+use coquina_base::{BLOCK_BYTES, LayerId, crc32c_block};
+use coquina_engine::{Operation, Origin, Request, RequestToken};
+
+use super::{Outstanding, Runner};
+use crate::content::fill;
+use crate::model::Span;
+use crate::random::Random;
+use crate::subject::Subject;
+use crate::violation::Violation;
+use crate::workload::{Kind, Phase};
+
+const BLOCK: u32 = BLOCK_BYTES as u32;
+
+impl<S: Subject> Runner<S> {
+    /// Submits the next request of a phase, unless its place is too busy.
+    pub(super) fn submit_next(&mut self, phase: &mut Phase) {
+        let (kind, span) = phase.next(&mut self.random, &self.layers);
+        if kind == Kind::Delete {
+            return self.submit_delete(span.layer);
+        }
+        if !self.model.has_room(&span) {
+            return;
+        }
+        self.submit_span(kind, span);
+    }
+
+    /// Compares everything that was ever written, and every deleted layer, with the model.
+    pub fn compare_all(&mut self) -> Result<super::Ended, Violation> {
+        let spans = self.model.touched_spans();
+        for span in spans {
+            let parts = parts_of(&mut self.random, span);
+            for part in parts {
+                while !self.model.has_room(&part) || self.outstanding.len() >= 6 {
+                    match self.step(false)? {
+                        super::Ended::Done => {}
+                        other => return Ok(other),
+                    }
+                }
+                self.submit_span(Kind::Read, part);
+            }
+        }
+        let ended = self.drain_requests()?;
+        if ended == super::Ended::Done {
+            self.counters.full_comparisons += 1;
+            while self.dead_layers.len() > 2 {
+                let layer = self.dead_layers.remove(0);
+                self.model.forget_layer(layer);
+            }
+        }
+        Ok(ended)
+    }
+
+    /// Submits one request that is no deletion.
+    pub fn submit_span(&mut self, kind: Kind, span: Span) {
+        let quiet = span.blocks().all(|block| self.model.is_quiet(span.layer, span.chunk, block));
+        self.counters.overlaps += u64::from(!quiet);
+        let version = match kind {
+            Kind::Write if self.random.chance(39, 40) => {
+                self.next_version += 1;
+                self.next_version
+            }
+            _ => 0,
+        };
+        let promised = kind == Kind::Write && quiet && self.model.is_reserved(&span);
+        let ticket = self.model.begin(span, kind.is_change().then_some(version));
+        let blocks = if kind.stores() { span.blocks().len() as u64 } else { 0 };
+        let shard = self.shard_of(span.layer);
+        let used_blocks = self.used_blocks(shard) + blocks;
+        let token = self.enter(Outstanding {
+            shard,
+            kind,
+            tickets: vec![ticket],
+            blocks,
+            peak_used_blocks: used_blocks,
+            promised,
+        });
+        self.count_request(kind, &span);
+        self.checksums.clear();
+        if kind == Kind::Write {
+            self.make_payload(&span, version);
+        }
+        let operation = match kind {
+            Kind::Read => Operation::Read,
+            Kind::Write => Operation::Write { payload: &self.payload, checksums_le: &self.checksums },
+            Kind::Trim => Operation::Trim,
+            Kind::Zero => Operation::WriteZeroes { no_hole: false },
+            Kind::Reserve => Operation::WriteZeroes { no_hole: true },
+            Kind::Map => Operation::Map,
+            Kind::Delete => unreachable!("deletions have no span"),
+        };
+        self.shards[shard].submit(request(token, &span, operation));
+    }
+
+    fn submit_delete(&mut self, layer: u64) {
+        let spans = self.model.layer_spans(layer);
+        if !spans.iter().all(|span| self.model.has_room(span)) {
+            return;
+        }
+        self.counters.deletes += 1;
+        self.last.delete = Some(self.steps);
+        self.deleted_step = Some(self.steps);
+        let tickets = spans.into_iter().map(|span| self.model.begin(span, Some(0))).collect();
+        let shard = self.shard_of(layer);
+        let token = self.enter(Outstanding {
+            shard,
+            kind: Kind::Delete,
+            tickets,
+            blocks: 0,
+            peak_used_blocks: 0,
+            promised: false,
+        });
+        let span = Span { layer, chunk: 0, offset_bytes: 0, length_bytes: BLOCK };
+        self.shards[shard].submit(request(token, &span, Operation::DeleteLayer));
+        self.dead_layers.push(layer);
+        // The next layer takes its place, on the same shard.
+        let shards = u64::from(self.plan.format.shards);
+        let next = (self.next_layer..).find(|id| id % shards == layer % shards);
+        let next = next.unwrap_or(self.next_layer);
+        self.next_layer = next + 1;
+        for entry in self.layers.iter_mut().filter(|(id, _)| *id == layer) {
+            entry.0 = next;
+        }
+    }
+
+    /// Now and then does what an operator or the host might do.
+    pub(super) fn disturb(&mut self) {
+        if !self.random.chance(1, 100) {
+            return;
+        }
+        let shard = self.random.below(self.shards.len() as u64) as usize;
+        match self.random.below(8) {
+            0 => {
+                self.shards[shard].start_scrub();
+                self.last.scrub_ordered = true;
+            }
+            1 => {
+                let bytes = self.random.pick(&[0, 256 << 10, 16 << 20]);
+                self.shards[shard].set_cache_bytes(bytes);
+            }
+            2 | 3 => {
+                self.shards[shard].start_checkpoint();
+                self.last.checkpoint_ordered = true;
+            }
+            _ => self.shards[shard].turn(self.now_ns),
+        }
+    }
+
+    pub(super) fn shard_of(&self, layer: u64) -> usize {
+        (layer % u64::from(self.plan.format.shards)) as usize
+    }
+
+    /// Blocks of a shard that may take space, those of outstanding requests included.
+    pub(super) fn used_blocks(&self, shard: usize) -> u64 {
+        let live = self.layers.iter().map(|(layer, _)| *layer).chain(self.dead_layers.iter().copied());
+        let stored: u64 = live
+            .filter(|layer| self.shard_of(*layer) == shard)
+            .map(|layer| self.model.stored_blocks(layer))
+            .sum();
+        let mine = self.outstanding.values().filter(|request| request.shard == shard);
+        stored + mine.map(|request| request.blocks).sum::<u64>()
+    }
+
+    fn enter(&mut self, request: Outstanding) -> u64 {
+        let token = self.next_token;
+        self.next_token += 1;
+        self.outstanding.insert(token, request);
+        token
+    }
+
+    fn count_request(&mut self, kind: Kind, span: &Span) {
+        let counters = &mut self.counters;
+        match kind {
+            Kind::Read => counters.reads += 1,
+            Kind::Write => counters.writes += 1,
+            Kind::Trim => counters.trims += 1,
+            Kind::Zero => counters.zeroings += 1,
+            Kind::Reserve => counters.reservations += 1,
+            Kind::Map => counters.maps += 1,
+            Kind::Delete => {}
+        }
+        let whole = span.offset_bytes.is_multiple_of(BLOCK) && span.length_bytes.is_multiple_of(BLOCK);
+        counters.part_writes += u64::from(kind == Kind::Write && !whole);
+    }
+
+    fn make_payload(&mut self, span: &Span, version: u32) {
+        self.payload.resize(span.length_bytes as usize, 0);
+        fill(&mut self.payload, version, span.place());
+        let whole = span.offset_bytes.is_multiple_of(BLOCK) && span.length_bytes.is_multiple_of(BLOCK);
+        if whole && self.random.chance(1, 2) {
+            for block in self.payload.chunks_exact(BLOCK_BYTES) {
+                self.checksums.extend_from_slice(&crc32c_block(block).to_le_bytes());
+            }
+        }
+    }
+}
+
+fn request<'a>(token: u64, span: &Span, operation: Operation<'a>) -> Request<'a> {
+    Request {
+        token: RequestToken(token),
+        layer: LayerId(span.layer),
+        chunk: span.chunk,
+        offset_bytes: span.offset_bytes,
+        length_bytes: span.length_bytes,
+        origin: Origin { epoch: 1, sequence: token, session: 1, request: token },
+        operation,
+    }
+}
+
+/// Cuts a chunk into parts of random size to read.
+fn parts_of(random: &mut Random, span: Span) -> Vec<Span> {
+    let part_bytes = random.pick(&[64 << 10, 256 << 10, 1 << 20, 4 << 20]);
+    let starts = (0..span.length_bytes).step_by(part_bytes as usize);
+    starts
+        .map(|start| Span {
+            offset_bytes: span.offset_bytes + start,
+            length_bytes: part_bytes.min(span.length_bytes - start),
+            ..span
+        })
+        .collect()
+}

@@ -1,0 +1,42 @@
+//! What is tested, seen through a thin interface: the real engine, or a toy that checks the checker.
+
+use coquina_base::AlignedBuf;
+use coquina_engine::{
+    Action, Device, FormatOptions, IoError, IoToken, ReadData, Request, ShardConfig, ShardStats,
+};
+
+/// One shard of a drive. Errors of start-up are texts: a run only shows them.
+pub trait Subject: Sized {
+    /// Lays a drive out.
+    fn format(device: &mut dyn Device, options: &FormatOptions) -> Result<(), String>;
+    /// Starts a shard, replaying its log.
+    fn open(device: &mut dyn Device, shard: u32, entropy: u64, config: &ShardConfig) -> Result<Self, String>;
+    /// Checks a stopped drive end to end. Gives what is wrong.
+    fn check_drive(device: &mut dyn Device) -> Result<(), String>;
+    /// Takes a request; its payload is copied.
+    fn submit(&mut self, request: Request<'_>);
+    /// Takes a finished I/O.
+    fn io_done(&mut self, io: IoToken, buffer: AlignedBuf, result: Result<(), IoError>);
+    /// Ends a turn of the driver's loop.
+    fn turn(&mut self, now_ns: u64);
+    /// The next thing to do.
+    fn next_action(&mut self) -> Option<Action>;
+    /// When `turn` must be called at the latest.
+    fn next_wake_ns(&self) -> Option<u64>;
+    /// Starts a checkpoint.
+    fn start_checkpoint(&mut self);
+    /// Starts a scrub.
+    fn start_scrub(&mut self);
+    /// Begins a clean stop.
+    fn close(&mut self);
+    /// Whether the clean stop is complete.
+    fn is_closed(&self) -> bool;
+    /// Counters.
+    fn stats(&self) -> ShardStats;
+    /// Takes a read's buffers back.
+    fn recycle(&mut self, data: ReadData);
+    /// Sets the size of the block cache.
+    fn set_cache_bytes(&mut self, bytes: u64);
+    /// Checks the shard's own invariants. Gives what is wrong.
+    fn verify(&mut self) -> Result<(), String>;
+}
