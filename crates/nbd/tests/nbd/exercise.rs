@@ -133,7 +133,8 @@ fn check_promises(request: &Request) {
     if request.command == Command::Flush {
         return;
     }
-    assert!(request.length_bytes > 0 && request.length_bytes % 512 == 0 && request.offset_bytes % 512 == 0);
+    assert!(request.length_bytes > 0 && request.length_bytes.is_multiple_of(512));
+    assert!(request.offset_bytes.is_multiple_of(512));
     assert!(request.offset_bytes + u64::from(request.length_bytes) <= EXPORT_BYTES);
 }
 

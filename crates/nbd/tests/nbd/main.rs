@@ -1,5 +1,7 @@
 //! The codec seen from outside: every option and command, a transcript byte by byte, and what hostile peers send.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod client;
 mod commands;
 mod corpus;
