@@ -6,7 +6,7 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command as Program, Output, Stdio};
 use std::sync::{Arc, Mutex};
 
@@ -20,15 +20,33 @@ const DISK_BYTES: usize = 8 << 20;
 
 type Disk = Arc<Mutex<Vec<u8>>>;
 
-fn socket_path(name: &str) -> PathBuf {
-    std::env::temp_dir().join(format!("coquina-nbd-{name}-{}", std::process::id()))
+/// A socket's place, removed after the test.
+struct SocketPath(PathBuf);
+
+impl Drop for SocketPath {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
 }
 
-fn serve(name: &str) -> (PathBuf, Disk) {
-    let path = socket_path(name);
+impl std::ops::Deref for SocketPath {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.0
+    }
+}
+
+fn socket_path(name: &str) -> SocketPath {
+    let path = std::env::temp_dir().join(format!("coquina-nbd-{name}-{}", std::process::id()));
     let _ = std::fs::remove_file(&path);
+    SocketPath(path)
+}
+
+fn serve(name: &str) -> (SocketPath, Disk) {
+    let path = socket_path(name);
     let disk: Disk = Arc::new(Mutex::new(vec![0; DISK_BYTES]));
-    let listener = UnixListener::bind(&path).unwrap();
+    let listener = UnixListener::bind(&*path).unwrap();
     let shared = disk.clone();
     std::thread::spawn(move || {
         for stream in listener.incoming() {
@@ -112,7 +130,7 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-fn uri(export: &str, path: &std::path::Path) -> String {
+fn uri(export: &str, path: &Path) -> String {
     format!("nbd+unix:///{export}?socket={}", path.display())
 }
 
@@ -215,7 +233,7 @@ fn receive_more(stream: &mut UnixStream, input: &mut Vec<u8>) {
     input.extend_from_slice(&buffer[..received_bytes]);
 }
 
-fn connect(path: &std::path::Path, export: &str) -> (UnixStream, Negotiated, Vec<u8>) {
+fn connect(path: &Path, export: &str) -> (UnixStream, Negotiated, Vec<u8>) {
     let mut stream = (0..200)
         .find_map(|_| {
             std::thread::sleep(std::time::Duration::from_millis(20));
@@ -278,10 +296,13 @@ fn call(
 #[test]
 fn the_client_speaks_with_nbdkit() {
     let path = socket_path("nbdkit");
-    let _ = std::fs::remove_file(&path);
     let mut program = Program::new("nbdkit");
-    let program =
-        program.arg("--foreground").arg("--exit-with-parent").arg("--unix").arg(&path).args(["memory", "1M"]);
+    let program = program
+        .arg("--foreground")
+        .arg("--exit-with-parent")
+        .arg("--unix")
+        .arg(&*path)
+        .args(["memory", "1M"]);
     let Ok(mut server) = program.stdout(Stdio::null()).spawn() else { return println!("skipped: no nbdkit") };
     let (mut stream, negotiated, rest) = connect(&path, "");
     assert!(rest.is_empty() && negotiated.structured_replies && negotiated.allocation_context_id.is_some());
