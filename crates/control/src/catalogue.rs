@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use coquina_base::{
-    BLOCK_BYTES, LayerId, NameError, SECTOR_BYTES, VOLUME_BYTES_MAX, VolumeId, check_name, format_size_bytes,
+    BLOCK_BYTES, LayerId, NameError, NodeId, SECTOR_BYTES, VOLUME_BYTES_MAX, VolumeId, check_name,
+    format_size_bytes,
 };
 
 use crate::backend::{BackendError, NodeBackend};
@@ -159,6 +160,11 @@ impl Catalogue {
     /// The cluster map.
     pub fn map(&self) -> Arc<ClusterMap> {
         self.core.coordinator.map()
+    }
+
+    /// The node that this process is.
+    pub fn node_id(&self) -> NodeId {
+        self.core.coordinator.node_id()
     }
 
     /// The node.

@@ -1,0 +1,227 @@
+//! The client of the REST interface, for the command line.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::api;
+
+/// Longest wait for a connection.
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
+/// Longest wait for an answer; a shrink of a large volume takes a while.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(120);
+/// Largest answer that is read.
+const ANSWER_BYTES_MAX: u64 = 256 << 20;
+
+/// Why a request had no useful answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The address cannot be understood or resolved.
+    #[error("cannot find server {address:?}: {reason}; give it as --server HOST:PORT")]
+    Address {
+        /// The address.
+        address: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// No connection, or it broke.
+    #[error("cannot reach the server at {address}: {reason}; is it running, and is this its HTTP address?")]
+    Unreachable {
+        /// The address.
+        address: String,
+        /// What went wrong.
+        reason: String,
+    },
+    /// The server refused.
+    #[error("{message}")]
+    Refused {
+        /// HTTP status.
+        status: u16,
+        /// A stable code.
+        code: String,
+        /// What is wrong and what to do.
+        message: String,
+    },
+    /// What answers is not a Coquina server, or one of another version.
+    #[error(
+        "the answer of {address} cannot be understood ({reason}); is this the HTTP address of a coquina server?"
+    )]
+    Answer {
+        /// The address.
+        address: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+/// A client of one server.
+pub struct Client {
+    agent: ureq::Agent,
+    address: SocketAddr,
+}
+
+impl Client {
+    /// A client of the server at `HOST:PORT`. Connects with the first request.
+    pub fn new(address: &str) -> Result<Client, ClientError> {
+        let failed = |reason: String| ClientError::Address { address: address.to_owned(), reason };
+        let bare = address.strip_prefix("http://").unwrap_or(address).trim_end_matches('/');
+        // Requests name the address, not the name: servers refuse names that are not theirs.
+        let resolved = bare.to_socket_addrs().map_err(|error| failed(error.to_string()))?.next();
+        let resolved = resolved.ok_or_else(|| failed("the name has no address".to_owned()))?;
+        let agent = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .proxy(None)
+            .timeout_connect(Some(CONNECT_TIME_MAX))
+            .timeout_global(Some(ANSWER_TIME_MAX))
+            .max_redirects(0)
+            .build()
+            .into();
+        Ok(Client { agent, address: resolved })
+    }
+
+    /// The server's address.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The whole at a glance; live rates if an interval above zero is given.
+    pub fn status(&self, interval_ms: u64) -> Result<api::Status, ClientError> {
+        self.get(&format!("/v1/status?interval_ms={interval_ms}"))
+    }
+
+    /// How the server is; an answer also if something does not work.
+    pub fn health(&self) -> Result<api::Health, ClientError> {
+        let response = self.agent.get(self.url("/health")).call();
+        let (_, text) = self.text(response)?;
+        self.decode(&text)
+    }
+
+    /// The metrics as text.
+    pub fn metrics(&self) -> Result<String, ClientError> {
+        let response = self.agent.get(self.url("/metrics")).call();
+        let (status, text) = self.text(response)?;
+        self.accept(status, &text)?;
+        Ok(text)
+    }
+
+    /// All volumes; live rates if an interval above zero is given.
+    pub fn volumes(&self, interval_ms: u64) -> Result<api::VolumeList, ClientError> {
+        self.get(&format!("/v1/volumes?interval_ms={interval_ms}"))
+    }
+
+    /// One volume.
+    pub fn volume(&self, name: &str) -> Result<api::Volume, ClientError> {
+        self.get(&volume_path(name, ""))
+    }
+
+    /// Makes a volume.
+    pub fn create_volume(&self, request: &api::CreateVolume) -> Result<api::Volume, ClientError> {
+        self.post("/v1/volumes", request)
+    }
+
+    /// Grows or shrinks a volume.
+    pub fn resize_volume(&self, name: &str, request: &api::ResizeVolume) -> Result<api::Volume, ClientError> {
+        self.post(&volume_path(name, "/resize"), request)
+    }
+
+    /// Gives a volume another name.
+    pub fn rename_volume(&self, name: &str, request: &api::RenameVolume) -> Result<api::Volume, ClientError> {
+        self.post(&volume_path(name, "/rename"), request)
+    }
+
+    /// Removes a volume.
+    pub fn remove_volume(&self, name: &str, request: &api::RemoveVolume) -> Result<api::Volume, ClientError> {
+        self.post(&volume_path(name, "/remove"), request)
+    }
+
+    /// All drives.
+    pub fn drives(&self) -> Result<api::DriveList, ClientError> {
+        self.get("/v1/drives")
+    }
+
+    /// Starts a scrub.
+    pub fn scrub_drives(&self, request: &api::ScrubDrives) -> Result<api::DriveList, ClientError> {
+        self.post("/v1/drives/scrub", request)
+    }
+
+    /// Asks the server to stop cleanly.
+    pub fn shutdown(&self) -> Result<api::Shutdown, ClientError> {
+        self.post("/v1/shutdown", &api::Shutdown {})
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        let response = self.agent.get(self.url(path)).call();
+        let (status, text) = self.text(response)?;
+        self.accept(status, &text)?;
+        self.decode(&text)
+    }
+
+    fn post<T: DeserializeOwned>(&self, path: &str, request: &impl Serialize) -> Result<T, ClientError> {
+        let response = self.agent.post(self.url(path)).send_json(request);
+        let (status, text) = self.text(response)?;
+        self.accept(status, &text)?;
+        self.decode(&text)
+    }
+
+    fn text(
+        &self,
+        response: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
+    ) -> Result<(u16, String), ClientError> {
+        let unreachable = |error: ureq::Error| {
+            let address = self.address.to_string();
+            match error {
+                ureq::Error::Protocol(_) | ureq::Error::Http(_) | ureq::Error::BodyExceedsLimit(_) => {
+                    ClientError::Answer { address, reason: error.to_string() }
+                }
+                _ => ClientError::Unreachable { address, reason: error.to_string() },
+            }
+        };
+        let mut response = response.map_err(unreachable)?;
+        let status = response.status().as_u16();
+        let text = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_string();
+        Ok((status, text.map_err(unreachable)?))
+    }
+
+    /// Turns an error status into an error.
+    fn accept(&self, status: u16, text: &str) -> Result<(), ClientError> {
+        if (200..300).contains(&status) {
+            return Ok(());
+        }
+        match serde_json::from_str::<api::Error>(text) {
+            Ok(api::Error { code, message }) => Err(ClientError::Refused { status, code, message }),
+            Err(_) => Err(ClientError::Answer {
+                address: self.address.to_string(),
+                reason: format!("status {status} without an explanation"),
+            }),
+        }
+    }
+
+    fn decode<T: DeserializeOwned>(&self, text: &str) -> Result<T, ClientError> {
+        serde_json::from_str(text).map_err(|error| ClientError::Answer {
+            address: self.address.to_string(),
+            reason: error.to_string(),
+        })
+    }
+}
+
+/// The path of a volume, with everything escaped that could be taken for another path.
+fn volume_path(name: &str, operation: &str) -> String {
+    let mut path = "/v1/volumes/".to_owned();
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric()
+            || b"_-~".contains(&byte)
+            || (byte == b'.' && name.bytes().any(|b| b != b'.'))
+        {
+            path.push(char::from(byte));
+        } else {
+            path.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    path + operation
+}

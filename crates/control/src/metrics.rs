@@ -1,0 +1,306 @@
+//! The Prometheus text exposition (version 0.0.4) of a node, written by hand from a snapshot.
+//!
+//! Invariants:
+//! - every series of a name stands together under one `HELP` and `TYPE`, as the format demands;
+//! - names begin with `coquina_`; counters end in `_total`, sizes in `_bytes`, times in `_seconds`;
+//! - per-volume series can be switched off, so that many volumes do not flood a Prometheus.
+
+use std::fmt::Write;
+
+use crate::backend::{DriveSnapshot, NodeSnapshot, ShardSnapshot, VolumeSnapshot};
+use crate::health::{HealthEntry, Severity};
+use crate::histogram::{LATENCY_BUCKETS, LatencyHistogram};
+use crate::state::{ClusterMap, VolumeState};
+
+/// What to show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetricsOptions {
+    /// Whether each volume has its own series.
+    pub per_volume: bool,
+}
+
+impl Default for MetricsOptions {
+    fn default() -> Self {
+        MetricsOptions { per_volume: true }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+/// The text as it grows.
+struct Exposition {
+    text: String,
+}
+
+impl Exposition {
+    fn family(&mut self, name: &str, kind: Kind, help: &str) {
+        let kind = match kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+        };
+        // Writing to a string cannot fail.
+        let _ = write!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
+    }
+
+    fn sample(&mut self, name: &str, labels: &Labels, value: impl std::fmt::Display) {
+        let _ = writeln!(self.text, "{name}{} {value}", labels.braced());
+    }
+
+    fn histogram(&mut self, name: &str, labels: &Labels, histogram: &LatencyHistogram) {
+        let mut cumulative = 0u64;
+        for bucket in 0..LATENCY_BUCKETS {
+            cumulative = cumulative.saturating_add(histogram.counts[bucket]);
+            let bound = match LatencyHistogram::bound_ns(bucket) {
+                Some(bound_ns) => seconds(bound_ns),
+                None => "+Inf".to_owned(),
+            };
+            self.sample(&format!("{name}_bucket"), &labels.with("le", &bound), cumulative);
+        }
+        self.sample(&format!("{name}_sum"), labels, seconds(histogram.sum_ns));
+        self.sample(&format!("{name}_count"), labels, cumulative);
+    }
+}
+
+/// Exact decimal seconds.
+fn seconds(ns: u64) -> String {
+    let text = format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+#[derive(Clone, Default)]
+struct Labels(String);
+
+impl Labels {
+    fn with(&self, name: &str, value: &str) -> Labels {
+        let separator = if self.0.is_empty() { "" } else { "," };
+        let mut escaped = String::with_capacity(value.len());
+        for character in value.chars() {
+            match character {
+                '\\' => escaped.push_str("\\\\"),
+                '"' => escaped.push_str("\\\""),
+                '\n' => escaped.push_str("\\n"),
+                other => escaped.push(other),
+            }
+        }
+        Labels(format!("{}{separator}{name}=\"{escaped}\"", self.0))
+    }
+
+    fn braced(&self) -> String {
+        if self.0.is_empty() { String::new() } else { format!("{{{}}}", self.0) }
+    }
+}
+
+/// The whole exposition.
+pub fn render_metrics(
+    map: &ClusterMap,
+    snapshot: &NodeSnapshot,
+    health: &[HealthEntry],
+    options: MetricsOptions,
+) -> String {
+    let mut out = Exposition { text: String::with_capacity(16 << 10) };
+    node_series(&mut out, map, snapshot);
+    health_series(&mut out, health);
+    shard_series(&mut out, &snapshot.drives);
+    drive_series(&mut out, &snapshot.drives);
+    if options.per_volume {
+        volume_series(&mut out, map, &snapshot.volumes);
+    }
+    out.text
+}
+
+fn node_series(out: &mut Exposition, map: &ClusterMap, snapshot: &NodeSnapshot) {
+    let none = Labels::default();
+    let mut one = |name: &str, kind: Kind, help: &str, value: String| {
+        out.family(name, kind, help);
+        out.sample(name, &none, value);
+    };
+    one("coquina_uptime_seconds", Kind::Gauge, "Time since the server started.", seconds(snapshot.uptime_ns));
+    let gauges: [(&str, &str, u64); 4] = [
+        ("coquina_capacity_bytes", "What the drives can hold for users.", map.capacity_bytes()),
+        ("coquina_provisioned_bytes", "Sum of the sizes of all volumes.", map.provisioned_bytes()),
+        ("coquina_provisionable_bytes", "What the sizes may add up to.", map.provisionable_bytes()),
+        ("coquina_map_revision", "Revision of the cluster map.", map.revision),
+    ];
+    for (name, help, value) in gauges {
+        one(name, Kind::Gauge, help, value.to_string());
+    }
+    let dropped = "Connections dropped because they broke the protocol or stalled.";
+    one(
+        "coquina_dropped_connections_total",
+        Kind::Counter,
+        dropped,
+        snapshot.dropped_connections.to_string(),
+    );
+
+    out.family("coquina_connections", Kind::Gauge, "Open connections.");
+    out.sample("coquina_connections", &none.with("protocol", "nbd"), snapshot.nbd_connections);
+    out.sample("coquina_connections", &none.with("protocol", "native"), snapshot.native_connections);
+    out.family("coquina_volumes", Kind::Gauge, "Volumes by state.");
+    for (label, state) in [("active", VolumeState::Active), ("removing", VolumeState::Removing)] {
+        let count = map.volumes.values().filter(|volume| volume.value.state == state).count();
+        out.sample("coquina_volumes", &none.with("state", label), count);
+    }
+    let reactors = |index: usize| none.with("reactor", &index.to_string());
+    out.family("coquina_reactor_busy_seconds_total", Kind::Counter, "Time that a reactor was not asleep.");
+    for (index, reactor) in snapshot.reactors.iter().enumerate() {
+        out.sample("coquina_reactor_busy_seconds_total", &reactors(index), seconds(reactor.busy_ns));
+    }
+    out.family("coquina_reactor_turns_total", Kind::Counter, "Turns of a reactor's loop.");
+    for (index, reactor) in snapshot.reactors.iter().enumerate() {
+        out.sample("coquina_reactor_turns_total", &reactors(index), reactor.turns);
+    }
+    out.family(
+        "coquina_reactor_operations_total",
+        Kind::Counter,
+        "Operations submitted to a reactor's ring.",
+    );
+    for (index, reactor) in snapshot.reactors.iter().enumerate() {
+        out.sample("coquina_reactor_operations_total", &reactors(index), reactor.operations);
+    }
+}
+
+fn health_series(out: &mut Exposition, health: &[HealthEntry]) {
+    let worst = match health.iter().map(|entry| entry.severity).max() {
+        None => 0,
+        Some(Severity::Warning) => 1,
+        Some(Severity::Error) => 2,
+    };
+    out.family("coquina_health_status", Kind::Gauge, "0 ok, 1 warning, 2 error.");
+    out.sample("coquina_health_status", &Labels::default(), worst);
+    out.family("coquina_health_entry", Kind::Gauge, "1 for everything that is wrong now.");
+    for entry in health {
+        let severity = if entry.severity == Severity::Error { "error" } else { "warning" };
+        let labels = Labels::default()
+            .with("code", entry.code.as_str())
+            .with("severity", severity)
+            .with("subject", &entry.subject);
+        out.sample("coquina_health_entry", &labels, 1);
+    }
+}
+
+type ShardField = fn(&ShardSnapshot) -> u64;
+
+const SHARD_GAUGES: [(&str, &str, ShardField); 9] = [
+    ("coquina_shard_capacity_bytes", "What a shard can hold for users.", |shard| shard.stats.capacity_bytes),
+    ("coquina_shard_live_bytes", "Live user data.", |shard| shard.stats.live_bytes),
+    ("coquina_shard_segments", "Segments in all.", |shard| shard.stats.segments),
+    ("coquina_shard_segments_free", "Segments ready to be written.", |shard| shard.stats.segments_free),
+    ("coquina_shard_read_only", "1 if a failed write has made the shard read-only.", |shard| {
+        u64::from(shard.stats.poisoned)
+    }),
+    ("coquina_shard_cache_bytes", "Bytes held by the block cache.", |shard| shard.stats.cache_bytes),
+    ("coquina_shard_index_memory_bytes", "Memory that the index takes.", |shard| {
+        shard.stats.index_memory_bytes
+    }),
+    ("coquina_shard_scrub_running", "1 while a scrub runs.", |shard| {
+        u64::from(shard.stats.scrub_progress.is_some())
+    }),
+    ("coquina_shard_log_since_checkpoint_bytes", "Log that a restart would replay.", |shard| {
+        shard.stats.log_since_checkpoint_bytes
+    }),
+];
+
+const SHARD_COUNTERS: [(&str, &str, ShardField); 18] = [
+    ("coquina_shard_reads_total", "Reads, in requests.", |shard| shard.stats.reads),
+    ("coquina_shard_read_bytes_total", "Bytes read by requests.", |shard| shard.stats.read_bytes),
+    ("coquina_shard_writes_total", "Changes, in requests.", |shard| shard.stats.writes),
+    ("coquina_shard_write_bytes_total", "Bytes written by requests.", |shard| shard.stats.write_bytes),
+    ("coquina_shard_trim_bytes_total", "Bytes trimmed or zeroed.", |shard| shard.stats.trim_bytes),
+    ("coquina_shard_drive_read_bytes_total", "Bytes read from the drive.", |shard| {
+        shard.stats.drive_read_bytes
+    }),
+    ("coquina_shard_drive_write_bytes_total", "Bytes written to the drive.", |shard| {
+        shard.stats.drive_write_bytes
+    }),
+    ("coquina_shard_prewrite_bytes_total", "Zeros written ahead.", |shard| shard.stats.prewrite_bytes),
+    ("coquina_shard_frames_total", "Frames written.", |shard| shard.stats.frames),
+    ("coquina_shard_cleaner_bytes_total", "Bytes moved by the cleaner.", |shard| shard.stats.cleaner_bytes),
+    ("coquina_shard_cleaner_segments_total", "Segments freed by the cleaner.", |shard| {
+        shard.stats.cleaner_segments
+    }),
+    ("coquina_shard_metadata_bytes_total", "Bytes of checkpoints and index pages.", |shard| {
+        shard.stats.metadata_bytes
+    }),
+    ("coquina_shard_checkpoints_total", "Checkpoints completed.", |shard| shard.stats.checkpoints),
+    ("coquina_shard_cache_hits_total", "Blocks served from memory.", |shard| shard.stats.cache_hits),
+    ("coquina_shard_cache_misses_total", "Blocks read from the drive.", |shard| shard.stats.cache_misses),
+    ("coquina_shard_index_page_reads_total", "Index pages read.", |shard| shard.stats.index_page_reads),
+    ("coquina_shard_index_page_evictions_total", "Index pages dropped.", |shard| {
+        shard.stats.index_page_evictions
+    }),
+    ("coquina_shard_bad_blocks_total", "Blocks found bad.", |shard| shard.stats.bad_blocks),
+];
+
+fn drive_labels(drive: &DriveSnapshot) -> Labels {
+    Labels::default().with("drive", &drive.id.to_string()).with("path", &drive.path)
+}
+
+fn shard_series(out: &mut Exposition, drives: &[DriveSnapshot]) {
+    let gauges = SHARD_GAUGES.iter().map(|(name, help, field)| (name, help, field, Kind::Gauge));
+    let counters = SHARD_COUNTERS.iter().map(|(name, help, field)| (name, help, field, Kind::Counter));
+    for (name, help, field, kind) in gauges.chain(counters) {
+        out.family(name, kind, help);
+        for drive in drives {
+            for (number, shard) in drive.shards.iter().enumerate() {
+                out.sample(name, &drive_labels(drive).with("shard", &number.to_string()), field(shard));
+            }
+        }
+    }
+}
+
+fn drive_series(out: &mut Exposition, drives: &[DriveSnapshot]) {
+    out.family("coquina_drive_size_bytes", Kind::Gauge, "Size of the file or device.");
+    for drive in drives {
+        out.sample("coquina_drive_size_bytes", &drive_labels(drive), drive.size_bytes);
+    }
+    let name = "coquina_drive_latency_seconds";
+    out.family(name, Kind::Histogram, "Latency of the device.");
+    for drive in drives {
+        out.histogram(name, &drive_labels(drive).with("operation", "write"), &drive.write_latency);
+        out.histogram(name, &drive_labels(drive).with("operation", "read"), &drive.read_latency);
+    }
+}
+
+type VolumeField = fn(&VolumeSnapshot) -> u64;
+
+const VOLUME_COUNTERS: [(&str, &str, VolumeField); 8] = [
+    ("coquina_volume_reads_total", "Reads.", |volume| volume.reads),
+    ("coquina_volume_read_bytes_total", "Bytes read.", |volume| volume.read_bytes),
+    ("coquina_volume_writes_total", "Writes.", |volume| volume.writes),
+    ("coquina_volume_write_bytes_total", "Bytes written.", |volume| volume.write_bytes),
+    ("coquina_volume_trims_total", "Trims and write-zeroes.", |volume| volume.trims),
+    ("coquina_volume_trim_bytes_total", "Bytes trimmed or zeroed.", |volume| volume.trim_bytes),
+    ("coquina_volume_flushes_total", "Flushes.", |volume| volume.flushes),
+    ("coquina_volume_errors_total", "Requests answered with an error.", |volume| volume.errors),
+];
+
+fn volume_series(out: &mut Exposition, map: &ClusterMap, volumes: &[VolumeSnapshot]) {
+    let labels = |volume: &VolumeSnapshot| Labels::default().with("volume", &volume.name);
+    out.family("coquina_volume_size_bytes", Kind::Gauge, "Size of a volume.");
+    for volume in map.volumes.values().filter(|volume| volume.value.state == VolumeState::Active) {
+        let labels = Labels::default().with("volume", &volume.value.name);
+        out.sample("coquina_volume_size_bytes", &labels, volume.value.size_bytes);
+    }
+    out.family("coquina_volume_connections", Kind::Gauge, "Open connections.");
+    for volume in volumes {
+        out.sample("coquina_volume_connections", &labels(volume), volume.connections);
+    }
+    for (name, help, field) in VOLUME_COUNTERS {
+        out.family(name, Kind::Counter, help);
+        for volume in volumes {
+            out.sample(name, &labels(volume), field(volume));
+        }
+    }
+    let name = "coquina_volume_latency_seconds";
+    out.family(name, Kind::Histogram, "Latency from a request's arrival to its answer.");
+    for volume in volumes {
+        out.histogram(name, &labels(volume).with("operation", "write"), &volume.write_latency);
+        out.histogram(name, &labels(volume).with("operation", "read"), &volume.read_latency);
+    }
+}
