@@ -1,0 +1,15 @@
+//! The experiments of the design's section 9: each answers one question that decides something.
+
+mod cleaner_model;
+mod durable_append;
+
+pub use cleaner_model::{CleanerConfig, CleanerPolicy, CleanerReport, cleaner_model, cleaner_table};
+pub use durable_append::{
+    AppendCell, AppendMethod, AppendReport, AppendSpace, DurableAppendConfig, durable_append,
+};
+
+/// Names and one-line descriptions of the experiments, for `coquina bench experiment`.
+pub const EXPERIMENTS: &[(&str, &str)] = &[
+    ("durable-append", "which way of making appended frames durable costs least: O_DSYNC or a shared flush"),
+    ("cleaner-model", "bytes written per user byte by a greedy and a cost-benefit cleaner, simulated"),
+];

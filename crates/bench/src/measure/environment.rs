@@ -1,0 +1,125 @@
+//! What machine a figure comes from.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::drive::DriveCounter;
+
+/// The machine. Texts are empty where the kernel does not say.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Environment {
+    /// Release of the kernel.
+    pub kernel: String,
+    /// Architecture, such as `x86_64`.
+    pub architecture: String,
+    /// Model of the CPU.
+    pub cpu_model: String,
+    /// Cores that may be used.
+    pub cores: usize,
+    /// Size of the memory.
+    pub memory_bytes: u64,
+    /// Type of the file system under a file target.
+    pub file_system: String,
+    /// The drive under a local target.
+    pub drive: Option<DriveEnvironment>,
+    /// Version of this program.
+    pub version: String,
+}
+
+/// A drive and its settings.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriveEnvironment {
+    /// Name, such as `nvme0n1`.
+    pub name: String,
+    /// Model.
+    pub model: String,
+    /// Whether it spins.
+    pub rotational: bool,
+    /// The chosen I/O scheduler.
+    pub scheduler: String,
+    /// `write back` or `write through`.
+    pub write_cache: String,
+}
+
+impl Environment {
+    /// Looks at this machine, and at what lies under `path`.
+    pub fn here(path: Option<&Path>) -> Self {
+        let cpu = read("/proc/cpuinfo");
+        let memory_kib: u64 = field(&read("/proc/meminfo"), "MemTotal")
+            .split_ascii_whitespace()
+            .next()
+            .and_then(|number| number.parse().ok())
+            .unwrap_or(0);
+        Environment {
+            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+            architecture: std::env::consts::ARCH.to_owned(),
+            cpu_model: field(&cpu, "model name"),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            memory_bytes: memory_kib << 10,
+            file_system: path.map(file_system).unwrap_or_default(),
+            drive: path.and_then(DriveCounter::under).map(|counter| DriveEnvironment::of(&counter)),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        }
+    }
+}
+
+impl DriveEnvironment {
+    fn of(counter: &DriveCounter) -> Self {
+        let base = format!("/sys/dev/block/{}:{}", counter.major, counter.minor);
+        // A partition has its drive's settings one folder up.
+        let base = if Path::new(&base).join("queue").exists() { base } else { format!("{base}/..") };
+        let setting = |name: &str| read(&format!("{base}/{name}")).trim().to_owned();
+        let schedulers = setting("queue/scheduler");
+        let chosen =
+            schedulers.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(name, _)| name);
+        DriveEnvironment {
+            name: counter.name.clone(),
+            model: setting("device/model"),
+            rotational: setting("queue/rotational") == "1",
+            scheduler: chosen.unwrap_or(&schedulers).to_owned(),
+            write_cache: setting("queue/write_cache"),
+        }
+    }
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
+/// The value of the first `name : value` line.
+fn field(text: &str, name: &str) -> String {
+    let value = text.lines().find_map(|line| {
+        let (key, value) = line.split_once(':')?;
+        (key.trim() == name).then(|| value.trim().to_owned())
+    });
+    value.unwrap_or_default()
+}
+
+/// Type of the file system that holds `path`: the mount with the longest path above it.
+fn file_system(path: &Path) -> String {
+    let Ok(path) = path.canonicalize() else { return String::new() };
+    let mounts = read("/proc/self/mountinfo");
+    let above = mounts.lines().filter_map(|line| {
+        let (before, after) = line.split_once(" - ")?;
+        let point = Path::new(before.split(' ').nth(4)?);
+        path.starts_with(point).then_some((point.components().count(), after.split(' ').next()?))
+    });
+    // Of equal paths the one mounted last is seen, and `max_by_key` gives the last.
+    above.max_by_key(|(length, _)| *length).map(|(_, kind)| kind.to_owned()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sees_this_machine() {
+        let here = Environment::here(Some(Path::new("/proc/self/stat")));
+        assert!(!here.kernel.is_empty());
+        assert!(here.cores > 0);
+        assert!(here.memory_bytes > 0);
+        assert_eq!(here.file_system, "proc");
+        assert_eq!(field("a\t: 1\nbc : 2 \n", "bc"), "2");
+    }
+}

@@ -1,0 +1,236 @@
+//! Watches a run from outside its jobs: CPU, drive, live progress, and the end.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use crate::config::IoBenchConfig;
+use crate::error::BenchError;
+use crate::measure::{DriveCounter, MachineCpu, ProcessClock, process_name};
+use crate::recorder::{Live, LiveCounts};
+use crate::report::{CpuReport, ProcessCpu};
+use crate::run::{DriveProbe, Phase, Progress};
+
+const TICK: Duration = Duration::from_millis(200);
+
+/// Counters of the machine at one moment.
+struct Snapshot {
+    machine: MachineCpu,
+    client_ns: u64,
+    servers_ns: Vec<Option<u64>>,
+    drive_write_bytes: Option<u64>,
+}
+
+/// What was seen in the measured time.
+pub(crate) struct Watched {
+    pub measured_s: f64,
+    pub interrupted: bool,
+    pub drive_write_bytes: Option<u64>,
+    pub busy_cores: Vec<f64>,
+    idle_us_per_s: f64,
+    busy_us: u64,
+    watched_s: f64,
+    client_ns: u64,
+    servers: Vec<(u32, String, Option<u64>)>,
+}
+
+impl Watched {
+    /// CPU time shared out among `operations`.
+    pub fn cpu_report(&self, operations: u64) -> CpuReport {
+        let share = |us: f64| if operations == 0 { 0.0 } else { us / operations as f64 };
+        let idle_us = self.idle_us_per_s * self.watched_s;
+        let servers = self.servers.iter().map(|(pid, name, ns)| ProcessCpu {
+            pid: *pid,
+            name: name.clone(),
+            us_per_io: ns.map(|ns| share(ns as f64 / 1e3)),
+        });
+        let servers: Vec<ProcessCpu> = servers.collect();
+        CpuReport {
+            idle_us_per_s: self.idle_us_per_s,
+            machine_us_per_io: share((self.busy_us as f64 - idle_us).max(0.0)),
+            machine_busy_cores: self.busy_us as f64 / 1e6 / self.watched_s.max(1e-9),
+            client_us_per_io: share(self.client_ns as f64 / 1e3),
+            servers_us_per_io: servers.iter().filter_map(|server| server.us_per_io).sum(),
+            servers,
+        }
+    }
+}
+
+/// The watcher.
+pub(crate) struct Watch<'a> {
+    warmup: Duration,
+    runtime: Duration,
+    client: Option<ProcessClock>,
+    servers: Vec<(u32, String, Option<ProcessClock>)>,
+    counter: Option<DriveCounter>,
+    probe: Option<DriveProbe<'a>>,
+    idle_us_per_s: f64,
+}
+
+impl<'a> Watch<'a> {
+    pub fn new(config: &IoBenchConfig, counter: Option<DriveCounter>, probe: Option<DriveProbe<'a>>) -> Self {
+        let servers = config.cpu_pids.iter().map(|pid| (*pid, process_name(*pid), ProcessClock::of(*pid)));
+        Watch {
+            warmup: config.warmup,
+            runtime: config.runtime,
+            client: ProcessClock::of(std::process::id()),
+            servers: servers.collect(),
+            counter,
+            probe,
+            idle_us_per_s: 0.0,
+        }
+    }
+
+    /// Looks at the idle machine.
+    pub fn baseline(
+        &mut self,
+        length: Duration,
+        progress: &mut dyn FnMut(&Progress),
+        stop: &AtomicBool,
+    ) -> Result<(), BenchError> {
+        let before = MachineCpu::now()?;
+        while before.at.elapsed() < length {
+            if stop.load(Relaxed) {
+                return Err(BenchError::Stopped);
+            }
+            std::thread::sleep(TICK.min(length.saturating_sub(before.at.elapsed())));
+            let fraction = before.at.elapsed().as_secs_f64() / length.as_secs_f64();
+            progress(&report(Phase::Baseline, fraction, LiveCounts::default(), LiveCounts::default(), 1.0));
+        }
+        let after = MachineCpu::now()?;
+        self.idle_us_per_s = after.busy_us_since(&before) as f64 / after.seconds_since(&before).max(1e-9);
+        Ok(())
+    }
+
+    fn snapshot(&mut self) -> Result<Snapshot, BenchError> {
+        let from_drive = self.counter.as_ref().and_then(DriveCounter::written_bytes);
+        Ok(Snapshot {
+            drive_write_bytes: match &mut self.probe {
+                Some(probe) => probe(),
+                None => from_drive,
+            },
+            machine: MachineCpu::now()?,
+            client_ns: self.client.and_then(ProcessClock::now_ns).unwrap_or(0),
+            servers_ns: self
+                .servers
+                .iter()
+                .map(|(_, _, clock)| clock.and_then(ProcessClock::now_ns))
+                .collect(),
+        })
+    }
+
+    /// Follows the jobs to the end of the measured time, or until `done`, or until the caller stops.
+    pub fn follow(
+        &mut self,
+        start: Instant,
+        live: &[Live],
+        stop_jobs: &AtomicBool,
+        done: &dyn Fn() -> bool,
+        progress: &mut dyn FnMut(&Progress),
+        stop: &AtomicBool,
+    ) -> Result<Watched, BenchError> {
+        let mut ticks = Ticks { start, last: start, counts: LiveCounts::default(), live, progress };
+        let halted = || stop.load(Relaxed) || done();
+        let warm_end = start + self.warmup;
+        if ticks.until(warm_end, Phase::WarmUp, start, self.warmup, &halted) {
+            stop_jobs.store(true, Relaxed);
+        }
+        let first = self.snapshot()?;
+        let end = warm_end + self.runtime;
+        let mut busy_cores = Vec::with_capacity(self.runtime.as_secs() as usize + 1);
+        let mut last = first.machine;
+        let mut interrupted = false;
+        while !interrupted && Instant::now() < end {
+            let second = warm_end + Duration::from_secs(busy_cores.len() as u64 + 1);
+            interrupted = ticks.until(second.min(end), Phase::Measure, warm_end, self.runtime, &halted);
+            let now = MachineCpu::now()?;
+            busy_cores.push(now.busy_us_since(&last) as f64 / 1e6 / now.seconds_since(&last).max(1e-3));
+            last = now;
+        }
+        let stopped_at = Instant::now();
+        stop_jobs.store(true, Relaxed);
+        let second = self.snapshot()?;
+        let measured = stopped_at.min(end).saturating_duration_since(warm_end);
+        Ok(self.watched(first, second, measured, interrupted, busy_cores))
+    }
+
+    fn watched(
+        &self,
+        first: Snapshot,
+        last: Snapshot,
+        measured: Duration,
+        interrupted: bool,
+        busy_cores: Vec<f64>,
+    ) -> Watched {
+        let difference = |first: Option<u64>, last: Option<u64>| Some(last?.saturating_sub(first?));
+        let servers = self.servers.iter().enumerate().map(|(index, (pid, name, _))| {
+            (*pid, name.clone(), difference(first.servers_ns[index], last.servers_ns[index]))
+        });
+        Watched {
+            measured_s: measured.as_secs_f64(),
+            interrupted,
+            drive_write_bytes: difference(first.drive_write_bytes, last.drive_write_bytes),
+            busy_cores,
+            idle_us_per_s: self.idle_us_per_s,
+            busy_us: last.machine.busy_us_since(&first.machine),
+            watched_s: last.machine.seconds_since(&first.machine),
+            client_ns: last.client_ns.saturating_sub(first.client_ns),
+            servers: servers.collect(),
+        }
+    }
+}
+
+/// Live progress.
+struct Ticks<'a> {
+    start: Instant,
+    last: Instant,
+    counts: LiveCounts,
+    live: &'a [Live],
+    progress: &'a mut dyn FnMut(&Progress),
+}
+
+impl Ticks<'_> {
+    /// Sleeps to a moment in ticks; true if it was cut short.
+    fn until(
+        &mut self,
+        moment: Instant,
+        phase: Phase,
+        begin: Instant,
+        length: Duration,
+        halted: &dyn Fn() -> bool,
+    ) -> bool {
+        assert!(begin >= self.start);
+        loop {
+            let now = Instant::now();
+            if now >= moment {
+                return false;
+            }
+            if halted() {
+                return true;
+            }
+            let next = (self.last + TICK).max(now);
+            std::thread::sleep(next.min(moment).saturating_duration_since(now));
+            let now = Instant::now();
+            if now < self.last + TICK {
+                continue;
+            }
+            let counts = Live::sum(self.live);
+            let fraction =
+                now.saturating_duration_since(begin).as_secs_f64() / length.as_secs_f64().max(1e-9);
+            let elapsed_s = now.duration_since(self.last).as_secs_f64();
+            (self.progress)(&report(phase, fraction.min(1.0), self.counts, counts, elapsed_s));
+            (self.last, self.counts) = (now, counts);
+        }
+    }
+}
+
+fn report(phase: Phase, fraction: f64, before: LiveCounts, now: LiveCounts, elapsed_s: f64) -> Progress {
+    let operations = now.operations - before.operations;
+    Progress {
+        phase,
+        fraction,
+        iops: operations as f64 / elapsed_s,
+        bytes_per_s: (now.bytes - before.bytes) as f64 / elapsed_s,
+        latency_ns_mean: (now.latency_ns - before.latency_ns) as f64 / operations.max(1) as f64,
+        errors: now.errors,
+    }
+}
