@@ -1,5 +1,7 @@
 //! Tests of the control plane with a made-up node.
 
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
+
 mod backend;
 mod catalogue;
 mod coordinator;
