@@ -12,8 +12,6 @@ pub const WRITE_DRAIN_BYTES_MAX: u32 = 64 << 20;
 pub const OPTION_BYTES_MAX: u32 = 64 << 10;
 /// Longest option that is skipped rather than answered by dropping the connection, in bytes.
 pub const OPTION_DRAIN_BYTES_MAX: u32 = 1 << 20;
-/// Longest range of a command without a payload, in bytes: the whole of the length field, in whole sectors.
-pub const LENGTH_BYTES_MAX: u32 = u32::MAX - (coquina_base::SECTOR_BYTES as u32 - 1);
 /// Options that one client may send before it is taken for a flood.
 pub const OPTIONS_MAX: u32 = 4096;
 /// The id under which `base:allocation` is selected.

@@ -67,8 +67,7 @@ pub use client::{
     DescriptorIterator, Negotiated, Reply, parse_reply,
 };
 pub use constant::{
-    ALLOCATION_CONTEXT_ID, LENGTH_BYTES_MAX, OPTION_BYTES_MAX, PAYLOAD_BYTES_MAX, REQUEST_HEADER_BYTES,
-    WRITE_DRAIN_BYTES_MAX,
+    ALLOCATION_CONTEXT_ID, OPTION_BYTES_MAX, PAYLOAD_BYTES_MAX, REQUEST_HEADER_BYTES, WRITE_DRAIN_BYTES_MAX,
 };
 pub use error::{DisconnectReason, ErrorCode, Violation};
 pub use export::{ExportInfo, ExportRefusal, TransmissionFlags};

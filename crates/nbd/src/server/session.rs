@@ -141,7 +141,7 @@ impl ServerSession {
         let mut consumed_bytes = 0;
         loop {
             let rest = &input[consumed_bytes..];
-            match self.step(rest, consumed_bytes, output) {
+            match self.step(rest, output) {
                 Step::Consumed(bytes) => consumed_bytes += bytes,
                 Step::Event(bytes, event) => {
                     if matches!(event, Event::Disconnect(_) | Event::Violation(_)) {
@@ -170,11 +170,11 @@ impl ServerSession {
         self.needed_bytes
     }
 
-    fn step(&mut self, rest: &[u8], base: usize, output: &mut Vec<u8>) -> Step {
+    fn step(&mut self, rest: &[u8], output: &mut Vec<u8>) -> Step {
         match &mut self.state {
             State::ClientFlags => self.take_client_flags(rest),
             State::Haggling(haggling) => haggling.step(rest, output),
-            State::Transmission(transmission) => transmission.step(rest, base, output),
+            State::Transmission(transmission) => transmission.step(rest, output),
             State::Closed if rest.is_empty() => Step::Wait,
             State::Closed => Step::Consumed(rest.len()),
         }

@@ -11,6 +11,9 @@ struct Skip {
 }
 
 /// The transmission phase: takes requests, and answers the invalid ones itself.
+///
+/// Invariant: whatever completes a message is an event, so a request always begins where the driver's input does. The
+/// payload's range relies on it.
 pub struct Transmission {
     pub(crate) limits: Limits,
     skip: Option<Skip>,
@@ -21,8 +24,7 @@ impl Transmission {
         Self { limits, skip: None }
     }
 
-    /// `base` is where `rest` begins in the driver's input.
-    pub fn step(&mut self, rest: &[u8], base: usize, output: &mut Vec<u8>) -> Step {
+    pub fn step(&mut self, rest: &[u8], output: &mut Vec<u8>) -> Step {
         if let Some(skip) = &mut self.skip {
             let taken = skip.remaining_bytes.min(rest.len());
             skip.remaining_bytes -= taken;
@@ -46,7 +48,7 @@ impl Transmission {
             command::DISC => {
                 Step::Event(REQUEST_HEADER_BYTES, Event::Disconnect(DisconnectReason::Requested))
             }
-            command::WRITE => self.take_write(&header, rest, base),
+            command::WRITE => self.take_write(&header, rest),
             _ => self.take_request(&header, output),
         }
     }
@@ -58,14 +60,14 @@ impl Transmission {
         }
     }
 
-    fn take_write(&mut self, header: &RequestHeader, rest: &[u8], base: usize) -> Step {
+    fn take_write(&mut self, header: &RequestHeader, rest: &[u8]) -> Step {
         // spec: a payload large enough to be a denial of service may be answered by hanging up.
         if header.length_bytes > WRITE_DRAIN_BYTES_MAX {
             let violation = Violation::WriteTooLong { length_bytes: header.length_bytes };
             return Step::Event(REQUEST_HEADER_BYTES, Event::Violation(violation));
         }
         let message_bytes = REQUEST_HEADER_BYTES + header.length_bytes as usize;
-        let payload = PayloadRange { start: base + REQUEST_HEADER_BYTES, end: base + message_bytes };
+        let payload = PayloadRange { start: REQUEST_HEADER_BYTES, end: message_bytes };
         match header.check(&self.limits, payload) {
             Ok(_) if rest.len() < message_bytes => Step::Need(message_bytes),
             Ok(command) => Step::Event(message_bytes, request_event(header, command)),

@@ -93,6 +93,22 @@ fn a_server_without_extensions_is_accepted() {
 }
 
 #[test]
+fn a_context_named_before_an_error_is_disregarded() {
+    let mut client = ClientHandshake::new(config("a", true, true));
+    let reply = |fields: &[u8], data: &[u8]| [b"\x00\x03\xe8\x89\x04\x55\x65\xa9", fields, data].concat();
+    let messages = [
+        b"NBDMAGICIHAVEOPT\x00\x03".to_vec(),
+        reply(b"\x00\x00\x00\x08\x00\x00\x00\x01\x00\x00\x00\x00", &[]),
+        reply(b"\x00\x00\x00\x0a\x00\x00\x00\x04\x00\x00\x00\x13", b"\x00\x00\x00\x01base:allocation"),
+        reply(b"\x00\x00\x00\x0a\x80\x00\x00\x03\x00\x00\x00\x00", &[]),
+        reply(b"\x00\x00\x00\x07\x00\x00\x00\x03\x00\x00\x00\x0c", &[0; 12]),
+        reply(b"\x00\x00\x00\x07\x00\x00\x00\x01\x00\x00\x00\x00", &[]),
+    ];
+    let (_, negotiated) = client.receive(&messages.concat(), &mut Vec::new()).unwrap();
+    assert_eq!(negotiated.unwrap().allocation_context_id, None);
+}
+
+#[test]
 fn servers_that_lie_are_left() {
     let greet =
         |bytes: &[u8]| ClientHandshake::new(config("a", false, false)).receive(bytes, &mut Vec::new());
@@ -106,8 +122,8 @@ fn servers_that_lie_are_left() {
     let magic = b"\x00\x03\xe8\x89\x04\x55\x65\xa9";
     let end = [&magic[..], b"\x00\x00\x00\x07\x00\x00\x00\x01\x00\x00\x00\x00"].concat();
     assert_eq!(after_greeting(&end), Some(ClientError::NoExportInfo));
-    let wrong_option = [&magic[..], b"\x00\x00\x00\x08\x00\x00\x00\x01\x00\x00\x00\x00"].concat();
-    assert!(after_greeting(&wrong_option).is_some());
+    let wrong_option = [&magic[..], b"\x00\x00\x00\x06\x00\x00\x00\x03\x00\x00\x00\x0c", &[0; 12]].concat();
+    assert_eq!(after_greeting(&wrong_option), Some(ClientError::Invalid("option reply")));
     let endless = [&magic[..], b"\x00\x00\x00\x07\x00\x00\x00\x03\xff\xff\xff\xff"].concat();
     assert!(after_greeting(&endless).is_some());
     let short_info = [&magic[..], b"\x00\x00\x00\x07\x00\x00\x00\x03\x00\x00\x00\x03\x00\x00\x00"].concat();
@@ -209,6 +225,7 @@ fn invalid_chunks_are_errors() {
         chunk(3, 1, 0, &[]),
         chunk(5, 1, 4, &[0; 4]),
         chunk(5, 1, 12, &[0; 12]),
+        chunk(5, 1, 13, &[1; 13]),
         chunk(5, 1, u32::MAX - 3, &[]),
         chunk(0x8001, 1, 5, &[0; 5]),
         chunk(0x8001, 1, 6, &[0, 0, 0, 5, 0, 1]),

@@ -214,6 +214,17 @@ fn block_status_needs_a_selected_context_of_the_same_export() {
 }
 
 #[test]
+fn listing_a_context_does_not_select_it() {
+    let mut driver = Driver::new(ServerConfig::default());
+    driver.receive(&FIXED_AND_NO_ZEROES);
+    driver.receive(&option(OPT_STRUCTURED_REPLY, &[]));
+    driver.receive(&option(OPT_LIST_META_CONTEXT, &context_data("disk", &["base:allocation"])));
+    driver.receive(&option(OPT_GO, &info_data("disk", &[])));
+    driver.receive(&bad(0, CMD_BLOCK_STATUS, 0, 512));
+    assert!(matches!(driver.trace.seen.last().unwrap().event, Event::Refused { .. }));
+}
+
+#[test]
 fn read_only_exports_refuse_every_change() {
     // spec: EPERM for a write, trim or write-zeroes on a read-only export.
     assert_refused("read-only", &bad(0, CMD_TRIM, 0, 512), ErrorCode::NotPermitted);
@@ -249,7 +260,9 @@ fn commands_without_payload_may_exceed_the_payload_limit() {
         driver.receive(&bad(0, command, 0, EXPORT_BYTES as u32));
         assert!(matches!(driver.trace.seen.last().unwrap().event, Event::Request(_)));
     }
-    driver.receive(&bad(0, CMD_READ, 0, 8192));
+    driver.receive(&bad(0, CMD_READ, 0, 4096));
+    assert!(matches!(driver.trace.seen.last().unwrap().event, Event::Request(_)));
+    driver.receive(&bad(0, CMD_READ, 0, 4608));
     assert!(matches!(driver.trace.seen.last().unwrap().event, Event::Refused { .. }));
 }
 
