@@ -29,11 +29,11 @@ fn option_message() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn flags() -> impl Strategy<Value = u16> {
-    prop_oneof![8 => Just(0), 3 => Just(FUA), 4 => 0..32_u16, 1 => any::<u16>()]
+    prop_oneof![12 => Just(0), 4 => Just(FUA), 4 => 0..32_u16, 1 => any::<u16>()]
 }
 
 fn length_bytes() -> impl Strategy<Value = u32> {
-    prop_oneof![8 => (0..20_u32).prop_map(|sectors| sectors * 512), 2 => 0..40_000_u32, 1 => any::<u32>()]
+    prop_oneof![16 => (0..20_u32).prop_map(|sectors| sectors * 512), 2 => 0..40_000_u32, 1 => any::<u32>()]
 }
 
 /// A request that is right, or nearly so, with the payload of a write unless that is huge.
@@ -54,10 +54,11 @@ fn request_message() -> impl Strategy<Value = Vec<u8>> {
 
 /// A connection that often reaches the transmission phase.
 fn connection() -> impl Strategy<Value = Vec<u8>> {
-    let opening = (name(), any::<bool>()).prop_map(|(name, structured)| opening(&name, structured));
+    let openable = prop_oneof![6 => Just("disk".to_owned()), 2 => Just("read-only".to_owned()), 1 => name()];
+    let opening = (openable, any::<bool>()).prop_map(|(name, structured)| opening(&name, structured));
     let haggling = vec(option_message(), 0..6)
         .prop_map(|options| [FIXED_AND_NO_ZEROES.to_vec(), options.concat()].concat());
-    let first = prop_oneof![3 => opening, 1 => haggling];
+    let first = prop_oneof![6 => opening, 1 => haggling];
     (first, vec(request_message(), 0..8)).prop_map(|(first, requests)| [first, requests.concat()].concat())
 }
 
