@@ -63,9 +63,6 @@ pub trait NodeBackend: Send + Sync {
 
     /// Starts a scrub of all shards of a drive, or of all drives; one that runs goes on.
     fn scrub_start(&self, drive: Option<DriveId>) -> Result<(), BackendError>;
-
-    /// Asks the process to stop cleanly. Returns at once.
-    fn request_shutdown(&self);
 }
 
 /// Everything that a node counts.

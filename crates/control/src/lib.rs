@@ -36,7 +36,7 @@ pub use histogram::{LATENCY_BUCKETS, LatencyHistogram};
 pub use metrics::{MetricsOptions, render_metrics};
 pub use placement::{PlacementError, WeightedShard, place};
 pub use random::{random_id, random_u64};
-pub use server::{ControlListener, ControlServer, ServerConfig, ServerError};
+pub use server::{ControlListener, ControlServer, ServerConfig, ServerError, ShutdownRequest};
 pub use state::{
     ClusterMap, ClusterRecord, DRIVE_SHARDS_MAX, DriveRecord, DriveState, FEATURE_LEVEL, GROUPS_MAX,
     InvalidMap, NodeRecord, PlacementTable, ShardRef, Versioned, VolumeRecord, VolumeState,

@@ -36,8 +36,10 @@ pub enum ServerError {
     Start(std::io::Error),
 }
 
-/// What the server says about its node.
-#[derive(Clone, Debug)]
+/// Called when a client asks the process to stop cleanly; returns at once.
+pub type ShutdownRequest = Box<dyn Fn() + Send + Sync>;
+
+/// What the server says about its node, and whom it tells of a request to stop.
 pub struct ServerConfig {
     /// Version of the program.
     pub version: String,
@@ -49,6 +51,8 @@ pub struct ServerConfig {
     pub metrics: MetricsOptions,
     /// Health entries that hold as long as the server runs, such as an interface that is open to others.
     pub health: Vec<HealthEntry>,
+    /// Called when a client asks the process to stop.
+    pub shutdown: ShutdownRequest,
 }
 
 /// A bound socket that does not serve yet: taken early, so that a port in use is noticed before drives are opened.

@@ -233,7 +233,7 @@ async fn shutdown(
     State(shared): SharedState,
     Body(api::Shutdown {}): Body<api::Shutdown>,
 ) -> Answer<api::Shutdown> {
-    blocking(shared, |shared| shared.catalogue.backend().request_shutdown()).await?;
+    (shared.config.shutdown)();
     Ok(Json(api::Shutdown {}))
 }
 

@@ -142,10 +142,6 @@ impl NodeBackend for FakeNode {
         self.memory().scrubs.push(drive);
         Ok(())
     }
-
-    fn request_shutdown(&self) {
-        self.memory().shutdown_requested = true;
-    }
 }
 
 fn refuse(memory: &Memory) -> Result<(), BackendError> {

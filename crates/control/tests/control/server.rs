@@ -24,12 +24,14 @@ impl Server {
         let folder = tempfile::tempdir().unwrap();
         let node = Arc::new(FakeNode::default());
         let catalogue = Arc::new(start(folder.path(), &node));
+        let request = node.clone();
         let config = ServerConfig {
             version: "1.2.3".to_owned(),
             nbd: vec!["127.0.0.1:10809".to_owned()],
             native: "127.0.0.1:10811".to_owned(),
             metrics: MetricsOptions::default(),
             health: Vec::new(),
+            shutdown: Box::new(move || request.memory().shutdown_requested = true),
         };
         let listener = ControlListener::bind("127.0.0.1:0").unwrap();
         let server = ControlServer::start(listener, config, catalogue).unwrap();
