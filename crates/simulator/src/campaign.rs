@@ -55,6 +55,21 @@ pub fn run_seed<S: Subject>(
     }
 }
 
+/// Starts a drive `crashes` times and lets each life end after a few actions, before a checkpoint is likely; then
+/// compares everything.
+pub fn run_crash_loop<S: Subject>(seed: u64, crashes: u64) -> Result<SeedReport, SeedFailure> {
+    let mut random = Random::new(seed ^ 0x6c6f_6f70);
+    let mut plan = Plan::random(&mut random);
+    plan.config.checkpoint_log_bytes = 0;
+    let mut campaign = Campaign { runner: Runner::<S>::new(plan, random.fork()), random, phase: None };
+    let result = campaign.crash_loop(crashes);
+    let counters = campaign.runner.counters.clone();
+    match result {
+        Ok(()) => Ok(SeedReport { trace: campaign.runner.trace(), counters }),
+        Err(violation) => Err(SeedFailure { seed, cuts: counters.cuts(), violation }),
+    }
+}
+
 struct Campaign<S> {
     runner: Runner<S>,
     random: Random,
@@ -73,6 +88,25 @@ impl<S: Subject> Campaign<S> {
         }
         self.runner.set_fuse(u64::MAX);
         self.stop()?;
+        Ok(())
+    }
+
+    fn crash_loop(&mut self, crashes: u64) -> Result<(), Violation> {
+        self.runner.format(None)?;
+        while self.runner.counters.cuts() < crashes {
+            let cut_after = self.random.chance(1, 3).then(|| self.random.between(1, 40));
+            if self.runner.open(cut_after)? == Opened::PowerFailed {
+                continue;
+            }
+            self.runner.set_fuse(self.random.between(1, 12));
+            let mut phase = Phase::random(&mut self.random, self.runner.space_bytes());
+            let ended = self.runner.run_phase(&mut phase)?;
+            self.end(if ended == Ended::Done { Ended::Cut } else { ended })?;
+            self.runner.set_fuse(u64::MAX);
+        }
+        assert_eq!(self.runner.open(None)?, Opened::Running);
+        self.verify_shards()?;
+        self.runner.compare_all()?;
         Ok(())
     }
 

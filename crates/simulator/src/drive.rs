@@ -9,7 +9,7 @@
 mod device;
 mod faults;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use coquina_base::{AlignedBuf, BLOCK_BYTES, SECTOR_BYTES};
 use coquina_engine::{Action, IoError, IoToken};
@@ -23,15 +23,18 @@ use crate::trace::TraceHash;
 /// Completion time of an I/O that does not end by itself.
 const NEVER_NS: u64 = u64::MAX;
 
+/// Completed writes that are remembered.
+const HISTORY_MAX: usize = 4096;
+
 /// What an I/O does.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Work {
     Write(AlignedBuf),
     Read(AlignedBuf),
     Prewrite { length_bytes: u64 },
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct InFlight {
     shard: u32,
     io: IoToken,
@@ -96,7 +99,7 @@ impl Default for Latency {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct VolatileBlock {
     /// What the medium still holds.
     old: Box<[u8; BLOCK_BYTES]>,
@@ -105,7 +108,7 @@ struct VolatileBlock {
 }
 
 /// A drive.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct VirtualDrive {
     bytes: Vec<u8>,
     volatile: BTreeMap<u64, VolatileBlock>,
@@ -118,6 +121,8 @@ pub struct VirtualDrive {
     powered: bool,
     operations: u64,
     next_number: u64,
+    /// The last writes that completed: offset and length.
+    history: VecDeque<(u64, u64)>,
     trace: TraceHash,
 }
 
@@ -136,6 +141,7 @@ impl VirtualDrive {
             powered: true,
             operations: 0,
             next_number: 0,
+            history: VecDeque::new(),
             trace: TraceHash::default(),
         }
     }
@@ -178,6 +184,11 @@ impl VirtualDrive {
     /// Whether any I/O is under way, stalled ones included.
     pub fn is_busy(&self) -> bool {
         !self.in_flight.is_empty()
+    }
+
+    /// Whether a write is stalled.
+    pub fn is_stalled(&self) -> bool {
+        self.in_flight.iter().any(|io| io.done_ns == NEVER_NS)
     }
 
     /// Completes the I/O that is due first, if it is due.
@@ -280,6 +291,11 @@ impl VirtualDrive {
         &self.bytes
     }
 
+    /// Offset and length in bytes of the last writes that completed, oldest first.
+    pub fn history(&self) -> &VecDeque<(u64, u64)> {
+        &self.history
+    }
+
     /// Cuts the drive off at a size, as a truncated file.
     pub fn truncate(&mut self, size_bytes: u64) {
         self.bytes.truncate(size_bytes as usize);
@@ -316,6 +332,10 @@ impl VirtualDrive {
 
     fn write_durably(&mut self, offset_bytes: u64, buffer: &[u8]) -> Result<(), IoError> {
         self.faults.before_write(offset_bytes, buffer.len() as u64)?;
+        if self.history.len() == HISTORY_MAX {
+            self.history.pop_front();
+        }
+        self.history.push_back((offset_bytes, buffer.len() as u64));
         if self.faults.loses_write(offset_bytes) {
             return Ok(());
         }

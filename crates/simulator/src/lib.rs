@@ -7,10 +7,12 @@
 pub mod campaign;
 pub mod content;
 pub mod counters;
+pub mod device_faults;
 pub mod drive;
 pub mod model;
 pub mod plan;
 pub mod random;
+pub mod rot;
 pub mod runner;
 pub mod subject;
 #[cfg(test)]

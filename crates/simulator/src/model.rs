@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use coquina_base::{BLOCK_BYTES, CHUNK_BLOCKS, SECTOR_BYTES};
 
-pub use block::{BlockModel, Contradiction, Effect, SLOTS};
+use block::{BlockModel, Contradiction, Effect};
 
 use crate::content::{BLOCK_SECTORS, BlockState, GARBAGE, SectorPlace, Version, read_sector};
 
@@ -90,7 +90,7 @@ impl Ticket {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Entry {
     block: BlockModel,
     /// May take space on the drive. Never false for a block that does.
@@ -99,7 +99,7 @@ struct Entry {
     reserved: bool,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Chunk {
     entries: Vec<Entry>,
     /// Whether anything was ever ordered here.
@@ -113,14 +113,14 @@ pub enum Answer<'a> {
     Changed,
     /// A change was refused and left everything as it was.
     Refused,
-    /// A change failed; it may take effect until the next crash. Or a read failed.
+    /// A change failed; it may take effect until the next crash.
     Unknown,
     /// Bytes of the whole span.
     Data(&'a [u8]),
 }
 
 /// Every layer's blocks.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Model {
     chunks: BTreeMap<(u64, u32), Chunk>,
     /// Blocks per layer that may take space.
@@ -129,10 +129,10 @@ pub struct Model {
 }
 
 impl Model {
-    /// Whether every block of the span can take one more operation.
-    pub fn has_room(&self, span: &Span) -> bool {
+    /// Whether every block of the span can take one more read, or change.
+    pub fn has_room(&self, span: &Span, change: bool) -> bool {
         let Some(chunk) = self.chunks.get(&(span.layer, span.chunk)) else { return true };
-        span.blocks().all(|block| chunk.entries[block as usize].block.has_room())
+        span.blocks().all(|block| chunk.entries[block as usize].block.has_room(change))
     }
 
     /// Enters a read, or a change that sets the span to a version. There must be room.
@@ -193,7 +193,10 @@ impl Model {
             let result = match answer {
                 Answer::Changed => entry.block.finish_change(*slot),
                 Answer::Refused => entry.block.finish_refused(*slot),
-                Answer::Unknown => Ok(()),
+                Answer::Unknown => {
+                    entry.block.finish_unknown(*slot);
+                    Ok(())
+                }
                 Answer::Data(bytes) => {
                     let state = read_block(bytes, &span, block);
                     seen = Some(state);

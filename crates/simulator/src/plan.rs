@@ -25,6 +25,7 @@ pub struct Plan {
 
 impl Plan {
     /// A plan for a small drive on which everything happens often.
+    #[allow(clippy::needless_update, reason = "the settings have one field more with mutations")]
     pub fn random(random: &mut Random) -> Plan {
         let segment_bytes = random.pick(&[64 << 10, 64 << 10, 128 << 10, 256 << 10]);
         let drive_bytes = random.pick(&[6, 8, 8, 12, 12, 16, 24, 32]) * MIB + random.below(3) * MIB;

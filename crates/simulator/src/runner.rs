@@ -34,6 +34,25 @@ pub struct Tolerance {
     pub read_only: bool,
     /// Start-up may report damage.
     pub damage: bool,
+    /// Reads may give what was there before: any data that was once written to the place, but no other.
+    pub stale: bool,
+}
+
+/// Signs of faults that the shards gave.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Signs {
+    /// Events of damage.
+    pub damage: u64,
+    /// Events of bad blocks, and reads that failed with `BadBlock`.
+    pub bad_blocks: u64,
+    /// Blocks that a scrub found bad.
+    pub scrub_bad: u64,
+    /// Events of poisoning.
+    pub poisoned: u64,
+    /// Changes refused with `ReadOnly` or `Device`.
+    pub changes_refused: u64,
+    /// Changes acknowledged after a shard was poisoned.
+    pub changes_after_poison: u64,
 }
 
 /// Why a stretch of a run ended.
@@ -81,8 +100,8 @@ pub struct Runner<S> {
     pub counters: Counters,
     /// What is forgiven.
     pub tolerance: Tolerance,
-    /// Events of damage and bad blocks that were forgiven.
-    pub forgiven: u64,
+    /// Signs of faults since the last start.
+    pub signs: Signs,
     shards: Vec<S>,
     /// Layers in use: id and chunks.
     layers: Vec<(u64, u32)>,
@@ -130,7 +149,7 @@ impl<S: Subject> Runner<S> {
             model: Model::default(),
             counters: Counters::default(),
             tolerance: Tolerance::default(),
-            forgiven: 0,
+            signs: Signs::default(),
             shards: Vec::new(),
             next_layer: layers.len() as u64 + 1,
             layers,
@@ -200,6 +219,7 @@ impl<S: Subject> Runner<S> {
         self.counters.replayed_entries += replayed;
         self.counters.starts_with_replay += u64::from(replayed > 0);
         self.last = LastSeen::default();
+        self.signs = Signs::default();
         self.trace.add(&[100, replayed]);
         Ok(Opened::Running)
     }
@@ -239,6 +259,20 @@ impl<S: Subject> Runner<S> {
             }
         }
         Ok(Ended::Done)
+    }
+
+    /// One turn of each shard without letting time pass: events of the start come out.
+    pub fn pump(&mut self) -> Result<(), Violation> {
+        for shard in 0..self.shards.len() {
+            self.shards[shard].turn(self.now_ns);
+            self.drain(shard)?;
+        }
+        Ok(())
+    }
+
+    /// Whether only changes are outstanding.
+    pub fn only_changes_wait(&self) -> bool {
+        self.outstanding.values().all(|request| request.kind.is_change())
     }
 
     /// Lets the shards do what they want in the background for some turns.
@@ -354,6 +388,9 @@ impl<S: Subject> Runner<S> {
                 other => return Ok(other),
             }
         }
+        if self.drive.is_stalled() {
+            return Ok(Ended::Stalled);
+        }
         let waiting = self.outstanding.len();
         Err(Violation::Hang(format!("{waiting} requests wait, {IDLE_TURNS_MAX} turns brought no progress")))
     }
@@ -428,11 +465,13 @@ impl<S: Subject> Runner<S> {
                 self.counters.scrubs += 1;
                 self.last.scrub_ordered = false;
             }
-            Event::ScrubDone { .. } | Event::BadBlock { .. } if self.tolerance.bad_blocks => {
-                self.forgiven += 1
+            Event::ScrubDone { bad, .. } if self.tolerance.bad_blocks => {
+                self.signs.scrub_bad += bad;
+                self.last.scrub_ordered = false;
             }
-            Event::Damage { .. } if self.tolerance.damage => self.forgiven += 1,
-            Event::Poisoned { .. } if self.tolerance.read_only => self.forgiven += 1,
+            Event::BadBlock { .. } if self.tolerance.bad_blocks => self.signs.bad_blocks += 1,
+            Event::Damage { .. } if self.tolerance.damage => self.signs.damage += 1,
+            Event::Poisoned { .. } if self.tolerance.read_only => self.signs.poisoned += 1,
             other => return Err(Violation::UnexpectedEvent(other)),
         }
         Ok(())

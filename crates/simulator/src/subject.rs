@@ -5,6 +5,8 @@ use coquina_engine::{
     Action, Device, FormatOptions, IoError, IoToken, ReadData, Request, ShardConfig, ShardStats,
 };
 
+use crate::plan::Plan;
+
 /// One shard of a drive. Errors of start-up are texts: a run only shows them.
 pub trait Subject: Sized {
     /// Lays a drive out.
@@ -13,6 +15,10 @@ pub trait Subject: Sized {
     fn open(device: &mut dyn Device, shard: u32, entropy: u64, config: &ShardConfig) -> Result<Self, String>;
     /// Checks a stopped drive end to end. Gives what is wrong.
     fn check_drive(device: &mut dyn Device) -> Result<(), String>;
+    /// Where the head of the first shard lies on a drive of this plan.
+    fn shard_offset_bytes(_plan: &Plan) -> u64 {
+        1 << 20
+    }
     /// Takes a request; its payload is copied.
     fn submit(&mut self, request: Request<'_>);
     /// Takes a finished I/O.

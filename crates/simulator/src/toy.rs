@@ -20,9 +20,22 @@ pub enum Flaw {
     AckBeforeSync,
     NoSyncAtStart,
     ForgetsTrims,
+    LosesAnAnswer,
+    WrongChecksums,
+    FullTooEarly,
+    ReadsWhatIsNotStable,
 }
 
-const FLAWS: [Flaw; 4] = [Flaw::None, Flaw::AckBeforeSync, Flaw::NoSyncAtStart, Flaw::ForgetsTrims];
+pub const FLAWS: [Flaw; 8] = [
+    Flaw::None,
+    Flaw::AckBeforeSync,
+    Flaw::NoSyncAtStart,
+    Flaw::ForgetsTrims,
+    Flaw::LosesAnAnswer,
+    Flaw::WrongChecksums,
+    Flaw::FullTooEarly,
+    Flaw::ReadsWhatIsNotStable,
+];
 const BLOCK: usize = BLOCK_BYTES;
 /// A record is one header block and one data block.
 const RECORD: u64 = 2 * BLOCK as u64;
@@ -37,12 +50,14 @@ pub struct Toy<const FLAW: usize> {
     sequence: u64,
     actions: VecDeque<Action>,
     /// Writes of the log: I/O, finished or not, and the request that it ends.
-    log: VecDeque<(u64, bool, Option<(RequestToken, Vec<Change>)>)>,
+    log: VecDeque<(u64, bool, Option<Ending>)>,
     next_io: u64,
     closing: bool,
     replayed: u64,
 }
 
+/// A request and what becomes visible with its answer.
+type Ending = (RequestToken, Vec<Change>);
 type Change = ((u64, u32, u32), AlignedBuf);
 
 impl<const FLAW: usize> Toy<FLAW> {
@@ -130,6 +145,9 @@ impl<const FLAW: usize> Toy<FLAW> {
             }
             if let Some((token, changes)) = last.take() {
                 self.blocks.extend(changes);
+                if FLAWS[FLAW] == Flaw::LosesAnAnswer && token.0 % 50 == 0 {
+                    continue;
+                }
                 self.actions.push_back(Action::Done { token, outcome: Outcome::Changed });
             }
         }
@@ -144,7 +162,11 @@ impl<const FLAW: usize> Toy<FLAW> {
         let mut buffer = AlignedBuf::zeroed((start + length).div_ceil(BLOCK) - first);
         for (index, target) in buffer.chunks_exact_mut(BLOCK).enumerate() {
             let key = (request.layer.0, request.chunk, (first + index) as u32);
-            if let Some(data) = self.blocks.get(&key) {
+            let waiting = self.log.iter().rev().filter_map(|(_, _, last)| last.as_ref());
+            let mut waiting = waiting.flat_map(|(_, changes)| changes.iter().rev());
+            let early = FLAWS[FLAW] == Flaw::ReadsWhatIsNotStable;
+            let newest = waiting.find(|(at, _)| early && *at == key).map(|(_, data)| data);
+            if let Some(data) = newest.or_else(|| self.blocks.get(&key)) {
                 target.copy_from_slice(data);
             }
         }
@@ -274,7 +296,11 @@ impl<const FLAW: usize> Subject for Toy<FLAW> {
     }
 
     fn stats(&self) -> ShardStats {
-        ShardStats { replayed_entries: self.replayed, capacity_bytes: 0, ..ShardStats::default() }
+        ShardStats {
+            replayed_entries: self.replayed,
+            capacity_bytes: if FLAWS[FLAW] == Flaw::FullTooEarly { 1 << 40 } else { 0 },
+            ..ShardStats::default()
+        }
     }
 
     fn recycle(&mut self, _data: ReadData) {}

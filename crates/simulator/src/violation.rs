@@ -37,6 +37,8 @@ pub enum Violation {
     SelfCheck(String),
     /// The check of the stopped drive found something.
     CheckDrive(String),
+    /// A fault went unnoticed, or what it led to was not what is promised.
+    Fault(&'static str),
     /// Nothing happens any more though something should.
     Hang(String),
     /// The same seed gave two different runs.
@@ -65,6 +67,7 @@ impl std::fmt::Display for Violation {
             Violation::CheckDrive(error) => {
                 write!(formatter, "the check of the stopped drive failed: {error}")
             }
+            Violation::Fault(what) => write!(formatter, "{what}"),
             Violation::Hang(what) => write!(formatter, "nothing happens any more: {what}"),
             Violation::NotRepeatable => write!(formatter, "two runs of the same seed differ"),
             Violation::Panic(message) => write!(formatter, "panic: {message}"),

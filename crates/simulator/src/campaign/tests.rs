@@ -36,6 +36,31 @@ fn forgetting_trims_is_caught() {
 }
 
 #[test]
+fn an_answer_that_never_comes_is_caught() {
+    let failure = first_failure::<4>(8);
+    assert!(matches!(failure, Some(SeedFailure { violation: Violation::Hang(_), .. })), "{failure:?}");
+}
+
+#[test]
+fn missing_checksums_are_caught() {
+    let failure = first_failure::<5>(8);
+    assert!(matches!(failure, Some(SeedFailure { violation: Violation::WrongChecksums, .. })), "{failure:?}");
+}
+
+#[test]
+fn a_drive_that_is_full_too_early_is_caught() {
+    let failure = first_failure::<6>(60);
+    let caught = matches!(failure, Some(SeedFailure { violation: Violation::NoSpaceTooEarly { .. }, .. }));
+    assert!(caught, "{failure:?}");
+}
+
+#[test]
+fn showing_data_that_a_cut_can_still_take_is_caught() {
+    let failure = first_failure::<7>(60);
+    assert!(matches!(failure, Some(SeedFailure { violation: Violation::WrongData(_), .. })), "{failure:?}");
+}
+
+#[test]
 fn the_same_seed_gives_the_same_run() {
     let run = |seed| run_seed::<Toy<0>>(seed, TOY_CUTS, toy_plan).unwrap();
     assert_eq!(run(5), run(5));

@@ -79,7 +79,7 @@ fn zeros_written_ahead_may_be_taken_back_until_a_sync() {
                 drive.sync().unwrap();
             }
             drive.power_cut();
-            let back = drive.bytes()[..4096].iter().any(|byte| *byte == 5);
+            let back = drive.bytes()[..4096].contains(&5);
             assert!(!(back && synced));
             taken_back += u32::from(back);
         }

@@ -47,14 +47,16 @@ struct World {
     slots: [u16; SLOTS],
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Worlds {
     states: Vec<BlockState>,
     worlds: Vec<World>,
     effects: [Option<Effect>; SLOTS],
+    /// Changes that failed and may still take effect, until the next crash.
+    doubts: Vec<Effect>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 enum Activity {
     #[default]
     Idle,
@@ -64,7 +66,7 @@ enum Activity {
 }
 
 /// One block.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct BlockModel {
     known: BlockState,
     activity: Activity,
@@ -83,12 +85,11 @@ impl BlockModel {
         }
     }
 
-    /// Whether `begin` would find a slot.
-    pub fn has_room(&self) -> bool {
-        match &self.activity {
-            Activity::Idle | Activity::One(_) => true,
-            Activity::Many(worlds) => worlds.effects.iter().any(Option::is_none),
-        }
+    /// Whether `begin` would find a slot, and a change would not put too much in doubt.
+    pub fn has_room(&self, change: bool) -> bool {
+        let Activity::Many(worlds) = &self.activity else { return true };
+        let changes = worlds.effects.iter().flatten().filter(|effect| **effect != Effect::Read).count();
+        worlds.effects.iter().any(Option::is_none) && (!change || worlds.doubts.len() + changes < SLOTS)
     }
 
     /// Whether nothing is under way.
@@ -96,10 +97,11 @@ impl BlockModel {
         match &self.activity {
             Activity::Idle => true,
             Activity::One(_) => false,
-            Activity::Many(worlds) => worlds.effects.iter().all(Option::is_none),
+            Activity::Many(worlds) => worlds.is_quiet(),
         }
     }
 
+    #[cfg(test)]
     /// The state, if it is the only possible one and nothing is under way.
     pub fn known(&self) -> Option<&BlockState> {
         matches!(self.activity, Activity::Idle).then_some(&self.known)
@@ -124,6 +126,18 @@ impl BlockModel {
             return Ok(());
         }
         self.answer(slot, |world, _| world.slots[slot as usize] == PENDING)
+    }
+
+    /// A change failed: it may take effect at any time until the next crash.
+    pub fn finish_unknown(&mut self, slot: u8) {
+        let worlds = match &mut self.activity {
+            Activity::Many(worlds) => worlds,
+            _ => self.spread(),
+        };
+        let effect = worlds.effects[slot as usize];
+        worlds.close();
+        worlds.end(slot as usize);
+        worlds.doubts.extend(effect);
     }
 
     /// A read gave these versions in the sectors of the mask.
@@ -175,6 +189,7 @@ impl BlockModel {
             }
         }
         worlds.close();
+        worlds.doubts.clear();
         (0..SLOTS).for_each(|slot| worlds.end(slot));
         let settled = worlds.settled();
         self.settle(settled);
@@ -198,6 +213,7 @@ impl BlockModel {
             states: vec![self.known],
             worlds: vec![World { state: 0, slots: [PENDING; SLOTS] }],
             effects: [None; SLOTS],
+            doubts: Vec::new(),
         };
         if let Activity::One(effect) = self.activity {
             worlds.effects[0] = Some(effect);
@@ -250,6 +266,12 @@ impl Worlds {
         while next < self.worlds.len() {
             let world = self.worlds[next];
             next += 1;
+            for doubt in 0..self.doubts.len() {
+                let mut state = self.states[world.state as usize];
+                apply(&mut state, self.doubts[doubt]);
+                let state = self.state_number(state);
+                self.reach(World { state, ..world });
+            }
             for slot in 0..SLOTS {
                 let Some(effect) = self.effects[slot] else { continue };
                 if world.slots[slot] != PENDING {
@@ -265,11 +287,19 @@ impl Worlds {
                         reached.slots[slot] = 1;
                     }
                 }
-                if !self.worlds.contains(&reached) {
-                    self.worlds.push(reached);
-                }
+                self.reach(reached);
             }
         }
+    }
+
+    fn reach(&mut self, world: World) {
+        if !self.worlds.contains(&world) {
+            self.worlds.push(world);
+        }
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.doubts.is_empty() && self.effects.iter().all(Option::is_none)
     }
 
     fn state_number(&mut self, state: BlockState) -> u16 {
@@ -309,13 +339,11 @@ impl Worlds {
     }
 
     fn settled(&self) -> Option<BlockState> {
-        let quiet = self.effects.iter().all(Option::is_none);
-        (quiet && self.worlds.len() == 1).then(|| self.states[self.worlds[0].state as usize])
+        (self.is_quiet() && self.worlds.len() == 1).then(|| self.states[self.worlds[0].state as usize])
     }
 
     fn possible(&self) -> Vec<BlockState> {
-        let mut all =
-            Worlds { states: self.states.clone(), worlds: self.worlds.clone(), effects: self.effects };
+        let mut all = self.clone();
         all.close();
         let mut states: Vec<_> = all.worlds.iter().map(|world| all.states[world.state as usize]).collect();
         states.sort_unstable();
@@ -445,6 +473,23 @@ mod tests {
     }
 
     #[test]
+    fn failed_write_stays_in_doubt_until_a_crash_and_a_read() {
+        for seen in [0, 1] {
+            let mut block = BlockModel::default();
+            let write = block.begin(whole(1)).unwrap();
+            block.finish_unknown(write);
+            assert!(!block.is_quiet());
+            let read = block.begin(Effect::Read).unwrap();
+            block.finish_read(read, 0xff, &[0; 8]).unwrap();
+            block.crash();
+            assert_eq!(block.possible(), vec![[0; 8], [1; 8]]);
+            let read = block.begin(Effect::Read).unwrap();
+            block.finish_read(read, 0xff, &[seen; 8]).unwrap();
+            assert_eq!(block.known(), Some(&[seen; 8]));
+        }
+    }
+
+    #[test]
     fn refused_write_never_shows() {
         let mut block = BlockModel::default();
         let write = block.begin(whole(1)).unwrap();
@@ -454,7 +499,7 @@ mod tests {
         assert_eq!(block.known(), Some(&[2; 8]));
         let slots: Vec<_> = (0..SLOTS).map(|_| block.begin(Effect::Read)).collect();
         assert!(slots.iter().all(Option::is_some));
-        assert!(!block.has_room());
+        assert!(!block.has_room(false));
         assert_eq!(block.begin(Effect::Read), None);
     }
 }

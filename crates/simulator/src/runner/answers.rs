@@ -4,7 +4,8 @@ use coquina_base::{BLOCK_BYTES, SECTOR_BYTES, crc32c_block};
 use coquina_engine::{Failure, MapExtent, MapKind, Outcome, Piece, ReadData, RequestToken};
 
 use super::{Outstanding, Runner};
-use crate::model::Answer;
+use crate::content::GARBAGE;
+use crate::model::{Answer, Span, WrongData, read_block};
 use crate::subject::Subject;
 use crate::violation::Violation;
 use crate::workload::Kind;
@@ -46,6 +47,7 @@ impl<S: Subject> Runner<S> {
 
     fn changed(&mut self, request: Outstanding) -> Result<(), Violation> {
         let kind = request.kind;
+        self.signs.changes_after_poison += u64::from(self.signs.poisoned > 0);
         match kind {
             Kind::Trim | Kind::Delete if self.last.no_space.is_some() => self.last.trim_after_full = true,
             Kind::Write if self.last.trim_after_full => {
@@ -101,7 +103,12 @@ impl<S: Subject> Runner<S> {
             } else {
                 checksums.is_empty()
             };
-            self.model.finish(ticket, Answer::Data(bytes), false)?;
+            if self.tolerance.stale {
+                check_plausible(bytes, &span)?;
+                self.model.abandon_read(ticket);
+            } else {
+                self.model.finish(ticket, Answer::Data(bytes), false)?;
+            }
             if !right {
                 return Err(Violation::WrongChecksums);
             }
@@ -123,7 +130,11 @@ impl<S: Subject> Runner<S> {
             if zeros.len() * SECTOR_BYTES != span.length_bytes as usize {
                 return Err(Violation::WrongAnswer(format!("{span:?} was mapped as {extents:?}")));
             }
-            self.model.finish_map(ticket, &zeros)?;
+            if self.tolerance.stale {
+                self.model.abandon_read(ticket);
+            } else {
+                self.model.finish_map(ticket, &zeros)?;
+            }
         }
         Ok(())
     }
@@ -142,13 +153,15 @@ impl<S: Subject> Runner<S> {
         }
         if failure == Failure::NoSpace {
             self.check_no_space(&request, used_blocks)?;
-        } else {
-            self.forgiven += 1;
+        } else if failure == Failure::BadBlock {
+            self.signs.bad_blocks += 1;
+        } else if kind.is_change() {
+            self.signs.changes_refused += 1;
         }
         for ticket in request.tickets {
             if !kind.is_change() {
                 self.model.abandon_read(ticket);
-            } else if failure == Failure::NoSpace {
+            } else if matches!(failure, Failure::NoSpace | Failure::BadBlock) {
                 self.model.finish(ticket, Answer::Refused, false)?;
             } else {
                 self.model.finish(ticket, Answer::Unknown, kind.stores())?;
@@ -175,6 +188,18 @@ impl<S: Subject> Runner<S> {
         }
         Ok(())
     }
+}
+
+/// Data that a fault may have brought back was at least written to its place once.
+fn check_plausible(bytes: &[u8], span: &Span) -> Result<(), WrongData> {
+    for block in span.blocks() {
+        let seen = read_block(bytes, span, block);
+        if seen.contains(&GARBAGE) {
+            let (layer, chunk) = (span.layer, span.chunk);
+            return Err(WrongData { layer, chunk, block, seen: Some(seen), allowed: Vec::new() });
+        }
+    }
+    Ok(())
 }
 
 fn outcome_number(outcome: &Outcome) -> u64 {

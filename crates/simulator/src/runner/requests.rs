@@ -20,7 +20,7 @@ impl<S: Subject> Runner<S> {
         if kind == Kind::Delete {
             return self.submit_delete(span.layer);
         }
-        if !self.model.has_room(&span) {
+        if !self.model.has_room(&span, kind.is_change()) {
             return;
         }
         self.submit_span(kind, span);
@@ -32,7 +32,7 @@ impl<S: Subject> Runner<S> {
         for span in spans {
             let parts = parts_of(&mut self.random, span);
             for part in parts {
-                while !self.model.has_room(&part) || self.outstanding.len() >= 6 {
+                while !self.model.has_room(&part, false) || self.outstanding.len() >= 6 {
                     match self.step(false)? {
                         super::Ended::Done => {}
                         other => return Ok(other),
@@ -95,7 +95,7 @@ impl<S: Subject> Runner<S> {
 
     fn submit_delete(&mut self, layer: u64) {
         let spans = self.model.layer_spans(layer);
-        if !spans.iter().all(|span| self.model.has_room(span)) {
+        if !spans.iter().all(|span| self.model.has_room(span, true)) {
             return;
         }
         self.counters.deletes += 1;
