@@ -170,7 +170,9 @@ impl<const FLAW: usize> Toy<FLAW> {
                 target.copy_from_slice(data);
             }
         }
-        let whole = start.is_multiple_of(BLOCK) && length.is_multiple_of(BLOCK);
+        let whole = start.is_multiple_of(BLOCK)
+            && length.is_multiple_of(BLOCK)
+            && FLAWS[FLAW] != Flaw::WrongChecksums;
         let checksums =
             if whole { buffer.chunks_exact(BLOCK).map(crc32c_block).collect() } else { Vec::new() };
         let piece = Piece::Data { buffer, start_bytes: start - first * BLOCK, length_bytes: length };
