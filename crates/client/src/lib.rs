@@ -1,1 +1,27 @@
-//! The native client: volumes as seen by a program
+//! The native client: a volume as a program sees it.
+//!
+//! Three layers, each usable alone: [`ClientCore`] is a state machine without clock, socket or randomness;
+//! [`VolumeClient`] runs it on a [`Reactor`](coquina_reactor::Reactor); [`Volume`] is blocking and shared by
+//! threads.
+//!
+//! Invariants:
+//! - a request's parts keep their request numbers however often they are sent, so that a server applies each
+//!   change once;
+//! - the newest request number is less than [`REQUEST_WINDOW`](coquina_protocol::REQUEST_WINDOW) above the
+//!   floor, and no number below the floor is unanswered;
+//! - data that a read gives has matched its checksums.
+
+mod answer;
+mod core;
+mod driver;
+mod error;
+mod link;
+mod request;
+mod route;
+mod volume;
+
+pub use core::{ClientConfig, ClientCore, LinkAction};
+pub use driver::{VolumeClient, VolumeConnection};
+pub use error::ClientError;
+pub use request::{ClientCompletion, ClientRequest, RequestKind};
+pub use volume::{Volume, VolumeOptions};

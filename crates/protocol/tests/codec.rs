@@ -166,7 +166,7 @@ proptest! {
         let Body::Write(data) = message.body else { panic!("a write") };
         prop_assert_eq!(data.payload, &payload[..]);
         prop_assert!(data.is_intact());
-        let blocks = header.offset_bytes % 4096 == 0 && header.length_bytes % 4096 == 0;
+        let blocks = (header.offset_bytes | header.length_bytes).is_multiple_of(4096);
         prop_assert_eq!(data.payload_crc.is_none(), blocks);
         prop_assert_eq!(data.checksums_le.len(), if blocks { payload.len() / 1024 } else { 0 });
         let body_bytes = message.header.body_bytes;

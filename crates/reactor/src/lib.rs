@@ -21,7 +21,7 @@ mod socket;
 mod waker;
 
 pub use accept::{Address, AddressError, Listener, connect_blocking};
-pub use clock::{boottime_ns, monotonic_ns};
+pub use clock::{boottime_ns, monotonic_ns, random_u64};
 pub use device::SyncDevice;
 pub use drive::{DriveFile, DriveOptions};
 pub use error::{DriveProblem, Errno, ListenProblem, ReactorError};

@@ -1,0 +1,214 @@
+//! What comes from a server: answers to parts, refusals, notifications.
+
+use coquina_protocol::{Body, Data, FLAG_ZEROES, Header, Message, NotifyKind, Status, decode};
+use coquina_reactor::ReceiveBuffer;
+
+use crate::core::ClientCore;
+use crate::error::ClientError;
+use crate::link::LinkState;
+use crate::request::{Buffer, RequestKind};
+
+/// How often a part is sent again because its data was damaged on the way.
+const DAMAGED_MAX: u32 = 3;
+/// How long a part waits that a server could not take now.
+const RETRY_NS: u64 = 20_000_000;
+
+impl ClientCore {
+    /// Takes the whole messages off the front of what a link received.
+    pub fn received(&mut self, link: u32, buffer: &mut ReceiveBuffer, now_ns: u64) {
+        self.links[link as usize].last_received_ns = now_ns;
+        self.links[link as usize].pinged = false;
+        let mut consumed = 0;
+        let broken = loop {
+            match decode(&buffer.data()[consumed..]) {
+                Ok(None) => break None,
+                Err(error) => break Some(error.to_string()),
+                Ok(Some((message, length))) => {
+                    consumed += length;
+                    if let Err(reason) = self.message(link, &message, now_ns) {
+                        break Some(reason);
+                    }
+                }
+            }
+            if self.failed.is_some() {
+                break None;
+            }
+        };
+        buffer.consume(consumed);
+        if let Some(reason) = broken {
+            self.broken(link, &reason, now_ns);
+        }
+    }
+
+    /// An error breaks the connection.
+    fn message(&mut self, link: u32, message: &Message<'_>, now_ns: u64) -> Result<(), String> {
+        let header = &message.header;
+        match &message.body {
+            Body::HelloReply(reply) => self.greeted(link, reply),
+            Body::OpenReply(volume) => self.opened(link, header.handle, volume, now_ns),
+            Body::Error(text) if header.request == 0 => self.link_refused(link, header.status, text),
+            Body::Error(text) => self.part_refused(link, header, text, now_ns),
+            Body::PingReply => Ok(()),
+            Body::Notify(notify) => {
+                if self.volume.as_ref().is_some_and(|volume| volume.volume == notify.volume) {
+                    self.notified(notify.kind, notify.size_bytes);
+                }
+                Ok(())
+            }
+            body => self.answered(link, header, body),
+        }
+    }
+
+    fn notified(&mut self, kind: NotifyKind, size_bytes: u64) {
+        match kind {
+            NotifyKind::Resized => {
+                if let Some(volume) = &mut self.volume {
+                    volume.size_bytes = size_bytes;
+                }
+            }
+            NotifyKind::MapChanged => self.refresh(),
+            NotifyKind::Removed => {
+                self.fail(ClientError::Server { status: Status::UnknownVolume, text: String::new() });
+            }
+        }
+    }
+
+    fn answered(&mut self, link: u32, header: &Header, body: &Body<'_>) -> Result<(), String> {
+        let number = header.request;
+        let part = *self.part_of_answer(link, number)?;
+        let Some(request) = self.requests[part.request as usize].as_mut() else {
+            return Err("a part without its request".to_owned());
+        };
+        let expected = request.kind.message() as u16 | 0x8000;
+        let range = (part.chunk, part.offset_bytes, part.length_bytes);
+        if header.kind as u16 != expected || (header.chunk, header.offset_bytes, header.length_bytes) != range
+        {
+            return Err("the server answered with another kind or range than was asked for".to_owned());
+        }
+        match body {
+            Body::ReadReply(data) if !data.is_intact() => {
+                self.damaged(link, number);
+                return Ok(());
+            }
+            Body::ReadReply(data) => {
+                let Buffer::Owned(buffer) = &mut request.buffer else {
+                    return Err("data for a request that reads none".to_owned());
+                };
+                let start = part.at_bytes as usize;
+                let target = &mut buffer[start..start + part.length_bytes as usize];
+                copy_data(header, data, target);
+            }
+            Body::MapReply(extents) => request.extents.push((part.at_bytes, extents.iter().collect())),
+            _ => {}
+        }
+        self.finish_part(number, Ok(()));
+        Ok(())
+    }
+
+    /// The part that a link answers, which must be in flight there.
+    fn part_of_answer(&mut self, link: u32, number: u64) -> Result<&mut crate::request::Part, String> {
+        match self.window.get(number) {
+            Some(part) if part.link == link && part.in_flight => Ok(part),
+            _ => Err(format!("the server answered request {number}, which it was not asked")),
+        }
+    }
+
+    /// Takes a part off its link's connection, to be sent again.
+    fn take_back(&mut self, link: u32, number: u64) {
+        if let Some(part) = self.window.get(number) {
+            part.in_flight = false;
+            self.links[link as usize].in_flight -= 1;
+        }
+    }
+
+    /// Data did not arrive as it was sent: tries again a few times.
+    fn damaged(&mut self, link: u32, number: u64) {
+        let Some(part) = self.window.get(number) else { return };
+        part.damaged += 1;
+        let attempts = part.damaged;
+        if attempts > DAMAGED_MAX {
+            let address = self.links[link as usize].address.clone();
+            self.finish_part(number, Err(ClientError::Damaged { address, attempts }));
+        } else {
+            self.take_back(link, number);
+            self.links[link as usize].unsent.push_back(number);
+        }
+    }
+
+    fn part_refused(&mut self, link: u32, header: &Header, text: &str, now_ns: u64) -> Result<(), String> {
+        let number = header.request;
+        let part = *self.part_of_answer(link, number)?;
+        let is_write = self.requests[part.request as usize]
+            .as_ref()
+            .is_some_and(|request| request.kind == RequestKind::Write);
+        match header.status {
+            Status::ChecksumMismatch if is_write => self.damaged(link, number),
+            Status::Busy | Status::ShuttingDown => self.park(link, number, header.status, now_ns),
+            Status::NotHere | Status::StaleEpoch => {
+                self.park(link, number, header.status, now_ns);
+                self.refresh();
+            }
+            Status::StaleHandle => return Err("the server does not know the handle any more".to_owned()),
+            status => {
+                self.finish_part(number, Err(ClientError::Server { status, text: text.to_owned() }));
+            }
+        }
+        Ok(())
+    }
+
+    fn park(&mut self, link: u32, number: u64, status: Status, now_ns: u64) {
+        self.take_back(link, number);
+        if let Some(part) = self.window.get(number) {
+            part.parked = true;
+            self.parked.push((now_ns + RETRY_NS, number, status));
+        }
+    }
+
+    /// Puts parked parts whose time has come back on their ways; gives up those that waited too long.
+    pub(crate) fn unpark(&mut self, now_ns: u64) {
+        let mut index = 0;
+        while index < self.parked.len() {
+            let (until_ns, number, status) = self.parked[index];
+            if until_ns > now_ns {
+                index += 1;
+                continue;
+            }
+            self.parked.swap_remove(index);
+            let Some(part) = self.window.get(number) else { continue };
+            part.parked = false;
+            if now_ns.saturating_sub(part.started_ns) >= self.config.give_up_ns {
+                self.finish_part(number, Err(ClientError::Server { status, text: "given up".to_owned() }));
+                continue;
+            }
+            let chunk = part.chunk;
+            let link = self.route(chunk);
+            if let Some(part) = self.window.get(number) {
+                part.link = link;
+            }
+            self.links[link as usize].unsent.push_back(number);
+            self.want(link, now_ns);
+        }
+    }
+
+    /// The server refused a hello or an open.
+    fn link_refused(&mut self, link: u32, status: Status, text: &str) -> Result<(), String> {
+        match status {
+            Status::Busy | Status::ShuttingDown | Status::NotHere | Status::StaleEpoch => {
+                Err(format!("{status} {text}"))
+            }
+            _ if self.links[link as usize].state == LinkState::Idle => Ok(()),
+            _ => {
+                self.fail(ClientError::Server { status, text: text.to_owned() });
+                Ok(())
+            }
+        }
+    }
+}
+
+fn copy_data(header: &Header, data: &Data<'_>, target: &mut [u8]) {
+    if header.flags & FLAG_ZEROES != 0 {
+        target.fill(0);
+    } else {
+        target.copy_from_slice(data.payload);
+    }
+}

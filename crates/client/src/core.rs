@@ -1,0 +1,419 @@
+//! The client as a state machine: requests, time and bytes go in; bytes, orders and completions come out.
+//!
+//! Invariants:
+//! - an unanswered part is in exactly one place: in flight, in its link's `unsent`, parked, or, while its link
+//!   is not ready, in the window only, from which it is sent again when the link is ready;
+//! - a link's `in_flight` counts the window's parts in flight on it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use coquina_base::{ClusterId, SECTOR_BYTES, SessionId};
+use coquina_protocol::{
+    AttachedVolume, FLAG_NO_HOLE, FLAG_RETRY, Header, Status, encode_data_head_for, encode_plain,
+};
+use coquina_reactor::SendList;
+
+use crate::error::ClientError;
+use crate::link::{Link, LinkState};
+use crate::request::{Buffer, ClientCompletion, ClientRequest, Part, Request, RequestKind, Window};
+
+/// How a client behaves.
+#[derive(Clone, Debug)]
+pub struct ClientConfig {
+    /// A node's address: `host:port` or `unix:/path`.
+    pub address: String,
+    /// The volume's name.
+    pub volume: String,
+    /// Refuse changes.
+    pub read_only: bool,
+    /// 64 random bits, never used before.
+    pub session: SessionId,
+    /// The cluster that the volume must be in; nil for any.
+    pub cluster: ClusterId,
+    /// Who this is, for the server's log.
+    pub client: String,
+    /// How long a broken connection is tried again before its requests fail.
+    pub give_up_ns: u64,
+    /// How long a server with requests outstanding may be silent before the connection counts as broken.
+    pub stall_ns: u64,
+    /// Payloads below this size are copied into the send buffer, which is cheaper than a piece of their own.
+    pub copy_bytes_max: usize,
+}
+
+impl ClientConfig {
+    /// The usual behaviour. `session` is 64 random bits.
+    pub fn new(address: &str, volume: &str, session: u64) -> ClientConfig {
+        ClientConfig {
+            address: address.to_owned(),
+            volume: volume.to_owned(),
+            read_only: false,
+            session: SessionId(session),
+            cluster: ClusterId::default(),
+            client: format!("coquina-client/{}", env!("CARGO_PKG_VERSION")),
+            give_up_ns: 30_000_000_000,
+            stall_ns: 10_000_000_000,
+            copy_bytes_max: 16 << 10,
+        }
+    }
+}
+
+/// What the driver must do with a connection. The link is a small number that starts at 0.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum LinkAction {
+    /// Connect, then call `connected` or `broken`.
+    Connect {
+        /// Which.
+        link: u32,
+        /// Where to.
+        address: String,
+    },
+    /// Drop the connection, and everything that still comes from it.
+    Close {
+        /// Which.
+        link: u32,
+    },
+}
+
+/// A volume's client without clock, socket or randomness. `now_ns` is any clock that never goes back.
+pub struct ClientCore {
+    pub(crate) config: ClientConfig,
+    pub(crate) links: Vec<Link>,
+    pub(crate) requests: Vec<Option<Request>>,
+    free_requests: Vec<u32>,
+    /// Requests that are not yet wholly made into parts.
+    backlog: VecDeque<u32>,
+    /// Requests submitted before the volume was open.
+    early: Vec<ClientRequest>,
+    pub(crate) window: Window,
+    /// Parts to be tried again later: when, number, why.
+    pub(crate) parked: Vec<(u64, u64, Status)>,
+    /// Finished requests whose buffers a send still holds.
+    held: Vec<u32>,
+    completions: Vec<ClientCompletion>,
+    pub(crate) actions: Vec<LinkAction>,
+    pub(crate) volume: Option<AttachedVolume>,
+    /// For each placement group the link to its shard.
+    pub(crate) group_links: Vec<u32>,
+    pub(crate) refreshing: bool,
+    pub(crate) failed: Option<ClientError>,
+}
+
+impl ClientCore {
+    /// A client that wants to be connected.
+    pub fn new(config: ClientConfig, now_ns: u64) -> ClientCore {
+        let control = Link::new(config.address.clone(), None);
+        let mut core = ClientCore {
+            config,
+            links: vec![control],
+            requests: Vec::new(),
+            free_requests: Vec::new(),
+            backlog: VecDeque::new(),
+            early: Vec::new(),
+            window: Window::new(),
+            parked: Vec::new(),
+            held: Vec::new(),
+            completions: Vec::new(),
+            actions: Vec::new(),
+            volume: None,
+            group_links: Vec::new(),
+            refreshing: false,
+            failed: None,
+        };
+        core.want(0, now_ns);
+        core
+    }
+
+    /// The open volume, as last told by the server.
+    pub fn volume(&self) -> Option<&AttachedVolume> {
+        self.volume.as_ref()
+    }
+
+    /// Why the client gave up for good, if it did.
+    pub fn failure(&self) -> Option<&ClientError> {
+        self.failed.as_ref()
+    }
+
+    /// Requests that are not finished.
+    pub fn outstanding(&self) -> usize {
+        self.requests.len() - self.free_requests.len() + self.early.len()
+    }
+
+    /// Moves finished requests to `completions`.
+    pub fn take_completions(&mut self, completions: &mut Vec<ClientCompletion>) {
+        completions.append(&mut self.completions);
+    }
+
+    /// Moves orders to the driver to `actions`.
+    pub fn take_actions(&mut self, actions: &mut Vec<LinkAction>) {
+        actions.append(&mut self.actions);
+    }
+
+    /// How many links there are; they are numbered from 0.
+    pub fn links(&self) -> u32 {
+        self.links.len() as u32
+    }
+
+    /// What the driver must send on a connected link now. It calls `sent` before there is more.
+    pub fn take_send(&mut self, link: u32) -> Option<SendList> {
+        self.links[link as usize].take_list()
+    }
+
+    /// A list was sent.
+    pub fn sent(&mut self, link: u32, mut list: SendList) {
+        list.recycle(drop);
+        let link = &mut self.links[link as usize];
+        link.sending = false;
+        link.spare = list;
+        self.release_held();
+    }
+
+    /// A list of a connection that is gone came back.
+    pub fn send_dropped(&mut self, list: SendList) {
+        drop(list);
+        self.release_held();
+    }
+
+    /// Takes a request. It is sent with the next `take_send`, after a `pump`.
+    pub fn submit(&mut self, request: ClientRequest) {
+        if self.failed.is_none() && self.volume.is_none() {
+            self.early.push(request);
+            return;
+        }
+        if let Err(error) = self.check(&request) {
+            return self.refuse(request, Err(error));
+        }
+        if request.kind == RequestKind::Flush {
+            return self.refuse(request, Ok(()));
+        }
+        let ClientRequest { token, kind, offset_bytes, length_bytes, buffer } = request;
+        let shared = kind == RequestKind::Write && length_bytes as usize >= self.config.copy_bytes_max;
+        let request = Request {
+            token,
+            kind,
+            offset_bytes,
+            length_bytes,
+            buffer: if shared { Buffer::Shared(Arc::new(buffer)) } else { Buffer::Owned(buffer) },
+            issued_bytes: 0,
+            parts_outstanding: 0,
+            error: None,
+            extents: Vec::new(),
+        };
+        let index = self.free_requests.pop().unwrap_or_else(|| {
+            self.requests.push(None);
+            (self.requests.len() - 1) as u32
+        });
+        self.requests[index as usize] = Some(request);
+        self.backlog.push_back(index);
+    }
+
+    fn check(&self, request: &ClientRequest) -> Result<(), ClientError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let ClientRequest { kind, offset_bytes, length_bytes, ref buffer, .. } = *request;
+        if kind == RequestKind::Flush {
+            return Ok(());
+        }
+        let (size_bytes, read_only) =
+            self.volume.as_ref().map_or((0, false), |volume| (volume.size_bytes, volume.read_only));
+        let aligned = (offset_bytes | length_bytes).is_multiple_of(SECTOR_BYTES as u64);
+        let inside = offset_bytes.checked_add(length_bytes).is_some_and(|end| end <= size_bytes);
+        if length_bytes == 0 || !aligned || !inside {
+            return Err(ClientError::Range { offset_bytes, length_bytes, size_bytes });
+        }
+        let carries = matches!(kind, RequestKind::Read | RequestKind::Write);
+        if carries && (buffer.len() as u64) < length_bytes {
+            return Err(ClientError::Buffer { buffer_bytes: buffer.len() as u64, length_bytes });
+        }
+        if kind.is_change() && (read_only || self.config.read_only) {
+            return Err(ClientError::ReadOnly);
+        }
+        Ok(())
+    }
+
+    /// Finishes a request at once.
+    fn refuse(&mut self, request: ClientRequest, result: Result<(), ClientError>) {
+        let ClientRequest { token, buffer, .. } = request;
+        self.completions.push(ClientCompletion { token, result, buffer, extents: Vec::new() });
+    }
+
+    /// Takes the requests that came before the volume was open.
+    pub(crate) fn submit_early(&mut self) {
+        for request in std::mem::take(&mut self.early) {
+            self.submit(request);
+        }
+    }
+
+    /// Makes parts of waiting requests as far as the window allows, and messages of parts whose links take
+    /// them. To be called after submits and answers, before `take_send`.
+    pub fn pump(&mut self, now_ns: u64) {
+        while !self.window.is_full()
+            && let Some(index) = self.backlog.front().copied()
+        {
+            let Some(request) = self.requests[index as usize].as_mut() else {
+                self.backlog.pop_front();
+                continue;
+            };
+            if request.error.is_some() {
+                self.backlog.pop_front();
+                self.finish_if_done(index);
+                continue;
+            }
+            let (chunk, offset_bytes, length_bytes, at_bytes) = request.next_part();
+            if request.issued_bytes == request.length_bytes {
+                self.backlog.pop_front();
+            }
+            let link = self.route(chunk);
+            let part = Part {
+                request: index,
+                link,
+                chunk,
+                offset_bytes,
+                length_bytes,
+                at_bytes,
+                started_ns: now_ns,
+                damaged: 0,
+                sends: 0,
+                in_flight: false,
+                parked: false,
+            };
+            let number = self.window.add(part);
+            self.links[link as usize].unsent.push_back(number);
+            self.want(link, now_ns);
+        }
+        for link in 0..self.links.len() {
+            self.fill(link, now_ns);
+        }
+    }
+
+    /// Makes messages of a link's unsent parts.
+    fn fill(&mut self, link: usize, now_ns: u64) {
+        let entry = &mut self.links[link];
+        if entry.state != LinkState::Ready || entry.unsent.is_empty() {
+            return;
+        }
+        if entry.in_flight == 0 {
+            // The time of silence counts from the first request that waits for an answer.
+            entry.last_received_ns = now_ns;
+        }
+        while self.links[link].in_flight < self.links[link].requests_max
+            && let Some(number) = self.links[link].unsent.pop_front()
+        {
+            self.encode_part(link, number);
+        }
+    }
+
+    fn encode_part(&mut self, link: usize, number: u64) {
+        let request_floor = self.window.floor();
+        let Some(part) = self.window.get(number) else { return };
+        let Some(request) = self.requests[part.request as usize].as_mut() else { return };
+        let entry = &mut self.links[link];
+        let mut flags = if part.sends > 0 { FLAG_RETRY } else { 0 };
+        if request.kind == (RequestKind::WriteZeroes { no_hole: true }) {
+            flags |= FLAG_NO_HOLE;
+        }
+        part.sends += 1;
+        part.in_flight = true;
+        entry.in_flight += 1;
+        let header = Header {
+            flags,
+            handle: entry.handle,
+            request: number,
+            request_floor,
+            chunk: part.chunk,
+            offset_bytes: part.offset_bytes,
+            length_bytes: part.length_bytes,
+            ..Header::new(request.kind.message())
+        };
+        if request.kind != RequestKind::Write {
+            return encode_plain(entry.list.bytes(), &header);
+        }
+        let (start, length) = (part.at_bytes as usize, part.length_bytes as usize);
+        match &request.buffer {
+            Buffer::Owned(buffer) => {
+                let payload = &buffer[start..start + length];
+                let bytes = entry.list.bytes();
+                encode_data_head_for(bytes, &header, payload);
+                bytes.extend_from_slice(payload);
+            }
+            Buffer::Shared(buffer) => {
+                encode_data_head_for(entry.list.bytes(), &header, &buffer[start..start + length]);
+                entry.list.push_shared(buffer.clone(), start, length);
+            }
+        }
+    }
+
+    /// Ends a part, and its request if it was the last.
+    pub(crate) fn finish_part(&mut self, number: u64, result: Result<(), ClientError>) {
+        let Some(part) = self.window.remove(number) else { return };
+        if part.in_flight {
+            self.links[part.link as usize].in_flight -= 1;
+        }
+        if let Some(request) = self.requests[part.request as usize].as_mut() {
+            request.parts_outstanding -= 1;
+            if let Err(error) = result {
+                request.error.get_or_insert(error);
+            }
+        }
+        self.finish_if_done(part.request);
+    }
+
+    fn finish_if_done(&mut self, index: u32) {
+        let Some(request) = self.requests[index as usize].as_mut() else { return };
+        if !request.is_finished() {
+            return;
+        }
+        let Some(buffer) = request.buffer.release() else {
+            if !self.held.contains(&index) {
+                self.held.push(index);
+            }
+            return;
+        };
+        let Some(mut request) = self.requests[index as usize].take() else { return };
+        self.free_requests.push(index);
+        if request.issued_bytes < request.length_bytes {
+            self.backlog.retain(|waiting| *waiting != index);
+        }
+        request.extents.sort_by_key(|(at_bytes, _)| *at_bytes);
+        let extents = request.extents.into_iter().flat_map(|(_, extents)| extents).collect();
+        let result = request.error.map_or(Ok(()), Err);
+        self.completions.push(ClientCompletion { token: request.token, result, buffer, extents });
+    }
+
+    fn release_held(&mut self) {
+        for index in std::mem::take(&mut self.held) {
+            self.finish_if_done(index);
+        }
+    }
+
+    /// Gives up for good: everything outstanding and everything to come fails with `error`.
+    pub fn fail(&mut self, error: ClientError) {
+        if self.failed.is_some() {
+            return;
+        }
+        self.failed = Some(error.clone());
+        for link in 0..self.links.len() {
+            let entry = &mut self.links[link];
+            if !matches!(entry.state, LinkState::Idle | LinkState::Backoff { .. }) {
+                self.actions.push(LinkAction::Close { link: link as u32 });
+            }
+            entry.reset();
+            entry.state = LinkState::Idle;
+        }
+        self.parked.clear();
+        for number in self.window.numbers() {
+            if let Some(part) = self.window.get(number) {
+                part.in_flight = false;
+            }
+            self.finish_part(number, Err(error.clone()));
+        }
+        for index in std::mem::take(&mut self.backlog) {
+            if let Some(request) = self.requests[index as usize].as_mut() {
+                request.error.get_or_insert(error.clone());
+            }
+            self.finish_if_done(index);
+        }
+        self.submit_early();
+    }
+}

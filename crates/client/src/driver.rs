@@ -1,0 +1,315 @@
+//! Runs a [`ClientCore`] on a reactor, which it may share with others.
+//!
+//! Invariant: a completion is for this client if the upper half of its token is the client's `token_base`; the
+//! lower half names the operation, the link, and the connection's generation, so that late ones are recognised.
+
+use coquina_base::AlignedBuf;
+use coquina_protocol::{AttachedVolume, message_bytes};
+use coquina_reactor::{
+    Address, Completion, FileId, Payload, Reactor, ReactorConfig, ReceiveBuffer, Wait, monotonic_ns,
+    open_socket, random_u64,
+};
+
+use crate::core::{ClientConfig, ClientCore, LinkAction};
+use crate::error::ClientError;
+use crate::request::{ClientCompletion, ClientRequest};
+
+const CONNECT: u64 = 0;
+const SEND: u64 = 1;
+const RECEIVE: u64 = 2;
+const CLOSE: u64 = 3;
+
+/// Room that a receive has at least.
+const RECEIVE_BYTES_MIN: usize = 64 << 10;
+/// Receive buffers that are larger are given back when they are empty and were needed for one large message.
+const RECEIVE_BYTES_KEPT: usize = 2 << 20;
+
+#[derive(Default)]
+struct Connection {
+    file: Option<FileId>,
+    generation: u16,
+    /// Kept between connections.
+    buffer: ReceiveBuffer,
+}
+
+/// A volume's client on a reactor that the caller turns.
+pub struct VolumeClient {
+    core: ClientCore,
+    token_base: u64,
+    connections: Vec<Connection>,
+    actions: Vec<LinkAction>,
+}
+
+impl VolumeClient {
+    /// A client that starts to connect with the first `flush`. The lower 32 bits of `token_base` must be 0,
+    /// the upper ones must differ from those of all other tokens on the reactor.
+    pub fn new(config: ClientConfig, token_base: u64) -> VolumeClient {
+        assert_eq!(token_base & 0xffff_ffff, 0, "the lower half of the token is the client's");
+        VolumeClient {
+            core: ClientCore::new(config, monotonic_ns()),
+            token_base,
+            connections: Vec::new(),
+            actions: Vec::new(),
+        }
+    }
+
+    /// The open volume, once it is.
+    pub fn volume(&self) -> Option<&AttachedVolume> {
+        self.core.volume()
+    }
+
+    /// Why the client gave up for good, if it did.
+    pub fn failure(&self) -> Option<&ClientError> {
+        self.core.failure()
+    }
+
+    /// Requests that are not finished.
+    pub fn outstanding(&self) -> usize {
+        self.core.outstanding()
+    }
+
+    /// Takes a request; it goes out with the next `flush`.
+    pub fn submit(&mut self, request: ClientRequest) {
+        self.core.submit(request);
+    }
+
+    /// Moves finished requests to `completions`.
+    pub fn take_completions(&mut self, completions: &mut Vec<ClientCompletion>) {
+        self.core.take_completions(completions);
+    }
+
+    /// When `flush` must be called next, if nothing else happens; a time of `monotonic_ns`.
+    pub fn deadline_ns(&self) -> Option<u64> {
+        self.core.deadline_ns()
+    }
+
+    /// Whether a completion is for this client's `complete`.
+    pub fn owns(&self, token: u64) -> bool {
+        token & !0xffff_ffff == self.token_base
+    }
+
+    /// Queues everything that is to be sent, connected or closed. To be called before each turn.
+    pub fn flush(&mut self, reactor: &mut Reactor) {
+        let now_ns = monotonic_ns();
+        if self.core.deadline_ns().is_some_and(|deadline_ns| deadline_ns <= now_ns) {
+            self.core.tick(now_ns);
+        }
+        self.core.pump(now_ns);
+        self.act(reactor, now_ns);
+        for link in 0..self.core.links() {
+            let Some(file) = self.connections.get(link as usize).and_then(|connection| connection.file)
+            else {
+                continue;
+            };
+            if let Some(list) = self.core.take_send(link) {
+                reactor.send(file, list, self.token(link, SEND));
+            }
+        }
+    }
+
+    fn act(&mut self, reactor: &mut Reactor, now_ns: u64) {
+        self.connections.resize_with(self.core.links() as usize, Connection::default);
+        loop {
+            self.core.take_actions(&mut self.actions);
+            if self.actions.is_empty() {
+                return;
+            }
+            for action in std::mem::take(&mut self.actions) {
+                match action {
+                    LinkAction::Close { link } => self.close(reactor, link),
+                    LinkAction::Connect { link, address } => {
+                        if let Err(reason) = self.connect(reactor, link, &address) {
+                            self.core.broken(link, &reason, now_ns);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn connect(&mut self, reactor: &mut Reactor, link: u32, address: &str) -> Result<(), String> {
+        let address = Address::resolve(address).map_err(|error| error.to_string())?;
+        let socket = open_socket(&address).map_err(|error| error.to_string())?;
+        let file = reactor.attach(socket);
+        let connection = &mut self.connections[link as usize];
+        connection.file = Some(file);
+        connection.buffer.clear();
+        reactor.connect(file, &address, self.token(link, CONNECT));
+        Ok(())
+    }
+
+    fn close(&mut self, reactor: &mut Reactor, link: u32) {
+        let token = self.token(link, CLOSE);
+        let connection = &mut self.connections[link as usize];
+        connection.generation = connection.generation.wrapping_add(1);
+        if let Some(file) = connection.file.take() {
+            reactor.close(file, token);
+        }
+    }
+
+    fn token(&self, link: u32, operation: u64) -> u64 {
+        let generation = u64::from(self.connections[link as usize].generation);
+        self.token_base | generation << 16 | u64::from(link) << 2 | operation
+    }
+
+    /// Takes a completion that `owns` says is this client's.
+    pub fn complete(&mut self, reactor: &mut Reactor, completion: Completion) {
+        let Completion { token, result, payload } = completion;
+        let link = (token >> 2 & 0x3fff) as u32;
+        let operation = token & 3;
+        if token != self.token(link, operation) {
+            // Of a connection that is gone.
+            return match payload {
+                Payload::Send(list) => self.core.send_dropped(list),
+                Payload::Receive(buffer) => self.keep(link, buffer),
+                _ => {}
+            };
+        }
+        let failure = result.err().map(|errno| errno.to_string());
+        match (payload, failure) {
+            (Payload::Send(list), None) => self.core.sent(link, list),
+            (Payload::Send(list), Some(reason)) => {
+                self.core.send_dropped(list);
+                self.core.broken(link, &reason, monotonic_ns());
+            }
+            (Payload::Receive(buffer), failure) => self.received(reactor, link, buffer, result, failure),
+            (_, None) if operation == CONNECT => {
+                self.core.connected(link, monotonic_ns());
+                let buffer = std::mem::take(&mut self.connections[link as usize].buffer);
+                self.receive(reactor, link, buffer);
+            }
+            (_, Some(reason)) => self.core.broken(link, &reason, monotonic_ns()),
+            _ => {}
+        }
+    }
+
+    fn received(
+        &mut self,
+        reactor: &mut Reactor,
+        link: u32,
+        mut buffer: ReceiveBuffer,
+        result: Result<u32, coquina_reactor::Errno>,
+        failure: Option<String>,
+    ) {
+        let now_ns = monotonic_ns();
+        if result == Ok(0) || failure.is_some() {
+            let reason = failure.unwrap_or_else(|| "the server closed the connection".to_owned());
+            self.keep(link, buffer);
+            self.core.broken(link, &reason, now_ns);
+            return;
+        }
+        self.core.received(link, &mut buffer, now_ns);
+        self.receive(reactor, link, buffer);
+    }
+
+    /// Receives on, with room for the rest of a message that is not all there.
+    fn receive(&mut self, reactor: &mut Reactor, link: u32, mut buffer: ReceiveBuffer) {
+        let Some(file) = self.connections[link as usize].file else {
+            return self.keep(link, buffer);
+        };
+        buffer.shrink_if_empty(RECEIVE_BYTES_KEPT);
+        let missing = match message_bytes(buffer.data()) {
+            Ok(Some(length)) => length.saturating_sub(buffer.data().len()),
+            _ => 0,
+        };
+        buffer.reserve(missing.max(RECEIVE_BYTES_MIN));
+        reactor.receive(file, buffer, self.token(link, RECEIVE));
+    }
+
+    fn keep(&mut self, link: u32, mut buffer: ReceiveBuffer) {
+        buffer.clear();
+        buffer.shrink_if_empty(RECEIVE_BYTES_KEPT);
+        self.connections[link as usize].buffer = buffer;
+    }
+
+    /// Fails everything outstanding and closes the connections.
+    pub fn shut_down(&mut self, reactor: &mut Reactor) {
+        self.core.fail(ClientError::Closed);
+        self.act(reactor, monotonic_ns());
+    }
+}
+
+/// A [`VolumeClient`] with a reactor of its own, for one thread.
+pub struct VolumeConnection {
+    reactor: Reactor,
+    client: VolumeClient,
+    turned: Vec<Completion>,
+}
+
+impl VolumeConnection {
+    /// Opens a volume and waits until it is open, for at most the time to give up of the configuration.
+    pub fn open(config: ClientConfig) -> Result<VolumeConnection, ClientError> {
+        let reactor =
+            Reactor::new(ReactorConfig::default()).map_err(|error| ClientError::Local(error.to_string()))?;
+        Address::resolve(&config.address).map_err(|error| ClientError::Address(error.to_string()))?;
+        let client = VolumeClient::new(config, 0);
+        let mut connection = VolumeConnection { reactor, client, turned: Vec::new() };
+        while connection.client.volume().is_none() {
+            connection.client.flush(&mut connection.reactor);
+            if let Some(error) = connection.client.failure() {
+                return Err(error.clone());
+            }
+            connection.turn(Wait::Forever)?;
+        }
+        Ok(connection)
+    }
+
+    /// The usual configuration with a fresh session.
+    pub fn config(address: &str, volume: &str) -> ClientConfig {
+        ClientConfig::new(address, volume, random_u64())
+    }
+
+    /// Size of the volume.
+    pub fn size_bytes(&self) -> u64 {
+        self.client.volume().map_or(0, |volume| volume.size_bytes)
+    }
+
+    /// The open volume.
+    pub fn client(&self) -> &VolumeClient {
+        &self.client
+    }
+
+    /// A handle that ends a `poll` from another thread.
+    pub fn waker(&self) -> coquina_reactor::Waker {
+        self.reactor.waker()
+    }
+
+    /// Takes a request; all taken before a `poll` go out together.
+    pub fn submit(&mut self, request: ClientRequest) {
+        self.client.submit(request);
+    }
+
+    /// Sends what was submitted and appends what is finished, waiting for at least one event. It may return
+    /// without a completion, for instance after a wake-up.
+    pub fn poll(&mut self, wait: Wait, completions: &mut Vec<ClientCompletion>) -> Result<(), ClientError> {
+        let before = completions.len();
+        self.client.flush(&mut self.reactor);
+        self.client.take_completions(completions);
+        let result = self.turn(if completions.len() > before { Wait::Poll } else { wait });
+        self.client.take_completions(completions);
+        result
+    }
+
+    /// One turn of the reactor, after a `flush`.
+    fn turn(&mut self, wait: Wait) -> Result<(), ClientError> {
+        let wait = match (wait, self.client.deadline_ns()) {
+            (Wait::Forever, Some(deadline_ns)) => Wait::Until(deadline_ns),
+            (Wait::Until(own_ns), Some(deadline_ns)) => Wait::Until(own_ns.min(deadline_ns)),
+            (wait, _) => wait,
+        };
+        let mut turned = std::mem::take(&mut self.turned);
+        let result = self.reactor.turn(wait, &mut turned);
+        for completion in turned.drain(..) {
+            if self.client.owns(completion.token) {
+                self.client.complete(&mut self.reactor, completion);
+            }
+        }
+        self.turned = turned;
+        result.map_err(|error| ClientError::Local(error.to_string()))
+    }
+
+    /// A buffer for requests of so many bytes.
+    pub fn buffer(length_bytes: usize) -> AlignedBuf {
+        AlignedBuf::zeroed(length_bytes.div_ceil(coquina_base::BLOCK_BYTES))
+    }
+}

@@ -1,0 +1,99 @@
+//! One connection to a shard, or to the node that opens volumes, across its breaks.
+
+use std::collections::VecDeque;
+
+use coquina_base::DriveId;
+use coquina_protocol::ShardRef;
+use coquina_reactor::SendList;
+
+/// Where a connection stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum LinkState {
+    /// Nothing wants it yet.
+    Idle,
+    /// Waits to be connected again.
+    Backoff { until_ns: u64 },
+    /// The driver was told to connect.
+    Connecting,
+    /// Hello and open are sent.
+    Greeting,
+    /// Requests can be sent.
+    Ready,
+}
+
+/// One connection.
+pub(crate) struct Link {
+    pub(crate) address: String,
+    /// The shard it is for; none for the first one, which opens volumes.
+    pub(crate) shard: Option<(DriveId, u32)>,
+    pub(crate) state: LinkState,
+    pub(crate) handle: u64,
+    pub(crate) requests_max: u32,
+    pub(crate) in_flight: u32,
+    /// Numbers of parts to be sent, in order.
+    pub(crate) unsent: VecDeque<u64>,
+    /// What goes out with the next send.
+    pub(crate) list: SendList,
+    /// An empty list that keeps its memory.
+    pub(crate) spare: SendList,
+    pub(crate) sending: bool,
+    /// When it was first not ready while wanted.
+    pub(crate) broken_since_ns: u64,
+    /// When the present state began.
+    pub(crate) state_since_ns: u64,
+    pub(crate) attempts: u32,
+    pub(crate) last_failure: String,
+    pub(crate) last_received_ns: u64,
+    pub(crate) pinged: bool,
+}
+
+impl Link {
+    pub(crate) fn new(address: String, shard: Option<(DriveId, u32)>) -> Link {
+        Link {
+            address,
+            shard,
+            state: LinkState::Idle,
+            handle: 0,
+            requests_max: 0,
+            in_flight: 0,
+            unsent: VecDeque::new(),
+            list: SendList::new(),
+            spare: SendList::new(),
+            sending: false,
+            broken_since_ns: 0,
+            state_since_ns: 0,
+            attempts: 0,
+            last_failure: "not connected yet".to_owned(),
+            last_received_ns: 0,
+            pinged: false,
+        }
+    }
+
+    pub(crate) fn serves(&self, shard: &ShardRef, address: &str) -> bool {
+        self.shard == Some((shard.drive, shard.shard)) && self.address == address
+    }
+
+    /// What to send now, if nothing is being sent.
+    pub(crate) fn take_list(&mut self) -> Option<SendList> {
+        if self.sending || self.list.is_empty() {
+            return None;
+        }
+        self.sending = true;
+        let spare = std::mem::take(&mut self.spare);
+        Some(std::mem::replace(&mut self.list, spare))
+    }
+
+    pub(crate) fn enter(&mut self, state: LinkState, now_ns: u64) {
+        self.state = state;
+        self.state_since_ns = now_ns;
+    }
+
+    /// The connection is gone: nothing is on its way any more.
+    pub(crate) fn reset(&mut self) {
+        self.list.recycle(drop);
+        self.sending = false;
+        self.in_flight = 0;
+        self.unsent.clear();
+        self.pinged = false;
+    }
+}

@@ -1,0 +1,208 @@
+//! Requests of a program, and the parts into which they are split at chunk boundaries.
+
+use std::sync::Arc;
+
+use coquina_base::{AlignedBuf, CHUNK_BYTES};
+use coquina_protocol::{Extent, Kind, REQUEST_WINDOW};
+
+use crate::error::ClientError;
+
+/// What a request does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RequestKind {
+    /// Fills the buffer.
+    Read,
+    /// Replaces data with the buffer's; on stable storage when it completes.
+    Write,
+    /// Forgets data: the range reads as zeros.
+    Discard,
+    /// The range reads as zeros.
+    WriteZeroes {
+        /// Keep the space reserved.
+        no_hole: bool,
+    },
+    /// Asks what of the range is data.
+    Map,
+    /// Completes at once: completed changes are on stable storage already.
+    Flush,
+}
+
+impl RequestKind {
+    pub(crate) fn is_change(self) -> bool {
+        matches!(self, RequestKind::Write | RequestKind::Discard | RequestKind::WriteZeroes { .. })
+    }
+
+    /// The message that asks for it.
+    pub(crate) fn message(self) -> Kind {
+        match self {
+            RequestKind::Read => Kind::Read,
+            RequestKind::Write => Kind::Write,
+            RequestKind::Discard => Kind::Discard,
+            RequestKind::WriteZeroes { .. } => Kind::WriteZeroes,
+            RequestKind::Map => Kind::Map,
+            RequestKind::Flush => Kind::Flush,
+        }
+    }
+}
+
+/// A request of a program. Offset and length are multiples of 512.
+#[derive(Debug)]
+pub struct ClientRequest {
+    /// Handed back in the completion.
+    pub token: u64,
+    /// What to do.
+    pub kind: RequestKind,
+    /// First byte of the volume.
+    pub offset_bytes: u64,
+    /// Bytes.
+    pub length_bytes: u64,
+    /// For reads and writes at least `length_bytes` long; handed back. Empty otherwise.
+    pub buffer: AlignedBuf,
+}
+
+/// A finished request.
+#[derive(Debug)]
+pub struct ClientCompletion {
+    /// The request's token.
+    pub token: u64,
+    /// How it ended.
+    pub result: Result<(), ClientError>,
+    /// The request's buffer.
+    pub buffer: AlignedBuf,
+    /// For [`RequestKind::Map`], the extents that cover the range; else empty.
+    pub extents: Vec<Extent>,
+}
+
+/// A request's buffer: shared with the sends that carry it, if it is too large to be copied.
+#[derive(Debug)]
+pub(crate) enum Buffer {
+    Owned(AlignedBuf),
+    Shared(Arc<AlignedBuf>),
+}
+
+impl Buffer {
+    /// The buffer back, unless a send still holds it.
+    pub(crate) fn release(&mut self) -> Option<AlignedBuf> {
+        match std::mem::replace(self, Buffer::Owned(AlignedBuf::new())) {
+            Buffer::Owned(buffer) => Some(buffer),
+            Buffer::Shared(shared) => match Arc::try_unwrap(shared) {
+                Ok(buffer) => Some(buffer),
+                Err(shared) => {
+                    *self = Buffer::Shared(shared);
+                    None
+                }
+            },
+        }
+    }
+}
+
+/// A request that is not finished.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) token: u64,
+    pub(crate) kind: RequestKind,
+    pub(crate) offset_bytes: u64,
+    pub(crate) length_bytes: u64,
+    pub(crate) buffer: Buffer,
+    /// How much of it was made into parts.
+    pub(crate) issued_bytes: u64,
+    pub(crate) parts_outstanding: u32,
+    pub(crate) error: Option<ClientError>,
+    /// Answers to a map request: offset within the request, extents of that part.
+    pub(crate) extents: Vec<(u64, Vec<Extent>)>,
+}
+
+impl Request {
+    pub(crate) fn is_finished(&self) -> bool {
+        self.parts_outstanding == 0 && (self.issued_bytes == self.length_bytes || self.error.is_some())
+    }
+
+    /// Cuts the next part off, up to the end of its chunk: chunk, offset in it, length, offset in the request.
+    pub(crate) fn next_part(&mut self) -> (u32, u32, u32, u64) {
+        let start = self.offset_bytes + self.issued_bytes;
+        let within = start % CHUNK_BYTES;
+        let length = (self.length_bytes - self.issued_bytes).min(CHUNK_BYTES - within);
+        let at = self.issued_bytes;
+        self.issued_bytes += length;
+        self.parts_outstanding += 1;
+        ((start / CHUNK_BYTES) as u32, within as u32, length as u32, at)
+    }
+}
+
+/// A part of a request: one message, one request number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    /// Index of its request.
+    pub(crate) request: u32,
+    pub(crate) link: u32,
+    pub(crate) chunk: u32,
+    pub(crate) offset_bytes: u32,
+    pub(crate) length_bytes: u32,
+    /// Where its data lies in the request's buffer.
+    pub(crate) at_bytes: u64,
+    pub(crate) started_ns: u64,
+    /// How often an answer to it was damaged.
+    pub(crate) damaged: u32,
+    /// How often it was sent.
+    pub(crate) sends: u32,
+    /// Whether it is on its way on its link's present connection.
+    pub(crate) in_flight: bool,
+    /// Whether it waits for its time to be tried again.
+    pub(crate) parked: bool,
+}
+
+/// The unanswered parts, found by request number.
+pub(crate) struct Window {
+    parts: Vec<Option<Part>>,
+    /// No number below is unanswered.
+    floor: u64,
+    /// The next number to be given.
+    next: u64,
+}
+
+impl Window {
+    pub(crate) fn new() -> Window {
+        Window { parts: vec![None; REQUEST_WINDOW as usize], floor: 1, next: 1 }
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.next - self.floor >= REQUEST_WINDOW
+    }
+
+    pub(crate) fn floor(&self) -> u64 {
+        self.floor
+    }
+
+    /// All numbers that may be unanswered.
+    pub(crate) fn numbers(&self) -> std::ops::Range<u64> {
+        self.floor..self.next
+    }
+
+    /// Gives the part the next number.
+    pub(crate) fn add(&mut self, part: Part) -> u64 {
+        assert!(!self.is_full(), "the window has room");
+        let number = self.next;
+        self.next += 1;
+        self.parts[(number % REQUEST_WINDOW) as usize] = Some(part);
+        number
+    }
+
+    pub(crate) fn get(&mut self, number: u64) -> Option<&mut Part> {
+        if !self.numbers().contains(&number) {
+            return None;
+        }
+        self.parts[(number % REQUEST_WINDOW) as usize].as_mut()
+    }
+
+    /// Takes an answered part out.
+    pub(crate) fn remove(&mut self, number: u64) -> Option<Part> {
+        if !self.numbers().contains(&number) {
+            return None;
+        }
+        let part = self.parts[(number % REQUEST_WINDOW) as usize].take();
+        while self.floor < self.next && self.parts[(self.floor % REQUEST_WINDOW) as usize].is_none() {
+            self.floor += 1;
+        }
+        part
+    }
+}
