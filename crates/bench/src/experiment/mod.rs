@@ -2,14 +2,17 @@
 
 mod cleaner_model;
 mod durable_append;
+mod message_passing;
 
 pub use cleaner_model::{CleanerConfig, CleanerPolicy, CleanerReport, cleaner_model, cleaner_table};
 pub use durable_append::{
     AppendCell, AppendMethod, AppendReport, AppendSpace, DurableAppendConfig, durable_append,
 };
+pub use message_passing::{MessageCell, MessagePassingConfig, MessageReport, message_passing};
 
 /// Names and one-line descriptions of the experiments, for `coquina bench experiment`.
 pub const EXPERIMENTS: &[(&str, &str)] = &[
     ("durable-append", "which way of making appended frames durable costs least: O_DSYNC or a shared flush"),
     ("cleaner-model", "bytes written per user byte by a greedy and a cost-benefit cleaner, simulated"),
+    ("message-passing", "what the network alone costs: client, primary and two backups without an engine"),
 ];

@@ -6,5 +6,5 @@ mod environment;
 
 pub use environment::{DriveEnvironment, Environment};
 
-pub(crate) use cpu::{MachineCpu, ProcessClock, process_name};
+pub(crate) use cpu::{MachineCpu, ProcessClock, ThreadClock, process_name};
 pub(crate) use drive::DriveCounter;
