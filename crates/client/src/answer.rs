@@ -1,6 +1,6 @@
 //! What comes from a server: answers to parts, refusals, notifications.
 
-use coquina_protocol::{Body, Data, FLAG_ZEROES, Header, Message, NotifyKind, Status, decode};
+use coquina_protocol::{Body, Header, Message, NotifyKind, Status, decode};
 use coquina_reactor::ReceiveBuffer;
 
 use crate::core::ClientCore;
@@ -86,17 +86,15 @@ impl ClientCore {
             return Err("the server answered with another kind or range than was asked for".to_owned());
         }
         match body {
-            Body::ReadReply(data) if !data.is_intact() => {
-                self.damaged(link, number);
-                return Ok(());
-            }
             Body::ReadReply(data) => {
                 let Buffer::Owned(buffer) = &mut request.buffer else {
                     return Err("data for a request that reads none".to_owned());
                 };
                 let start = part.at_bytes as usize;
-                let target = &mut buffer[start..start + part.length_bytes as usize];
-                copy_data(header, data, target);
+                if !data.copy_checked(&mut buffer[start..start + part.length_bytes as usize]) {
+                    self.damaged(link, number);
+                    return Ok(());
+                }
             }
             Body::MapReply(extents) => request.extents.push((part.at_bytes, extents.iter().collect())),
             _ => {}
@@ -202,13 +200,5 @@ impl ClientCore {
                 Ok(())
             }
         }
-    }
-}
-
-fn copy_data(header: &Header, data: &Data<'_>, target: &mut [u8]) {
-    if header.flags & FLAG_ZEROES != 0 {
-        target.fill(0);
-    } else {
-        target.copy_from_slice(data.payload);
     }
 }

@@ -21,6 +21,8 @@ const CLOSE: u64 = 3;
 
 /// Room that a receive has at least.
 const RECEIVE_BYTES_MIN: usize = 64 << 10;
+/// Room behind a large message.
+const RECEIVE_BYTES_AHEAD: usize = 1 << 20;
 /// Receive buffers that are larger are given back when they are empty and were needed for one large message.
 const RECEIVE_BYTES_KEPT: usize = 2 << 20;
 
@@ -212,7 +214,12 @@ impl VolumeClient {
             Ok(Some(length)) => length.saturating_sub(buffer.data().len()),
             _ => 0,
         };
-        buffer.reserve(missing.max(RECEIVE_BYTES_MIN));
+        if missing > RECEIVE_BYTES_MIN {
+            // Room for the start of the next message too, so that it is seldom moved to the front.
+            buffer.reserve(missing + missing.min(RECEIVE_BYTES_AHEAD));
+        } else {
+            buffer.reserve(RECEIVE_BYTES_MIN);
+        }
         reactor.receive(file, buffer, self.token(link, RECEIVE));
     }
 

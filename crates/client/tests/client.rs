@@ -351,3 +351,40 @@ fn threads_share_a_blocking_volume() {
     let volume = Volume::open(&fake.address(), "disk", &options).unwrap();
     assert_eq!(volume.write(0, &[0; 512]), Err(ClientError::ReadOnly));
 }
+
+#[test]
+fn a_storm_of_faults_loses_and_repeats_nothing() {
+    let fake = Fake::start(16 << 20);
+    let mut client = open(&fake);
+    let mut seed = 11u64;
+    let mut random = move |below: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % below
+    };
+    for _ in 0..400 {
+        fake.fault(match random(40) {
+            0 => Fault::CutReply(random(200) as usize),
+            1 => Fault::CutBefore,
+            2 => Fault::Refuse(Status::Busy),
+            3 => Fault::Refuse(Status::NotHere),
+            4 => Fault::WrongNumber,
+            _ => Fault::None,
+        });
+    }
+    // Disjoint writes, small ones that are copied and large ones that are not, some over a chunk's end.
+    let places: Vec<(u64, usize, u8)> = (0..250)
+        .map(|index| (index * 65536 + 32768 * (index % 2), 512 << (index % 7), index as u8 + 1))
+        .collect();
+    for (token, (offset, length, byte)) in places.iter().enumerate() {
+        client.submit(write(token as u64, *offset, *length, *byte));
+    }
+    let done = finish(&mut client, places.len());
+    assert!(done.iter().all(|done| done.result.is_ok()));
+    for (offset, length, byte) in &places {
+        let back = run(&mut client, read(1, *offset, *length));
+        assert_eq!(back.result, Ok(()));
+        assert!(back.buffer[..*length].iter().all(|read| read == byte), "at {offset}");
+    }
+    assert!(fake.applied().1, "no change was applied twice");
+    assert!(fake.state.lock().unwrap().hellos > 5, "connections did break");
+}

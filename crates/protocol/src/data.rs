@@ -57,6 +57,27 @@ impl<'a> Data<'a> {
             .zip(sums)
             .all(|(block, crc)| coquina_base::crc32c_block(block) == u32::from_le_bytes(*crc))
     }
+
+    /// Copies the payload, or the zeros that stand for it, to `target`, checking each block as it passes.
+    /// False if a checksum does not match; `target` holds nothing of use then. Panics if the lengths differ.
+    #[must_use]
+    pub fn copy_checked(&self, target: &mut [u8]) -> bool {
+        if self.payload.is_empty() {
+            target.fill(0);
+            return true;
+        }
+        if self.payload_crc.is_some() {
+            target.copy_from_slice(self.payload);
+            return self.is_intact();
+        }
+        assert_eq!(target.len(), self.payload.len(), "the target has the length of the payload");
+        let (sums, _) = self.checksums_le.as_chunks::<4>();
+        let blocks = self.payload.chunks_exact(BLOCK_BYTES).zip(target.chunks_exact_mut(BLOCK_BYTES));
+        blocks.zip(sums).all(|((block, place), crc)| {
+            place.copy_from_slice(block);
+            coquina_base::crc32c_block(block) == u32::from_le_bytes(*crc)
+        })
+    }
 }
 
 /// Whether a range is of whole blocks, so that checksums are per block.

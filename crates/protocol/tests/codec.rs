@@ -166,6 +166,9 @@ proptest! {
         let Body::Write(data) = message.body else { panic!("a write") };
         prop_assert_eq!(data.payload, &payload[..]);
         prop_assert!(data.is_intact());
+        let mut copy = vec![1; payload.len()];
+        prop_assert!(data.copy_checked(&mut copy));
+        prop_assert_eq!(&copy, &payload);
         let blocks = (header.offset_bytes | header.length_bytes).is_multiple_of(4096);
         prop_assert_eq!(data.payload_crc.is_none(), blocks);
         prop_assert_eq!(data.checksums_le.len(), if blocks { payload.len() / 1024 } else { 0 });
@@ -186,6 +189,7 @@ proptest! {
         out[at] ^= 1u8 << (seed % 8);
         let Body::Write(data) = decode_one(&out).body else { panic!("a write") };
         prop_assert!(!data.is_intact());
+        prop_assert!(!data.copy_checked(&mut copy));
     }
 
     #[test]
