@@ -26,7 +26,8 @@ pub enum Scenario {
     FailedWriteAtStart,
 }
 
-const SCENARIOS: [Scenario; 6] = [
+/// Every scenario.
+pub const SCENARIOS: [Scenario; 6] = [
     Scenario::FailedWrite,
     Scenario::StalledWrite,
     Scenario::StalledUntilCut,
@@ -70,14 +71,19 @@ impl FaultReport {
     }
 }
 
-/// Lets one drive fail as the seed says.
-pub fn run_seed<S: Subject>(seed: u64, adjust: impl FnOnce(&mut Plan)) -> Result<FaultReport, SeedFailure> {
+/// Lets one drive fail as the seed says, in one of the scenarios.
+pub fn run_seed<S: Subject>(
+    seed: u64,
+    scenarios: &[Scenario],
+    adjust: impl FnOnce(&mut Plan),
+) -> Result<FaultReport, SeedFailure> {
     let mut random = Random::new(seed ^ 0x6661_756c_7473);
     let mut plan = Plan::random(&mut random);
     adjust(&mut plan);
     let runner = Runner::<S>::new(plan, random.fork());
     let mut test = Faulty { runner, random, report: FaultReport::default() };
-    let result = test.run();
+    let scenario = test.random.pick(scenarios);
+    let result = test.run(scenario);
     result.map_err(|violation| SeedFailure { seed, cuts: 0, violation })?;
     let faults = test.runner.drive.faults();
     test.report.drives = 1;
@@ -94,12 +100,12 @@ struct Faulty<S> {
 }
 
 impl<S: Subject> Faulty<S> {
-    fn run(&mut self) -> Result<(), Violation> {
+    fn run(&mut self, scenario: Scenario) -> Result<(), Violation> {
         self.runner.format(None)?;
         self.runner.open(None)?;
         let phases = self.random.between(1, 4);
         self.phases(phases)?;
-        match self.random.pick(&SCENARIOS) {
+        match scenario {
             Scenario::FailedWrite => self.failed_write(),
             Scenario::StalledWrite => self.stalled_write(true),
             Scenario::StalledUntilCut => self.stalled_write(false),
@@ -236,5 +242,30 @@ impl<S: Subject> Faulty<S> {
             }
         }
         self.restart_and_compare()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::toy::Toy;
+
+    const STALLS: [Scenario; 2] = [Scenario::StalledWrite, Scenario::StalledUntilCut];
+
+    fn first_failure<const FLAW: usize>() -> Option<SeedFailure> {
+        let larger = |plan: &mut Plan| plan.drive_bytes = 128 << 20;
+        (0..12).find_map(|seed| run_seed::<Toy<FLAW>>(seed, &STALLS, larger).err())
+    }
+
+    #[test]
+    fn a_right_toy_bears_stalled_writes() {
+        if let Some(failure) = first_failure::<0>() {
+            panic!("{failure}");
+        }
+    }
+
+    #[test]
+    fn answers_that_do_not_wait_for_a_stalled_write_are_caught() {
+        assert!(first_failure::<1>().is_some());
     }
 }
