@@ -22,56 +22,56 @@ impl std::fmt::Debug for Block {
 
 /// A growable buffer of whole blocks, aligned to 4 KiB, for `O_DIRECT` I/O.
 ///
-/// It derefs to its bytes. Clearing keeps the memory, so that a pool of buffers does not allocate.
+/// It derefs to its bytes. Shrinking keeps the memory and what is in it, and growing again shows what was left
+/// there: a buffer that serves many times is not zeroed each time.
 #[derive(Default, Clone)]
 pub struct AlignedBuf {
     blocks: Vec<Block>,
+    /// Blocks in use; those behind them hold leftovers.
+    used_blocks: usize,
 }
 
 impl AlignedBuf {
     /// An empty buffer that allocates nothing.
     pub const fn new() -> Self {
-        AlignedBuf { blocks: Vec::new() }
+        AlignedBuf { blocks: Vec::new(), used_blocks: 0 }
     }
 
     /// An empty buffer with room for `blocks` blocks.
     pub fn with_capacity_blocks(blocks: usize) -> Self {
-        AlignedBuf { blocks: Vec::with_capacity(blocks) }
+        AlignedBuf { blocks: Vec::with_capacity(blocks), used_blocks: 0 }
     }
 
     /// A buffer of `blocks` zero blocks.
     pub fn zeroed(blocks: usize) -> Self {
-        AlignedBuf { blocks: vec![Block::ZERO; blocks] }
+        AlignedBuf { blocks: vec![Block::ZERO; blocks], used_blocks: blocks }
     }
 
-    /// Sets the length in blocks; new blocks are zero, kept ones unchanged.
+    /// Sets the length in blocks; what new blocks hold is not said, but it is never memory of others.
     pub fn resize_blocks(&mut self, blocks: usize) {
-        self.blocks.resize(blocks, Block::ZERO);
+        if self.blocks.len() < blocks {
+            self.blocks.resize(blocks, Block::ZERO);
+        }
+        self.used_blocks = blocks;
     }
 
     /// Appends whole blocks; the last one is padded with zeros.
     pub fn extend_from_bytes(&mut self, bytes: &[u8]) {
-        let start = self.blocks.len();
-        let (whole, rest) = bytes.split_at(bytes.len() / BLOCK_BYTES * BLOCK_BYTES);
-        for block in whole.chunks_exact(BLOCK_BYTES) {
-            self.blocks.push(Block(block.try_into().unwrap_or([0; BLOCK_BYTES])));
-        }
-        if !rest.is_empty() {
-            let mut last = Block::ZERO;
-            last.0[..rest.len()].copy_from_slice(rest);
-            self.blocks.push(last);
-        }
-        debug_assert_eq!(self.blocks.len() - start, bytes.len().div_ceil(BLOCK_BYTES));
+        let start = self.used_blocks * BLOCK_BYTES;
+        self.resize_blocks(self.used_blocks + bytes.len().div_ceil(BLOCK_BYTES));
+        let (copied, padding) = self[start..].split_at_mut(bytes.len());
+        copied.copy_from_slice(bytes);
+        padding.fill(0);
     }
 
     /// Makes the buffer empty and keeps its memory.
     pub fn clear(&mut self) {
-        self.blocks.clear();
+        self.used_blocks = 0;
     }
 
     /// Length in blocks.
     pub fn blocks(&self) -> usize {
-        self.blocks.len()
+        self.used_blocks
     }
 
     /// Blocks that fit without a new allocation.
@@ -83,19 +83,19 @@ impl AlignedBuf {
 impl std::ops::Deref for AlignedBuf {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        self.blocks.as_slice().as_bytes()
+        self.blocks[..self.used_blocks].as_bytes()
     }
 }
 
 impl std::ops::DerefMut for AlignedBuf {
     fn deref_mut(&mut self) -> &mut [u8] {
-        self.blocks.as_mut_slice().as_mut_bytes()
+        self.blocks[..self.used_blocks].as_mut_bytes()
     }
 }
 
 impl std::fmt::Debug for AlignedBuf {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "AlignedBuf({} blocks)", self.blocks.len())
+        write!(formatter, "AlignedBuf({} blocks)", self.used_blocks)
     }
 }
 
@@ -106,10 +106,12 @@ mod tests {
     #[test]
     fn is_aligned_and_padded() {
         let mut buffer = AlignedBuf::new();
+        buffer.extend_from_bytes(&[9; 9000]);
+        buffer.clear();
         buffer.extend_from_bytes(&[7; 5000]);
         assert_eq!(buffer.blocks(), 2);
         assert_eq!(buffer.as_ptr() as usize % BLOCK_BYTES, 0);
         assert_eq!(buffer[4999], 7);
-        assert_eq!(buffer[5000], 0);
+        assert!(buffer[5000..].iter().all(|byte| *byte == 0));
     }
 }

@@ -1,8 +1,39 @@
 //! The log-structured drive engine: a pure state machine without clock, thread, file or socket.
 
 mod api;
+mod apply;
+mod background;
+mod cache;
+mod check;
+mod checkpoint;
+mod cleaner;
+mod footer;
+mod frame;
+pub mod geometry;
+mod hash;
+mod index;
+mod index_region;
+mod index_run;
+mod log;
+mod merge;
+mod pool;
+mod read;
+mod recovery;
+mod replay;
+mod scrub;
+mod seal;
+mod segment;
+mod session;
+mod shard;
+mod superblock;
+mod write;
 
 pub use api::{
     Action, Device, Event, Failure, FormatOptions, Identity, IoError, IoToken, MapExtent, MapKind, Operation,
     Origin, Outcome, Piece, ReadData, Request, RequestToken, ShardConfig, ShardStats,
 };
+pub use check::{BadBlock, CheckReport, ShardReport, check_drive, format_drive};
+pub use recovery::OpenError;
+pub use replay::Lost;
+pub use shard::Shard;
+pub use superblock::{DriveSuperblock, FORMAT_VERSION, ShardSuperblock, SuperblockError};

@@ -1,0 +1,389 @@
+//! Applying: what is durable as a prefix of the log changes the index and is answered.
+
+use coquina_base::{AlignedBuf, BLOCK_BYTES};
+
+use crate::api::{Event, Failure, Outcome};
+use crate::cache::cache_key;
+use crate::frame::{Entries, Entry, EntryKind, FrameHeader};
+use crate::index_region::{Map, Region, RegionKey};
+use crate::index_run::{REGION_BLOCKS, ZEROES};
+use crate::log::{ChangeKey, Flight, HeadPosition};
+use crate::shard::{PageWaiter, Shard};
+use crate::write::regions_of;
+
+impl Shard {
+    pub(crate) fn frame_durable(&mut self, number: u64, buffer: AlignedBuf) {
+        if self.poisoned.is_some() {
+            return;
+        }
+        let Some(flight) = self.log.flight_mut(number) else { panic!("frame {number} is not on its way") };
+        flight.durable = true;
+        flight.buffer = Some(buffer);
+        let head = flight.header.head;
+        self.log.stream(head).in_flight -= 1;
+        self.apply_ready();
+    }
+
+    /// Applies the frames at the front that are durable and whose regions are in memory.
+    pub(crate) fn apply_ready(&mut self) {
+        while self.poisoned.is_none() && self.log.flights.front().is_some_and(|flight| flight.durable) {
+            if self.pages_loading > 0 && !self.front_is_complete() {
+                return;
+            }
+            let Some(flight) = self.log.flights.pop_front() else { return };
+            self.apply_flight(flight);
+        }
+    }
+
+    fn front_is_complete(&mut self) -> bool {
+        let Some(flight) = self.log.flights.front_mut() else { return true };
+        let header = flight.header;
+        let Some(buffer) = flight.buffer.take() else { return true };
+        let mut complete = true;
+        if let Some(mut entries) = Entries::of_frame(&header, &buffer[..BLOCK_BYTES]) {
+            while let Some(Some(entry)) = entries.next_entry() {
+                let touches = matches!(
+                    entry.kind,
+                    EntryKind::Write | EntryKind::Trim | EntryKind::Zeroes | EntryKind::Move
+                );
+                if touches {
+                    for (region, _, _) in regions_of(u32::from(entry.start_block), u32::from(entry.blocks)) {
+                        let key = RegionKey { layer: entry.context.layer().0, chunk: entry.chunk, region };
+                        complete &= self.index.region_mut(key).is_some_and(|region| region.is_complete());
+                    }
+                }
+            }
+        }
+        if let Some(flight) = self.log.flights.front_mut() {
+            flight.buffer = Some(buffer);
+        }
+        complete
+    }
+
+    fn apply_flight(&mut self, flight: Flight) {
+        let header = flight.header;
+        let Some(buffer) = flight.buffer else { panic!("a durable frame without its buffer") };
+        assert_eq!(header.frame_number, self.log.applied + 1, "frames are applied in order");
+        self.advance(&header, flight.is_footer);
+        if !flight.is_footer {
+            let Some(mut entries) = Entries::of_frame(&header, &buffer[..BLOCK_BYTES]) else {
+                panic!("own frame {} cannot be read", header.frame_number);
+            };
+            let mut index = 0;
+            while let Some(entry) = entries.next_entry() {
+                let Some(entry) = entry else { panic!("own frame {} cannot be read", header.frame_number) };
+                self.apply_entry(&entry, &header);
+                let blocks = u32::from(entry.blocks);
+                if matches!(
+                    entry.kind,
+                    EntryKind::Write | EntryKind::Trim | EntryKind::Zeroes | EntryKind::Move
+                ) {
+                    self.unpin(entry.context.layer().0, entry.chunk, u32::from(entry.start_block), blocks);
+                }
+                if let Some(change) = flight.changes.get(index) {
+                    self.part_applied(*change);
+                }
+                index += 1;
+            }
+        }
+        self.recycle_frame(buffer, flight.changes);
+        if !self.repeats.is_empty() {
+            self.answer_repeats();
+        }
+    }
+
+    fn recycle_frame(&mut self, buffer: AlignedBuf, mut changes: Vec<ChangeKey>) {
+        self.pool.give(buffer);
+        changes.clear();
+        if let Some(builder) = self.log.spare.iter_mut().find(|builder| builder.changes.capacity() == 0) {
+            builder.changes = changes;
+        }
+    }
+
+    /// Moves the stream and its segment forward; the same in operation and on replay.
+    pub(crate) fn advance(&mut self, header: &FrameHeader, is_footer: bool) {
+        self.log.applied = header.frame_number;
+        self.log.applied_crc = header.header_crc;
+        let segment = self.geometry.segment_of(header.location);
+        let end = (header.location - self.geometry.segment_start(segment)) as u32 + header.blocks();
+        let next = Some(header.next_segment);
+        let entry = self.segments.get_mut(segment);
+        entry.last_frame = header.frame_number;
+        if is_footer {
+            entry.footer = true;
+            self.segments.close(segment);
+        } else {
+            entry.written_blocks = end;
+        }
+        self.log.stream(header.head).applied = match is_footer {
+            true => HeadPosition { segment: None, offset: 0, generation: 0, next },
+            false => HeadPosition {
+                segment: Some(segment),
+                offset: end,
+                generation: header.segment_generation,
+                next,
+            },
+        };
+    }
+
+    /// Changes the index; the same in operation and on replay.
+    pub(crate) fn apply_entry(&mut self, entry: &Entry<'_>, header: &FrameHeader) {
+        let data = header.location + u64::from(header.header_blocks) + u64::from(entry.data_offset);
+        match entry.kind {
+            EntryKind::Write => self.apply_range(entry, data, EntryKind::Write),
+            EntryKind::Trim => self.apply_range(entry, 0, EntryKind::Trim),
+            EntryKind::Zeroes => self.apply_range(entry, ZEROES, EntryKind::Zeroes),
+            EntryKind::Move => self.apply_move(entry, data),
+            EntryKind::DeleteLayer => self.apply_delete(entry.context.layer().0),
+            EntryKind::Page => self.page_written(entry, header),
+            EntryKind::Checkpoint => self.checkpoint_part_written(entry, header),
+            EntryKind::Footer => {}
+        }
+    }
+
+    fn is_deleting(&self, layer: u64) -> bool {
+        self.index.layer_position(layer).is_some_and(|position| self.index.layers()[position].deleting)
+    }
+
+    fn apply_range(&mut self, entry: &Entry<'_>, location: u64, kind: EntryKind) {
+        let layer = entry.context.layer().0;
+        if self.is_deleting(layer) {
+            return;
+        }
+        let is_data = kind == EntryKind::Write;
+        let mut done = 0;
+        for (region, first, count) in regions_of(u32::from(entry.start_block), u32::from(entry.blocks)) {
+            let key = RegionKey { layer, chunk: entry.chunk, region };
+            let at = if is_data { location + done as u64 } else { location };
+            self.replace(key, first, count, at);
+            if is_data {
+                self.with_region(key, |region| {
+                    for index in 0..count {
+                        region.set_checksum(first + index, entry.checksum(done + index));
+                    }
+                });
+                self.segments.add_live(self.geometry.segment_of(at), count as u32);
+                self.live_blocks += count as u64;
+            } else if kind == EntryKind::Zeroes {
+                self.zero_blocks += count as u64;
+            }
+            done += count;
+        }
+    }
+
+    fn apply_move(&mut self, entry: &Entry<'_>, data: u64) {
+        let layer = entry.context.layer().0;
+        if self.is_deleting(layer) {
+            return;
+        }
+        for index in 0..usize::from(entry.blocks) {
+            let block = usize::from(entry.start_block) + index;
+            let region = (block / REGION_BLOCKS) as u8;
+            let key = RegionKey { layer, chunk: entry.chunk, region };
+            let source = entry.source(index);
+            let still = self.index.region_mut(key).is_some_and(|region| {
+                !matches!(region.map, Map::Absent) && region.location(block % REGION_BLOCKS) == source
+            });
+            if !still {
+                continue;
+            }
+            let location = data + index as u64;
+            let segment = self.geometry.segment_of(location);
+            let old = cache_key(source, self.segments.get(self.geometry.segment_of(source)).generation);
+            self.replace(key, block % REGION_BLOCKS, 1, location);
+            self.with_region(key, |region| region.set_checksum(block % REGION_BLOCKS, entry.checksum(index)));
+            self.segments.add_live(segment, 1);
+            self.live_blocks += 1;
+            self.cache.rename(old, cache_key(location, self.segments.get(segment).generation));
+        }
+    }
+
+    /// Changes a region and keeps count of its memory.
+    pub(crate) fn with_region<R>(&mut self, key: RegionKey, change: impl FnOnce(&mut Region) -> R) -> R {
+        let Some(region) = self.index.region_mut(key) else { panic!("{key:?} is not in the index") };
+        let before = region.heap_bytes();
+        let result = change(region);
+        let after = region.heap_bytes();
+        if before != after {
+            self.index.account(before, after);
+        }
+        result
+    }
+
+    /// Replaces the location of a range and takes what was there from its segments.
+    pub(crate) fn replace(&mut self, key: RegionKey, first: usize, count: usize, location: u64) {
+        self.touch(key);
+        let Some(region) = self.index.region_mut(key) else { panic!("{key:?} is not in the index") };
+        let before = region.heap_bytes();
+        let (segments, geometry) = (&mut self.segments, &self.geometry);
+        let (mut live, mut zeroes) = (0, 0);
+        region.replace(first, count, location, &mut |old, blocks| {
+            if old == ZEROES {
+                zeroes += blocks as u64;
+            } else {
+                // A run never leaves its segment: frames do not.
+                segments.remove_live(geometry.segment_of(old), blocks as u32);
+                live += blocks as u64;
+            }
+        });
+        let after = region.heap_bytes();
+        self.index.account(before, after);
+        self.live_blocks -= live;
+        self.zero_blocks -= zeroes;
+    }
+
+    /// Before a region changes: a running checkpoint gets it as it was; then it is dirty.
+    fn touch(&mut self, key: RegionKey) {
+        let era = self.segments.era as u8;
+        let checkpoint = self.checkpoint.number_running();
+        let region = self.index.region_or_new(key, checkpoint);
+        region.referenced = true;
+        if region.dirty && region.dirty_era == era {
+            return;
+        }
+        if region.dirty && self.checkpoint.is_collecting() {
+            self.write_page(key);
+        }
+        let Some(region) = self.index.region_mut(key) else { return };
+        region.dirty = true;
+        region.dirty_era = era;
+        self.dirty.push(key);
+    }
+
+    fn part_applied(&mut self, key: ChangeKey) {
+        let Some(change) = self.changes.get_mut(key as usize) else {
+            panic!("change {key} is not under way")
+        };
+        change.parts_left -= 1;
+        if change.parts_left == 0 {
+            let change = self.changes.remove(key as usize);
+            self.reserved_blocks -= u64::from(change.reserved_blocks);
+            if change.session != 0 {
+                self.sessions.apply(change.session, change.request);
+            }
+            self.stats.writes += 1;
+            self.finish(change.token, change.failure.map_or(Outcome::Changed, Outcome::Failed));
+        }
+    }
+
+    fn answer_repeats(&mut self) {
+        let mut index = 0;
+        while index < self.repeats.len() {
+            let (session, request, token) = self.repeats[index];
+            if self.sessions.state(session, request) == crate::session::RequestState::Applied {
+                self.repeats.swap_remove(index);
+                self.finish(token, Outcome::Changed);
+            } else {
+                index += 1;
+            }
+        }
+    }
+
+    /// A page of the index has come from the drive.
+    pub(crate) fn page_loaded(
+        &mut self,
+        key: RegionKey,
+        buffer: AlignedBuf,
+        result: Result<(), crate::IoError>,
+    ) {
+        self.pages_loading -= 1;
+        let blocks_max = self.geometry.blocks();
+        let mut good = false;
+        let mut segment = None;
+        if let Some(region) = self.index.region_mut(key) {
+            let page = region.page;
+            segment = Some(self.geometry.segment_of(page.location()));
+            let before = region.heap_bytes();
+            region.loading = false;
+            region.referenced = true;
+            let end = page.offset_bytes() + page.length_bytes();
+            let bytes = buffer.get(page.offset_bytes()..end);
+            good = result.is_ok()
+                && bytes.is_some_and(|bytes| region.decode_page(key, bytes, blocks_max).is_some());
+            let after = region.heap_bytes();
+            self.index.account(before, after);
+        }
+        self.pool.give(buffer);
+        if let Some(segment) = segment {
+            self.segments.remove_reader(segment);
+        }
+        let waiters = self.page_waiters.remove(&key).unwrap_or_default();
+        if !good {
+            self.event(Event::Damage { offset_bytes: 0, reason: "a page of the index cannot be read" });
+            for waiter in waiters {
+                match waiter {
+                    PageWaiter::Read(operation) => self.fail_read(operation, Failure::BadBlock),
+                    PageWaiter::Change(request) => self.fail(request.token, Failure::ReadOnly),
+                }
+            }
+            return self.poison(5);
+        }
+        for waiter in waiters {
+            match waiter {
+                PageWaiter::Read(operation) => self.continue_read(operation),
+                PageWaiter::Change(request) => self.submit_change(&request.borrow()),
+            }
+        }
+        self.cleaner_page_loaded();
+        self.apply_ready();
+    }
+
+    fn apply_delete(&mut self, layer: u64) {
+        if self.index.layer_position(layer).is_some() && !self.is_deleting(layer) {
+            self.index.layer_mut(layer).deleting = true;
+            self.layers_deleting.push((layer, 0));
+        }
+    }
+
+    /// Frees a little of the layers that are being deleted. Waits while a checkpoint collects pages, so that the
+    /// checkpoint sees each layer as it was.
+    pub(crate) fn delete_step(&mut self) {
+        let mut budget = 8;
+        while budget > 0 && !self.checkpoint.is_noting() {
+            let Some(&(layer, from)) = self.layers_deleting.first() else { return };
+            let Some(chunk) = self.index.next_chunk(layer, from) else {
+                if self.index.next_chunk(layer, 0).is_none() {
+                    self.index.remove_layer(layer);
+                    self.layers_deleting.remove(0);
+                } else {
+                    // Something was pinned: from the start again, at the next turn.
+                    self.layers_deleting[0].1 = 0;
+                    return;
+                }
+                continue;
+            };
+            if !self.delete_chunk(layer, chunk) {
+                return;
+            }
+            self.layers_deleting[0].1 = chunk + 1;
+            budget -= 1;
+        }
+    }
+
+    /// Frees a chunk; says whether nothing had to be waited for.
+    fn delete_chunk(&mut self, layer: u64, chunk: u32) -> bool {
+        let Some(regions) = self.index.chunk_mut(layer, chunk) else { return true };
+        let busy = regions.iter().any(|region| region.pins > 0 || region.writing > 0 || region.loading);
+        let absent: [bool; 4] = std::array::from_fn(|number| !regions[number].is_complete());
+        if busy {
+            return true;
+        }
+        for number in (0..4).filter(|number| absent[*number]) {
+            self.load_page(RegionKey { layer, chunk, region: number as u8 });
+        }
+        if absent.contains(&true) {
+            return false;
+        }
+        for region in 0..4 {
+            let key = RegionKey { layer, chunk, region };
+            self.replace(key, 0, REGION_BLOCKS, 0);
+            self.forget_page(key);
+            self.with_region(key, |region| {
+                region.checksums = None;
+                region.dirty = false;
+            });
+        }
+        self.index.drop_chunk_if_empty(layer, chunk);
+        true
+    }
+}

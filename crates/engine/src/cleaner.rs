@@ -1,0 +1,520 @@
+//! The cleaner: moves needed blocks out of emptier segments, so that these can be written again.
+//!
+//! A victim's footer says what was written there; the index says what of it is still needed. That is read, put in the
+//! order of chunks (random writes become sequential reads again) and written to the cold stream, apart from what
+//! users write. A moved block counts only if the index still points to where it came from.
+//!
+//! Invariants:
+//! - a victim is freed by its counts alone, when the moves have been applied: the cleaner frees nothing itself;
+//! - a block that is bad is moved with the checksum it should have: it stays bad, and is not lost sight of.
+
+use coquina_base::{AlignedBuf, BLOCK_BYTES, crc32c_block};
+
+use crate::api::{Event, IoError};
+use crate::footer::{self, Trailer};
+use crate::frame::{Context, ENTRY_BYTES, EntryKind, FrameHeader, Head, NewEntry};
+use crate::index_region::RegionKey;
+use crate::index_run::REGION_BLOCKS;
+use crate::segment::SegmentState;
+use crate::shard::{IoPurpose, Shard};
+
+/// Blocks of one read.
+const READ_BLOCKS: u64 = 64;
+/// Holes that are read over rather than starting a new read.
+const GAP_BLOCKS: u64 = 4;
+/// Reads at the same time.
+const READS_MAX: usize = 4;
+/// Blocks looked at together: they are sorted among themselves.
+const WINDOW_ITEMS: usize = 2048;
+/// Index pages read ahead.
+const LOADS_MAX: u32 = 8;
+/// Blocks put into the log per turn of the loop.
+const MOVES_PER_TURN: usize = 256;
+/// Cold frames that may wait for their turn.
+const QUEUE_MAX: usize = 2;
+/// How soon to look again where users come first.
+const PATIENCE_NS: u64 = 1_000_000;
+
+/// A block of the victim.
+#[derive(Clone, Copy, Debug)]
+struct Item {
+    layer: u64,
+    chunk: u32,
+    block: u16,
+    checksum: u32,
+    location: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Phase {
+    #[default]
+    Idle,
+    /// The footer is on its way.
+    Footer,
+    /// What is still needed is looked up.
+    Checking,
+    /// It is on its way from the drive.
+    Reading,
+    /// It goes into the log.
+    Moving,
+    /// Its moves are on their way to the drive.
+    Settling,
+}
+
+struct WindowRead {
+    location: u64,
+    blocks: u64,
+    buffer: Option<AlignedBuf>,
+    failed: bool,
+    issued: bool,
+}
+
+/// The cleaner's work.
+#[derive(Default)]
+pub struct CleanerTask {
+    phase: Phase,
+    victim: u32,
+    /// Blocks of the victim that are not looked at yet, in order of location, last first.
+    todo: Vec<Item>,
+    /// The window: what is checked, and then what is needed.
+    window: Vec<Item>,
+    checked: usize,
+    needed: usize,
+    reads: Vec<WindowRead>,
+    moved: usize,
+    /// Blocks that may be moved before users come first again.
+    credit: f64,
+    /// Blocks moved per block freed, of late.
+    ratio: f64,
+    hot_blocks_seen: u64,
+    hot_blocks: u64,
+    idle_since_ns: u64,
+    /// Whether part-filled cold frames may go out.
+    pub flushing: bool,
+    stuck: bool,
+    settle_frame: u64,
+    waiting: bool,
+}
+
+impl CleanerTask {
+    /// Whether nothing can be gained before a checkpoint or a trim.
+    pub fn is_stuck(&self) -> bool {
+        self.stuck
+    }
+
+    /// Whether it waits for users to pause.
+    pub fn is_waiting(&self) -> bool {
+        self.waiting
+    }
+
+    /// Counts what users write: the cleaner goes as fast as they do.
+    pub fn count_hot(&mut self, blocks: u32) {
+        self.hot_blocks += u64::from(blocks);
+    }
+}
+
+impl Shard {
+    fn cleaning_level(&self) -> u32 {
+        self.hot_reserve() + 2 + self.segments.len() / 512
+    }
+
+    fn room(&self) -> u32 {
+        self.segments.available() + self.segments.unprepared()
+    }
+
+    pub(crate) fn cleaner_step(&mut self) {
+        self.gain_credit();
+        self.cleaner.waiting = false;
+        for _ in 0..4 {
+            let before = self.cleaner.phase;
+            match before {
+                Phase::Idle => self.choose_victim(),
+                Phase::Checking => self.check_window(),
+                Phase::Reading => self.read_window(),
+                Phase::Moving => self.move_window(),
+                Phase::Settling => self.settle(),
+                Phase::Footer => {}
+            }
+            if self.cleaner.phase == before {
+                break;
+            }
+        }
+        let short = self.room() <= self.hot_reserve() + 1;
+        self.cleaner.flushing = matches!(self.cleaner.phase, Phase::Idle | Phase::Settling)
+            || (short && self.cleaner.phase != Phase::Moving);
+    }
+
+    fn gain_credit(&mut self) {
+        let written = self.cleaner.hot_blocks - self.cleaner.hot_blocks_seen;
+        self.cleaner.hot_blocks_seen = self.cleaner.hot_blocks;
+        if written > 0 {
+            self.cleaner.idle_since_ns = self.now_ns;
+        }
+        let (level, reserve, room) = (self.cleaning_level(), self.hot_reserve(), self.room());
+        let idle = self.now_ns.saturating_sub(self.cleaner.idle_since_ns) >= PATIENCE_NS;
+        if room <= reserve || (idle && self.log.streams[Head::Hot as usize].in_flight == 0) {
+            self.cleaner.credit = MOVES_PER_TURN as f64;
+            return;
+        }
+        let urgency = f64::from(level.saturating_sub(room)) / f64::from(level - reserve);
+        let ratio = self.cleaner.ratio.clamp(0.1, 20.0);
+        let gained = written as f64 * ratio * (0.5 + 1.5 * urgency);
+        self.cleaner.credit = (self.cleaner.credit + gained).min(4.0 * MOVES_PER_TURN as f64);
+    }
+
+    fn choose_victim(&mut self) {
+        if self.room() >= self.cleaning_level() || self.checkpoint_needs_room() {
+            return;
+        }
+        let applied = self.log.applied;
+        let covered = self.segments.covered_frame;
+        let most = f64::from(self.geometry.segment_blocks);
+        let mut best: Option<(f64, u32)> = None;
+        for number in 0..self.segments.len() {
+            let segment = self.segments.get(number);
+            let eligible = segment.state == SegmentState::Closed
+                && segment.head != Head::Meta
+                && segment.live > 0
+                && !segment.damaged
+                && segment.last_frame <= covered;
+            if !eligible {
+                continue;
+            }
+            let used = f64::from(segment.live) / most;
+            let age = (applied - segment.last_frame) as f64 / (applied - covered + 1024) as f64;
+            let score = (1.0 - used) / (1.0 + used) * (1.0 + age).ln().min(1.0).max(0.01).powf(0.25);
+            if best.is_none_or(|(known, _)| score > known) {
+                best = Some((score, number));
+            }
+        }
+        let gain_blocks_min = self.geometry.segment_blocks / 24;
+        let victim = best.map(|(_, number)| number).filter(|number| {
+            let footer = self.geometry.segment_blocks / 24 + 2;
+            self.segments.get(*number).live + footer + gain_blocks_min <= self.geometry.segment_blocks
+        });
+        let Some(victim) = victim else {
+            self.cleaner.stuck = true;
+            return;
+        };
+        self.cleaner.stuck = false;
+        self.cleaner.victim = victim;
+        self.cleaner.phase = Phase::Footer;
+        self.segments.get_mut(victim).readers += 1;
+        let blocks = u64::from(self.geometry.segment_blocks).min(READ_BLOCKS);
+        self.read_footer_of(victim, blocks);
+    }
+
+    /// Cold frames must not take the last segments from a checkpoint that is under way.
+    fn checkpoint_needs_room(&self) -> bool {
+        self.segments.available() <= self.meta_reserve() && !self.checkpoint.is_idle()
+    }
+
+    fn read_footer_of(&mut self, victim: u32, blocks: u64) {
+        let end = self.geometry.segment_start(victim) + u64::from(self.geometry.segment_blocks);
+        self.issue_read(IoPurpose::Cleaner(u32::MAX), end - blocks, blocks as usize);
+    }
+
+    pub(crate) fn cleaner_read_done(&mut self, slot: u32, buffer: AlignedBuf, result: Result<(), IoError>) {
+        if slot == u32::MAX {
+            return self.footer_read(buffer, result);
+        }
+        if let Some(read) = self.cleaner.reads.get_mut(slot as usize) {
+            read.failed = result.is_err();
+            read.buffer = Some(buffer);
+        }
+    }
+
+    fn footer_read(&mut self, buffer: AlignedBuf, result: Result<(), IoError>) {
+        let victim = self.cleaner.victim;
+        let end = self.geometry.segment_start(victim) + u64::from(self.geometry.segment_blocks);
+        let trailer = match result {
+            Ok(()) => Trailer::decode(&buffer[buffer.len() - BLOCK_BYTES..]),
+            Err(_) => None,
+        };
+        let generation = self.segments.get(victim).generation;
+        let trailer = trailer.filter(|trailer| {
+            trailer.segment_generation == generation
+                && trailer.blocks <= self.geometry.segment_blocks
+                && trailer.location + u64::from(trailer.blocks) == end
+        });
+        if let Some(trailer) = trailer {
+            let blocks = trailer.blocks as usize;
+            if blocks > buffer.blocks() {
+                self.pool.give(buffer);
+                return self.read_footer_of(victim, blocks as u64);
+            }
+            let frame = &buffer[(buffer.blocks() - blocks) * BLOCK_BYTES..];
+            if let Some(items) = self.items_of(frame, &trailer) {
+                self.cleaner.todo = items;
+                self.cleaner.phase = Phase::Checking;
+                self.pool.give(buffer);
+                self.next_window();
+                return;
+            }
+        }
+        self.pool.give(buffer);
+        self.segments.get_mut(victim).damaged = true;
+        self.segments.remove_reader(victim);
+        self.cleaner.phase = Phase::Idle;
+        let offset_bytes = self.geometry.offset_bytes(end - 1);
+        self.event(Event::Damage { offset_bytes, reason: "the footer of a segment cannot be read" });
+    }
+
+    /// Everything that was written to the victim, last first.
+    fn items_of(&self, frame: &[u8], trailer: &Trailer) -> Option<Vec<Item>> {
+        let header = FrameHeader::peek(frame, self.drive, self.number)?;
+        let intact = header.is_intact(&frame[..BLOCK_BYTES])
+            && header.data_crc == coquina_base::crc32c_bytes(&frame[BLOCK_BYTES..]);
+        if !intact {
+            return None;
+        }
+        let mut items = Vec::new();
+        for listed in footer::list(&frame[BLOCK_BYTES..], &header, trailer.frames)? {
+            let data = listed.header.location + u64::from(listed.header.header_blocks);
+            let mut entries = listed.entries()?;
+            while let Some(entry) = entries.next_entry() {
+                let entry = entry?;
+                if !matches!(entry.kind, EntryKind::Write | EntryKind::Move) {
+                    continue;
+                }
+                for index in 0..usize::from(entry.blocks) {
+                    items.push(Item {
+                        layer: entry.context.layer().0,
+                        chunk: entry.chunk,
+                        block: entry.start_block + index as u16,
+                        checksum: entry.checksum(index),
+                        location: data + u64::from(entry.data_offset) + index as u64,
+                    });
+                }
+            }
+        }
+        items.reverse();
+        Some(items)
+    }
+
+    fn next_window(&mut self) {
+        let from = self.cleaner.todo.len().saturating_sub(WINDOW_ITEMS);
+        let mut window = std::mem::take(&mut self.cleaner.window);
+        window.clear();
+        window.extend(self.cleaner.todo.drain(from..));
+        window.sort_unstable_by_key(|item| (item.layer, item.chunk, item.block, item.location));
+        self.cleaner.window = window;
+        self.cleaner.checked = 0;
+        self.cleaner.needed = 0;
+        self.cleaner.phase = if self.cleaner.window.is_empty() { Phase::Settling } else { Phase::Checking };
+        self.cleaner.settle_frame = self.log.frame_next;
+    }
+
+    /// Keeps the items that the index still points to; reads index pages that are not in memory.
+    fn check_window(&mut self) {
+        while self.cleaner.checked < self.cleaner.window.len() {
+            let item = self.cleaner.window[self.cleaner.checked];
+            let key = key_of(&item);
+            let Some(region) = self.index.region_mut(key) else {
+                self.cleaner.checked += 1;
+                continue;
+            };
+            if matches!(region.map, crate::index_region::Map::Absent) {
+                return self.load_ahead();
+            }
+            if region.location(usize::from(item.block) % REGION_BLOCKS) == item.location {
+                let needed = self.cleaner.needed;
+                self.cleaner.window[needed] = item;
+                self.cleaner.needed += 1;
+            }
+            self.cleaner.checked += 1;
+        }
+        let needed = self.cleaner.needed;
+        self.cleaner.window.truncate(needed);
+        if needed == 0 {
+            return self.next_window();
+        }
+        self.plan_reads();
+        self.cleaner.phase = Phase::Reading;
+    }
+
+    fn load_ahead(&mut self) {
+        let mut last = None;
+        for index in self.cleaner.checked..self.cleaner.window.len() {
+            if self.pages_loading >= LOADS_MAX {
+                return;
+            }
+            let key = key_of(&self.cleaner.window[index]);
+            if last == Some(key) {
+                continue;
+            }
+            last = Some(key);
+            let absent = self.index.region_mut(key).is_some_and(|region| {
+                matches!(region.map, crate::index_region::Map::Absent)
+                    && !region.loading
+                    && !region.page.is_none()
+            });
+            if absent {
+                self.load_page(key);
+            }
+        }
+    }
+
+    pub(crate) fn cleaner_page_loaded(&mut self) {
+        if self.cleaner.phase == Phase::Checking {
+            self.check_window();
+        }
+    }
+
+    fn plan_reads(&mut self) {
+        let mut locations: Vec<u64> = self.cleaner.window.iter().map(|item| item.location).collect();
+        locations.sort_unstable();
+        let reads = &mut self.cleaner.reads;
+        reads.clear();
+        for location in locations {
+            match reads.last_mut() {
+                Some(last)
+                    if location <= last.location + last.blocks + GAP_BLOCKS
+                        && location + 1 - last.location <= READ_BLOCKS =>
+                {
+                    last.blocks = last.blocks.max(location + 1 - last.location);
+                }
+                _ => {
+                    reads.push(WindowRead { location, blocks: 1, buffer: None, failed: false, issued: false })
+                }
+            }
+        }
+    }
+
+    fn read_window(&mut self) {
+        let mut under_way =
+            self.cleaner.reads.iter().filter(|read| read.issued && read.buffer.is_none()).count();
+        for slot in 0..self.cleaner.reads.len() {
+            if under_way >= READS_MAX {
+                return;
+            }
+            let read = &mut self.cleaner.reads[slot];
+            if read.issued {
+                continue;
+            }
+            read.issued = true;
+            under_way += 1;
+            let (location, blocks) = (read.location, read.blocks as usize);
+            self.issue_read(IoPurpose::Cleaner(slot as u32), location, blocks);
+        }
+        if under_way == 0 {
+            self.cleaner.moved = 0;
+            self.cleaner.phase = Phase::Moving;
+        }
+    }
+
+    fn move_window(&mut self) {
+        let mut budget = MOVES_PER_TURN;
+        while self.cleaner.moved < self.cleaner.window.len() {
+            if budget == 0 || self.log.stream(Head::Cold).queue.len() >= QUEUE_MAX {
+                return;
+            }
+            if self.cleaner.credit < 1.0 {
+                self.cleaner.waiting = true;
+                return;
+            }
+            let moved = self.move_run(budget);
+            budget -= moved;
+            self.cleaner.credit -= moved as f64;
+        }
+        for read in std::mem::take(&mut self.cleaner.reads) {
+            if let Some(buffer) = read.buffer {
+                self.pool.give(buffer);
+            }
+        }
+        self.stats.cleaner_bytes += (self.cleaner.window.len() * BLOCK_BYTES) as u64;
+        self.next_window();
+    }
+
+    /// Puts consecutive blocks of a chunk into the log as one entry; says how many.
+    fn move_run(&mut self, limit: usize) -> usize {
+        let first = self.cleaner.window[self.cleaner.moved];
+        let context = Context::new(coquina_base::LayerId(first.layer), 0, 0);
+        let data_blocks_max = self.frame_blocks_max();
+        let builder = &self.log.stream(Head::Cold).building;
+        let room = builder.room_bytes(&context).saturating_sub(ENTRY_BYTES) / 9;
+        let room = room.min((data_blocks_max - builder.data_blocks.min(data_blocks_max)) as usize);
+        if room == 0 {
+            self.rotate(Head::Cold);
+            return 0;
+        }
+        let rest = &self.cleaner.window[self.cleaner.moved..];
+        let count = rest
+            .iter()
+            .take(room.min(limit))
+            .enumerate()
+            .take_while(|(index, item)| {
+                item.layer == first.layer
+                    && item.chunk == first.chunk
+                    && usize::from(item.block) == usize::from(first.block) + index
+            })
+            .count();
+        let items: Vec<Item> = rest[..count].to_vec();
+        self.pin(first.layer, first.chunk, u32::from(first.block), count as u32);
+        let sources: Vec<u64> = items.iter().map(|item| item.location).collect();
+        let builder = &mut self.log.stream(Head::Cold).building;
+        let entry = NewEntry {
+            context: builder.context(context),
+            kind: EntryKind::Move,
+            chunk: first.chunk,
+            start_block: first.block,
+            blocks: count as u16,
+            data_offset: builder.data_blocks,
+            sequence: 0,
+            request: 0,
+        };
+        builder.add(&entry, items.iter().map(|item| item.checksum), &sources);
+        builder.data_blocks += count as u32;
+        builder.only_metadata = false;
+        for item in &items {
+            self.move_block(item);
+        }
+        self.cleaner.moved += count;
+        count
+    }
+
+    fn move_block(&mut self, item: &Item) {
+        let slot = self.cleaner.reads.partition_point(|read| read.location + read.blocks <= item.location);
+        let read = &self.cleaner.reads[slot];
+        let at = (item.location - read.location) as usize * BLOCK_BYTES;
+        let block =
+            read.buffer.as_ref().filter(|_| !read.failed).and_then(|buffer| buffer.get(at..at + BLOCK_BYTES));
+        let good = block.is_some_and(|block| crc32c_block(block) == item.checksum);
+        let builder = &mut self.log.streams[Head::Cold as usize].building;
+        builder.buffer.extend_from_bytes(block.unwrap_or(&[0; BLOCK_BYTES]));
+        if !good {
+            self.bad_block(item.layer, item.chunk, u32::from(item.block));
+        }
+    }
+
+    /// The victim is done when every move of it has been applied.
+    fn settle(&mut self) {
+        let cold = &self.log.streams[Head::Cold as usize];
+        let in_flight = self.log.flights.iter().any(|flight| flight.header.head == Head::Cold);
+        let victim = self.cleaner.victim;
+        let live = self.segments.get(victim).live;
+        if live > 0 && (cold.has_work() || in_flight) {
+            return;
+        }
+        self.segments.remove_reader(victim);
+        if live > 0 {
+            // Counted as needed, but the index points to nothing there: not to be tried for ever.
+            self.segments.get_mut(victim).damaged = true;
+            self.event(Event::Damage {
+                offset_bytes: 0,
+                reason: "a segment holds blocks that nothing points to",
+            });
+        } else {
+            self.stats.cleaner_segments += 1;
+        }
+        self.cleaner.phase = Phase::Idle;
+    }
+}
+
+fn key_of(item: &Item) -> RegionKey {
+    RegionKey {
+        layer: item.layer,
+        chunk: item.chunk,
+        region: (usize::from(item.block) / REGION_BLOCKS) as u8,
+    }
+}

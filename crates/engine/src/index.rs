@@ -1,0 +1,351 @@
+//! The index: layer, chunk and block to location and checksum.
+//!
+//! Regions of 256 blocks are the unit of memory: each is complete in memory, or only its page on the drive is
+//! known. Chunks are found through a two-level table per layer, so that a look-up costs two dependent loads.
+
+use hashbrown::HashMap;
+
+use crate::hash::FixedState;
+use crate::index_region::{Map, PageRef, Region, RegionKey};
+
+/// Regions of a chunk.
+pub const REGIONS: usize = 4;
+const LEAF_CHUNKS: usize = 64;
+
+/// The regions of one chunk.
+#[derive(Default, Debug)]
+pub struct Chunk {
+    regions: [Region; REGIONS],
+}
+
+/// A chunk's place in a leaf. A chunk of which nothing is in memory takes 32 bytes.
+#[derive(Default)]
+enum Slot {
+    #[default]
+    None,
+    Cold(Box<[PageRef; REGIONS]>),
+    Warm(Box<Chunk>),
+}
+
+impl Slot {
+    fn is_none(&self) -> bool {
+        matches!(self, Slot::None)
+    }
+}
+
+#[derive(Default)]
+struct Leaf {
+    chunks: Vec<Slot>,
+    /// Number of the checkpoint that has noted this leaf's pages.
+    noted_checkpoint: u64,
+}
+
+/// A layer.
+pub struct Layer {
+    /// Its number.
+    pub id: u64,
+    /// Being deleted: takes no changes.
+    pub deleting: bool,
+    leaves: Vec<Option<Box<Leaf>>>,
+}
+
+/// All layers of a shard.
+#[derive(Default)]
+pub struct Index {
+    layers: Vec<Layer>,
+    by_id: HashMap<u64, u32, FixedState>,
+    /// Bytes of memory held, tables included.
+    memory_bytes: u64,
+    hand: (usize, u32, u8),
+}
+
+const CHUNK_MEMORY_BYTES: u64 = size_of::<Chunk>() as u64 + 16;
+const COLD_MEMORY_BYTES: u64 = size_of::<[PageRef; REGIONS]>() as u64 + 16;
+const LEAF_MEMORY_BYTES: u64 = (size_of::<Leaf>() + LEAF_CHUNKS * size_of::<Slot>() + 32) as u64;
+
+impl Index {
+    /// Bytes of memory held.
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory_bytes
+    }
+
+    /// Notes that a region's heap has changed from `before` bytes.
+    pub fn account(&mut self, before: usize, after: usize) {
+        self.memory_bytes = self.memory_bytes + after as u64 - before as u64;
+    }
+
+    /// All layers.
+    pub fn layers(&self) -> &[Layer] {
+        &self.layers
+    }
+
+    /// Position of a layer.
+    pub fn layer_position(&self, id: u64) -> Option<usize> {
+        self.by_id.get(&id).map(|position| *position as usize)
+    }
+
+    /// A layer, made if it is not there.
+    pub fn layer_mut(&mut self, id: u64) -> &mut Layer {
+        let position = *self.by_id.entry(id).or_insert_with(|| {
+            self.layers.push(Layer { id, deleting: false, leaves: Vec::new() });
+            (self.layers.len() - 1) as u32
+        });
+        &mut self.layers[position as usize]
+    }
+
+    /// Forgets a layer that has no chunks.
+    pub fn remove_layer(&mut self, id: u64) {
+        if let Some(position) = self.by_id.remove(&id) {
+            let layer = self.layers.swap_remove(position as usize);
+            self.memory_bytes -= layer.leaves.iter().flatten().count() as u64 * LEAF_MEMORY_BYTES;
+            assert!(layer.leaves.iter().flatten().all(|leaf| leaf.chunks.iter().all(Slot::is_none)));
+            if let Some(moved) = self.layers.get(position as usize) {
+                self.by_id.insert(moved.id, position);
+            }
+        }
+    }
+
+    fn slot_mut(&mut self, layer: u64, chunk: u32) -> Option<&mut Slot> {
+        let position = self.layer_position(layer)?;
+        let leaf = self.layers[position].leaves.get_mut(chunk as usize / LEAF_CHUNKS)?.as_mut()?;
+        Some(&mut leaf.chunks[chunk as usize % LEAF_CHUNKS])
+    }
+
+    /// A chunk's regions; `None` where it has none: all holes.
+    pub fn chunk_mut(&mut self, layer: u64, chunk: u32) -> Option<&mut [Region; REGIONS]> {
+        if let Slot::Cold(_) = self.slot_mut(layer, chunk)? {
+            self.warm(layer, chunk);
+        }
+        match self.slot_mut(layer, chunk)? {
+            Slot::Warm(chunk) => Some(&mut chunk.regions),
+            _ => None,
+        }
+    }
+
+    fn warm(&mut self, layer: u64, chunk: u32) {
+        let Some(slot) = self.slot_mut(layer, chunk) else { return };
+        let Slot::Cold(pages) = slot else { return };
+        let mut warm = Box::<Chunk>::default();
+        for (region, page) in warm.regions.iter_mut().zip(pages.iter()) {
+            region.page = *page;
+            region.map = if page.is_none() { Map::Empty } else { Map::Absent };
+        }
+        *slot = Slot::Warm(warm);
+        self.memory_bytes += CHUNK_MEMORY_BYTES - COLD_MEMORY_BYTES;
+    }
+
+    /// Makes a chunk take little memory if nothing of it is in memory.
+    pub fn cool(&mut self, layer: u64, chunk: u32) {
+        let Some(slot) = self.slot_mut(layer, chunk) else { return };
+        let Slot::Warm(warm) = slot else { return };
+        let idle = warm.regions.iter().all(|region| {
+            let nothing = match region.map {
+                Map::Absent => true,
+                Map::Empty => region.page.is_none() && region.checksums.is_none(),
+                _ => false,
+            };
+            nothing && region.pins == 0 && !region.dirty && region.writing == 0 && !region.loading
+        });
+        if idle {
+            *slot = Slot::Cold(Box::new(std::array::from_fn(|number| warm.regions[number].page)));
+            self.memory_bytes -= CHUNK_MEMORY_BYTES - COLD_MEMORY_BYTES;
+        }
+    }
+
+    /// A region; `None` where its chunk has none.
+    pub fn region_mut(&mut self, key: RegionKey) -> Option<&mut Region> {
+        self.chunk_mut(key.layer, key.chunk).map(|regions| &mut regions[usize::from(key.region)])
+    }
+
+    /// A region, made if it is not there. `checkpoint` is the number of the running one, for a new leaf.
+    pub fn region_or_new(&mut self, key: RegionKey, checkpoint: u64) -> &mut Region {
+        let mut grown = 0;
+        let layer = self.layer_mut(key.layer);
+        let at = key.chunk as usize / LEAF_CHUNKS;
+        if layer.leaves.len() <= at {
+            layer.leaves.resize_with(at + 1, || None);
+        }
+        let leaf = layer.leaves[at].get_or_insert_with(|| {
+            grown += LEAF_MEMORY_BYTES;
+            let mut chunks = Vec::with_capacity(LEAF_CHUNKS);
+            chunks.resize_with(LEAF_CHUNKS, Slot::default);
+            Box::new(Leaf { chunks, noted_checkpoint: checkpoint })
+        });
+        let slot = &mut leaf.chunks[key.chunk as usize % LEAF_CHUNKS];
+        if slot.is_none() {
+            grown += CHUNK_MEMORY_BYTES;
+            *slot = Slot::Warm(Box::default());
+        }
+        self.memory_bytes += grown;
+        // Looked up again, because the memory had to be counted in between.
+        match self.region_mut(key) {
+            Some(region) => region,
+            None => unreachable!("the region was just made"),
+        }
+    }
+
+    /// Forgets a chunk whose regions are empty, unused and without pages.
+    pub fn drop_chunk_if_empty(&mut self, layer: u64, chunk: u32) {
+        let Some(slot) = self.slot_mut(layer, chunk) else { return };
+        let heap = match slot {
+            Slot::Warm(warm) => {
+                let empty = warm.regions.iter().all(|region| {
+                    matches!(region.map, Map::Empty)
+                        && region.page.is_none()
+                        && region.pins == 0
+                        && !region.dirty
+                        && region.writing == 0
+                        && !region.loading
+                });
+                if !empty {
+                    return;
+                }
+                warm.regions.iter().map(Region::heap_bytes).sum::<usize>() as u64
+            }
+            _ => return,
+        };
+        *slot = Slot::None;
+        self.memory_bytes -= CHUNK_MEMORY_BYTES + heap;
+    }
+
+    /// The first chunk of a layer at or after `from`.
+    pub fn next_chunk(&self, layer: u64, from: u32) -> Option<u32> {
+        let layer = &self.layers[self.layer_position(layer)?];
+        let mut at = from as usize / LEAF_CHUNKS;
+        let mut within = from as usize % LEAF_CHUNKS;
+        while at < layer.leaves.len() {
+            if let Some(leaf) = &layer.leaves[at] {
+                while within < LEAF_CHUNKS {
+                    if !leaf.chunks[within].is_none() {
+                        return Some((at * LEAF_CHUNKS + within) as u32);
+                    }
+                    within += 1;
+                }
+            }
+            at += 1;
+            within = 0;
+        }
+        None
+    }
+
+    /// Looks for a region in memory that was not used for a while: the clock algorithm. Gives up after `steps`.
+    pub fn next_idle(&mut self, steps: usize) -> Option<RegionKey> {
+        for _ in 0..steps {
+            let (position, chunk, number) = self.hand;
+            let Some(id) = self.layers.get(position).map(|layer| layer.id) else {
+                self.hand = (0, 0, 0);
+                if self.layers.is_empty() {
+                    return None;
+                }
+                continue;
+            };
+            let Some(chunk) = self.next_chunk(id, chunk) else {
+                self.hand = (position + 1, 0, 0);
+                continue;
+            };
+            let number = if chunk == self.hand.1 { number } else { 0 };
+            self.hand = if usize::from(number) + 1 < REGIONS {
+                (position, chunk, number + 1)
+            } else {
+                (position, chunk + 1, 0)
+            };
+            let key = RegionKey { layer: id, chunk, region: number };
+            if matches!(self.slot_mut(id, chunk), Some(Slot::Cold(_))) {
+                self.hand = (position, chunk + 1, 0);
+                continue;
+            }
+            let Some(region) = self.region_mut(key) else { continue };
+            let evictable = region.is_complete()
+                && !matches!(region.map, Map::Empty)
+                && region.pins == 0
+                && region.writing == 0;
+            if evictable && !std::mem::take(&mut region.referenced) {
+                return Some(key);
+            }
+        }
+        None
+    }
+
+    /// Appends the pages of the leaf that holds a chunk, unless this checkpoint has noted them already.
+    pub fn note_leaf(&mut self, layer: u64, chunk: u32, checkpoint: u64, out: &mut Vec<u8>) {
+        let Some(position) = self.layer_position(layer) else { return };
+        let leaf = self.layers[position].leaves.get_mut(chunk as usize / LEAF_CHUNKS);
+        let Some(Some(leaf)) = leaf else { return };
+        if leaf.noted_checkpoint == checkpoint {
+            return;
+        }
+        leaf.noted_checkpoint = checkpoint;
+        let first = chunk - chunk % LEAF_CHUNKS as u32;
+        for (index, slot) in leaf.chunks.iter().enumerate() {
+            let pages = match slot {
+                Slot::None => continue,
+                Slot::Cold(pages) => **pages,
+                Slot::Warm(chunk) => std::array::from_fn(|number| chunk.regions[number].page),
+            };
+            for (number, page) in pages.into_iter().enumerate().filter(|(_, page)| !page.is_none()) {
+                encode_page_record(layer, first + index as u32, number as u8, page, out);
+            }
+        }
+    }
+
+    /// Visits every page of every layer.
+    pub fn for_each_page(&self, mut visit: impl FnMut(RegionKey, PageRef)) {
+        for layer in &self.layers {
+            for (at, leaf) in layer.leaves.iter().enumerate() {
+                for (index, slot) in leaf.iter().flat_map(|leaf| leaf.chunks.iter()).enumerate() {
+                    let pages = match slot {
+                        Slot::None => continue,
+                        Slot::Cold(pages) => **pages,
+                        Slot::Warm(chunk) => std::array::from_fn(|number| chunk.regions[number].page),
+                    };
+                    let chunk = (at * LEAF_CHUNKS + index) as u32;
+                    for (number, page) in pages.into_iter().enumerate().filter(|(_, page)| !page.is_none()) {
+                        visit(RegionKey { layer: layer.id, chunk, region: number as u8 }, page);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Appends the pages of up to `leaves` leaves that this checkpoint has not noted, from a cursor on. Returns
+    /// whether all are noted.
+    pub fn note_leaves(
+        &mut self,
+        cursor: &mut (usize, usize),
+        leaves: usize,
+        checkpoint: u64,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        for _ in 0..leaves {
+            let Some(layer) = self.layers.get(cursor.0) else { return true };
+            if cursor.1 >= layer.leaves.len() {
+                *cursor = (cursor.0 + 1, 0);
+                continue;
+            }
+            let (id, chunk) = (layer.id, (cursor.1 * LEAF_CHUNKS) as u32);
+            self.note_leaf(id, chunk, checkpoint, out);
+            cursor.1 += 1;
+        }
+        false
+    }
+}
+
+/// Bytes of a page record in a checkpoint.
+pub const PAGE_RECORD_BYTES: usize = 24;
+
+/// Appends where a region's page lies.
+pub fn encode_page_record(layer: u64, chunk: u32, region: u8, page: PageRef, out: &mut Vec<u8>) {
+    out.extend_from_slice(&layer.to_le_bytes());
+    out.extend_from_slice(&chunk.to_le_bytes());
+    out.extend_from_slice(&[region, 0, 0, 0]);
+    out.extend_from_slice(&page.0.to_le_bytes());
+}
+
+/// Reads a page record.
+pub fn decode_page_record(bytes: &[u8]) -> Option<(RegionKey, PageRef)> {
+    let layer = u64::from_le_bytes(bytes.get(..8)?.try_into().ok()?);
+    let chunk = u32::from_le_bytes(bytes.get(8..12)?.try_into().ok()?);
+    let region = *bytes.get(12)?;
+    let page = u64::from_le_bytes(bytes.get(16..24)?.try_into().ok()?);
+    (usize::from(region) < REGIONS).then_some((RegionKey { layer, chunk, region }, PageRef(page)))
+}

@@ -1,0 +1,202 @@
+//! The log: frames being built, frames on their way to the drive, and where each stream goes on.
+//!
+//! Invariants:
+//! - a frame gets its number and place when it is sealed, never before;
+//! - frames count in the order of their numbers: one that is durable waits for all earlier ones.
+
+use std::collections::VecDeque;
+
+use coquina_base::{AlignedBuf, BLOCK_BYTES};
+
+use crate::frame::{
+    CONTEXT_BYTES, CONTEXTS_MAX, Context, FrameHeader, HEADER_BYTES, Head, NewEntry, encode_location,
+};
+
+/// Who waits for an entry: an index into the shard's changes.
+pub type ChangeKey = u32;
+
+/// A frame that is being filled.
+#[derive(Default)]
+pub struct Builder {
+    /// Header block and data.
+    pub buffer: AlignedBuf,
+    /// Contexts so far.
+    pub contexts: Vec<Context>,
+    /// Encoded entries so far.
+    pub entries: Vec<u8>,
+    /// How many entries.
+    pub entry_count: u32,
+    /// Blocks of data so far.
+    pub data_blocks: u32,
+    /// Bytes of pages or checkpoint so far; they become data when the frame is sealed.
+    pub page_bytes: Vec<u8>,
+    /// Changes that have entries here, one per entry of theirs.
+    pub changes: Vec<ChangeKey>,
+    /// Whether any entry needs a segment that only reserves may give: trims and deletes.
+    pub only_metadata: bool,
+}
+
+impl Builder {
+    /// Makes it empty with the given buffer.
+    pub fn reset(&mut self, buffer: AlignedBuf) {
+        self.buffer = buffer;
+        self.buffer.resize_blocks(1);
+        self.buffer.fill(0);
+        self.contexts.clear();
+        self.entries.clear();
+        self.entry_count = 0;
+        self.data_blocks = 0;
+        self.page_bytes.clear();
+        self.changes.clear();
+        self.only_metadata = true;
+    }
+
+    /// Whether nothing is in it.
+    pub fn is_empty(&self) -> bool {
+        self.entry_count == 0
+    }
+
+    /// Bytes of contexts and entries.
+    pub fn entry_bytes(&self) -> usize {
+        self.contexts.len() * CONTEXT_BYTES + self.entries.len()
+    }
+
+    /// Bytes left in the header for entries that may need a new context.
+    pub fn room_bytes(&self, context: &Context) -> usize {
+        let needed = if self.contexts.contains(context) { 0 } else { CONTEXT_BYTES };
+        if needed > 0 && self.contexts.len() == CONTEXTS_MAX {
+            return 0;
+        }
+        (BLOCK_BYTES - HEADER_BYTES).saturating_sub(self.entry_bytes() + needed)
+    }
+
+    /// Index of a context, added if it is new.
+    pub fn context(&mut self, context: Context) -> u8 {
+        // The newest is the likeliest.
+        match self.contexts.iter().rposition(|known| *known == context) {
+            Some(index) => index as u8,
+            None => {
+                self.contexts.push(context);
+                (self.contexts.len() - 1) as u8
+            }
+        }
+    }
+
+    /// Adds an entry with its checksums and, for moves, sources.
+    pub fn add(&mut self, entry: &NewEntry, checksums: impl Iterator<Item = u32>, sources: &[u64]) {
+        entry.encode(&mut self.entries);
+        checksums.for_each(|checksum| self.entries.extend_from_slice(&checksum.to_le_bytes()));
+        sources.iter().for_each(|source| encode_location(*source, &mut self.entries));
+        self.entry_count += 1;
+    }
+
+    /// Blocks of the frame if it were sealed now.
+    pub fn blocks(&self) -> u32 {
+        1 + self.data_blocks + self.page_bytes.len().div_ceil(BLOCK_BYTES) as u32
+    }
+}
+
+/// A frame on its way.
+pub struct Flight {
+    /// Its header.
+    pub header: FrameHeader,
+    /// Whole frame, when it has come back from the drive.
+    pub buffer: Option<AlignedBuf>,
+    /// Who waits.
+    pub changes: Vec<ChangeKey>,
+    /// On stable storage.
+    pub durable: bool,
+    /// Whether this is the footer that closes a segment.
+    pub is_footer: bool,
+}
+
+/// Where a stream goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct HeadPosition {
+    /// The open segment.
+    pub segment: Option<u32>,
+    /// Blocks written in it.
+    pub offset: u32,
+    /// Its generation.
+    pub generation: u64,
+    /// The segment after it.
+    pub next: Option<u32>,
+}
+
+/// One stream.
+#[derive(Default)]
+pub struct Stream {
+    /// Where the next frame goes.
+    pub position: HeadPosition,
+    /// Where it went on behind the last frame that counts.
+    pub applied: HeadPosition,
+    /// Records of the open segment's frames, for its footer.
+    pub footer: Vec<u8>,
+    /// How many frames the footer has.
+    pub footer_frames: u32,
+    /// The frame that is being filled.
+    pub building: Builder,
+    /// Frames that are full and wait for their turn.
+    pub queue: VecDeque<Builder>,
+    /// Frames on their way.
+    pub in_flight: u32,
+}
+
+impl Stream {
+    /// Whether something waits to be sealed.
+    pub fn has_work(&self) -> bool {
+        !self.queue.is_empty() || !self.building.is_empty()
+    }
+}
+
+/// The log of a shard.
+pub struct Log {
+    /// Streams by number of their head.
+    pub streams: [Stream; 3],
+    /// Frames on their way, in order of their numbers.
+    pub flights: VecDeque<Flight>,
+    /// Number of the next frame.
+    pub frame_next: u64,
+    /// Highest frame that counts.
+    pub applied: u64,
+    /// Checksum of the header of the last sealed frame.
+    pub previous_crc: u32,
+    /// The same of the last frame that counts.
+    pub applied_crc: u32,
+    /// Emptied builders, to be used again.
+    pub spare: Vec<Builder>,
+    /// Frames come and gone since the shard was opened: a barrier for merges.
+    pub sealed_bytes: u64,
+}
+
+impl Log {
+    /// A log that goes on behind a frame.
+    pub fn new(applied: u64, applied_crc: u32) -> Self {
+        Log {
+            streams: Default::default(),
+            flights: VecDeque::new(),
+            frame_next: applied + 1,
+            applied,
+            previous_crc: applied_crc,
+            applied_crc,
+            spare: Vec::new(),
+            sealed_bytes: 0,
+        }
+    }
+
+    /// A stream.
+    pub fn stream(&mut self, head: Head) -> &mut Stream {
+        &mut self.streams[head as usize]
+    }
+
+    /// The flight of a frame.
+    pub fn flight_mut(&mut self, frame_number: u64) -> Option<&mut Flight> {
+        let first = self.flights.front()?.header.frame_number;
+        self.flights.get_mut(frame_number.checked_sub(first)? as usize)
+    }
+
+    /// Whether nothing is being built or on its way.
+    pub fn is_quiet(&self) -> bool {
+        self.flights.is_empty() && self.streams.iter().all(|stream| !stream.has_work())
+    }
+}

@@ -1,0 +1,250 @@
+//! Changes of less than a block: merged with what is there, where the order of the block's changes is decided.
+//!
+//! A merge waits until every frame that may hold an older change of its blocks is applied, then reads the blocks
+//! at its edges, and puts whole blocks into the log. Later changes of the same blocks wait behind it.
+
+use coquina_base::{BLOCK_BYTES, crc32c_block};
+
+use crate::api::{Failure, Piece, ReadData, Request};
+use crate::frame::EntryKind;
+use crate::shard::{OwnedOperation, OwnedRequest, Shard};
+use crate::write::Ready;
+
+/// A change that is being merged.
+pub struct Merge {
+    pub(crate) request: OwnedRequest,
+    /// Requests on the same blocks that came later.
+    pub(crate) waiting: Vec<OwnedRequest>,
+    /// Frames up to here must be applied first; `None` while they are not all sealed.
+    barrier: Option<u64>,
+    state: MergeState,
+    edges: [Edge; 2],
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum MergeState {
+    Waiting,
+    Reading { left: u8 },
+}
+
+/// A block at an edge of the range.
+struct Edge {
+    block: Option<u32>,
+    content: Vec<u8>,
+}
+
+impl Merge {
+    fn first_block(&self) -> u32 {
+        self.request.offset_bytes / BLOCK_BYTES as u32
+    }
+
+    fn end_block(&self) -> u32 {
+        (self.request.offset_bytes + self.request.length_bytes).div_ceil(BLOCK_BYTES as u32)
+    }
+
+    fn overlaps(&self, request: &Request<'_>) -> bool {
+        let first = request.offset_bytes / BLOCK_BYTES as u32;
+        let end = (request.offset_bytes + request.length_bytes).div_ceil(BLOCK_BYTES as u32);
+        let same_chunk = self.request.layer == request.layer.0 && self.request.chunk == request.chunk;
+        same_chunk && first < self.end_block() && self.first_block() < end
+    }
+}
+
+impl Shard {
+    /// Puts a change behind a merge on the same blocks, if there is one.
+    pub(crate) fn wait_for_merge(&mut self, request: &Request<'_>) -> bool {
+        // The newest: whoever waits behind several merges waits behind the last of them.
+        let Some(merge) = self.merges.iter_mut().rev().find(|merge| merge.overlaps(request)) else {
+            return false;
+        };
+        match OwnedRequest::new(request) {
+            Some(owned) => merge.waiting.push(owned),
+            None => self.fail(request.token, Failure::Invalid),
+        }
+        true
+    }
+
+    pub(crate) fn start_merge(&mut self, request: &Request<'_>) {
+        let Some(owned) = OwnedRequest::new(request) else {
+            return self.fail(request.token, Failure::Invalid);
+        };
+        let block = BLOCK_BYTES as u32;
+        let end = request.offset_bytes + request.length_bytes;
+        let head = (request.offset_bytes % block != 0).then_some(request.offset_bytes / block);
+        let tail = (end % block != 0).then_some(end / block).filter(|tail| head != Some(*tail));
+        let edge = |block| Edge { block, content: Vec::new() };
+        self.merges.push(Merge {
+            request: owned,
+            waiting: Vec::new(),
+            barrier: None,
+            state: MergeState::Waiting,
+            edges: [edge(head), edge(tail)],
+        });
+    }
+
+    /// Starts the reads of merges whose older changes are all applied.
+    pub(crate) fn merge_step(&mut self) {
+        if self.merges.is_empty() {
+            return;
+        }
+        let hot = &self.log.streams[crate::frame::Head::Hot as usize];
+        let all_sealed = !hot.has_work();
+        let sealed = self.log.frame_next - 1;
+        for index in 0..self.merges.len() {
+            let merge = &mut self.merges[index];
+            if merge.state != MergeState::Waiting {
+                continue;
+            }
+            if merge.barrier.is_none() && all_sealed {
+                merge.barrier = Some(sealed);
+            }
+            if merge.barrier.is_none_or(|barrier| barrier > self.log.applied) {
+                continue;
+            }
+            let blocks = [merge.edges[0].block, merge.edges[1].block];
+            let (token, layer, chunk) = (merge.request.token, merge.request.layer, merge.request.chunk);
+            merge.state = MergeState::Reading { left: blocks.iter().flatten().count() as u8 };
+            for block in blocks.into_iter().flatten() {
+                self.read_for_merge(token, layer, chunk, block);
+            }
+            // Reads from memory may have finished the merge and changed the list: the rest at the next turn.
+            return;
+        }
+    }
+
+    /// A block at an edge is here.
+    pub(crate) fn merge_read_done(
+        &mut self,
+        token: crate::api::RequestToken,
+        block: u32,
+        result: Result<ReadData, Failure>,
+    ) {
+        let Some(index) = self.merges.iter().position(|merge| merge.request.token == token) else { return };
+        let data = match result {
+            Ok(data) => data,
+            Err(failure) => {
+                let merge = self.merges.remove(index);
+                self.fail(token, failure);
+                return self.resubmit(merge.waiting);
+            }
+        };
+        let merge = &mut self.merges[index];
+        if let Some(edge) = merge.edges.iter_mut().find(|edge| edge.block == Some(block)) {
+            edge.content = vec![0; BLOCK_BYTES];
+            if let Some(Piece::Data { buffer, start_bytes, length_bytes }) = data.pieces.first() {
+                edge.content.copy_from_slice(&buffer[*start_bytes..*start_bytes + *length_bytes]);
+            }
+        }
+        let MergeState::Reading { left } = &mut merge.state else { return };
+        *left -= 1;
+        let finished = *left == 0;
+        self.recycle(data);
+        if finished {
+            let merge = self.merges.remove(index);
+            self.finish_merge(merge);
+        }
+    }
+
+    fn resubmit(&mut self, waiting: Vec<OwnedRequest>) {
+        for request in waiting {
+            self.submit_change(&request.borrow());
+        }
+    }
+
+    fn finish_merge(&mut self, merge: Merge) {
+        let (first, end) = (merge.first_block(), merge.end_block());
+        let request = &merge.request;
+        let used = self.live_blocks + self.zero_blocks + self.reserved_blocks;
+        // Edges may replace holes; what is mapped already is set aside twice until the change is applied.
+        let needed = match request.operation {
+            OwnedOperation::WriteZeroes { no_hole: false } => {
+                merge.edges.iter().flat_map(|edge| edge.block).count() as u32
+            }
+            _ => end - first,
+        };
+        if used + u64::from(needed) > self.capacity_blocks {
+            self.fail(request.token, Failure::NoSpace);
+            return self.resubmit(merge.waiting);
+        }
+        let change = self.new_change(request.token, needed, request.origin);
+        match &request.operation {
+            OwnedOperation::Write(payload, _) => {
+                let whole = merge.overlay(payload);
+                self.append_merged(request, first, end - first, EntryKind::Write, &whole, change);
+            }
+            OwnedOperation::WriteZeroes { no_hole } => {
+                let kind = if *no_hole { EntryKind::Zeroes } else { EntryKind::Trim };
+                self.append_zeroes(&merge, kind, change);
+            }
+            OwnedOperation::Trim => {}
+        }
+        self.resubmit(merge.waiting);
+    }
+
+    fn append_zeroes(&mut self, merge: &Merge, kind: EntryKind, change: u32) {
+        let request = &merge.request;
+        let (mut first, mut end) = (merge.first_block(), merge.end_block());
+        let start_bytes = request.offset_bytes as usize;
+        let end_bytes = start_bytes + request.length_bytes as usize;
+        for edge in &merge.edges {
+            let Some(block) = edge.block else { continue };
+            let at = block as usize * BLOCK_BYTES;
+            let mut content = edge.content.clone();
+            let from = start_bytes.max(at) - at;
+            let to = end_bytes.min(at + BLOCK_BYTES) - at;
+            content[from..to].fill(0);
+            self.append_merged(request, block, 1, EntryKind::Write, &content, change);
+            if block == first {
+                first += 1;
+            } else {
+                end -= 1;
+            }
+        }
+        if first < end {
+            self.append_merged(request, first, end - first, kind, &[], change);
+        }
+    }
+
+    fn append_merged(
+        &mut self,
+        request: &OwnedRequest,
+        start_block: u32,
+        blocks: u32,
+        kind: EntryKind,
+        payload: &[u8],
+        change: u32,
+    ) {
+        self.scratch_checksums.clear();
+        self.scratch_checksums.extend(payload.chunks_exact(BLOCK_BYTES).map(crc32c_block));
+        let ready = Ready {
+            layer: request.layer,
+            chunk: request.chunk,
+            start_block,
+            blocks,
+            kind,
+            epoch: request.origin.epoch,
+            sequence: request.origin.sequence,
+            session: request.origin.session,
+            request: request.origin.request,
+            payload,
+        };
+        self.append(&ready, change);
+    }
+}
+
+impl Merge {
+    /// The payload, filled up to whole blocks with what is there.
+    fn overlay(&self, payload: &[u8]) -> Vec<u8> {
+        let (first, end) = (self.first_block(), self.end_block());
+        let mut whole = vec![0; (end - first) as usize * BLOCK_BYTES];
+        for edge in &self.edges {
+            if let Some(block) = edge.block {
+                let at = (block - first) as usize * BLOCK_BYTES;
+                whole[at..at + BLOCK_BYTES].copy_from_slice(&edge.content);
+            }
+        }
+        let at = self.request.offset_bytes as usize % BLOCK_BYTES;
+        whole[at..at + payload.len()].copy_from_slice(payload);
+        whole
+    }
+}

@@ -1,0 +1,55 @@
+//! Buffers that have served and will serve again, by size, so that the path of an I/O does not allocate.
+
+use coquina_base::AlignedBuf;
+
+use crate::api::ReadData;
+
+const CLASSES: usize = 11;
+/// Bytes of spare buffers kept per class.
+const CLASS_BLOCKS_MAX: usize = 2048;
+
+/// Spare buffers.
+#[derive(Default)]
+pub struct Pool {
+    classes: [Vec<AlignedBuf>; CLASSES],
+    data: Vec<ReadData>,
+}
+
+fn class_of(blocks: usize) -> usize {
+    (blocks.max(1).next_power_of_two().ilog2() as usize).min(CLASSES - 1)
+}
+
+impl Pool {
+    /// A buffer with room for so many blocks; its length and content are left over.
+    pub fn take(&mut self, blocks: usize) -> AlignedBuf {
+        let class = class_of(blocks);
+        self.classes[class]
+            .pop()
+            .unwrap_or_else(|| AlignedBuf::with_capacity_blocks(blocks.max(1).next_power_of_two()))
+    }
+
+    /// Gives a buffer back.
+    pub fn give(&mut self, buffer: AlignedBuf) {
+        let blocks = buffer.capacity_blocks();
+        if blocks == 0 {
+            return;
+        }
+        // By the power of two below, so that a buffer always has the room that its class promises.
+        let class = blocks.ilog2() as usize;
+        if class < CLASSES && self.classes[class].len() < (CLASS_BLOCKS_MAX >> class).max(4) {
+            self.classes[class].push(buffer);
+        }
+    }
+
+    /// An empty list of pieces.
+    pub fn take_data(&mut self) -> ReadData {
+        self.data.pop().unwrap_or_default()
+    }
+
+    /// Gives a list back.
+    pub fn give_data(&mut self, data: ReadData) {
+        if self.data.len() < 1024 {
+            self.data.push(data);
+        }
+    }
+}

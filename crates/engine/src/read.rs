@@ -1,0 +1,394 @@
+//! Reads: from the index to pieces, from memory or from the drive, each block checked.
+
+use coquina_base::{AlignedBuf, BLOCK_BYTES, ZERO_BLOCK_CRC, crc32c_block};
+
+use crate::api::{
+    Event, Failure, IoError, MapExtent, MapKind, Operation, Outcome, Piece, ReadData, Request, RequestToken,
+};
+use crate::cache::cache_key;
+use crate::index_region::{Map, RegionKey};
+use crate::index_run::{REGION_BLOCKS, ZEROES};
+use crate::shard::{IoPurpose, PageWaiter, Shard};
+use crate::write::regions_of;
+
+/// Who asked for a read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum ReadTarget {
+    Request(RequestToken),
+    /// A merge, by its request; the block.
+    Merge(RequestToken, u32),
+}
+
+/// A read under way.
+pub struct ReadOperation {
+    target: ReadTarget,
+    layer: u64,
+    chunk: u32,
+    offset_bytes: u32,
+    length_bytes: u32,
+    is_map: bool,
+    data: ReadData,
+    /// Pieces on their way from the drive.
+    pending: u32,
+    failure: Option<Failure>,
+    /// Answered already: the drive stalls.
+    abandoned: bool,
+}
+
+impl ReadOperation {
+    fn first_block(&self) -> u32 {
+        self.offset_bytes / BLOCK_BYTES as u32
+    }
+
+    fn blocks(&self) -> u32 {
+        (self.offset_bytes + self.length_bytes).div_ceil(BLOCK_BYTES as u32) - self.first_block()
+    }
+}
+
+/// Reads that wait for nothing are cut where this many blocks are reached, so that buffers stay small.
+const READ_BLOCKS_MAX: usize = 256;
+
+impl Shard {
+    pub(crate) fn submit_read(&mut self, request: &Request<'_>) {
+        let operation = ReadOperation {
+            target: ReadTarget::Request(request.token),
+            layer: request.layer.0,
+            chunk: request.chunk,
+            offset_bytes: request.offset_bytes,
+            length_bytes: request.length_bytes,
+            is_map: matches!(request.operation, Operation::Map),
+            data: self.pool.take_data(),
+            pending: 0,
+            failure: None,
+            abandoned: false,
+        };
+        self.start_read(operation);
+    }
+
+    pub(crate) fn read_for_merge(&mut self, token: RequestToken, layer: u64, chunk: u32, block: u32) {
+        let operation = ReadOperation {
+            target: ReadTarget::Merge(token, block),
+            layer,
+            chunk,
+            offset_bytes: block * BLOCK_BYTES as u32,
+            length_bytes: BLOCK_BYTES as u32,
+            is_map: false,
+            data: self.pool.take_data(),
+            pending: 0,
+            failure: None,
+            abandoned: false,
+        };
+        self.start_read(operation);
+    }
+
+    fn start_read(&mut self, operation: ReadOperation) {
+        if !operation.is_map {
+            self.stats.reads += 1;
+            self.stats.read_bytes += u64::from(operation.length_bytes);
+        }
+        let (layer, chunk) = (operation.layer, operation.chunk);
+        let (first, blocks) = (operation.first_block(), operation.blocks());
+        let exists = self.index.chunk_mut(layer, chunk).is_some();
+        let key = self.reads.insert(operation);
+        if exists {
+            // Kept in memory until the read knows where its blocks lie.
+            self.pin_for_read(layer, chunk, first, blocks);
+        }
+        self.continue_read_pinned(key, exists);
+    }
+
+    fn pin_for_read(&mut self, layer: u64, chunk: u32, first: u32, blocks: u32) {
+        for (region, _, _) in regions_of(first, blocks) {
+            if let Some(region) = self.index.region_mut(RegionKey { layer, chunk, region }) {
+                region.pins += 1;
+                region.referenced = true;
+            }
+        }
+    }
+
+    /// A region that the read waited for is in memory.
+    pub(crate) fn continue_read(&mut self, key: usize) {
+        self.continue_read_pinned(key, true);
+    }
+
+    fn continue_read_pinned(&mut self, key: usize, pinned: bool) {
+        let operation = &self.reads[key];
+        let (layer, chunk) = (operation.layer, operation.chunk);
+        let (first, blocks) = (operation.first_block(), operation.blocks());
+        let is_map = operation.is_map;
+        for (region, _, _) in regions_of(first, blocks) {
+            let region_key = RegionKey { layer, chunk, region };
+            let missing = self.index.region_mut(region_key).is_some_and(|region| match region.map {
+                Map::Absent => true,
+                _ => !is_map && !region.is_complete(),
+            });
+            if missing {
+                return self.wait_for_page(region_key, PageWaiter::Read(key));
+            }
+        }
+        let is_deleting =
+            self.index.layer_position(layer).is_some_and(|position| self.index.layers()[position].deleting);
+        if is_map {
+            let extents = self.map_extents(layer, chunk, key, is_deleting);
+            self.unpin_read(pinned, layer, chunk, first, blocks);
+            let operation = self.reads.remove(key);
+            self.pool.give_data(operation.data);
+            if let ReadTarget::Request(token) = operation.target {
+                self.finish(token, Outcome::Map(extents));
+            }
+            return;
+        }
+        if is_deleting {
+            self.unpin_read(pinned, layer, chunk, first, blocks);
+            self.reads[key].failure = Some(Failure::Invalid);
+            return self.complete_read(key);
+        }
+        self.reads[key].pending = 1;
+        self.gather(key);
+        self.unpin_read(pinned, layer, chunk, first, blocks);
+        self.reads[key].pending -= 1;
+        if self.reads[key].pending == 0 {
+            self.complete_read(key);
+        }
+    }
+
+    fn unpin_read(&mut self, pinned: bool, layer: u64, chunk: u32, first: u32, blocks: u32) {
+        if pinned {
+            self.unpin(layer, chunk, first, blocks);
+        }
+    }
+
+    fn map_extents(&mut self, layer: u64, chunk: u32, key: usize, hidden: bool) -> Vec<MapExtent> {
+        let operation = &self.reads[key];
+        let (offset, length) = (operation.offset_bytes, operation.length_bytes);
+        let (first, blocks) = (operation.first_block(), operation.blocks());
+        let mut extents: Vec<MapExtent> = Vec::new();
+        let mut at = first as usize * BLOCK_BYTES;
+        let mut push = |kind, count: usize| {
+            let from = at.max(offset as usize);
+            at += count * BLOCK_BYTES;
+            let to = at.min((offset + length) as usize);
+            let length_bytes = (to - from) as u32;
+            match extents.last_mut() {
+                Some(last) if last.kind == kind => last.length_bytes += length_bytes,
+                _ => extents.push(MapExtent { length_bytes, kind }),
+            }
+        };
+        for (region, first, count) in regions_of(first, blocks) {
+            let region = self.index.region_mut(RegionKey { layer, chunk, region });
+            let Some(region) = region.filter(|_| !hidden) else {
+                push(MapKind::Hole, count);
+                continue;
+            };
+            let mut block = first;
+            while block < first + count {
+                let (location, run) = region.extent(block, first + count);
+                let kind = match location {
+                    0 => MapKind::Hole,
+                    ZEROES => MapKind::Zeroes,
+                    _ => MapKind::Data,
+                };
+                push(kind, run);
+                block += run;
+            }
+        }
+        extents
+    }
+
+    /// Finds the pieces of a read and starts what must come from the drive.
+    fn gather(&mut self, key: usize) {
+        let operation = &self.reads[key];
+        let (layer, chunk) = (operation.layer, operation.chunk);
+        let (first, blocks) = (operation.first_block(), operation.blocks());
+        for (region, start, count) in regions_of(first, blocks) {
+            let region_key = RegionKey { layer, chunk, region };
+            let mut block = start;
+            while block < start + count {
+                let operation = &mut self.reads[key];
+                let region = self.index.region_mut(region_key);
+                let (location, run) = match &region {
+                    Some(region) => region.extent(block, start + count),
+                    None => (0, start + count - block),
+                };
+                let run = run.min(READ_BLOCKS_MAX);
+                if location == 0 || location == ZEROES {
+                    operation.data.checksums.extend(std::iter::repeat_n(ZERO_BLOCK_CRC, run));
+                    match operation.data.pieces.last_mut() {
+                        Some(Piece::Zeroes { length_bytes }) => *length_bytes += run * BLOCK_BYTES,
+                        _ => operation.data.pieces.push(Piece::Zeroes { length_bytes: run * BLOCK_BYTES }),
+                    }
+                } else {
+                    let first_of_piece = operation.data.checksums.len() as u32;
+                    if let Some(checksums) = region.as_ref().and_then(|region| region.checksums.as_ref()) {
+                        operation.data.checksums.extend_from_slice(&checksums[block..block + run]);
+                    }
+                    self.gather_data(key, location, run, first_of_piece);
+                }
+                block += run;
+            }
+        }
+    }
+
+    fn gather_data(&mut self, key: usize, location: u64, blocks: usize, first: u32) {
+        let segment = self.geometry.segment_of(location);
+        let generation = self.segments.get(segment).generation;
+        let cached =
+            (0..blocks as u64).all(|index| self.cache.contains(cache_key(location + index, generation)));
+        let piece = self.reads[key].data.pieces.len();
+        if cached {
+            let mut buffer = self.pool.take(blocks);
+            buffer.resize_blocks(blocks);
+            for (index, block) in buffer.chunks_exact_mut(BLOCK_BYTES).enumerate() {
+                self.cache.get(cache_key(location + index as u64, generation), block);
+            }
+            self.stats.cache_hits += blocks as u64;
+            let piece = Piece::Data { buffer, start_bytes: 0, length_bytes: blocks * BLOCK_BYTES };
+            self.reads[key].data.pieces.push(piece);
+            return;
+        }
+        self.stats.cache_misses += blocks as u64;
+        let operation = &mut self.reads[key];
+        operation.data.pieces.push(Piece::Zeroes { length_bytes: blocks * BLOCK_BYTES });
+        operation.pending += 1;
+        self.segments.get_mut(segment).readers += 1;
+        let purpose = IoPurpose::Read { operation: key, piece, location, first };
+        self.issue_read(purpose, location, blocks);
+    }
+
+    pub(crate) fn read_piece_done(
+        &mut self,
+        key: usize,
+        piece: usize,
+        location: u64,
+        first: u32,
+        buffer: AlignedBuf,
+        result: Result<(), IoError>,
+    ) {
+        let segment = self.geometry.segment_of(location);
+        let generation = self.segments.get(segment).generation;
+        self.segments.remove_reader(segment);
+        let blocks = buffer.blocks();
+        let mut bad = Vec::new();
+        let operation = &self.reads[key];
+        for (index, block) in buffer.chunks_exact(BLOCK_BYTES).enumerate() {
+            let expected = operation.data.checksums.get(first as usize + index).copied();
+            if result.is_err() || expected != Some(crc32c_block(block)) {
+                bad.push(index as u32);
+            }
+        }
+        if bad.is_empty() {
+            for (index, block) in buffer.chunks_exact(BLOCK_BYTES).enumerate() {
+                self.cache.insert(cache_key(location + index as u64, generation), block);
+            }
+        }
+        self.report_bad(key, first, &bad);
+        let operation = &mut self.reads[key];
+        if bad.is_empty() {
+            let length_bytes = blocks * BLOCK_BYTES;
+            operation.data.pieces[piece] = Piece::Data { buffer, start_bytes: 0, length_bytes };
+        } else {
+            operation.failure = Some(Failure::BadBlock);
+            self.pool.give(buffer);
+        }
+        let operation = &mut self.reads[key];
+        operation.pending -= 1;
+        if operation.pending == 0 {
+            self.complete_read(key);
+        }
+    }
+
+    fn report_bad(&mut self, key: usize, first: u32, bad: &[u32]) {
+        if bad.is_empty() {
+            return;
+        }
+        let operation = &self.reads[key];
+        let (layer, chunk, base) = (operation.layer, operation.chunk, operation.first_block() + first);
+        for index in bad {
+            let block = base + index;
+            self.bad_block(layer, chunk, block);
+        }
+    }
+
+    pub(crate) fn bad_block(&mut self, layer: u64, chunk: u32, block: u32) {
+        self.stats.bad_blocks += 1;
+        let region = (block as usize / REGION_BLOCKS) as u8;
+        let region = self.index.region_mut(RegionKey { layer, chunk, region });
+        let location = match region {
+            Some(region) if !matches!(region.map, Map::Absent) => {
+                region.location(block as usize % REGION_BLOCKS)
+            }
+            _ => 0,
+        };
+        let known = location != 0 && location != ZEROES;
+        let offset_bytes = if known { self.geometry.offset_bytes(location) } else { 0 };
+        self.event(Event::BadBlock { layer: coquina_base::LayerId(layer), chunk, block, offset_bytes });
+    }
+
+    pub(crate) fn fail_read(&mut self, key: usize, failure: Failure) {
+        let operation = &mut self.reads[key];
+        operation.failure = Some(failure);
+        let (layer, chunk) = (operation.layer, operation.chunk);
+        let (first, blocks) = (operation.first_block(), operation.blocks());
+        self.unpin(layer, chunk, first, blocks);
+        self.complete_read(key);
+    }
+
+    fn complete_read(&mut self, key: usize) {
+        let mut operation = self.reads.remove(key);
+        let unaligned = operation.offset_bytes % BLOCK_BYTES as u32 != 0
+            || operation.length_bytes % BLOCK_BYTES as u32 != 0;
+        let mut data = std::mem::take(&mut operation.data);
+        if unaligned && operation.failure.is_none() {
+            cut(&mut data, operation.offset_bytes as usize % BLOCK_BYTES, operation.length_bytes as usize);
+        }
+        if operation.abandoned {
+            return self.recycle(data);
+        }
+        let result = match operation.failure {
+            Some(failure) => {
+                self.recycle(data);
+                Err(failure)
+            }
+            None => Ok(data),
+        };
+        match operation.target {
+            ReadTarget::Request(token) => match result {
+                Ok(data) => self.finish(token, Outcome::Read(data)),
+                Err(failure) => self.fail(token, failure),
+            },
+            ReadTarget::Merge(token, block) => self.merge_read_done(token, block, result),
+        }
+    }
+
+    /// Answers a read whose drive stalls; what still comes is thrown away.
+    pub(crate) fn abandon_read(&mut self, key: usize) {
+        let Some(operation) = self.reads.get_mut(key) else { return };
+        if operation.abandoned {
+            return;
+        }
+        operation.abandoned = true;
+        if let ReadTarget::Request(token) = operation.target {
+            self.fail(token, Failure::Device);
+        }
+    }
+}
+
+/// Cuts whole blocks down to the range that was asked for.
+fn cut(data: &mut ReadData, skip_bytes: usize, length_bytes: usize) {
+    data.checksums.clear();
+    let mut skip = skip_bytes;
+    let mut left = length_bytes;
+    for piece in &mut data.pieces {
+        let length = match piece {
+            Piece::Zeroes { length_bytes } => length_bytes,
+            Piece::Data { start_bytes, length_bytes, .. } => {
+                *start_bytes += skip;
+                length_bytes
+            }
+        };
+        *length = (*length - skip).min(left);
+        left -= *length;
+        skip = 0;
+    }
+    assert_eq!(left, 0, "pieces are shorter than the read");
+}

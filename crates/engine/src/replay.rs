@@ -1,0 +1,368 @@
+//! The chain of frames behind a checkpoint, read back in order.
+//!
+//! Each stream offers its next frame; the one whose number and chained checksum fit is next. Full segments are read
+//! through their footers, others frame by frame. Where no stream can go on, either the log ends there (a torn tail:
+//! nothing behind it was acknowledged), or a later frame proves that something acknowledged cannot be read: damage.
+
+use std::collections::VecDeque;
+
+use coquina_base::{AlignedBuf, BLOCK_BYTES, DriveId, crc32c_block, crc32c_bytes};
+
+use crate::api::{Device, IoError};
+use crate::footer::{self, Trailer};
+use crate::frame::{Entries, EntryKind, FrameHeader, Head};
+use crate::geometry::Geometry;
+use crate::log::HeadPosition;
+use crate::superblock::ShardSuperblock;
+
+/// Blocks read at a time while a segment is walked.
+const WINDOW_BLOCKS: u32 = 64;
+
+/// A frame read back: its header and the bytes of its contexts and entries.
+#[derive(Clone, Debug)]
+pub struct ReplayFrame {
+    /// The header.
+    pub header: FrameHeader,
+    /// Contexts and entries; empty for a footer.
+    pub entry_bytes: Vec<u8>,
+    /// Whether it is a footer.
+    pub is_footer: bool,
+}
+
+/// What cannot be read although it was acknowledged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lost {
+    /// First frame lost.
+    pub first_frame: u64,
+    /// First frame that can be read again.
+    pub next_frame: u64,
+    /// Where the next frame of a stream was expected.
+    pub location: u64,
+}
+
+/// Reads blocks of a shard's segments.
+pub struct BlockReader<'a> {
+    pub(crate) device: &'a mut dyn Device,
+    pub(crate) geometry: Geometry,
+    pub(crate) drive: DriveId,
+    pub(crate) shard: u32,
+}
+
+impl BlockReader<'_> {
+    /// Reads blocks into a buffer.
+    pub fn read(&mut self, location: u64, blocks: u32, buffer: &mut AlignedBuf) -> Result<(), IoError> {
+        buffer.resize_blocks(blocks as usize);
+        self.device.read(self.geometry.offset_bytes(location), buffer)
+    }
+}
+
+/// A full segment's frames, from its footer; the footer itself is the last.
+type Listed = VecDeque<ReplayFrame>;
+
+/// One stream's place in the chain.
+#[derive(Default)]
+struct Cursor {
+    position: HeadPosition,
+    listed: Option<Listed>,
+    /// The segment whose trailer was looked at.
+    looked_at: Option<u32>,
+    window: AlignedBuf,
+    window_start: u64,
+    offered: Option<ReplayFrame>,
+}
+
+/// The chain of frames.
+pub struct Chain<'a> {
+    pub(crate) reader: BlockReader<'a>,
+    superblock: &'a ShardSuperblock,
+    cursors: [Cursor; 3],
+    last: u64,
+    last_crc: u32,
+    /// Highest frame proven acknowledged.
+    pub acknowledged: u64,
+}
+
+/// The next step of a chain.
+pub enum Step {
+    /// The next frame.
+    Frame(ReplayFrame),
+    /// Nothing more that counts.
+    End,
+    /// Acknowledged frames cannot be read.
+    Lost(Lost),
+}
+
+impl<'a> Chain<'a> {
+    /// Starts behind a frame, with the positions of the streams there.
+    pub fn new(
+        reader: BlockReader<'a>,
+        superblock: &'a ShardSuperblock,
+        positions: [HeadPosition; 3],
+        last: u64,
+        last_crc: u32,
+    ) -> Self {
+        let cursors = positions.map(|position| Cursor { position, ..Cursor::default() });
+        Chain { reader, superblock, cursors, last, last_crc, acknowledged: last }
+    }
+
+    /// The next frame of the chain.
+    pub fn next_step(&mut self) -> Result<Step, IoError> {
+        for head in 0..3 {
+            if self.cursors[head].offered.is_none() {
+                let offered = self.offer(head);
+                self.cursors[head].offered = offered;
+            }
+        }
+        let wanted = self.last + 1;
+        let fits = |frame: &ReplayFrame, crc: u32| {
+            frame.header.frame_number == wanted && frame.header.previous_crc == crc
+        };
+        let last_crc = self.last_crc;
+        let found = (0..3)
+            .find(|head| self.cursors[*head].offered.as_ref().is_some_and(|frame| fits(frame, last_crc)));
+        if let Some(head) = found {
+            let Some(frame) = self.cursors[head].offered.take() else { return Ok(Step::End) };
+            self.take(head, &frame);
+            return Ok(Step::Frame(frame));
+        }
+        Ok(self.end_or_lost())
+    }
+
+    fn take(&mut self, head: usize, frame: &ReplayFrame) {
+        let header = frame.header;
+        self.last = header.frame_number;
+        self.last_crc = header.header_crc;
+        self.acknowledged = self.acknowledged.max(header.acknowledged);
+        let geometry = self.reader.geometry;
+        let cursor = &mut self.cursors[head];
+        let next = Some(header.next_segment).filter(|next| *next < geometry.segments);
+        if frame.is_footer {
+            cursor.position = HeadPosition { segment: None, offset: 0, generation: 0, next };
+            cursor.listed = None;
+            return;
+        }
+        let segment = geometry.segment_of(header.location);
+        let offset = (header.location - geometry.segment_start(segment)) as u32 + header.blocks();
+        cursor.position =
+            HeadPosition { segment: Some(segment), offset, generation: header.segment_generation, next };
+        if let Some(listed) = &mut cursor.listed {
+            listed.pop_front();
+        }
+    }
+
+    /// The next frame of a stream, whatever its number.
+    fn offer(&mut self, head: usize) -> Option<ReplayFrame> {
+        let position = self.cursors[head].position;
+        let segment = position.segment.or(position.next)?;
+        if segment >= self.reader.geometry.segments {
+            return None;
+        }
+        if self.cursors[head].looked_at != Some(segment) {
+            self.cursors[head].looked_at = Some(segment);
+            self.cursors[head].listed = self.read_footer(head, segment, position);
+        }
+        if self.cursors[head].listed.is_some() {
+            return self.offer_listed(head);
+        }
+        let offset = if position.segment.is_some() { position.offset } else { 0 };
+        self.offer_walked(head, segment, offset)
+            .or_else(|| self.read_footer(head, segment, position)?.pop_back())
+    }
+
+    fn offer_listed(&mut self, head: usize) -> Option<ReplayFrame> {
+        let last = self.last;
+        let listed = self.cursors[head].listed.as_mut()?;
+        while listed.front().is_some_and(|frame| frame.header.frame_number <= last) {
+            listed.pop_front();
+        }
+        listed.front().cloned()
+    }
+
+    /// Reads a segment's footer, if it has one that counts.
+    fn read_footer(&mut self, head: usize, segment: u32, position: HeadPosition) -> Option<Listed> {
+        let geometry = self.reader.geometry;
+        let start = geometry.segment_start(segment);
+        let end = start + u64::from(geometry.segment_blocks);
+        let mut buffer = AlignedBuf::new();
+        self.reader.read(end - 1, 1, &mut buffer).ok()?;
+        let trailer = Trailer::decode(&buffer)?;
+        let known = position.segment.is_none() || trailer.segment_generation == position.generation;
+        let owned = self.superblock.owner(trailer.frame_number) == Some(trailer.incarnation)
+            || trailer.frame_number <= self.last;
+        let in_place = trailer.location >= start && trailer.location + u64::from(trailer.blocks) == end;
+        if !known || !owned || !in_place || trailer.frame_number <= self.last {
+            return None;
+        }
+        let mut data = AlignedBuf::new();
+        self.reader.read(trailer.location, trailer.blocks, &mut data).ok()?;
+        let header = FrameHeader::peek(&data, self.reader.drive, self.reader.shard)?;
+        let intact = header.header_blocks == 1
+            && header.is_intact(&data[..BLOCK_BYTES])
+            && header.location == trailer.location
+            && header.blocks() == trailer.blocks
+            && header.frame_number == trailer.frame_number
+            && header.segment_generation == trailer.segment_generation
+            && header.head as usize == head
+            && header.data_crc == crc32c_bytes(&data[BLOCK_BYTES..]);
+        if !intact {
+            return None;
+        }
+        let frames = footer::list(&data[BLOCK_BYTES..], &header, trailer.frames)?;
+        let listed = frames.iter().map(|frame| ReplayFrame {
+            header: frame.header,
+            entry_bytes: frame.entry_bytes().to_vec(),
+            is_footer: false,
+        });
+        Some(listed.chain([ReplayFrame { header, entry_bytes: Vec::new(), is_footer: true }]).collect())
+    }
+
+    fn offer_walked(&mut self, head: usize, segment: u32, offset: u32) -> Option<ReplayFrame> {
+        if offset >= self.reader.geometry.segment_blocks {
+            return None;
+        }
+        let location = self.reader.geometry.segment_start(segment) + u64::from(offset);
+        let frame = self.frame_at(head, location)?;
+        let position = self.cursors[head].position;
+        let known = position.segment.is_none() || frame.header.segment_generation == position.generation;
+        (known && frame.header.head as usize == head).then_some(frame)
+    }
+
+    /// A frame whose header is intact and belongs to the mount that owns its number.
+    fn frame_at(&mut self, head: usize, location: u64) -> Option<ReplayFrame> {
+        let geometry = self.reader.geometry;
+        let segment = geometry.segment_of(location);
+        let end = geometry.segment_start(segment) + u64::from(geometry.segment_blocks);
+        let (drive, shard) = (self.reader.drive, self.reader.shard);
+        let cursor = &mut self.cursors[head];
+        let held = cursor.window_start..cursor.window_start + cursor.window.blocks() as u64;
+        if !held.contains(&location) {
+            let blocks = (end - location).min(u64::from(WINDOW_BLOCKS)) as u32;
+            cursor.window_start = location;
+            if self.reader.read(location, blocks, &mut cursor.window).is_err() {
+                cursor.window.clear();
+                // Part of the window may be readable: this block alone.
+                self.reader.read(location, 1, &mut cursor.window).ok()?;
+            }
+        }
+        let cursor = &self.cursors[head];
+        let at = (location - cursor.window_start) as usize * BLOCK_BYTES;
+        let block = cursor.window.get(at..at + BLOCK_BYTES)?;
+        let header = FrameHeader::peek(block, drive, shard)?;
+        let fits = header.header_blocks == 1
+            && header.location == location
+            && location + u64::from(header.blocks()) <= end
+            && header.is_intact(block)
+            && self.superblock.owner(header.frame_number) == Some(header.incarnation);
+        if !fits {
+            return None;
+        }
+        let is_footer = header.entries == 0;
+        let entry_bytes = block
+            [crate::frame::HEADER_BYTES..crate::frame::HEADER_BYTES + header.entry_bytes as usize]
+            .to_vec();
+        Some(ReplayFrame { header, entry_bytes, is_footer })
+    }
+
+    /// No stream goes on with the wanted frame: looks for proof that it was acknowledged.
+    fn end_or_lost(&mut self) -> Step {
+        let wanted = self.last + 1;
+        let mut proven = self.acknowledged >= wanted;
+        let mut lowest: Option<(usize, ReplayFrame)> = None;
+        let mut expected = 0;
+        for head in 0..3 {
+            if let Some(frame) = self.cursors[head].offered.clone() {
+                proven |= frame.header.acknowledged >= wanted;
+                keep_lowest(&mut lowest, head, frame, wanted);
+                continue;
+            }
+            let position = self.cursors[head].position;
+            let Some(segment) = position.segment.or(position.next) else { continue };
+            let geometry = self.reader.geometry;
+            if segment >= geometry.segments {
+                continue;
+            }
+            let start = geometry.segment_start(segment);
+            let from = if position.segment.is_some() { position.offset } else { 0 };
+            expected = start + u64::from(from);
+            for location in expected + 1..start + u64::from(geometry.segment_blocks) {
+                let Some(frame) = self.frame_at(head, location) else { continue };
+                let of_head = frame.header.head as usize == head
+                    && frame.header.frame_number > wanted
+                    && (position.segment.is_none() || frame.header.segment_generation == position.generation);
+                if of_head {
+                    proven |= frame.header.acknowledged >= wanted;
+                    keep_lowest(&mut lowest, head, frame, wanted);
+                    break;
+                }
+            }
+            if let (Some(_), Some(next)) =
+                (position.segment, position.next.filter(|next| *next < geometry.segments))
+            {
+                if let Some(frame) = self.frame_at(head, geometry.segment_start(next)) {
+                    if frame.header.head as usize == head && frame.header.frame_number > wanted {
+                        proven |= frame.header.acknowledged >= wanted;
+                        keep_lowest(&mut lowest, head, frame, wanted);
+                    }
+                }
+            }
+        }
+        let Some((head, frame)) = lowest.filter(|_| proven) else { return Step::End };
+        let lost = Lost { first_frame: wanted, next_frame: frame.header.frame_number, location: expected };
+        // The chain goes on there.
+        self.last = frame.header.frame_number - 1;
+        self.last_crc = frame.header.previous_crc;
+        let location = frame.header.location;
+        let geometry = self.reader.geometry;
+        let segment = geometry.segment_of(location);
+        let cursor = &mut self.cursors[head];
+        cursor.position.segment = Some(segment);
+        cursor.position.offset = (location - geometry.segment_start(segment)) as u32;
+        cursor.position.generation = frame.header.segment_generation;
+        cursor.offered = Some(frame);
+        Step::Lost(lost)
+    }
+}
+
+fn keep_lowest(lowest: &mut Option<(usize, ReplayFrame)>, head: usize, frame: ReplayFrame, wanted: u64) {
+    let better = lowest.as_ref().is_none_or(|(_, kept)| frame.header.frame_number < kept.header.frame_number);
+    if frame.header.frame_number >= wanted && better {
+        *lowest = Some((head, frame));
+    }
+}
+
+/// Whether a frame's header and all its data are on the drive as they were written: for frames of which no later
+/// one proves that they were acknowledged.
+pub fn is_whole(reader: &mut BlockReader<'_>, frame: &ReplayFrame) -> bool {
+    let header = &frame.header;
+    let mut buffer = AlignedBuf::new();
+    if reader.read(header.location, header.blocks(), &mut buffer).is_err() {
+        return false;
+    }
+    let split = usize::from(header.header_blocks) * BLOCK_BYTES;
+    let same = FrameHeader::peek(&buffer, reader.drive, reader.shard)
+        .is_some_and(|found| found.header_crc == header.header_crc && found.is_intact(&buffer[..split]));
+    if !same {
+        return false;
+    }
+    let data = &buffer[split..];
+    if frame.is_footer || header.head == Head::Meta {
+        return header.data_crc == crc32c_bytes(data);
+    }
+    let Some(mut entries) = Entries::of_frame(header, &buffer[..split]) else { return false };
+    while let Some(entry) = entries.next_entry() {
+        let Some(entry) = entry else { return false };
+        if !matches!(entry.kind, EntryKind::Write | EntryKind::Move) {
+            continue;
+        }
+        for index in 0..usize::from(entry.blocks) {
+            let at = (entry.data_offset as usize + index) * BLOCK_BYTES;
+            let good = data
+                .get(at..at + BLOCK_BYTES)
+                .is_some_and(|block| crc32c_block(block) == entry.checksum(index));
+            if !good {
+                return false;
+            }
+        }
+    }
+    true
+}

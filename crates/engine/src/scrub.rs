@@ -1,0 +1,139 @@
+//! The scrub: reads everything that is needed, at a bounded rate, and says what is bad before somebody needs it.
+
+use coquina_base::{AlignedBuf, BLOCK_BYTES, crc32c_block};
+
+use crate::api::{Event, IoError};
+use crate::index_region::RegionKey;
+use crate::index_run::{REGION_BLOCKS, ZEROES};
+use crate::shard::{IoPurpose, Shard};
+
+const READ_BLOCKS: usize = 64;
+
+/// A pass of the scrub.
+#[derive(Default)]
+pub struct ScrubTask {
+    running: bool,
+    /// Layers of this pass that are still to come, the current one last.
+    layers: Vec<u64>,
+    chunk: u32,
+    block: u32,
+    reading: bool,
+    location: u64,
+    checksums: Vec<u32>,
+    wake_ns: u64,
+    blocks: u64,
+    bad: u64,
+    blocks_expected: u64,
+}
+
+impl Shard {
+    /// Starts a pass, if none is running.
+    pub fn start_scrub(&mut self) {
+        if self.scrub.running {
+            return;
+        }
+        self.scrub = ScrubTask {
+            running: true,
+            layers: self.index.layers().iter().map(|layer| layer.id).collect(),
+            wake_ns: self.now_ns,
+            blocks_expected: self.live_blocks,
+            ..ScrubTask::default()
+        };
+    }
+
+    pub(crate) fn scrub_progress(&self) -> Option<u32> {
+        let scrub = &self.scrub;
+        scrub.running.then(|| (scrub.blocks * 10_000 / scrub.blocks_expected.max(1)).min(10_000) as u32)
+    }
+
+    pub(crate) fn scrub_wake_ns(&self) -> Option<u64> {
+        let scrubbing = (self.scrub.running && !self.scrub.reading).then_some(self.scrub.wake_ns);
+        let cleaning = self.cleaner.is_waiting().then_some(self.now_ns + 1_000_000);
+        scrubbing.into_iter().chain(cleaning).min()
+    }
+
+    pub(crate) fn scrub_step(&mut self) {
+        while self.scrub.running && !self.scrub.reading && self.now_ns >= self.scrub.wake_ns && !self.closing
+        {
+            if !self.scrub_next() {
+                return;
+            }
+        }
+    }
+
+    /// Goes on to the next blocks; says whether to go on at once.
+    fn scrub_next(&mut self) -> bool {
+        let Some(&layer) = self.scrub.layers.last() else {
+            self.scrub.running = false;
+            let (blocks, bad) = (self.scrub.blocks, self.scrub.bad);
+            self.event(Event::ScrubDone { blocks, bad });
+            return false;
+        };
+        let next = match self.index.layer_position(layer) {
+            Some(position) if !self.index.layers()[position].deleting => {
+                self.index.next_chunk(layer, self.scrub.chunk)
+            }
+            _ => None,
+        };
+        let Some(chunk) = next else {
+            self.scrub.layers.pop();
+            (self.scrub.chunk, self.scrub.block) = (0, 0);
+            return true;
+        };
+        if chunk != self.scrub.chunk {
+            (self.scrub.chunk, self.scrub.block) = (chunk, 0);
+        }
+        if self.scrub.block >= coquina_base::CHUNK_BLOCKS {
+            (self.scrub.chunk, self.scrub.block) = (chunk + 1, 0);
+            return true;
+        }
+        let block = self.scrub.block as usize;
+        let key = RegionKey { layer, chunk, region: (block / REGION_BLOCKS) as u8 };
+        let Some(region) = self.index.region_mut(key) else {
+            self.scrub.block = (block / REGION_BLOCKS * REGION_BLOCKS + REGION_BLOCKS) as u32;
+            return true;
+        };
+        if !region.is_complete() {
+            if !region.loading && self.poisoned.is_none() {
+                self.load_page(key);
+            }
+            self.scrub.wake_ns = self.now_ns + 1_000_000;
+            return false;
+        }
+        let first = block % REGION_BLOCKS;
+        let (location, count) = region.extent(first, REGION_BLOCKS);
+        if location == 0 || location == ZEROES {
+            self.scrub.block += count as u32;
+            return true;
+        }
+        let count = count.min(READ_BLOCKS);
+        let checksums = region.checksums.as_ref().map(|all| all[first..first + count].to_vec());
+        self.scrub.checksums = checksums.unwrap_or_default();
+        self.scrub.location = location;
+        self.scrub.reading = true;
+        let segment = self.geometry.segment_of(location);
+        self.segments.get_mut(segment).readers += 1;
+        self.issue_read(IoPurpose::Scrub, location, count);
+        false
+    }
+
+    pub(crate) fn scrub_read_done(&mut self, buffer: AlignedBuf, result: Result<(), IoError>) {
+        self.segments.remove_reader(self.geometry.segment_of(self.scrub.location));
+        self.scrub.reading = false;
+        let Some(&layer) = self.scrub.layers.last() else { return self.pool.give(buffer) };
+        let (chunk, first) = (self.scrub.chunk, self.scrub.block);
+        for (index, block) in buffer.chunks_exact(BLOCK_BYTES).enumerate() {
+            let good = result.is_ok() && self.scrub.checksums.get(index) == Some(&crc32c_block(block));
+            if !good {
+                self.scrub.bad += 1;
+                self.bad_block(layer, chunk, first + index as u32);
+            }
+        }
+        self.scrub.blocks += buffer.blocks() as u64;
+        self.scrub.block += buffer.blocks() as u32;
+        let rate = self.config.scrub_bytes_per_s.max(4096);
+        let pause_ns = buffer.len() as u64 * 1_000_000_000 / rate;
+        self.scrub.wake_ns = self.scrub.wake_ns.max(self.now_ns.saturating_sub(100_000_000)) + pause_ns;
+        self.pool.give(buffer);
+    }
+}

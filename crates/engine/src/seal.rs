@@ -1,0 +1,226 @@
+//! Sealing: a filled frame gets its number and place and goes to the drive.
+
+use coquina_base::{BLOCK_BYTES, crc32c_bytes};
+
+use crate::api::Action;
+use crate::footer::{self, RECORD_BYTES, Trailer, footer_blocks};
+use crate::frame::{CONTEXT_BYTES, FrameHeader, HEADER_BYTES, Head};
+use crate::log::{Builder, Flight};
+use crate::shard::{IoPurpose, Shard};
+use zerocopy::IntoBytes;
+
+/// Frames of index pages and of moved data that are on their way at the same time.
+const BACKGROUND_FRAMES_MAX: u32 = 2;
+/// While a frame is on its way, the next waits for this much data, so that batches form under load.
+const BATCH_BLOCKS_MIN: u32 = 8;
+
+impl Shard {
+    pub(crate) fn seal_all(&mut self) {
+        for head in [Head::Hot, Head::Meta, Head::Cold] {
+            while self.poisoned.is_none() && self.seal(head) {}
+        }
+    }
+
+    fn seal(&mut self, head: Head) -> bool {
+        let limit = if head == Head::Hot { self.config.frames_in_flight_max } else { BACKGROUND_FRAMES_MAX };
+        let stream = self.log.stream(head);
+        if stream.in_flight >= limit || !stream.has_work() {
+            return false;
+        }
+        let too_small = head == Head::Hot
+            && stream.in_flight > 0
+            && stream.queue.is_empty()
+            && stream.building.data_blocks < BATCH_BLOCKS_MIN;
+        if too_small {
+            return false;
+        }
+        if head == Head::Cold && stream.queue.is_empty() && !self.cleaner.flushing {
+            return false;
+        }
+        let stream = self.log.stream(head);
+        let next = stream.queue.front().unwrap_or(&stream.building);
+        let (blocks, entry_bytes, metadata) = (next.blocks(), next.entry_bytes(), next.only_metadata);
+        if !self.make_room(head, blocks, entry_bytes, metadata) {
+            return false;
+        }
+        if self.log.stream(head).queue.is_empty() {
+            self.rotate(head);
+        }
+        let Some(builder) = self.log.stream(head).queue.pop_front() else { return false };
+        if head == Head::Hot {
+            self.cleaner.count_hot(builder.blocks());
+        }
+        self.send_frame(head, builder);
+        true
+    }
+
+    /// Makes sure that a frame fits behind the stream's last one, with the footer behind it; opens the next
+    /// segment if not. Says whether it does.
+    fn make_room(&mut self, head: Head, blocks: u32, entry_bytes: usize, metadata: bool) -> bool {
+        let segment_blocks = self.geometry.segment_blocks;
+        let stream = self.log.stream(head);
+        if stream.position.segment.is_some() {
+            let footer = footer_blocks(stream.footer.len() + RECORD_BYTES + entry_bytes);
+            if stream.position.offset + blocks + footer <= segment_blocks {
+                return true;
+            }
+        }
+        assert!(
+            blocks + footer_blocks(RECORD_BYTES + entry_bytes) <= segment_blocks,
+            "a frame of {blocks} blocks does not fit a segment of {segment_blocks}"
+        );
+        if !self.may_take(head, metadata) {
+            return false;
+        }
+        let Some(promised) = self.segments.take(head) else { return false };
+        if self.log.stream(head).position.segment.is_some() {
+            self.send_footer(head);
+        }
+        let Some(segment) = self.log.stream(head).position.next else {
+            panic!("a stream without a next segment")
+        };
+        self.segments.open(segment);
+        let generation = self.segments.get(segment).generation;
+        let stream = self.log.stream(head);
+        stream.position.segment = Some(segment);
+        stream.position.offset = 0;
+        stream.position.generation = generation;
+        stream.position.next = Some(promised);
+        stream.footer.clear();
+        stream.footer_frames = 0;
+        true
+    }
+
+    /// Whether a stream may take a segment: some are kept for those that make room.
+    fn may_take(&self, head: Head, metadata: bool) -> bool {
+        let available = self.segments.available();
+        match head {
+            Head::Meta => available > 0,
+            Head::Cold => available > self.meta_reserve(),
+            Head::Hot if metadata => available > self.meta_reserve() + 1,
+            Head::Hot => available > self.hot_reserve(),
+        }
+    }
+
+    /// Segments kept for a checkpoint.
+    pub(crate) fn meta_reserve(&self) -> u32 {
+        let pages = self.dirty.len() as u64 + u64::from(self.checkpoint.pages_left());
+        let bytes = (pages * 2432).min(pages * 96 + (self.live_blocks + self.zero_blocks) * 9)
+            + self.index.layers().len() as u64 * 64
+            + self.segments.len() as u64 * 32
+            + self.checkpoint.table_bytes_last;
+        let segment_bytes = u64::from(self.geometry.segment_blocks) * BLOCK_BYTES as u64;
+        1 + (bytes * 9 / 8).div_ceil(segment_bytes) as u32
+    }
+
+    /// Segments below which users wait for the cleaner.
+    pub(crate) fn hot_reserve(&self) -> u32 {
+        self.meta_reserve() + 3
+    }
+
+    fn header(&mut self, head: Head, location: u64) -> FrameHeader {
+        let frame_number = self.log.frame_next;
+        self.log.frame_next += 1;
+        let incarnation = self.incarnation;
+        let acknowledged = self.log.applied;
+        let previous_crc = self.log.previous_crc;
+        let position = self.log.stream(head).position;
+        FrameHeader {
+            header_crc: 0,
+            frame_number,
+            incarnation,
+            segment_generation: position.generation,
+            location,
+            acknowledged,
+            previous_crc,
+            head,
+            header_blocks: 1,
+            contexts: 0,
+            entries: 0,
+            data_blocks: 0,
+            entry_bytes: 0,
+            next_segment: position.next.unwrap_or(u32::MAX),
+            data_crc: 0,
+        }
+    }
+
+    fn send_frame(&mut self, head: Head, mut builder: Builder) {
+        let position = self.log.stream(head).position;
+        let Some(segment) = position.segment else { panic!("a frame without a segment") };
+        let location = self.geometry.segment_start(segment) + u64::from(position.offset);
+        let mut header = self.header(head, location);
+        header.contexts = builder.contexts.len() as u16;
+        header.entries = builder.entry_count;
+        header.entry_bytes = builder.entry_bytes() as u32;
+        if !builder.page_bytes.is_empty() {
+            builder.buffer.extend_from_bytes(&builder.page_bytes);
+            builder.data_blocks += builder.page_bytes.len().div_ceil(BLOCK_BYTES) as u32;
+            header.data_crc = crc32c_bytes(&builder.buffer[BLOCK_BYTES..]);
+            self.stats.metadata_bytes += builder.buffer.len() as u64;
+        }
+        header.data_blocks = builder.data_blocks;
+        let split = HEADER_BYTES + builder.contexts.len() * CONTEXT_BYTES;
+        let mut buffer = std::mem::take(&mut builder.buffer);
+        buffer[HEADER_BYTES..split].copy_from_slice(builder.contexts.as_slice().as_bytes());
+        buffer[split..split + builder.entries.len()].copy_from_slice(&builder.entries);
+        buffer[split + builder.entries.len()..BLOCK_BYTES].fill(0);
+        header.encode(&mut buffer[..BLOCK_BYTES], self.drive, self.number);
+        self.log.previous_crc = header.header_crc;
+        let stream = self.log.stream(head);
+        let end = HEADER_BYTES + header.entry_bytes as usize;
+        footer::push_record(&mut stream.footer, &header, &buffer[HEADER_BYTES..end]);
+        stream.footer_frames += 1;
+        stream.position.offset += header.blocks();
+        let changes = std::mem::take(&mut builder.changes);
+        self.log.spare.push(builder);
+        self.launch(Flight { header, buffer: Some(buffer), changes, durable: false, is_footer: false });
+    }
+
+    fn send_footer(&mut self, head: Head) {
+        let position = self.log.stream(head).position;
+        let Some(segment) = position.segment else { panic!("a footer without a segment") };
+        let records = std::mem::take(&mut self.log.stream(head).footer);
+        let frames = self.log.stream(head).footer_frames;
+        let blocks = footer_blocks(records.len());
+        let offset = self.geometry.segment_blocks - blocks;
+        assert!(position.offset <= offset, "no room for the footer of segment {segment}");
+        let location = self.geometry.segment_start(segment) + u64::from(offset);
+        let mut header = self.header(head, location);
+        header.data_blocks = blocks - 1;
+        let trailer = Trailer {
+            segment_generation: header.segment_generation,
+            incarnation: header.incarnation,
+            frame_number: header.frame_number,
+            location,
+            blocks,
+            frames,
+        };
+        let buffer = self.pool.take(blocks as usize);
+        let mut buffer = footer::build(&records, frames, &trailer, buffer);
+        header.data_crc = crc32c_bytes(&buffer[BLOCK_BYTES..]);
+        header.encode(&mut buffer[..BLOCK_BYTES], self.drive, self.number);
+        self.log.previous_crc = header.header_crc;
+        self.log.stream(head).footer = records;
+        self.stats.metadata_bytes += buffer.len() as u64;
+        self.launch(Flight {
+            header,
+            buffer: Some(buffer),
+            changes: Vec::new(),
+            durable: false,
+            is_footer: true,
+        });
+    }
+
+    fn launch(&mut self, mut flight: Flight) {
+        let Some(buffer) = flight.buffer.take() else { return };
+        let header = flight.header;
+        self.log.stream(header.head).in_flight += 1;
+        self.log.sealed_bytes += buffer.len() as u64;
+        self.stats.frames += 1;
+        self.stats.drive_write_bytes += buffer.len() as u64;
+        self.log.flights.push_back(flight);
+        let offset_bytes = self.geometry.offset_bytes(header.location);
+        let io = self.issue_io(IoPurpose::Frame(header.frame_number));
+        self.actions.push_back(Action::Write { io, offset_bytes, buffer });
+    }
+}

@@ -1,0 +1,425 @@
+//! A shard: one log, one index, one state machine.
+//!
+//! The way of a write: [`Shard::submit`] checks it and copies it into the frame that is being filled
+//! (`write.rs`); [`Shard::turn`] seals frames and hands them to the driver (`seal.rs`); [`Shard::io_done`] notes
+//! what is durable, and what forms a prefix is applied to the index and answered (`apply.rs`).
+//!
+//! Invariants:
+//! - nothing is answered before it and all earlier frames are on stable storage;
+//! - the index is changed in the order of the log only, so that replay gives the same index;
+//! - after a failed write nothing is written any more.
+
+use std::collections::VecDeque;
+
+use coquina_base::{AlignedBuf, DriveId};
+use hashbrown::HashMap;
+use slab::Slab;
+
+use crate::api::{
+    Action, Event, Failure, IoToken, Operation, Origin, Outcome, ReadData, Request, RequestToken,
+    ShardConfig, ShardStats,
+};
+use crate::cache::BlockCache;
+use crate::checkpoint::CheckpointTask;
+use crate::cleaner::CleanerTask;
+use crate::geometry::Geometry;
+use crate::hash::FixedState;
+use crate::index::Index;
+use crate::index_region::RegionKey;
+use crate::log::Log;
+use crate::merge::Merge;
+use crate::pool::Pool;
+use crate::read::ReadOperation;
+use crate::scrub::ScrubTask;
+use crate::segment::SegmentTable;
+use crate::session::Sessions;
+use crate::superblock::ShardSuperblock;
+
+/// What an I/O is for.
+#[derive(Clone, Copy, Debug)]
+pub enum IoPurpose {
+    /// A frame, by number.
+    Frame(u64),
+    /// The shard's superblock.
+    Superblock,
+    /// Part of a read.
+    Read {
+        /// The read.
+        operation: usize,
+        /// Its piece.
+        piece: usize,
+        /// Location of its first block.
+        location: u64,
+        /// First block of the piece, counted from the first block of the read.
+        first: u32,
+    },
+    /// A page of the index.
+    Page(RegionKey),
+    /// What the cleaner needs.
+    Cleaner(u32),
+    /// A segment that is zeroed ahead.
+    Prewrite(u32),
+    /// What the scrub needs.
+    Scrub,
+}
+
+/// An I/O under way.
+#[derive(Clone, Copy, Debug)]
+pub struct Io {
+    /// What it is for.
+    pub purpose: IoPurpose,
+    /// When it was handed out.
+    pub issued_ns: u64,
+}
+
+/// A change under way: a request may take several entries.
+#[derive(Clone, Copy, Debug)]
+pub struct Change {
+    /// Who asked.
+    pub token: RequestToken,
+    /// Entries not yet applied.
+    pub parts_left: u32,
+    /// Blocks that were set aside for it.
+    pub reserved_blocks: u32,
+    /// Why it failed.
+    pub failure: Option<Failure>,
+    /// Session and request number, for the session table.
+    pub session: u64,
+    /// See `session`.
+    pub request: u64,
+}
+
+/// A request that must wait, with its payload.
+#[derive(Debug)]
+pub struct OwnedRequest {
+    pub(crate) token: RequestToken,
+    pub(crate) layer: u64,
+    pub(crate) chunk: u32,
+    pub(crate) offset_bytes: u32,
+    pub(crate) length_bytes: u32,
+    pub(crate) origin: Origin,
+    pub(crate) operation: OwnedOperation,
+}
+
+/// See [`Operation`].
+#[derive(Debug)]
+pub enum OwnedOperation {
+    /// A write with its payload and checksums.
+    Write(Vec<u8>, Vec<u8>),
+    /// A trim.
+    Trim,
+    /// Zeros.
+    WriteZeroes {
+        /// Keep the space.
+        no_hole: bool,
+    },
+}
+
+impl OwnedRequest {
+    /// Copies what must be kept.
+    pub fn new(request: &Request<'_>) -> Option<Self> {
+        let operation = match request.operation {
+            Operation::Write { payload, checksums_le } => {
+                OwnedOperation::Write(payload.to_vec(), checksums_le.to_vec())
+            }
+            Operation::Trim => OwnedOperation::Trim,
+            Operation::WriteZeroes { no_hole } => OwnedOperation::WriteZeroes { no_hole },
+            _ => return None,
+        };
+        Some(OwnedRequest {
+            token: request.token,
+            layer: request.layer.0,
+            chunk: request.chunk,
+            offset_bytes: request.offset_bytes,
+            length_bytes: request.length_bytes,
+            origin: request.origin,
+            operation,
+        })
+    }
+
+    /// As it came.
+    pub fn borrow(&self) -> Request<'_> {
+        let operation = match &self.operation {
+            OwnedOperation::Write(payload, checksums_le) => Operation::Write { payload, checksums_le },
+            OwnedOperation::Trim => Operation::Trim,
+            OwnedOperation::WriteZeroes { no_hole } => Operation::WriteZeroes { no_hole: *no_hole },
+        };
+        Request {
+            token: self.token,
+            layer: coquina_base::LayerId(self.layer),
+            chunk: self.chunk,
+            offset_bytes: self.offset_bytes,
+            length_bytes: self.length_bytes,
+            origin: self.origin,
+            operation,
+        }
+    }
+}
+
+/// Who waits for a page of the index.
+#[derive(Debug)]
+pub enum PageWaiter {
+    /// A read.
+    Read(usize),
+    /// A change that needs to know what is mapped.
+    Change(Box<OwnedRequest>),
+}
+
+/// The drive engine of one shard.
+pub struct Shard {
+    pub(crate) config: ShardConfig,
+    pub(crate) geometry: Geometry,
+    pub(crate) drive: DriveId,
+    pub(crate) number: u32,
+    pub(crate) superblock: ShardSuperblock,
+    pub(crate) incarnation: u64,
+    pub(crate) segments: SegmentTable,
+    pub(crate) index: Index,
+    pub(crate) sessions: Sessions,
+    pub(crate) cache: BlockCache,
+    pub(crate) log: Log,
+    pub(crate) actions: VecDeque<Action>,
+    pub(crate) ios: Slab<Io>,
+    pub(crate) reads: Slab<ReadOperation>,
+    pub(crate) changes: Slab<Change>,
+    pub(crate) merges: Vec<Merge>,
+    pub(crate) page_waiters: HashMap<RegionKey, Vec<PageWaiter>, FixedState>,
+    /// Requests that came again while the first was under way.
+    pub(crate) repeats: Vec<(u64, u64, RequestToken)>,
+    pub(crate) layers_deleting: Vec<(u64, u32)>,
+    pub(crate) checkpoint: CheckpointTask,
+    pub(crate) cleaner: CleanerTask,
+    pub(crate) scrub: ScrubTask,
+    pub(crate) pool: Pool,
+    pub(crate) stats: ShardStats,
+    pub(crate) now_ns: u64,
+    pub(crate) live_blocks: u64,
+    pub(crate) zero_blocks: u64,
+    /// Blocks set aside for changes under way.
+    pub(crate) reserved_blocks: u64,
+    pub(crate) capacity_blocks: u64,
+    /// Errno that made the shard read-only.
+    pub(crate) poisoned: Option<i32>,
+    pub(crate) closing: bool,
+    pub(crate) prewriting: u32,
+    /// Index pages on their way from the drive.
+    pub(crate) pages_loading: u32,
+    /// Regions that became dirty since the last checkpoint began.
+    pub(crate) dirty: Vec<RegionKey>,
+    pub(crate) scratch_checksums: Vec<u32>,
+    pub(crate) page_scratch: Vec<u8>,
+    /// Start-up: what is applied is on the drive already.
+    pub(crate) replaying: bool,
+}
+
+impl Shard {
+    /// Takes a request. Its payload is copied before this returns. The answer comes as [`Action::Done`].
+    pub fn submit(&mut self, request: Request<'_>) {
+        let range_ok = u64::from(request.offset_bytes) + u64::from(request.length_bytes)
+            <= coquina_base::CHUNK_BYTES
+            && request.length_bytes > 0
+            && request.offset_bytes % 512 == 0
+            && request.length_bytes % 512 == 0;
+        let is_delete = matches!(request.operation, Operation::DeleteLayer);
+        if !range_ok && !is_delete {
+            return self.fail(request.token, Failure::Invalid);
+        }
+        match request.operation {
+            Operation::Read | Operation::Map => self.submit_read(&request),
+            _ => self.submit_change(&request),
+        }
+    }
+
+    /// Tells the end of an I/O. The buffer is the one of the action.
+    pub fn io_done(&mut self, io: IoToken, buffer: AlignedBuf, result: Result<(), crate::IoError>) {
+        let Some(done) = self.ios.try_remove(io.0 as usize) else {
+            panic!("the driver reported {io:?}, which is not under way");
+        };
+        match done.purpose {
+            IoPurpose::Frame(number) => match result {
+                Ok(()) => self.frame_durable(number, buffer),
+                Err(error) => self.poison(error.0),
+            },
+            IoPurpose::Superblock => match result {
+                Ok(()) => self.checkpoint_written(buffer),
+                Err(error) => self.poison(error.0),
+            },
+            IoPurpose::Read { operation, piece, location, first } => {
+                self.read_piece_done(operation, piece, location, first, buffer, result);
+            }
+            IoPurpose::Page(key) => self.page_loaded(key, buffer, result),
+            IoPurpose::Cleaner(slot) => self.cleaner_read_done(slot, buffer, result),
+            IoPurpose::Prewrite(segment) => {
+                self.prewriting -= 1;
+                match result {
+                    Ok(()) => self.segments.get_mut(segment).prewritten = true,
+                    Err(error) => self.poison(error.0),
+                }
+            }
+            IoPurpose::Scrub => self.scrub_read_done(buffer, result),
+        }
+    }
+
+    /// The end of a turn of the driver's loop: everything that came in it goes out together.
+    pub fn turn(&mut self, now_ns: u64) {
+        self.now_ns = self.now_ns.max(now_ns);
+        if self.poisoned.is_some() {
+            self.scrub_step();
+            return;
+        }
+        self.merge_step();
+        self.seal_all();
+        self.delete_step();
+        self.cleaner_step();
+        self.checkpoint_step();
+        self.evict_step();
+        self.scrub_step();
+        self.prewrite_step();
+        self.seal_all();
+    }
+
+    /// The next thing that the driver must do.
+    pub fn next_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// When [`Shard::turn`] must be called at the latest, if nothing else happens.
+    pub fn next_wake_ns(&self) -> Option<u64> {
+        self.scrub_wake_ns()
+    }
+
+    /// Makes everything short to replay and stops background work; see [`Shard::is_closed`].
+    pub fn close(&mut self) {
+        self.closing = true;
+        self.start_checkpoint();
+    }
+
+    /// Whether [`Shard::close`] is done and nothing is under way.
+    pub fn is_closed(&self) -> bool {
+        let idle = self.ios.is_empty() && self.reads.is_empty() && self.merges.is_empty();
+        let done = self.poisoned.is_some() || (self.checkpoint.is_idle() && self.log.is_quiet());
+        self.closing && idle && done
+    }
+
+    /// Gives buffers back for the next reads.
+    pub fn recycle(&mut self, mut data: ReadData) {
+        for piece in data.pieces.drain(..) {
+            if let crate::api::Piece::Data { buffer, .. } = piece {
+                self.pool.give(buffer);
+            }
+        }
+        data.checksums.clear();
+        self.pool.give_data(data);
+    }
+
+    /// Bounds the block cache; memory above is given back at once.
+    pub fn set_cache_bytes(&mut self, bytes: u64) {
+        self.cache.set_bytes_max(bytes);
+    }
+
+    /// Counters and gauges.
+    pub fn stats(&self) -> ShardStats {
+        let mut stats = self.stats.clone();
+        stats.capacity_bytes = self.capacity_blocks * 4096;
+        stats.live_bytes = (self.live_blocks + self.zero_blocks) * 4096;
+        stats.segments = u64::from(self.segments.len());
+        stats.segments_free = u64::from(self.segments.empty());
+        stats.segment_bytes = u64::from(self.geometry.segment_blocks) * 4096;
+        stats.cache_bytes = self.cache.bytes();
+        stats.index_memory_bytes = self.index.memory_bytes();
+        stats.poisoned = self.poisoned.is_some();
+        stats.scrub_progress = self.scrub_progress();
+        stats.log_since_checkpoint_bytes = self.log.sealed_bytes - self.checkpoint.sealed_at_begin;
+        stats
+    }
+
+    /// The shard's number on its drive.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Layers that hold data here.
+    pub fn layers(&self) -> impl Iterator<Item = coquina_base::LayerId> + '_ {
+        self.index
+            .layers()
+            .iter()
+            .filter(|layer| !layer.deleting)
+            .map(|layer| coquina_base::LayerId(layer.id))
+    }
+
+    pub(crate) fn issue_io(&mut self, purpose: IoPurpose) -> IoToken {
+        let issued_ns = self.now_ns;
+        IoToken(self.ios.insert(Io { purpose, issued_ns }) as u64)
+    }
+
+    pub(crate) fn issue_read(&mut self, purpose: IoPurpose, location: u64, blocks: usize) {
+        let offset_bytes = self.geometry.offset_bytes(location);
+        let io = self.issue_io(purpose);
+        let mut buffer = self.pool.take(blocks);
+        buffer.resize_blocks(blocks);
+        self.stats.drive_read_bytes += buffer.len() as u64;
+        self.actions.push_back(Action::Read { io, offset_bytes, buffer });
+    }
+
+    pub(crate) fn finish(&mut self, token: RequestToken, outcome: Outcome) {
+        self.actions.push_back(Action::Done { token, outcome });
+    }
+
+    pub(crate) fn fail(&mut self, token: RequestToken, failure: Failure) {
+        self.finish(token, Outcome::Failed(failure));
+    }
+
+    pub(crate) fn event(&mut self, event: Event) {
+        self.actions.push_back(Action::Event(event));
+    }
+
+    /// A write failed: nothing may be written any more, for what the drive holds is not known.
+    pub(crate) fn poison(&mut self, errno: i32) {
+        if self.poisoned.is_some() {
+            return;
+        }
+        self.poisoned = Some(errno);
+        self.event(Event::Poisoned { errno });
+        for key in 0..self.changes.capacity() {
+            let Some(change) = self.changes.try_remove(key) else { continue };
+            self.fail(change.token, Failure::ReadOnly);
+        }
+        self.reserved_blocks = 0;
+        for merge in std::mem::take(&mut self.merges) {
+            self.fail(merge.request.token, Failure::ReadOnly);
+            for waiting in merge.waiting {
+                self.fail(waiting.token, Failure::ReadOnly);
+            }
+        }
+        let mut changes = Vec::new();
+        for waiters in self.page_waiters.values_mut() {
+            waiters.retain(|waiter| match waiter {
+                PageWaiter::Change(request) => {
+                    changes.push(request.token);
+                    false
+                }
+                PageWaiter::Read(_) => true,
+            });
+        }
+        changes.sort_unstable();
+        for (_, _, token) in std::mem::take(&mut self.repeats) {
+            changes.push(token);
+        }
+        for token in changes {
+            self.fail(token, Failure::ReadOnly);
+        }
+    }
+
+    /// I/Os that were handed out before `before_ns` and have not come back: a drive that stalls.
+    pub fn stalled_ios(&self, before_ns: u64) -> usize {
+        self.ios.iter().filter(|(_, io)| io.issued_ns < before_ns).count()
+    }
+
+    /// Gives up on the drive: fails what waits and takes no changes any more.
+    pub fn give_up(&mut self, errno: i32) {
+        self.poison(errno);
+        for key in 0..self.reads.capacity() {
+            self.abandon_read(key);
+        }
+    }
+}
