@@ -253,8 +253,8 @@ mod tests {
     const STALLS: [Scenario; 2] = [Scenario::StalledWrite, Scenario::StalledUntilCut];
 
     fn first_failure<const FLAW: usize>() -> Option<SeedFailure> {
-        let larger = |plan: &mut Plan| plan.drive_bytes = 128 << 20;
-        (0..12).find_map(|seed| run_seed::<Toy<FLAW>>(seed, &STALLS, larger).err())
+        let larger = |plan: &mut Plan| plan.drive_bytes = 256 << 20;
+        (0..8).find_map(|seed| run_seed::<Toy<FLAW>>(seed, &STALLS, larger).err())
     }
 
     #[test]

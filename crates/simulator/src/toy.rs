@@ -131,11 +131,12 @@ impl<const FLAW: usize> Toy<FLAW> {
         self.acknowledge();
     }
 
+    /// Whether a block holds data or something is on its way to it, for which a trim must wait, too.
     fn holds_data(&self, key: (u64, u32, u32)) -> bool {
-        let waiting = self.log.iter().rev().filter_map(|(_, _, last)| last.as_ref());
-        let mut waiting = waiting.flat_map(|(_, changes)| changes.iter().rev());
-        let newest = waiting.find(|(at, _)| *at == key).map(|(_, data)| data);
-        newest.or_else(|| self.blocks.get(&key)).is_some_and(|data| data.iter().any(|byte| *byte != 0))
+        let waiting = self.log.iter().filter_map(|(_, _, last)| last.as_ref());
+        let mut waiting = waiting.flat_map(|(_, changes)| changes.iter().filter(|(at, _)| *at == key));
+        waiting.next().is_some()
+            || self.blocks.get(&key).is_some_and(|data| data.iter().any(|byte| *byte != 0))
     }
 
     fn acknowledge(&mut self) {
