@@ -1,1 +1,39 @@
-fn main() {}
+//! `coquina`: starts a server, manages its volumes and drives, measures, and shows itself in a demo.
+
+mod arguments;
+mod command;
+mod error;
+mod output;
+mod progress;
+mod signal;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use arguments::{Arguments, Command};
+use error::CliError;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<(), CliError> {
+    let global = &arguments.global;
+    match &arguments.command {
+        Command::Up(up) => command::up::run(global, up),
+        Command::Volume(volume) => command::volume::run(global, volume),
+        Command::Status(status) => command::status::run(global, status),
+        Command::Drive(drive) => command::drive::run(global, drive),
+        Command::Bench(bench) => command::bench::run(global, bench),
+        Command::Demo(demo) => command::demo::run(global, demo),
+        Command::Completions { shell } => command::completions::run(*shell),
+    }
+}

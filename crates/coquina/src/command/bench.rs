@@ -1,0 +1,149 @@
+//! `coquina bench ...`
+
+use std::net::ToSocketAddrs;
+use std::time::Duration;
+
+use coquina_base::format_size_bytes;
+use coquina_bench::{
+    Hooks, IoBenchConfig, IoReport, Phase, Progress as BenchProgress, TargetSpec, format_count, format_ns,
+    run_io,
+};
+use coquina_control::{Client, api};
+
+use super::connect::client;
+use crate::arguments::{Bench, BenchIo, Global};
+use crate::error::CliError;
+use crate::output::{self, print, print_json};
+use crate::progress::Progress;
+use crate::signal;
+
+pub fn run(global: &Global, command: &Bench) -> Result<(), CliError> {
+    match command {
+        Bench::Io(arguments) => io(global, arguments),
+    }
+}
+
+fn io(global: &Global, arguments: &BenchIo) -> Result<(), CliError> {
+    let is_volume = arguments.target.starts_with("volume:");
+    let client = match client(global) {
+        Ok(client) => Some(client),
+        Err(error) if is_volume || global.server.is_some() => return Err(error),
+        Err(_) => None,
+    };
+    let status = client.as_ref().map(|client| client.status(0)).transpose()?;
+    let config = config(arguments, client.as_ref(), status.as_ref())?;
+    config.check()?;
+    if config.is_destructive() && matches!(config.target, TargetSpec::Device { .. }) {
+        output::confirm(&format!("the data on {} is overwritten", config.target), arguments.yes)?;
+    }
+    let stop = signal::stop_flag(|| {})?;
+    let progress = Progress::new("bench");
+    let goes_to_server = matches!(config.target, TargetSpec::Volume { .. } | TargetSpec::Nbd { .. });
+    let mut probe =
+        || client.as_ref().and_then(|client| client.drives().ok()).map(|list| drive_write_bytes(&list));
+    let mut show = |state: &BenchProgress| show_progress(&progress, "bench", state);
+    let hooks = Hooks {
+        progress: &mut show,
+        stop: &stop,
+        drive_write_bytes: if goes_to_server && status.is_some() { Some(&mut probe) } else { None },
+    };
+    let outcome = run_io(&config, hooks);
+    drop(progress);
+    let report = outcome?.report;
+    if global.json {
+        print_json(&report)?
+    } else {
+        print(&report.to_table())?
+    }
+    finish(&report)
+}
+
+fn config(
+    arguments: &BenchIo,
+    client: Option<&Client>,
+    status: Option<&api::Status>,
+) -> Result<IoBenchConfig, CliError> {
+    let native = client.zip(status).map(|(client, status)| reachable(client, &status.services.native));
+    let target = TargetSpec::parse(&arguments.target, native.as_deref())?;
+    let is_served = matches!(target, TargetSpec::Volume { .. } | TargetSpec::Nbd { .. });
+    let mut config = IoBenchConfig::new(target);
+    config.workload = arguments.rw.parse()?;
+    config.block_bytes = u32::try_from(arguments.bs)
+        .map_err(|_| CliError::usage(format!("--bs {} is too large; the most is 16M", arguments.bs)))?;
+    config.depth = arguments.depth;
+    config.jobs = arguments.jobs;
+    config.runtime = Duration::from_secs_f64(arguments.runtime);
+    config.warmup = Duration::from_secs_f64(arguments.warmup);
+    config.size_bytes = arguments.size.unwrap_or(0);
+    if arguments.size == Some(0) {
+        return Err(CliError::usage(
+            "--size 0 leaves nothing to work on; leave it out to use all of the target",
+        ));
+    }
+    config.offset_bytes = arguments.offset;
+    config.durable = arguments.durable;
+    config.rate_iops = arguments.rate;
+    config.seed = arguments.seed;
+    config.fill = arguments.fill;
+    config.verify = arguments.verify;
+    config.cpu_pids.clone_from(&arguments.cpu_pids);
+    let is_local = client.is_some_and(|client| client.address().ip().is_loopback());
+    if let (true, true, true, Some(status)) = (config.cpu_pids.is_empty(), is_served, is_local, status) {
+        config.cpu_pids.push(status.node.process);
+    }
+    Ok(config)
+}
+
+/// The native address as seen from here: one that listens on everything is reached at the server's address.
+fn reachable(client: &Client, native: &str) -> String {
+    let resolved = native.to_socket_addrs().ok().and_then(|mut addresses| addresses.next());
+    match resolved {
+        Some(address) if address.ip().is_unspecified() => {
+            std::net::SocketAddr::new(client.address().ip(), address.port()).to_string()
+        }
+        _ => native.to_owned(),
+    }
+}
+
+/// Bytes that a server wrote to its drives, prewriting included.
+pub fn drive_write_bytes(list: &api::DriveList) -> u64 {
+    let shards = list.drives.iter().flat_map(|drive| &drive.shards);
+    shards.map(|shard| shard.drive_write_bytes + shard.prewrite_bytes).sum()
+}
+
+/// Shows the state of a run.
+pub fn show_progress(progress: &Progress, title: &str, state: &BenchProgress) {
+    let bandwidth = format!("{}/s", format_size_bytes(state.bytes_per_s as u64));
+    let message = match state.phase {
+        Phase::WarmUp | Phase::Measure => {
+            format!(
+                "{} IOPS, {bandwidth}, mean {}",
+                format_count(state.iops),
+                format_ns(state.latency_ns_mean)
+            )
+        }
+        Phase::Fill | Phase::Verify => bandwidth,
+        Phase::Baseline => String::new(),
+    };
+    progress.set(&format!("{title}: {}", state.phase), state.fraction, message);
+}
+
+/// A run that found wrong data, or that ended early, is not a success.
+fn finish(report: &IoReport) -> Result<(), CliError> {
+    if let Some(found) = &report.verify
+        && found.mismatches > 0
+    {
+        return Err(CliError::failed(format!("{} block(s) hold wrong data", found.mismatches)));
+    }
+    if report.errors > 0 {
+        let first = report.first_error.as_deref().unwrap_or("unknown");
+        return Err(CliError::failed(format!(
+            "{} operation(s) failed, the first with: {first}",
+            report.errors
+        )));
+    }
+    match &report.interrupted {
+        Some(reason) => Err(CliError::failed(format!("the run ended early: {reason}"))),
+        None => Ok(()),
+    }
+}

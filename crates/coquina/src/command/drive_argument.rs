@@ -1,0 +1,60 @@
+//! `PATH[:SIZE]`, the way in which drives are named.
+
+use std::path::{Path, PathBuf};
+
+use coquina_base::parse_size_bytes;
+
+use crate::error::CliError;
+
+/// A drive as named on the command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DriveArgument {
+    /// File or block device.
+    pub path: PathBuf,
+    /// Size of a file to make.
+    pub size_bytes: Option<u64>,
+}
+
+/// Reads `PATH[:SIZE]`. A path that exists as it is written is taken as it is, whatever follows its last colon.
+pub fn parse(text: &str) -> Result<DriveArgument, CliError> {
+    let whole = || DriveArgument { path: PathBuf::from(text), size_bytes: None };
+    if text.is_empty() {
+        return Err(CliError::usage("a drive needs a path; write it like /srv/drive1:100G"));
+    }
+    if Path::new(text).exists() {
+        return Ok(whole());
+    }
+    let Some((path, size)) = text.rsplit_once(':') else { return Ok(whole()) };
+    if path.is_empty() {
+        return Err(CliError::usage(format!("drive {text:?} has no path; write it like /srv/drive1:100G")));
+    }
+    if size.contains('/') {
+        return Ok(whole());
+    }
+    match parse_size_bytes(size) {
+        Ok(0) => Err(CliError::usage(format!("drive {text:?} has size 0; give a size of at least 256M"))),
+        Ok(size_bytes) => Ok(DriveArgument { path: PathBuf::from(path), size_bytes: Some(size_bytes) }),
+        Err(error) => Err(CliError::usage(format!("drive {text:?}: {error}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_told_from_paths() {
+        let parsed = |text: &str| parse(text).map(|drive| (drive.path, drive.size_bytes)).ok();
+        let path = PathBuf::from;
+        assert_eq!(parsed("/nowhere/d:10G"), Some((path("/nowhere/d"), Some(10 << 30))));
+        assert_eq!(parsed("/nowhere/d"), Some((path("/nowhere/d"), None)));
+        assert_eq!(parsed("/nowhere:1/d"), Some((path("/nowhere:1/d"), None)));
+        assert_eq!(parsed("/nowhere/a:b:1M"), Some((path("/nowhere/a:b"), Some(1 << 20))));
+        for bad in ["", ":10G", "/nowhere/d:0", "/nowhere/d:-1G", "/nowhere/d:ten", "/nowhere/d:"] {
+            assert!(matches!(parse(bad), Err(CliError::Usage(_))), "{bad}");
+        }
+        let file = tempfile::Builder::new().suffix(":7").tempfile().unwrap();
+        let text = file.path().to_str().unwrap();
+        assert_eq!(parsed(text), Some((path(text), None)), "an existing path is taken as it is");
+    }
+}

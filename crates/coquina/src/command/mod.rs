@@ -1,0 +1,11 @@
+//! One file per command.
+
+pub mod bench;
+pub mod completions;
+mod connect;
+pub mod demo;
+pub mod drive;
+mod drive_argument;
+pub mod status;
+pub mod up;
+pub mod volume;

@@ -1,0 +1,120 @@
+//! `coquina status`
+
+use std::fmt::Write;
+
+use coquina_base::format_size_bytes;
+use coquina_bench::format_count;
+use coquina_control::{Severity, api};
+
+use super::connect::client;
+use super::volume::latency_text;
+use crate::arguments::{Global, Status};
+use crate::error::CliError;
+use crate::output::{self, format_duration, print, print_json};
+
+pub fn run(global: &Global, command: &Status) -> Result<(), CliError> {
+    let status = client(global)?.status(command.interval.interval)?;
+    if global.json { print_json(&status) } else { print(&text(&status)) }
+}
+
+// Writing to a string cannot fail, here and below.
+fn text(status: &api::Status) -> String {
+    let mut text = String::new();
+    health_text(&mut text, &status.health);
+    let node = &status.node;
+    let _ = writeln!(
+        text,
+        "node      {} (coquina {}, process {}, up {})",
+        node.name,
+        node.version,
+        node.process,
+        format_duration(node.uptime_ns)
+    );
+    let _ = writeln!(text, "cluster   {} (map revision {})", status.cluster.id, status.cluster.revision);
+    let services = &status.services;
+    let _ = writeln!(text, "services");
+    let _ = writeln!(text, "  nbd     {} ({} connected)", services.nbd.join(", "), services.nbd_connections);
+    let _ = writeln!(text, "  native  {} ({} connected)", services.native, services.native_connections);
+    let _ = writeln!(text, "  http    {}", services.http);
+    data_text(&mut text, &status.data);
+    if let Some(rates) = &status.rates {
+        let _ = writeln!(text, "io");
+        let line = |per_s: f64, bytes_per_s: f64, latency: &api::Latency| {
+            format!(
+                "{} IOPS, {}/s, mean {}",
+                format_count(per_s),
+                format_size_bytes(bytes_per_s as u64),
+                latency_text(per_s, latency)
+            )
+        };
+        let read = line(rates.reads_per_s, rates.read_bytes_per_s, &rates.read_latency);
+        let write = line(rates.writes_per_s, rates.write_bytes_per_s, &rates.write_latency);
+        let _ = writeln!(text, "  read    {read}\n  write   {write}");
+    }
+    let _ = writeln!(text, "\n{}", drives_text(&status.drives));
+    text
+}
+
+fn health_text(text: &mut String, health: &api::Health) {
+    let state = match health.state {
+        api::HealthState::Ok => "OK",
+        api::HealthState::Warning => "WARNING",
+        api::HealthState::Error => "ERROR",
+    };
+    let _ = writeln!(text, "health    {state}");
+    for entry in &health.entries {
+        let mark = if entry.severity == Severity::Error { "error" } else { "warning" };
+        let _ = writeln!(text, "  {} ({mark}) {}: {}", entry.code.as_str(), entry.subject, entry.message);
+        let _ = writeln!(text, "    to do: {}", entry.advice);
+    }
+}
+
+fn data_text(text: &mut String, data: &api::DataSummary) {
+    let percent = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 };
+    let removing = if data.volumes_removing > 0 {
+        format!(", {} being removed", data.volumes_removing)
+    } else {
+        String::new()
+    };
+    let _ = writeln!(text, "data");
+    let _ = writeln!(
+        text,
+        "  volumes {}{removing}, sizes add up to {} of {} (overcommit {}.{:02})",
+        data.volumes,
+        format_size_bytes(data.provisioned_bytes),
+        format_size_bytes(data.provisionable_bytes),
+        data.overcommit_percent / 100,
+        data.overcommit_percent % 100,
+    );
+    let _ = writeln!(
+        text,
+        "  used    {} of {} ({:.1} %)",
+        format_size_bytes(data.live_bytes),
+        format_size_bytes(data.capacity_bytes),
+        percent(data.live_bytes, data.capacity_bytes)
+    );
+}
+
+/// A table of drives.
+pub fn drives_text(drives: &[api::Drive]) -> String {
+    let header = ["DRIVE", "STATE", "SHARDS", "SIZE", "CAPACITY", "USED", "BAD BLOCKS", "SCRUB"];
+    let mut table = output::table(&header, 2);
+    for drive in drives {
+        let state = match drive.state {
+            api::DriveState::Healthy => "healthy",
+            api::DriveState::ReadOnly => "read-only",
+            api::DriveState::Missing => "missing",
+        };
+        table.add_row([
+            drive.path.clone(),
+            state.to_owned(),
+            drive.shards.len().to_string(),
+            format_size_bytes(drive.size_bytes),
+            format_size_bytes(drive.capacity_bytes),
+            format_size_bytes(drive.live_bytes),
+            drive.bad_blocks.to_string(),
+            drive.scrub_percent.map_or("-".to_owned(), |percent| format!("{percent:.0} %")),
+        ]);
+    }
+    table.trim_fmt()
+}

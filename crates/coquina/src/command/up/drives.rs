@@ -1,0 +1,133 @@
+//! Which drives a server opens: those it had before, those given now, or a first one by itself.
+
+use std::path::{Path, PathBuf};
+
+use coquina_base::{NodeId, format_size_bytes};
+use coquina_control::{ClusterMap, DriveRecord};
+use coquina_node::DriveSpec;
+
+use crate::command::drive_argument::{DriveArgument, parse};
+use crate::error::CliError;
+
+/// Size of the first drive where there is room for it.
+const FIRST_DRIVE_BYTES: u64 = 16 << 30;
+/// Smallest drive.
+const DRIVE_BYTES_MIN: u64 = 256 << 20;
+/// The first drive's size is a multiple of this.
+const FIRST_DRIVE_UNIT_BYTES: u64 = 64 << 20;
+
+/// The drives, and what to tell the user about the choice.
+pub struct Chosen {
+    pub drives: Vec<DriveSpec>,
+    pub notes: Vec<String>,
+}
+
+/// Reads all `--drive` options.
+pub fn parse_all(texts: &[String]) -> Result<Vec<DriveArgument>, CliError> {
+    texts.iter().map(|text| parse(text)).collect()
+}
+
+/// Chooses the drives of a node.
+pub fn choose(
+    folder: &Path,
+    given: Vec<DriveArgument>,
+    map: &ClusterMap,
+    node: NodeId,
+    force: bool,
+) -> Result<Chosen, CliError> {
+    let mut drives = Vec::new();
+    for drive in given {
+        let path = absolute(&drive.path)?;
+        if drives.iter().any(|spec: &DriveSpec| spec.path == path) {
+            return Err(CliError::usage(format!("drive {} is given twice", path.display())));
+        }
+        drives.push(DriveSpec { path, size_bytes: drive.size_bytes, force });
+    }
+    for record in map.drives.values().map(|drive| &drive.value).filter(|drive| drive.node == node) {
+        add_remembered(&mut drives, record)?;
+    }
+    let mut notes = Vec::new();
+    if drives.is_empty() {
+        drives.push(first_drive(folder, force, &mut notes)?);
+    }
+    Ok(Chosen { drives, notes })
+}
+
+/// Adds a drive that the node had before. One that was moved is among those given now, under its new path.
+fn add_remembered(drives: &mut Vec<DriveSpec>, record: &DriveRecord) -> Result<(), CliError> {
+    let path = PathBuf::from(&record.path);
+    if drives.iter().any(|spec| spec.path == path) {
+        return Ok(());
+    }
+    if path.exists() {
+        drives.push(DriveSpec { path, size_bytes: None, force: false });
+        return Ok(());
+    }
+    let is_record = |spec: &DriveSpec| {
+        let info = coquina_node::drive::info(&spec.path);
+        info.is_ok_and(|info| info.drive == record.id)
+    };
+    if drives.iter().any(is_record) {
+        return Ok(());
+    }
+    Err(CliError::failed(format!(
+        "drive {} at {} is missing; bring it back, or give its new path with --drive",
+        record.id, record.path
+    )))
+}
+
+fn first_drive(folder: &Path, force: bool, notes: &mut Vec<String>) -> Result<DriveSpec, CliError> {
+    let path = absolute(&folder.join("drive0"))?;
+    if path.exists() {
+        return Ok(DriveSpec { path, size_bytes: None, force });
+    }
+    let free_bytes = free_bytes(folder)?;
+    let size_bytes = first_drive_bytes(free_bytes).ok_or_else(|| {
+        CliError::failed(format!(
+            "{} has {} free, and a drive needs {}; give another folder with --dir or a drive with --drive",
+            folder.display(),
+            format_size_bytes(free_bytes),
+            format_size_bytes(DRIVE_BYTES_MIN)
+        ))
+    })?;
+    let size = format_size_bytes(size_bytes);
+    let mut note = format!("making drive {} of {size}", path.display());
+    if size_bytes < FIRST_DRIVE_BYTES {
+        note += &format!(", since {} are free there", format_size_bytes(free_bytes));
+    }
+    notes.push(note);
+    Ok(DriveSpec { path, size_bytes: Some(size_bytes), force })
+}
+
+/// Size of the first drive: nine tenths of what is free, at most 16 GiB; `None` if that is too little.
+fn first_drive_bytes(free_bytes: u64) -> Option<u64> {
+    let bytes = FIRST_DRIVE_BYTES.min(free_bytes / 10 * 9) / FIRST_DRIVE_UNIT_BYTES * FIRST_DRIVE_UNIT_BYTES;
+    (bytes >= DRIVE_BYTES_MIN).then_some(bytes)
+}
+
+fn free_bytes(folder: &Path) -> Result<u64, CliError> {
+    let stat = rustix::fs::statvfs(folder)
+        .map_err(|error| CliError::io("ask for the free space of", folder, &error.into()))?;
+    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, CliError> {
+    match std::fs::canonicalize(path) {
+        Ok(path) => Ok(path),
+        Err(_) => std::path::absolute(path).map_err(|error| CliError::io("resolve", path, &error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_drive_fits_into_what_is_free() {
+        assert_eq!(first_drive_bytes(1 << 40), Some(16 << 30));
+        assert_eq!(first_drive_bytes(10 << 30), Some(9 << 30));
+        assert_eq!(first_drive_bytes(300 << 20), Some(256 << 20));
+        assert_eq!(first_drive_bytes(284 << 20), None);
+        assert_eq!(first_drive_bytes(0), None);
+    }
+}

@@ -1,0 +1,121 @@
+//! `coquina volume ...`
+
+use coquina_base::format_size_bytes;
+use coquina_bench::{format_count, format_ns};
+use coquina_control::api;
+
+use super::connect::client;
+use crate::arguments::{Global, Volume};
+use crate::error::CliError;
+use crate::output::{self, print, print_json};
+
+pub fn run(global: &Global, command: &Volume) -> Result<(), CliError> {
+    let client = client(global)?;
+    match command {
+        Volume::Create { name, size } => {
+            let request = api::CreateVolume { name: name.clone(), size_bytes: *size };
+            let volume = client.create_volume(&request)?;
+            show(global, &volume, |volume| {
+                format!("created volume {} of {}", volume.name, format_size_bytes(volume.size_bytes))
+            })
+        }
+        Volume::List(interval) => {
+            let list = client.volumes(interval.interval)?;
+            if global.json { print_json(&list) } else { print(&list_text(&list)) }
+        }
+        Volume::Info { name } => show(global, &client.volume(name)?, info_text),
+        Volume::Resize { name, size, yes } => {
+            let before = client.volume(name)?;
+            if *size < before.size_bytes {
+                let question = format!(
+                    "volume {name:?} shrinks from {} to {}, and the data beyond is lost",
+                    format_size_bytes(before.size_bytes),
+                    format_size_bytes(*size)
+                );
+                output::confirm(&question, *yes)?;
+            }
+            let request = api::ResizeVolume { size_bytes: *size, allow_shrink: *size < before.size_bytes };
+            let volume = client.resize_volume(name, &request)?;
+            show(global, &volume, |volume| {
+                let size = format_size_bytes(volume.size_bytes);
+                format!("volume {} has {size} now", volume.name)
+            })
+        }
+        Volume::Rename { name, new_name } => {
+            let volume = client.rename_volume(name, &api::RenameVolume { new_name: new_name.clone() })?;
+            show(global, &volume, |volume| format!("volume {name} is called {} now", volume.name))
+        }
+        Volume::Remove { name, yes, force } => {
+            let before = client.volume(name)?;
+            let size = format_size_bytes(before.size_bytes);
+            output::confirm(&format!("volume {name:?} of {size} and all its data are removed"), *yes)?;
+            let volume = client.remove_volume(name, &api::RemoveVolume { force: *force })?;
+            show(global, &volume, |volume| format!("removed volume {}", volume.name))
+        }
+    }
+}
+
+fn show(
+    global: &Global,
+    volume: &api::Volume,
+    text: impl FnOnce(&api::Volume) -> String,
+) -> Result<(), CliError> {
+    if global.json { print_json(volume) } else { print(&(text(volume) + "\n")) }
+}
+
+fn state_text(state: api::VolumeState) -> &'static str {
+    match state {
+        api::VolumeState::Active => "active",
+        api::VolumeState::Removing => "removing",
+    }
+}
+
+/// A latency, or a dash where nothing was done.
+pub fn latency_text(per_s: f64, latency: &api::Latency) -> String {
+    if per_s > 0.0 { format_ns(latency.mean_ns as f64) } else { "-".to_owned() }
+}
+
+fn list_text(list: &api::VolumeList) -> String {
+    if list.volumes.is_empty() {
+        return "no volumes; make one with `coquina volume create NAME --size SIZE`\n".to_owned();
+    }
+    let header = ["NAME", "STATE", "SIZE", "CONNECTIONS", "READ/S", "WRITE/S", "READ LAT", "WRITE LAT"];
+    let mut table = output::table(&header, 2);
+    for volume in &list.volumes {
+        let rates = volume.rates.unwrap_or_default();
+        table.add_row([
+            volume.name.clone(),
+            state_text(volume.state).to_owned(),
+            format_size_bytes(volume.size_bytes),
+            volume.io.connections.to_string(),
+            format_count(rates.reads_per_s),
+            format_count(rates.writes_per_s),
+            latency_text(rates.reads_per_s, &rates.read_latency),
+            latency_text(rates.writes_per_s, &rates.write_latency),
+        ]);
+    }
+    format!("{}\n", table.trim_fmt())
+}
+
+fn info_text(volume: &api::Volume) -> String {
+    let io = &volume.io;
+    let mut lines = vec![
+        format!("name         {}", volume.name),
+        format!("id           {}", volume.id),
+        format!("state        {}", state_text(volume.state)),
+        format!("size         {} ({} bytes)", format_size_bytes(volume.size_bytes), volume.size_bytes),
+        format!("created      {}", output::format_unix_ns(volume.created_unix_ns)),
+        format!("connections  {}", io.connections),
+        format!("reads        {} ({})", format_count(io.reads as f64), format_size_bytes(io.read_bytes)),
+        format!("writes       {} ({})", format_count(io.writes as f64), format_size_bytes(io.write_bytes)),
+        format!("trims        {} ({})", format_count(io.trims as f64), format_size_bytes(io.trim_bytes)),
+        format!("errors       {}", io.errors),
+    ];
+    for share in &volume.placement {
+        lines.push(format!(
+            "placed on    {} shard {}: {} of {} groups",
+            share.path, share.shard, share.groups, volume.groups
+        ));
+    }
+    lines.join("\n")
+}

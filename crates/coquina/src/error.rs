@@ -1,0 +1,65 @@
+//! The error of a command: what went wrong and what to do, and the exit code.
+
+use coquina_bench::{BenchError, ConfigError};
+use coquina_control::{ClientError, CoordinatorError, FolderError, ServerError};
+use coquina_node::NodeError;
+
+/// Why a command ended without success.
+#[derive(Debug)]
+pub enum CliError {
+    /// Wrong usage that the parser does not see: exit code 2.
+    Usage(String),
+    /// Everything else: exit code 1.
+    Failed(String),
+}
+
+impl CliError {
+    /// An error with exit code 1.
+    pub fn failed(message: impl Into<String>) -> Self {
+        CliError::Failed(message.into())
+    }
+
+    /// An error with exit code 2.
+    pub fn usage(message: impl Into<String>) -> Self {
+        CliError::Usage(message.into())
+    }
+
+    /// An error of the operating system, in context.
+    pub fn io(doing: &str, path: &std::path::Path, error: &std::io::Error) -> Self {
+        CliError::Failed(format!("cannot {doing} {}: {error}", path.display()))
+    }
+
+    /// 2 for wrong usage, else 1.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            CliError::Usage(_) => 2,
+            CliError::Failed(_) => 1,
+        }
+    }
+}
+
+impl std::fmt::Display for CliError {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            CliError::Usage(message) | CliError::Failed(message) => formatter.write_str(message),
+        }
+    }
+}
+
+macro_rules! from_errors {
+    ($($error:ty),+) => {$(
+        impl From<$error> for CliError {
+            fn from(error: $error) -> Self {
+                CliError::Failed(error.to_string())
+            }
+        }
+    )+};
+}
+
+from_errors!(BenchError, ClientError, CoordinatorError, FolderError, NodeError, ServerError);
+
+impl From<ConfigError> for CliError {
+    fn from(error: ConfigError) -> Self {
+        CliError::Usage(error.to_string())
+    }
+}

@@ -1,0 +1,234 @@
+//! The command line from outside: usage, bad input, and what is said when nothing runs.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+struct Said {
+    code: Option<i32>,
+    out: String,
+    error: String,
+}
+
+impl Said {
+    fn of(output: &Output) -> Said {
+        Said {
+            code: output.status.code(),
+            out: String::from_utf8(output.stdout.clone()).unwrap(),
+            error: String::from_utf8(output.stderr.clone()).unwrap(),
+        }
+    }
+
+    #[track_caller]
+    fn fails(&self, code: i32, parts: &[&str]) {
+        assert_eq!(self.code, Some(code), "{}", self.error);
+        assert!(self.error.contains("error: "), "{}", self.error);
+        assert!(!self.error.contains("panicked"), "{}", self.error);
+        for part in parts {
+            assert!(self.error.contains(part), "{part:?} is missing from: {}", self.error);
+        }
+    }
+}
+
+fn command(folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_coquina"));
+    command.env_remove("COQUINA_DIR").env_remove("COQUINA_LOG").current_dir(folder).stdin(Stdio::null());
+    command
+}
+
+fn coquina(folder: &Path, arguments: &[&str]) -> Said {
+    Said::of(&command(folder).args(arguments).output().unwrap())
+}
+
+fn folder() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+#[test]
+fn help_has_examples_on_every_command() {
+    let folder = folder();
+    for words in [
+        "", "up", "volume create", "volume list", "volume info", "volume resize", "volume rename", "volume remove",
+        "status", "drive format", "drive info", "drive scrub", "drive check", "bench io", "demo", "completions",
+    ] {
+        let mut arguments: Vec<&str> = words.split_whitespace().collect();
+        arguments.push("--help");
+        let said = coquina(folder.path(), &arguments);
+        assert_eq!(said.code, Some(0), "{words}");
+        let has_example = said.out.contains("Example") || words == "volume list";
+        assert!(has_example && said.out.contains("Usage: coquina"), "{words}: {}", said.out);
+    }
+}
+
+#[test]
+fn completions_are_scripts() {
+    let folder = folder();
+    for shell in ["bash", "zsh", "fish"] {
+        let said = coquina(folder.path(), &["completions", shell]);
+        assert_eq!(said.code, Some(0));
+        assert!(said.out.contains("coquina") && said.out.contains("volume"), "{shell}");
+    }
+}
+
+#[test]
+fn wrong_usage_ends_with_2_and_says_what_is_right() {
+    let folder = folder();
+    let cases: [(&[&str], &str); 16] = [
+        (&[], "Usage"),
+        (&["volume", "create", "x"], "--size"),
+        (&["volume", "create", "x", "--size", "ten"], "write it like 512M, 10G or 1.5TiB"),
+        (&["volume", "create", "x", "--size", "-1G"], "is negative"),
+        (&["volume", "create", "x", "--size=-1"], "is negative"),
+        (&["volume", "create", "x", "--size", ""], "is not a size"),
+        (&["volume", "create", "x", "--size", "99999E"], "more than 64 bits"),
+        (&["volume", "resize", "x", "--size", "0.1"], "whole number of bytes"),
+        (&["up", "--overcommit", "-1"], "between 0.01 and 1000"),
+        (&["up", "--overcommit", "NaN"], "between 0.01 and 1000"),
+        (&["up", "--reactors", "0"], "1..=1024"),
+        (&["up", "--index-memory", "much"], "is not a size"),
+        (&["up", "--server", "127.0.0.1:1"], "--server is for commands"),
+        (&["bench", "io", "--target", "tape:0"], "is not a target"),
+        (&["bench", "io", "--target", "file:x", "--bs", "100"], "multiple of 512"),
+        (&["bench", "io", "--target", "file:x", "--size", "0"], "--size 0 leaves nothing"),
+    ];
+    for (arguments, part) in cases {
+        let said = coquina(folder.path(), arguments);
+        assert_eq!(said.code, Some(2), "{arguments:?}: {}", said.error);
+        assert!(said.error.contains(part), "{arguments:?}: {part:?} is missing from: {}", said.error);
+    }
+    assert!(!folder.path().join("coquina-data").exists(), "nothing was made");
+}
+
+#[test]
+fn without_a_server_every_command_says_how_to_start_one() {
+    let folder = folder();
+    let commands: [&[&str]; 9] = [
+        &["status"],
+        &["volume", "list", "--json"],
+        &["volume", "info", "x"],
+        &["volume", "create", "x", "--size", "1G"],
+        &["volume", "resize", "x", "--size", "1G"],
+        &["volume", "rename", "x", "y"],
+        &["volume", "remove", "x", "--yes"],
+        &["drive", "scrub"],
+        &["bench", "io", "--target", "volume:x"],
+    ];
+    for arguments in commands {
+        let said = coquina(folder.path(), arguments);
+        said.fails(1, &["no server runs on ./coquina-data", "coquina up --dir ./coquina-data"]);
+        assert!(said.out.is_empty());
+    }
+    let said = coquina(folder.path(), &["status", "--dir", "/nowhere/at/all"]);
+    said.fails(1, &["no server runs on /nowhere/at/all"]);
+    let output = command(folder.path()).arg("status").env("COQUINA_DIR", "/elsewhere").output().unwrap();
+    Said::of(&output).fails(1, &["no server runs on /elsewhere"]);
+}
+
+#[test]
+fn a_server_address_that_leads_nowhere_is_said() {
+    let folder = folder();
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    coquina(folder.path(), &["status", "--server", &closed]).fails(1, &["cannot reach the server", &closed]);
+    coquina(folder.path(), &["status", "--server", "nonsense"]).fails(1, &["--server HOST:PORT"]);
+}
+
+#[test]
+fn what_answers_must_be_a_coquina_server() {
+    use std::io::{Read, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let answers = [
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello",
+        "HTTP/1.1 500 Oops\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+        "SSH-2.0-OpenSSH_9.2\r\n",
+        "HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+        "",
+    ];
+    let thread = std::thread::spawn(move || {
+        for answer in answers {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = [0; 4096];
+            let _ = stream.read(&mut request).unwrap();
+            stream.write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    let folder = folder();
+    for answer in answers {
+        let said = coquina(folder.path(), &["volume", "info", "x", "--server", &address]);
+        said.fails(1, &[&address]);
+        assert!(said.error.contains("coquina server") || said.error.contains("cannot reach"), "{answer}: {}", said.error);
+    }
+    thread.join().unwrap();
+}
+
+#[test]
+fn bad_addresses_and_drives_are_refused_before_anything_is_made() {
+    let folder = folder();
+    let long = format!("unix:/{}", "x".repeat(200));
+    let cases: [(&[&str], &str); 9] = [
+        (&["--nbd", "nonsense"], "--nbd \"nonsense\" is not an address"),
+        (&["--nbd", "unix:"], "needs the path"),
+        (&["--nbd", &long], "at most 107"),
+        (&["--http", "127.0.0.1:99999"], "--http"),
+        (&["--listen", ":1"], "--listen"),
+        (&["--drive", ""], "needs a path"),
+        (&["--drive", ":1G"], "has no path"),
+        (&["--drive", "/nowhere/d:0"], "has size 0"),
+        (&["--drive", "/nowhere/d:-5G"], "is negative"),
+    ];
+    for (arguments, part) in cases {
+        coquina(folder.path(), &[&["up"], arguments].concat()).fails(2, &[part]);
+    }
+    assert!(!folder.path().join("coquina-data").exists(), "nothing was made");
+}
+
+#[test]
+fn a_port_in_use_names_its_flag_and_changes_nothing() {
+    let folder = folder();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    coquina(folder.path(), &["up", "--http", &address]).fails(1, &[&address, "--http"]);
+    assert!(!folder.path().join("coquina-data/drive0").exists());
+    assert!(!folder.path().join("coquina-data/cluster.json").exists());
+}
+
+#[test]
+fn a_folder_that_is_a_file_or_cannot_be_made_is_said() {
+    let folder = folder();
+    std::fs::write(folder.path().join("file"), "x").unwrap();
+    coquina(folder.path(), &["up", "--dir", "file"]).fails(1, &["is not a folder", "--dir"]);
+    coquina(folder.path(), &["up", "--dir", "file/inside"]).fails(1, &["cannot make file/inside"]);
+    // Nobody, not even root, can make folders in /proc.
+    coquina(folder.path(), &["up", "--dir", "/proc/coquina"]).fails(1, &["cannot make /proc/coquina"]);
+}
+
+#[test]
+fn a_damaged_state_is_not_overwritten() {
+    let folder = folder();
+    let data = folder.path().join("coquina-data");
+    std::fs::create_dir(&data).unwrap();
+    let state = data.join("cluster.json");
+    std::fs::write(&state, "half a li").unwrap();
+    coquina(folder.path(), &["up", "--http", "127.0.0.1:0"]).fails(1, &["cluster.json is damaged", "backup"]);
+    assert_eq!(std::fs::read(&state).unwrap(), b"half a li");
+    std::fs::write(&state, "{\"coquina_state\":7}\n").unwrap();
+    coquina(folder.path(), &["up", "--http", "127.0.0.1:0"]).fails(1, &["format 7", "newer coquina"]);
+    assert!(!data.join("drive0").exists());
+}
+
+#[test]
+fn a_plain_file_can_be_measured_and_verified() {
+    let folder = folder();
+    let arguments = [
+        "bench", "io", "--target", "file:raw", "--size", "4M", "--depth", "4", "--runtime", "0.2", "--warmup", "0",
+        "--durable", "--verify", "--json",
+    ];
+    let said = coquina(folder.path(), &arguments);
+    assert_eq!(said.code, Some(0), "{}", said.error);
+    let report: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    assert!(report["total"]["iops"].as_f64().unwrap() > 0.0);
+    assert_eq!(report["verify"]["mismatches"], 0);
+    assert!(said.error.is_empty(), "no progress off a terminal: {}", said.error);
+}
