@@ -277,6 +277,20 @@ pub struct FormatOptions {
     pub created_unix_ns: u64,
 }
 
+/// A deliberate mistake, for the simulator to find.
+#[cfg(feature = "mutations")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mutation {
+    /// Answers when a frame is handed to the drive, not when it is on stable storage.
+    AckBeforeSync,
+    /// Takes frames of earlier mounts for its own on replay.
+    ReplayStaleFrame,
+    /// Writes a segment again before a checkpoint covers what was in it.
+    ReuseSegmentEarly,
+    /// Applies a move although the index points elsewhere by now.
+    ApplyMoveTwice,
+}
+
 /// Settings of a running shard.
 #[derive(Clone, Debug)]
 pub struct ShardConfig {
@@ -292,6 +306,9 @@ pub struct ShardConfig {
     pub checkpoint_log_bytes: u64,
     /// Bytes per second that a scrub reads.
     pub scrub_bytes_per_s: u64,
+    /// A deliberate mistake.
+    #[cfg(feature = "mutations")]
+    pub mutation: Option<Mutation>,
 }
 
 impl Default for ShardConfig {
@@ -303,6 +320,8 @@ impl Default for ShardConfig {
             frames_in_flight_max: 2,
             checkpoint_log_bytes: 0,
             scrub_bytes_per_s: 32 << 20,
+            #[cfg(feature = "mutations")]
+            mutation: None,
         }
     }
 }

@@ -16,6 +16,12 @@ impl Shard {
         if self.poisoned.is_some() {
             return;
         }
+        #[cfg(feature = "mutations")]
+        if self.config.mutation == Some(crate::api::Mutation::AckBeforeSync)
+            && self.log.flight_mut(number).is_none_or(|flight| flight.durable)
+        {
+            return;
+        }
         let Some(flight) = self.log.flight_mut(number) else { panic!("frame {number} is not on its way") };
         flight.durable = true;
         flight.buffer = Some(buffer);
@@ -184,6 +190,8 @@ impl Shard {
             let still = self.index.region_mut(key).is_some_and(|region| {
                 !matches!(region.map, Map::Absent) && region.location(block % REGION_BLOCKS) == source
             });
+            #[cfg(feature = "mutations")]
+            let still = still || self.config.mutation == Some(crate::api::Mutation::ApplyMoveTwice);
             if !still {
                 continue;
             }

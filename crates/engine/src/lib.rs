@@ -1,5 +1,8 @@
 //! The log-structured drive engine: a pure state machine without clock, thread, file or socket.
 
+#[cfg(all(feature = "mutations", not(debug_assertions)))]
+compile_error!("the engine's deliberate mistakes must not be in a release build");
+
 mod api;
 mod apply;
 mod background;
@@ -28,6 +31,8 @@ mod shard;
 mod superblock;
 mod write;
 
+#[cfg(feature = "mutations")]
+pub use api::Mutation;
 pub use api::{
     Action, Device, Event, Failure, FormatOptions, Identity, IoError, IoToken, MapExtent, MapKind, Operation,
     Origin, Outcome, Piece, ReadData, Request, RequestToken, ShardConfig, ShardStats,

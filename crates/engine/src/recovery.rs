@@ -126,6 +126,11 @@ impl Shard {
         };
         let behind_point = loaded.behind_point.clone();
         let mut opened = assemble(loaded, geometry, superblock, &drive, shard, config);
+        #[cfg(feature = "mutations")]
+        {
+            opened.segments.reuse_early =
+                opened.config.mutation == Some(crate::api::Mutation::ReuseSegmentEarly);
+        }
         opened.replay(&mut reader)?;
         for (segment, amount) in behind_point {
             opened.segments.add_live(segment, amount);
@@ -147,6 +152,10 @@ impl Shard {
             shard: reader.shard,
         };
         let mut chain = Chain::new(inner, &superblock, positions, last, last_crc);
+        #[cfg(feature = "mutations")]
+        {
+            chain.stale_counts = self.config.mutation == Some(crate::api::Mutation::ReplayStaleFrame);
+        }
         // Frames of which no later one has proven yet that they were acknowledged.
         let mut unproven: VecDeque<ReplayFrame> = VecDeque::new();
         loop {

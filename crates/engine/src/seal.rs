@@ -221,6 +221,10 @@ impl Shard {
         self.log.flights.push_back(flight);
         let offset_bytes = self.geometry.offset_bytes(header.location);
         let io = self.issue_io(IoPurpose::Frame(header.frame_number));
+        #[cfg(feature = "mutations")]
+        if self.config.mutation == Some(crate::api::Mutation::AckBeforeSync) {
+            self.frame_durable(header.frame_number, buffer.clone());
+        }
         self.actions.push_back(Action::Write { io, offset_bytes, buffer });
     }
 }

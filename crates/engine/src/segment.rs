@@ -99,6 +99,9 @@ pub struct SegmentTable {
     pub covered_frame: u64,
     /// Segments that wait for a checkpoint to be free.
     pending: Vec<u32>,
+    /// A deliberate mistake: nothing waits for a checkpoint.
+    #[cfg(feature = "mutations")]
+    pub reuse_early: bool,
 }
 
 impl SegmentTable {
@@ -114,6 +117,8 @@ impl SegmentTable {
             era_complete: 0,
             covered_frame: 0,
             pending: Vec::new(),
+            #[cfg(feature = "mutations")]
+            reuse_early: false,
         }
     }
 
@@ -256,6 +261,10 @@ impl SegmentTable {
     }
 
     fn is_covered(&self, segment: &Segment) -> bool {
+        #[cfg(feature = "mutations")]
+        if self.reuse_early {
+            return true;
+        }
         let by_era = segment.head != Head::Meta || segment.emptied_era < self.era_complete;
         segment.last_frame <= self.covered_frame && by_era
     }
