@@ -10,8 +10,11 @@ pub mod counters;
 pub mod device_faults;
 pub mod drive;
 pub mod model;
+#[cfg(feature = "mutations")]
+pub mod mutations;
 pub mod plan;
 pub mod random;
+mod real;
 pub mod rot;
 pub mod runner;
 pub mod subject;

@@ -1,0 +1,75 @@
+//! The real engine behind the interface that is tested.
+
+use coquina_base::AlignedBuf;
+use coquina_engine::{
+    Action, Device, FormatOptions, IoError, IoToken, ReadData, Request, Shard, ShardConfig, ShardStats,
+};
+
+use crate::subject::Subject;
+
+impl Subject for Shard {
+    fn format(device: &mut dyn Device, options: &FormatOptions) -> Result<(), String> {
+        coquina_engine::format_drive(device, options).map(|_| ()).map_err(|error| error.to_string())
+    }
+
+    fn open(device: &mut dyn Device, shard: u32, entropy: u64, config: &ShardConfig) -> Result<Self, String> {
+        Shard::open(device, shard, entropy, config.clone()).map_err(|error| error.to_string())
+    }
+
+    fn check_drive(device: &mut dyn Device) -> Result<(), String> {
+        let report = coquina_engine::check_drive(device, &mut |_, _| {});
+        if report.is_clean() { Ok(()) } else { Err(format!("{report:?}")) }
+    }
+
+    fn submit(&mut self, request: Request<'_>) {
+        Shard::submit(self, request);
+    }
+
+    fn io_done(&mut self, io: IoToken, buffer: AlignedBuf, result: Result<(), IoError>) {
+        Shard::io_done(self, io, buffer, result);
+    }
+
+    fn turn(&mut self, now_ns: u64) {
+        Shard::turn(self, now_ns);
+    }
+
+    fn next_action(&mut self) -> Option<Action> {
+        Shard::next_action(self)
+    }
+
+    fn next_wake_ns(&self) -> Option<u64> {
+        Shard::next_wake_ns(self)
+    }
+
+    fn start_checkpoint(&mut self) {
+        Shard::start_checkpoint(self);
+    }
+
+    fn start_scrub(&mut self) {
+        Shard::start_scrub(self);
+    }
+
+    fn close(&mut self) {
+        Shard::close(self);
+    }
+
+    fn is_closed(&self) -> bool {
+        Shard::is_closed(self)
+    }
+
+    fn stats(&self) -> ShardStats {
+        Shard::stats(self)
+    }
+
+    fn recycle(&mut self, data: ReadData) {
+        Shard::recycle(self, data);
+    }
+
+    fn set_cache_bytes(&mut self, bytes: u64) {
+        Shard::set_cache_bytes(self, bytes);
+    }
+
+    fn verify(&mut self) -> Result<(), String> {
+        Shard::verify(self).map_err(|error| error.to_string())
+    }
+}
