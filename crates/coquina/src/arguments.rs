@@ -109,6 +109,9 @@ pub struct Up {
     /// Leave the series of each volume out of /metrics
     #[arg(long)]
     pub no_volume_metrics: bool,
+    /// Stop cleanly when standard input ends: for programs that start a server and may die themselves
+    #[arg(long)]
+    pub stop_with_input: bool,
 }
 
 /// Reads a factor as percent.

@@ -36,7 +36,7 @@ fn io(global: &Global, arguments: &BenchIo) -> Result<(), CliError> {
     if config.is_destructive() && matches!(config.target, TargetSpec::Device { .. }) {
         output::confirm(&format!("the data on {} is overwritten", config.target), arguments.yes)?;
     }
-    let stop = signal::stop_flag(|| {})?;
+    let stop = signal::stop_flag(2, || {})?;
     let progress = Progress::new("bench");
     let goes_to_server = matches!(config.target, TargetSpec::Volume { .. } | TargetSpec::Nbd { .. });
     let mut probe =

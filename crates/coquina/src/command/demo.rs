@@ -37,6 +37,9 @@ const VOLUME_NAME: &str = "demo";
 /// Load before the kill.
 const KILL_AFTER: Duration = Duration::from_millis(1500);
 
+/// The signal that ends the demo without cleaning up, should that hang.
+const FORCE_AT: u32 = 5;
+
 /// What all steps share.
 struct Stage<'a> {
     demo: &'a Demo,
@@ -53,7 +56,8 @@ pub fn run(global: &Global, demo: &Demo) -> Result<(), CliError> {
         return Err(CliError::usage("--seconds is at least 0.5 for the demo"));
     }
     let folder = DemoFolder::make(demo.folder.as_deref(), DRIVE_BYTES + HALF_BYTES)?;
-    let stop = signal::stop_flag(|| {})?;
+    // An impatient second Ctrl-C must not leave the server and its files behind.
+    let stop = signal::stop_flag(FORCE_AT, || {})?;
     let stage = Stage { demo, folder: &folder, stop, progress: Progress::new("demo") };
     let result = stage.play();
     let interrupted = stage.stop.load(Ordering::Relaxed);

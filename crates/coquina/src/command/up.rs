@@ -45,9 +45,12 @@ pub fn run(global: &Global, up: &Up) -> Result<(), CliError> {
     let (sender, stopped) = mpsc::channel();
     let on_signal = sender.clone();
     // A receiver that is gone means that the process is ending anyway.
-    signal::stop_flag(move || {
+    signal::stop_flag(2, move || {
         let _ = on_signal.send(());
     })?;
+    if up.stop_with_input {
+        stop_with_input(sender.clone())?;
+    }
     let config = NodeConfig {
         folder: global.dir.clone(),
         drives: chosen.drives,
@@ -71,6 +74,17 @@ pub fn run(global: &Global, up: &Up) -> Result<(), CliError> {
     });
     node.stop();
     result.and(lock.withdraw().map_err(CliError::from))
+}
+
+/// Asks for a stop when standard input ends: a program that started this one has gone away.
+fn stop_with_input(stop: mpsc::Sender<()>) -> Result<(), CliError> {
+    let wait = move || {
+        // An error of the input is its end too.
+        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        let _ = stop.send(());
+    };
+    let thread = std::thread::Builder::new().name("input".to_owned()).spawn(wait);
+    thread.map(drop).map_err(|error| CliError::failed(format!("cannot start a thread: {error}")))
 }
 
 /// What runs beside the node.

@@ -40,7 +40,8 @@ impl Server {
         let mut command = Command::new(&program);
         command.arg("up").arg("--dir").arg(&data).arg("--drive").arg(drive);
         command.args(["--nbd", "127.0.0.1:0", "--http", "127.0.0.1:0", "--listen", "127.0.0.1:0"]);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log_file);
+        // The server's input ends when the demo does, however it ends, and the server stops with it.
+        command.arg("--stop-with-input").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log_file);
         // Ctrl-C goes to the whole foreground group; the server is stopped by the demo, not by it.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let mut child = command.spawn().map_err(|error| CliError::io("start", &program, &error))?;

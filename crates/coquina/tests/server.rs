@@ -1,0 +1,188 @@
+//! A real server as a process of its own, driven by the command line.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Longest wait for a server to start or stop.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+struct Server {
+    child: Child,
+    folder: PathBuf,
+}
+
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_coquina"));
+    command.env_remove("COQUINA_DIR").args(arguments);
+    command
+}
+
+impl Server {
+    /// Starts a server on a folder of its own, with free ports, and waits until it serves.
+    fn start(folder: &Path, more: &[&str]) -> Server {
+        let data = folder.join("data");
+        let mut command = command(&["up", "--nbd", "127.0.0.1:0", "--http", "127.0.0.1:0", "--listen", "127.0.0.1:0"]);
+        command.arg("--dir").arg(&data).args(more);
+        let log = std::fs::File::create(folder.join("log")).unwrap();
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
+        let mut server = Server { child, folder: data };
+        let start = Instant::now();
+        while server.run(&["status", "--interval", "0"]).status.code() != Some(0) {
+            let ended = server.child.try_wait().unwrap();
+            let said = || std::fs::read_to_string(folder.join("log")).unwrap();
+            assert!(ended.is_none() && start.elapsed() < PATIENCE, "the server does not start: {}", said());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        server
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        command(arguments).arg("--dir").arg(&self.folder).stdin(Stdio::null()).output().unwrap()
+    }
+
+    #[track_caller]
+    fn json(&self, arguments: &[&str]) -> Value {
+        let output = self.run(&[arguments, &["--json"]].concat());
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {error}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    #[track_caller]
+    fn fails(&self, arguments: &[&str], part: &str) {
+        let output = self.run(arguments);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {error}");
+        assert!(error.contains("error: ") && error.contains(part), "{part:?} is missing from: {error}");
+        assert!(output.stdout.is_empty());
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        let process = rustix::process::Pid::from_raw(self.child.id() as i32).unwrap();
+        rustix::process::kill_process(process, signal).unwrap();
+    }
+
+    /// Waits for the end of the process and returns its exit code.
+    fn end(mut self) -> Option<i32> {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code();
+            }
+            assert!(start.elapsed() < PATIENCE, "the server does not stop");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn folder() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+fn drive_of(folder: &TempDir, size: &str) -> String {
+    format!("{}:{size}", folder.path().join("drive").display())
+}
+
+#[test]
+fn a_volume_lives_and_survives_a_clean_stop_and_a_kill() {
+    let folder = folder();
+    let server = Server::start(folder.path(), &["--drive", &drive_of(&folder, "1G")]);
+    let made = server.json(&["volume", "create", "disk", "--size", "64M"]);
+    assert_eq!((&made["name"], &made["size_bytes"]), (&"disk".into(), &(64u64 << 20).into()));
+    server.json(&["volume", "create", "other", "--size", "4k"]);
+    server.json(&["volume", "resize", "disk", "--size", "128M"]);
+    server.json(&["volume", "rename", "other", "second"]);
+    server.signal(rustix::process::Signal::INT);
+    assert_eq!(server.end(), Some(0), "Ctrl-C stops it cleanly");
+    assert!(!folder.path().join("data/server.json").exists());
+
+    let server = Server::start(folder.path(), &[]);
+    let listed = server.json(&["volume", "list", "--interval", "0"]);
+    let names: Vec<_> = listed["volumes"].as_array().unwrap().iter().map(|volume| &volume["name"]).collect();
+    assert_eq!(names, ["disk", "second"]);
+    server.json(&["volume", "remove", "second", "--yes"]);
+    server.signal(rustix::process::Signal::KILL);
+    assert_eq!(server.end(), None);
+
+    let server = Server::start(folder.path(), &[]);
+    let volume = server.json(&["volume", "info", "disk"]);
+    assert_eq!((&volume["id"], &volume["size_bytes"]), (&made["id"], &(128u64 << 20).into()));
+    assert_eq!(server.json(&["status"])["data"]["volumes"], 1);
+    server.signal(rustix::process::Signal::TERM);
+    assert_eq!(server.end(), Some(0), "SIGTERM stops it cleanly");
+}
+
+#[test]
+fn bad_requests_are_refused_and_change_nothing() {
+    let folder = folder();
+    let server = Server::start(folder.path(), &["--drive", &drive_of(&folder, "512M")]);
+    server.json(&["volume", "create", "disk", "--size", "64M"]);
+    let before = server.json(&["volume", "list", "--interval", "0"]);
+    let long = "x".repeat(300);
+    for name in ["", "a/b", "naïve", &long, ".."] {
+        server.fails(&["volume", "create", name, "--size", "1M"], "a name has 1 to 63 characters");
+    }
+    server.fails(&["volume", "create", "disk", "--size", "1M"], "exists");
+    server.fails(&["volume", "create", "zero", "--size", "0"], "above zero");
+    server.fails(&["volume", "create", "odd", "--size", "1000"], "multiple of 512");
+    server.fails(&["volume", "create", "large", "--size", "10T"], "--overcommit");
+    server.fails(&["volume", "create", "huge", "--size", "15E"], "more than a volume can have");
+    server.fails(&["volume", "resize", "disk", "--size", "10T"], "left for volumes");
+    server.fails(&["volume", "resize", "disk", "--size", "1M"], "add --yes");
+    server.fails(&["volume", "remove", "disk"], "add --yes");
+    for words in [&["info"][..], &["remove", "--yes"], &["resize", "--size", "1M"]] {
+        server.fails(&[&["volume", words[0], "unknown"], &words[1..]].concat(), "no volume \"unknown\"");
+    }
+    server.fails(&["volume", "info", "../../v1/status"], "no volume");
+    server.fails(&["drive", "scrub", "--drive", "/unknown"], "no drive");
+    assert_eq!(server.json(&["volume", "list", "--interval", "0"]), before);
+}
+
+#[test]
+fn a_second_start_says_that_the_first_runs_and_leaves_it_alone() {
+    let folder = folder();
+    let server = Server::start(folder.path(), &["--drive", &drive_of(&folder, "512M")]);
+    let process = server.child.id().to_string();
+    server.fails(&["up", "--http", "127.0.0.1:0"], &format!("a server (process {process}) already runs"));
+    assert_eq!(server.json(&["status"])["health"]["state"], "ok");
+}
+
+#[test]
+fn a_server_whose_starter_died_stops_by_itself() {
+    let folder = folder();
+    let data = folder.path().join("data");
+    let mut command = command(&["up", "--nbd", "127.0.0.1:0", "--http", "127.0.0.1:0", "--listen", "127.0.0.1:0"]);
+    command.arg("--dir").arg(&data).args(["--drive", &drive_of(&folder, "512M"), "--stop-with-input"]);
+    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    assert_eq!(Server { child, folder: data }.end(), Some(0));
+}
+
+#[test]
+fn a_missing_drive_is_named() {
+    let folder = folder();
+    let server = Server::start(folder.path(), &["--drive", &drive_of(&folder, "512M")]);
+    server.signal(rustix::process::Signal::TERM);
+    let data = server.folder.clone();
+    assert_eq!(server.end(), Some(0));
+    let (old, new) = (folder.path().join("drive"), folder.path().join("moved"));
+    std::fs::rename(&old, &new).unwrap();
+    let output = command(&["up", "--http", "127.0.0.1:0", "--dir"]).arg(&data).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains(&*old.to_string_lossy()) && error.contains("its new path with --drive"), "{error}");
+    let server = Server::start(folder.path(), &["--drive", new.to_str().unwrap()]);
+    let drives = server.json(&["status"])["drives"].clone();
+    assert_eq!(drives.as_array().unwrap().len(), 1, "it is recognised under its new path");
+    assert_eq!(drives[0]["path"], new.to_str().unwrap());
+}
