@@ -7,6 +7,9 @@ use coquina_base::format_size_bytes;
 
 use crate::report::{IoReport, OperationReport};
 
+/// Cores that may be busy on a machine that counts as idle.
+const IDLE_CORES_MAX: f64 = 0.1;
+
 /// Shows a time in nanoseconds with a fitting unit: `850 ns`, `12.3 us`, `4.56 ms`, `1.2 s`.
 pub fn format_ns(ns: f64) -> String {
     let (value, unit) = match ns {
@@ -33,6 +36,25 @@ pub fn format_count(value: f64) -> String {
         text.push(digit);
     }
     text
+}
+
+/// What to say of CPU figures that were taken while the machine was busy with something else, if it was.
+pub(crate) fn idle_warning(idle_us_per_s: f64) -> Option<String> {
+    let busy_cores = idle_us_per_s / 1e6;
+    (busy_cores > IDLE_CORES_MAX).then(|| {
+        format!(
+            "the machine was not idle before the run ({busy_cores:.2} cores busy): CPU of the whole machine is \
+             unreliable, and other figures may be low"
+        )
+    })
+}
+
+/// A table, and the warning where one is due.
+pub(crate) fn with_warning(table: &Table, idle_us_per_s: f64) -> String {
+    match idle_warning(idle_us_per_s) {
+        Some(warning) => format!("{}\n{warning}", table.trim_fmt()),
+        None => table.trim_fmt(),
+    }
 }
 
 /// A plain table with right-aligned columns after the first.
@@ -116,6 +138,9 @@ impl IoReport {
                 let _ = writeln!(text, "  {line}");
             });
         }
+        if let Some(warning) = idle_warning(self.cpu.idle_us_per_s) {
+            let _ = writeln!(text, "{warning}");
+        }
         if self.rate_unmet > 0 {
             let _ = writeln!(
                 text,
@@ -159,5 +184,7 @@ mod tests {
         assert_eq!(format_ns(1.5e9), "1.50 s");
         assert_eq!(format_count(1_234_567.4), "1,234,567");
         assert_eq!(format_count(999.0), "999");
+        assert_eq!(idle_warning(50_000.0), None);
+        assert!(idle_warning(1_250_000.0).is_some_and(|text| text.contains("1.25 cores")));
     }
 }

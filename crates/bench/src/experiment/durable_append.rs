@@ -18,7 +18,7 @@ use crate::error::{BenchError, TargetError};
 use crate::measure::{Environment, MachineCpu};
 use crate::payload::{Payload, stamp};
 use crate::recorder::latency_histogram;
-use crate::table::{format_count, format_ns, plain_table};
+use crate::table::{format_count, format_ns, plain_table, with_warning};
 use crate::target::file::FileLane;
 use crate::target::{Completion, Lane, LaneOptions, Operation};
 
@@ -437,7 +437,7 @@ impl AppendReport {
                 format_ns(cell.latency_ns_p99 as f64),
             ]);
         }
-        table.trim_fmt()
+        with_warning(&table, self.idle_us_per_s)
     }
 }
 
@@ -458,7 +458,7 @@ mod tests {
         let report = durable_append(&config, &AtomicBool::new(false), &mut |_, _| {}).unwrap();
         assert_eq!(report.cells.len(), 18);
         assert!(report.cells.iter().all(|cell| cell.frames > 0 && cell.latency_ns_mean > 0.0));
-        assert_eq!(report.to_table().lines().count(), 19);
+        assert_eq!(report.to_table().lines().filter(|line| line.contains("KiB")).count(), 18);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
         let small = DurableAppendConfig { file_bytes: 4096, ..config };
         assert!(durable_append(&small, &AtomicBool::new(false), &mut |_, _| {}).is_err());

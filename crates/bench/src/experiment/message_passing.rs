@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{BenchError, TargetError};
 use crate::measure::{Environment, MachineCpu, ThreadClock};
 use crate::recorder::latency_histogram;
-use crate::table::{format_count, format_ns, plain_table};
+use crate::table::{format_count, format_ns, plain_table, with_warning};
 
 /// Size of a header and of an answer.
 const HEADER_BYTES: usize = 64;
@@ -129,7 +129,7 @@ impl MessageReport {
                 format_ns(cell.latency_ns_p99 as f64),
             ]);
         }
-        table.trim_fmt()
+        with_warning(&table, self.idle_us_per_s)
     }
 }
 
@@ -502,7 +502,7 @@ mod tests {
             };
             let report = message_passing(&config, &AtomicBool::new(false), &mut |_, _| {}).unwrap();
             assert!(report.cells.iter().all(|cell| cell.writes >= u64::from(cell.depth)));
-            assert_eq!(report.to_table().lines().count(), 3);
+            assert!(report.to_table().lines().count() >= 3);
         }
         let bad = MessagePassingConfig { copies: 0, ..MessagePassingConfig::new() };
         assert!(message_passing(&bad, &AtomicBool::new(false), &mut |_, _| {}).is_err());

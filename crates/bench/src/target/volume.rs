@@ -13,6 +13,9 @@ use coquina_reactor::{Wait, monotonic_ns};
 use super::{Completion, Lane, LaneOptions, Operation, Readiness, Target};
 use crate::error::TargetError;
 
+/// How long a server that cannot be reached is tried at the start; during a run the client's own patience counts.
+const FIRST_CONTACT_NS: u64 = 3_000_000_000;
+
 /// A volume on a server.
 pub(super) struct VolumeTarget {
     server: String,
@@ -24,16 +27,23 @@ impl VolumeTarget {
     /// Opens the volume once, to learn its size.
     pub fn open(server: &str, name: &str) -> Result<Self, TargetError> {
         let mut target = VolumeTarget { server: server.to_owned(), name: name.to_owned(), size_bytes: 0 };
-        target.size_bytes = target.connect(false)?.size_bytes();
+        let first = target.connect(false, Some(FIRST_CONTACT_NS))?;
+        target.size_bytes = first.size_bytes();
         Ok(target)
     }
 
-    fn connect(&self, writes: bool) -> Result<VolumeConnection, TargetError> {
+    fn connect(&self, writes: bool, give_up_ns: Option<u64>) -> Result<VolumeConnection, TargetError> {
         let mut config = VolumeConnection::config(&self.server, &self.name);
         config.read_only = !writes;
-        VolumeConnection::open(config).map_err(|error| TargetError::Refused {
-            peer: format!("volume {} at {}", self.name, self.server),
-            reason: error.to_string(),
+        config.give_up_ns = give_up_ns.unwrap_or(config.give_up_ns);
+        VolumeConnection::open(config).map_err(|error| match error {
+            ClientError::GivenUp { address, last, .. } => {
+                TargetError::Connect { peer: address, source: std::io::Error::other(last) }
+            }
+            error => TargetError::Refused {
+                peer: format!("volume {} at {}", self.name, self.server),
+                reason: error.to_string(),
+            },
         })
     }
 }
@@ -48,7 +58,7 @@ impl Target for VolumeTarget {
     }
 
     fn open_lane(&self, options: &LaneOptions) -> Result<Box<dyn Lane>, TargetError> {
-        let connection = self.connect(options.writes)?;
+        let connection = self.connect(options.writes, None)?;
         Ok(Box::new(VolumeLane::new(connection, self.server.clone(), options)))
     }
 }

@@ -1,5 +1,7 @@
 //! A small NBD server in memory on a Unix socket, with faults on demand.
 
+#![allow(clippy::unwrap_used)]
+
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
