@@ -391,8 +391,17 @@ impl<S: Subject> Runner<S> {
         if self.drive.is_stalled() {
             return Ok(Ended::Stalled);
         }
-        let waiting = self.outstanding.len();
-        Err(Violation::Hang(format!("{waiting} requests wait, {IDLE_TURNS_MAX} turns brought no progress")))
+        Err(self.hang(&format!("{IDLE_TURNS_MAX} turns brought no progress")))
+    }
+
+    fn hang(&self, what: &str) -> Violation {
+        let first = self.outstanding.iter().take(3);
+        let first: Vec<_> = first
+            .map(|(token, request)| {
+                format!("{token} {} {:?}", request.kind.name(), request.tickets.first().map(Ticket::span))
+            })
+            .collect();
+        Violation::Hang(format!("{what}; {} requests wait: {}", self.outstanding.len(), first.join(", ")))
     }
 
     /// Lets time pass to the next completion or wake.
@@ -406,11 +415,8 @@ impl<S: Subject> Runner<S> {
                 return Ok(Ended::Done);
             }
             (None, None) => {
-                let waiting = self.outstanding.len();
                 let what = if closing { "the stop does not end" } else { "requests wait" };
-                return Err(Violation::Hang(format!(
-                    "{what}, no I/O and no wake is due ({waiting} requests)"
-                )));
+                return Err(self.hang(&format!("{what}, no I/O and no wake is due")));
             }
             (wake_ns, completion_ns) => wake_ns.unwrap_or(u64::MAX).min(completion_ns.unwrap_or(u64::MAX)),
         };
