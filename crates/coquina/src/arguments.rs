@@ -245,6 +245,20 @@ pub enum Drive {
 pub enum Bench {
     /// Generate load and show IOPS, latency and CPU per I/O
     Io(BenchIo),
+    /// Repeat an experiment that decided the design; without a name, list them
+    Experiment(BenchExperiment),
+}
+
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  coquina bench experiment\n  coquina bench experiment durable-append --folder /srv"
+)]
+pub struct BenchExperiment {
+    /// Which experiment
+    pub name: Option<String>,
+    /// Folder for test files, on the disk in question
+    #[arg(long, default_value = ".", value_name = "FOLDER")]
+    pub folder: PathBuf,
 }
 
 #[derive(Args)]

@@ -6,6 +6,7 @@ mod connect;
 pub mod demo;
 pub mod drive;
 mod drive_argument;
+mod experiment;
 pub mod status;
 pub mod up;
 pub mod volume;
