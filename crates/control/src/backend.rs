@@ -61,7 +61,8 @@ pub trait NodeBackend: Send + Sync {
     /// when the data cannot come back. Safe to repeat.
     fn trim_layer(&self, volume: &VolumeRecord, from_bytes: u64, to_bytes: u64) -> Result<(), BackendError>;
 
-    /// Starts a scrub of all shards of a drive, or of all drives; one that runs goes on.
+    /// Starts a scrub of all shards of a drive, or of all drives; one that runs goes on. When this returns,
+    /// [`snapshot`](Self::snapshot) shows the progress.
     fn scrub_start(&self, drive: Option<DriveId>) -> Result<(), BackendError>;
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! - one process at a time has the folder open (see [`FolderLock`](crate::FolderLock));
-//! - the map in memory is the one in the file: a change goes to the file first, and after a failed change
-//!   nothing more is changed until a restart has read the file again.
+//! - the map in memory is the one in the file: a change goes to the file first, and once the outcome of a change
+//!   is unknown nothing more is changed until a restart has read the file again.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -72,7 +72,8 @@ impl EmbeddedCoordinator {
         let node_id = node.id;
         let map = ClusterMap::new(cluster, node);
         map.validate()?;
-        file.store(&ContentRef { local_node: node_id, map: &map })?;
+        file.prepare(&ContentRef { local_node: node_id, map: &map })?;
+        file.publish()?;
         let current = Current { map: Arc::new(map), poisoned: false };
         Ok(EmbeddedCoordinator { file, node: node_id, current: Mutex::new(current) })
     }
@@ -104,7 +105,8 @@ impl Coordinator for EmbeddedCoordinator {
         let mut map = ClusterMap::clone(&current.map);
         map.apply(expected, change)?;
         map.validate()?;
-        if let Err(error) = self.file.store(&ContentRef { local_node: self.node, map: &map }) {
+        self.file.prepare(&ContentRef { local_node: self.node, map: &map })?;
+        if let Err(error) = self.file.publish() {
             current.poisoned = true;
             return Err(error);
         }

@@ -118,11 +118,8 @@ impl StateFile {
         serde_json::from_slice(content).map_err(|error| self.damaged(format!("its content: {error}")))
     }
 
-    /// Replaces the content; durable when it returns.
-    ///
-    /// After an error the file holds the old content or the new one, and which of them survives a power cut
-    /// is not known: the caller must not go on changing it.
-    pub(crate) fn store<T: Serialize>(&self, content: &T) -> Result<(), CoordinatorError> {
+    /// Writes new content beside the present one, which stays in force until [`publish`](Self::publish).
+    pub(crate) fn prepare<T: Serialize>(&self, content: &T) -> Result<(), CoordinatorError> {
         let mut content = serde_json::to_vec(content)
             .map_err(|error| self.io_error("encode", &self.path)(io::Error::other(error)))?;
         content.push(b'\n');
@@ -131,10 +128,16 @@ impl StateFile {
             bytes: content.len() as u64,
             crc32c: checksum_text(&content),
         };
-        let temporary = self.temporary();
-        self.write_synced(&temporary, &[encode_header(&header).as_bytes(), b"\n", &content])?;
-        self.keep_previous()?;
-        fs::rename(&temporary, &self.path).map_err(self.io_error("replace", &self.path))?;
+        let line = encode_header(&header);
+        self.write_synced(&self.temporary(), &[line.as_bytes(), b"\n", &content])?;
+        self.keep_previous()
+    }
+
+    /// Puts the content that was prepared in force; durable when it returns.
+    ///
+    /// After an error, which content survives a power cut is not known: the caller must not go on changing it.
+    pub(crate) fn publish(&self) -> Result<(), CoordinatorError> {
+        fs::rename(self.temporary(), &self.path).map_err(self.io_error("replace", &self.path))?;
         self.sync_folder()
     }
 

@@ -205,9 +205,9 @@ pub enum Drive {
         /// File or block device, with the size of a file to make
         #[arg(value_name = "PATH[:SIZE]")]
         drive: String,
-        /// Shards: each has its own log and can use its own core [default: by the drive]
-        #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
-        shards: Option<u32>,
+        /// Shards: each has its own log and can use its own core
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+        shards: u32,
         /// Size of a segment [default: by the size of the drive]
         #[arg(long, value_parser = size, allow_hyphen_values = true)]
         segment: Option<u64>,

@@ -64,7 +64,8 @@ pub fn format_duration(ns: u64) -> String {
     let seconds = ns / 1_000_000_000;
     match seconds {
         0 => format!("{} ms", ns / 1_000_000),
-        1..=59 => format!("{seconds} s"),
+        1..=9 => format!("{:.1} s", ns as f64 / 1e9),
+        10..=59 => format!("{seconds} s"),
         60..=3599 => format!("{} min {} s", seconds / 60, seconds % 60),
         3600..=86_399 => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
         _ => format!("{} d {} h", seconds / 86_400, seconds % 86_400 / 3600),
@@ -101,6 +102,7 @@ mod tests {
         assert_eq!(format_unix_ns(1_795_293_240_123_456_789), "2026-11-21 20:34:00 UTC");
         assert_eq!(format_duration(350_000_000), "350 ms");
         assert_eq!(format_duration(3_661_000_000_000), "1 h 1 min");
+        assert_eq!(format_duration(1_234_000_000), "1.2 s");
         assert_eq!(format_duration(90_000_000_000_000), "1 d 1 h");
     }
 }

@@ -50,8 +50,22 @@ fn folder() -> TempDir {
 fn help_has_examples_on_every_command() {
     let folder = folder();
     for words in [
-        "", "up", "volume create", "volume list", "volume info", "volume resize", "volume rename", "volume remove",
-        "status", "drive format", "drive info", "drive scrub", "drive check", "bench io", "demo", "completions",
+        "",
+        "up",
+        "volume create",
+        "volume list",
+        "volume info",
+        "volume resize",
+        "volume rename",
+        "volume remove",
+        "status",
+        "drive format",
+        "drive info",
+        "drive scrub",
+        "drive check",
+        "bench io",
+        "demo",
+        "completions",
     ] {
         let mut arguments: Vec<&str> = words.split_whitespace().collect();
         arguments.push("--help");
@@ -158,7 +172,11 @@ fn what_answers_must_be_a_coquina_server() {
     for answer in answers {
         let said = coquina(folder.path(), &["volume", "info", "x", "--server", &address]);
         said.fails(1, &[&address]);
-        assert!(said.error.contains("coquina server") || said.error.contains("cannot reach"), "{answer}: {}", said.error);
+        assert!(
+            said.error.contains("coquina server") || said.error.contains("cannot reach"),
+            "{answer}: {}",
+            said.error
+        );
     }
     thread.join().unwrap();
 }
@@ -222,8 +240,21 @@ fn a_damaged_state_is_not_overwritten() {
 fn a_plain_file_can_be_measured_and_verified() {
     let folder = folder();
     let arguments = [
-        "bench", "io", "--target", "file:raw", "--size", "4M", "--depth", "4", "--runtime", "0.2", "--warmup", "0",
-        "--durable", "--verify", "--json",
+        "bench",
+        "io",
+        "--target",
+        "file:raw",
+        "--size",
+        "4M",
+        "--depth",
+        "4",
+        "--runtime",
+        "0.2",
+        "--warmup",
+        "0",
+        "--durable",
+        "--verify",
+        "--json",
     ];
     let said = coquina(folder.path(), &arguments);
     assert_eq!(said.code, Some(0), "{}", said.error);

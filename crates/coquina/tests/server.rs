@@ -26,7 +26,8 @@ impl Server {
     /// Starts a server on a folder of its own, with free ports, and waits until it serves.
     fn start(folder: &Path, more: &[&str]) -> Server {
         let data = folder.join("data");
-        let mut command = command(&["up", "--nbd", "127.0.0.1:0", "--http", "127.0.0.1:0", "--listen", "127.0.0.1:0"]);
+        let mut command =
+            command(&["up", "--nbd", "127.0.0.1:0", "--http", "127.0.0.1:0", "--listen", "127.0.0.1:0"]);
         command.arg("--dir").arg(&data).args(more);
         let log = std::fs::File::create(folder.join("log")).unwrap();
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
@@ -163,7 +164,8 @@ fn a_second_start_says_that_the_first_runs_and_leaves_it_alone() {
 fn a_server_whose_starter_died_stops_by_itself() {
     let folder = folder();
     let data = folder.path().join("data");
-    let mut command = command(&["up", "--nbd", "127.0.0.1:0", "--http", "127.0.0.1:0", "--listen", "127.0.0.1:0"]);
+    let mut command =
+        command(&["up", "--nbd", "127.0.0.1:0", "--http", "127.0.0.1:0", "--listen", "127.0.0.1:0"]);
     command.arg("--dir").arg(&data).args(["--drive", &drive_of(&folder, "512M"), "--stop-with-input"]);
     let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     assert_eq!(Server { child, folder: data }.end(), Some(0));
@@ -180,9 +182,28 @@ fn a_missing_drive_is_named() {
     std::fs::rename(&old, &new).unwrap();
     let output = command(&["up", "--http", "127.0.0.1:0", "--dir"]).arg(&data).output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr);
-    assert!(error.contains(&*old.to_string_lossy()) && error.contains("its new path with --drive"), "{error}");
+    assert!(
+        error.contains(&*old.to_string_lossy()) && error.contains("its new path with --drive"),
+        "{error}"
+    );
     let server = Server::start(folder.path(), &["--drive", new.to_str().unwrap()]);
     let drives = server.json(&["status"])["drives"].clone();
     assert_eq!(drives.as_array().unwrap().len(), 1, "it is recognised under its new path");
     assert_eq!(drives[0]["path"], new.to_str().unwrap());
+}
+
+#[test]
+fn the_demo_loses_nothing_and_leaves_nothing() {
+    let folder = folder();
+    let path = folder.path().to_str().unwrap();
+    let output = command(&["demo", "--seconds", "0.5", "--json", "--folder", path]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.stderr.is_empty(), "no progress off a terminal");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["kill"]["blocks_lost"], 0);
+    assert!(report["kill"]["writes_acknowledged"].as_u64().unwrap() > 0);
+    assert!(report["kill"]["blocks_verified"].as_u64().unwrap() > 0);
+    assert!(report["coquina"]["iops"].as_f64().unwrap() > 0.0);
+    assert!(report["plain_file"]["iops"].as_f64().unwrap() > 0.0);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left behind");
 }

@@ -102,6 +102,7 @@ fn info_text(volume: &api::Volume) -> String {
     let mut lines = vec![
         format!("name         {}", volume.name),
         format!("id           {}", volume.id),
+        format!("layer        {}", volume.layer),
         format!("state        {}", state_text(volume.state)),
         format!("size         {} ({} bytes)", format_size_bytes(volume.size_bytes), volume.size_bytes),
         format!("created      {}", output::format_unix_ns(volume.created_unix_ns)),

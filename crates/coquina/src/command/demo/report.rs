@@ -74,7 +74,8 @@ impl Measured {
             format_count(self.iops),
             format_ns(self.latency_ns_mean),
             format_ns(self.latency_ns_p99 as f64),
-            format!("{:.1} us", self.cpu_us_per_io),
+            // Nothing is left if the machine was busier before the load than under it.
+            if self.cpu_us_per_io > 0.0 { format!("{:.1} us", self.cpu_us_per_io) } else { "-".to_owned() },
             self.write_amplification.map_or("-".to_owned(), |factor| format!("{factor:.2}")),
         ]
     }
