@@ -1,0 +1,6 @@
+#!/usr/bin/env bash
+# ext4 on a volume under a database-like load: after kill -9 of the server everything synced is there, fsck is clean.
+source "$(dirname "$0")/../lib/server.sh"
+source "$(dirname "$0")/../lib/filesystem.sh"
+
+file_system_survives_kill ext4

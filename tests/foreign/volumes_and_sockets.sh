@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Several volumes under load at once over TCP and a Unix socket; each keeps its own data.
+source "$(dirname "$0")/../lib/server.sh"
+needs fio nbdcopy
+
+verify_job() {
+    fio --name="$1" --ioengine=nbd --uri="$2" --rw=randwrite --bsrange=4k-32k --ba=4k --size=64M --iodepth=16 \
+        --verify=crc32c --verify_fatal=1 --serialize_overlap=1 --randseed="$3" >"$SCRATCH/$1.log" 2>&1
+}
+
+server_start
+processes=()
+for number in 1 2 3 4; do
+    volume_create "volume$number" 64M
+    address=$(uri "volume$number")
+    ((number % 2)) || address=$(unix_or_tcp_uri "volume$number")
+    verify_job "volume$number" "$address" "$number" &
+    processes+=($!)
+done
+for number in 1 2 3 4; do
+    wait "${processes[number - 1]}" || fail "volume$number: $(tail -n 20 "$SCRATCH/volume$number.log")"
+done
+say "# both ways in show the same data"
+[[ $(nbdcopy "$(uri volume1)" - | sha256sum) == $(nbdcopy "$(unix_or_tcp_uri volume1)" - | sha256sum) ]] ||
+    fail "TCP and Unix socket differ"
+[[ $(nbdcopy "$(uri volume1)" - | sha256sum) != $(nbdcopy "$(uri volume2)" - | sha256sum) ]] ||
+    fail "two volumes hold the same data"

@@ -1,0 +1,184 @@
+# shellcheck shell=bash
+# The server under test: a foreign test sources this file, starts a server, kills it, starts it again.
+#
+# Invariants:
+# - everything lies below one folder that goes away when the test ends, however it ends;
+# - only processes that this test started are ended, each by its id.
+#
+# COQUINA           the binary, target/release/coquina if not set
+# SERVER_UNDER_TEST coquina; or nbdkit, a stand-in to develop tests with (volumes are files in a folder)
+
+set -euo pipefail
+
+REPOSITORY=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+TARGET=${CARGO_TARGET_DIR:-$REPOSITORY/target}
+COQUINA=${COQUINA:-$TARGET/release/coquina}
+SERVER_UNDER_TEST=${SERVER_UNDER_TEST:-coquina}
+export CLIENTS=$REPOSITORY/tests/clients
+LOGS=${TEST_LOGS:-$TARGET/test-logs}
+# Debian's Python has the libnbd module; another one that is first in PATH may not.
+PYTHON=/usr/bin/python3
+export PYTHONDONTWRITEBYTECODE=1
+DRIVE_SIZE=${DRIVE_SIZE:-2G}
+EXIT_SKIPPED=77
+
+SERVER_PID=
+CLEANUP_STEPS=()
+NAME=$(basename "$0" .sh)
+mkdir -p "$TARGET/test-scratch" "$LOGS"
+SCRATCH=$(mktemp -d "$TARGET/test-scratch/$NAME.XXXXXX")
+# The path of a Unix socket has at most 107 bytes, so it cannot lie in SCRATCH.
+SOCKET_FOLDER=$(mktemp -d /tmp/coquina-test.XXXXXX)
+# Notes what tests/lib/sweep.sh has to end or remove if this test itself is killed.
+note() { printf '%s\n' "$2" >>"$SCRATCH/$1"; }
+note sweep-folders "$SOCKET_FOLDER"
+SOCKET=$SOCKET_FOLDER/nbd.sock
+DATA=$SCRATCH/data
+
+say() { printf '%s\n' "$*"; }
+
+fail() {
+    say "FAILED: $*" >&2
+    if [[ -s $SCRATCH/server.log ]]; then
+        say "--- end of the server's log, all of it is in $LOGS/$NAME.server.log" >&2
+        tail -n 40 "$SCRATCH/server.log" >&2
+    fi
+    exit 1
+}
+
+skip() {
+    say "SKIPPED: $*"
+    exit "$EXIT_SKIPPED"
+}
+
+# Skips the test where the server under test is a stand-in.
+needs_coquina() { [[ $SERVER_UNDER_TEST == coquina ]] || skip "only Coquina itself can do this"; }
+
+# Skips the test where a program is missing.
+needs() {
+    local program
+    for program in "$@"; do command -v "$program" >/dev/null || skip "$program is not installed"; done
+}
+
+needs_libnbd() { "$PYTHON" -c 'import nbd' 2>/dev/null || skip "python3-libnbd is not installed"; }
+
+needs_root() { [[ $(id -u) == 0 ]] || skip "needs root, to mount file systems"; }
+
+# Registers a function to run when the test ends; the last one registered runs first.
+at_exit() { CLEANUP_STEPS=("$1" "${CLEANUP_STEPS[@]}"); }
+
+clean_up() {
+    local status=$? step
+    trap - EXIT
+    set +e
+    for step in "${CLEANUP_STEPS[@]}"; do "$step"; done
+    server_kill
+    ((status == 0)) || cp "$SCRATCH/server.log" "$LOGS/$NAME.server.log" 2>/dev/null
+    rm -rf "$SCRATCH" "$SOCKET_FOLDER"
+    exit "$status"
+}
+trap clean_up EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# A number of TCP ports that nobody listens on.
+free_ports() {
+    "$PYTHON" - "$1" <<'PYTHON'
+import socket, sys
+sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(int(sys.argv[1]))]
+print(*(each.getsockname()[1] for each in sockets))
+PYTHON
+}
+
+read -r NBD_PORT HTTP_PORT NATIVE_PORT <<<"$(free_ports 3)"
+
+coquina() { "$COQUINA" --dir "$DATA" "$@"; }
+
+# URI of a volume over TCP, and over the Unix socket.
+uri() { printf 'nbd://127.0.0.1:%s/%s' "$NBD_PORT" "$1"; }
+unix_uri() { printf 'nbd+unix:///%s?socket=%s' "$1" "$SOCKET"; }
+
+# The stand-in listens on TCP only.
+unix_or_tcp_uri() { if [[ $SERVER_UNDER_TEST == coquina ]]; then unix_uri "$1"; else uri "$1"; fi; }
+
+# Starts the server on the test's folder and waits until it answers. Arguments go to `coquina up`.
+server_start() {
+    case $SERVER_UNDER_TEST in
+    coquina)
+        [[ -x $COQUINA ]] || fail "$COQUINA is missing; build it with: cargo build --release"
+        "$COQUINA" up --dir "$DATA" --drive "$SCRATCH/drive0:$DRIVE_SIZE" \
+            --nbd "127.0.0.1:$NBD_PORT" --nbd "unix:$SOCKET" --http "127.0.0.1:$HTTP_PORT" \
+            --listen "127.0.0.1:$NATIVE_PORT" "$@" >>"$SCRATCH/server.log" 2>&1 &
+        ;;
+    nbdkit)
+        mkdir -p "$DATA"
+        nbdkit --foreground --ipaddr 127.0.0.1 --port "$NBD_PORT" file dir="$DATA" fadvise=normal \
+            >>"$SCRATCH/server.log" 2>&1 &
+        ;;
+    *) fail "no such server under test: $SERVER_UNDER_TEST" ;;
+    esac
+    SERVER_PID=$!
+    note sweep-processes "$SERVER_PID"
+    wait_until 60 server_answers || fail "the server does not answer"
+}
+
+server_answers() {
+    kill -0 "$SERVER_PID" 2>/dev/null || fail "the server ended at its start"
+    port_answers "$NBD_PORT" || return 1
+    [[ $SERVER_UNDER_TEST != coquina ]] || coquina status --json >/dev/null 2>&1
+}
+
+port_answers() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+
+# Runs a command again and again until it succeeds; fails after a number of seconds.
+wait_until() {
+    local end=$((SECONDS + $1))
+    shift
+    until "$@"; do
+        ((SECONDS < end)) || return 1
+        sleep 0.05
+    done
+}
+
+# kill -9: what a crash of the process leaves behind.
+server_kill() {
+    [[ -n $SERVER_PID ]] || return 0
+    kill -9 "$SERVER_PID" 2>/dev/null || true
+    wait "$SERVER_PID" 2>/dev/null || true
+    SERVER_PID=
+}
+
+# A clean stop, as by Ctrl-C; it must end by itself with status 0.
+server_stop() {
+    local status=0
+    kill -TERM "$SERVER_PID"
+    wait "$SERVER_PID" || status=$?
+    SERVER_PID=
+    ((status == 0)) || fail "the server stopped with status $status"
+}
+
+server_is_alive() { kill -0 "$SERVER_PID" 2>/dev/null || fail "the server has died"; }
+
+# Makes a volume: NAME SIZE.
+volume_create() {
+    case $SERVER_UNDER_TEST in
+    coquina) coquina volume create "$1" --size "$2" ;;
+    nbdkit) truncate --size "$2" "$DATA/$1" ;;
+    esac
+}
+
+# Starts the server with one volume: NAME SIZE.
+server_with_volume() {
+    server_start
+    volume_create "$1" "$2"
+}
+
+# Fails unless a command ends with a status and its output holds a text: STATUS TEXT COMMAND...
+expect() {
+    local status=0 wanted=$1 text=$2 output
+    shift 2
+    output=$("$@" 2>&1 </dev/null) || status=$?
+    say "\$ $* -> $status: $output"
+    [[ $status == "$wanted" ]] || fail "status $status instead of $wanted from: $*"
+    grep -qiE -- "$text" <<<"$output" || fail "no \"$text\" in the output of: $*"
+}

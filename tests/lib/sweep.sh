@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Removes what a foreign test left behind that was killed itself: FOLDER is the folder of all tests' scratch folders.
+#
+# A test notes in its scratch folder which processes it started; one is ended only if it still has that folder, or
+# its socket's, in its command line.
+set -uo pipefail
+
+sweep() {
+    local scratch=$1
+    end_processes "$scratch"
+    unmount_below "$scratch"
+    detach_loops "$scratch"
+    [[ ! -f $scratch/sweep-folders ]] || xargs -r -d '\n' rm -rf <"$scratch/sweep-folders"
+    rm -rf "$scratch"
+}
+
+end_processes() {
+    local process
+    [[ -f $1/sweep-processes ]] || return 0
+    while read -r process; do
+        if tr '\0' ' ' <"/proc/$process/cmdline" 2>/dev/null | grep -qF "$1"; then kill -9 "$process"; fi
+    done <"$1/sweep-processes"
+}
+
+unmount_below() {
+    local folder
+    # The last one mounted comes first.
+    awk -v prefix="$1/" 'index($2, prefix) == 1 {print $2}' /proc/mounts | tac | while read -r folder; do
+        umount -l "$folder"
+    done
+}
+
+detach_loops() {
+    local device
+    losetup --list --noheadings --output NAME,BACK-FILE 2>/dev/null |
+        awk -v prefix="$1/" 'index($2, prefix) == 1 {print $1}' | while read -r device; do losetup -d "$device"; done
+}
+
+for scratch in "$1"/*/; do
+    [[ -d $scratch ]] && sweep "${scratch%/}"
+done
+exit 0
