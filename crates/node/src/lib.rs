@@ -1,1 +1,26 @@
-//! A node: reactors that carry shards, connections and gateways
+//! A node: reactors that carry shards, connections and gateways.
+//!
+//! Each reactor is a thread with one io_uring. It owns its shards, its connections and its copy of the volume table;
+//! other threads reach it through its mailbox only. A request for a shard of another reactor goes there and back
+//! through mailboxes: this happens to gateways only, for native clients connect to the reactor of each shard.
+//!
+//! Invariants:
+//! - no lock is taken on the way of an I/O, but for the mailbox of a hop between reactors;
+//! - what one connection does wrong ends that connection and nothing else.
+
+mod cache_size;
+mod command;
+mod connection;
+mod core;
+pub mod drive;
+mod error;
+mod gateway;
+mod io;
+mod native;
+mod node;
+mod request;
+mod snapshot;
+mod volume;
+
+pub use error::NodeError;
+pub use node::{DriveSpec, Node, NodeConfig};

@@ -1,0 +1,105 @@
+//! A connection: a socket, what was received, what is to be sent, and what it speaks.
+
+use coquina_control::ShardRef;
+use coquina_nbd::ServerSession;
+use coquina_reactor::{FileId, ReceiveBuffer, SendList};
+
+/// Room for the first bytes of a connection.
+pub const RECEIVE_BYTES_MIN: usize = 16 << 10;
+/// Room that a busy connection gets.
+pub const RECEIVE_BYTES_BUSY: usize = 1 << 20;
+/// Requests of one connection that are under way at the same time.
+pub const REQUESTS_MAX: u32 = 1024;
+/// Bytes of them.
+pub const REQUEST_BYTES_MAX: u64 = 64 << 20;
+/// Bytes that wait for a client to take them.
+pub const OUTPUT_BYTES_MAX: usize = 64 << 20;
+/// A client that has not said what it wants by then is dropped.
+pub const HANDSHAKE_NS_MAX: u64 = 10_000_000_000;
+/// A client that takes nothing for so long is dropped.
+pub const SEND_NS_MAX: u64 = 60_000_000_000;
+
+/// What a connection speaks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Protocol {
+    /// NBD.
+    Nbd,
+    /// The native protocol.
+    Native,
+}
+
+/// Where a connection is in its protocol.
+pub enum State {
+    /// NBD.
+    Nbd(Box<ServerSession>),
+    /// The native protocol.
+    Native(NativeState),
+}
+
+/// A native connection.
+#[derive(Default)]
+pub struct NativeState {
+    /// From Hello; 0 before it.
+    pub session: u64,
+    /// The shard it is for.
+    pub shard: Option<(ShardRef, usize)>,
+    /// Whether Hello was answered.
+    pub greeted: bool,
+    /// Whether the volume was opened for reading only.
+    pub read_only: bool,
+}
+
+/// A connection.
+pub struct Connection {
+    /// Its socket.
+    pub file: FileId,
+    /// Tells it from others that had its place.
+    pub generation: u32,
+    /// What it speaks.
+    pub state: State,
+    /// What was received, unless the reactor has it.
+    pub received: Option<ReceiveBuffer>,
+    /// What is to be sent.
+    pub output: SendList,
+    /// The list to fill while the other is on its way.
+    pub spare: Option<SendList>,
+    /// Whether a send is on its way.
+    pub sending: bool,
+    /// Requests under way.
+    pub under_way: u32,
+    /// Their bytes.
+    pub under_way_bytes: u64,
+    /// Whether requests wait in `received` because too many are under way.
+    pub held_back: bool,
+    /// Whether it is in the list of connections that need a look.
+    pub listed: bool,
+    /// To be closed when everything is sent.
+    pub closing: bool,
+    /// Being closed.
+    pub closed: bool,
+    /// Slot of the volume it works on.
+    pub volume: Option<usize>,
+    /// When it came.
+    pub since_ns: u64,
+    /// When a send last went on.
+    pub sent_ns: u64,
+    /// Bytes that must be there for the next step.
+    pub needed_bytes: usize,
+}
+
+impl Connection {
+    /// Whether no more requests are taken for now.
+    pub fn is_full(&self) -> bool {
+        self.under_way >= REQUESTS_MAX
+            || self.under_way_bytes >= REQUEST_BYTES_MAX
+            || self.output.length_bytes() >= OUTPUT_BYTES_MAX
+    }
+
+    /// Whether it still has to say what it wants.
+    pub fn is_in_handshake(&self) -> bool {
+        match &self.state {
+            State::Nbd(_) => self.volume.is_none(),
+            State::Native(native) => !native.greeted,
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Why a node does not start or a drive cannot be used.
+
+use std::path::PathBuf;
+
+use coquina_control::CoordinatorError;
+use coquina_engine::{OpenError, SuperblockError};
+use coquina_reactor::ReactorError;
+
+/// Why a node does not start or a drive cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// io_uring, a file or a socket.
+    #[error(transparent)]
+    Reactor(#[from] ReactorError),
+    /// A superblock.
+    #[error("drive {path}: {error}")]
+    Superblock {
+        /// The drive.
+        path: PathBuf,
+        /// What is wrong.
+        error: SuperblockError,
+    },
+    /// A shard.
+    #[error("drive {path}, shard {shard}: {error}")]
+    Open {
+        /// The drive.
+        path: PathBuf,
+        /// The shard.
+        shard: u32,
+        /// What is wrong.
+        error: OpenError,
+    },
+    /// The drive belongs elsewhere.
+    #[error(
+        "drive {path} belongs to cluster {found}, this is cluster {expected}; name another drive, or take it over with \
+         --force: that erases it"
+    )]
+    OtherCluster {
+        /// The drive.
+        path: PathBuf,
+        /// Its cluster.
+        found: coquina_base::ClusterId,
+        /// Ours.
+        expected: coquina_base::ClusterId,
+    },
+    /// Somebody else's data.
+    #[error("drive {path} holds {what}; name another drive, or erase it with --force")]
+    ForeignData {
+        /// The drive.
+        path: PathBuf,
+        /// What it looks like.
+        what: String,
+    },
+    /// Formatting would erase a drive.
+    #[error("drive {path} is a Coquina drive of cluster {cluster}; erase it with --force")]
+    AlreadyFormatted {
+        /// The drive.
+        path: PathBuf,
+        /// Its cluster.
+        cluster: coquina_base::ClusterId,
+    },
+    /// No size was given for a new file.
+    #[error("drive {path} does not exist; give a size to make a file, like {path}:10G")]
+    NoSize {
+        /// The drive.
+        path: PathBuf,
+    },
+    /// The cluster state.
+    #[error(transparent)]
+    Coordinator(#[from] CoordinatorError),
+    /// An address that cannot be listened on.
+    #[error("{address}: {reason}")]
+    Address {
+        /// As given.
+        address: String,
+        /// Why.
+        reason: String,
+    },
+    /// No randomness for an identity.
+    #[error("the system gives no random numbers: {0}")]
+    Random(std::io::Error),
+    /// A thread did not start.
+    #[error("cannot start a thread: {0}")]
+    Thread(std::io::Error),
+}

@@ -1,0 +1,265 @@
+//! Sockets of a reactor: accepting, receiving, sending, closing.
+
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+use coquina_base::VolumeId;
+use coquina_control::VolumeRecord;
+use coquina_engine::{Piece, ReadData};
+use coquina_nbd::{ServerConfig, ServerSession};
+use coquina_protocol::{Header, Kind, Notify, NotifyKind, encode_notify};
+use coquina_reactor::{Completion, FileId, Payload, ReceiveBuffer, SendList};
+
+use crate::command::Command;
+use crate::connection::{Connection, NativeState, Protocol, RECEIVE_BYTES_BUSY, RECEIVE_BYTES_MIN, State};
+use crate::core::{Core, tag};
+use crate::native::Next;
+
+/// Most connections of a reactor; more are refused by closing them.
+const CONNECTIONS_MAX: usize = 16_384;
+
+impl Core {
+    pub(crate) fn accepted(&mut self, listener: usize, completion: Completion) {
+        let Some(slot) = self.listeners.get(listener) else { return };
+        let (file, protocol) = (slot.file, slot.protocol);
+        if completion.result.is_err() {
+            // For example out of file descriptors: the next one may be luckier.
+            tracing::warn!(error = ?completion.result, "cannot accept a connection");
+            self.reactor.accept(file, tag::ACCEPT | listener as u64);
+            return;
+        }
+        let Payload::Accepted(Some(socket)) = completion.payload else { return };
+        let core = self.adopt_next % self.peers.len();
+        if protocol == Protocol::Nbd {
+            self.adopt_next += 1;
+        }
+        if protocol == Protocol::Nbd && core != self.index {
+            if let Some(socket) = self.reactor.detach(socket) {
+                self.peers[core].send(Command::Adopt { socket, protocol, received: ReceiveBuffer::default() });
+            }
+            return;
+        }
+        self.adopt(socket, protocol, None);
+    }
+
+    pub(crate) fn adopt(&mut self, file: FileId, protocol: Protocol, received: Option<ReceiveBuffer>) {
+        if self.connections.len() >= CONNECTIONS_MAX || self.stopping_since_ns.is_some() {
+            self.reactor.close(file, tag::ACCEPT | tag::MASK);
+            return;
+        }
+        let mut output = SendList::new();
+        let state = match protocol {
+            Protocol::Nbd => {
+                State::Nbd(Box::new(ServerSession::new(ServerConfig::default(), output.bytes())))
+            }
+            Protocol::Native => State::Native(NativeState::default()),
+        };
+        self.generation_next = self.generation_next.wrapping_add(1);
+        let index = self.connections.insert(Connection {
+            file,
+            generation: self.generation_next,
+            state,
+            received: Some(received.unwrap_or_else(|| ReceiveBuffer::with_capacity_bytes(RECEIVE_BYTES_MIN))),
+            output,
+            spare: Some(SendList::new()),
+            sending: false,
+            under_way: 0,
+            under_way_bytes: 0,
+            held_back: true,
+            listed: false,
+            closing: false,
+            closed: false,
+            volume: None,
+            since_ns: self.now_ns,
+            sent_ns: self.now_ns,
+            needed_bytes: 0,
+        });
+        self.list(index);
+    }
+
+    /// Notes that a connection has something to send or to take up again.
+    pub(crate) fn list(&mut self, index: usize) {
+        let connection = &mut self.connections[index];
+        if !connection.listed {
+            connection.listed = true;
+            self.listed.push(index);
+        }
+    }
+
+    /// Sends what is to be sent and takes up what was held back; says whether requests came of it.
+    pub(crate) fn look_after_connections(&mut self) -> bool {
+        let mut acted = false;
+        let mut listed = std::mem::take(&mut self.listed);
+        for index in listed.drain(..) {
+            let Some(connection) = self.connections.get_mut(index) else { continue };
+            connection.listed = false;
+            if connection.closed {
+                continue;
+            }
+            if connection.held_back && !connection.is_full() {
+                connection.held_back = false;
+                if let Some(received) = connection.received.take() {
+                    acted = true;
+                    self.parse(index, received);
+                }
+            }
+            self.send(index);
+        }
+        // What was listed meanwhile comes behind.
+        if self.listed.is_empty() {
+            self.listed = listed;
+        } else {
+            acted = true;
+        }
+        acted
+    }
+
+    fn parse(&mut self, index: usize, mut received: ReceiveBuffer) {
+        let next = match self.connections[index].protocol() {
+            Protocol::Nbd => self.parse_nbd(index, &mut received),
+            Protocol::Native => self.parse_native(index, &mut received),
+        };
+        if let Next::Gone = next {
+            return;
+        }
+        let Some(connection) = self.connections.get_mut(index) else { return };
+        if connection.held_back {
+            connection.received = Some(received);
+            return;
+        }
+        let held = received.data().len();
+        let room = connection.needed_bytes.saturating_sub(held);
+        let busy = if connection.volume.is_some() { RECEIVE_BYTES_BUSY - RECEIVE_BYTES_BUSY / 4 } else { 0 };
+        if room > 0 || received.capacity_bytes() - held < RECEIVE_BYTES_MIN / 2 {
+            received.reserve(room.max(RECEIVE_BYTES_MIN).max(busy.min(received.capacity_bytes() * 2)));
+        }
+        let file = connection.file;
+        self.reactor.receive(file, received, tag::RECEIVE | index as u64);
+    }
+
+    pub(crate) fn received(&mut self, index: usize, completion: Completion) {
+        let Payload::Receive(received) = completion.payload else { return };
+        let Some(connection) = self.connections.get_mut(index) else { return };
+        if connection.closed {
+            return;
+        }
+        match completion.result {
+            Ok(0) | Err(_) => self.close_connection(index),
+            Ok(_) => self.parse(index, received),
+        }
+    }
+
+    fn send(&mut self, index: usize) {
+        let Some(connection) = self.connections.get_mut(index) else { return };
+        if connection.sending || connection.closed {
+            return;
+        }
+        if connection.output.is_empty() {
+            if connection.closing && connection.under_way == 0 {
+                self.close_connection(index);
+            }
+            return;
+        }
+        let spare = connection.spare.take().unwrap_or_default();
+        let list = std::mem::replace(&mut connection.output, spare);
+        connection.sending = true;
+        connection.sent_ns = self.now_ns;
+        let file = connection.file;
+        self.reactor.send(file, list, tag::SEND | index as u64);
+    }
+
+    pub(crate) fn sent(&mut self, index: usize, completion: Completion) {
+        let Payload::Send(mut list) = completion.payload else { return };
+        let mut data = ReadData::default();
+        list.recycle(|buffer| data.pieces.push(Piece::Data { buffer, start_bytes: 0, length_bytes: 0 }));
+        if let (false, Some(slot)) = (data.pieces.is_empty(), self.shards.first_mut()) {
+            slot.shard.recycle(data);
+        }
+        let Some(connection) = self.connections.get_mut(index) else { return };
+        connection.sending = false;
+        connection.spare = Some(list);
+        if completion.result.is_err() && !connection.closed {
+            return self.close_connection(index);
+        }
+        if !connection.closed {
+            self.list(index);
+        }
+    }
+
+    /// Closes a connection when everything is answered and sent.
+    pub(crate) fn close_after_send(&mut self, index: usize) {
+        self.connections[index].closing = true;
+        self.list(index);
+    }
+
+    /// Ends a connection for what its client did.
+    pub(crate) fn drop_connection(&mut self, index: usize, reason: &str) {
+        self.dropped_connections += 1;
+        tracing::warn!(reason, "a connection is dropped");
+        self.close_connection(index);
+    }
+
+    /// Ends a connection now. Its requests under way go on, but nobody is told.
+    pub(crate) fn close_connection(&mut self, index: usize) {
+        let Some(connection) = self.connections.get_mut(index) else { return };
+        if connection.closed {
+            return;
+        }
+        connection.closed = true;
+        let (file, generation) = (connection.file, connection.generation);
+        if let Some(volume) = connection.volume.and_then(|slot| self.volumes.get_mut(slot)) {
+            volume.counters.connections -= 1;
+        }
+        if let State::Native(NativeState { session, shard: Some((reference, _)), .. }) = &connection.state {
+            let name = (*session, *reference);
+            if self.sessions.get(&name).is_some_and(|key| key.generation == generation) {
+                self.sessions.remove(&name);
+            }
+        }
+        self.reactor.close(file, tag::CLOSE | index as u64);
+    }
+
+    /// A connection's last operation is done.
+    pub(crate) fn closed(&mut self, index: usize) {
+        if self.connections.get(index).is_some_and(|connection| connection.closed) {
+            self.connections.remove(index);
+        }
+    }
+
+    pub(crate) fn set_volume(&mut self, record: Arc<VolumeRecord>) {
+        let (id, size_bytes) = (record.id, record.size_bytes);
+        self.volumes.set(record);
+        let slot = self.volumes.by_id(id);
+        let users: Vec<usize> = self.users_of(slot);
+        for index in users {
+            let connection = &mut self.connections[index];
+            match &mut connection.state {
+                State::Nbd(session) => session.resize(size_bytes),
+                State::Native(_) => {
+                    let notify = Notify { kind: NotifyKind::Resized, volume: id, size_bytes, map_version: 0 };
+                    encode_notify(connection.output.bytes(), &Header::new(Kind::Notify), &notify);
+                    self.list(index);
+                }
+            }
+        }
+    }
+
+    fn users_of(&self, slot: Option<usize>) -> Vec<usize> {
+        let users = self
+            .connections
+            .iter()
+            .filter(|(_, connection)| slot.is_some() && connection.volume == slot && !connection.closed);
+        users.map(|(index, _)| index).collect()
+    }
+
+    pub(crate) fn drop_volume(&mut self, id: VolumeId, done: Sender<()>) {
+        let Some(slot) = self.volumes.hide(id) else {
+            let _ = done.send(());
+            return;
+        };
+        for index in self.users_of(Some(slot)) {
+            self.close_connection(index);
+        }
+        self.waiters.push((slot, self.serial_next, done));
+    }
+}

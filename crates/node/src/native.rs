@@ -1,0 +1,379 @@
+//! Native clients: messages in, replies out. See `docs/protocol.md`.
+
+use coquina_base::{LayerId, SessionId};
+use coquina_engine::{Failure, MapKind, Operation, Origin, Outcome, Piece, ReadData, Request, RequestToken};
+use coquina_protocol::{
+    AttachedVolume, Body, ChecksumKind, Extent, ExtentKind, FLAG_NO_HOLE, FLAG_ZEROES, Header, Hello, HelloReply,
+    Kind, Message, OpenRequest, PayloadChecksum, Status, VERSION_MAX, VERSION_MIN, VolumeRef, decode,
+    encode_data_head, encode_error, encode_hello_reply, encode_map_reply, encode_open_reply, encode_plain,
+};
+use coquina_reactor::{ReceiveBuffer, SendList};
+
+use crate::command::Command;
+use crate::connection::{Protocol, REQUESTS_MAX, State};
+use crate::core::Core;
+use crate::request::{Asker, ConnectionKey};
+
+/// Pieces below this size are copied into the reply rather than sent from where they lie.
+const COPY_BYTES_MAX: usize = 16 << 10;
+
+/// How a message leaves its connection.
+pub enum Next {
+    /// Go on.
+    Continue,
+    /// The connection now belongs to another reactor, or is closed.
+    Gone,
+}
+
+impl Core {
+    /// Takes messages from what was received, as long as there is room for their requests.
+    pub(crate) fn parse_native(&mut self, index: usize, received: &mut ReceiveBuffer) -> Next {
+        loop {
+            let connection = &mut self.connections[index];
+            if connection.closing || connection.closed {
+                return Next::Gone;
+            }
+            if connection.is_full() {
+                connection.held_back = true;
+                return Next::Continue;
+            }
+            let consumed = match decode(received.data()) {
+                Ok(None) => {
+                    let needed = coquina_protocol::message_bytes(received.data());
+                    let connection = &mut self.connections[index];
+                    connection.needed_bytes = needed.ok().flatten().unwrap_or(0);
+                    return Next::Continue;
+                }
+                Ok(Some((message, consumed))) => {
+                    if let Some(next) = self.take_message(index, &message) {
+                        match next {
+                            Taken::HandOver(core) => {
+                                self.hand_over(index, core, Protocol::Native, received);
+                                return Next::Gone;
+                            }
+                            Taken::Violation(reason) => {
+                                self.drop_connection(index, reason);
+                                return Next::Gone;
+                            }
+                        }
+                    }
+                    consumed
+                }
+                Err(error) => {
+                    let reason = error.to_string();
+                    self.drop_connection(index, &reason);
+                    return Next::Gone;
+                }
+            };
+            received.consume(consumed);
+        }
+    }
+
+    fn take_message(&mut self, index: usize, message: &Message<'_>) -> Option<Taken> {
+        let greeted = matches!(&self.connections[index].state, State::Native(native) if native.greeted);
+        match &message.body {
+            Body::Hello(hello) if !greeted => return self.take_hello(index, &message.header, hello),
+            Body::Hello(_) => return Some(Taken::Violation("a second Hello")),
+            _ if !greeted => return Some(Taken::Violation("no Hello")),
+            Body::Open(open) => self.take_open(index, &message.header, open),
+            Body::Ping => self.reply_plain(index, &message.header, Kind::PingReply),
+            Body::Flush => {
+                if let Some(volume) = self.connections[index].volume.and_then(|slot| self.volumes.get_mut(slot)) {
+                    volume.counters.flushes += 1;
+                }
+                self.reply_plain(index, &message.header, Kind::FlushReply);
+            }
+            Body::Read => self.take_request(index, &message.header, Operation::Read),
+            Body::Discard => self.take_request(index, &message.header, Operation::Trim),
+            Body::WriteZeroes => {
+                let no_hole = message.header.flags & FLAG_NO_HOLE != 0;
+                self.take_request(index, &message.header, Operation::WriteZeroes { no_hole });
+            }
+            Body::Map => self.take_request(index, &message.header, Operation::Map),
+            Body::Write(data) => {
+                if data.payload_crc.is_some() && !data.is_intact() {
+                    self.reply_error(index, &message.header, Status::ChecksumMismatch);
+                } else {
+                    let operation = Operation::Write { payload: data.payload, checksums_le: data.checksums_le };
+                    self.take_request(index, &message.header, operation);
+                }
+            }
+            _ => return Some(Taken::Violation("a message that only servers send")),
+        }
+        None
+    }
+
+    fn take_hello(&mut self, index: usize, header: &Header, hello: &Hello<'_>) -> Option<Taken> {
+        if hello.version_min > VERSION_MAX || hello.version_max < VERSION_MIN {
+            self.reply_error(index, header, Status::VersionMismatch);
+            self.close_after_send(index);
+            return None;
+        }
+        if !hello.cluster.0.is_nil() && hello.cluster != self.cluster {
+            self.reply_error(index, header, Status::WrongCluster);
+            self.close_after_send(index);
+            return None;
+        }
+        let mut place = None;
+        if let Some((drive, shard)) = hello.shard {
+            let reference = coquina_control::ShardRef { drive, shard };
+            let Some(&(core, slot)) = self.places.get(&reference) else {
+                self.reply_error(index, header, Status::NotHere);
+                self.close_after_send(index);
+                return None;
+            };
+            if core != self.index {
+                return Some(Taken::HandOver(core));
+            }
+            place = Some((reference, slot));
+            // The older connection of the session is closed: what it has not handed in yet is not taken any more,
+            // and the session's numbers keep what is handed in twice from being done twice.
+            let key = ConnectionKey { index, generation: self.connections[index].generation };
+            if let Some(older) = self.sessions.insert((hello.session.0, reference), key) {
+                if self.connections.get(older.index).is_some_and(|one| one.generation == older.generation) {
+                    self.close_connection(older.index);
+                    self.sessions.insert((hello.session.0, reference), key);
+                }
+            }
+        }
+        let SessionId(session) = hello.session;
+        let reply = HelloReply {
+            version: hello.version_max.min(VERSION_MAX),
+            features: 0,
+            cluster: self.cluster,
+            node: self.node,
+            requests_max: REQUESTS_MAX,
+        };
+        let connection = &mut self.connections[index];
+        if let State::Native(native) = &mut connection.state {
+            native.session = session;
+            native.shard = place;
+            native.greeted = true;
+        }
+        encode_hello_reply(connection.output.bytes(), &header.reply(Kind::HelloReply), &reply);
+        self.list(index);
+        None
+    }
+
+    fn take_open(&mut self, index: usize, header: &Header, open: &OpenRequest<'_>) {
+        let slot = match open.volume {
+            VolumeRef::Name(name) => self.volumes.by_name(name),
+            VolumeRef::Id(id) => self.volumes.by_id(id),
+        };
+        let Some((slot, volume)) = slot.and_then(|slot| self.volumes.get_mut(slot).map(|volume| (slot, volume)))
+        else {
+            return self.reply_error(index, header, Status::UnknownVolume);
+        };
+        let record = &volume.record;
+        if open.attach_generation != 0 && open.attach_generation != record.attach_generation {
+            return self.reply_error(index, header, Status::StaleHandle);
+        }
+        let shards = record.placement.shards.iter().map(|shard| coquina_protocol::ShardRef {
+            drive: shard.drive,
+            shard: shard.shard,
+            address: String::new(),
+        });
+        let attached = AttachedVolume {
+            volume: record.id,
+            name: record.name.clone(),
+            size_bytes: record.size_bytes,
+            layer: record.layer,
+            attach_generation: record.attach_generation,
+            map_version: 0,
+            read_only: open.read_only,
+            shards: shards.collect(),
+            groups: record.placement.groups.iter().map(|group| u32::from(*group)).collect(),
+        };
+        volume.counters.connections += 1;
+        let connection = &mut self.connections[index];
+        let before = connection.volume.replace(slot);
+        if let State::Native(native) = &mut connection.state {
+            native.read_only = open.read_only;
+        }
+        let reply = Header { handle: slot as u64 + 1, ..header.reply(Kind::OpenReply) };
+        encode_open_reply(connection.output.bytes(), &reply, &attached);
+        if let Some(volume) = before.and_then(|slot| self.volumes.get_mut(slot)) {
+            volume.counters.connections -= 1;
+        }
+        self.list(index);
+    }
+
+    fn take_request(&mut self, index: usize, header: &Header, operation: Operation<'_>) {
+        let connection = &self.connections[index];
+        let State::Native(native) = &connection.state else { return };
+        let Some(slot) = connection.volume.filter(|slot| *slot as u64 + 1 == header.handle) else {
+            return self.reply_error(index, header, Status::StaleHandle);
+        };
+        let (session, shard, read_only) = (native.session, native.shard, native.read_only);
+        let Some(volume) = self.volumes.get(slot).filter(|volume| self.volumes.by_id(volume.record.id) == Some(slot))
+        else {
+            return self.reply_error(index, header, Status::UnknownVolume);
+        };
+        let changes = !matches!(operation, Operation::Read | Operation::Map);
+        if read_only && changes {
+            return self.reply_error(index, header, Status::ReadOnly);
+        }
+        let start = u64::from(header.chunk) * coquina_base::CHUNK_BYTES + u64::from(header.offset_bytes);
+        let size_bytes = volume.record.size_bytes;
+        if start.checked_add(u64::from(header.length_bytes)).is_none_or(|end| end > size_bytes) {
+            return self.reply_error(index, header, Status::Invalid);
+        }
+        let wanted = volume.shard_of(header.chunk);
+        let Some((reference, place)) = shard.filter(|(reference, _)| *reference == wanted) else {
+            return self.reply_error(index, header, Status::NotHere);
+        };
+        let layer: LayerId = volume.record.layer;
+        let request = Request {
+            token: RequestToken(0),
+            layer,
+            chunk: header.chunk,
+            offset_bytes: header.offset_bytes,
+            length_bytes: header.length_bytes,
+            origin: Origin { epoch: header.epoch, sequence: 0, session, request: header.request },
+            operation,
+        };
+        let connection = &mut self.connections[index];
+        connection.under_way += 1;
+        connection.under_way_bytes += u64::from(header.length_bytes);
+        let key = ConnectionKey { index, generation: connection.generation };
+        self.submit(Asker::Native(key, *header), Some(slot), reference, (self.index, place), &request);
+    }
+
+    fn reply_plain(&mut self, index: usize, header: &Header, kind: Kind) {
+        encode_plain(self.connections[index].output.bytes(), &header.reply(kind));
+        self.list(index);
+    }
+
+    pub(crate) fn reply_error(&mut self, index: usize, header: &Header, status: Status) {
+        encode_error(self.connections[index].output.bytes(), header, status, "");
+        self.list(index);
+    }
+
+    /// A request of a native client is finished.
+    pub(crate) fn answer_native(
+        &mut self,
+        slot: usize,
+        key: ConnectionKey,
+        header: &Header,
+        outcome: Outcome,
+    ) {
+        let connection = self.connections.get_mut(key.index);
+        let Some(connection) = connection.filter(|one| one.generation == key.generation && !one.closed) else {
+            return self.recycle_outcome(slot, outcome);
+        };
+        connection.under_way -= 1;
+        connection.under_way_bytes -= u64::from(header.length_bytes);
+        let output = &mut connection.output;
+        match outcome {
+            Outcome::Changed => {
+                let kind = match header.kind {
+                    Kind::Write => Kind::WriteReply,
+                    Kind::Discard => Kind::DiscardReply,
+                    _ => Kind::WriteZeroesReply,
+                };
+                encode_plain(output.bytes(), &header.reply(kind));
+            }
+            Outcome::Read(data) => {
+                let emptied = encode_read(output, header, data);
+                if let Some(slot) = self.shards.get_mut(slot) {
+                    slot.shard.recycle(emptied);
+                }
+            }
+            Outcome::Map(extents) => {
+                let extents: Vec<Extent> = extents
+                    .iter()
+                    .map(|extent| Extent {
+                        length_bytes: extent.length_bytes,
+                        kind: match extent.kind {
+                            MapKind::Data => ExtentKind::Data,
+                            MapKind::Zeroes => ExtentKind::Zeroes,
+                            MapKind::Hole => ExtentKind::Hole,
+                        },
+                    })
+                    .collect();
+                encode_map_reply(output.bytes(), &header.reply(Kind::MapReply), &extents);
+            }
+            Outcome::Failed(failure) => encode_error(output.bytes(), header, status_of(failure), ""),
+        }
+        self.list(key.index);
+    }
+
+    pub(crate) fn recycle_outcome(&mut self, slot: usize, outcome: Outcome) {
+        if let (Outcome::Read(data), Some(slot)) = (outcome, self.shards.get_mut(slot)) {
+            slot.shard.recycle(data);
+        }
+    }
+
+    /// Gives a connection, with what it has received, to another reactor.
+    pub(crate) fn hand_over(
+        &mut self,
+        index: usize,
+        core: usize,
+        protocol: Protocol,
+        received: &mut ReceiveBuffer,
+    ) {
+        let connection = self.connections.remove(index);
+        if let Some(socket) = self.reactor.detach(connection.file) {
+            self.peers[core].send(Command::Adopt { socket, protocol, received: std::mem::take(received) });
+        }
+    }
+}
+
+/// Why a message is not simply done with.
+enum Taken {
+    /// The connection belongs to another reactor.
+    HandOver(usize),
+    /// The client breaks the protocol.
+    Violation(&'static str),
+}
+
+/// Appends a read reply: small pieces are copied, large ones go out from where they lie. Returns what is left over.
+fn encode_read(output: &mut SendList, header: &Header, mut data: ReadData) -> ReadData {
+    let reply = header.reply(Kind::ReadReply);
+    if data.pieces.iter().all(|piece| matches!(piece, Piece::Zeroes { .. })) {
+        encode_plain(output.bytes(), &Header { flags: FLAG_ZEROES, ..reply });
+        return data;
+    }
+    if data.checksums.is_empty() {
+        let mut checksum = PayloadChecksum::default();
+        for piece in &data.pieces {
+            match piece {
+                Piece::Data { buffer, start_bytes, length_bytes } => {
+                    checksum.update(&buffer[*start_bytes..*start_bytes + *length_bytes]);
+                }
+                Piece::Zeroes { length_bytes } => checksum.update(&vec![0; *length_bytes]),
+            }
+        }
+        encode_data_head(output.bytes(), &reply, ChecksumKind::Payload, &[checksum.value()]);
+    } else {
+        encode_data_head(output.bytes(), &reply, ChecksumKind::Blocks, &data.checksums);
+    }
+    push_pieces(output, &mut data);
+    data
+}
+
+/// Appends the data of a read; buffers that were copied stay in `data`.
+pub fn push_pieces(output: &mut SendList, data: &mut ReadData) {
+    for piece in &mut data.pieces {
+        match piece {
+            Piece::Zeroes { length_bytes } => output.push_zeroes(*length_bytes),
+            Piece::Data { buffer, start_bytes, length_bytes } if *length_bytes < COPY_BYTES_MAX => {
+                output.bytes().extend_from_slice(&buffer[*start_bytes..*start_bytes + *length_bytes]);
+            }
+            Piece::Data { buffer, start_bytes, length_bytes } => {
+                output.push_buffer(std::mem::take(buffer), *start_bytes, *length_bytes);
+            }
+        }
+    }
+}
+
+fn status_of(failure: Failure) -> Status {
+    match failure {
+        Failure::NoSpace => Status::NoSpace,
+        Failure::BadBlock => Status::BadBlock,
+        Failure::ReadOnly => Status::ReadOnly,
+        Failure::Device => Status::Device,
+        Failure::ChecksumOnArrival => Status::ChecksumMismatch,
+        Failure::Invalid => Status::Invalid,
+    }
+}
