@@ -34,6 +34,19 @@ impl Span {
         self.offset_bytes / BLOCK_BYTES as u32..end.div_ceil(BLOCK_BYTES as u32)
     }
 
+    /// The whole blocks of it, if it has any.
+    pub fn whole_blocks(&self) -> Option<Span> {
+        let block = BLOCK_BYTES as u32;
+        let offset_bytes = self.offset_bytes.next_multiple_of(block);
+        let end = (self.offset_bytes + self.length_bytes) / block * block;
+        (offset_bytes < end).then(|| Span { offset_bytes, length_bytes: end - offset_bytes, ..*self })
+    }
+
+    /// Whether it is of whole blocks.
+    pub fn is_aligned(&self) -> bool {
+        self.whole_blocks() == Some(*self)
+    }
+
     /// Where the first sector lies.
     pub fn place(&self) -> SectorPlace {
         SectorPlace { layer: self.layer, chunk: self.chunk, sector: self.offset_bytes / SECTOR_BYTES as u32 }
@@ -207,8 +220,9 @@ impl Model {
                 return Err(WrongData { layer: span.layer, chunk: span.chunk, block, seen, allowed });
             }
             let keeps = match answer {
-                Answer::Changed | Answer::Unknown if stores => true,
-                Answer::Changed => entry.stored && (mask != 0xff || !entry.block.is_quiet()),
+                // A block of which only a part was zeroed is written whole.
+                Answer::Changed | Answer::Unknown if stores || mask != 0xff => true,
+                Answer::Changed => entry.stored && !entry.block.is_quiet(),
                 _ => entry.stored,
             };
             *stored = *stored + u64::from(keeps) - u64::from(entry.stored);
@@ -355,7 +369,7 @@ mod tests {
         let write = model.begin(span(0, 8192), Some(1));
         model.finish(write, Answer::Changed, true).unwrap();
         assert_eq!(model.stored_blocks(1), 2);
-        let trim = model.begin(span(0, 4608), Some(0));
+        let trim = model.begin(span(0, 4096), Some(0));
         model.finish(trim, Answer::Changed, false).unwrap();
         assert_eq!(model.stored_blocks(1), 1);
         model.begin(span(0, 4096), Some(2));

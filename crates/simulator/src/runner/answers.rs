@@ -142,11 +142,13 @@ impl<S: Subject> Runner<S> {
     fn failed(&mut self, request: Outstanding, failure: Failure, used_blocks: u64) -> Result<(), Violation> {
         let kind = request.kind;
         let forgiven = match failure {
-            Failure::NoSpace => kind.stores(),
+            Failure::NoSpace => request.blocks > 0,
             Failure::BadBlock => self.tolerance.bad_blocks,
             Failure::Device => self.tolerance.bad_blocks || (self.tolerance.read_only && kind.is_change()),
             Failure::ReadOnly => self.tolerance.read_only && kind.is_change(),
-            Failure::ChecksumOnArrival | Failure::Invalid => false,
+            // A layer that is being deleted takes no requests.
+            Failure::Invalid => request.tickets.iter().all(|ticket| self.is_dead(ticket.span().layer)),
+            Failure::ChecksumOnArrival => false,
         };
         if !forgiven {
             return Err(Violation::Failed { request: kind.name(), failure });
@@ -155,13 +157,13 @@ impl<S: Subject> Runner<S> {
             self.check_no_space(&request, used_blocks)?;
         } else if failure == Failure::BadBlock {
             self.signs.bad_blocks += 1;
-        } else if kind.is_change() {
+        } else if kind.is_change() && failure != Failure::Invalid {
             self.signs.changes_refused += 1;
         }
         for ticket in request.tickets {
             if !kind.is_change() {
                 self.model.abandon_read(ticket);
-            } else if matches!(failure, Failure::NoSpace | Failure::BadBlock) {
+            } else if matches!(failure, Failure::NoSpace | Failure::BadBlock | Failure::Invalid) {
                 self.model.finish(ticket, Answer::Refused, false)?;
             } else {
                 self.model.finish(ticket, Answer::Unknown, kind.stores())?;

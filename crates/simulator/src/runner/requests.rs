@@ -64,18 +64,20 @@ impl<S: Subject> Runner<S> {
             _ => 0,
         };
         let promised = kind == Kind::Write && quiet && self.model.is_reserved(&span);
-        let ticket = self.model.begin(span, kind.is_change().then_some(version));
-        let blocks = if kind.stores() { span.blocks().len() as u64 } else { 0 };
+        // Of a trim only whole blocks count: it is a hint.
+        let seen = if kind == Kind::Trim { span.whole_blocks() } else { Some(span) };
+        let tickets =
+            seen.into_iter().map(|span| self.model.begin(span, kind.is_change().then_some(version)));
+        let tickets = tickets.collect();
+        let blocks = match kind {
+            Kind::Write | Kind::Reserve => span.blocks().len() as u64,
+            Kind::Zero if !span.is_aligned() => span.blocks().len().min(2) as u64,
+            _ => 0,
+        };
         let shard = self.shard_of(span.layer);
         let used_blocks = self.used_blocks(shard) + blocks;
-        let token = self.enter(Outstanding {
-            shard,
-            kind,
-            tickets: vec![ticket],
-            blocks,
-            peak_used_blocks: used_blocks,
-            promised,
-        });
+        let token =
+            self.enter(Outstanding { shard, kind, tickets, blocks, peak_used_blocks: used_blocks, promised });
         self.count_request(kind, &span);
         self.checksums.clear();
         if kind == Kind::Write {
@@ -158,8 +160,13 @@ impl<S: Subject> Runner<S> {
             .filter(|layer| self.shard_of(*layer) == shard)
             .map(|layer| self.model.stored_blocks(layer))
             .sum();
+        // Twice: parts of a change that are applied stay set aside until the whole is.
         let mine = self.outstanding.values().filter(|request| request.shard == shard);
-        stored + mine.map(|request| request.blocks).sum::<u64>()
+        stored + 2 * mine.map(|request| request.blocks).sum::<u64>()
+    }
+
+    pub(super) fn is_dead(&self, layer: u64) -> bool {
+        self.dead_layers.contains(&layer)
     }
 
     fn enter(&mut self, request: Outstanding) -> u64 {
@@ -180,15 +187,13 @@ impl<S: Subject> Runner<S> {
             Kind::Map => counters.maps += 1,
             Kind::Delete => {}
         }
-        let whole = span.offset_bytes.is_multiple_of(BLOCK) && span.length_bytes.is_multiple_of(BLOCK);
-        counters.part_writes += u64::from(kind == Kind::Write && !whole);
+        counters.part_writes += u64::from(kind == Kind::Write && !span.is_aligned());
     }
 
     fn make_payload(&mut self, span: &Span, version: u32) {
         self.payload.resize(span.length_bytes as usize, 0);
         fill(&mut self.payload, version, span.place());
-        let whole = span.offset_bytes.is_multiple_of(BLOCK) && span.length_bytes.is_multiple_of(BLOCK);
-        if whole && self.random.chance(1, 2) {
+        if span.is_aligned() && self.random.chance(1, 2) {
             for block in self.payload.chunks_exact(BLOCK_BYTES) {
                 self.checksums.extend_from_slice(&crc32c_block(block).to_le_bytes());
             }
