@@ -111,7 +111,7 @@ impl Phase {
             [0, 100, 0, 0, 0, 0],
             [20, 30, 20, 15, 15, 5],
         ]);
-        let delete_one_in = random.pick(&[0, 0, 300]);
+        let delete_one_in = random.pick(&[0, 0, 100]);
         let usual = Phase { weights, spread, sizes, depth, requests, until_full: false, delete_one_in };
         match random.below(8) {
             0 => Phase {

@@ -96,6 +96,11 @@ impl<S: Subject> Runner<S> {
     }
 
     fn submit_delete(&mut self, layer: u64) {
+        // Whoever deletes a volume has stopped its users: requests under way and a deletion have no order.
+        let busy = |request: &Outstanding| request.tickets.iter().any(|ticket| ticket.span().layer == layer);
+        if self.outstanding.values().any(busy) {
+            return;
+        }
         let spans = self.model.layer_spans(layer);
         if !spans.iter().all(|span| self.model.has_room(span, true)) {
             return;
