@@ -11,6 +11,7 @@ use coquina_engine::{
     ReadData, Request, RequestToken, ShardConfig, ShardStats,
 };
 
+use crate::model::Span;
 use crate::subject::Subject;
 
 /// How the toy is broken.
@@ -262,7 +263,17 @@ impl<const FLAW: usize> Subject for Toy<FLAW> {
                 self.change(&request, changes);
             }
             _ => {
-                let changes = self.merge(&request);
+                let mut changes = self.merge(&request);
+                if matches!(request.operation, Operation::Trim) {
+                    // Parts of blocks stay: a trim is a hint.
+                    let span = Span {
+                        layer: request.layer.0,
+                        chunk: request.chunk,
+                        offset_bytes: request.offset_bytes,
+                        length_bytes: request.length_bytes,
+                    };
+                    changes.retain(|(key, _)| span.mask(key.2) == 0xff);
+                }
                 self.change(&request, changes);
             }
         }
