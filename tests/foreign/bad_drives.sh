@@ -58,6 +58,12 @@ damaged_superblocks() {
     expect 1 'superblock' "$COQUINA" --dir "$DATA" drive check "$copy"
     expect 1 'superblock|force' up c --drive "$copy"
     rm "$copy"
+    cp --sparse=always "$drive" "$copy"
+    for offset in "${offsets[@]}"; do spoil_fields "$copy" "$offset"; done
+    expect 1 'both.*superblock' "$COQUINA" --dir "$DATA" drive info "$copy"
+    expect 1 'both.*superblock' "$COQUINA" --dir "$DATA" drive check "$copy"
+    expect 1 'superblock' up c --drive "$copy"
+    rm "$copy"
     expect 1 'belongs to cluster' up c --drive "$drive"
     cp --sparse=always "$drive" "$copy"
     truncate --size 400M "$copy"
@@ -79,6 +85,9 @@ PYTHON
 }
 
 overwrite_half_block() { dd if=/dev/urandom of="$1" bs=512 seek="$(($2 / 512))" count=4 conv=notrunc status=none; }
+
+# Leaves the magic, spoils what follows it.
+spoil_fields() { dd if=/dev/urandom of="$1" bs=1 seek="$(($2 + 16))" count=40 conv=notrunc status=none; }
 
 # A block device works as a drive like a file does.
 works_on_a_device() {

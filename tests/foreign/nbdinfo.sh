@@ -29,8 +29,8 @@ export_has alpha "not e['is_read_only'] and not e['is_rotational']"
 export_has alpha "'base:allocation' in e['contexts']"
 if [[ $SERVER_UNDER_TEST == coquina ]]; then
     for ability in df fast-zero cache; do nbdinfo --can "$ability" "$(uri alpha)" || fail "no $ability"; done
-    export_has alpha "e['block_minimum'] in (1, 512) and e['block_preferred'] == 4096"
-    export_has alpha "e['block_maximum'] >= 1 << 20"
+    export_has alpha "e['block_size_minimum'] in (1, 512) and e['block_size_preferred'] == 4096"
+    export_has alpha "e['block_size_maximum'] >= 1 << 20"
 fi
 
 listed=$(nbdinfo --list --json "nbd://127.0.0.1:$NBD_PORT" |

@@ -24,6 +24,7 @@ EXIT_SKIPPED=77
 
 SERVER_PID=
 CLEANUP_STEPS=()
+UNEXPECTED=()
 NAME=$(basename "$0" .sh)
 mkdir -p "$TARGET/test-scratch" "$LOGS"
 SCRATCH=$(mktemp -d "$TARGET/test-scratch/$NAME.XXXXXX")
@@ -73,6 +74,7 @@ clean_up() {
     set +e
     for step in "${CLEANUP_STEPS[@]}"; do "$step"; done
     server_kill
+    for step in "${UNEXPECTED[@]}"; do status=1 && say "UNEXPECTED: $step"; done
     ((status == 0)) || cp "$SCRATCH/server.log" "$LOGS/$NAME.server.log" 2>/dev/null
     rm -rf "$SCRATCH" "$SOCKET_FOLDER"
     exit "$status"
@@ -91,6 +93,9 @@ PYTHON
 }
 
 read -r NBD_PORT HTTP_PORT NATIVE_PORT <<<"$(free_ports 3)"
+
+# fio writes a file of its state into the current folder otherwise.
+fio() { command fio --aux-path="$SCRATCH" "$@"; }
 
 coquina() { "$COQUINA" --dir "$DATA" "$@"; }
 
@@ -173,12 +178,15 @@ server_with_volume() {
     volume_create "$1" "$2"
 }
 
-# Fails unless a command ends with a status and its output holds a text: STATUS TEXT COMMAND...
+# A command must end with a status and its output hold a text: STATUS TEXT COMMAND... The test goes on in any case, and
+# fails at its end if one did not.
 expect() {
     local status=0 wanted=$1 text=$2 output
     shift 2
     output=$("$@" 2>&1 </dev/null) || status=$?
     say "\$ $* -> $status: $output"
-    [[ $status == "$wanted" ]] || fail "status $status instead of $wanted from: $*"
-    grep -qiE -- "$text" <<<"$output" || fail "no \"$text\" in the output of: $*"
+    [[ $status == "$wanted" ]] || UNEXPECTED+=("status $status instead of $wanted from: $*")
+    grep -qiE -- "$text" <<<"$output" || UNEXPECTED+=("no \"$text\" in the output of: $*: $output")
+    # A panic is never the answer, whatever the status.
+    if grep -qF 'panicked at' <<<"$output"; then UNEXPECTED+=("a panic from: $*: $output"); fi
 }
