@@ -87,7 +87,9 @@ impl Shard {
                     self.unpin(entry.context.layer().0, entry.chunk, u32::from(entry.start_block), blocks);
                 }
                 if let Some(change) = flight.changes.get(index) {
-                    self.part_applied(*change);
+                    let ignored =
+                        entry.kind != EntryKind::DeleteLayer && self.is_deleting(entry.context.layer().0);
+                    self.part_applied(*change, blocks, ignored);
                 }
                 index += 1;
             }
@@ -147,7 +149,7 @@ impl Shard {
         }
     }
 
-    fn is_deleting(&self, layer: u64) -> bool {
+    pub(crate) fn is_deleting(&self, layer: u64) -> bool {
         self.index.layer_position(layer).is_some_and(|position| self.index.layers()[position].deleting)
     }
 
@@ -171,6 +173,8 @@ impl Shard {
                 self.segments.add_live(self.geometry.segment_of(at), count as u32);
                 self.live_blocks += count as u64;
             } else if kind == EntryKind::Zeroes {
+                // A region that is not empty is complete only with checksums, needed or not.
+                self.with_region(key, |region| region.add_checksums());
                 self.zero_blocks += count as u64;
             }
             done += count;
@@ -258,12 +262,19 @@ impl Shard {
         self.dirty.push(key);
     }
 
-    fn part_applied(&mut self, key: ChangeKey) {
+    fn part_applied(&mut self, key: ChangeKey, blocks: u32, ignored: bool) {
         let Some(change) = self.changes.get_mut(key as usize) else {
             panic!("change {key} is not under way")
         };
         change.parts_left -= 1;
-        if change.parts_left == 0 {
+        if ignored {
+            change.failure = Some(Failure::Invalid);
+        }
+        // What is applied is counted as needed from now on.
+        let released = change.reserved_blocks.min(blocks);
+        change.reserved_blocks -= released;
+        self.reserved_blocks -= u64::from(released);
+        if self.changes[key as usize].parts_left == 0 {
             let change = self.changes.remove(key as usize);
             self.reserved_blocks -= u64::from(change.reserved_blocks);
             if change.session != 0 {
@@ -352,6 +363,7 @@ impl Shard {
             let Some(chunk) = self.index.next_chunk(layer, from) else {
                 if self.index.next_chunk(layer, 0).is_none() {
                     self.index.remove_layer(layer);
+                    self.layers_deleted.insert(layer, ());
                     self.layers_deleting.remove(0);
                 } else {
                     // Something was pinned: from the start again, at the next turn.
@@ -384,9 +396,19 @@ impl Shard {
         }
         for region in 0..4 {
             let key = RegionKey { layer, chunk, region };
+            let geometry = self.geometry;
+            let (index, segments) = (&mut self.index, &mut self.segments);
+            if let Some(region) = index.region_mut(key) {
+                region.for_each(|_, location, _| {
+                    if location != ZEROES {
+                        segments.note_deleted(geometry.segment_of(location));
+                    }
+                });
+            }
             self.replace(key, 0, REGION_BLOCKS, 0);
             self.forget_page(key);
             self.with_region(key, |region| {
+                region.map = Map::Empty;
                 region.checksums = None;
                 region.dirty = false;
             });

@@ -49,7 +49,9 @@ impl Shard {
 
     pub(crate) fn prewrite_step(&mut self) {
         if self.prewriting == 0 {
-            let Some(segment) = self.segments.to_prewrite(PREWRITE_AHEAD) else { return };
+            let Some(segment) = self.segments.to_prewrite(self.hot_reserve() + PREWRITE_AHEAD) else {
+                return;
+            };
             self.prewriting += 1;
             let length_bytes = u64::from(self.geometry.segment_blocks) * 4096;
             let offset_bytes = self.geometry.offset_bytes(self.geometry.segment_start(segment));

@@ -126,6 +126,12 @@ impl CheckpointTask {
         self.number
     }
 
+    /// Changes whenever the checkpoint gets on.
+    pub fn progress(&self) -> u64 {
+        let left = (self.pending.len() + self.refresh.len()) as u64;
+        (self.phase as u64) << 60 | left << 36 | (self.cursor.0 as u64) << 20 | self.cursor.1 as u64
+    }
+
     /// Regions still to be written.
     pub fn pages_left(&self) -> u32 {
         (self.pending.len() + self.refresh.len()) as u32
@@ -161,10 +167,14 @@ impl Shard {
         let dirty_bytes = self.dirty.len() as u64 * 2432;
         let memory = (self.config.index_memory_bytes / 2).max(64 << 20);
         let waiting = self.segments.pending();
-        let short = self.segments.available() <= self.hot_reserve() + 2 && self.segments.unprepared() == 0;
+        let room = self.segments.available() + self.segments.unprepared();
+        let short = room <= self.hot_reserve() + 2;
         log_bytes >= self.checkpoint_log_bytes()
             || dirty_bytes > memory
-            || (short && waiting > 0 && (waiting >= 4 || self.cleaner.is_stuck()))
+            || (short && waiting >= 4)
+            || (short && self.cleaner.is_stuck() && self.log.streams[Head::Hot as usize].has_work())
+            || (short && waiting > 0 && self.cleaner.is_stuck())
+            || (short && self.cold_stalled)
             || self.superblock.incarnations.len() > 16
     }
 
@@ -259,8 +269,9 @@ impl Shard {
             false => number + 1,
         };
         region.dirty = false;
-        if matches!(region.map, Map::Empty) {
-            region.checksums = None;
+        // With an older page on its way, an empty one must follow it, or the older one would count.
+        if matches!(region.map, Map::Empty) && region.writing == 0 {
+            self.with_region(key, |region| region.checksums = None);
             return self.drop_page(key, belongs_to);
         }
         region.writing += 1;
@@ -424,7 +435,8 @@ impl Shard {
             if region.loading {
                 return false;
             }
-            if region.page.is_none() || region.dirty || region.writing > 0 {
+            // One that changed since the point, and was written since, is not as it was there.
+            if region.page.is_none() || region.dirty || region.writing > 0 || region.dirty_era == era {
                 self.checkpoint.refresh.pop();
                 continue;
             }
@@ -578,4 +590,21 @@ fn encode_root(number: u64, stream_bytes: u64, parts: &[PartRef]) -> Vec<u8> {
         root.extend_from_slice(&[0; 4]);
     }
     root
+}
+
+impl std::fmt::Debug for CheckpointTask {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("CheckpointTask")
+            .field("phase", &self.phase)
+            .field("wanted", &self.wanted)
+            .field("number", &self.number)
+            .field("point", &self.point)
+            .field("pending", &self.pending.len())
+            .field("refresh", &self.refresh.len())
+            .field("pages_in_flight", &self.pages_in_flight)
+            .field("cursor", &self.cursor)
+            .field("parts", &(self.parts.len(), self.part_crcs.len()))
+            .finish_non_exhaustive()
+    }
 }

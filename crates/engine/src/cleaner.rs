@@ -13,6 +13,7 @@ use coquina_base::{AlignedBuf, BLOCK_BYTES, crc32c_block};
 use crate::api::{Event, IoError};
 use crate::footer::{self, Trailer};
 use crate::frame::{Context, ENTRY_BYTES, EntryKind, FrameHeader, Head, NewEntry};
+use crate::geometry::Geometry;
 use crate::index_region::RegionKey;
 use crate::index_run::REGION_BLOCKS;
 use crate::segment::SegmentState;
@@ -34,6 +35,9 @@ const MOVES_PER_TURN: usize = 256;
 const QUEUE_MAX: usize = 2;
 /// How soon to look again where users come first.
 const PATIENCE_NS: u64 = 1_000_000;
+
+/// Users that wrote something so long ago still count as active.
+const ACTIVE_NS: u64 = 200_000_000;
 
 /// A block of the victim.
 #[derive(Clone, Copy, Debug)]
@@ -57,8 +61,6 @@ enum Phase {
     Reading,
     /// It goes into the log.
     Moving,
-    /// Its moves are on their way to the drive.
-    Settling,
 }
 
 struct WindowRead {
@@ -92,7 +94,8 @@ pub struct CleanerTask {
     /// Whether part-filled cold frames may go out.
     pub flushing: bool,
     stuck: bool,
-    settle_frame: u64,
+    /// Victims whose moves are on their way.
+    settling: Vec<u32>,
     waiting: bool,
 }
 
@@ -100,6 +103,16 @@ impl CleanerTask {
     /// Whether nothing can be gained before a checkpoint or a trim.
     pub fn is_stuck(&self) -> bool {
         self.stuck
+    }
+
+    /// Changes whenever the cleaner gets on.
+    pub fn progress(&self) -> u64 {
+        let flags = u64::from(self.flushing) << 59 | u64::from(self.stuck) << 58;
+        (self.phase as u64) << 60
+            | flags
+            | (self.checked as u64) << 40
+            | (self.moved as u64) << 20
+            | self.todo.len() as u64
     }
 
     /// Whether it waits for users to pause.
@@ -118,6 +131,17 @@ impl Shard {
         self.hot_reserve() + 2 + self.segments.len() / 512
     }
 
+    /// Blocks of data that a segment of full frames holds.
+    fn cold_blocks(&self) -> u32 {
+        cold_blocks(&self.geometry, self.frame_blocks_max())
+    }
+
+    /// While nobody writes, only what gains much is cleaned: a full drive must come to rest.
+    fn users_are_active(&self) -> bool {
+        let waiting = self.log.streams[Head::Hot as usize].has_work();
+        waiting || self.now_ns.saturating_sub(self.cleaner.idle_since_ns) < ACTIVE_NS
+    }
+
     fn room(&self) -> u32 {
         self.segments.available() + self.segments.unprepared()
     }
@@ -132,16 +156,15 @@ impl Shard {
                 Phase::Checking => self.check_window(),
                 Phase::Reading => self.read_window(),
                 Phase::Moving => self.move_window(),
-                Phase::Settling => self.settle(),
                 Phase::Footer => {}
             }
             if self.cleaner.phase == before {
                 break;
             }
         }
-        let short = self.room() <= self.hot_reserve() + 1;
-        self.cleaner.flushing = matches!(self.cleaner.phase, Phase::Idle | Phase::Settling)
-            || (short && self.cleaner.phase != Phase::Moving);
+        self.settle();
+        // Full frames only, as long as there are more moves to come: a part-filled one costs as much header.
+        self.cleaner.flushing = self.cleaner.phase == Phase::Idle;
     }
 
     fn gain_credit(&mut self) {
@@ -163,7 +186,7 @@ impl Shard {
     }
 
     fn choose_victim(&mut self) {
-        if self.room() >= self.cleaning_level() || self.checkpoint_needs_room() {
+        if self.closing || self.room() >= self.cleaning_level() || self.checkpoint_needs_room() {
             return;
         }
         let applied = self.log.applied;
@@ -176,6 +199,7 @@ impl Shard {
                 && segment.head != Head::Meta
                 && segment.live > 0
                 && !segment.damaged
+                && segment.readers == 0
                 && segment.last_frame <= covered;
             if !eligible {
                 continue;
@@ -187,11 +211,11 @@ impl Shard {
                 best = Some((score, number));
             }
         }
-        let gain_blocks_min = self.geometry.segment_blocks / 24;
-        let victim = best.map(|(_, number)| number).filter(|number| {
-            let footer = self.geometry.segment_blocks / 24 + 2;
-            self.segments.get(*number).live + footer + gain_blocks_min <= self.geometry.segment_blocks
-        });
+        // Of no use unless its blocks take less room than it gives.
+        let cold = self.cold_blocks();
+        let live_max = if self.users_are_active() { cold - cold.div_ceil(32) } else { cold / 4 * 3 };
+        let victim =
+            best.map(|(_, number)| number).filter(|number| self.segments.get(*number).live <= live_max);
         let Some(victim) = victim else {
             self.cleaner.stuck = true;
             return;
@@ -301,8 +325,13 @@ impl Shard {
         self.cleaner.window = window;
         self.cleaner.checked = 0;
         self.cleaner.needed = 0;
-        self.cleaner.phase = if self.cleaner.window.is_empty() { Phase::Settling } else { Phase::Checking };
-        self.cleaner.settle_frame = self.log.frame_next;
+        if self.cleaner.window.is_empty() {
+            let victim = self.cleaner.victim;
+            self.cleaner.settling.push(victim);
+            self.cleaner.phase = Phase::Idle;
+        } else {
+            self.cleaner.phase = Phase::Checking;
+        }
     }
 
     /// Keeps the items that the index still points to; reads index pages that are not in memory.
@@ -310,6 +339,10 @@ impl Shard {
         while self.cleaner.checked < self.cleaner.window.len() {
             let item = self.cleaner.window[self.cleaner.checked];
             let key = key_of(&item);
+            if self.is_deleting(item.layer) {
+                self.cleaner.checked += 1;
+                continue;
+            }
             let Some(region) = self.index.region_mut(key) else {
                 self.cleaner.checked += 1;
                 continue;
@@ -487,27 +520,57 @@ impl Shard {
         }
     }
 
-    /// The victim is done when every move of it has been applied.
+    /// A victim is done when every move of it has been applied.
     fn settle(&mut self) {
         let cold = &self.log.streams[Head::Cold as usize];
-        let in_flight = self.log.flights.iter().any(|flight| flight.header.head == Head::Cold);
-        let victim = self.cleaner.victim;
-        let live = self.segments.get(victim).live;
-        if live > 0 && (cold.has_work() || in_flight) {
-            return;
+        let moving =
+            cold.has_work() || self.log.flights.iter().any(|flight| flight.header.head == Head::Cold);
+        let mut index = 0;
+        while index < self.cleaner.settling.len() {
+            let victim = self.cleaner.settling[index];
+            let live = self.segments.get(victim).live;
+            if live > 0 && (moving || self.cleaner.phase != Phase::Idle) {
+                index += 1;
+                continue;
+            }
+            self.cleaner.settling.swap_remove(index);
+            self.segments.remove_reader(victim);
+            if live == 0 {
+                self.stats.cleaner_segments += 1;
+            } else if self.layers_deleting.is_empty() {
+                // Counted as needed, but the index points to nothing there: not to be tried for ever.
+                self.segments.get_mut(victim).damaged = true;
+                self.event(Event::Damage {
+                    offset_bytes: 0,
+                    reason: "a segment holds blocks that nothing points to",
+                });
+            }
         }
-        self.segments.remove_reader(victim);
-        if live > 0 {
-            // Counted as needed, but the index points to nothing there: not to be tried for ever.
-            self.segments.get_mut(victim).damaged = true;
-            self.event(Event::Damage {
-                offset_bytes: 0,
-                reason: "a segment holds blocks that nothing points to",
-            });
-        } else {
-            self.stats.cleaner_segments += 1;
+    }
+}
+
+/// Blocks of data that a segment of full frames of moved blocks holds, headers and footer taken off.
+pub fn cold_blocks(geometry: &Geometry, frame_blocks_max: u32) -> u32 {
+    // A header block has room for so many moves of single blocks; they are the costliest.
+    let entry_bytes = ENTRY_BYTES + 9;
+    let per_header =
+        ((BLOCK_BYTES - crate::frame::HEADER_BYTES - 2 * crate::frame::CONTEXT_BYTES) / entry_bytes) as u32;
+    let frame = frame_blocks_max.min(per_header);
+    let (mut data, mut offset, mut records) = (0, 0, 0);
+    loop {
+        let left = geometry.segment_blocks - offset;
+        let footer = |blocks: u32| {
+            footer::footer_blocks(
+                records + footer::RECORD_BYTES + crate::frame::CONTEXT_BYTES + blocks as usize * entry_bytes,
+            )
+        };
+        let blocks = frame;
+        if 1 + blocks + footer(blocks) > left {
+            return data.max(1);
         }
-        self.cleaner.phase = Phase::Idle;
+        records += footer::RECORD_BYTES + crate::frame::CONTEXT_BYTES + blocks as usize * entry_bytes;
+        offset += 1 + blocks;
+        data += blocks;
     }
 }
 
@@ -516,5 +579,21 @@ fn key_of(item: &Item) -> RegionKey {
         layer: item.layer,
         chunk: item.chunk,
         region: (usize::from(item.block) / REGION_BLOCKS) as u8,
+    }
+}
+
+impl std::fmt::Debug for CleanerTask {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("CleanerTask")
+            .field("phase", &self.phase)
+            .field("victim", &self.victim)
+            .field("todo", &self.todo.len())
+            .field("window", &(self.window.len(), self.checked, self.needed, self.moved))
+            .field("settling", &self.settling)
+            .field("credit", &self.credit)
+            .field("stuck", &self.stuck)
+            .field("waiting", &self.waiting)
+            .finish_non_exhaustive()
     }
 }

@@ -115,7 +115,7 @@ struct HeaderRecord {
     drive: DriveId,
     incompatible: U32,
     compatible: U32,
-    reserved: [u8; 16],
+    reserved: [u8; 20],
 }
 
 /// The header of a frame, checked.
@@ -231,7 +231,7 @@ impl FrameHeader {
             drive,
             incompatible: 0.into(),
             compatible: 0.into(),
-            reserved: [0; 16],
+            reserved: [0; 20],
         };
         header_blocks[..HEADER_BYTES].copy_from_slice(record.as_bytes());
         self.header_crc = header_checksum(header_blocks);

@@ -269,6 +269,11 @@ impl Region {
         }
     }
 
+    /// Makes room for checksums.
+    pub fn add_checksums(&mut self) {
+        self.checksums.get_or_insert_with(|| Box::new([0; REGION_BLOCKS]));
+    }
+
     /// Sets the checksum of a block.
     pub fn set_checksum(&mut self, block: usize, checksum: u32) {
         self.checksums.get_or_insert_with(|| Box::new([0; REGION_BLOCKS]))[block] = checksum;

@@ -165,7 +165,7 @@ pub struct Log {
     pub applied_crc: u32,
     /// Emptied builders, to be used again.
     pub spare: Vec<Builder>,
-    /// Frames come and gone since the shard was opened: a barrier for merges.
+    /// Bytes of data frames since the shard was opened; a checkpoint's own frames are not counted.
     pub sealed_bytes: u64,
 }
 

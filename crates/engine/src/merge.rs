@@ -154,15 +154,24 @@ impl Shard {
     fn finish_merge(&mut self, merge: Merge) {
         let (first, end) = (merge.first_block(), merge.end_block());
         let request = &merge.request;
+        if self.is_deleting(request.layer) || self.layers_deleted.contains_key(&request.layer) {
+            self.fail(request.token, Failure::Invalid);
+            return self.resubmit(merge.waiting);
+        }
         let used = self.live_blocks + self.zero_blocks + self.reserved_blocks;
         // Edges may replace holes; what is mapped already is set aside twice until the change is applied.
-        let needed = match request.operation {
+        let mut needed = match request.operation {
             OwnedOperation::WriteZeroes { no_hole: false } => {
                 merge.edges.iter().flat_map(|edge| edge.block).count() as u32
             }
             _ => end - first,
         };
         if used + u64::from(needed) > self.capacity_blocks {
+            if let Ok(unmapped) = self.count_unmapped(request.layer, request.chunk, first, end - first) {
+                needed = needed.min(unmapped);
+            }
+        }
+        if needed > 0 && used + u64::from(needed) > self.capacity_blocks {
             self.fail(request.token, Failure::NoSpace);
             return self.resubmit(merge.waiting);
         }

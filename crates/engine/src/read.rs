@@ -248,7 +248,9 @@ impl Shard {
         }
         self.stats.cache_misses += blocks as u64;
         let operation = &mut self.reads[key];
-        operation.data.pieces.push(Piece::Zeroes { length_bytes: blocks * BLOCK_BYTES });
+        // Stands for the data on its way. Never zeros: a hole behind it must not join it.
+        let length_bytes = blocks * BLOCK_BYTES;
+        operation.data.pieces.push(Piece::Data { buffer: AlignedBuf::new(), start_bytes: 0, length_bytes });
         operation.pending += 1;
         self.segments.get_mut(segment).readers += 1;
         let purpose = IoPurpose::Read { operation: key, piece, location, first };

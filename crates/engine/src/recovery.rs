@@ -131,6 +131,7 @@ impl Shard {
             opened.segments.reuse_early =
                 opened.config.mutation == Some(crate::api::Mutation::ReuseSegmentEarly);
         }
+        opened.capacity_blocks = capacity_blocks(&geometry, opened.frame_blocks_max());
         opened.replay(&mut reader)?;
         for (segment, amount) in behind_point {
             opened.segments.add_live(segment, amount);
@@ -559,7 +560,7 @@ fn assemble(
     let layers_deleting =
         loaded.index.layers().iter().filter(|layer| layer.deleting).map(|layer| (layer.id, 0)).collect();
     Shard {
-        capacity_blocks: capacity_blocks(&geometry),
+        capacity_blocks: 0,
         cache: BlockCache::new(config.cache_bytes),
         config,
         geometry,
@@ -579,6 +580,8 @@ fn assemble(
         page_waiters: Default::default(),
         repeats: Vec::new(),
         layers_deleting,
+        layers_deleted: Default::default(),
+        cold_stalled: false,
         checkpoint: loaded.checkpoint,
         cleaner: Default::default(),
         scrub: Default::default(),
@@ -596,15 +599,17 @@ fn assemble(
         scratch_checksums: Vec::new(),
         page_scratch: Vec::new(),
         replaying: false,
+        again: true,
+        progress_seen: [0; 4],
     }
 }
 
-/// Blocks that users may fill: what is left when streams, the cleaner, index pages and headers have their share.
-fn capacity_blocks(geometry: &Geometry) -> u64 {
+/// Blocks that users may fill: so many that, wherever they lie, some segment is worth cleaning.
+fn capacity_blocks(geometry: &Geometry, frame_blocks_max: u32) -> u64 {
     let segments = u64::from(geometry.segments);
-    let kept = 12 + segments.div_ceil(64);
-    let usable = segments.saturating_sub(kept).max(segments / 4) * u64::from(geometry.segment_blocks);
-    // Of a full segment of moved blocks, headers and footer take up to one in 24 (more in small segments).
-    let overhead = 24.min(u64::from(geometry.segment_blocks) / 12).max(4);
-    usable * (overhead - 1) / overhead * 97 / 100
+    // Streams and what they were promised, the cleaner's and the users' reserve, index pages and checkpoints.
+    let kept = 14 + segments.div_ceil(64);
+    let usable = segments.saturating_sub(kept).max(segments / 8);
+    let cold = u64::from(crate::cleaner::cold_blocks(geometry, frame_blocks_max));
+    usable * (cold - cold.div_ceil(32)).max(1)
 }

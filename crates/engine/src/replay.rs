@@ -363,14 +363,13 @@ pub fn is_whole(reader: &mut BlockReader<'_>, frame: &ReplayFrame) -> bool {
         return false;
     }
     let split = usize::from(header.header_blocks) * BLOCK_BYTES;
-    let same = FrameHeader::peek(&buffer, reader.drive, reader.shard)
-        .is_some_and(|found| found.header_crc == header.header_crc && found.is_intact(&buffer[..split]));
-    if !same {
-        return false;
-    }
+    // The header on the drive: a footer does not keep all of it.
+    let found = FrameHeader::peek(&buffer, reader.drive, reader.shard)
+        .filter(|found| found.header_crc == header.header_crc && found.is_intact(&buffer[..split]));
+    let Some(found) = found else { return false };
     let data = &buffer[split..];
     if frame.is_footer || header.head == Head::Meta {
-        return header.data_crc == crc32c_bytes(data);
+        return found.data_crc == crc32c_bytes(data);
     }
     let Some(mut entries) = Entries::of_frame(header, &buffer[..split]) else { return false };
     while let Some(entry) = entries.next_entry() {

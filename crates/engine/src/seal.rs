@@ -40,7 +40,11 @@ impl Shard {
         let stream = self.log.stream(head);
         let next = stream.queue.front().unwrap_or(&stream.building);
         let (blocks, entry_bytes, metadata) = (next.blocks(), next.entry_bytes(), next.only_metadata);
-        if !self.make_room(head, blocks, entry_bytes, metadata) {
+        let has_room = self.make_room(head, blocks, entry_bytes, metadata);
+        if head == Head::Cold {
+            self.cold_stalled = !has_room;
+        }
+        if !has_room {
             return false;
         }
         if self.log.stream(head).queue.is_empty() {
@@ -79,7 +83,7 @@ impl Shard {
         let Some(segment) = self.log.stream(head).position.next else {
             panic!("a stream without a next segment")
         };
-        self.segments.open(segment);
+        self.segments.open(segment, head);
         let generation = self.segments.get(segment).generation;
         let stream = self.log.stream(head);
         stream.position.segment = Some(segment);
@@ -93,7 +97,8 @@ impl Shard {
 
     /// Whether a stream may take a segment: some are kept for those that make room.
     fn may_take(&self, head: Head, metadata: bool) -> bool {
-        let available = self.segments.available();
+        // What is not prewritten yet will be: `take` waits for it.
+        let available = self.segments.available() + self.segments.unprepared();
         match head {
             Head::Meta => available > 0,
             Head::Cold => available > self.meta_reserve(),
@@ -215,7 +220,9 @@ impl Shard {
         let Some(buffer) = flight.buffer.take() else { return };
         let header = flight.header;
         self.log.stream(header.head).in_flight += 1;
-        self.log.sealed_bytes += buffer.len() as u64;
+        if header.head != Head::Meta {
+            self.log.sealed_bytes += buffer.len() as u64;
+        }
         self.stats.frames += 1;
         self.stats.drive_write_bytes += buffer.len() as u64;
         self.log.flights.push_back(flight);

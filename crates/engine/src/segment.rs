@@ -49,6 +49,9 @@ pub struct Segment {
     pub readers: u32,
     /// Checkpoints begun when `live` fell to zero.
     pub emptied_era: u64,
+    /// Checkpoints begun when a deleted layer's blocks were last taken from it, plus one: replay does not take them, so
+    /// that only a later checkpoint makes the segment free.
+    pub deleted_era: u64,
     /// What it is used for.
     pub state: SegmentState,
     /// The stream it belongs to.
@@ -69,6 +72,7 @@ impl Segment {
         written_blocks: 0,
         readers: 0,
         emptied_era: 0,
+        deleted_era: 0,
         state: SegmentState::Unused,
         head: Head::Hot,
         footer: false,
@@ -191,16 +195,18 @@ impl SegmentTable {
     }
 
     /// Starts writing a promised segment.
-    pub fn open(&mut self, segment: u32) {
+    pub fn open(&mut self, segment: u32, head: Head) {
         let generation = self.generation_next;
         self.generation_next += 1;
         let entry = self.get_mut(segment);
         assert_eq!(entry.state, SegmentState::Promised);
         entry.generation = generation;
         entry.state = SegmentState::Open;
+        entry.head = head;
         entry.written_blocks = 0;
         entry.footer = false;
         entry.prewritten = true;
+        entry.deleted_era = 0;
         entry.damaged = false;
     }
 
@@ -214,6 +220,7 @@ impl SegmentTable {
         entry.written_blocks = 0;
         entry.footer = false;
         entry.prewritten = true;
+        entry.deleted_era = 0;
         entry.damaged = false;
     }
 
@@ -236,6 +243,12 @@ impl SegmentTable {
                 self.free_if_possible(segment);
             }
         }
+    }
+
+    /// Notes that blocks of a deleted layer are about to be taken from a segment.
+    pub fn note_deleted(&mut self, segment: u32) {
+        let era = self.era;
+        self.get_mut(segment).deleted_era = era + 1;
     }
 
     /// Notes that a segment is full.
@@ -265,7 +278,8 @@ impl SegmentTable {
         if self.reuse_early {
             return true;
         }
-        let by_era = segment.head != Head::Meta || segment.emptied_era < self.era_complete;
+        let by_era = (segment.head != Head::Meta || segment.emptied_era < self.era_complete)
+            && (segment.deleted_era == 0 || segment.deleted_era <= self.era_complete);
         segment.last_frame <= self.covered_frame && by_era
     }
 

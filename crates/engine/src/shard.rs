@@ -187,6 +187,10 @@ pub struct Shard {
     /// Requests that came again while the first was under way.
     pub(crate) repeats: Vec<(u64, u64, RequestToken)>,
     pub(crate) layers_deleting: Vec<(u64, u32)>,
+    /// Layers deleted since the shard was opened: their numbers are never given again.
+    pub(crate) layers_deleted: HashMap<u64, (), FixedState>,
+    /// Whether moves wait for a segment.
+    pub(crate) cold_stalled: bool,
     pub(crate) checkpoint: CheckpointTask,
     pub(crate) cleaner: CleanerTask,
     pub(crate) scrub: ScrubTask,
@@ -210,6 +214,9 @@ pub struct Shard {
     pub(crate) page_scratch: Vec<u8>,
     /// Start-up: what is applied is on the drive already.
     pub(crate) replaying: bool,
+    /// The last turn got on with something.
+    pub(crate) again: bool,
+    pub(crate) progress_seen: [u64; 4],
 }
 
 impl Shard {
@@ -276,6 +283,21 @@ impl Shard {
         self.scrub_step();
         self.prewrite_step();
         self.seal_all();
+        let progress = self.progress();
+        self.again = progress != self.progress_seen;
+        self.progress_seen = progress;
+    }
+
+    /// Changes whenever background work got on: then the next turn may do more, whether I/O is under way or not.
+    fn progress(&self) -> [u64; 4] {
+        let deleting =
+            self.layers_deleting.first().map_or(0, |(layer, chunk)| layer << 32 | u64::from(*chunk));
+        [
+            self.log.frame_next,
+            self.checkpoint.progress(),
+            self.cleaner.progress(),
+            deleting ^ self.index.memory_bytes(),
+        ]
     }
 
     /// The next thing that the driver must do.
@@ -285,6 +307,9 @@ impl Shard {
 
     /// When [`Shard::turn`] must be called at the latest, if nothing else happens.
     pub fn next_wake_ns(&self) -> Option<u64> {
+        if self.again && self.poisoned.is_none() {
+            return Some(self.now_ns);
+        }
         self.scrub_wake_ns()
     }
 
@@ -421,5 +446,49 @@ impl Shard {
         for key in 0..self.reads.capacity() {
             self.abandon_read(key);
         }
+    }
+}
+
+/// What matters to somebody who looks into a shard that does not go on.
+impl std::fmt::Debug for Shard {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let streams = self.log.streams.iter().map(|stream| {
+            (
+                stream.position,
+                stream.building.entry_count,
+                stream.queue.len(),
+                stream.in_flight,
+                stream.building.data_blocks,
+            )
+        });
+        formatter
+            .debug_struct("Shard")
+            .field("segments", &self.segments.len())
+            .field("available", &self.segments.available())
+            .field("unprepared", &self.segments.unprepared())
+            .field("pending", &self.segments.pending())
+            .field("meta_reserve", &self.meta_reserve())
+            .field("live_blocks", &self.live_blocks)
+            .field("zero_blocks", &self.zero_blocks)
+            .field("reserved_blocks", &self.reserved_blocks)
+            .field("capacity_blocks", &self.capacity_blocks)
+            .field("streams", &streams.collect::<Vec<_>>())
+            .field("flights", &self.log.flights.len())
+            .field("ios", &self.ios.len())
+            .field("dirty", &self.dirty.len())
+            .field("pages_loading", &self.pages_loading)
+            .field("reads", &self.reads.len())
+            .field("changes", &self.changes.len())
+            .field("page_waiters", &self.page_waiters.len())
+            .field("progress", &self.progress_seen)
+            .field("index_memory", &(self.index.memory_bytes(), self.config.index_memory_bytes))
+            .field("closing", &self.closing)
+            .field("poisoned", &self.poisoned)
+            .field("merges", &self.merges.len())
+            .field("deleting", &self.layers_deleting)
+            .field("cold_stalled", &self.cold_stalled)
+            .field("checkpoint", &self.checkpoint)
+            .field("cleaner", &self.cleaner)
+            .finish_non_exhaustive()
     }
 }

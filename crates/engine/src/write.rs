@@ -47,8 +47,7 @@ impl Shard {
             return self.fail(request.token, Failure::ReadOnly);
         }
         let layer = request.layer.0;
-        let is_deleting =
-            self.index.layer_position(layer).is_some_and(|position| self.index.layers()[position].deleting);
+        let is_deleting = self.is_deleting(layer) || self.layers_deleted.contains_key(&layer);
         if matches!(request.operation, Operation::DeleteLayer) {
             return self.submit_delete(request, is_deleting);
         }
@@ -137,7 +136,8 @@ impl Shard {
                     return self.wait_for_page(key, PageWaiter::Change(Box::new(owned)));
                 }
             }
-            if used + u64::from(needed) > self.capacity_blocks {
+            // What only replaces is never refused.
+            if needed > 0 && used + u64::from(needed) > self.capacity_blocks {
                 return self.fail(request.token, Failure::NoSpace);
             }
         }
@@ -179,7 +179,7 @@ impl Shard {
     }
 
     /// Blocks of a range that hold nothing, or the first region that must be read to know.
-    fn count_unmapped(
+    pub(crate) fn count_unmapped(
         &mut self,
         layer: u64,
         chunk: u32,
@@ -291,7 +291,10 @@ impl Shard {
 
     pub(crate) fn load_page(&mut self, key: RegionKey) {
         let Some(region) = self.index.region_mut(key) else { return };
-        assert!(!region.page.is_none() && !region.dirty, "{key:?} is not in memory and has no page");
+        assert!(
+            !region.page.is_none() && !region.dirty,
+            "{key:?} is not in memory and has no page: {region:?}"
+        );
         region.loading = true;
         let page = region.page;
         self.stats.index_page_reads += 1;

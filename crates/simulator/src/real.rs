@@ -69,6 +69,10 @@ impl Subject for Shard {
         Shard::set_cache_bytes(self, bytes);
     }
 
+    fn describe(&self) -> String {
+        format!("{self:?}")
+    }
+
     fn verify(&mut self) -> Result<(), String> {
         Shard::verify(self).map_err(|error| error.to_string())
     }

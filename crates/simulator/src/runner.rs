@@ -401,7 +401,12 @@ impl<S: Subject> Runner<S> {
                 format!("{token} {} {:?}", request.kind.name(), request.tickets.first().map(Ticket::span))
             })
             .collect();
-        Violation::Hang(format!("{what}; {} requests wait: {}", self.outstanding.len(), first.join(", ")))
+        let state = self.shards.iter().map(Subject::describe).collect::<Vec<_>>().join("; ");
+        Violation::Hang(format!(
+            "{what}; {} requests wait: {}; {state}",
+            self.outstanding.len(),
+            first.join(", ")
+        ))
     }
 
     /// Lets time pass to the next completion or wake.

@@ -45,4 +45,8 @@ pub trait Subject: Sized {
     fn set_cache_bytes(&mut self, bytes: u64);
     /// Checks the shard's own invariants. Gives what is wrong.
     fn verify(&mut self) -> Result<(), String>;
+    /// Its inner state in a line, for a person who looks into a hang.
+    fn describe(&self) -> String {
+        String::new()
+    }
 }
