@@ -29,7 +29,7 @@ bad_names() {
     expect 1 '/' create a/b 1G
     expect 1 "holds" create volumé 1G
     expect 1 'holds' create 'a b' 1G
-    expect 1 'start' create -- -x 1G
+    expect 1 'start' create .x 1G
     expect 1 'exists' create disk 16M
     expect 1 'no volume' coquina volume info missing
     expect 1 'no volume' coquina volume resize missing --size 1G

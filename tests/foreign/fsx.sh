@@ -7,7 +7,7 @@ FSX=${FSX:-$(command -v fsx || true)}
 [[ -x $FSX ]] || FSX=$TARGET/tools/bin/fsx
 [[ -x $FSX ]] || skip "fsx is not installed: cargo install fsx --version '~0.3' --root target/tools"
 needs_root
-needs nbdfuse
+needs nbdfuse nbdkit
 
 SEED=${SEED:-$((RANDOM * 32768 + RANDOM))}
 # fadvise drops pages from the kernel's cache, which would answer reads in the server's place.
@@ -31,6 +31,6 @@ posix_fadvise = 10
 TOML
 
 server_with_volume disk 4M
-fuse_attach disk
+fuse_attach_unaligned disk
 say "SEED=$SEED"
 "$FSX" -f "$SCRATCH/fsx.toml" -P "$SCRATCH" -S "$SEED" -N 5000 "$FUSE_FOLDER/nbd"

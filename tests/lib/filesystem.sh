@@ -10,8 +10,13 @@ mkdir -p "$FUSE_FOLDER" "$MOUNT_FOLDER"
 at_exit detach
 
 # Shows a volume as the file $FUSE_FOLDER/nbd.
-fuse_attach() {
-    nbdfuse "$FUSE_FOLDER/nbd" "$(uri "$1")" &
+fuse_attach() { fuse_start "$(uri "$1")"; }
+
+# The same, for writes from memory that the kernel passes on in odd pieces: nbdkit's filter makes whole sectors of them.
+fuse_attach_unaligned() { fuse_start [ nbdkit --exit-with-parent nbd --filter=blocksize "$(uri "$1")" minblock=512 ]; }
+
+fuse_start() {
+    nbdfuse "$FUSE_FOLDER/nbd" "$@" &
     FUSE_PID=$!
     note sweep-processes "$FUSE_PID"
     wait_until 30 fuse_ready || fail "nbdfuse shows no file"

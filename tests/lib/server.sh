@@ -18,7 +18,7 @@ export CLIENTS=$REPOSITORY/tests/clients
 LOGS=${TEST_LOGS:-$TARGET/test-logs}
 # Debian's Python has the libnbd module; another one that is first in PATH may not.
 PYTHON=/usr/bin/python3
-export PYTHONDONTWRITEBYTECODE=1
+export PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 DRIVE_SIZE=${DRIVE_SIZE:-2G}
 EXIT_SKIPPED=77
 
@@ -83,12 +83,18 @@ trap clean_up EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# A number of TCP ports that nobody listens on.
+# A number of TCP ports that nobody listens on, below those that the kernel gives to clients: a client could take one of
+# those while the server is down, and one that tries to reach it could even connect to itself.
 free_ports() {
     "$PYTHON" - "$1" <<'PYTHON'
-import socket, sys
-sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(int(sys.argv[1]))]
-print(*(each.getsockname()[1] for each in sockets))
+import random, socket, sys
+found = []
+while len(found) < int(sys.argv[1]):
+    try:
+        found.append(socket.create_server(("127.0.0.1", random.randrange(15000, 32000))))
+    except OSError:
+        pass
+print(*(each.getsockname()[1] for each in found))
 PYTHON
 }
 
@@ -145,12 +151,14 @@ wait_until() {
     done
 }
 
-# kill -9: what a crash of the process leaves behind.
+# kill -9: what a crash of the process leaves behind. KILL_PAUSE_SECONDS is for servers that cannot start again at once,
+# while the kernel still takes the old one's io_uring down.
 server_kill() {
     [[ -n $SERVER_PID ]] || return 0
     kill -9 "$SERVER_PID" 2>/dev/null || true
     wait "$SERVER_PID" 2>/dev/null || true
     SERVER_PID=
+    sleep "${KILL_PAUSE_SECONDS:-0}"
 }
 
 # A clean stop, as by Ctrl-C; it must end by itself with status 0.
