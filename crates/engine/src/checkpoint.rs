@@ -129,7 +129,11 @@ impl CheckpointTask {
     /// Changes whenever the checkpoint gets on.
     pub fn progress(&self) -> u64 {
         let left = (self.pending.len() + self.refresh.len()) as u64;
-        (self.phase as u64) << 60 | left << 36 | (self.cursor.0 as u64) << 20 | self.cursor.1 as u64
+        (self.phase as u64) << 60
+            | u64::from(self.wanted) << 59
+            | left << 36
+            | (self.cursor.0 as u64) << 20
+            | self.cursor.1 as u64
     }
 
     /// Regions still to be written.
