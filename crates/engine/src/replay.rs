@@ -288,69 +288,93 @@ impl<'a> Chain<'a> {
     }
 
     /// No stream goes on with the wanted frame: looks for proof that it was acknowledged.
+    ///
+    /// Any later frame may be the proof: the next ones were perhaps on their way together with the wanted one, and
+    /// prove nothing.
     fn end_or_lost(&mut self) -> Step {
         let wanted = self.last + 1;
-        let mut proven = self.acknowledged >= wanted;
-        let mut lowest: Option<(usize, ReplayFrame)> = None;
-        let mut expected = 0;
+        let mut search = Search { wanted, proven: self.acknowledged >= wanted, lowest: None };
+        let mut location = 0;
         for head in 0..3 {
-            if let Some(frame) = self.cursors[head].offered.clone() {
-                proven |= frame.header.acknowledged >= wanted;
-                keep_lowest(&mut lowest, head, frame, wanted);
-                continue;
-            }
             let position = self.cursors[head].position;
             let Some(segment) = position.segment.or(position.next) else { continue };
-            let geometry = self.reader.geometry;
-            if segment >= geometry.segments {
+            if segment >= self.reader.geometry.segments {
                 continue;
             }
+            let offset = if position.segment.is_some() { position.offset } else { 0 };
+            if let Some(frame) = self.cursors[head].offered.clone() {
+                search.see(&frame.header);
+            } else {
+                location = self.reader.geometry.segment_start(segment) + u64::from(offset);
+            }
+            for listed in self.cursors[head].listed.iter().flatten() {
+                search.see(&listed.header);
+            }
+            self.search_stream(head, segment, offset, &mut search);
+        }
+        if !search.proven {
+            return Step::End;
+        }
+        let next_frame = search.lowest.unwrap_or(wanted + 1);
+        Step::Lost(Lost { first_frame: wanted, next_frame, location })
+    }
+
+    /// Looks at all frames that a stream has from a place on.
+    fn search_stream(&mut self, head: usize, segment: u32, offset: u32, search: &mut Search) {
+        let geometry = self.reader.geometry;
+        let (mut segment, mut offset) = (segment, offset);
+        // However damaged the pointers are, it ends.
+        for _ in 0..SEARCH_SEGMENTS_MAX {
             let start = geometry.segment_start(segment);
-            let from = if position.segment.is_some() { position.offset } else { 0 };
-            expected = start + u64::from(from);
-            for location in expected + 1..start + u64::from(geometry.segment_blocks) {
-                let Some(frame) = self.frame_at(head, location) else { continue };
-                let of_head = frame.header.head as usize == head
-                    && frame.header.frame_number > wanted
-                    && (position.segment.is_none() || frame.header.segment_generation == position.generation);
-                if of_head {
-                    proven |= frame.header.acknowledged >= wanted;
-                    keep_lowest(&mut lowest, head, frame, wanted);
-                    break;
+            let mut next = self.cursors[head].position.next.filter(|next| *next != segment);
+            let mut found = false;
+            while offset < geometry.segment_blocks {
+                let frame = self.frame_at(head, start + u64::from(offset));
+                let header = frame.map(|frame| frame.header);
+                match header.filter(|header| header.head as usize == head && header.frame_number > self.last)
+                {
+                    Some(header) => {
+                        search.see(&header);
+                        found = true;
+                        next = Some(header.next_segment);
+                        offset += header.blocks();
+                    }
+                    None => offset += 1,
                 }
             }
-            if let (Some(_), Some(next)) =
-                (position.segment, position.next.filter(|next| *next < geometry.segments))
-            {
-                if let Some(frame) = self.frame_at(head, geometry.segment_start(next)) {
-                    if frame.header.head as usize == head && frame.header.frame_number > wanted {
-                        proven |= frame.header.acknowledged >= wanted;
-                        keep_lowest(&mut lowest, head, frame, wanted);
-                    }
+            match next.filter(|next| *next < geometry.segments && *next != segment) {
+                // The first segment may have lost all its frames; a later one without any is the end.
+                Some(next) if found || segment == self.cursors[head].position.segment.unwrap_or(segment) => {
+                    (segment, offset) = (next, 0);
                 }
+                _ => return,
             }
         }
-        let Some((head, frame)) = lowest.filter(|_| proven) else { return Step::End };
-        let lost = Lost { first_frame: wanted, next_frame: frame.header.frame_number, location: expected };
-        // The chain goes on there.
-        self.last = frame.header.frame_number - 1;
-        self.last_crc = frame.header.previous_crc;
-        let location = frame.header.location;
-        let geometry = self.reader.geometry;
-        let segment = geometry.segment_of(location);
-        let cursor = &mut self.cursors[head];
-        cursor.position.segment = Some(segment);
-        cursor.position.offset = (location - geometry.segment_start(segment)) as u32;
-        cursor.position.generation = frame.header.segment_generation;
-        cursor.offered = Some(frame);
-        Step::Lost(lost)
     }
 }
 
-fn keep_lowest(lowest: &mut Option<(usize, ReplayFrame)>, head: usize, frame: ReplayFrame, wanted: u64) {
-    let better = lowest.as_ref().is_none_or(|(_, kept)| frame.header.frame_number < kept.header.frame_number);
-    if frame.header.frame_number >= wanted && better {
-        *lowest = Some((head, frame));
+/// Segments of a stream behind the end of the chain that are looked at for proof.
+const SEARCH_SEGMENTS_MAX: u32 = 16;
+
+/// What is known of the frames behind the end of the chain.
+struct Search {
+    wanted: u64,
+    /// Whether a frame proves that the wanted one was acknowledged.
+    proven: bool,
+    /// Lowest number of a frame that can be read.
+    lowest: Option<u64>,
+}
+
+impl Search {
+    fn see(&mut self, header: &FrameHeader) {
+        if header.frame_number < self.wanted {
+            return;
+        }
+        self.proven |= header.acknowledged >= self.wanted;
+        if header.frame_number == self.wanted {
+            return;
+        }
+        self.lowest = Some(self.lowest.map_or(header.frame_number, |known| known.min(header.frame_number)));
     }
 }
 
