@@ -306,6 +306,15 @@ impl SegmentTable {
         }
     }
 
+    /// Full segments of a head, and what is needed of them: for a person who looks into a hang.
+    pub fn closed_of(&self, head: Head) -> Vec<u32> {
+        let closed = self
+            .segments
+            .iter()
+            .filter(|segment| segment.head == head && segment.state == SegmentState::Closed);
+        closed.map(|segment| segment.live).collect()
+    }
+
     /// Encodes the table for a checkpoint.
     pub fn encode(&self, out: &mut Vec<u8>) {
         for segment in &self.segments {

@@ -22,6 +22,7 @@ use crate::api::{
 use crate::cache::BlockCache;
 use crate::checkpoint::CheckpointTask;
 use crate::cleaner::CleanerTask;
+use crate::frame::HEADS;
 use crate::geometry::Geometry;
 use crate::hash::FixedState;
 use crate::index::Index;
@@ -464,6 +465,7 @@ impl std::fmt::Debug for Shard {
         formatter
             .debug_struct("Shard")
             .field("segments", &self.segments.len())
+            .field("closed", &HEADS.map(|head| self.segments.closed_of(head)))
             .field("available", &self.segments.available())
             .field("unprepared", &self.segments.unprepared())
             .field("pending", &self.segments.pending())
