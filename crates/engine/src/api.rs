@@ -60,9 +60,11 @@ pub enum Operation<'a> {
         /// payloads of whole aligned blocks.
         checksums_le: &'a [u8],
     },
-    /// Forgets data: the range reads as zeros and takes no space.
+    /// Forgets data: the whole blocks within the range read as zeros and take no space. Parts of blocks at its ends
+    /// stay as they are; a range without a whole block changes nothing.
     Trim,
-    /// The range reads as zeros; metadata only.
+    /// The range reads as zeros. Whole blocks cost metadata only. Parts of blocks at its ends are merged with what
+    /// is there and written, and may so fail with [`Failure::NoSpace`] where nothing was.
     WriteZeroes {
         /// Keep the space reserved, so that a later write cannot fail with `NoSpace`.
         no_hole: bool,
@@ -70,7 +72,8 @@ pub enum Operation<'a> {
     /// Says what of the range is data, zeros or a hole. Answered by [`Outcome::Map`].
     Map,
     /// Forgets a whole layer (chunk, offset and length are ignored). Answered when it cannot come back;
-    /// the space is freed in the background.
+    /// the space is freed in the background. From then on, and perhaps from now on, requests on the layer answer
+    /// [`Failure::Invalid`]; its id is never used again.
     DeleteLayer,
 }
 
@@ -209,9 +212,10 @@ pub enum Event {
         /// Where it lies on the drive.
         offset_bytes: u64,
     },
-    /// A frame that was acknowledged cannot be read back at start-up: these entries are lost.
+    /// Something that the drive needs for itself cannot be read: a segment's footer, so that the segment cannot be
+    /// cleaned, or a page of the index, so that the shard takes no changes any more. No data was given out wrong.
     Damage {
-        /// Where the frame lies on the drive.
+        /// Where it lies on the drive, or 0 where that is not known.
         offset_bytes: u64,
         /// What was found.
         reason: &'static str,

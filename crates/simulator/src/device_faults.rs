@@ -201,7 +201,7 @@ impl<S: Subject> Faulty<S> {
     }
 
     fn failed_read(&mut self) -> Result<(), Violation> {
-        self.runner.tolerance = Tolerance { bad_blocks: true, read_only: true, ..Tolerance::default() };
+        self.runner.tolerance = Tolerance { bad_blocks: true, read_only: true, damage: true, stale: false };
         self.fail_reads();
         self.phases(3)?;
         self.runner.compare_all()?;
@@ -231,7 +231,6 @@ impl<S: Subject> Faulty<S> {
                 self.runner.pump()?;
                 let damage = self.runner.signs.damage > 0;
                 self.report.damage += u64::from(damage);
-                self.runner.tolerance.stale = damage;
                 self.runner.compare_all()?;
                 self.runner.cut(true);
                 if damage {

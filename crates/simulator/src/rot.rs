@@ -195,7 +195,7 @@ impl<S: Subject> Rot<S> {
         self.runner.pump()?;
         let damage = self.runner.signs.damage > 0;
         self.report.damage += u64::from(damage);
-        self.runner.tolerance.stale = damage || unproven;
+        self.runner.tolerance.stale = unproven;
         self.runner.compare_all()?;
         let bad = self.runner.signs.bad_blocks > 0;
         self.report.bad_blocks += u64::from(bad);
@@ -336,7 +336,6 @@ impl<S: Subject> Rot<S> {
         // Whether it starts again is not promised; that it does not panic is.
         if self.runner.open(None).is_ok() {
             self.runner.pump()?;
-            self.runner.tolerance.stale |= self.runner.signs.damage > 0;
             self.runner.compare_all()?;
         }
         Ok(())

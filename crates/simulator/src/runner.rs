@@ -376,7 +376,8 @@ impl<S: Subject> Runner<S> {
                     return Ok(Ended::Cut);
                 }
             }
-            if self.progress != before {
+            let closed = closing && !self.drive.is_busy() && self.shards.iter().all(S::is_closed);
+            if self.progress != before || closed {
                 return Ok(Ended::Done);
             }
             if turn == 0 || !self.drive.is_busy() {
