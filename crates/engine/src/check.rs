@@ -115,7 +115,7 @@ fn check_shard(
             }
         }
     }
-    if let Err(text) = counts.compare(&shard) {
+    if let Err(text) = counts.compare(&shard).and_then(|()| shard.verify_pages()) {
         report.error = Some(text);
     }
     Ok(())
@@ -236,7 +236,30 @@ impl Shard {
         if heap as u64 > self.index.memory_bytes() {
             return Err(format!("{heap} bytes of index in memory, {} counted", self.index.memory_bytes()));
         }
+        self.verify_pages()?;
         if complete { counts.compare(self) } else { Ok(()) }
+    }
+
+    /// Compares the counts of segments of index pages with the pages and parts of checkpoints that are needed.
+    pub(crate) fn verify_pages(&self) -> Result<(), String> {
+        let mut needed = vec![0u64; self.segments.len() as usize];
+        let geometry = &self.geometry;
+        self.index.for_each_page(|_, page| {
+            needed[geometry.segment_of(page.location()) as usize] += page.length_bytes() as u64;
+        });
+        for part in self.checkpoint.parts_needed() {
+            needed[geometry.segment_of(part.location) as usize] += u64::from(part.length_bytes);
+        }
+        for (number, needed) in needed.into_iter().enumerate() {
+            let segment = self.segments.get(number as u32);
+            if segment.head == Head::Meta && u64::from(segment.live) != needed {
+                return Err(format!(
+                    "segment {number}: {} bytes of index counted as needed, {needed} are",
+                    segment.live
+                ));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -9,9 +9,11 @@
 //! counts of needed blocks come out right without reading the index.
 
 use coquina_base::{AlignedBuf, crc32c_bytes};
+use hashbrown::HashMap;
 
 use crate::api::{Action, Event};
 use crate::frame::{Context, ENTRY_BYTES, Entry, EntryKind, FrameHeader, Head, NewEntry};
+use crate::hash::FixedState;
 use crate::index::encode_page_record;
 use crate::index_region::{Map, PageRef, RegionKey};
 use crate::index_run::REGION_BLOCKS;
@@ -136,6 +138,11 @@ impl CheckpointTask {
             | self.cursor.1 as u64
     }
 
+    /// Parts that are counted as needed: of the last complete checkpoint, and of the running one.
+    pub fn parts_needed(&self) -> impl Iterator<Item = &PartRef> {
+        self.parts_last.iter().chain(&self.parts)
+    }
+
     /// Regions still to be written.
     pub fn pages_left(&self) -> u32 {
         (self.pending.len() + self.refresh.len()) as u32
@@ -172,13 +179,15 @@ impl Shard {
         let memory = (self.config.index_memory_bytes / 2).max(64 << 20);
         let waiting = self.segments.pending();
         let room = self.segments.available() + self.segments.unprepared();
-        let short = room <= self.hot_reserve() + 2;
+        // Users wait, or soon will: a checkpoint helps where segments wait for it, or where what was written since the
+        // last one must be covered before it can be cleaned.
+        let short = room <= self.hot_reserve();
+        let stuck = self.cleaner.is_stuck();
+        let users_wait = self.log.streams[Head::Hot as usize].has_work();
         log_bytes >= self.checkpoint_log_bytes()
             || dirty_bytes > memory
-            || (short && waiting >= 4)
-            || (short && self.cleaner.is_stuck() && self.log.streams[Head::Hot as usize].has_work())
-            || (short && waiting > 0 && self.cleaner.is_stuck())
-            || (short && self.cold_stalled)
+            || (short && (self.cold_stalled || (stuck && (waiting > 0 || users_wait))))
+            || (short && waiting >= 4 && log_bytes >= self.checkpoint_log_bytes() / 8)
             || self.superblock.incarnations.len() > 16
     }
 
@@ -227,7 +236,13 @@ impl Shard {
             let length = (out.len() - at - 8) as u64;
             out[at..at + 8].copy_from_slice(&length.to_le_bytes());
         };
-        section(out, &|out| self.segments.encode(out));
+        // What the checkpoint before takes is not needed any more where this one is read.
+        let geometry = &self.geometry;
+        let mut outdated = HashMap::<u32, u32, FixedState>::default();
+        for part in &self.checkpoint.parts_last {
+            *outdated.entry(geometry.segment_of(part.location)).or_default() += part.length_bytes;
+        }
+        section(out, &|out| self.segments.encode(&outdated, out));
         section(out, &|out| {
             for layer in self.index.layers() {
                 out.extend_from_slice(&layer.id.to_le_bytes());

@@ -9,7 +9,10 @@
 
 use std::collections::VecDeque;
 
+use hashbrown::HashMap;
+
 use crate::frame::Head;
+use crate::hash::FixedState;
 
 /// What a segment is used for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -315,12 +318,17 @@ impl SegmentTable {
         closed.map(|segment| segment.live).collect()
     }
 
-    /// Encodes the table for a checkpoint.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        for segment in &self.segments {
+    /// Encodes the table for a checkpoint. `outdated` says how much of what segments hold is not needed any more
+    /// once the checkpoint is complete.
+    pub fn encode(&self, outdated: &HashMap<u32, u32, FixedState>, out: &mut Vec<u8>) {
+        for (number, segment) in self.segments.iter().enumerate() {
+            let amount = outdated.get(&(number as u32)).copied().unwrap_or(0);
+            let live = segment.live.checked_sub(amount);
+            let live =
+                live.unwrap_or_else(|| panic!("segment {number}: {amount} of {} outdated", segment.live));
             out.extend_from_slice(&segment.generation.to_le_bytes());
             out.extend_from_slice(&segment.last_frame.to_le_bytes());
-            out.extend_from_slice(&segment.live.to_le_bytes());
+            out.extend_from_slice(&live.to_le_bytes());
             out.extend_from_slice(&segment.written_blocks.to_le_bytes());
             let flags = u8::from(segment.footer) | u8::from(segment.damaged) << 1;
             out.extend_from_slice(&[segment.state as u8, segment.head as u8, flags, 0, 0, 0, 0, 0]);
