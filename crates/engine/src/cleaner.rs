@@ -128,12 +128,12 @@ impl CleanerTask {
 
 impl Shard {
     fn cleaning_level(&self) -> u32 {
-        self.hot_reserve() + 2 + self.segments.len() / 512
+        self.hot_reserve() + 3 + self.segments.len() / 1024
     }
 
     /// Blocks of data that a segment of full frames holds.
     fn cold_blocks(&self) -> u32 {
-        cold_blocks(&self.geometry, self.frame_blocks_max())
+        cold_blocks(&self.geometry, self.frame_blocks_max_of(Head::Cold))
     }
 
     /// While nobody writes, only what gains much is cleaned: a full drive must come to rest.
@@ -463,7 +463,7 @@ impl Shard {
     fn move_run(&mut self, limit: usize) -> usize {
         let first = self.cleaner.window[self.cleaner.moved];
         let context = Context::new(coquina_base::LayerId(first.layer), 0, 0);
-        let data_blocks_max = self.frame_blocks_max();
+        let data_blocks_max = self.frame_room(Head::Cold);
         let builder = &self.log.stream(Head::Cold).building;
         let room = builder.room_bytes(&context).saturating_sub(ENTRY_BYTES) / 9;
         let room = room.min((data_blocks_max - builder.data_blocks.min(data_blocks_max)) as usize);
@@ -559,15 +559,15 @@ pub fn cold_blocks(geometry: &Geometry, frame_blocks_max: u32) -> u32 {
     let (mut data, mut offset, mut records) = (0, 0, 0);
     loop {
         let left = geometry.segment_blocks - offset;
-        let footer = |blocks: u32| {
-            footer::footer_blocks(
-                records + footer::RECORD_BYTES + crate::frame::CONTEXT_BYTES + blocks as usize * entry_bytes,
-            )
-        };
-        let blocks = frame;
-        if 1 + blocks + footer(blocks) > left {
+        // As `frame_room` does: footer and room by the costliest entries.
+        let footer = footer::footer_blocks(
+            records + footer::RECORD_BYTES + crate::frame::CONTEXT_BYTES + frame as usize * entry_bytes,
+        );
+        let room = left.saturating_sub(footer + 1);
+        if room < 4 {
             return data.max(1);
         }
+        let blocks = frame.min(room);
         records += footer::RECORD_BYTES + crate::frame::CONTEXT_BYTES + blocks as usize * entry_bytes;
         offset += 1 + blocks;
         data += blocks;

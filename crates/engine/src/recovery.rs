@@ -131,7 +131,8 @@ impl Shard {
             opened.segments.reuse_early =
                 opened.config.mutation == Some(crate::api::Mutation::ReuseSegmentEarly);
         }
-        opened.capacity_blocks = capacity_blocks(&geometry, opened.frame_blocks_max());
+        opened.capacity_blocks =
+            capacity_blocks(&geometry, opened.frame_blocks_max_of(crate::frame::Head::Cold));
         opened.replay(&mut reader)?;
         for (segment, amount) in behind_point {
             opened.segments.add_live(segment, amount);
@@ -276,7 +277,7 @@ impl Shard {
         }
         for head in HEADS {
             let mut builder = self.log.spare.pop().unwrap_or_default();
-            let blocks = self.frame_blocks_max() as usize + 1;
+            let blocks = self.frame_blocks_max_of(head) as usize + 1;
             builder.reset(self.pool.take(blocks));
             self.log.stream(head).building = builder;
         }

@@ -3,12 +3,16 @@
 use coquina_base::{BLOCK_BYTES, crc32c_block};
 
 use crate::api::{Failure, Operation, Outcome, Request};
-use crate::frame::{Context, ENTRY_BYTES, EntryKind, Head, NewEntry};
+use crate::footer::{RECORD_BYTES, footer_blocks};
+use crate::frame::{CONTEXT_BYTES, Context, ENTRY_BYTES, EntryKind, Head, NewEntry};
 use crate::index_region::{Map, RegionKey};
 use crate::index_run::REGION_BLOCKS;
 use crate::log::ChangeKey;
 use crate::session::RequestState;
 use crate::shard::{Change, IoPurpose, OwnedRequest, PageWaiter, Shard};
+
+/// A frame with less data is not worth its header: the rest of the segment is left empty instead.
+const FRAME_BLOCKS_MIN: u32 = 4;
 
 /// A change of whole blocks, ready for the log.
 pub struct Ready<'a> {
@@ -204,10 +208,10 @@ impl Shard {
     /// Puts a change into the frame that is being filled, in as many entries as it takes.
     pub(crate) fn append(&mut self, ready: &Ready<'_>, change: ChangeKey) {
         let context = Context::new(coquina_base::LayerId(ready.layer), ready.epoch, ready.session);
-        let data_blocks_max = self.frame_blocks_max();
         let has_data = ready.kind == EntryKind::Write;
         let mut done = 0;
         while done < ready.blocks {
+            let data_blocks_max = self.frame_room(Head::Hot);
             let builder = &self.log.stream(Head::Hot).building;
             let room = builder.room_bytes(&context);
             let left = ready.blocks - done;
@@ -254,7 +258,7 @@ impl Shard {
     /// Moves a full frame into the queue and starts an empty one.
     pub(crate) fn rotate(&mut self, head: Head) {
         let mut builder = self.log.spare.pop().unwrap_or_default();
-        let blocks = self.frame_blocks_max() as usize + 1;
+        let blocks = self.frame_blocks_max_of(head) as usize + 1;
         builder.reset(self.pool.take(blocks));
         let stream = self.log.stream(head);
         let full = std::mem::replace(&mut stream.building, builder);
@@ -265,6 +269,32 @@ impl Shard {
     /// Most blocks of data of a frame: also a small part of a small segment.
     pub(crate) fn frame_blocks_max(&self) -> u32 {
         (self.config.frame_bytes_max / BLOCK_BYTES as u32).clamp(1, (self.geometry.segment_blocks / 4).max(1))
+    }
+
+    /// The same for a stream: moved blocks go in larger frames, for nobody waits for them.
+    pub(crate) fn frame_blocks_max_of(&self, head: Head) -> u32 {
+        match head {
+            Head::Cold => (self.frame_blocks_max() * 3 / 2).min((self.geometry.segment_blocks / 4).max(1)),
+            Head::Hot | Head::Meta => self.frame_blocks_max(),
+        }
+    }
+
+    /// Blocks of data that the frame being filled may have: a full frame, or what is left of the segment where that
+    /// is less but worth a frame, so that segments are filled to their ends.
+    pub(crate) fn frame_room(&mut self, head: Head) -> u32 {
+        let most = self.frame_blocks_max_of(head);
+        let segment_blocks = self.geometry.segment_blocks;
+        let stream = self.log.stream(head);
+        if stream.position.segment.is_none() {
+            return most;
+        }
+        let queued: u32 = stream.queue.iter().map(crate::log::Builder::blocks).sum();
+        let queued_bytes: usize =
+            stream.queue.iter().map(|builder| RECORD_BYTES + builder.entry_bytes()).sum();
+        let entry_bytes = CONTEXT_BYTES + most as usize * (ENTRY_BYTES + 9);
+        let footer = footer_blocks(stream.footer.len() + queued_bytes + RECORD_BYTES + entry_bytes);
+        let left = segment_blocks.saturating_sub(stream.position.offset + queued + footer + 1);
+        if (FRAME_BLOCKS_MIN..most).contains(&left) { left } else { most }
     }
 
     /// Keeps the regions of a range in memory until the entry is applied, and reads those that are not there.
