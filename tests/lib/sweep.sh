@@ -6,10 +6,12 @@
 set -uo pipefail
 
 sweep() {
-    local scratch=$1
+    local scratch=$1 loops device
+    # Once their file system is gone, they do not tell any more whose they were.
+    loops=$(loops_below "$scratch")
     end_processes "$scratch"
     unmount_below "$scratch"
-    detach_loops "$scratch"
+    for device in $loops; do losetup -d "$device"; done
     [[ ! -f $scratch/sweep-folders ]] || xargs -r -d '\n' rm -rf <"$scratch/sweep-folders"
     rm -rf "$scratch"
 }
@@ -18,7 +20,8 @@ end_processes() {
     local process
     [[ -f $1/sweep-processes ]] || return 0
     while read -r process; do
-        if tr '\0' ' ' <"/proc/$process/cmdline" 2>/dev/null | grep -qF "$1"; then kill -9 "$process"; fi
+        [[ -r /proc/$process/cmdline ]] || continue
+        if tr '\0' ' ' <"/proc/$process/cmdline" | grep -qF "$1"; then kill -9 "$process"; fi
     done <"$1/sweep-processes"
 }
 
@@ -30,10 +33,9 @@ unmount_below() {
     done
 }
 
-detach_loops() {
-    local device
+loops_below() {
     losetup --list --noheadings --output NAME,BACK-FILE 2>/dev/null |
-        awk -v prefix="$1/" 'index($2, prefix) == 1 {print $1}' | while read -r device; do losetup -d "$device"; done
+        awk -v prefix="$1/" 'index($2, prefix) == 1 {print $1}'
 }
 
 for scratch in "$1"/*/; do
