@@ -78,7 +78,7 @@ pub struct CheckpointTask {
     /// Pages on their way that are right for the next checkpoint, if they do not change before its point.
     pages_in_flight_next: u32,
     /// Clean regions whose pages lie in segments of index pages that are mostly empty: to be written again.
-    refresh: Vec<RegionKey>,
+    refresh: Vec<(RegionKey, PageRef)>,
     /// Page records, as of the point.
     table: Vec<u8>,
     /// Page records that replace those in the table.
@@ -436,7 +436,7 @@ impl Shard {
         let refresh = &mut self.checkpoint.refresh;
         self.index.for_each_page(|key, page| {
             if victims.binary_search(&geometry.segment_of(page.location())).is_ok() {
-                refresh.push(key);
+                refresh.push((key, page));
             }
         });
     }
@@ -446,7 +446,7 @@ impl Shard {
     fn refresh_pages(&mut self) -> bool {
         let era = self.segments.era as u8;
         for _ in 0..PAGES_PER_TURN {
-            let Some(key) = self.checkpoint.refresh.last().copied() else { return true };
+            let Some((key, page)) = self.checkpoint.refresh.last().copied() else { return true };
             let Some(region) = self.index.region_mut(key) else {
                 self.checkpoint.refresh.pop();
                 continue;
@@ -454,8 +454,8 @@ impl Shard {
             if region.loading {
                 return false;
             }
-            // One that changed since the point, and was written since, is not as it was there.
-            if region.page.is_none() || region.dirty || region.writing > 0 || region.dirty_era == era {
+            // One that has another page by now has changed, or was written since the point.
+            if region.page != page || region.dirty || region.writing > 0 {
                 self.checkpoint.refresh.pop();
                 continue;
             }
