@@ -195,7 +195,7 @@ impl Shard {
         if self.config.checkpoint_log_bytes > 0 {
             return self.config.checkpoint_log_bytes;
         }
-        (self.geometry.blocks() * 4096 / 8).min(64 << 30)
+        (self.geometry.blocks() * 4096 / 6).min(64 << 30)
     }
 
     fn begin_checkpoint(&mut self) {
@@ -379,7 +379,7 @@ impl Shard {
             sequence,
             request: bytes.len() as u64,
         };
-        builder.add(&entry, std::iter::empty(), &[]);
+        builder.add(&entry, std::iter::empty(), std::iter::empty());
         builder.page_bytes.extend_from_slice(bytes);
         builder.page_bytes.resize(builder.page_bytes.len().next_multiple_of(8), 0);
     }

@@ -24,7 +24,7 @@ const READ_BLOCKS: u64 = 64;
 /// Holes that are read over rather than starting a new read.
 const GAP_BLOCKS: u64 = 4;
 /// Reads at the same time.
-const READS_MAX: usize = 4;
+const READS_MAX: usize = 6;
 /// Blocks looked at together: they are sorted among themselves.
 const WINDOW_ITEMS: usize = 2048;
 /// Index pages read ahead.
@@ -59,8 +59,18 @@ enum Phase {
     Checking,
     /// It is on its way from the drive.
     Reading,
-    /// It goes into the log.
-    Moving,
+    /// It is here, and waits for the window before it to be in the log.
+    Ready,
+}
+
+/// Blocks that are in memory and go into the log, while the next ones are looked up and read.
+struct MovingWindow {
+    victim: u32,
+    /// Whether the victim has no more.
+    last: bool,
+    items: Vec<Item>,
+    reads: Vec<WindowRead>,
+    moved: usize,
 }
 
 struct WindowRead {
@@ -83,7 +93,7 @@ pub struct CleanerTask {
     checked: usize,
     needed: usize,
     reads: Vec<WindowRead>,
-    moved: usize,
+    moving: Option<MovingWindow>,
     /// Blocks that may be moved before users come first again.
     credit: f64,
     /// Blocks moved per block freed, of late.
@@ -111,7 +121,7 @@ impl CleanerTask {
         (self.phase as u64) << 60
             | flags
             | (self.checked as u64) << 40
-            | (self.moved as u64) << 20
+            | (self.moving.as_ref().map_or(0, |moving| moving.moved as u64 + 1)) << 20
             | self.todo.len() as u64
     }
 
@@ -155,16 +165,20 @@ impl Shard {
                 Phase::Idle => self.choose_victim(),
                 Phase::Checking => self.check_window(),
                 Phase::Reading => self.read_window(),
-                Phase::Moving => self.move_window(),
+                Phase::Ready => self.hand_over(),
                 Phase::Footer => {}
             }
             if self.cleaner.phase == before {
                 break;
             }
         }
+        self.move_window();
+        if self.cleaner.phase == Phase::Ready {
+            self.hand_over();
+        }
         self.settle();
         // Full frames only, as long as there are more moves to come: a part-filled one costs as much header.
-        self.cleaner.flushing = self.cleaner.phase == Phase::Idle;
+        self.cleaner.flushing = self.cleaner.phase == Phase::Idle && self.cleaner.moving.is_none();
     }
 
     fn gain_credit(&mut self) {
@@ -220,6 +234,9 @@ impl Shard {
             self.cleaner.stuck = true;
             return;
         };
+        let live = f64::from(self.segments.get(victim).live);
+        let ratio = live / (f64::from(cold) - live).max(1.0);
+        self.cleaner.ratio += (ratio - self.cleaner.ratio) / 8.0;
         self.cleaner.stuck = false;
         self.cleaner.victim = victim;
         self.cleaner.phase = Phase::Footer;
@@ -327,7 +344,10 @@ impl Shard {
         self.cleaner.needed = 0;
         if self.cleaner.window.is_empty() {
             let victim = self.cleaner.victim;
-            self.cleaner.settling.push(victim);
+            match &mut self.cleaner.moving {
+                Some(moving) if moving.victim == victim => moving.last = true,
+                _ => self.cleaner.settling.push(victim),
+            }
             self.cleaner.phase = Phase::Idle;
         } else {
             self.cleaner.phase = Phase::Checking;
@@ -431,47 +451,67 @@ impl Shard {
             self.issue_read(IoPurpose::Cleaner(slot as u32), location, blocks);
         }
         if under_way == 0 {
-            self.cleaner.moved = 0;
-            self.cleaner.phase = Phase::Moving;
+            self.cleaner.phase = Phase::Ready;
         }
     }
 
+    /// What is read goes into the log next; the look-up goes on behind it.
+    fn hand_over(&mut self) {
+        if self.cleaner.moving.is_some() {
+            return;
+        }
+        self.cleaner.moving = Some(MovingWindow {
+            victim: self.cleaner.victim,
+            last: false,
+            items: std::mem::take(&mut self.cleaner.window),
+            reads: std::mem::take(&mut self.cleaner.reads),
+            moved: 0,
+        });
+        self.next_window();
+    }
+
     fn move_window(&mut self) {
+        let Some(mut moving) = self.cleaner.moving.take() else { return };
         let mut budget = MOVES_PER_TURN;
-        while self.cleaner.moved < self.cleaner.window.len() {
+        while moving.moved < moving.items.len() {
             if budget == 0 || self.log.stream(Head::Cold).queue.len() >= QUEUE_MAX {
+                self.cleaner.moving = Some(moving);
                 return;
             }
             if self.cleaner.credit < 1.0 {
                 self.cleaner.waiting = true;
+                self.cleaner.moving = Some(moving);
                 return;
             }
-            let moved = self.move_run(budget);
+            let moved = self.move_run(&moving, budget);
+            moving.moved += moved;
             budget -= moved;
             self.cleaner.credit -= moved as f64;
         }
-        for read in std::mem::take(&mut self.cleaner.reads) {
+        for read in moving.reads {
             if let Some(buffer) = read.buffer {
                 self.pool.give(buffer);
             }
         }
-        self.stats.cleaner_bytes += (self.cleaner.window.len() * BLOCK_BYTES) as u64;
-        self.next_window();
+        self.stats.cleaner_bytes += (moving.items.len() * BLOCK_BYTES) as u64;
+        if moving.last {
+            self.cleaner.settling.push(moving.victim);
+        }
     }
 
     /// Puts consecutive blocks of a chunk into the log as one entry; says how many.
-    fn move_run(&mut self, limit: usize) -> usize {
-        let first = self.cleaner.window[self.cleaner.moved];
+    fn move_run(&mut self, moving: &MovingWindow, limit: usize) -> usize {
+        let rest = &moving.items[moving.moved..];
+        let first = rest[0];
         let context = Context::new(coquina_base::LayerId(first.layer), 0, 0);
         let data_blocks_max = self.frame_room(Head::Cold);
         let builder = &self.log.stream(Head::Cold).building;
         let room = builder.room_bytes(&context).saturating_sub(ENTRY_BYTES) / 9;
-        let room = room.min((data_blocks_max - builder.data_blocks.min(data_blocks_max)) as usize);
+        let room = room.min(data_blocks_max.saturating_sub(builder.data_blocks) as usize);
         if room == 0 {
             self.rotate(Head::Cold);
             return 0;
         }
-        let rest = &self.cleaner.window[self.cleaner.moved..];
         let count = rest
             .iter()
             .take(room.min(limit))
@@ -482,9 +522,8 @@ impl Shard {
                     && usize::from(item.block) == usize::from(first.block) + index
             })
             .count();
-        let items: Vec<Item> = rest[..count].to_vec();
+        let items = &rest[..count];
         self.pin(first.layer, first.chunk, u32::from(first.block), count as u32);
-        let sources: Vec<u64> = items.iter().map(|item| item.location).collect();
         let builder = &mut self.log.stream(Head::Cold).building;
         let entry = NewEntry {
             context: builder.context(context),
@@ -496,19 +535,19 @@ impl Shard {
             sequence: 0,
             request: 0,
         };
-        builder.add(&entry, items.iter().map(|item| item.checksum), &sources);
+        let checksums = items.iter().map(|item| item.checksum);
+        builder.add(&entry, checksums, items.iter().map(|item| item.location));
         builder.data_blocks += count as u32;
         builder.only_metadata = false;
-        for item in &items {
-            self.move_block(item);
+        for item in items {
+            self.move_block(&moving.reads, item);
         }
-        self.cleaner.moved += count;
         count
     }
 
-    fn move_block(&mut self, item: &Item) {
-        let slot = self.cleaner.reads.partition_point(|read| read.location + read.blocks <= item.location);
-        let read = &self.cleaner.reads[slot];
+    fn move_block(&mut self, reads: &[WindowRead], item: &Item) {
+        let slot = reads.partition_point(|read| read.location + read.blocks <= item.location);
+        let read = &reads[slot];
         let at = (item.location - read.location) as usize * BLOCK_BYTES;
         let block =
             read.buffer.as_ref().filter(|_| !read.failed).and_then(|buffer| buffer.get(at..at + BLOCK_BYTES));
@@ -529,7 +568,7 @@ impl Shard {
         while index < self.cleaner.settling.len() {
             let victim = self.cleaner.settling[index];
             let live = self.segments.get(victim).live;
-            if live > 0 && (moving || self.cleaner.phase != Phase::Idle) {
+            if live > 0 && (moving || self.cleaner.phase != Phase::Idle || self.cleaner.moving.is_some()) {
                 index += 1;
                 continue;
             }
@@ -589,7 +628,8 @@ impl std::fmt::Debug for CleanerTask {
             .field("phase", &self.phase)
             .field("victim", &self.victim)
             .field("todo", &self.todo.len())
-            .field("window", &(self.window.len(), self.checked, self.needed, self.moved))
+            .field("window", &(self.window.len(), self.checked, self.needed))
+            .field("moving", &self.moving.as_ref().map(|moving| (moving.items.len(), moving.moved)))
             .field("settling", &self.settling)
             .field("credit", &self.credit)
             .field("stuck", &self.stuck)

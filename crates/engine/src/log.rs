@@ -83,10 +83,15 @@ impl Builder {
     }
 
     /// Adds an entry with its checksums and, for moves, sources.
-    pub fn add(&mut self, entry: &NewEntry, checksums: impl Iterator<Item = u32>, sources: &[u64]) {
+    pub fn add(
+        &mut self,
+        entry: &NewEntry,
+        checksums: impl Iterator<Item = u32>,
+        sources: impl Iterator<Item = u64>,
+    ) {
         entry.encode(&mut self.entries);
         checksums.for_each(|checksum| self.entries.extend_from_slice(&checksum.to_le_bytes()));
-        sources.iter().for_each(|source| encode_location(*source, &mut self.entries));
+        sources.for_each(|source| encode_location(source, &mut self.entries));
         self.entry_count += 1;
     }
 

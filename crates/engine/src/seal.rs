@@ -10,9 +10,9 @@ use crate::shard::{IoPurpose, Shard};
 use zerocopy::IntoBytes;
 
 /// Frames of index pages and of moved data that are on their way at the same time.
-const BACKGROUND_FRAMES_MAX: u32 = 2;
+const BACKGROUND_FRAMES_MAX: u32 = 3;
 /// While a frame is on its way, the next waits for this much data, so that batches form under load.
-const BATCH_BLOCKS_MIN: u32 = 8;
+const BATCH_BLOCKS_MIN: u32 = 16;
 
 impl Shard {
     pub(crate) fn seal_all(&mut self) {

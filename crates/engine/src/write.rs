@@ -242,12 +242,12 @@ impl Shard {
             };
             if has_data {
                 let (from, to) = (done as usize, (done + fits) as usize);
-                builder.add(&entry, self.scratch_checksums[from..to].iter().copied(), &[]);
+                builder.add(&entry, self.scratch_checksums[from..to].iter().copied(), std::iter::empty());
                 builder.buffer.extend_from_bytes(&ready.payload[from * BLOCK_BYTES..to * BLOCK_BYTES]);
                 builder.data_blocks += fits;
                 builder.only_metadata = false;
             } else {
-                builder.add(&entry, std::iter::empty(), &[]);
+                builder.add(&entry, std::iter::empty(), std::iter::empty());
             }
             builder.changes.push(change);
             self.changes[change as usize].parts_left += 1;
@@ -363,7 +363,7 @@ impl Shard {
             sequence: request.origin.sequence,
             request: request.origin.request,
         };
-        builder.add(&entry, std::iter::empty(), &[]);
+        builder.add(&entry, std::iter::empty(), std::iter::empty());
         builder.changes.push(change);
         self.changes[change as usize].parts_left += 1;
     }
