@@ -414,6 +414,7 @@ impl Shard {
             });
         }
         self.index.drop_chunk_if_empty(layer, chunk);
+        self.chunks_deleted += 1;
         true
     }
 }

@@ -582,6 +582,7 @@ fn assemble(
         repeats: Vec::new(),
         layers_deleting,
         layers_deleted: Default::default(),
+        chunks_deleted: 0,
         cold_stalled: false,
         checkpoint: loaded.checkpoint,
         cleaner: Default::default(),

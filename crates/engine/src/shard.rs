@@ -190,6 +190,8 @@ pub struct Shard {
     pub(crate) layers_deleting: Vec<(u64, u32)>,
     /// Layers deleted since the shard was opened: their numbers are never given again.
     pub(crate) layers_deleted: HashMap<u64, (), FixedState>,
+    /// Chunks freed of deleted layers.
+    pub(crate) chunks_deleted: u64,
     /// Whether moves wait for a segment.
     pub(crate) cold_stalled: bool,
     pub(crate) checkpoint: CheckpointTask,
@@ -291,14 +293,7 @@ impl Shard {
 
     /// Changes whenever background work got on: then the next turn may do more, whether I/O is under way or not.
     fn progress(&self) -> [u64; 4] {
-        let deleting =
-            self.layers_deleting.first().map_or(0, |(layer, chunk)| layer << 32 | u64::from(*chunk));
-        [
-            self.log.frame_next,
-            self.checkpoint.progress(),
-            self.cleaner.progress(),
-            deleting ^ self.index.memory_bytes(),
-        ]
+        [self.log.frame_next, self.checkpoint.progress(), self.cleaner.progress(), self.chunks_deleted]
     }
 
     /// The next thing that the driver must do.
