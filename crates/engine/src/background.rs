@@ -26,8 +26,9 @@ impl Shard {
                 self.push_out(key);
                 continue;
             }
-            let meta = self.log.stream(Head::Meta);
-            if meta.queue.len() >= 4 || self.segments.available() <= 1 {
+            // A checkpoint's segments are not for this: better a little more memory than no checkpoint.
+            let room = self.segments.available();
+            if self.log.stream(Head::Meta).queue.len() >= 4 || room <= self.meta_reserve() {
                 return;
             }
             self.stats.index_page_evictions += 1;

@@ -384,7 +384,7 @@ impl Shard {
         builder.page_bytes.resize(builder.page_bytes.len().next_multiple_of(8), 0);
     }
 
-    fn meta_bytes_max(&self) -> usize {
+    pub(crate) fn meta_bytes_max(&self) -> usize {
         (self.geometry.segment_blocks as usize / 4 * 4096).clamp(8192, PART_BYTES_MAX)
     }
 

@@ -110,11 +110,18 @@ impl Shard {
     /// Segments kept for a checkpoint.
     pub(crate) fn meta_reserve(&self) -> u32 {
         let pages = self.dirty.len() as u64 + u64::from(self.checkpoint.pages_left());
+        let stream = &self.log.streams[Head::Meta as usize];
+        let waiting: usize =
+            stream.queue.iter().chain([&stream.building]).map(|frame| frame.page_bytes.len()).sum();
         let bytes = (pages * 2432).min(pages * 96 + (self.live_blocks + self.zero_blocks) * 9)
             + self.index.layers().len() as u64 * 64
             + self.segments.len() as u64 * 32
-            + self.checkpoint.table_bytes_last;
-        let segment_bytes = u64::from(self.geometry.segment_blocks) * BLOCK_BYTES as u64;
+            + self.checkpoint.table_bytes_last
+            + waiting as u64;
+        // Headers and the footer take a good part of a small segment.
+        let frame_blocks = (self.meta_bytes_max() / BLOCK_BYTES) as u32;
+        let frames = ((self.geometry.segment_blocks - 1) / (frame_blocks + 1)).max(1);
+        let segment_bytes = u64::from(frames * frame_blocks) * BLOCK_BYTES as u64;
         1 + (bytes * 9 / 8).div_ceil(segment_bytes) as u32
     }
 

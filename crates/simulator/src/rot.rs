@@ -181,8 +181,9 @@ impl<S: Subject> Rot<S> {
         self.report.drives += 1;
         let check = S::check_drive(&mut self.runner.drive);
         self.report.checks_failed += u64::from(check.is_err());
-        self.runner.tolerance =
-            Tolerance { bad_blocks: !harmless, damage: !harmless, ..Tolerance::default() };
+        // A shard with an index page that cannot be read takes no changes any more.
+        let (bad_blocks, damage, read_only) = (!harmless, !harmless, !harmless);
+        self.runner.tolerance = Tolerance { bad_blocks, damage, read_only, stale: false };
         match self.runner.open(None) {
             Ok(opened) => assert_eq!(opened, Opened::Running),
             Err(violation) if harmless => return Err(violation),
