@@ -176,7 +176,7 @@ impl Shard {
             }
         }
         for frame in unproven {
-            if !is_whole(&mut chain.reader, &frame) {
+            if !is_whole(&mut chain.reader, &frame)? {
                 break;
             }
             self.replay_frame(&mut chain.reader, &frame)?;

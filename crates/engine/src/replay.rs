@@ -10,7 +10,7 @@ use coquina_base::{AlignedBuf, BLOCK_BYTES, DriveId, crc32c_block, crc32c_bytes}
 
 use crate::api::{Device, IoError};
 use crate::footer::{self, Trailer};
-use crate::frame::{Entries, EntryKind, FrameHeader, Head};
+use crate::frame::{Entries, EntryKind, FrameHeader, HEADER_BYTES, Head};
 use crate::geometry::Geometry;
 use crate::log::HeadPosition;
 use crate::superblock::ShardSuperblock;
@@ -121,7 +121,7 @@ impl<'a> Chain<'a> {
     pub fn next_step(&mut self) -> Result<Step, IoError> {
         for head in 0..3 {
             if self.cursors[head].offered.is_none() {
-                let offered = self.offer(head);
+                let offered = self.offer(head)?;
                 self.cursors[head].offered = offered;
             }
         }
@@ -175,22 +175,24 @@ impl<'a> Chain<'a> {
     }
 
     /// The next frame of a stream, whatever its number.
-    fn offer(&mut self, head: usize) -> Option<ReplayFrame> {
+    ///
+    /// What cannot be read is an error, not an end: it may have been acknowledged.
+    fn offer(&mut self, head: usize) -> Result<Option<ReplayFrame>, IoError> {
         let position = self.cursors[head].position;
-        let segment = position.segment.or(position.next)?;
+        let Some(segment) = position.segment.or(position.next) else { return Ok(None) };
         if segment >= self.reader.geometry.segments {
-            return None;
+            return Ok(None);
         }
         if self.cursors[head].looked_at != Some(segment) {
             self.cursors[head].looked_at = Some(segment);
             self.cursors[head].listed = self.read_footer(head, segment, position);
         }
         if self.cursors[head].listed.is_some() {
-            return self.offer_listed(head);
+            return Ok(self.offer_listed(head));
         }
         let offset = if position.segment.is_some() { position.offset } else { 0 };
-        self.offer_walked(head, segment, offset)
-            .or_else(|| self.read_footer(head, segment, position)?.pop_back())
+        let walked = self.offer_walked(head, segment, offset)?;
+        Ok(walked.or_else(|| self.read_footer(head, segment, position)?.pop_back()))
     }
 
     fn offer_listed(&mut self, head: usize) -> Option<ReplayFrame> {
@@ -240,38 +242,50 @@ impl<'a> Chain<'a> {
         Some(listed.chain([ReplayFrame { header, entry_bytes: Vec::new(), is_footer: true }]).collect())
     }
 
-    fn offer_walked(&mut self, head: usize, segment: u32, offset: u32) -> Option<ReplayFrame> {
+    fn offer_walked(
+        &mut self,
+        head: usize,
+        segment: u32,
+        offset: u32,
+    ) -> Result<Option<ReplayFrame>, IoError> {
         if offset >= self.reader.geometry.segment_blocks {
-            return None;
+            return Ok(None);
         }
         let location = self.reader.geometry.segment_start(segment) + u64::from(offset);
         let frame = self.frame_at(head, location)?;
         let position = self.cursors[head].position;
-        let known = position.segment.is_none() || frame.header.segment_generation == position.generation;
-        (known && frame.header.head as usize == head).then_some(frame)
+        Ok(frame.filter(|frame| {
+            let known = position.segment.is_none() || frame.header.segment_generation == position.generation;
+            known && frame.header.head as usize == head
+        }))
     }
 
     /// A frame whose header is intact and belongs to the mount that owns its number.
-    fn frame_at(&mut self, head: usize, location: u64) -> Option<ReplayFrame> {
+    fn frame_at(&mut self, head: usize, location: u64) -> Result<Option<ReplayFrame>, IoError> {
         let geometry = self.reader.geometry;
         let segment = geometry.segment_of(location);
         let end = geometry.segment_start(segment) + u64::from(geometry.segment_blocks);
-        let (drive, shard) = (self.reader.drive, self.reader.shard);
         let cursor = &mut self.cursors[head];
         let held = cursor.window_start..cursor.window_start + cursor.window.blocks() as u64;
         if !held.contains(&location) {
             let blocks = (end - location).min(u64::from(WINDOW_BLOCKS)) as u32;
             cursor.window_start = location;
             if self.reader.read(location, blocks, &mut cursor.window).is_err() {
-                cursor.window.clear();
                 // Part of the window may be readable: this block alone.
-                self.reader.read(location, 1, &mut cursor.window).ok()?;
+                if let Err(error) = self.reader.read(location, 1, &mut cursor.window) {
+                    cursor.window.clear();
+                    return Err(error);
+                }
             }
         }
         let cursor = &self.cursors[head];
         let at = (location - cursor.window_start) as usize * BLOCK_BYTES;
-        let block = cursor.window.get(at..at + BLOCK_BYTES)?;
-        let header = FrameHeader::peek(block, drive, shard)?;
+        let block = cursor.window.get(at..at + BLOCK_BYTES);
+        Ok(block.and_then(|block| self.frame_in(block, location, end)))
+    }
+
+    fn frame_in(&self, block: &[u8], location: u64, end: u64) -> Option<ReplayFrame> {
+        let header = FrameHeader::peek(block, self.reader.drive, self.reader.shard)?;
         let fits = header.header_blocks == 1
             && header.location == location
             && location + u64::from(header.blocks()) <= end
@@ -281,9 +295,7 @@ impl<'a> Chain<'a> {
             return None;
         }
         let is_footer = header.entries == 0;
-        let entry_bytes = block
-            [crate::frame::HEADER_BYTES..crate::frame::HEADER_BYTES + header.entry_bytes as usize]
-            .to_vec();
+        let entry_bytes = block[HEADER_BYTES..HEADER_BYTES + header.entry_bytes as usize].to_vec();
         Some(ReplayFrame { header, entry_bytes, is_footer })
     }
 
@@ -329,7 +341,8 @@ impl<'a> Chain<'a> {
             let mut next = self.cursors[head].position.next.filter(|next| *next != segment);
             let mut found = false;
             while offset < geometry.segment_blocks {
-                let frame = self.frame_at(head, start + u64::from(offset));
+                // Where nothing is expected, what cannot be read says nothing.
+                let frame = self.frame_at(head, start + u64::from(offset)).unwrap_or(None);
                 let header = frame.map(|frame| frame.header);
                 match header.filter(|header| header.head as usize == head && header.frame_number > self.last)
                 {
@@ -379,25 +392,28 @@ impl Search {
 }
 
 /// Whether a frame's header and all its data are on the drive as they were written: for frames of which no later
-/// one proves that they were acknowledged.
-pub fn is_whole(reader: &mut BlockReader<'_>, frame: &ReplayFrame) -> bool {
+/// one proves that they were acknowledged. What cannot be read may be whole: that is an error.
+pub fn is_whole(reader: &mut BlockReader<'_>, frame: &ReplayFrame) -> Result<bool, IoError> {
     let header = &frame.header;
     let mut buffer = AlignedBuf::new();
-    if reader.read(header.location, header.blocks(), &mut buffer).is_err() {
-        return false;
-    }
+    reader.read(header.location, header.blocks(), &mut buffer)?;
+    Ok(is_whole_in(&buffer, reader, frame).unwrap_or(false))
+}
+
+fn is_whole_in(buffer: &[u8], reader: &BlockReader<'_>, frame: &ReplayFrame) -> Option<bool> {
+    let header = &frame.header;
     let split = usize::from(header.header_blocks) * BLOCK_BYTES;
     // The header on the drive: a footer does not keep all of it.
-    let found = FrameHeader::peek(&buffer, reader.drive, reader.shard)
+    let found = FrameHeader::peek(buffer, reader.drive, reader.shard)
         .filter(|found| found.header_crc == header.header_crc && found.is_intact(&buffer[..split]));
-    let Some(found) = found else { return false };
+    let found = found?;
     let data = &buffer[split..];
     if frame.is_footer || header.head == Head::Meta {
-        return found.data_crc == crc32c_bytes(data);
+        return Some(found.data_crc == crc32c_bytes(data));
     }
-    let Some(mut entries) = Entries::of_frame(header, &buffer[..split]) else { return false };
+    let mut entries = Entries::of_frame(header, &buffer[..split])?;
     while let Some(entry) = entries.next_entry() {
-        let Some(entry) = entry else { return false };
+        let entry = entry?;
         if !matches!(entry.kind, EntryKind::Write | EntryKind::Move) {
             continue;
         }
@@ -407,9 +423,9 @@ pub fn is_whole(reader: &mut BlockReader<'_>, frame: &ReplayFrame) -> bool {
                 .get(at..at + BLOCK_BYTES)
                 .is_some_and(|block| crc32c_block(block) == entry.checksum(index));
             if !good {
-                return false;
+                return None;
             }
         }
     }
-    true
+    Some(true)
 }
