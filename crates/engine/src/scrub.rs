@@ -95,7 +95,12 @@ impl Shard {
             return true;
         };
         if !region.is_complete() {
-            if !region.loading && self.poisoned.is_none() {
+            if self.poisoned.is_some() && !region.loading {
+                // Perhaps for this very page: it would be read again for ever.
+                self.scrub.block = (block / REGION_BLOCKS * REGION_BLOCKS + REGION_BLOCKS) as u32;
+                return true;
+            }
+            if !region.loading {
                 self.load_page(key);
             }
             self.scrub.wake_ns = self.now_ns + 1_000_000;
