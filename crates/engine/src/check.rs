@@ -105,11 +105,12 @@ fn check_shard(
                 shard.load_now(&mut reader, key)?;
                 check_region(&mut shard, &mut reader, key, deleting, &mut counts, report);
                 // Memory for one region at a time.
-                if let Some(region) = shard.index.region_mut(key) {
-                    if !region.dirty && !region.page.is_none() {
-                        region.checksums = None;
-                        region.map = Map::Absent;
-                    }
+                if let Some(region) = shard.index.region_mut(key)
+                    && !region.dirty
+                    && !region.page.is_none()
+                {
+                    region.checksums = None;
+                    region.map = Map::Absent;
                 }
                 progress(report.blocks, expected);
             }

@@ -220,7 +220,7 @@ impl Shard {
             }
             let used = f64::from(segment.live) / most;
             let age = (applied - segment.last_frame) as f64 / (applied - covered + 1024) as f64;
-            let score = (1.0 - used) / (1.0 + used) * (1.0 + age).ln().min(1.0).max(0.01).powf(0.25);
+            let score = (1.0 - used) / (1.0 + used) * (1.0 + age).ln().clamp(0.01, 1.0).powf(0.25);
             if best.is_none_or(|(known, _)| score > known) {
                 best = Some((score, number));
             }

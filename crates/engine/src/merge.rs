@@ -166,10 +166,10 @@ impl Shard {
             }
             _ => end - first,
         };
-        if used + u64::from(needed) > self.capacity_blocks {
-            if let Ok(unmapped) = self.count_unmapped(request.layer, request.chunk, first, end - first) {
-                needed = needed.min(unmapped);
-            }
+        if used + u64::from(needed) > self.capacity_blocks
+            && let Ok(unmapped) = self.count_unmapped(request.layer, request.chunk, first, end - first)
+        {
+            needed = needed.min(unmapped);
         }
         if needed > 0 && used + u64::from(needed) > self.capacity_blocks {
             self.fail(request.token, Failure::NoSpace);

@@ -429,7 +429,7 @@ fn decode_stream(
     geometry: &Geometry,
     prewrite: bool,
     checkpoint: CheckpointTask,
-    mut behind_point: Vec<(u32, u32)>,
+    behind_point: Vec<(u32, u32)>,
 ) -> Result<Loaded, OpenError> {
     let mut bytes = Bytes(stream);
     if bytes.word()? != STREAM_VERSION {
@@ -456,24 +456,16 @@ fn decode_stream(
     }
     let sessions = Sessions::decode(bytes.section()?);
     let sessions = sessions.ok_or(OpenError::Checkpoint("its session table has an impossible length"))?;
-    let mut newer = HashMap::default();
+    let mut pages = PageTable { geometry, index, segments, behind_point, newer: HashMap::default() };
     for overrides in [false, true] {
         let mut records = Bytes(bytes.section()?);
         while !records.0.is_empty() {
             let record = decode_page_record(records.take(PAGE_RECORD_BYTES)?);
             let (key, page) = record.ok_or(OpenError::Checkpoint("a page record that is not valid"))?;
-            load_page_ref(
-                key,
-                page,
-                overrides,
-                geometry,
-                &mut index,
-                &mut segments,
-                &mut behind_point,
-                &mut newer,
-            )?;
+            pages.take(key, page, overrides)?;
         }
     }
+    let PageTable { index, segments, behind_point, .. } = pages;
     Ok(Loaded {
         applied,
         applied_crc,
@@ -488,44 +480,52 @@ fn decode_stream(
     })
 }
 
-fn load_page_ref(
-    key: RegionKey,
-    page: PageRef,
-    overrides: bool,
-    geometry: &Geometry,
-    index: &mut Index,
-    segments: &mut SegmentTable,
-    behind_point: &mut Vec<(u32, u32)>,
-    behind_point_of: &mut HashMap<u64, (), FixedState>,
-) -> Result<(), OpenError> {
-    let in_place = page.is_none() || page.location() + page.blocks() as u64 <= geometry.blocks();
-    let known = index.layer_position(key.layer).is_some();
-    if !in_place || !known {
-        return Err(OpenError::Checkpoint("a page record that is not valid"));
+/// What page records are taken into.
+struct PageTable<'a> {
+    geometry: &'a Geometry,
+    index: Index,
+    segments: SegmentTable,
+    behind_point: Vec<(u32, u32)>,
+    /// Pages that overrides have put into `behind_point`.
+    newer: HashMap<u64, (), FixedState>,
+}
+
+impl PageTable<'_> {
+    fn take(&mut self, key: RegionKey, page: PageRef, overrides: bool) -> Result<(), OpenError> {
+        let in_place = page.is_none() || page.location() + page.blocks() as u64 <= self.geometry.blocks();
+        let known = self.index.layer_position(key.layer).is_some();
+        if !in_place || !known {
+            return Err(OpenError::Checkpoint("a page record that is not valid"));
+        }
+        let region = self.index.region_or_new(key, 0);
+        let old = std::mem::replace(&mut region.page, page);
+        region.map = if page.is_none() { Map::Empty } else { Map::Absent };
+        if overrides {
+            self.replace(old, page);
+        }
+        self.index.cool(key.layer, key.chunk);
+        Ok(())
     }
-    let region = index.region_or_new(key, 0);
-    let old = std::mem::replace(&mut region.page, page);
-    region.map = if page.is_none() { Map::Empty } else { Map::Absent };
-    if overrides {
+
+    fn counted(&self, page: PageRef) -> (u32, u32) {
+        (self.geometry.segment_of(page.location()), page.length_bytes() as u32)
+    }
+
+    /// A page written behind the point takes the place of another.
+    fn replace(&mut self, old: PageRef, new: PageRef) {
         if !old.is_none() {
-            let counted = (geometry.segment_of(old.location()), old.length_bytes() as u32);
-            match behind_point_of.remove(&old.0) {
-                // An earlier override has put it there.
-                Some(()) => {
-                    if let Some(at) = behind_point.iter().position(|entry| *entry == counted) {
-                        behind_point.swap_remove(at);
-                    }
-                }
-                None => segments.remove_live(counted.0, counted.1),
+            let counted = self.counted(old);
+            if self.newer.remove(&old.0).is_none() {
+                self.segments.remove_live(counted.0, counted.1);
+            } else if let Some(at) = self.behind_point.iter().position(|entry| *entry == counted) {
+                self.behind_point.swap_remove(at);
             }
         }
-        if !page.is_none() {
-            behind_point.push((geometry.segment_of(page.location()), page.length_bytes() as u32));
-            behind_point_of.insert(page.0, ());
+        if !new.is_none() {
+            self.behind_point.push(self.counted(new));
+            self.newer.insert(new.0, ());
         }
     }
-    index.cool(key.layer, key.chunk);
-    Ok(())
 }
 
 fn decode_position(bytes: &mut Bytes<'_>, geometry: &Geometry) -> Result<HeadPosition, OpenError> {

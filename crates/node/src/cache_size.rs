@@ -26,7 +26,8 @@ impl HostMemory {
     fn parse(text: &str) -> Option<HostMemory> {
         let field = |name: &str| {
             let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-            let kibibytes: u64 = line.trim_start_matches(':').trim().strip_suffix("kB")?.trim().parse().ok()?;
+            let kibibytes: u64 =
+                line.trim_start_matches(':').trim().strip_suffix("kB")?.trim().parse().ok()?;
             Some(kibibytes << 10)
         };
         Some(HostMemory { total_bytes: field("MemTotal")?, available_bytes: field("MemAvailable")? })
@@ -51,7 +52,8 @@ mod tests {
 
     #[test]
     fn gives_way_when_others_need_memory() {
-        let memory = HostMemory::parse("MemTotal:  16777216 kB\nMemFree: 1 kB\nMemAvailable: 8388608 kB\n").unwrap();
+        let memory =
+            HostMemory::parse("MemTotal:  16777216 kB\nMemFree: 1 kB\nMemAvailable: 8388608 kB\n").unwrap();
         assert_eq!(memory, HostMemory { total_bytes: 16 << 30, available_bytes: 8 << 30 });
         assert_eq!(target_bytes(memory, 0, 64 << 30), 6 << 30);
         assert_eq!(target_bytes(memory, 0, 1 << 30), 1 << 30);

@@ -7,7 +7,8 @@ use coquina_base::{AlignedBuf, ClusterId, NodeId};
 use coquina_control::{LatencyHistogram, ShardRef};
 use coquina_engine::{Action, IoError, IoToken, Operation, Origin, Outcome, Request, RequestToken, Shard};
 use coquina_reactor::{
-    Completion, FileId, Mailbox, MailboxSender, Payload, Reactor, ReactorError, WAKE_TOKEN, Wait, monotonic_ns,
+    Completion, FileId, Mailbox, MailboxSender, Payload, Reactor, ReactorError, WAKE_TOKEN, Wait,
+    monotonic_ns,
 };
 use hashbrown::HashMap;
 use slab::Slab;
@@ -155,7 +156,10 @@ impl Core {
     fn wait(&self, now_ns: u64) -> Wait {
         let mut until = u64::MAX;
         let busy = self.shards.iter().any(|slot| slot.under_way > 0)
-            || self.connections.iter().any(|(_, connection)| connection.sending || connection.is_in_handshake())
+            || self
+                .connections
+                .iter()
+                .any(|(_, connection)| connection.sending || connection.is_in_handshake())
             || self.stopping_since_ns.is_some();
         if busy {
             until = now_ns + HOUSEKEEPING_NS;
@@ -372,7 +376,13 @@ impl Core {
             }
             Command::DeleteLayer { drive, shard, layer, done } => {
                 let request = (0, 0, 0);
-                self.control_job(ShardRef { drive, shard }, layer, vec![request], Operation::DeleteLayer, done);
+                self.control_job(
+                    ShardRef { drive, shard },
+                    layer,
+                    vec![request],
+                    Operation::DeleteLayer,
+                    done,
+                );
             }
             Command::TrimLayer { drive, shard, layer, ranges, done } => {
                 self.control_job(ShardRef { drive, shard }, layer, ranges, Operation::Trim, done);
@@ -496,7 +506,8 @@ impl Core {
             Event::Damage { offset_bytes, reason } => {
                 tracing::error!(%drive, shard, offset_bytes, reason, "damage");
                 if slot.damage.len() < 16 {
-                    slot.damage.push(format!("drive {drive}, shard {shard}: {reason} (near byte {offset_bytes})"));
+                    slot.damage
+                        .push(format!("drive {drive}, shard {shard}: {reason} (near byte {offset_bytes})"));
                 }
             }
             Event::Poisoned { errno } => {
@@ -516,8 +527,8 @@ impl Core {
                 reactor: self.index as u32,
                 open_ns: slot.open_ns,
             },
-            write_latency: slot.write_latency.clone(),
-            read_latency: slot.read_latency.clone(),
+            write_latency: slot.write_latency,
+            read_latency: slot.read_latency,
             stalled: slot.stalled,
             damage: slot.damage.clone(),
         });

@@ -90,8 +90,12 @@ pub fn info(path: &Path) -> Result<DriveInfo, NodeError> {
     match DriveFile::open(path, options) {
         Ok(file) => {
             size_bytes = file.size_bytes();
-            let superblock = DriveSuperblock::read(&mut SyncDevice::new(&file)).map_err(superblock_error(path))?;
-            return Ok(DriveInfo { size_bytes: superblock.size_bytes.min(size_bytes), ..describe(path, &superblock) });
+            let superblock =
+                DriveSuperblock::read(&mut SyncDevice::new(&file)).map_err(superblock_error(path))?;
+            return Ok(DriveInfo {
+                size_bytes: superblock.size_bytes.min(size_bytes),
+                ..describe(path, &superblock)
+            });
         }
         Err(error) => {
             let Ok(file) = direct() else { return Err(error.into()) };
@@ -99,7 +103,10 @@ pub fn info(path: &Path) -> Result<DriveInfo, NodeError> {
             if !metadata.is_file() {
                 return Err(error.into());
             }
-            device = Peek { size_bytes: metadata.len(), read: move |buffer: &mut [u8], at| file.read_exact_at(buffer, at) };
+            device = Peek {
+                size_bytes: metadata.len(),
+                read: move |buffer: &mut [u8], at| file.read_exact_at(buffer, at),
+            };
         }
     }
     let superblock = DriveSuperblock::read(&mut device).map_err(superblock_error(path))?;
@@ -147,7 +154,11 @@ pub fn format(path: &Path, request: &FormatRequest) -> Result<DriveInfo, NodeErr
     result
 }
 
-pub(crate) fn format_open(path: &Path, file: &DriveFile, request: &FormatRequest) -> Result<DriveInfo, NodeError> {
+pub(crate) fn format_open(
+    path: &Path,
+    file: &DriveFile,
+    request: &FormatRequest,
+) -> Result<DriveInfo, NodeError> {
     let mut device = SyncDevice::new(file);
     if !request.force {
         refuse_data(path, &mut device)?;
@@ -303,7 +314,8 @@ impl std::fmt::Display for CheckReport {
 /// Reads everything on a drive that nobody uses. `progress(done_bytes, total_bytes)`.
 pub fn check(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport, NodeError> {
     let file = DriveFile::open(path, DriveOptions { read_only: true, ..DriveOptions::default() })?;
-    let mut in_blocks = |done: u64, total: u64| progress(done * BLOCK_BYTES as u64, total * BLOCK_BYTES as u64);
+    let mut in_blocks =
+        |done: u64, total: u64| progress(done * BLOCK_BYTES as u64, total * BLOCK_BYTES as u64);
     let report = check_drive(&mut SyncDevice::new(&file), &mut in_blocks);
     let shards = report.shards.iter().map(checked_shard).collect();
     Ok(CheckReport { path: path.to_owned(), clean: report.is_clean(), error: report.error.clone(), shards })

@@ -3,8 +3,8 @@
 use coquina_base::CHUNK_BYTES;
 use coquina_engine::{Failure, MapKind, Operation, Origin, Outcome, Request, RequestToken};
 use coquina_nbd::{
-    BlockState, BlockStatusReply, Command, Cookie, ErrorCode, Event, ExportInfo, ExportRefusal, LookUpPurpose,
-    ReplyEncoder,
+    BlockState, BlockStatusReply, Command, Cookie, ErrorCode, Event, ExportInfo, ExportRefusal,
+    LookUpPurpose, ReplyEncoder,
 };
 use coquina_reactor::ReceiveBuffer;
 
@@ -38,10 +38,10 @@ impl Core {
             if !connection.output.is_empty() {
                 self.list(index);
             }
-            if let Some(event) = event {
-                if let Next::Gone = self.take_event(index, event, received.data()) {
-                    return Next::Gone;
-                }
+            if let Some(event) = event
+                && let Next::Gone = self.take_event(index, event, received.data())
+            {
+                return Next::Gone;
             }
             received.consume(consumed);
             if is_end {
@@ -101,7 +101,9 @@ impl Core {
     fn take_nbd_request(&mut self, index: usize, request: &coquina_nbd::Request, input: &[u8]) {
         let (cookie, offset, length) = (request.cookie, request.offset_bytes, request.length_bytes);
         match request.command {
-            Command::Read { .. } => self.start_group(index, cookie, offset, length, Answer::Data, Operation::Read),
+            Command::Read { .. } => {
+                self.start_group(index, cookie, offset, length, Answer::Data, Operation::Read)
+            }
             Command::Write { payload, .. } => {
                 let payload = &input[payload.as_range()];
                 let operation = Operation::Write { payload, checksums_le: &[] };
@@ -223,7 +225,8 @@ impl Core {
     fn answer_group(&mut self, group: &Group, outcomes: &mut [Option<Outcome>]) {
         let key = group.connection;
         let connection = self.connections.get_mut(key.index);
-        let Some(connection) = connection.filter(|one| one.generation == key.generation && !one.closed) else {
+        let Some(connection) = connection.filter(|one| one.generation == key.generation && !one.closed)
+        else {
             return;
         };
         connection.under_way -= 1;
@@ -290,7 +293,9 @@ fn encoder(state: &State) -> ReplyEncoder {
 
 fn error_of(failure: Failure) -> (ErrorCode, &'static str) {
     match failure {
-        Failure::NoSpace => (ErrorCode::NoSpace, "the drives are full: remove or trim volumes, or add a drive"),
+        Failure::NoSpace => {
+            (ErrorCode::NoSpace, "the drives are full: remove or trim volumes, or add a drive")
+        }
         Failure::BadBlock => (ErrorCode::Io, "a block is damaged on its drive"),
         Failure::ReadOnly => (ErrorCode::Io, "the drive takes no changes since a write to it failed"),
         Failure::Device => (ErrorCode::Io, "the drive failed"),

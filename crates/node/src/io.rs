@@ -35,7 +35,11 @@ impl Core {
         }
         if protocol == Protocol::Nbd && core != self.index {
             if let Some(socket) = self.reactor.detach(socket) {
-                self.peers[core].send(Command::Adopt { socket, protocol, received: ReceiveBuffer::default() });
+                self.peers[core].send(Command::Adopt {
+                    socket,
+                    protocol,
+                    received: ReceiveBuffer::default(),
+                });
             }
             return;
         }

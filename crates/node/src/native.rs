@@ -3,9 +3,10 @@
 use coquina_base::{LayerId, SessionId};
 use coquina_engine::{Failure, MapKind, Operation, Origin, Outcome, Piece, ReadData, Request, RequestToken};
 use coquina_protocol::{
-    AttachedVolume, Body, ChecksumKind, Extent, ExtentKind, FLAG_NO_HOLE, FLAG_ZEROES, Header, Hello, HelloReply,
-    Kind, Message, OpenRequest, PayloadChecksum, Status, VERSION_MAX, VERSION_MIN, VolumeRef, decode,
-    encode_data_head, encode_error, encode_hello_reply, encode_map_reply, encode_open_reply, encode_plain,
+    AttachedVolume, Body, ChecksumKind, Extent, ExtentKind, FLAG_NO_HOLE, FLAG_ZEROES, Header, Hello,
+    HelloReply, Kind, Message, OpenRequest, PayloadChecksum, Status, VERSION_MAX, VERSION_MIN, VolumeRef,
+    decode, encode_data_head, encode_error, encode_hello_reply, encode_map_reply, encode_open_reply,
+    encode_plain,
 };
 use coquina_reactor::{ReceiveBuffer, SendList};
 
@@ -78,7 +79,9 @@ impl Core {
             Body::Open(open) => self.take_open(index, &message.header, open),
             Body::Ping => self.reply_plain(index, &message.header, Kind::PingReply),
             Body::Flush => {
-                if let Some(volume) = self.connections[index].volume.and_then(|slot| self.volumes.get_mut(slot)) {
+                if let Some(volume) =
+                    self.connections[index].volume.and_then(|slot| self.volumes.get_mut(slot))
+                {
                     volume.counters.flushes += 1;
                 }
                 self.reply_plain(index, &message.header, Kind::FlushReply);
@@ -94,7 +97,8 @@ impl Core {
                 if data.payload_crc.is_some() && !data.is_intact() {
                     self.reply_error(index, &message.header, Status::ChecksumMismatch);
                 } else {
-                    let operation = Operation::Write { payload: data.payload, checksums_le: data.checksums_le };
+                    let operation =
+                        Operation::Write { payload: data.payload, checksums_le: data.checksums_le };
                     self.take_request(index, &message.header, operation);
                 }
             }
@@ -129,11 +133,11 @@ impl Core {
             // The older connection of the session is closed: what it has not handed in yet is not taken any more,
             // and the session's numbers keep what is handed in twice from being done twice.
             let key = ConnectionKey { index, generation: self.connections[index].generation };
-            if let Some(older) = self.sessions.insert((hello.session.0, reference), key) {
-                if self.connections.get(older.index).is_some_and(|one| one.generation == older.generation) {
-                    self.close_connection(older.index);
-                    self.sessions.insert((hello.session.0, reference), key);
-                }
+            if let Some(older) = self.sessions.insert((hello.session.0, reference), key)
+                && self.connections.get(older.index).is_some_and(|one| one.generation == older.generation)
+            {
+                self.close_connection(older.index);
+                self.sessions.insert((hello.session.0, reference), key);
             }
         }
         let SessionId(session) = hello.session;
@@ -160,7 +164,8 @@ impl Core {
             VolumeRef::Name(name) => self.volumes.by_name(name),
             VolumeRef::Id(id) => self.volumes.by_id(id),
         };
-        let Some((slot, volume)) = slot.and_then(|slot| self.volumes.get_mut(slot).map(|volume| (slot, volume)))
+        let Some((slot, volume)) =
+            slot.and_then(|slot| self.volumes.get_mut(slot).map(|volume| (slot, volume)))
         else {
             return self.reply_error(index, header, Status::UnknownVolume);
         };
@@ -205,7 +210,8 @@ impl Core {
             return self.reply_error(index, header, Status::StaleHandle);
         };
         let (session, shard, read_only) = (native.session, native.shard, native.read_only);
-        let Some(volume) = self.volumes.get(slot).filter(|volume| self.volumes.by_id(volume.record.id) == Some(slot))
+        let Some(volume) =
+            self.volumes.get(slot).filter(|volume| self.volumes.by_id(volume.record.id) == Some(slot))
         else {
             return self.reply_error(index, header, Status::UnknownVolume);
         };
@@ -258,7 +264,8 @@ impl Core {
         outcome: Outcome,
     ) {
         let connection = self.connections.get_mut(key.index);
-        let Some(connection) = connection.filter(|one| one.generation == key.generation && !one.closed) else {
+        let Some(connection) = connection.filter(|one| one.generation == key.generation && !one.closed)
+        else {
             return self.recycle_outcome(slot, outcome);
         };
         connection.under_way -= 1;

@@ -15,8 +15,8 @@ use coquina_control::{
 };
 use coquina_engine::{DriveSuperblock, Identity, Shard, ShardConfig, SuperblockError};
 use coquina_reactor::{
-    Address, DriveFile, DriveOptions, Listener, MailboxSender, Reactor, ReactorConfig, ReactorError, SyncDevice,
-    mailbox, random_u64,
+    Address, DriveFile, DriveOptions, Listener, MailboxSender, Reactor, ReactorConfig, ReactorError,
+    SyncDevice, mailbox, random_u64,
 };
 use hashbrown::HashMap;
 
@@ -116,8 +116,11 @@ impl Node {
     /// Opens or formats the drives, replays their logs, and serves.
     pub fn start(config: NodeConfig, coordinator: Arc<dyn Coordinator>) -> Result<Arc<Node>, NodeError> {
         let map = coordinator.map();
-        let identity =
-            Identity { cluster: map.cluster.value.id, node: coordinator.node_id(), drive: DriveId::default() };
+        let identity = Identity {
+            cluster: map.cluster.value.id,
+            node: coordinator.node_id(),
+            drive: DriveId::default(),
+        };
         let (nbd, native) = bind_all(&config)?;
         let mut opened = Vec::new();
         for spec in &config.drives {
@@ -130,7 +133,8 @@ impl Node {
         let cache_bound = config.cache_memory_bytes.unwrap_or_else(|| default_bound_bytes(memory));
         let shard_config = shard_config(&config, shards_all as u64, memory, cache_bound);
 
-        let mut seeds: Vec<Vec<(ShardRef, Shard, OwnedFd, u64)>> = (0..reactors).map(|_| Vec::new()).collect();
+        let mut seeds: Vec<Vec<(ShardRef, Shard, OwnedFd, u64)>> =
+            (0..reactors).map(|_| Vec::new()).collect();
         let mut places = HashMap::new();
         let mut drives = Vec::new();
         let mut number = 0;
@@ -440,11 +444,19 @@ fn open_drive(spec: &DriveSpec, identity: Identity) -> Result<Opened, NodeError>
 
 fn open_shard(drive: &Opened, shard: u32, config: &ShardConfig) -> Result<Shard, NodeError> {
     let mut device = SyncDevice::new(&drive.file);
-    Shard::open(&mut device, shard, random_u64(), config.clone())
-        .map_err(|error| NodeError::Open { path: drive.path.clone(), shard, error })
+    Shard::open(&mut device, shard, random_u64(), config.clone()).map_err(|error| NodeError::Open {
+        path: drive.path.clone(),
+        shard,
+        error,
+    })
 }
 
-fn shard_config(config: &NodeConfig, shards: u64, memory: Option<HostMemory>, cache_bound: u64) -> ShardConfig {
+fn shard_config(
+    config: &NodeConfig,
+    shards: u64,
+    memory: Option<HostMemory>,
+    cache_bound: u64,
+) -> ShardConfig {
     let shards = shards.max(1);
     let index =
         config.index_memory_bytes.or_else(|| memory.map(|memory| memory.total_bytes / INDEX_MEMORY_PART));
@@ -456,7 +468,10 @@ fn shard_config(config: &NodeConfig, shards: u64, memory: Option<HostMemory>, ca
     }
 }
 
-fn start_cores(seeds: Vec<Seed>) -> Result<(Vec<MailboxSender<Command>>, Vec<JoinHandle<()>>), NodeError> {
+/// Ways to the reactors, and their threads.
+type Cores = (Vec<MailboxSender<Command>>, Vec<JoinHandle<()>>);
+
+fn start_cores(seeds: Vec<Seed>) -> Result<Cores, NodeError> {
     let count = seeds.len();
     let (ready_sender, ready) = channel();
     let mut peers = Vec::new();
@@ -575,7 +590,8 @@ fn start_housekeeper(
             cores.iter().for_each(|core| core.send(Command::Snapshot { done: sender.clone() }));
             let snapshots: Vec<CoreSnapshot> =
                 cores.iter().filter_map(|_| receiver.recv_timeout(CACHE_PERIOD).ok()).collect();
-            let held = snapshots.iter().flat_map(|core| &core.shards).map(|shard| shard.shard.stats.cache_bytes);
+            let held =
+                snapshots.iter().flat_map(|core| &core.shards).map(|shard| shard.shard.stats.cache_bytes);
             let target = target_bytes(memory, held.sum(), bound_bytes);
             // Small changes are not worth the waking.
             if target.abs_diff(last) > last / 16 {
@@ -598,7 +614,8 @@ fn drive_snapshot(drive: &NodeDrive, cores: &[CoreSnapshot], health: &mut Vec<He
     };
     for number in 0..drive.shards {
         let shards = cores.iter().flat_map(|core| &core.shards);
-        let Some(shard) = shards.into_iter().find(|shard| shard.drive == drive.id && shard.number == number) else {
+        let Some(shard) = shards.into_iter().find(|shard| shard.drive == drive.id && shard.number == number)
+        else {
             continue;
         };
         snapshot.shards.push(shard.shard.clone());
@@ -606,7 +623,12 @@ fn drive_snapshot(drive: &NodeDrive, cores: &[CoreSnapshot], health: &mut Vec<He
         snapshot.read_latency.merge(&shard.read_latency);
         if shard.stalled > 0 {
             let message = format!("{} I/O(s) have been on their way for over 5 s", shard.stalled);
-            health.push(HealthEntry::new(HealthCode::SlowDrive, Severity::Warning, snapshot.path.clone(), message));
+            health.push(HealthEntry::new(
+                HealthCode::SlowDrive,
+                Severity::Warning,
+                snapshot.path.clone(),
+                message,
+            ));
         }
         for damage in &shard.damage {
             let path = snapshot.path.clone();

@@ -56,10 +56,10 @@ impl VolumeTable {
     /// Takes a volume out of both tables; requests under way still find its slot.
     pub fn hide(&mut self, id: VolumeId) -> Option<usize> {
         let slot = self.by_id.remove(&id)?;
-        if let Some(volume) = &self.volumes[slot] {
-            if self.by_name.get(&volume.record.name) == Some(&slot) {
-                self.by_name.remove(&volume.record.name);
-            }
+        if let Some(volume) = &self.volumes[slot]
+            && self.by_name.get(&volume.record.name) == Some(&slot)
+        {
+            self.by_name.remove(&volume.record.name);
         }
         Some(slot)
     }
