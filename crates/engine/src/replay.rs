@@ -185,14 +185,18 @@ impl<'a> Chain<'a> {
         }
         if self.cursors[head].looked_at != Some(segment) {
             self.cursors[head].looked_at = Some(segment);
-            self.cursors[head].listed = self.read_footer(head, segment, position);
+            // Where it cannot be read, the frames themselves may be.
+            self.cursors[head].listed = self.read_footer(head, segment, position).unwrap_or(None);
         }
         if self.cursors[head].listed.is_some() {
             return Ok(self.offer_listed(head));
         }
         let offset = if position.segment.is_some() { position.offset } else { 0 };
-        let walked = self.offer_walked(head, segment, offset)?;
-        Ok(walked.or_else(|| self.read_footer(head, segment, position)?.pop_back()))
+        match self.offer_walked(head, segment, offset)? {
+            // The footer itself, which does not follow the last frame at once.
+            None => Ok(self.read_footer(head, segment, position)?.and_then(|mut listed| listed.pop_back())),
+            walked => Ok(walked),
+        }
     }
 
     fn offer_listed(&mut self, head: usize) -> Option<ReplayFrame> {
@@ -205,23 +209,33 @@ impl<'a> Chain<'a> {
     }
 
     /// Reads a segment's footer, if it has one that counts.
-    fn read_footer(&mut self, head: usize, segment: u32, position: HeadPosition) -> Option<Listed> {
+    fn read_footer(
+        &mut self,
+        head: usize,
+        segment: u32,
+        position: HeadPosition,
+    ) -> Result<Option<Listed>, IoError> {
         let geometry = self.reader.geometry;
         let start = geometry.segment_start(segment);
         let end = start + u64::from(geometry.segment_blocks);
         let mut buffer = AlignedBuf::new();
-        self.reader.read(end - 1, 1, &mut buffer).ok()?;
-        let trailer = Trailer::decode(&buffer)?;
+        self.reader.read(end - 1, 1, &mut buffer)?;
+        let Some(trailer) = Trailer::decode(&buffer) else { return Ok(None) };
         let known = position.segment.is_none() || trailer.segment_generation == position.generation;
-        let owned =
-            self.is_owner(trailer.frame_number, trailer.incarnation) || trailer.frame_number <= self.last;
         let in_place = trailer.location >= start && trailer.location + u64::from(trailer.blocks) == end;
-        if !known || !owned || !in_place || trailer.frame_number <= self.last {
-            return None;
+        if !known || !in_place || trailer.frame_number <= self.last {
+            return Ok(None);
+        }
+        if !self.is_owner(trailer.frame_number, trailer.incarnation) {
+            return Ok(None);
         }
         let mut data = AlignedBuf::new();
-        self.reader.read(trailer.location, trailer.blocks, &mut data).ok()?;
-        let header = FrameHeader::peek(&data, self.reader.drive, self.reader.shard)?;
+        self.reader.read(trailer.location, trailer.blocks, &mut data)?;
+        Ok(self.list_frames(head, &trailer, &data))
+    }
+
+    fn list_frames(&self, head: usize, trailer: &Trailer, data: &[u8]) -> Option<Listed> {
+        let header = FrameHeader::peek(data, self.reader.drive, self.reader.shard)?;
         let intact = header.header_blocks == 1
             && header.is_intact(&data[..BLOCK_BYTES])
             && header.location == trailer.location
