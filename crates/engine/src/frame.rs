@@ -464,3 +464,6 @@ impl NewEntry {
 pub fn encode_location(location: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(&location.to_le_bytes()[..5]);
 }
+
+#[cfg(test)]
+mod tests;

@@ -479,3 +479,6 @@ fn decode_dense(bytes: &[u8], blocks_max: u64) -> Option<(Map, &[u8])> {
     };
     Some((map, &bytes[length..]))
 }
+
+#[cfg(test)]
+mod tests;

@@ -278,7 +278,7 @@ impl SegmentTable {
 
     fn is_covered(&self, segment: &Segment) -> bool {
         #[cfg(feature = "mutations")]
-        if self.reuse_early {
+        if self.reuse_early && segment.head != Head::Meta {
             return true;
         }
         let by_era = (segment.head != Head::Meta || segment.emptied_era < self.era_complete)
@@ -400,3 +400,6 @@ impl SegmentTable {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -301,11 +301,9 @@ fn read_pair<T>(
     };
     match (copy(offset_bytes), copy(offset_bytes + SUPERBLOCK_B_OFFSET_BYTES)) {
         (Ok(a), Ok(b)) => Ok(if generation(&a) >= generation(&b) { a } else { b }),
-        (Ok(one), Err(SuperblockError::Newer { found }))
-        | (Err(SuperblockError::Newer { found }), Ok(one)) => {
-            drop(one);
-            Err(SuperblockError::Newer { found })
-        }
+        // Written by a newer program, that of the other copy perhaps before.
+        (_, Err(refused @ (SuperblockError::Newer { .. } | SuperblockError::Features(_))))
+        | (Err(refused @ (SuperblockError::Newer { .. } | SuperblockError::Features(_))), _) => Err(refused),
         (Ok(one), Err(_)) | (Err(_), Ok(one)) => Ok(one),
         (Err(SuperblockError::Missing), Err(other)) | (Err(other), Err(_)) => Err(other),
     }
@@ -469,3 +467,6 @@ impl ShardSuperblock {
         incarnation
     }
 }
+
+#[cfg(test)]
+mod tests;

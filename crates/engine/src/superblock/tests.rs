@@ -1,0 +1,102 @@
+//! Which copy of a superblock counts.
+
+use super::*;
+
+struct Memory(Vec<u8>);
+
+impl Device for Memory {
+    fn size_bytes(&self) -> u64 {
+        self.0.len() as u64
+    }
+    fn read(&mut self, offset_bytes: u64, buffer: &mut AlignedBuf) -> Result<(), IoError> {
+        let at = offset_bytes as usize;
+        let length = buffer.len();
+        buffer.copy_from_slice(&self.0[at..at + length]);
+        Ok(())
+    }
+    fn write(&mut self, offset_bytes: u64, buffer: &AlignedBuf) -> Result<(), IoError> {
+        self.0[offset_bytes as usize..][..buffer.len()].copy_from_slice(buffer);
+        Ok(())
+    }
+    fn sync(&mut self) -> Result<(), IoError> {
+        Ok(())
+    }
+}
+
+const B: usize = SUPERBLOCK_B_OFFSET_BYTES as usize;
+
+fn formatted() -> (Memory, DriveSuperblock) {
+    let mut memory = Memory(vec![0; 16 << 20]);
+    let options = FormatOptions {
+        identity: Identity::default(),
+        shards: 1,
+        segment_bytes: 64 << 10,
+        prewrite: false,
+        created_unix_ns: 1,
+    };
+    let superblock = DriveSuperblock::format(&mut memory, &options).unwrap();
+    (memory, superblock)
+}
+
+/// Changes a field of one copy as another program would have written it.
+fn rewrite(memory: &mut Memory, copy: usize, offset: usize, value: u8) {
+    memory.0[copy + offset] = value;
+    let crc = checksum_of(&memory.0[copy..copy + BLOCK_BYTES], CRC_OFFSET);
+    memory.0[copy + CRC_OFFSET..copy + CRC_OFFSET + 4].copy_from_slice(&crc.to_le_bytes());
+}
+
+#[test]
+fn either_copy_is_enough_and_none_is_not() {
+    for spoilt in [0, B] {
+        let (mut memory, superblock) = formatted();
+        memory.0[spoilt + 100] ^= 1;
+        assert_eq!(DriveSuperblock::read(&mut memory), Ok(superblock));
+    }
+    let (mut memory, _) = formatted();
+    memory.0[100] ^= 1;
+    memory.0[B + 100] ^= 1;
+    assert!(matches!(DriveSuperblock::read(&mut memory), Err(SuperblockError::Damaged(_))));
+    memory.0.fill(0);
+    assert_eq!(DriveSuperblock::read(&mut memory), Err(SuperblockError::Missing));
+}
+
+#[test]
+fn a_half_written_shard_superblock_leaves_the_older_one() {
+    let (mut memory, superblock) = formatted();
+    let geometry = superblock.geometry(0);
+    let older = ShardSuperblock::read(&mut memory, &geometry).unwrap();
+    let mut newer = older.clone();
+    newer.generation += 1;
+    newer.checkpoint = 9;
+    let at = newer.offset_bytes(&geometry) as usize;
+    assert_ne!(at as u64, older.offset_bytes(&geometry));
+    let half = newer.encode();
+    memory.0[at..at + 64].copy_from_slice(&half[..64]);
+    assert_eq!(ShardSuperblock::read(&mut memory, &geometry), Ok(older));
+    memory.0[at..at + BLOCK_BYTES].copy_from_slice(&half);
+    assert_eq!(ShardSuperblock::read(&mut memory, &geometry), Ok(newer));
+}
+
+#[test]
+fn newer_formats_and_unknown_features_in_either_copy_are_refused() {
+    for copy in [0, B] {
+        let (mut memory, _) = formatted();
+        rewrite(&mut memory, copy, 8, FORMAT_VERSION as u8 + 1);
+        let found = FORMAT_VERSION + 1;
+        assert_eq!(DriveSuperblock::read(&mut memory), Err(SuperblockError::Newer { found }));
+        let (mut memory, _) = formatted();
+        rewrite(&mut memory, copy, 16, 0x80);
+        assert_eq!(DriveSuperblock::read(&mut memory), Err(SuperblockError::Features(0x80)));
+        let (mut memory, superblock) = formatted();
+        // Unknown compatible bits are nobody's business.
+        rewrite(&mut memory, copy, 24, 0x80);
+        assert_eq!(DriveSuperblock::read(&mut memory), Ok(superblock));
+    }
+}
+
+#[test]
+fn a_drive_that_was_cut_off_is_refused() {
+    let (mut memory, _) = formatted();
+    memory.0.truncate(8 << 20);
+    assert!(matches!(DriveSuperblock::read(&mut memory), Err(SuperblockError::Shrunk { .. })));
+}
