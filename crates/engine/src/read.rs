@@ -238,13 +238,20 @@ impl Shard {
         if cached {
             let mut buffer = self.pool.take(blocks);
             buffer.resize_blocks(blocks);
+            let checksums = &self.reads[key].data.checksums[first as usize..];
+            let mut good = true;
             for (index, block) in buffer.chunks_exact_mut(BLOCK_BYTES).enumerate() {
                 self.cache.get(cache_key(location + index as u64, generation), block);
+                good &= checksums.get(index) == Some(&crc32c_block(block));
             }
-            self.stats.cache_hits += blocks as u64;
-            let piece = Piece::Data { buffer, start_bytes: 0, length_bytes: blocks * BLOCK_BYTES };
-            self.reads[key].data.pieces.push(piece);
-            return;
+            if good {
+                self.stats.cache_hits += blocks as u64;
+                let piece = Piece::Data { buffer, start_bytes: 0, length_bytes: blocks * BLOCK_BYTES };
+                self.reads[key].data.pieces.push(piece);
+                return;
+            }
+            // Memory is not to be trusted either: from the drive, then.
+            self.pool.give(buffer);
         }
         self.stats.cache_misses += blocks as u64;
         let operation = &mut self.reads[key];

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use coquina_base::{AlignedBuf, crc32c_bytes};
 use hashbrown::HashMap;
 
-use crate::api::{Device, IoError, ShardConfig, ShardStats};
+use crate::api::{Action, Device, IoError, ShardConfig, ShardStats};
 use crate::cache::BlockCache;
 use crate::checkpoint::{CheckpointTask, PART_RECORD_BYTES, PartRef, ROOT_HEADER_BYTES, STREAM_VERSION};
 use crate::footer;
@@ -19,7 +19,7 @@ use crate::replay::{BlockReader, Chain, Lost, ReplayFrame, Step, is_whole};
 use crate::segment::{SegmentState, SegmentTable};
 use crate::session::Sessions;
 use crate::shard::Shard;
-use crate::superblock::{DriveSuperblock, ShardSuperblock, SuperblockError};
+use crate::superblock::{DriveSuperblock, INCARNATIONS_MAX, ShardSuperblock, SuperblockError};
 use crate::write::regions_of;
 
 /// Why a shard cannot be opened.
@@ -101,7 +101,43 @@ impl Shard {
             device.write(superblock.offset_bytes(&opened.geometry), &superblock.encode())?;
         }
         device.sync()?;
+        if opened.superblock.incarnations.len() > INCARNATIONS_MAX / 2 {
+            opened.checkpoint_now(device)?;
+        }
         Ok(opened)
+    }
+
+    /// Completes a checkpoint before anything else: the superblock can name only so many mounts since the last one, and
+    /// a server that crashes again and again must not run out of them.
+    fn checkpoint_now(&mut self, device: &mut dyn Device) -> Result<(), OpenError> {
+        let mut events = VecDeque::new();
+        // As for a stop: nothing else is begun.
+        self.closing = true;
+        self.start_checkpoint();
+        while !self.is_closed() {
+            self.turn(self.now_ns);
+            while let Some(action) = self.next_action() {
+                match action {
+                    Action::Write { io, offset_bytes, buffer } => {
+                        let result = device.write(offset_bytes, &buffer);
+                        self.io_done(io, buffer, result);
+                    }
+                    Action::Read { io, offset_bytes, mut buffer } => {
+                        let result = device.read(offset_bytes, &mut buffer);
+                        self.io_done(io, buffer, result);
+                    }
+                    // Left for later: it only makes the first writes there cheaper.
+                    Action::Prewrite { io, .. } => self.io_done(io, AlignedBuf::new(), Ok(())),
+                    other => events.push_back(other),
+                }
+            }
+        }
+        self.actions = events;
+        self.closing = false;
+        match self.poisoned {
+            Some(errno) => Err(OpenError::Io(IoError(errno))),
+            None => Ok(()),
+        }
     }
 
     /// Reads a shard without writing to its drive.

@@ -208,6 +208,11 @@ impl Shard {
     /// Puts a change into the frame that is being filled, in as many entries as it takes.
     pub(crate) fn append(&mut self, ready: &Ready<'_>, change: ChangeKey) {
         let context = Context::new(coquina_base::LayerId(ready.layer), ready.epoch, ready.session);
+        let bytes = u64::from(ready.blocks) * BLOCK_BYTES as u64;
+        match ready.kind {
+            EntryKind::Write => self.stats.write_bytes += bytes,
+            _ => self.stats.trim_bytes += bytes,
+        }
         let has_data = ready.kind == EntryKind::Write;
         let mut done = 0;
         while done < ready.blocks {

@@ -144,8 +144,9 @@ pub fn format(path: &Path, request: &FormatRequest) -> Result<DriveInfo, NodeErr
         return Err(NodeError::NoSize { path: path.to_owned() });
     }
     let is_new = !path.exists();
-    let options = DriveOptions { create_bytes: request.size_bytes, ..DriveOptions::default() };
-    let file = DriveFile::open(path, options)?;
+    // An existing file keeps its size: it may be somebody's.
+    let create_bytes = if is_new { request.size_bytes } else { None };
+    let file = DriveFile::open(path, DriveOptions { create_bytes, ..DriveOptions::default() })?;
     let result = format_open(path, &file, request);
     if result.is_err() && is_new {
         // Nothing was there before, so that nothing is lost; an error here leaves an empty file.

@@ -280,9 +280,14 @@ impl Node {
 
 impl NodeBackend for Node {
     fn snapshot(&self) -> NodeSnapshot {
-        let cores = self.ask_all(|done| Command::Snapshot { done }).unwrap_or_default();
+        let answered = self.ask_all(|done| Command::Snapshot { done });
         let records = lock(&self.volumes).clone();
         let mut health = Vec::new();
+        if answered.is_err() {
+            let message = "a reactor has not answered for 40 s".to_owned();
+            health.push(HealthEntry::new(HealthCode::SlowDrive, Severity::Error, "node".to_owned(), message));
+        }
+        let cores = answered.unwrap_or_default();
         let drives = self.drives.iter().map(|drive| drive_snapshot(drive, &cores, &mut health)).collect();
         let mut counters: BTreeMap<VolumeId, VolumeCounters> = BTreeMap::new();
         for (id, one) in cores.iter().flat_map(|core| &core.volumes) {
