@@ -4,9 +4,9 @@ use coquina_engine::Shard;
 use coquina_simulator::campaign::run_seed;
 use coquina_simulator::counters::Counters;
 
-/// Among them 1, 2, 3, 4, 6, 14, 15, 22, 28, 30, 36, 37, 38, 41, 42, 45, 50, 75, 79, 80, 89, 99 and 100, which found
+/// Among them 1, 2, 3, 4, 6, 14, 15, 22, 28, 30, 36, 37, 38, 41, 42, 45, 50, which found
 /// something once.
-const SEEDS: u64 = 100;
+const SEEDS: u64 = 60;
 const CUTS: u64 = 20;
 
 #[test]
@@ -25,7 +25,7 @@ fn no_acknowledged_write_is_lost_in_thousands_of_cuts() {
 }
 
 /// Seeds that found something once.
-const FOUND: [u64; 9] = [1014, 1043, 1096, 1219, 1243, 1286, 1411, 1434, 1648];
+const FOUND: [u64; 15] = [75, 79, 80, 89, 99, 100, 1014, 1043, 1096, 1219, 1243, 1286, 1411, 1434, 1648];
 
 #[test]
 fn seeds_that_found_something_once_find_nothing() {

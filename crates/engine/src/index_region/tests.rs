@@ -31,8 +31,7 @@ fn compare(region: &Region, plain: &[u64; REGION_BLOCKS]) {
 fn every_change_gives_what_a_plain_array_gives() {
     for seed in 0..40 {
         let mut dice = Dice(seed);
-        let mut region = Region::default();
-        region.map = Map::Empty;
+        let mut region = Region { map: Map::Empty, ..Region::default() };
         let mut plain = [0u64; REGION_BLOCKS];
         let longest = [1, 4, 40, 256][seed as usize % 4];
         for _ in 0..400 {
@@ -88,8 +87,7 @@ fn page_gives_the_same(region: &mut Region, plain: &[u64; REGION_BLOCKS], dice: 
 
 #[test]
 fn a_page_that_names_a_place_behind_the_end_is_refused() {
-    let mut region = Region::default();
-    region.map = Map::Empty;
+    let mut region = Region { map: Map::Empty, ..Region::default() };
     region.replace(0, 4, 96, &mut |_, _| {});
     region.add_checksums();
     let mut page = Vec::new();
