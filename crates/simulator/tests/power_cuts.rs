@@ -4,9 +4,9 @@ use coquina_engine::Shard;
 use coquina_simulator::campaign::run_seed;
 use coquina_simulator::counters::Counters;
 
-/// Among them 1, 2, 3, 4, 6, 14, 15, 22, 28, 30, 36, 37, 38, 41, 42, 45, 50, which found
+/// 73 is the first that is cut off in the middle of a clean stop. Among them 1, 2, 3, 4, 6, 14, 15, 22, 28, 30, 36, 37, 38, 41, 42, 45, 50, which found
 /// something once.
-const SEEDS: u64 = 60;
+const SEEDS: u64 = 75;
 const CUTS: u64 = 20;
 
 #[test]
