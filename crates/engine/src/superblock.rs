@@ -104,8 +104,17 @@ pub enum SuperblockError {
     #[error("{0}")]
     Geometry(&'static str),
     /// The drive failed.
-    #[error("reading or writing its superblock failed (errno {})", .0.0)]
+    #[error("reading or writing its superblock failed (errno {}{})", .0.0, hint(*.0))]
     Io(IoError),
+}
+
+/// What an error number most likely means to whoever reads it.
+fn hint(error: IoError) -> &'static str {
+    match error.0 {
+        1 | 30 => ": the device is read-only, or may not be written; make it writable",
+        5 => ": the device has failed; look at the kernel's log",
+        _ => "",
+    }
 }
 
 impl From<IoError> for SuperblockError {

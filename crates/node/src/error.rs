@@ -65,6 +65,14 @@ pub enum NodeError {
         /// The drive.
         path: PathBuf,
     },
+    /// A new file has no place.
+    #[error("drive {path}: its directory {folder} does not exist; make it first, or name another drive")]
+    NoFolder {
+        /// The drive.
+        path: PathBuf,
+        /// Its folder.
+        folder: PathBuf,
+    },
     /// The cluster state.
     #[error(transparent)]
     Coordinator(#[from] CoordinatorError),

@@ -148,7 +148,11 @@ impl Core {
             return;
         }
         match completion.result {
-            Ok(0) | Err(_) => self.close_connection(index),
+            Ok(0) => self.close_connection(index),
+            Err(errno) => {
+                tracing::warn!(%errno, "receiving from a connection failed");
+                self.close_connection(index);
+            }
             Ok(_) => self.parse(index, received),
         }
     }
@@ -182,7 +186,8 @@ impl Core {
         let Some(connection) = self.connections.get_mut(index) else { return };
         connection.sending = false;
         connection.spare = Some(list);
-        if completion.result.is_err() && !connection.closed {
+        if let (Err(errno), false) = (completion.result, connection.closed) {
+            tracing::warn!(%errno, "sending to a connection failed");
             return self.close_connection(index);
         }
         if !connection.closed {

@@ -15,8 +15,8 @@ use coquina_control::{
 };
 use coquina_engine::{DriveSuperblock, Identity, Shard, ShardConfig, SuperblockError};
 use coquina_reactor::{
-    Address, DriveFile, DriveOptions, Listener, MailboxSender, Reactor, ReactorConfig, ReactorError,
-    SyncDevice, mailbox, random_u64,
+    Address, DriveFile, DriveOptions, DriveProblem, ListenProblem, Listener, MailboxSender, Reactor,
+    ReactorConfig, ReactorError, SyncDevice, mailbox, random_u64,
 };
 use hashbrown::HashMap;
 
@@ -33,6 +33,8 @@ use crate::volume::{VolumeTable, parts_of};
 const CACHE_PERIOD: Duration = Duration::from_secs(5);
 /// How long the control plane waits for a reactor.
 const PATIENCE: Duration = Duration::from_secs(40);
+/// How long a start waits for what a killed server may still hold.
+const BUSY_MAX: Duration = Duration::from_secs(1);
 /// Index memory where none is given: a part of the host's memory.
 const INDEX_MEMORY_PART: u64 = 8;
 
@@ -384,13 +386,33 @@ fn bind_all(config: &NodeConfig) -> Result<(Vec<Listener>, Listener), NodeError>
     let bind = |flag: &str, text: &str| {
         let named = |reason: String| NodeError::Address { address: format!("{flag} {text}"), reason };
         let address = Address::resolve(text).map_err(|error| named(error.to_string()))?;
-        Listener::bind(&address).map_err(|error| match error {
+        let is_busy = |error: &ReactorError| {
+            matches!(error, ReactorError::Listen { problem: ListenProblem::InUse, .. })
+        };
+        patiently(is_busy, || Listener::bind(&address)).map_err(|error| match error {
             ReactorError::Listen { problem, .. } => named(problem.to_string()),
             other => named(other.to_string()),
         })
     };
     let nbd = config.nbd.iter().map(|text| bind("--nbd", text)).collect::<Result<Vec<_>, _>>()?;
     Ok((nbd, bind("--listen", &config.native)?))
+}
+
+/// Tries again for a while: the kernel keeps the sockets and locks of a process that was just killed until it has
+/// taken its rings down.
+fn patiently<T>(
+    is_busy: impl Fn(&ReactorError) -> bool,
+    mut attempt: impl FnMut() -> Result<T, ReactorError>,
+) -> Result<T, ReactorError> {
+    let started = Instant::now();
+    loop {
+        match attempt() {
+            Err(error) if is_busy(&error) && started.elapsed() < BUSY_MAX => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            result => return result,
+        }
+    }
 }
 
 fn open_drive(spec: &DriveSpec, identity: Identity) -> Result<Opened, NodeError> {
@@ -401,7 +423,14 @@ fn open_drive(spec: &DriveSpec, identity: Identity) -> Result<Opened, NodeError>
     let is_new = !path.exists();
     // An existing file keeps its size: it may be somebody's.
     let create_bytes = if is_new { spec.size_bytes } else { None };
-    let file = DriveFile::open(path, DriveOptions { create_bytes, ..DriveOptions::default() })?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder.filter(|folder| is_new && !folder.exists()) {
+        return Err(NodeError::NoFolder { path: path.clone(), folder: folder.to_owned() });
+    }
+    let is_locked =
+        |error: &ReactorError| matches!(error, ReactorError::Drive { problem: DriveProblem::Locked, .. });
+    let options = DriveOptions { create_bytes, ..DriveOptions::default() };
+    let file = patiently(is_locked, || DriveFile::open(path, options))?;
     let format = |file: &DriveFile, force: bool| {
         let request = FormatRequest {
             size_bytes: spec.size_bytes,
