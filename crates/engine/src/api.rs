@@ -295,6 +295,10 @@ pub enum Mutation {
     ApplyMoveTwice,
 }
 
+/// Most frames with user data on their way to the drive at once: replay looks only so far behind a torn frame for
+/// proof that it was acknowledged.
+pub const FULL_FRAMES_IN_FLIGHT_LIMIT: u32 = 16;
+
 /// Settings of a running shard.
 #[derive(Clone, Debug)]
 pub struct ShardConfig {
@@ -304,8 +308,11 @@ pub struct ShardConfig {
     pub cache_bytes: u64,
     /// Largest frame in bytes, header excluded.
     pub frame_bytes_max: u32,
-    /// Frames of one kind written at the same time.
+    /// Frames with user data written at the same time while none is full: the fewer, the larger batches grow.
     pub frames_in_flight_max: u32,
+    /// Full frames written at the same time: what a drive needs to run at its bandwidth. Up to
+    /// [`FULL_FRAMES_IN_FLIGHT_LIMIT`].
+    pub full_frames_in_flight_max: u32,
     /// Bytes of log after which a checkpoint starts; 0 chooses by the size of the shard.
     pub checkpoint_log_bytes: u64,
     /// Bytes per second that a scrub reads.
@@ -322,6 +329,7 @@ impl Default for ShardConfig {
             cache_bytes: 64 << 20,
             frame_bytes_max: 256 << 10,
             frames_in_flight_max: 2,
+            full_frames_in_flight_max: FULL_FRAMES_IN_FLIGHT_LIMIT,
             checkpoint_log_bytes: 0,
             scrub_bytes_per_s: 32 << 20,
             #[cfg(feature = "mutations")]

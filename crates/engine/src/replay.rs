@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use coquina_base::{AlignedBuf, BLOCK_BYTES, DriveId, crc32c_block, crc32c_bytes};
 
-use crate::api::{Device, IoError};
+use crate::api::{Device, FULL_FRAMES_IN_FLIGHT_LIMIT, IoError};
 use crate::footer::{self, Trailer};
 use crate::frame::{Entries, EntryKind, FrameHeader, HEADER_BYTES, Head};
 use crate::geometry::Geometry;
@@ -380,8 +380,10 @@ impl<'a> Chain<'a> {
     }
 }
 
-/// Segments of a stream behind the end of the chain that are looked at for proof.
+/// Segments of a stream behind the end of the chain that are looked at for proof: more than the frames that can be on
+/// their way together fill, at three frames to the smallest segment.
 const SEARCH_SEGMENTS_MAX: u32 = 16;
+const _: () = assert!(SEARCH_SEGMENTS_MAX > FULL_FRAMES_IN_FLIGHT_LIMIT / 3 + 2);
 
 /// What is known of the frames behind the end of the chain.
 struct Search {

@@ -2,7 +2,7 @@
 
 use coquina_base::{BLOCK_BYTES, crc32c_bytes};
 
-use crate::api::Action;
+use crate::api::{Action, FULL_FRAMES_IN_FLIGHT_LIMIT};
 use crate::footer::{self, RECORD_BYTES, Trailer, footer_blocks};
 use crate::frame::{CONTEXT_BYTES, FrameHeader, HEADER_BYTES, Head};
 use crate::log::{Builder, Flight};
@@ -22,19 +22,7 @@ impl Shard {
     }
 
     fn seal(&mut self, head: Head) -> bool {
-        let limit = if head == Head::Hot { self.config.frames_in_flight_max } else { BACKGROUND_FRAMES_MAX };
-        let stream = self.log.stream(head);
-        if stream.in_flight >= limit || !stream.has_work() {
-            return false;
-        }
-        let too_small = head == Head::Hot
-            && stream.in_flight > 0
-            && stream.queue.is_empty()
-            && stream.building.data_blocks < BATCH_BLOCKS_MIN;
-        if too_small {
-            return false;
-        }
-        if head == Head::Cold && stream.queue.is_empty() && !self.cleaner.flushing {
+        if !self.is_due(head) {
             return false;
         }
         let stream = self.log.stream(head);
@@ -56,6 +44,28 @@ impl Shard {
         }
         self.send_frame(head, builder);
         true
+    }
+
+    /// Whether a stream's next frame may go now. A full one goes while the drive takes more; one that still grows
+    /// waits for its predecessors, so that batches form under load and not when idle.
+    fn is_due(&mut self, head: Head) -> bool {
+        let (growing_max, full_max) = (self.config.frames_in_flight_max, self.config.full_frames_in_flight_max);
+        let full_max = full_max.max(growing_max).min(FULL_FRAMES_IN_FLIGHT_LIMIT);
+        let is_flushing = self.cleaner.flushing;
+        let stream = self.log.stream(head);
+        let is_full = !stream.queue.is_empty();
+        if !stream.has_work() {
+            return false;
+        }
+        match head {
+            Head::Hot if is_full => stream.in_flight < full_max,
+            Head::Hot => {
+                let is_large = stream.in_flight == 0 || stream.building.data_blocks >= BATCH_BLOCKS_MIN;
+                is_large && stream.in_flight < growing_max
+            }
+            Head::Meta => stream.in_flight < BACKGROUND_FRAMES_MAX,
+            Head::Cold => stream.in_flight < BACKGROUND_FRAMES_MAX && (is_full || is_flushing),
+        }
     }
 
     /// Makes sure that a frame fits behind the stream's last one, with the footer behind it; opens the next

@@ -255,8 +255,12 @@ impl Shard {
                 builder.add(&entry, std::iter::empty(), std::iter::empty());
             }
             builder.changes.push(change);
+            let is_full = builder.data_blocks == data_blocks_max;
             self.changes[change as usize].parts_left += 1;
             done += fits;
+            if is_full {
+                self.rotate(Head::Hot);
+            }
         }
     }
 
