@@ -14,6 +14,7 @@
 //! | `POST /v1/volumes/NAME/remove` | [`RemoveVolume`] | [`Volume`] |
 //! | `GET /v1/drives` | | [`DriveList`] |
 //! | `POST /v1/drives/scrub` | [`ScrubDrives`] | [`DriveList`] |
+//! | `POST /v1/drives/remove` | [`RemoveDrive`] | [`RemovedDrive`] |
 //! | `POST /v1/shutdown` | [`Shutdown`] | [`Shutdown`] |
 //! | `GET /health` | | [`Health`], with status 503 if something does not work |
 //! | `GET /metrics` | | Prometheus text |
@@ -24,6 +25,7 @@
 use coquina_base::{ClusterId, DriveId, NodeId, VolumeId};
 use serde::{Deserialize, Serialize};
 
+use crate::counters::VolumeCounters;
 use crate::health::HealthEntry;
 pub use crate::state::{DriveState, VolumeState};
 
@@ -81,9 +83,36 @@ pub struct RemoveVolume {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScrubDrives {
-    /// Identity or path of a drive; all drives if missing.
+    /// Path or identity of a drive, or the beginning of its identity; all drives if missing.
     #[serde(default)]
     pub drive: Option<String>,
+}
+
+/// Asks for a drive to be forgotten.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RemoveDrive {
+    /// Path or identity of a drive, or the beginning of its identity.
+    pub drive: String,
+    /// Give up what volumes have on it, if it is missing; those volumes are removed.
+    #[serde(default)]
+    pub lose_data: bool,
+    /// Only say what would be done.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// A drive that was removed, or would be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemovedDrive {
+    /// The drive.
+    pub id: DriveId,
+    /// File or block device.
+    pub path: String,
+    /// Volumes that are removed with it, by name.
+    pub volumes_lost: Vec<String>,
+    /// Whether nothing was done.
+    pub dry_run: bool,
 }
 
 /// Asks the server to stop cleanly, and its answer.
@@ -139,31 +168,7 @@ pub struct PlacementShare {
 }
 
 /// What was done with a volume since the server started.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct VolumeIo {
-    /// Open connections.
-    pub connections: u64,
-    /// Reads.
-    pub reads: u64,
-    /// Bytes read.
-    pub read_bytes: u64,
-    /// Writes.
-    pub writes: u64,
-    /// Bytes written.
-    pub write_bytes: u64,
-    /// Trims and write-zeroes.
-    pub trims: u64,
-    /// Bytes trimmed or zeroed.
-    pub trim_bytes: u64,
-    /// Flushes.
-    pub flushes: u64,
-    /// Requests answered with an error.
-    pub errors: u64,
-    /// Latency of reads.
-    pub read_latency: Latency,
-    /// Latency of writes, trims and write-zeroes.
-    pub write_latency: Latency,
-}
+pub type VolumeIo = VolumeCounters<Latency>;
 
 /// Latencies, from a histogram whose buckets double: percentiles are upper bounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -211,6 +216,12 @@ pub struct Drive {
     pub path: String,
     /// Its state, as far as it is known now.
     pub state: DriveState,
+    /// Why it is missing.
+    #[serde(default)]
+    pub problem: Option<String>,
+    /// The node that has it.
+    #[serde(default)]
+    pub node: NodeId,
     /// Size of the file or device.
     pub size_bytes: u64,
     /// What it can hold for users.

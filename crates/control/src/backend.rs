@@ -7,6 +7,7 @@
 use coquina_base::{DriveId, VolumeId};
 use coquina_engine::ShardStats;
 
+use crate::counters::VolumeCounters;
 use crate::health::HealthEntry;
 use crate::histogram::LatencyHistogram;
 use crate::state::VolumeRecord;
@@ -31,6 +32,9 @@ pub enum BackendError {
     /// No such drive on this node.
     #[error("no drive {0} on this node")]
     UnknownDrive(DriveId),
+    /// A drive of the map is not there, or cannot be used.
+    #[error("drive {0} is missing; bring it back, or give it up with `coquina drive remove {0}`")]
+    DriveMissing(DriveId),
     /// The node is stopping.
     #[error("the server is stopping")]
     Stopping,
@@ -64,6 +68,10 @@ pub trait NodeBackend: Send + Sync {
     /// Starts a scrub of all shards of a drive, or of all drives; one that runs goes on. When this returns,
     /// [`snapshot`](Self::snapshot) shows the progress.
     fn scrub_start(&self, drive: Option<DriveId>) -> Result<(), BackendError>;
+
+    /// A drive goes: no volume has a place on it any more. When this returns, its file or device is free for others,
+    /// and [`snapshot`](Self::snapshot) shows it neither among the drives nor among the absent ones. Safe to repeat.
+    fn drive_removed(&self, drive: DriveId) -> Result<(), BackendError>;
 }
 
 /// Everything that a node counts.
@@ -71,8 +79,10 @@ pub trait NodeBackend: Send + Sync {
 pub struct NodeSnapshot {
     /// Time since the node started.
     pub uptime_ns: u64,
-    /// Drives.
+    /// Drives that are served.
     pub drives: Vec<DriveSnapshot>,
+    /// Drives of the map that this node should serve and cannot.
+    pub absent: Vec<AbsentDrive>,
     /// Active volumes.
     pub volumes: Vec<VolumeSnapshot>,
     /// Reactors.
@@ -86,6 +96,27 @@ pub struct NodeSnapshot {
     /// What the node itself found (a slow drive, a bad block with its place). What follows from the other
     /// fields is added by [`derive_health`](crate::derive_health).
     pub health: Vec<HealthEntry>,
+}
+
+impl NodeSnapshot {
+    /// A drive that is served.
+    pub fn drive(&self, id: DriveId) -> Option<&DriveSnapshot> {
+        self.drives.iter().find(|drive| drive.id == id)
+    }
+
+    /// Why a drive is not served, if the node knows.
+    pub fn absent_reason(&self, id: DriveId) -> Option<&str> {
+        self.absent.iter().find(|drive| drive.id == id).map(|drive| drive.reason.as_str())
+    }
+}
+
+/// A drive that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AbsentDrive {
+    /// The drive.
+    pub id: DriveId,
+    /// What is wrong with it.
+    pub reason: String,
 }
 
 /// A drive of a node.
@@ -116,35 +147,15 @@ pub struct ShardSnapshot {
     pub open_ns: u64,
 }
 
-/// A volume's counters; they start at zero with the node.
+/// A volume, as the node counts it.
 #[derive(Clone, Debug, Default)]
 pub struct VolumeSnapshot {
     /// The volume.
     pub id: VolumeId,
     /// Its name.
     pub name: String,
-    /// Open connections.
-    pub connections: u64,
-    /// Reads.
-    pub reads: u64,
-    /// Bytes read.
-    pub read_bytes: u64,
-    /// Writes, write-zeroes excluded.
-    pub writes: u64,
-    /// Bytes written.
-    pub write_bytes: u64,
-    /// Trims and write-zeroes.
-    pub trims: u64,
-    /// Bytes trimmed or zeroed.
-    pub trim_bytes: u64,
-    /// Flushes.
-    pub flushes: u64,
-    /// Requests answered with an error.
-    pub errors: u64,
-    /// Latency of reads, from the request's arrival to its answer.
-    pub read_latency: LatencyHistogram,
-    /// Latency of writes, trims and write-zeroes, likewise.
-    pub write_latency: LatencyHistogram,
+    /// What was done with it.
+    pub counters: VolumeCounters,
 }
 
 /// A reactor's counters.

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use crate::catalogue::CatalogueCore;
 
-/// Pause before failed work is tried again.
-const RETRY_PAUSE: Duration = Duration::from_secs(10);
+/// Pause before failed work is tried again; doubles up to the longest.
+const RETRY_PAUSE_MIN: Duration = Duration::from_secs(10);
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(640);
 
 pub(crate) struct Background {
     signal: Arc<Signal>,
@@ -58,10 +59,11 @@ impl Background {
         signal.flags().work = true;
         let thread_signal = signal.clone();
         let thread = std::thread::Builder::new().name("catalogue".to_owned()).spawn(move || {
-            let mut pause = None;
+            let mut pause: Option<Duration> = None;
             while !thread_signal.wait(pause) {
                 let complete = core.work_off(&|| thread_signal.flags().stop);
-                pause = (!complete).then_some(RETRY_PAUSE);
+                let next = pause.map_or(RETRY_PAUSE_MIN, |pause| (pause * 2).min(RETRY_PAUSE_MAX));
+                pause = (!complete).then_some(next);
             }
         })?;
         Ok(Background { signal, thread: Mutex::new(Some(thread)) })

@@ -1,4 +1,4 @@
-//! The volume catalogue: creating, resizing, renaming and removing volumes.
+//! The volume catalogue: creating, resizing, renaming and removing volumes; removing drives is in [`drives`].
 //!
 //! Invariants:
 //! - a layer is claimed durably before a volume is recorded with it, so that no crash gives it out twice;
@@ -6,6 +6,8 @@
 //!   what was cut off;
 //! - a removal is recorded before data is deleted and is finished after a crash;
 //! - calls to the node about one volume never overlap.
+
+mod drives;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -103,13 +105,66 @@ pub enum CatalogueError {
     },
     /// The volume has connections.
     #[error(
-        "volume {name:?} is in use by {connections} connection(s); disconnect them, or remove it all the same with --force"
+        "volume {name:?} is in use by {connections} connection(s); disconnect them, or remove it all the same with \
+         `coquina volume remove {name} --force`"
     )]
     Attached {
         /// The volume.
         name: String,
         /// How many.
         connections: u64,
+    },
+    /// There is no such drive.
+    #[error("no drive {text:?}; `coquina drive list` shows identities and paths")]
+    DriveNotFound {
+        /// As asked for.
+        text: String,
+    },
+    /// The beginning of more than one identity.
+    #[error("{text:?} is the beginning of {count} drives; give more of the identity, or the path")]
+    DriveAmbiguous {
+        /// As asked for.
+        text: String,
+        /// How many.
+        count: usize,
+    },
+    /// Volumes have data on a drive that works.
+    #[error(
+        "drive {path} has data of {}; remove {} first",
+        names(volumes),
+        if volumes.len() == 1 { "that volume" } else { "those volumes" }
+    )]
+    DriveInUse {
+        /// Its path.
+        path: String,
+        /// The volumes.
+        volumes: Vec<String>,
+    },
+    /// Volumes have data on a drive that is missing.
+    #[error(
+        "drive {path} is missing and has data of {}; bring it back, or give it up with --lose-data: {} removed then, \
+         with what other drives hold of {}",
+        names(volumes),
+        if volumes.len() == 1 { "that volume is" } else { "those volumes are" },
+        if volumes.len() == 1 { "it" } else { "them" }
+    )]
+    DriveLost {
+        /// Its path.
+        path: String,
+        /// The volumes.
+        volumes: Vec<String>,
+    },
+    /// Data of removed volumes is still being deleted from a drive.
+    #[error("data of removed volumes is still being deleted from drive {path}; try again in a moment")]
+    DriveEmptying {
+        /// Its path.
+        path: String,
+    },
+    /// A server needs a drive.
+    #[error("drive {path} is the only one that works; add another with `coquina up --drive` first")]
+    DriveLast {
+        /// Its path.
+        path: String,
     },
     /// No drive takes new volumes.
     #[error("{0}")]
@@ -124,6 +179,8 @@ pub enum CatalogueError {
     #[error("cannot make an identity: {0}")]
     Random(std::io::Error),
 }
+
+pub use drives::DriveRemoval;
 
 /// How to remove a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -274,22 +331,7 @@ impl Catalogue {
     /// Removes a volume. Its name is free when this returns; its space is freed in the background.
     pub fn remove(&self, name: &str, options: RemoveOptions) -> Result<VolumeRecord, CatalogueError> {
         let _guard = self.core.lock();
-        let Versioned { revision, mut value } = find(&self.map(), name)?;
-        self.core.backend.volume_removed(&value, options.force).map_err(|error| match error {
-            BackendError::Attached { connections } => {
-                CatalogueError::Attached { name: name.to_owned(), connections }
-            }
-            other => CatalogueError::Backend(other),
-        })?;
-        let before = value.clone();
-        value.state = VolumeState::Removing;
-        value.shrinking_from_bytes = None;
-        if let Err(error) =
-            self.core.coordinator.compare_and_set(Some(revision), Change::Volume(value.clone()))
-        {
-            self.core.backend.volume_opened(&before)?;
-            return Err(error.into());
-        }
+        let value = self.core.begin_removal(&find(&self.map(), name)?, options.force)?;
         self.background.wake();
         Ok(value)
     }
@@ -319,6 +361,28 @@ impl CatalogueCore {
             self.coordinator.compare_and_set(Some(map.cluster.revision), Change::Cluster(cluster))?;
             Ok(LayerId(layer))
         })
+    }
+
+    /// Ends access to a volume and records that it goes. The caller holds the lock.
+    fn begin_removal(
+        &self,
+        before: &Versioned<VolumeRecord>,
+        force: bool,
+    ) -> Result<VolumeRecord, CatalogueError> {
+        self.backend.volume_removed(&before.value, force).map_err(|error| match error {
+            BackendError::Attached { connections } => {
+                CatalogueError::Attached { name: before.value.name.clone(), connections }
+            }
+            other => CatalogueError::Backend(other),
+        })?;
+        let value =
+            VolumeRecord { state: VolumeState::Removing, shrinking_from_bytes: None, ..before.value.clone() };
+        let change = Change::Volume(value.clone());
+        if let Err(error) = self.coordinator.compare_and_set(Some(before.revision), change) {
+            self.backend.volume_opened(&before.value)?;
+            return Err(error.into());
+        }
+        Ok(value)
     }
 
     /// Deletes what a shrunk volume holds beyond its end. The caller holds the lock.
@@ -370,6 +434,17 @@ impl CatalogueCore {
     }
 }
 
+/// Volumes for a message: all of a few, else the first ones and how many more there are.
+fn names(volumes: &[String]) -> String {
+    const SHOWN: usize = 8;
+    let shown: Vec<String> = volumes.iter().take(SHOWN).map(|name| format!("{name:?}")).collect();
+    let more = match volumes.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("volume{} {}{more}", if volumes.len() == 1 { "" } else { "s" }, shown.join(", "))
+}
+
 fn find(map: &ClusterMap, name: &str) -> Result<Versioned<VolumeRecord>, CatalogueError> {
     map.volume_by_name(name).cloned().ok_or_else(|| CatalogueError::NotFound { name: name.to_owned() })
 }
@@ -389,8 +464,7 @@ fn check_size(size_bytes: u64) -> Result<u64, CatalogueError> {
 }
 
 fn check_room(map: &ClusterMap, asked_bytes: u64) -> Result<(), CatalogueError> {
-    let provisionable_bytes = map.provisionable_bytes();
-    let left_bytes = provisionable_bytes.saturating_sub(map.provisioned_bytes());
+    let (left_bytes, provisionable_bytes) = map.room_bytes();
     if asked_bytes <= left_bytes {
         return Ok(());
     }

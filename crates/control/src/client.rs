@@ -146,6 +146,11 @@ impl Client {
         self.post("/v1/drives/scrub", request)
     }
 
+    /// Forgets a drive, or says what that would do.
+    pub fn remove_drive(&self, request: &api::RemoveDrive) -> Result<api::RemovedDrive, ClientError> {
+        self.post("/v1/drives/remove", request)
+    }
+
     /// Asks the server to stop cleanly.
     pub fn shutdown(&self) -> Result<api::Shutdown, ClientError> {
         self.post("/v1/shutdown", &api::Shutdown {})

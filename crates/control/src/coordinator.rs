@@ -10,7 +10,9 @@ use std::sync::Arc;
 
 use coquina_base::{DriveId, NodeId, VolumeId};
 
-use crate::state::{ClusterMap, ClusterRecord, DriveRecord, InvalidMap, NodeRecord, VolumeRecord};
+use crate::state::{
+    ClusterMap, ClusterRecord, DriveRecord, DriveState, InvalidMap, NodeRecord, VolumeRecord,
+};
 
 /// A change of one record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,6 +153,22 @@ pub fn register_drive(coordinator: &dyn Coordinator, drive: &DriveRecord) -> Res
         }
         let expected = present.map(|present| present.revision);
         coordinator.compare_and_set(expected, Change::Drive(drive.clone())).map(drop)
+    })
+}
+
+/// Records what became of a drive. Writes nothing if it is as given, or if the map does not have the drive.
+pub fn record_drive_state(
+    coordinator: &dyn Coordinator,
+    drive: DriveId,
+    state: DriveState,
+) -> Result<(), CoordinatorError> {
+    retry_conflicts(|| {
+        let map = coordinator.map();
+        let Some(present) = map.drives.get(&drive).filter(|present| present.value.state != state) else {
+            return Ok(());
+        };
+        let changed = DriveRecord { state, ..present.value.clone() };
+        coordinator.compare_and_set(Some(present.revision), Change::Drive(changed)).map(drop)
     })
 }
 

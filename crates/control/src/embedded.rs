@@ -68,6 +68,7 @@ impl EmbeddedCoordinator {
             feature_level: FEATURE_LEVEL,
             layer_next: 1,
             overcommit_percent: 100,
+            given_up_drives: Vec::new(),
         };
         let node_id = node.id;
         let map = ClusterMap::new(cluster, node);

@@ -55,7 +55,10 @@ impl HealthCode {
                 "copy the volumes off it, look for the device's errors in the kernel log, replace the device; \
                  a restart tries it again"
             }
-            HealthCode::DriveMissing => "start the server with the drive's path, or bring the device back",
+            HealthCode::DriveMissing => {
+                "bring the drive back and restart the server, or restart it with the drive's new path after --drive; \
+                 if it is lost for good, give it up with `coquina drive remove`"
+            }
             HealthCode::DriveFull => "remove or trim volumes, or add a drive with --drive",
             HealthCode::DriveNearlyFull => {
                 "remove or trim volumes, or add a drive with --drive, before it is full"
@@ -72,7 +75,10 @@ impl HealthCode {
                  stopped drive"
             }
             HealthCode::Overcommitted => "add a drive, or shrink or remove volumes",
-            HealthCode::RemovalPending => "nothing if the drive recovers; it is tried again by itself",
+            HealthCode::RemovalPending => {
+                "nothing while all drives work, it is tried again by itself; if a drive of it is lost for good, give \
+                 that up with `coquina drive remove`"
+            }
             HealthCode::OpenInterface => "give addresses on 127.0.0.1 or a private network",
         }
     }
@@ -129,11 +135,16 @@ pub fn derive_health(map: &ClusterMap, snapshot: &NodeSnapshot) -> Vec<HealthEnt
     }
     for drive in map.drives.values() {
         if !snapshot.drives.iter().any(|served| served.id == drive.value.id) {
+            let reason = snapshot.absent_reason(drive.value.id).unwrap_or("it is not served");
+            let volumes = map.volumes_on(drive.value.id).len();
             entries.push(HealthEntry::new(
                 HealthCode::DriveMissing,
                 Severity::Error,
                 format!("drive {}", drive.value.path),
-                format!("drive {} at {} is not served", drive.value.id, drive.value.path),
+                format!(
+                    "drive {} cannot be used ({reason}); {volumes} volume(s) have data on it",
+                    drive.value.id
+                ),
             ));
         }
     }
@@ -199,8 +210,13 @@ mod tests {
 
     fn map() -> ClusterMap {
         let id = ClusterId(Id128([1; 16]));
-        let cluster =
-            ClusterRecord { id, feature_level: FEATURE_LEVEL, layer_next: 1, overcommit_percent: 100 };
+        let cluster = ClusterRecord {
+            id,
+            feature_level: FEATURE_LEVEL,
+            layer_next: 1,
+            overcommit_percent: 100,
+            given_up_drives: Vec::new(),
+        };
         ClusterMap::new(cluster, NodeRecord { id: NodeId(Id128([2; 16])), name: "a".to_owned() })
     }
 

@@ -11,6 +11,7 @@ mod background;
 mod catalogue;
 mod client;
 mod coordinator;
+mod counters;
 mod embedded;
 mod folder;
 mod health;
@@ -24,11 +25,15 @@ mod state_file;
 mod view;
 
 pub use backend::{
-    BackendError, DriveSnapshot, NodeBackend, NodeSnapshot, ReactorSnapshot, ShardSnapshot, VolumeSnapshot,
+    AbsentDrive, BackendError, DriveSnapshot, NodeBackend, NodeSnapshot, ReactorSnapshot, ShardSnapshot,
+    VolumeSnapshot,
 };
-pub use catalogue::{Catalogue, CatalogueError, RemoveOptions};
+pub use catalogue::{Catalogue, CatalogueError, DriveRemoval, RemoveOptions};
 pub use client::{Client, ClientError};
-pub use coordinator::{Change, Coordinator, CoordinatorError, register_drive, set_overcommit_percent};
+pub use coordinator::{
+    Change, Coordinator, CoordinatorError, record_drive_state, register_drive, set_overcommit_percent,
+};
+pub use counters::VolumeCounters;
 pub use embedded::EmbeddedCoordinator;
 pub use folder::{FolderError, FolderLock, ServerFile, running_server};
 pub use health::{HealthCode, HealthEntry, Severity, derive_health};

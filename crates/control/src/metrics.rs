@@ -8,6 +8,7 @@
 use std::fmt::Write;
 
 use crate::backend::{DriveSnapshot, NodeSnapshot, ShardSnapshot, VolumeSnapshot};
+use crate::counters::VolumeCounters;
 use crate::health::{HealthEntry, Severity};
 use crate::histogram::{LATENCY_BUCKETS, LatencyHistogram};
 use crate::state::{ClusterMap, VolumeState};
@@ -267,7 +268,7 @@ fn drive_series(out: &mut Exposition, drives: &[DriveSnapshot]) {
     }
 }
 
-type VolumeField = fn(&VolumeSnapshot) -> u64;
+type VolumeField = fn(&VolumeCounters) -> u64;
 
 const VOLUME_COUNTERS: [(&str, &str, VolumeField); 8] = [
     ("coquina_volume_reads_total", "Reads.", |volume| volume.reads),
@@ -289,18 +290,18 @@ fn volume_series(out: &mut Exposition, map: &ClusterMap, volumes: &[VolumeSnapsh
     }
     out.family("coquina_volume_connections", Kind::Gauge, "Open connections.");
     for volume in volumes {
-        out.sample("coquina_volume_connections", &labels(volume), volume.connections);
+        out.sample("coquina_volume_connections", &labels(volume), volume.counters.connections);
     }
     for (name, help, field) in VOLUME_COUNTERS {
         out.family(name, Kind::Counter, help);
         for volume in volumes {
-            out.sample(name, &labels(volume), field(volume));
+            out.sample(name, &labels(volume), field(&volume.counters));
         }
     }
     let name = "coquina_volume_latency_seconds";
     out.family(name, Kind::Histogram, "Latency from a request's arrival to its answer.");
     for volume in volumes {
-        out.histogram(name, &labels(volume).with("operation", "write"), &volume.write_latency);
-        out.histogram(name, &labels(volume).with("operation", "read"), &volume.read_latency);
+        out.histogram(name, &labels(volume).with("operation", "write"), &volume.counters.write_latency);
+        out.histogram(name, &labels(volume).with("operation", "read"), &volume.counters.read_latency);
     }
 }

@@ -56,6 +56,10 @@ pub struct ClusterRecord {
     pub layer_next: u64,
     /// The sum of volume sizes may be this many percent of the capacity.
     pub overcommit_percent: u32,
+    /// Drives that were given up with data on them. One that comes back holds what nobody knows any more, so it is
+    /// not taken back as it is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub given_up_drives: Vec<DriveId>,
 }
 
 /// A node.
@@ -168,6 +172,29 @@ impl PlacementTable {
     pub fn shard_of_chunk(&self, chunk: u32) -> ShardRef {
         self.shard_of_group(self.group_of_chunk(chunk))
     }
+
+    /// Whether a group lies on the drive.
+    pub fn is_on(&self, drive: DriveId) -> bool {
+        self.shards.iter().any(|shard| shard.drive == drive)
+    }
+
+    /// How many groups lie on drives that `counts` names.
+    pub fn groups_on(&self, counts: impl Fn(DriveId) -> bool) -> usize {
+        self.groups.iter().filter(|index| counts(self.shards[usize::from(**index)].drive)).count()
+    }
+
+    /// What is left of it without a drive: only good for deleting what lies elsewhere, since chunks lose their places.
+    pub fn without(&self, drive: DriveId) -> PlacementTable {
+        let stays = |index: &u16| self.shards[usize::from(*index)].drive != drive;
+        let shards: Vec<ShardRef> =
+            self.shards.iter().copied().filter(|shard| shard.drive != drive).collect();
+        let renumber = |index: &u16| {
+            let shard = self.shards[usize::from(*index)];
+            shards.iter().position(|other| *other == shard).unwrap_or(0) as u16
+        };
+        let groups = self.groups.iter().filter(|index| stays(index)).map(renumber).collect();
+        PlacementTable { shards, groups }
+    }
 }
 
 /// Why a map was refused: which record, and what is wrong with it.
@@ -219,9 +246,40 @@ impl ClusterMap {
 
     /// The most that volume sizes may add up to.
     pub fn provisionable_bytes(&self) -> u64 {
-        let bytes =
-            u128::from(self.capacity_bytes()) * u128::from(self.cluster.value.overcommit_percent) / 100;
+        self.provisionable_of(self.capacity_bytes())
+    }
+
+    fn provisionable_of(&self, capacity_bytes: u64) -> u64 {
+        let bytes = u128::from(capacity_bytes) * u128::from(self.cluster.value.overcommit_percent) / 100;
         u64::try_from(bytes).unwrap_or(u64::MAX)
+    }
+
+    /// Whether a drive takes new data.
+    pub fn takes_data(&self, drive: DriveId) -> bool {
+        self.drives.get(&drive).is_some_and(|drive| drive.value.state == DriveState::Healthy)
+    }
+
+    /// What sizes may grow by, and what they may add up to, both on the drives that take new data.
+    pub fn room_bytes(&self) -> (u64, u64) {
+        let taking = self.drives.values().filter(|drive| drive.value.state == DriveState::Healthy);
+        let capacity_bytes = taking.map(|drive| drive.value.capacity_bytes).fold(0, u64::saturating_add);
+        let provisionable_bytes = self.provisionable_of(capacity_bytes);
+        let share = |volume: &VolumeRecord| {
+            let groups = volume.placement.groups.len().max(1) as u128;
+            let here = volume.placement.groups_on(|drive| self.takes_data(drive)) as u128;
+            u64::try_from((u128::from(volume.size_bytes) * here).div_ceil(groups)).unwrap_or(u64::MAX)
+        };
+        let active = self.volumes.values().filter(|volume| volume.value.state == VolumeState::Active);
+        let provisioned_bytes = active.map(|volume| share(&volume.value)).fold(0, u64::saturating_add);
+        (provisionable_bytes.saturating_sub(provisioned_bytes), provisionable_bytes)
+    }
+
+    /// The volumes that have a place on a drive, those that are being removed included, by name.
+    pub fn volumes_on(&self, drive: DriveId) -> Vec<&Versioned<VolumeRecord>> {
+        let on_it = self.volumes.values().filter(|volume| volume.value.placement.is_on(drive));
+        let mut volumes: Vec<_> = on_it.collect();
+        volumes.sort_by(|a, b| a.value.name.cmp(&b.value.name));
+        volumes
     }
 
     /// Checks the invariants of a map that came from outside.

@@ -2,6 +2,7 @@
 
 use crate::api;
 use crate::backend::{DriveSnapshot, NodeSnapshot, ShardSnapshot, VolumeSnapshot};
+use crate::counters::VolumeCounters;
 use crate::health::{HealthEntry, Severity, derive_health};
 use crate::histogram::LatencyHistogram;
 use crate::state::{ClusterMap, DriveRecord, DriveState, VolumeRecord, VolumeState};
@@ -39,14 +40,16 @@ impl Sample {
 
 fn rates(pairs: &[(&VolumeSnapshot, &VolumeSnapshot)], interval: std::time::Duration) -> api::Rates {
     let seconds = interval.as_secs_f64().max(1e-3);
-    let per_second = |field: fn(&VolumeSnapshot) -> u64| {
-        pairs.iter().map(|(now, before)| field(now).saturating_sub(field(before)) as f64).sum::<f64>()
-            / seconds
+    let per_second = |field: fn(&VolumeCounters) -> u64| {
+        let done = |(now, before): &(&VolumeSnapshot, &VolumeSnapshot)| {
+            field(&now.counters).saturating_sub(field(&before.counters)) as f64
+        };
+        pairs.iter().map(done).sum::<f64>() / seconds
     };
-    let latency = |field: fn(&VolumeSnapshot) -> &LatencyHistogram| {
+    let latency = |field: fn(&VolumeCounters) -> &LatencyHistogram| {
         let mut merged = LatencyHistogram::new();
         for (now, before) in pairs {
-            merged.merge(&field(now).since(field(before)));
+            merged.merge(&field(&now.counters).since(field(&before.counters)));
         }
         latency(&merged)
     };
@@ -91,31 +94,18 @@ pub(crate) fn volume(map: &ClusterMap, volume: &VolumeRecord, sample: &Sample) -
         shrinking_from_bytes: volume.shrinking_from_bytes,
         groups: volume.placement.groups.len() as u64,
         placement: placement.collect(),
-        io: snapshot.map(volume_io).unwrap_or_default(),
+        io: snapshot.map(|volume| volume.counters.with_latencies(latency)).unwrap_or_default(),
         rates: snapshot.and_then(|snapshot| sample.volume_rates(snapshot)),
-    }
-}
-
-fn volume_io(volume: &VolumeSnapshot) -> api::VolumeIo {
-    api::VolumeIo {
-        connections: volume.connections,
-        reads: volume.reads,
-        read_bytes: volume.read_bytes,
-        writes: volume.writes,
-        write_bytes: volume.write_bytes,
-        trims: volume.trims,
-        trim_bytes: volume.trim_bytes,
-        flushes: volume.flushes,
-        errors: volume.errors,
-        read_latency: latency(&volume.read_latency),
-        write_latency: latency(&volume.write_latency),
     }
 }
 
 pub(crate) fn drives(map: &ClusterMap, snapshot: &NodeSnapshot) -> Vec<api::Drive> {
     map.drives
         .values()
-        .map(|record| drive(&record.value, snapshot.drives.iter().find(|drive| drive.id == record.value.id)))
+        .map(|record| {
+            let problem = snapshot.absent_reason(record.value.id).map(str::to_owned);
+            api::Drive { problem, ..drive(&record.value, snapshot.drive(record.value.id)) }
+        })
         .collect()
 }
 
@@ -139,6 +129,8 @@ fn drive(record: &DriveRecord, snapshot: Option<&DriveSnapshot>) -> api::Drive {
         id: record.id,
         path: record.path.clone(),
         state,
+        problem: None,
+        node: record.node,
         size_bytes: record.size_bytes,
         capacity_bytes: record.capacity_bytes,
         live_bytes: shards.iter().map(|shard| shard.live_bytes).fold(0, u64::saturating_add),

@@ -215,6 +215,27 @@ pub enum Drive {
         #[arg(long)]
         force: bool,
     },
+    /// List the drives of a running server
+    #[command(after_help = "Examples:\n  coquina drive list\n  coquina drive list --json")]
+    List,
+    /// Forget a drive that no volume has data on, or give up one that is lost; asks first
+    #[command(after_help = "\
+Examples:
+  coquina drive remove /dev/nvme1n1
+  coquina drive remove 3f9a2c41 --yes
+  coquina drive remove /srv/drive1 --lose-data     when it is missing: its volumes are removed with it
+A drive that works goes only when no volume has data on it. What the drive itself holds is not erased: do not name it
+with --drive again, unless it is to come back.")]
+    Remove {
+        /// Path, identity, or the beginning of its identity, as `coquina drive list` shows them
+        drive: String,
+        /// Give up what volumes have on it, if it is missing: those volumes are removed
+        #[arg(long)]
+        lose_data: bool,
+        /// Remove it without asking
+        #[arg(long, short)]
+        yes: bool,
+    },
     /// Show what a drive says about itself
     #[command(after_help = "Example:\n  coquina drive info ./coquina-data/drive0")]
     Info {
@@ -226,7 +247,7 @@ pub enum Drive {
         after_help = "Examples:\n  coquina drive scrub\n  coquina drive scrub --drive /dev/nvme1n1 --no-wait"
     )]
     Scrub {
-        /// Path or identity of a drive [default: all]
+        /// Path, identity, or the beginning of its identity [default: all drives]
         #[arg(long)]
         drive: Option<String>,
         /// Start it and return

@@ -68,6 +68,15 @@ impl Server {
         rustix::process::kill_process(process, signal).unwrap();
     }
 
+    /// Stops it cleanly and gives its folder.
+    #[track_caller]
+    fn stop(self) -> PathBuf {
+        self.signal(rustix::process::Signal::TERM);
+        let folder = self.folder.clone();
+        assert_eq!(self.end(), Some(0));
+        folder
+    }
+
     /// Waits for the end of the process and returns its exit code.
     fn end(mut self) -> Option<i32> {
         let start = Instant::now();
@@ -90,6 +99,20 @@ impl Drop for Server {
 
 fn folder() -> TempDir {
     tempfile::tempdir().unwrap()
+}
+
+/// Waits for what happens in the background.
+#[track_caller]
+fn wait(mut happened: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !happened() {
+        assert!(start.elapsed() < PATIENCE, "it does not happen");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn file_for_writing(path: &str) -> std::fs::File {
+    std::fs::OpenOptions::new().write(true).open(path).unwrap()
 }
 
 fn drive_of(folder: &TempDir, size: &str) -> String {
@@ -172,24 +195,193 @@ fn a_server_whose_starter_died_stops_by_itself() {
 }
 
 #[test]
-fn a_missing_drive_is_named() {
+fn a_server_without_any_of_its_drives_says_so_and_knows_a_moved_one() {
     let folder = folder();
     let server = Server::start(folder.path(), &["--drive", &drive_of(&folder, "512M")]);
-    server.signal(rustix::process::Signal::TERM);
-    let data = server.folder.clone();
-    assert_eq!(server.end(), Some(0));
+    let data = server.stop();
     let (old, new) = (folder.path().join("drive"), folder.path().join("moved"));
     std::fs::rename(&old, &new).unwrap();
-    let output = command(&["up", "--http", "127.0.0.1:0", "--dir"]).arg(&data).output().unwrap();
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        error.contains(&*old.to_string_lossy()) && error.contains("its new path with --drive"),
-        "{error}"
-    );
+    for drive in [vec![], vec!["--drive".to_owned(), drive_of(&folder, "512M")]] {
+        let output =
+            command(&["up", "--http", "127.0.0.1:0", "--nbd", "127.0.0.1:0", "--listen", "127.0.0.1:0"])
+                .args(drive)
+                .arg("--dir")
+                .arg(&data)
+                .output()
+                .unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        assert!(
+            error.contains(&*old.to_string_lossy()) && error.contains("its new path with --drive"),
+            "{error}"
+        );
+        assert!(!old.exists(), "a new file in the place of a missing drive would hide that it is missing");
+    }
     let server = Server::start(folder.path(), &["--drive", new.to_str().unwrap()]);
     let drives = server.json(&["status"])["drives"].clone();
     assert_eq!(drives.as_array().unwrap().len(), 1, "it is recognised under its new path");
     assert_eq!(drives[0]["path"], new.to_str().unwrap());
+}
+
+/// A server with two drives, `first` and `second`, and a volume on both.
+fn server_on_two_drives(folder: &TempDir) -> (Server, String, String) {
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (first, second) = (path("first"), path("second"));
+    let drives = [format!("{first}:512M"), format!("{second}:512M")];
+    let server = Server::start(folder.path(), &["--drive", &drives[0], "--drive", &drives[1]]);
+    server.json(&["volume", "create", "wide", "--size", "64M"]);
+    (server, first, second)
+}
+
+fn state_of<'a>(list: &'a Value, path: &str) -> &'a Value {
+    list["drives"].as_array().unwrap().iter().find(|drive| drive["path"] == path).unwrap()
+}
+
+#[test]
+fn a_missing_drive_keeps_no_other_from_being_served() {
+    let folder = folder();
+    let (server, first, second) = server_on_two_drives(&folder);
+    server.stop();
+    std::fs::rename(&second, folder.path().join("away")).unwrap();
+    let server = Server::start(folder.path(), &[]);
+    let status = server.json(&["status"]);
+    assert_eq!(state_of(&status, &first)["state"], "healthy");
+    assert_eq!(state_of(&status, &second)["state"], "missing");
+    let problem = state_of(&status, &second)["problem"].as_str().unwrap().to_owned();
+    assert!(problem.contains(&second) && problem.contains("any more"), "{problem}");
+    let health = &status["health"]["entries"][0];
+    assert_eq!((&health["code"], &health["severity"]), (&"DRIVE_MISSING".into(), &"error".into()));
+    assert!(health["advice"].as_str().unwrap().contains("coquina drive remove"));
+
+    let made = server.json(&["volume", "create", "narrow", "--size", "64M"]);
+    let places = made["placement"].as_array().unwrap();
+    assert_eq!(places.len(), 1, "a new volume has no place on a missing drive");
+    assert_eq!(places[0]["path"], first.as_str());
+    server.fails(&["volume", "create", "large", "--size", "800M"], "does not fit");
+    server.stop();
+
+    std::fs::rename(folder.path().join("away"), &second).unwrap();
+    let server = Server::start(folder.path(), &[]);
+    let status = server.json(&["status"]);
+    assert_eq!(state_of(&status, &second)["state"], "healthy", "a drive that is back takes data again");
+    assert_eq!(status["health"]["state"], "ok");
+    assert_eq!(server.json(&["volume", "create", "third", "--size", "1M"])["placement"][1]["groups"], 64);
+}
+
+#[test]
+fn a_damaged_drive_is_left_out_and_one_of_another_cluster_refused() {
+    let folder = folder();
+    let (server, first, second) = server_on_two_drives(&folder);
+    server.stop();
+    let overwrite = |bytes: &[u8]| {
+        std::os::unix::fs::FileExt::write_all_at(&file_for_writing(&second), bytes, 0).unwrap();
+    };
+    let head_of = |path: &str| {
+        let mut head = vec![0; 1 << 20];
+        std::os::unix::fs::FileExt::read_exact_at(&std::fs::File::open(path).unwrap(), &mut head, 0).unwrap();
+        head
+    };
+    let good = head_of(&second);
+    let bad = vec![0x5a; good.len()];
+    overwrite(&bad);
+    let server = Server::start(folder.path(), &[]);
+    let status = server.json(&["status"]);
+    assert_eq!(state_of(&status, &second)["state"], "missing");
+    assert!(state_of(&status, &second)["problem"].as_str().unwrap().contains("superblock"));
+    server.stop();
+    assert!(head_of(&second) == bad, "what is there is not formatted");
+
+    overwrite(&good);
+    let output = command(&["up", "--http", "127.0.0.1:0", "--nbd", "127.0.0.1:0", "--listen", "127.0.0.1:0"])
+        .arg("--dir")
+        .arg(folder.path().join("other"))
+        .args(["--drive", &first])
+        .output()
+        .unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("belongs to cluster") && error.contains("--force"), "{error}");
+    assert_eq!(output.status.code(), Some(1));
+    let copy = folder.path().join("copy");
+    std::fs::copy(&first, &copy).unwrap();
+    let output = command(&["up", "--http", "127.0.0.1:0", "--nbd", "127.0.0.1:0", "--listen", "127.0.0.1:0"])
+        .arg("--dir")
+        .arg(folder.path().join("data"))
+        .args(["--drive", &first, "--drive", copy.to_str().unwrap()])
+        .output()
+        .unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("one must be a copy of the other"), "{error}");
+}
+
+#[test]
+fn an_empty_drive_is_removed_from_a_running_server() {
+    let folder = folder();
+    let (server, first, second) = server_on_two_drives(&folder);
+    let list = server.json(&["drive", "list"]);
+    let id = state_of(&list, &second)["id"].as_str().unwrap().to_owned();
+    server.fails(&["drive", "remove", &id, "--yes"], "has data of volume \"wide\"");
+    server.fails(&["drive", "remove", &id, "--yes", "--lose-data"], "has data of volume \"wide\"");
+    server.fails(&["drive", "remove", "nowhere", "--yes"], "coquina drive list");
+    server.json(&["volume", "remove", "wide", "--yes"]);
+    wait(|| server.json(&["status"])["data"]["volumes_removing"] == 0);
+    server.fails(&["drive", "remove", &id[..6]], "add --yes");
+    let removed = server.json(&["drive", "remove", &id[..6], "--yes"]);
+    assert_eq!((&removed["id"], &removed["dry_run"]), (&id.as_str().into(), &false.into()));
+    let status = server.json(&["status"]);
+    assert_eq!(status["drives"].as_array().unwrap().len(), 1);
+    assert_eq!(status["health"]["state"], "ok");
+    let held = std::fs::File::open(&second).unwrap();
+    rustix::fs::flock(&held, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
+    drop(held);
+    server.fails(&["drive", "remove", &first, "--yes"], "the only one that works");
+    assert_eq!(
+        server.json(&["volume", "create", "later", "--size", "1M"])["placement"][0]["path"],
+        first.as_str()
+    );
+    server.json(&["drive", "scrub"]);
+    server.stop();
+    let server = Server::start(folder.path(), &[]);
+    assert_eq!(server.json(&["drive", "list"])["drives"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_lost_drive_is_given_up_with_its_volumes_and_not_taken_back() {
+    let folder = folder();
+    let (server, first, second) = server_on_two_drives(&folder);
+    server.stop();
+    let away = folder.path().join("away");
+    std::fs::rename(&second, &away).unwrap();
+    let server = Server::start(folder.path(), &[]);
+    server.json(&["volume", "create", "narrow", "--size", "64M"]);
+    server.fails(&["drive", "remove", &second, "--yes"], "--lose-data");
+    server.fails(&["drive", "remove", &second, "--lose-data"], "\n  wide\n");
+    let removed = server.json(&["drive", "remove", &second, "--lose-data", "--yes"]);
+    assert_eq!(removed["volumes_lost"], serde_json::json!(["wide"]));
+    wait(|| server.json(&["status"])["health"]["state"] == "ok");
+    let volumes = server.json(&["volume", "list", "--interval", "0"]);
+    let names: Vec<_> = volumes["volumes"].as_array().unwrap().iter().map(|volume| &volume["name"]).collect();
+    assert_eq!(names, ["narrow"]);
+    server.stop();
+
+    std::fs::rename(&away, &second).unwrap();
+    let again = [
+        "up",
+        "--http",
+        "127.0.0.1:0",
+        "--nbd",
+        "127.0.0.1:0",
+        "--listen",
+        "127.0.0.1:0",
+        "--drive",
+        &second,
+    ];
+    let output = command(&again).arg("--dir").arg(folder.path().join("data")).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("was removed from this cluster") && error.contains("--force"), "{error}");
+    let server = Server::start(folder.path(), &["--drive", &second, "--force"]);
+    let drives = server.json(&["drive", "list"]);
+    assert_eq!(state_of(&drives, &second)["live_bytes"], 0);
+    assert_eq!(state_of(&drives, &first)["state"], "healthy");
 }
 
 #[test]

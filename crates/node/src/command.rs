@@ -100,6 +100,13 @@ pub enum Command {
         /// Told.
         done: Sender<CoreSnapshot>,
     },
+    /// Let go of a drive on which nothing lies any more.
+    ReleaseDrive {
+        /// The drive.
+        drive: DriveId,
+        /// Told when nothing of this reactor has it open any more.
+        done: Sender<()>,
+    },
     /// Stop: connections are closed, shards make themselves short to replay, the thread ends.
     Stop,
 }

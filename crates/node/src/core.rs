@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use coquina_base::{AlignedBuf, ClusterId, NodeId};
+use coquina_base::{AlignedBuf, ClusterId, DriveId, NodeId};
 use coquina_control::{LatencyHistogram, ShardRef};
 use coquina_engine::{Action, IoError, IoToken, Operation, Origin, Outcome, Request, RequestToken, Shard};
 use coquina_reactor::{
@@ -15,6 +15,7 @@ use slab::Slab;
 
 use crate::command::Command;
 use crate::connection::{Connection, HANDSHAKE_NS_MAX, Protocol, SEND_NS_MAX};
+use crate::housekeeper::Notice;
 use crate::request::{Asker, ConnectionKey, ControlJob, Group, HoppingRequest, InFlight, Kind, kind_of};
 use crate::snapshot::{CoreShard, CoreSnapshot};
 use crate::volume::VolumeTable;
@@ -41,6 +42,8 @@ pub mod tag {
     pub const SEND: u64 = 4 << 56;
     /// The end of a connection.
     pub const CLOSE: u64 = 5 << 56;
+    /// Nothing that needs to be known.
+    pub const IGNORED: u64 = 6 << 56;
     /// The rest of a token.
     pub const MASK: u64 = (1 << 56) - 1;
 }
@@ -69,6 +72,8 @@ pub struct ShardSlot {
     pub stalled: u64,
     /// What was damaged.
     pub damage: Vec<String>,
+    /// Whether the drive was let go of. The slot stays, so that others keep their numbers.
+    pub released: bool,
 }
 
 /// A listener of a reactor.
@@ -103,6 +108,9 @@ pub struct Core {
     pub(crate) sessions: HashMap<(u64, ShardRef), ConnectionKey>,
     /// Volumes that somebody waits for: slot, last serial that counts, who.
     pub(crate) waiters: Vec<(usize, u64, Sender<()>)>,
+    /// Drives that are let go of, and who waits for it.
+    pub(crate) releases: Vec<(DriveId, Sender<()>)>,
+    pub(crate) notices: Sender<Notice>,
     pub(crate) now_ns: u64,
     pub(crate) housekeeping_ns: u64,
     pub(crate) stopping_since_ns: Option<u64>,
@@ -189,6 +197,9 @@ impl Core {
         }
         if !self.waiters.is_empty() {
             self.tell_waiters();
+        }
+        if !self.releases.is_empty() {
+            self.finish_releases();
         }
     }
 
@@ -389,7 +400,7 @@ impl Core {
             }
             Command::Scrub { drive } => {
                 for slot in &mut self.shards {
-                    if drive.is_none_or(|drive| drive == slot.reference.drive) {
+                    if !slot.released && drive.is_none_or(|drive| drive == slot.reference.drive) {
                         slot.shard.start_scrub();
                     }
                 }
@@ -401,6 +412,12 @@ impl Core {
             }
             Command::Snapshot { done } => {
                 let _ = done.send(self.snapshot());
+            }
+            Command::ReleaseDrive { drive, done } => {
+                for slot in self.shards.iter_mut().filter(|slot| slot.reference.drive == drive) {
+                    slot.shard.close();
+                }
+                self.releases.push((drive, done));
             }
             Command::Stop => self.stop(),
         }
@@ -467,6 +484,26 @@ impl Core {
         });
     }
 
+    /// Closes the files of drives whose shards have come to rest.
+    fn finish_releases(&mut self) {
+        let (shards, reactor) = (&mut self.shards, &mut self.reactor);
+        self.releases.retain(|(drive, done)| {
+            let mut busy = false;
+            for slot in shards.iter_mut().filter(|slot| slot.reference.drive == *drive && !slot.released) {
+                slot.released = slot.shard.is_closed();
+                busy |= !slot.released;
+                if slot.released {
+                    slot.shard.set_cache_bytes(0);
+                    reactor.close(slot.file, tag::IGNORED);
+                }
+            }
+            if !busy {
+                let _ = done.send(());
+            }
+            busy
+        });
+    }
+
     fn housekeeping(&mut self) {
         let now_ns = self.now_ns;
         for slot in &mut self.shards {
@@ -512,6 +549,8 @@ impl Core {
             }
             Event::Poisoned { errno } => {
                 tracing::error!(%drive, shard, errno, "a write failed: the drive takes no changes any more");
+                // Nobody listens any more if the node is stopping.
+                let _ = self.notices.send(Notice::Poisoned(drive));
             }
             Event::Checkpoint { number } => tracing::debug!(%drive, shard, number, "checkpoint"),
             Event::ScrubDone { blocks, bad } => tracing::info!(%drive, shard, blocks, bad, "scrub done"),
@@ -519,7 +558,7 @@ impl Core {
     }
 
     fn snapshot(&self) -> CoreSnapshot {
-        let shards = self.shards.iter().map(|slot| CoreShard {
+        let shards = self.shards.iter().filter(|slot| !slot.released).map(|slot| CoreShard {
             drive: slot.reference.drive,
             number: slot.reference.shard,
             shard: coquina_control::ShardSnapshot {
@@ -532,7 +571,7 @@ impl Core {
             stalled: slot.stalled,
             damage: slot.damage.clone(),
         });
-        let volumes = self.volumes.iter().map(|volume| (volume.record.id, volume.counters.clone()));
+        let volumes = self.volumes.iter().map(|volume| (volume.record.id, volume.counters));
         let count = |protocol| self.connections.iter().filter(|(_, one)| one.protocol() == protocol).count();
         CoreSnapshot {
             shards: shards.collect(),
@@ -560,14 +599,14 @@ impl Core {
         for index in open {
             self.close_connection(index);
         }
-        for slot in &mut self.shards {
+        for slot in self.shards.iter_mut().filter(|slot| !slot.released) {
             slot.shard.close();
         }
     }
 
     fn is_stopped(&self) -> bool {
         let Some(since_ns) = self.stopping_since_ns else { return false };
-        let closed = self.shards.iter().all(|slot| slot.shard.is_closed());
+        let closed = self.shards.iter().all(|slot| slot.released || slot.shard.is_closed());
         closed || self.now_ns.saturating_sub(since_ns) > STOP_NS_MAX
     }
 }

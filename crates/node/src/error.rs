@@ -32,8 +32,8 @@ pub enum NodeError {
     },
     /// The drive belongs elsewhere.
     #[error(
-        "drive {path} belongs to cluster {found}, this is cluster {expected}; name another drive, or take it over with \
-         --force: that erases it"
+        "drive {path} belongs to cluster {found}, this is cluster {expected}; name another drive (--drive with the new \
+         path, if the server's own drive has moved), or take it over with --drive {path} --force: that erases it"
     )]
     OtherCluster {
         /// The drive.
@@ -64,6 +64,40 @@ pub enum NodeError {
     NoSize {
         /// The drive.
         path: PathBuf,
+    },
+    /// A drive that was there before is gone.
+    #[error("there is no {path} any more")]
+    Absent {
+        /// The drive.
+        path: PathBuf,
+    },
+    /// Two drives say that they are the same.
+    #[error(
+        "drives {path} and {other} are one and the same, so one must be a copy of the other; name only one"
+    )]
+    SameDrive {
+        /// The one.
+        path: PathBuf,
+        /// The other.
+        other: PathBuf,
+    },
+    /// A drive that was removed with data on it.
+    #[error(
+        "drive {path} was removed from this cluster, and the volumes that it has data of with it; leave it out, or \
+         erase it and use it anew with --drive {path} --force"
+    )]
+    GivenUp {
+        /// The drive.
+        path: PathBuf,
+    },
+    /// Nothing to serve from.
+    #[error(
+        "none of the server's drives can be used:{reasons}\nbring one back, give its new path with --drive, or name \
+         another drive with --drive to start without those"
+    )]
+    NoDrive {
+        /// A line for each, with a line feed before it.
+        reasons: String,
     },
     /// A new file has no place.
     #[error("drive {path}: its directory {folder} does not exist; make it first, or name another drive")]

@@ -178,6 +178,7 @@ impl Core {
             length_bytes,
             answer,
             left: parts as u32,
+            is_missing: false,
             outcomes,
         });
         for (part, (chunk, within, length)) in parts_of(offset_bytes, u64::from(length_bytes)).enumerate() {
@@ -202,9 +203,18 @@ impl Core {
             let asker = Asker::Gateway { group, part: part as u32 };
             match self.places.get(&shard).copied() {
                 Some(place) => self.submit(asker, slot, shard, place, &request),
-                None => self.part_done(group, part as u32, Outcome::Failed(Failure::Device)),
+                None => self.part_missing(group, part as u32, slot),
             }
         }
+    }
+
+    /// Answers a part that lies on a drive which is not served.
+    fn part_missing(&mut self, group: usize, part: u32, volume: Option<usize>) {
+        if let Some(volume) = volume.and_then(|slot| self.volumes.get_mut(slot)) {
+            volume.counters.errors += 1;
+        }
+        self.groups[group].is_missing = true;
+        self.part_done(group, part, Outcome::Failed(Failure::Device));
     }
 
     pub(crate) fn part_done(&mut self, key: usize, part: u32, outcome: Outcome) {
@@ -238,7 +248,10 @@ impl Core {
             _ => None,
         });
         if let Some(failure) = failure {
-            let (code, text) = error_of(failure);
+            let (code, text) = match group.is_missing {
+                true => (ErrorCode::Io, "a drive that holds part of this is missing: see `coquina status`"),
+                false => error_of(failure),
+            };
             replies.error(group.cookie, code, text, output.bytes());
             return self.list(key.index);
         }

@@ -15,12 +15,17 @@ mod core;
 pub mod drive;
 mod error;
 mod gateway;
+mod housekeeper;
 mod io;
+mod listen;
 mod native;
 mod node;
+mod open;
 mod request;
 mod snapshot;
+mod threads;
 mod volume;
 
 pub use error::NodeError;
-pub use node::{DriveSpec, Node, NodeConfig};
+pub use node::{Node, NodeConfig};
+pub use open::DriveSpec;

@@ -93,6 +93,8 @@ pub struct Group {
     pub answer: Answer,
     /// Parts that are not finished.
     pub left: u32,
+    /// Whether a part lies on a drive that is missing.
+    pub is_missing: bool,
     /// What became of each part.
     pub outcomes: Vec<Option<Outcome>>,
 }

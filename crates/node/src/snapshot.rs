@@ -1,51 +1,12 @@
 //! What a reactor counts, as handed to the control plane.
 
 use coquina_base::{DriveId, VolumeId};
-use coquina_control::{LatencyHistogram, ReactorSnapshot, ShardSnapshot};
+use coquina_control::{
+    DriveSnapshot, HealthCode, HealthEntry, LatencyHistogram, ReactorSnapshot, Severity, ShardSnapshot,
+    VolumeCounters,
+};
 
-/// Counters of a volume on one reactor.
-#[derive(Clone, Debug, Default)]
-pub struct VolumeCounters {
-    /// Open connections.
-    pub connections: u64,
-    /// Reads.
-    pub reads: u64,
-    /// Bytes read.
-    pub read_bytes: u64,
-    /// Writes.
-    pub writes: u64,
-    /// Bytes written.
-    pub write_bytes: u64,
-    /// Trims and write-zeroes.
-    pub trims: u64,
-    /// Their bytes.
-    pub trim_bytes: u64,
-    /// Flushes.
-    pub flushes: u64,
-    /// Requests answered with an error.
-    pub errors: u64,
-    /// Latency of reads.
-    pub read_latency: LatencyHistogram,
-    /// Latency of changes.
-    pub write_latency: LatencyHistogram,
-}
-
-impl VolumeCounters {
-    /// Adds another reactor's counters.
-    pub fn merge(&mut self, other: &VolumeCounters) {
-        self.connections += other.connections;
-        self.reads += other.reads;
-        self.read_bytes += other.read_bytes;
-        self.writes += other.writes;
-        self.write_bytes += other.write_bytes;
-        self.trims += other.trims;
-        self.trim_bytes += other.trim_bytes;
-        self.flushes += other.flushes;
-        self.errors += other.errors;
-        self.read_latency.merge(&other.read_latency);
-        self.write_latency.merge(&other.write_latency);
-    }
-}
+use crate::node::NodeDrive;
 
 /// A shard, as its reactor sees it.
 #[derive(Clone, Debug)]
@@ -81,4 +42,42 @@ pub struct CoreSnapshot {
     pub native_connections: u64,
     /// Connections dropped for what they did wrong.
     pub dropped_connections: u64,
+}
+
+/// A drive, put together from what the reactors of its shards say.
+pub(crate) fn drive_snapshot(
+    drive: &NodeDrive,
+    cores: &[CoreSnapshot],
+    health: &mut Vec<HealthEntry>,
+) -> DriveSnapshot {
+    let mut snapshot = DriveSnapshot {
+        id: drive.id,
+        path: drive.path.display().to_string(),
+        size_bytes: drive.size_bytes,
+        ..DriveSnapshot::default()
+    };
+    for number in 0..drive.shards {
+        let shards = cores.iter().flat_map(|core| &core.shards);
+        let Some(shard) = shards.into_iter().find(|shard| shard.drive == drive.id && shard.number == number)
+        else {
+            continue;
+        };
+        snapshot.shards.push(shard.shard.clone());
+        snapshot.write_latency.merge(&shard.write_latency);
+        snapshot.read_latency.merge(&shard.read_latency);
+        if shard.stalled > 0 {
+            let message = format!("{} I/O(s) have been on their way for over 5 s", shard.stalled);
+            health.push(HealthEntry::new(
+                HealthCode::SlowDrive,
+                Severity::Warning,
+                snapshot.path.clone(),
+                message,
+            ));
+        }
+        for damage in &shard.damage {
+            let path = snapshot.path.clone();
+            health.push(HealthEntry::new(HealthCode::DamagedLog, Severity::Error, path, damage.clone()));
+        }
+    }
+    snapshot
 }

@@ -3,10 +3,8 @@
 use std::sync::Arc;
 
 use coquina_base::{CHUNK_BYTES, VolumeId};
-use coquina_control::{ShardRef, VolumeRecord};
+use coquina_control::{ShardRef, VolumeCounters, VolumeRecord};
 use hashbrown::HashMap;
-
-use crate::snapshot::VolumeCounters;
 
 /// A volume, as a reactor knows it.
 pub struct Volume {

@@ -44,6 +44,12 @@ impl From<CatalogueError> for ApiError {
             CatalogueError::ShrinkNotConfirmed { .. } => (StatusCode::CONFLICT, "shrink_not_confirmed"),
             CatalogueError::Shrinking { .. } => (StatusCode::CONFLICT, "volume_shrinking"),
             CatalogueError::Attached { .. } => (StatusCode::CONFLICT, "volume_in_use"),
+            CatalogueError::DriveNotFound { .. } => (StatusCode::NOT_FOUND, "drive_not_found"),
+            CatalogueError::DriveAmbiguous { .. } => (StatusCode::CONFLICT, "drive_ambiguous"),
+            CatalogueError::DriveInUse { .. } => (StatusCode::CONFLICT, "drive_in_use"),
+            CatalogueError::DriveLost { .. } => (StatusCode::CONFLICT, "drive_missing_with_data"),
+            CatalogueError::DriveEmptying { .. } => (StatusCode::CONFLICT, "drive_emptying"),
+            CatalogueError::DriveLast { .. } => (StatusCode::CONFLICT, "drive_last"),
             CatalogueError::Placement(_) => (StatusCode::INSUFFICIENT_STORAGE, "no_healthy_drive"),
             CatalogueError::Coordinator(CoordinatorError::Conflict { .. }) => {
                 (StatusCode::CONFLICT, "conflict")
@@ -68,6 +74,7 @@ fn backend_status(error: &BackendError) -> (StatusCode, &'static str) {
         BackendError::Attached { .. } => (StatusCode::CONFLICT, "volume_in_use"),
         BackendError::Drive { .. } => (StatusCode::SERVICE_UNAVAILABLE, "drive_refused"),
         BackendError::UnknownDrive(_) => (StatusCode::NOT_FOUND, "drive_not_found"),
+        BackendError::DriveMissing(_) => (StatusCode::SERVICE_UNAVAILABLE, "drive_missing"),
         BackendError::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
     }
 }

@@ -17,7 +17,7 @@ use crate::api;
 use crate::backend::NodeSnapshot;
 use crate::catalogue::{Catalogue, CatalogueError, RemoveOptions};
 use crate::metrics::render_metrics;
-use crate::state::{DriveRecord, VolumeRecord};
+use crate::state::VolumeRecord;
 use crate::view::{self, Sample};
 
 const REQUEST_BYTES_MAX: usize = 64 << 10;
@@ -56,6 +56,7 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/volumes/{name}/remove", post(remove_volume))
         .route("/v1/drives", get(list_drives))
         .route("/v1/drives/scrub", post(scrub_drives))
+        .route("/v1/drives/remove", post(remove_drive))
         .route("/v1/shutdown", post(shutdown))
         .method_not_allowed_fallback(wrong_method)
         .layer(middleware::from_fn_with_state(HostNames::of_this_host(), guard));
@@ -211,22 +212,33 @@ async fn scrub_drives(
     Body(request): Body<api::ScrubDrives>,
 ) -> Answer<api::DriveList> {
     let drives = blocking(shared, move |shared| {
-        let map = shared.catalogue.map();
-        let drive = match &request.drive {
-            None => None,
-            Some(text) => {
-                let matches = |drive: &DriveRecord| drive.path == *text || drive.id.to_string() == *text;
-                let found = map.drives.values().find(|drive| matches(&drive.value));
-                Some(found.map(|drive| drive.value.id).ok_or_else(|| {
-                    let message = format!("no drive {text:?}; `coquina status` shows identities and paths");
-                    ApiError::new(StatusCode::NOT_FOUND, "drive_not_found", message)
-                })?)
-            }
-        };
-        shared.catalogue.backend().scrub_start(drive)?;
-        Ok::<_, ApiError>(view::drives(&map, &shared.snapshot()))
+        let drive = request.drive.as_deref().map(|text| shared.catalogue.find_drive(text)).transpose()?;
+        shared.catalogue.backend().scrub_start(drive.map(|drive| drive.id))?;
+        Ok::<_, ApiError>(view::drives(&shared.catalogue.map(), &shared.snapshot()))
     });
     Ok(Json(api::DriveList { drives: drives.await?? }))
+}
+
+async fn remove_drive(
+    State(shared): SharedState,
+    Body(request): Body<api::RemoveDrive>,
+) -> Answer<api::RemovedDrive> {
+    let removed = blocking(shared, move |shared| {
+        let catalogue = &shared.catalogue;
+        let id = catalogue.find_drive(&request.drive)?.id;
+        let removal = if request.dry_run {
+            catalogue.plan_drive_removal(id, request.lose_data)?
+        } else {
+            catalogue.remove_drive(id, request.lose_data)?
+        };
+        Ok::<_, ApiError>(api::RemovedDrive {
+            id,
+            path: removal.drive.path,
+            volumes_lost: removal.volumes_lost,
+            dry_run: request.dry_run,
+        })
+    });
+    Ok(Json(removed.await??))
 }
 
 async fn shutdown(

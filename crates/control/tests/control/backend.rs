@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use coquina_base::{BLOCK_BYTES, DriveId, Id128, LayerId, VolumeId};
 use coquina_control::{
-    BackendError, Catalogue, Coordinator, DriveRecord, DriveSnapshot, DriveState, EmbeddedCoordinator,
-    LatencyHistogram, NodeBackend, NodeSnapshot, ShardSnapshot, VolumeRecord, VolumeSnapshot, register_drive,
+    AbsentDrive, BackendError, Catalogue, Coordinator, DriveRecord, DriveSnapshot, DriveState,
+    EmbeddedCoordinator, LatencyHistogram, NodeBackend, NodeSnapshot, ShardSnapshot, VolumeCounters,
+    VolumeRecord, VolumeSnapshot, register_drive,
 };
 use coquina_engine::ShardStats;
 
@@ -27,6 +28,9 @@ pub struct Memory {
     pub bad_blocks: u64,
     pub scrubs: Vec<Option<DriveId>>,
     pub shutdown_requested: bool,
+    /// Drives of the map that are not there.
+    pub absent: Vec<AbsentDrive>,
+    pub removed_drives: Vec<DriveId>,
     /// Grows with every snapshot, so that rates are above zero.
     pub snapshots: u64,
 }
@@ -80,11 +84,13 @@ impl NodeBackend for FakeNode {
         let volume = |(id, (name, _)): (&VolumeId, &(String, u64))| VolumeSnapshot {
             id: *id,
             name: name.clone(),
-            connections: memory.connections,
-            writes: memory.snapshots * 1000,
-            write_bytes: memory.snapshots * 4_096_000,
-            write_latency: latency,
-            ..Default::default()
+            counters: VolumeCounters {
+                connections: memory.connections,
+                writes: memory.snapshots * 1000,
+                write_bytes: memory.snapshots * 4_096_000,
+                write_latency: latency,
+                ..Default::default()
+            },
         };
         NodeSnapshot {
             uptime_ns: 2_500_000_000,
@@ -96,6 +102,7 @@ impl NodeBackend for FakeNode {
                 write_latency: latency,
                 read_latency: LatencyHistogram::new(),
             }],
+            absent: memory.absent.clone(),
             volumes: memory.offered.iter().map(volume).collect(),
             nbd_connections: memory.connections,
             ..Default::default()
@@ -123,6 +130,9 @@ impl NodeBackend for FakeNode {
     fn delete_layer(&self, volume: &VolumeRecord) -> Result<(), BackendError> {
         let mut memory = self.memory();
         refuse(&memory)?;
+        if let Some(absent) = memory.absent.iter().find(|absent| volume.placement.is_on(absent.id)) {
+            return Err(BackendError::DriveMissing(absent.id));
+        }
         assert!(!memory.offered.contains_key(&volume.id), "data is deleted only after access has ended");
         memory.data.remove(&volume.layer);
         Ok(())
@@ -140,6 +150,13 @@ impl NodeBackend for FakeNode {
 
     fn scrub_start(&self, drive: Option<DriveId>) -> Result<(), BackendError> {
         self.memory().scrubs.push(drive);
+        Ok(())
+    }
+
+    fn drive_removed(&self, drive: DriveId) -> Result<(), BackendError> {
+        let mut memory = self.memory();
+        memory.absent.retain(|absent| absent.id != drive);
+        memory.removed_drives.push(drive);
         Ok(())
     }
 }

@@ -5,5 +5,6 @@
 mod backend;
 mod catalogue;
 mod coordinator;
+mod drives;
 mod metrics;
 mod server;

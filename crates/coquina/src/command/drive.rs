@@ -12,10 +12,10 @@ use coquina_node::drive::{self, CheckReport, DriveInfo, FormatRequest};
 
 use super::connect::client;
 use super::drive_argument;
-use super::status::drives_text;
+use super::status::{drives_text, state_text};
 use crate::arguments::{Drive, Global};
 use crate::error::CliError;
-use crate::output::{print, print_json};
+use crate::output::{self, print, print_json};
 use crate::progress::Progress;
 
 /// How often a scrub's progress is asked for.
@@ -34,6 +34,8 @@ pub fn run(global: &Global, command: &Drive) -> Result<(), CliError> {
             };
             show_info(global, &drive::format(&argument.path, &request)?)
         }
+        Drive::List => list(global),
+        Drive::Remove { drive, lose_data, yes } => remove(global, drive, *lose_data, *yes),
         Drive::Info { path } => show_info(global, &drive::info(path)?),
         Drive::Scrub { drive, no_wait } => scrub(global, drive.clone(), *no_wait),
         Drive::Check { path } => check(global, path),
@@ -68,8 +70,75 @@ fn show_info(global: &Global, info: &DriveInfo) -> Result<(), CliError> {
     print(&format!("{info}\n"))
 }
 
+fn list(global: &Global) -> Result<(), CliError> {
+    let list = client(global)?.drives()?;
+    if global.json { print_json(&list) } else { print(&list_text(&list.drives)) }
+}
+
+/// Identities in full and paths last, for copying; what is wrong below.
+fn list_text(drives: &[api::Drive]) -> String {
+    if drives.is_empty() {
+        return "no drives; add one with `coquina up --drive PATH:SIZE`\n".to_owned();
+    }
+    let header = ["ID", "STATE", "SIZE", "CAPACITY", "USED", "PATH"];
+    let mut table = output::table(&header, 2);
+    if let Some(path) = table.column_mut(header.len() - 1) {
+        path.set_cell_alignment(comfy_table::CellAlignment::Left);
+    }
+    for drive in drives {
+        table.add_row([
+            drive.id.to_string(),
+            state_text(drive.state).to_owned(),
+            format_size_bytes(drive.size_bytes),
+            format_size_bytes(drive.capacity_bytes),
+            // What a missing drive holds cannot be seen.
+            if drive.shards.is_empty() { "-".to_owned() } else { format_size_bytes(drive.live_bytes) },
+            drive.path.clone(),
+        ]);
+    }
+    let mut text = table.trim_fmt() + "\n";
+    for drive in drives {
+        if let Some(problem) = &drive.problem {
+            text += &format!("{} is missing: {problem}\n", drive.id);
+        }
+    }
+    text
+}
+
+fn remove(global: &Global, drive: &str, lose_data: bool, yes: bool) -> Result<(), CliError> {
+    let client = client(global)?;
+    let drive = as_server_knows(global, drive)?;
+    let plan = client.remove_drive(&api::RemoveDrive { drive, lose_data, dry_run: true })?;
+    let mut question = format!("drive {} ({}) is removed", plan.path, plan.id);
+    if !plan.volumes_lost.is_empty() {
+        let count = plan.volumes_lost.len();
+        question += &format!(", and with it {count} volume(s) and all their data:");
+        plan.volumes_lost.iter().for_each(|name| question += &format!("\n  {name}"));
+        question += "\n";
+    }
+    output::confirm(&question, yes)?;
+    let request = api::RemoveDrive { drive: plan.id.to_string(), lose_data, dry_run: false };
+    let removed = client.remove_drive(&request)?;
+    if global.json {
+        return print_json(&removed);
+    }
+    let mut text = format!("removed drive {} ({})\n", removed.path, removed.id);
+    removed.volumes_lost.iter().for_each(|name| text += &format!("removed volume {name}\n"));
+    print(&text)
+}
+
+/// A drive as the local server's map names it: paths are absolute there. For a remote server a text stays as it is.
+fn as_server_knows(global: &Global, text: &str) -> Result<String, CliError> {
+    let path = Path::new(text);
+    if global.server.is_some() || !(text.contains('/') || path.exists()) {
+        return Ok(text.to_owned());
+    }
+    Ok(drive_argument::absolute(path)?.to_string_lossy().into_owned())
+}
+
 fn scrub(global: &Global, drive: Option<String>, no_wait: bool) -> Result<(), CliError> {
     let client = client(global)?;
+    let drive = drive.map(|text| as_server_knows(global, &text)).transpose()?;
     let request = api::ScrubDrives { drive };
     let mut list = client.scrub_drives(&request)?;
     if !no_wait {

@@ -38,9 +38,35 @@ pub fn parse(text: &str) -> Result<DriveArgument, CliError> {
     }
 }
 
+/// The path as the cluster map names it: absolute, and without symbolic links as far as it exists.
+pub fn absolute(path: &Path) -> Result<PathBuf, CliError> {
+    let absolute = std::path::absolute(path).map_err(|error| CliError::io("resolve", path, &error))?;
+    if let Ok(path) = std::fs::canonicalize(&absolute) {
+        return Ok(path);
+    }
+    let folder = absolute.parent().and_then(|folder| std::fs::canonicalize(folder).ok());
+    match (folder, absolute.file_name()) {
+        (Some(folder), Some(name)) => Ok(folder.join(name)),
+        _ => Ok(absolute),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_that_is_gone_is_named_as_when_it_was_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let (real, link) = (folder.path().join("real"), folder.path().join("link"));
+        std::fs::create_dir(&real).unwrap();
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        std::fs::write(real.join("drive"), b"x").unwrap();
+        let there = absolute(&link.join("drive")).unwrap();
+        std::fs::remove_file(real.join("drive")).unwrap();
+        assert_eq!(absolute(&link.join("drive")).unwrap(), there);
+        assert_eq!(absolute(Path::new("/no/such/place")).unwrap(), Path::new("/no/such/place"));
+    }
 
     #[test]
     fn sizes_are_told_from_paths() {

@@ -95,19 +95,29 @@ fn data_text(text: &mut String, data: &api::DataSummary) {
     );
 }
 
+/// Digits of an identity in a table; the beginning is enough to name a drive.
+const ID_SHOWN: usize = 8;
+
+/// The state of a drive, for people.
+pub fn state_text(state: api::DriveState) -> &'static str {
+    match state {
+        api::DriveState::Healthy => "healthy",
+        api::DriveState::ReadOnly => "read-only",
+        api::DriveState::Missing => "missing",
+    }
+}
+
 /// A table of drives.
 pub fn drives_text(drives: &[api::Drive]) -> String {
-    let header = ["DRIVE", "STATE", "SHARDS", "SIZE", "CAPACITY", "USED", "BAD BLOCKS", "SCRUB"];
-    let mut table = output::table(&header, 2);
+    let header = ["DRIVE", "ID", "STATE", "SHARDS", "SIZE", "CAPACITY", "USED", "BAD BLOCKS", "SCRUB"];
+    let mut table = output::table(&header, 3);
     for drive in drives {
-        let state = match drive.state {
-            api::DriveState::Healthy => "healthy",
-            api::DriveState::ReadOnly => "read-only",
-            api::DriveState::Missing => "missing",
-        };
+        let mut id = drive.id.to_string();
+        id.truncate(ID_SHOWN);
         table.add_row([
             drive.path.clone(),
-            state.to_owned(),
+            id,
+            state_text(drive.state).to_owned(),
             drive.shards.len().to_string(),
             format_size_bytes(drive.size_bytes),
             format_size_bytes(drive.capacity_bytes),

@@ -6,7 +6,7 @@ use coquina_base::{NodeId, format_size_bytes};
 use coquina_control::{ClusterMap, DriveRecord};
 use coquina_node::DriveSpec;
 
-use crate::command::drive_argument::{DriveArgument, parse};
+use crate::command::drive_argument::{DriveArgument, absolute, parse};
 use crate::error::CliError;
 
 /// Size of the first drive where there is room for it.
@@ -41,10 +41,10 @@ pub fn choose(
         if drives.iter().any(|spec: &DriveSpec| spec.path == path) {
             return Err(CliError::usage(format!("drive {} is given twice", path.display())));
         }
-        drives.push(DriveSpec { path, size_bytes: drive.size_bytes, force });
+        drives.push(DriveSpec { path, size_bytes: drive.size_bytes, force, remembered: None });
     }
     for record in map.drives.values().map(|drive| &drive.value).filter(|drive| drive.node == node) {
-        add_remembered(&mut drives, record)?;
+        add_remembered(&mut drives, record);
     }
     let mut notes = Vec::new();
     if drives.is_empty() {
@@ -54,32 +54,25 @@ pub fn choose(
 }
 
 /// Adds a drive that the node had before. One that was moved is among those given now, under its new path.
-fn add_remembered(drives: &mut Vec<DriveSpec>, record: &DriveRecord) -> Result<(), CliError> {
+fn add_remembered(drives: &mut Vec<DriveSpec>, record: &DriveRecord) {
     let path = PathBuf::from(&record.path);
-    if drives.iter().any(|spec| spec.path == path) {
-        return Ok(());
-    }
-    if path.exists() {
-        drives.push(DriveSpec { path, size_bytes: None, force: false });
-        return Ok(());
+    if let Some(spec) = drives.iter_mut().find(|spec| spec.path == path) {
+        spec.remembered = Some(record.id);
+        return;
     }
     let is_record = |spec: &DriveSpec| {
         let info = coquina_node::drive::info(&spec.path);
         info.is_ok_and(|info| info.drive == record.id)
     };
-    if drives.iter().any(is_record) {
-        return Ok(());
+    if !drives.iter().any(is_record) {
+        drives.push(DriveSpec { path, size_bytes: None, force: false, remembered: Some(record.id) });
     }
-    Err(CliError::failed(format!(
-        "drive {} at {} is missing; bring it back, or give its new path with --drive",
-        record.id, record.path
-    )))
 }
 
 fn first_drive(folder: &Path, force: bool, notes: &mut Vec<String>) -> Result<DriveSpec, CliError> {
     let path = absolute(&folder.join("drive0"))?;
     if path.exists() {
-        return Ok(DriveSpec { path, size_bytes: None, force });
+        return Ok(DriveSpec { path, size_bytes: None, force, remembered: None });
     }
     let free_bytes = free_bytes(folder)?;
     let size_bytes = first_drive_bytes(free_bytes).ok_or_else(|| {
@@ -96,7 +89,7 @@ fn first_drive(folder: &Path, force: bool, notes: &mut Vec<String>) -> Result<Dr
         note += &format!(", since {} are free there", format_size_bytes(free_bytes));
     }
     notes.push(note);
-    Ok(DriveSpec { path, size_bytes: Some(size_bytes), force })
+    Ok(DriveSpec { path, size_bytes: Some(size_bytes), force, remembered: None })
 }
 
 /// Size of the first drive: nine tenths of what is free, at most 16 GiB; `None` if that is too little.
@@ -109,13 +102,6 @@ fn free_bytes(folder: &Path) -> Result<u64, CliError> {
     let stat = rustix::fs::statvfs(folder)
         .map_err(|error| CliError::io("ask for the free space of", folder, &error.into()))?;
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
-}
-
-fn absolute(path: &Path) -> Result<PathBuf, CliError> {
-    match std::fs::canonicalize(path) {
-        Ok(path) => Ok(path),
-        Err(_) => std::path::absolute(path).map_err(|error| CliError::io("resolve", path, &error)),
-    }
 }
 
 #[cfg(test)]

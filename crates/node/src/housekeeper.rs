@@ -1,0 +1,123 @@
+//! The thread that looks after a node now and then: how much memory the block cache may take, and which drives have
+//! failed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use coquina_base::DriveId;
+use coquina_control::{Coordinator, DriveState, record_drive_state};
+use coquina_reactor::MailboxSender;
+
+use crate::cache_size::{HostMemory, target_bytes};
+use crate::command::Command;
+use crate::error::NodeError;
+use crate::snapshot::CoreSnapshot;
+
+/// How often the block cache's size is looked at, and what could not be recorded is tried again.
+const PERIOD: Duration = Duration::from_secs(5);
+
+/// What the thread is told.
+pub(crate) enum Notice {
+    /// A write to the drive failed: it takes no changes any more.
+    Poisoned(DriveId),
+    /// Nothing more to do.
+    Stop,
+}
+
+/// A running housekeeper.
+pub(crate) struct Housekeeper {
+    stop: Sender<Notice>,
+    thread: JoinHandle<()>,
+}
+
+/// What the thread works with.
+pub(crate) struct HousekeeperConfig {
+    pub coordinator: Arc<dyn Coordinator>,
+    pub cores: Vec<MailboxSender<Command>>,
+    /// Shards that the cache is divided among.
+    pub shards: u64,
+    /// Most bytes of cache, for all shards together.
+    pub cache_bound_bytes: u64,
+}
+
+impl Housekeeper {
+    /// Starts the thread. `stop` sends to `notices`.
+    pub fn start(
+        config: HousekeeperConfig,
+        stop: Sender<Notice>,
+        notices: Receiver<Notice>,
+    ) -> Result<Housekeeper, NodeError> {
+        let mut task = Task { config, cache_bytes: 0, to_record: BTreeMap::new() };
+        let thread = std::thread::Builder::new()
+            .name("housekeeper".to_owned())
+            .spawn(move || task.run(&notices))
+            .map_err(NodeError::Thread)?;
+        Ok(Housekeeper { stop, thread })
+    }
+
+    /// Ends the thread.
+    pub fn stop(self) {
+        // A thread that is gone needs no telling, and a panic of it was already reported.
+        let _ = self.stop.send(Notice::Stop);
+        let _ = self.thread.join();
+    }
+}
+
+struct Task {
+    config: HousekeeperConfig,
+    cache_bytes: u64,
+    /// Drives whose state the map does not have yet.
+    to_record: BTreeMap<DriveId, DriveState>,
+}
+
+impl Task {
+    fn run(&mut self, notices: &Receiver<Notice>) {
+        let mut due = Instant::now() + PERIOD;
+        loop {
+            match notices.recv_timeout(due.saturating_duration_since(Instant::now())) {
+                Ok(Notice::Poisoned(drive)) => {
+                    self.to_record.insert(drive, DriveState::ReadOnly);
+                    self.record();
+                }
+                Ok(Notice::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => {
+                    due = Instant::now() + PERIOD;
+                    self.record();
+                    self.size_cache();
+                }
+            }
+        }
+    }
+
+    /// Tells the map what became of drives. What fails is tried again.
+    fn record(&mut self) {
+        let coordinator = &*self.config.coordinator;
+        self.to_record.retain(|drive, state| match record_drive_state(coordinator, *drive, *state) {
+            Ok(()) => false,
+            Err(error) => {
+                tracing::warn!(%drive, %error, "the state of a drive could not be recorded and is tried again");
+                true
+            }
+        });
+    }
+
+    fn size_cache(&mut self) {
+        let Some(memory) = HostMemory::read() else { return };
+        let cores = &self.config.cores;
+        let (sender, receiver) = channel();
+        cores.iter().for_each(|core| core.send(Command::Snapshot { done: sender.clone() }));
+        let snapshots: Vec<CoreSnapshot> =
+            cores.iter().filter_map(|_| receiver.recv_timeout(PERIOD).ok()).collect();
+        let held = snapshots.iter().flat_map(|core| &core.shards).map(|shard| shard.shard.stats.cache_bytes);
+        let target = target_bytes(memory, held.sum(), self.config.cache_bound_bytes);
+        // Small changes are not worth the waking.
+        if target.abs_diff(self.cache_bytes) > self.cache_bytes / 16 {
+            self.cache_bytes = target;
+            let bytes_per_shard = target / self.config.shards.max(1);
+            cores.iter().for_each(|core| core.send(Command::SetCache { bytes_per_shard }));
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! Opening a node's drives at its start.
+//!
+//! Invariants:
+//! - a drive that the map has and that is gone or damaged does not keep the others from being served;
+//! - what is in the place of a remembered drive is never formatted, unless the user forces it;
+//! - one drive is served once: two that say they are the same are refused, since one must be a copy.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use coquina_base::DriveId;
+use coquina_control::{AbsentDrive, ClusterMap};
+use coquina_engine::{DriveSuperblock, Identity, OpenError, Shard, ShardConfig, SuperblockError};
+use coquina_reactor::{DriveFile, DriveOptions, DriveProblem, ReactorError, SyncDevice, random_u64};
+
+use crate::drive::{FormatRequest, format_open};
+use crate::error::NodeError;
+
+/// How long a start waits for what a killed server may still hold.
+const BUSY_MAX: Duration = Duration::from_secs(1);
+
+/// A drive that a node shall serve.
+#[derive(Clone, Debug)]
+pub struct DriveSpec {
+    /// File or block device.
+    pub path: PathBuf,
+    /// Size of the file to make, if there is none.
+    pub size_bytes: Option<u64>,
+    /// Erase what is there if it is not a drive of this cluster.
+    pub force: bool,
+    /// The drive that was there before: if it cannot be used now, the node starts without it.
+    pub remembered: Option<DriveId>,
+}
+
+/// A drive that is open, before its reactor has it.
+pub(crate) struct Opened {
+    pub file: DriveFile,
+    pub id: DriveId,
+    pub shards: u32,
+    pub path: PathBuf,
+    pub size_bytes: u64,
+}
+
+/// The drives of a node at its start.
+pub(crate) struct Drives {
+    pub opened: Vec<Opened>,
+    pub absent: Vec<AbsentDrive>,
+}
+
+/// Opens or formats drives. Those that the map has and that cannot be used are told apart.
+pub(crate) fn open_drives(
+    specs: &[DriveSpec],
+    identity: Identity,
+    map: &ClusterMap,
+) -> Result<Drives, NodeError> {
+    let mut drives = Drives { opened: Vec::new(), absent: Vec::new() };
+    for spec in specs {
+        match (open_drive(spec, identity, map), spec.remembered) {
+            (Ok(opened), _) => drives.add(opened)?,
+            (Err(error), Some(id)) if is_absence(&error) => drives.miss(id, &spec.path, &error),
+            (Err(error), _) => return Err(error),
+        }
+    }
+    for spec in specs {
+        let Some(id) = spec.remembered else { continue };
+        let found = drives.opened.iter().any(|drive| drive.id == id);
+        drives.absent.retain(|absent| absent.id != id || !found);
+        if !found && drives.absent.iter().all(|absent| absent.id != id) {
+            let reason = format!("{} is another drive now", spec.path.display());
+            drives.absent.push(AbsentDrive { id, reason });
+        }
+    }
+    Ok(drives)
+}
+
+impl Drives {
+    fn add(&mut self, drive: Opened) -> Result<(), NodeError> {
+        if let Some(other) = self.opened.iter().find(|other| other.id == drive.id) {
+            let (path, other) = (drive.path, other.path.clone());
+            return Err(NodeError::SameDrive { path, other });
+        }
+        self.opened.push(drive);
+        Ok(())
+    }
+
+    fn miss(&mut self, id: DriveId, path: &std::path::Path, error: &NodeError) {
+        tracing::error!(drive = %id, path = %path.display(), %error, "a drive cannot be used: going on without it");
+        self.absent.push(AbsentDrive { id, reason: error.to_string() });
+    }
+
+    /// Opens the shards of every drive. A drive of the map with a shard that cannot be opened counts as absent.
+    pub fn open_shards(
+        &mut self,
+        map: &ClusterMap,
+        config: &ShardConfig,
+    ) -> Result<Vec<OpenedDrive>, NodeError> {
+        let mut ready = Vec::new();
+        for drive in std::mem::take(&mut self.opened) {
+            let shards: Result<Vec<_>, _> =
+                (0..drive.shards).map(|number| open_shard(&drive, number, config)).collect();
+            match shards {
+                Ok(shards) => ready.push(OpenedDrive { drive, shards }),
+                Err(error) if map.drives.contains_key(&drive.id) && is_absence(&error) => {
+                    self.miss(drive.id, &drive.path, &error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(ready)
+    }
+}
+
+/// A drive with its shards, before its reactors have them.
+pub(crate) struct OpenedDrive {
+    pub drive: Opened,
+    pub shards: Vec<OpenedShard>,
+}
+
+/// A shard, and how long its start-up took.
+pub(crate) struct OpenedShard {
+    pub engine: Shard,
+    pub open_ns: u64,
+}
+
+/// Whether an error means that a drive is gone or damaged, so that others can do without it. What a person has to
+/// decide first, such as about a drive in use elsewhere, is none.
+fn is_absence(error: &NodeError) -> bool {
+    let superblock = |error: &SuperblockError| match error {
+        SuperblockError::Missing
+        | SuperblockError::Damaged(_)
+        | SuperblockError::Shrunk { .. }
+        | SuperblockError::Io(_) => true,
+        SuperblockError::Newer { .. }
+        | SuperblockError::Features(_)
+        | SuperblockError::TooSmall { .. }
+        | SuperblockError::Geometry(_) => false,
+    };
+    match error {
+        NodeError::Reactor(ReactorError::Drive { problem, .. }) => {
+            !matches!(problem, DriveProblem::Locked | DriveProblem::Busy)
+        }
+        NodeError::Absent { .. } => true,
+        NodeError::Superblock { error, .. } => superblock(error),
+        NodeError::Open { error: OpenError::Superblock(error), .. } => superblock(error),
+        NodeError::Open { .. } => true,
+        _ => false,
+    }
+}
+
+/// Tries again for a while: the kernel keeps the sockets and locks of a process that was just killed until it has
+/// taken its rings down.
+pub(crate) fn patiently<T>(
+    is_busy: impl Fn(&ReactorError) -> bool,
+    mut attempt: impl FnMut() -> Result<T, ReactorError>,
+) -> Result<T, ReactorError> {
+    let started = Instant::now();
+    loop {
+        match attempt() {
+            Err(error) if is_busy(&error) && started.elapsed() < BUSY_MAX => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            result => return result,
+        }
+    }
+}
+
+fn open_drive(spec: &DriveSpec, identity: Identity, map: &ClusterMap) -> Result<Opened, NodeError> {
+    let path = &spec.path;
+    let is_new = !path.exists();
+    let (file, is_made) = (open_file(spec, is_new)?, is_new);
+    let superblock = match DriveSuperblock::read(&mut SyncDevice::new(&file)) {
+        Ok(superblock) => match refuse_foreign(spec, &superblock, identity, map) {
+            Ok(()) => superblock,
+            Err(_) if spec.force => format_spec(spec, &file, identity, is_made)?,
+            Err(error) => return Err(error),
+        },
+        Err(SuperblockError::Io(error)) => {
+            return Err(NodeError::Superblock { path: path.clone(), error: SuperblockError::Io(error) });
+        }
+        Err(SuperblockError::Missing) if spec.remembered.is_none() => {
+            format_spec(spec, &file, identity, is_made)?
+        }
+        Err(_) if spec.force => format_spec(spec, &file, identity, is_made)?,
+        Err(error) => return Err(NodeError::Superblock { path: path.clone(), error }),
+    };
+    Ok(Opened {
+        id: superblock.identity.drive,
+        shards: superblock.shards,
+        size_bytes: superblock.size_bytes,
+        path: path.clone(),
+        file,
+    })
+}
+
+fn open_file(spec: &DriveSpec, is_new: bool) -> Result<DriveFile, NodeError> {
+    let path = &spec.path;
+    if is_new && spec.remembered.is_some() && !spec.force {
+        // The disk that has it may just not be mounted: a new file would hide it.
+        return Err(NodeError::Absent { path: path.clone() });
+    }
+    if is_new && spec.size_bytes.is_none() {
+        return Err(NodeError::NoSize { path: path.clone() });
+    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder.filter(|folder| is_new && !folder.exists()) {
+        return Err(NodeError::NoFolder { path: path.clone(), folder: folder.to_owned() });
+    }
+    // An existing file keeps its size: it may be somebody's.
+    let create_bytes = if is_new { spec.size_bytes } else { None };
+    let options = DriveOptions { create_bytes, ..DriveOptions::default() };
+    let is_locked =
+        |error: &ReactorError| matches!(error, ReactorError::Drive { problem: DriveProblem::Locked, .. });
+    Ok(patiently(is_locked, || DriveFile::open(path, options))?)
+}
+
+/// Refuses a drive that is not, or not any more, this cluster's.
+fn refuse_foreign(
+    spec: &DriveSpec,
+    superblock: &DriveSuperblock,
+    identity: Identity,
+    map: &ClusterMap,
+) -> Result<(), NodeError> {
+    let path = spec.path.clone();
+    let found = superblock.identity;
+    if found.cluster != identity.cluster {
+        let (found, expected) = (found.cluster, identity.cluster);
+        return Err(NodeError::OtherCluster { path, found, expected });
+    }
+    if map.cluster.value.given_up_drives.contains(&found.drive) {
+        return Err(NodeError::GivenUp { path });
+    }
+    Ok(())
+}
+
+fn format_spec(
+    spec: &DriveSpec,
+    file: &DriveFile,
+    identity: Identity,
+    is_made: bool,
+) -> Result<DriveSuperblock, NodeError> {
+    let request = FormatRequest {
+        size_bytes: spec.size_bytes,
+        shards: 1,
+        segment_bytes: None,
+        cluster_and_node: identity,
+        force: spec.force,
+    };
+    if let Err(error) = format_open(&spec.path, file, &request) {
+        if is_made {
+            // Nothing was there before, so that nothing is lost; an error here leaves an empty file.
+            let _ = std::fs::remove_file(&spec.path);
+        }
+        return Err(error);
+    }
+    DriveSuperblock::read(&mut SyncDevice::new(file))
+        .map_err(|error| NodeError::Superblock { path: spec.path.clone(), error })
+}
+
+fn open_shard(drive: &Opened, number: u32, config: &ShardConfig) -> Result<OpenedShard, NodeError> {
+    let started = Instant::now();
+    let mut device = SyncDevice::new(&drive.file);
+    let engine = Shard::open(&mut device, number, random_u64(), config.clone())
+        .map_err(|error| NodeError::Open { path: drive.path.clone(), shard: number, error })?;
+    let open_ns = started.elapsed().as_nanos() as u64;
+    tracing::info!(
+        drive = %drive.path.display(), shard = number, entries = engine.stats().replayed_entries,
+        milliseconds = open_ns / 1_000_000, "shard opened"
+    );
+    Ok(OpenedShard { engine, open_ns })
+}

@@ -1,0 +1,150 @@
+//! The threads of the reactors: how they start, and what they start with.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+use coquina_base::{ClusterId, NodeId};
+use coquina_control::{ShardRef, VolumeRecord};
+use coquina_engine::Shard;
+use coquina_reactor::{MailboxSender, Reactor, ReactorConfig, ReactorError, mailbox};
+use hashbrown::HashMap;
+
+use crate::command::Command;
+use crate::connection::Protocol;
+use crate::core::{Core, ListenerSlot, ShardSlot};
+use crate::error::NodeError;
+use crate::housekeeper::Notice;
+use crate::volume::VolumeTable;
+
+/// What a reactor's thread starts with.
+pub(crate) struct Seed {
+    pub index: usize,
+    pub shards: Vec<SeedShard>,
+    pub listeners: Vec<(OwnedFd, Protocol)>,
+    pub places: Arc<HashMap<ShardRef, (usize, usize)>>,
+    pub volumes: Vec<Arc<VolumeRecord>>,
+    pub cluster: ClusterId,
+    pub node: NodeId,
+    pub notices: Sender<Notice>,
+}
+
+/// A shard on its way to its reactor.
+pub(crate) struct SeedShard {
+    pub reference: ShardRef,
+    pub engine: Shard,
+    pub descriptor: OwnedFd,
+    pub open_ns: u64,
+}
+
+/// Ways to the reactors, and their threads.
+pub(crate) type Cores = (Vec<MailboxSender<Command>>, Vec<JoinHandle<()>>);
+
+pub(crate) fn start_cores(seeds: Vec<Seed>) -> Result<Cores, NodeError> {
+    let count = seeds.len();
+    let (ready_sender, ready) = channel();
+    let mut peers = Vec::new();
+    let mut threads = Vec::new();
+    for seed in seeds {
+        let (peer_sender, peer_receiver) = channel::<Vec<MailboxSender<Command>>>();
+        peers.push(peer_sender);
+        let ready_sender = ready_sender.clone();
+        let run = move || run_core(seed, &ready_sender, &peer_receiver);
+        let thread = std::thread::Builder::new().name("reactor".to_owned()).spawn(run);
+        threads.push(thread.map_err(NodeError::Thread)?);
+    }
+    let mut senders: Vec<Option<MailboxSender<Command>>> = (0..count).map(|_| None).collect();
+    for _ in 0..count {
+        match ready.recv() {
+            Ok((index, Ok(sender))) => senders[index] = Some(sender),
+            Ok((_, Err(error))) => return Err(error.into()),
+            Err(_) => break,
+        }
+    }
+    let senders: Vec<_> = senders.into_iter().flatten().collect();
+    for peer in peers {
+        // A thread that is gone has said so above.
+        let _ = peer.send(senders.clone());
+    }
+    Ok((senders, threads))
+}
+
+type Ready = Sender<(usize, Result<MailboxSender<Command>, ReactorError>)>;
+
+fn run_core(seed: Seed, ready: &Ready, peers: &Receiver<Vec<MailboxSender<Command>>>) {
+    let index = seed.index;
+    let mut reactor = match Reactor::new(ReactorConfig::default()) {
+        Ok(reactor) => reactor,
+        Err(error) => {
+            let _ = ready.send((index, Err(error)));
+            return;
+        }
+    };
+    let (sender, mailbox) = mailbox(reactor.waker());
+    if ready.send((index, Ok(sender))).is_err() {
+        return;
+    }
+    // The others did not start.
+    let Ok(peers) = peers.recv() else { return };
+    let shards = seed
+        .shards
+        .into_iter()
+        .map(|seed| ShardSlot {
+            reference: seed.reference,
+            shard: seed.engine,
+            file: reactor.attach(seed.descriptor),
+            open_ns: seed.open_ns,
+            released: false,
+            write_latency: Default::default(),
+            read_latency: Default::default(),
+            issued_ns: Vec::new(),
+            is_write: Vec::new(),
+            under_way: 0,
+            stalled: 0,
+            damage: Vec::new(),
+        })
+        .collect();
+    let listeners = seed
+        .listeners
+        .into_iter()
+        .map(|(socket, protocol)| ListenerSlot { file: reactor.attach(socket), protocol })
+        .collect();
+    let mut volumes = VolumeTable::default();
+    seed.volumes.into_iter().for_each(|record| volumes.set(record));
+    let core = Core {
+        index,
+        reactor,
+        mailbox,
+        peers,
+        cluster: seed.cluster,
+        node: seed.node,
+        shards,
+        places: seed.places,
+        listeners,
+        connections: slab::Slab::new(),
+        generation_next: 0,
+        listed: Vec::new(),
+        requests: slab::Slab::new(),
+        serial_next: 0,
+        groups: slab::Slab::new(),
+        spare_outcomes: Vec::new(),
+        volumes,
+        sessions: HashMap::new(),
+        waiters: Vec::new(),
+        releases: Vec::new(),
+        notices: seed.notices,
+        now_ns: 0,
+        housekeeping_ns: 0,
+        stopping_since_ns: None,
+        adopt_next: 0,
+        dropped_connections: 0,
+        turns: 0,
+        busy_ns: 0,
+        operations: 0,
+    };
+    if let Err(error) = core.run() {
+        tracing::error!(%error, "a reactor has failed: the server must be restarted");
+        std::process::abort();
+    }
+}
