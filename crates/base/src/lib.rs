@@ -7,12 +7,14 @@
 mod buffer;
 mod checksum;
 mod id;
+mod landing;
 mod name;
 mod size;
 
 pub use buffer::{AlignedBuf, Block};
 pub use checksum::{ZERO_BLOCK_CRC, crc32c_block, crc32c_bytes};
 pub use id::{ClusterId, DriveId, Id128, LayerId, NodeId, ParseIdError, SessionId, VolumeId};
+pub use landing::Landing;
 pub use name::{NAME_BYTES_MAX, NameError, check_name};
 pub use size::{SizeError, format_size_bytes, parse_size_bytes};
 

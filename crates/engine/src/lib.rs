@@ -17,6 +17,7 @@ mod hash;
 mod index;
 mod index_region;
 mod index_run;
+mod landed;
 mod log;
 mod merge;
 mod pool;

@@ -5,8 +5,11 @@ use coquina_base::AlignedBuf;
 use crate::api::ReadData;
 
 const CLASSES: usize = 11;
-/// Bytes of spare buffers kept per class.
+/// Blocks of spare buffers kept per class.
 const CLASS_BLOCKS_MAX: usize = 2048;
+/// The same for buffers of frames, of which many are on their way under large writes.
+const FRAME_CLASS_BLOCKS_MAX: usize = 8192;
+const FRAME_CLASSES: std::ops::RangeInclusive<usize> = 6..=7;
 
 /// Spare buffers.
 #[derive(Default)]
@@ -36,7 +39,9 @@ impl Pool {
         }
         // By the power of two below, so that a buffer always has the room that its class promises.
         let class = blocks.ilog2() as usize;
-        if class < CLASSES && self.classes[class].len() < (CLASS_BLOCKS_MAX >> class).max(4) {
+        let blocks_max =
+            if FRAME_CLASSES.contains(&class) { FRAME_CLASS_BLOCKS_MAX } else { CLASS_BLOCKS_MAX };
+        if class < CLASSES && self.classes[class].len() < (blocks_max >> class).max(4) {
             self.classes[class].push(buffer);
         }
     }

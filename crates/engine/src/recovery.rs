@@ -635,6 +635,7 @@ fn assemble(
         pages_loading: 0,
         dirty: Vec::new(),
         scratch_checksums: Vec::new(),
+        landings: Vec::new(),
         page_scratch: Vec::new(),
         replaying: false,
         again: true,

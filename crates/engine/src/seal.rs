@@ -49,7 +49,8 @@ impl Shard {
     /// Whether a stream's next frame may go now. A full one goes while the drive takes more; one that still grows
     /// waits for its predecessors, so that batches form under load and not when idle.
     fn is_due(&mut self, head: Head) -> bool {
-        let (growing_max, full_max) = (self.config.frames_in_flight_max, self.config.full_frames_in_flight_max);
+        let (growing_max, full_max) =
+            (self.config.frames_in_flight_max, self.config.full_frames_in_flight_max);
         let full_max = full_max.max(growing_max).min(FULL_FRAMES_IN_FLIGHT_LIMIT);
         let is_flushing = self.cleaner.flushing;
         let stream = self.log.stream(head);

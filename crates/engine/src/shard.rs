@@ -214,6 +214,8 @@ pub struct Shard {
     /// Regions that became dirty since the last checkpoint began.
     pub(crate) dirty: Vec<RegionKey>,
     pub(crate) scratch_checksums: Vec<u32>,
+    /// Emptied lists of landings, to be used again.
+    pub(crate) landings: Vec<Vec<AlignedBuf>>,
     pub(crate) page_scratch: Vec<u8>,
     /// Start-up: what is applied is on the drive already.
     pub(crate) replaying: bool,

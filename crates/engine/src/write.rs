@@ -112,8 +112,18 @@ impl Shard {
         if !checksums_le.is_empty() && checksums_le.len() != payload.len() / BLOCK_BYTES * 4 {
             return Err(Failure::Invalid);
         }
+        self.make_checksums([payload].into_iter(), checksums_le)
+    }
+
+    /// Makes the checksums of whole blocks in the scratch, and compares them with the client's, if it made any.
+    pub(crate) fn make_checksums<'a>(
+        &mut self,
+        pieces: impl Iterator<Item = &'a [u8]>,
+        checksums_le: &[u8],
+    ) -> Result<(), Failure> {
+        let blocks = pieces.flat_map(|piece| piece.chunks_exact(BLOCK_BYTES));
         self.scratch_checksums.clear();
-        self.scratch_checksums.extend(payload.chunks_exact(BLOCK_BYTES).map(crc32c_block));
+        self.scratch_checksums.extend(blocks.map(crc32c_block));
         let told = checksums_le.chunks_exact(4);
         let right = told.zip(&self.scratch_checksums).all(|(told, made)| *told == made.to_le_bytes());
         if right { Ok(()) } else { Err(Failure::ChecksumOnArrival) }

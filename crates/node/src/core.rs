@@ -281,20 +281,7 @@ impl Core {
         place: (usize, usize),
         request: &Request<'_>,
     ) {
-        let serial = self.serial_next;
-        self.serial_next += 1;
-        if let Some(volume) = volume.and_then(|slot| self.volumes.get_mut(slot)) {
-            volume.under_way += 1;
-        }
-        let key = self.requests.insert(InFlight {
-            asker,
-            volume,
-            started_ns: self.now_ns,
-            serial,
-            length_bytes: request.length_bytes,
-            kind: kind_of(&request.operation),
-        });
-        let token = RequestToken(key as u64);
+        let token = self.register(asker, volume, request);
         let (core, slot) = place;
         if core == self.index {
             self.shards[slot].shard.submit(Request { token, ..*request });
@@ -309,6 +296,29 @@ impl Core {
             operation: HoppingRequest::copy_operation(&request.operation),
         };
         self.peers[core].send(Command::Hop { from: self.index, token, request: hopping });
+    }
+
+    /// Notes who asked for a request; gives its token.
+    pub(crate) fn register(
+        &mut self,
+        asker: Asker,
+        volume: Option<usize>,
+        request: &Request<'_>,
+    ) -> RequestToken {
+        let serial = self.serial_next;
+        self.serial_next += 1;
+        if let Some(volume) = volume.and_then(|slot| self.volumes.get_mut(slot)) {
+            volume.under_way += 1;
+        }
+        let key = self.requests.insert(InFlight {
+            asker,
+            volume,
+            started_ns: self.now_ns,
+            serial,
+            length_bytes: request.length_bytes,
+            kind: kind_of(&request.operation),
+        });
+        RequestToken(key as u64)
     }
 
     fn request_done(&mut self, slot: usize, token: RequestToken, outcome: Outcome) {

@@ -11,7 +11,7 @@ use coquina_protocol::{Header, Kind, Notify, NotifyKind, encode_notify};
 use coquina_reactor::{Completion, FileId, Payload, ReceiveBuffer, SendList};
 
 use crate::command::Command;
-use crate::connection::{Connection, NativeState, Protocol, RECEIVE_BYTES_BUSY, RECEIVE_BYTES_MIN, State};
+use crate::connection::{Connection, Protocol, RECEIVE_BYTES_BUSY, RECEIVE_BYTES_MIN, State};
 use crate::core::{Core, tag};
 use crate::native::Next;
 
@@ -56,7 +56,7 @@ impl Core {
             Protocol::Nbd => {
                 State::Nbd(Box::new(ServerSession::new(ServerConfig::default(), output.bytes())))
             }
-            Protocol::Native => State::Native(NativeState::default()),
+            Protocol::Native => State::Native(Box::default()),
         };
         self.generation_next = self.generation_next.wrapping_add(1);
         let index = self.connections.insert(Connection {
@@ -118,12 +118,12 @@ impl Core {
         acted
     }
 
-    fn parse(&mut self, index: usize, mut received: ReceiveBuffer) {
+    pub(crate) fn parse(&mut self, index: usize, mut received: ReceiveBuffer) {
         let next = match self.connections[index].protocol() {
             Protocol::Nbd => self.parse_nbd(index, &mut received),
             Protocol::Native => self.parse_native(index, &mut received),
         };
-        if let Next::Gone = next {
+        if let Next::Gone | Next::Landing = next {
             return;
         }
         let Some(connection) = self.connections.get_mut(index) else { return };
@@ -142,7 +142,14 @@ impl Core {
     }
 
     pub(crate) fn received(&mut self, index: usize, completion: Completion) {
-        let Payload::Receive(received) = completion.payload else { return };
+        let received = match completion.payload {
+            Payload::Receive(received) => received,
+            Payload::Landing(landing) => match self.landed(index, landing, completion.result.is_ok()) {
+                Some(received) => received,
+                None => return,
+            },
+            _ => return,
+        };
         let Some(connection) = self.connections.get_mut(index) else { return };
         if connection.closed {
             return;
@@ -219,8 +226,10 @@ impl Core {
         if let Some(volume) = connection.volume.and_then(|slot| self.volumes.get_mut(slot)) {
             volume.counters.connections -= 1;
         }
-        if let State::Native(NativeState { session, shard: Some((reference, _)), .. }) = &connection.state {
-            let name = (*session, *reference);
+        if let State::Native(native) = &connection.state
+            && let Some((reference, _)) = native.shard
+        {
+            let name = (native.session, reference);
             if self.sessions.get(&name).is_some_and(|key| key.generation == generation) {
                 self.sessions.remove(&name);
             }

@@ -17,6 +17,7 @@ mod error;
 mod gateway;
 mod housekeeper;
 mod io;
+mod landing;
 mod listen;
 mod native;
 mod node;

@@ -1,6 +1,7 @@
 //! Native clients: messages in, replies out. See `docs/protocol.md`.
 
 use coquina_base::{LayerId, SessionId};
+use coquina_control::ShardRef;
 use coquina_engine::{Failure, MapKind, Operation, Origin, Outcome, Piece, ReadData, Request, RequestToken};
 use coquina_protocol::{
     AttachedVolume, Body, ChecksumKind, Extent, ExtentKind, FLAG_NO_HOLE, FLAG_ZEROES, Header, Hello,
@@ -22,6 +23,8 @@ const COPY_BYTES_MAX: usize = 16 << 10;
 pub enum Next {
     /// Go on.
     Continue,
+    /// The rest of a payload is being received into the buffers of its frames.
+    Landing,
     /// The connection now belongs to another reactor, or is closed.
     Gone,
 }
@@ -40,6 +43,9 @@ impl Core {
             }
             let consumed = match decode(received.data()) {
                 Ok(None) => {
+                    if self.start_landing(index, received) {
+                        return Next::Landing;
+                    }
                     let needed = coquina_protocol::message_bytes(received.data());
                     let connection = &mut self.connections[index];
                     connection.needed_bytes = needed.ok().flatten().unwrap_or(0);
@@ -204,45 +210,45 @@ impl Core {
     }
 
     fn take_request(&mut self, index: usize, header: &Header, operation: Operation<'_>) {
+        let place = match self.place_of(index, header) {
+            Ok(place) => place,
+            Err(status) => return self.reply_error(index, header, status),
+        };
+        let asker = self.admit_native(index, header);
+        let request = place.request(header, operation);
+        self.submit(asker, Some(place.volume), place.shard, (self.index, place.slot), &request);
+    }
+
+    /// Where a request goes, or why it is refused.
+    pub(crate) fn place_of(&self, index: usize, header: &Header) -> Result<Place, Status> {
         let connection = &self.connections[index];
-        let State::Native(native) = &connection.state else { return };
-        let Some(slot) = connection.volume.filter(|slot| *slot as u64 + 1 == header.handle) else {
-            return self.reply_error(index, header, Status::StaleHandle);
-        };
-        let (session, shard, read_only) = (native.session, native.shard, native.read_only);
-        let Some(volume) =
-            self.volumes.get(slot).filter(|volume| self.volumes.by_id(volume.record.id) == Some(slot))
-        else {
-            return self.reply_error(index, header, Status::UnknownVolume);
-        };
-        let changes = !matches!(operation, Operation::Read | Operation::Map);
-        if read_only && changes {
-            return self.reply_error(index, header, Status::ReadOnly);
+        let State::Native(native) = &connection.state else { return Err(Status::StaleHandle) };
+        let slot = connection.volume.filter(|slot| *slot as u64 + 1 == header.handle);
+        let slot = slot.ok_or(Status::StaleHandle)?;
+        let volume =
+            self.volumes.get(slot).filter(|volume| self.volumes.by_id(volume.record.id) == Some(slot));
+        let volume = volume.ok_or(Status::UnknownVolume)?;
+        if native.read_only && !matches!(header.kind, Kind::Read | Kind::Map) {
+            return Err(Status::ReadOnly);
         }
         let start = u64::from(header.chunk) * coquina_base::CHUNK_BYTES + u64::from(header.offset_bytes);
         let size_bytes = volume.record.size_bytes;
         if start.checked_add(u64::from(header.length_bytes)).is_none_or(|end| end > size_bytes) {
-            return self.reply_error(index, header, Status::Invalid);
+            return Err(Status::Invalid);
         }
         let wanted = volume.shard_of(header.chunk);
-        let Some((reference, place)) = shard.filter(|(reference, _)| *reference == wanted) else {
-            return self.reply_error(index, header, Status::NotHere);
-        };
-        let layer: LayerId = volume.record.layer;
-        let request = Request {
-            token: RequestToken(0),
-            layer,
-            chunk: header.chunk,
-            offset_bytes: header.offset_bytes,
-            length_bytes: header.length_bytes,
-            origin: Origin { epoch: header.epoch, sequence: 0, session, request: header.request },
-            operation,
-        };
+        let place = native.shard.filter(|(reference, _)| *reference == wanted);
+        let (shard, place) = place.ok_or(Status::NotHere)?;
+        let (layer, session) = (volume.record.layer, native.session);
+        Ok(Place { volume: slot, shard, slot: place, layer, session })
+    }
+
+    /// Counts a request as under way.
+    pub(crate) fn admit_native(&mut self, index: usize, header: &Header) -> Asker {
         let connection = &mut self.connections[index];
         connection.under_way += 1;
         connection.under_way_bytes += u64::from(header.length_bytes);
-        let key = ConnectionKey { index, generation: connection.generation };
-        self.submit(Asker::Native(key, *header), Some(slot), reference, (self.index, place), &request);
+        Asker::Native(ConnectionKey { index, generation: connection.generation }, *header)
     }
 
     fn reply_plain(&mut self, index: usize, header: &Header, kind: Kind) {
@@ -322,6 +328,38 @@ impl Core {
         let connection = self.connections.remove(index);
         if let Some(socket) = self.reactor.detach(connection.file) {
             self.peers[core].send(Command::Adopt { socket, protocol, received: std::mem::take(received) });
+        }
+    }
+}
+
+/// Where a request goes.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    /// Slot of the volume.
+    pub(crate) volume: usize,
+    pub(crate) shard: ShardRef,
+    /// Slot of the shard on this reactor.
+    pub(crate) slot: usize,
+    layer: LayerId,
+    session: u64,
+}
+
+impl Place {
+    /// The engine's request for a client's.
+    pub(crate) fn request<'a>(&self, header: &Header, operation: Operation<'a>) -> Request<'a> {
+        Request {
+            token: RequestToken(0),
+            layer: self.layer,
+            chunk: header.chunk,
+            offset_bytes: header.offset_bytes,
+            length_bytes: header.length_bytes,
+            origin: Origin {
+                epoch: header.epoch,
+                sequence: 0,
+                session: self.session,
+                request: header.request,
+            },
+            operation,
         }
     }
 }

@@ -1,8 +1,10 @@
 //! From bytes to messages.
 
+use coquina_base::BLOCK_BYTES;
+
 use crate::control::{self, AttachedVolume, Hello, HelloReply, Notify, OpenRequest};
-use crate::data::{Data, Extents, check_range};
-use crate::header::{HEADER_BYTES, Header, Kind};
+use crate::data::{Data, Extents, check_range, is_whole_blocks};
+use crate::header::{ChecksumKind, HEADER_BYTES, Header, Kind};
 use crate::{ProtocolError, Status};
 
 /// A message. Slices point into the bytes that it was decoded from.
@@ -45,6 +47,38 @@ pub enum Body<'a> {
 /// Tells a receiver how much room to make.
 pub fn message_bytes(input: &[u8]) -> Result<Option<usize>, ProtocolError> {
     Ok(Header::parse(input)?.map(|header| HEADER_BYTES + header.body_bytes as usize))
+}
+
+/// The head of a write of whole blocks: what stands before its payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteHead<'a> {
+    /// The header, checked.
+    pub header: Header,
+    /// CRC32C of each block of the payload, little-endian.
+    pub checksums_le: &'a [u8],
+    /// Bytes before the payload.
+    pub head_bytes: usize,
+}
+
+/// The write of whole blocks at the front of `input`, if its head is there, whether its payload has come or not: for
+/// receivers that choose where a large payload goes. `None` for other messages and where the head is not all there.
+pub fn peek_write(input: &[u8]) -> Result<Option<WriteHead<'_>>, ProtocolError> {
+    let Some(header) = Header::parse(input)? else {
+        return Ok(None);
+    };
+    if header.kind != Kind::Write || header.checksum_kind != ChecksumKind::Blocks {
+        return Ok(None);
+    }
+    check_fixed(&header)?;
+    let payload_bytes = header.length_bytes as usize;
+    let checksums_bytes = payload_bytes / BLOCK_BYTES * 4;
+    let is_whole_blocks = is_whole_blocks(header.offset_bytes, header.length_bytes);
+    if !is_whole_blocks || header.body_bytes as usize != checksums_bytes + payload_bytes {
+        return Err(ProtocolError::BodyLength { kind: header.kind, body_bytes: header.body_bytes });
+    }
+    let head_bytes = HEADER_BYTES + checksums_bytes;
+    let checksums_le = input.get(HEADER_BYTES..head_bytes);
+    Ok(checksums_le.map(|checksums_le| WriteHead { header, checksums_le, head_bytes }))
 }
 
 /// Takes the message at the front of `input`, and says how many bytes it has; `None` if it is not all there.

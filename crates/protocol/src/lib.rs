@@ -20,7 +20,7 @@ pub use data::{
     Data, Extent, ExtentKind, Extents, PayloadChecksum, checksum_payload, encode_data_head,
     encode_data_head_for, encode_map_reply, encode_plain,
 };
-pub use decode::{Body, Message, decode, message_bytes};
+pub use decode::{Body, Message, WriteHead, decode, message_bytes, peek_write};
 pub use header::{ChecksumKind, HEADER_BYTES, Header, Kind};
 pub use status::{ProtocolError, Status};
 

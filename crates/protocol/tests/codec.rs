@@ -176,6 +176,16 @@ proptest! {
         let checksum_kind = if blocks { ChecksumKind::Blocks } else { ChecksumKind::Payload };
         prop_assert_eq!(message.header, Header { body_bytes, checksum_kind, ..header });
 
+        // The head alone says the same, as soon as it is there.
+        let head_bytes = out.len() - payload.len();
+        prop_assert_eq!(peek_write(&out[..head_bytes - 1]).unwrap(), None);
+        let head = peek_write(&out[..head_bytes]).unwrap();
+        prop_assert_eq!(head.is_some(), blocks);
+        if let Some(head) = head {
+            prop_assert_eq!(head.header, message.header);
+            prop_assert_eq!((head.checksums_le, head.head_bytes), (data.checksums_le, head_bytes));
+        }
+
         // The other way to make the same bytes.
         let mut checksums = Vec::new();
         let kind = checksum_payload(header.offset_bytes, &payload, &mut checksums);

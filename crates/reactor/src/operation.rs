@@ -3,7 +3,7 @@
 //! Invariant: what an entry of the ring points to lies on the heap, owned by the operation's slot: in a buffer
 //! of the operation, or in the slot's [`Pinned`] box. Slots may move; what they own does not.
 
-use coquina_base::AlignedBuf;
+use coquina_base::{AlignedBuf, Landing};
 use io_uring::types::{CancelBuilder, Fd, TimeoutFlags, Timespec};
 use io_uring::{opcode, squeue};
 
@@ -38,6 +38,8 @@ pub enum Payload {
     Buffer(AlignedBuf),
     /// The buffer of a receive; a result of 0 bytes means that the peer has closed.
     Receive(ReceiveBuffer),
+    /// The landing of a receive; full unless there is an error.
+    Landing(Landing),
     /// The list of a send, to be recycled.
     Send(SendList),
     /// A connection, attached to this reactor. The listener goes on accepting unless the result is an error.
@@ -55,6 +57,7 @@ pub(crate) enum Operation {
     Zeroes { offset_bytes: u64, length_bytes: u64 },
     Sync,
     Receive { buffer: ReceiveBuffer, poll_first: bool },
+    Land { landing: Landing },
     Send { list: SendList },
     Accept,
     Connect,
@@ -146,6 +149,7 @@ impl Slot {
                     .ioprio(if *poll_first { POLL_FIRST } else { 0 })
                     .build()
             }
+            Operation::Land { .. } => self.land_entry(fd),
             Operation::Send { .. } => self.send_entry(fd),
             Operation::Accept => opcode::AcceptMulti::new(fd).flags(libc::SOCK_CLOEXEC).build(),
             Operation::Connect => {
@@ -184,12 +188,29 @@ impl Slot {
         opcode::SendMsg::new(fd, message).flags(flags as u32).build()
     }
 
+    fn land_entry(&mut self, fd: Fd) -> squeue::Entry {
+        let pinned = self.pinned.get_or_insert_with(Pinned::new);
+        let Operation::Land { landing } = &mut self.operation else {
+            unreachable!("only landings come here");
+        };
+        pinned.vectors.clear();
+        let free = landing.free_mut(self.progress_bytes as usize).take(VECTORS_MAX);
+        pinned
+            .vectors
+            .extend(free.map(|free| libc::iovec { iov_base: free.as_mut_ptr().cast(), iov_len: free.len() }));
+        pinned.message.msg_iov = pinned.vectors.as_mut_ptr();
+        pinned.message.msg_iovlen = pinned.vectors.len() as _;
+        let message: *mut libc::msghdr = &mut pinned.message;
+        opcode::RecvMsg::new(fd, message).flags(libc::MSG_WAITALL as u32).build()
+    }
+
     /// Bytes that the operation moves in all, where it has to move all of them.
     pub(crate) fn wanted_bytes(&self) -> Option<u64> {
         match &self.operation {
             Operation::Read { buffer, .. } | Operation::Write { buffer, .. } => Some(buffer.len() as u64),
             Operation::Zeroes { length_bytes, .. } => Some(*length_bytes),
             Operation::Send { list } => Some(list.length_bytes() as u64),
+            Operation::Land { landing } => Some(landing.left_bytes() as u64),
             _ => None,
         }
     }
@@ -204,6 +225,7 @@ impl Slot {
         match std::mem::replace(&mut self.operation, Operation::Free) {
             Operation::Read { buffer, .. } | Operation::Write { buffer, .. } => Payload::Buffer(buffer),
             Operation::Receive { buffer, .. } => Payload::Receive(buffer),
+            Operation::Land { landing } => Payload::Landing(landing),
             Operation::Send { list } => Payload::Send(list),
             Operation::Accept => Payload::Accepted(None),
             Operation::Wake => Payload::Woken,

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use coquina_base::AlignedBuf;
+use coquina_base::{AlignedBuf, Landing};
 
 use crate::WAKE_TOKEN;
 use crate::accept::{Address, RawAddress, own_accepted};
@@ -178,6 +178,12 @@ impl Reactor {
         self.queue(file, Operation::Receive { buffer, poll_first: false }, token);
     }
 
+    /// Receives all that the landing lacks. `ECONNRESET` if the peer closes before. One at a time per socket, as with
+    /// [`Reactor::receive`].
+    pub fn land(&mut self, file: FileId, landing: Landing, token: u64) {
+        self.queue(file, Operation::Land { landing }, token);
+    }
+
     /// Sends the whole list. One at a time per socket, or the bytes mix.
     pub fn send(&mut self, file: FileId, list: SendList, token: u64) {
         self.queue(file, Operation::Send { list }, token);
@@ -277,6 +283,7 @@ impl Reactor {
             Operation::Read { buffer, .. } | Operation::Write { buffer, .. } => buffer.is_empty(),
             Operation::Zeroes { length_bytes, .. } => *length_bytes == 0,
             Operation::Send { list } => list.is_empty(),
+            Operation::Land { landing } => landing.left_bytes() == 0,
             Operation::Receive { buffer, poll_first } => {
                 *poll_first = self.files[index as usize].drained;
                 if buffer.tail().is_empty() {
@@ -391,6 +398,9 @@ impl Reactor {
             Progress::Again => Err(Errno(libc::ECANCELED)),
             Progress::Done(result) => result,
         };
+        if let (Operation::Land { landing }, Ok(count)) = (&mut slot.operation, &result) {
+            landing.filled(*count as usize);
+        }
         let payload = self.free_slot(index);
         Some(Completion { token, result, payload })
     }
@@ -480,7 +490,8 @@ fn progress(slot: &mut Slot, result: i32) -> Progress {
             let left_bytes = wanted_bytes - slot.progress_bytes;
             assert!(moved_bytes <= left_bytes, "the kernel moved what was asked for");
             if moved_bytes == 0 {
-                return Progress::Done(Err(Errno(libc::EIO)));
+                let is_landing = matches!(slot.operation, Operation::Land { .. });
+                return Progress::Done(Err(Errno(if is_landing { libc::ECONNRESET } else { libc::EIO })));
             }
             if moved_bytes == left_bytes {
                 return Progress::Done(Ok(wanted_bytes.min(u64::from(u32::MAX)) as u32));

@@ -23,7 +23,45 @@ pub(crate) fn open_tcp(address: &SocketAddr) -> Result<OwnedFd, Errno> {
     set_option(&socket, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, 10)?;
     set_option(&socket, libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, 5)?;
     set_option(&socket, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, 3)?;
+    avoid_pacing(&socket);
     Ok(socket)
+}
+
+/// Where the host's rule is BBR, takes one that does not pace: BBR sends by timers, which costs CPU and time for every
+/// message on a storage network. Other rules are the operator's choice and stay. See `docs/decisions/`.
+fn avoid_pacing(socket: &OwnedFd) {
+    let mut name = [0u8; 16];
+    let mut length = name.len() as libc::socklen_t;
+    // SAFETY: `name` is writable for the length given.
+    #[allow(unsafe_code)]
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_CONGESTION,
+            name.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    if result < 0 || !name.starts_with(b"bbr") {
+        return;
+    }
+    for rule in [b"cubic".as_slice(), b"reno"] {
+        // SAFETY: `rule` is readable for its length. Failure (not loaded, not allowed) leaves the rule as it was.
+        #[allow(unsafe_code)]
+        let result = unsafe {
+            libc::setsockopt(
+                socket.as_raw_fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_CONGESTION,
+                rule.as_ptr().cast(),
+                rule.len() as libc::socklen_t,
+            )
+        };
+        if result == 0 {
+            return;
+        }
+    }
 }
 
 fn open(family: i32) -> Result<OwnedFd, Errno> {

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use coquina_base::AlignedBuf;
+use coquina_base::{AlignedBuf, BLOCK_BYTES, Landing};
 use coquina_reactor::{
     Address, Completion, Errno, FileId, ListenProblem, Listener, Payload, Reactor, ReactorConfig,
     ReactorError, ReceiveBuffer, SendList, WAKE_TOKEN, Wait, mailbox, open_socket,
@@ -212,4 +212,46 @@ fn addresses_are_read() {
     for bad in ["", "unix:", "host", ":80", "host:", "host:99999"] {
         assert!(Address::resolve(bad).is_err(), "{bad:?}");
     }
+}
+
+#[test]
+fn a_landing_is_filled_whole_however_the_bytes_come() {
+    let (mut reactor, _listener, client, server) = pair(&any_port());
+    let payload: Vec<u8> = (0..5 * BLOCK_BYTES).map(|index| (index % 251) as u8).collect();
+    let mut landing = Landing::new(vec![AlignedBuf::zeroed(4), AlignedBuf::zeroed(3)]);
+    landing.push(&payload[..1000]);
+    reactor.land(server, landing, RECEIVE);
+    for part in [&payload[1000..9000], &payload[9000..]] {
+        let mut list = SendList::new();
+        list.bytes().extend_from_slice(part);
+        list.bytes().extend_from_slice(if part.len() == 8000 { b"" } else { b"next" });
+        reactor.send(client, list, SEND);
+        let wanted = if part.len() == 8000 { 1 } else { 2 };
+        for completion in collect(&mut reactor, wanted) {
+            let Payload::Landing(landing) = completion.payload else { continue };
+            assert_eq!(completion.result, Ok(5 * BLOCK_BYTES as u32 - 1000));
+            assert_eq!(landing.left_bytes(), 0);
+            assert_eq!(landing.pieces().collect::<Vec<_>>().concat(), payload);
+            assert!(landing.into_buffers().iter().all(|buffer| buffer[..BLOCK_BYTES] == [0; BLOCK_BYTES]));
+        }
+    }
+    // What follows the payload is left for the next receive.
+    reactor.receive(server, ReceiveBuffer::with_capacity_bytes(64), RECEIVE);
+    let completions = collect(&mut reactor, 1);
+    let Payload::Receive(received) = &completions[0].payload else { panic!("{completions:?}") };
+    assert_eq!(received.data(), b"next");
+}
+
+#[test]
+fn a_landing_whose_peer_breaks_off_is_an_error() {
+    let (mut reactor, _listener, client, server) = pair(&any_port());
+    reactor.land(server, Landing::new(vec![AlignedBuf::zeroed(2)]), RECEIVE);
+    let mut list = SendList::new();
+    list.bytes().extend_from_slice(&[7; 100]);
+    reactor.send(client, list, SEND);
+    collect(&mut reactor, 1);
+    reactor.close(client, CLOSE);
+    let completions = collect(&mut reactor, 2);
+    let landed = completions.iter().find(|completion| completion.token == RECEIVE).unwrap();
+    assert_eq!(landed.result, Err(Errno(libc::ECONNRESET)));
 }

@@ -1,0 +1,150 @@
+//! Large writes whose payload was received into the buffers of their frames, so that it is not copied again.
+//!
+//! What cannot go that way, for instance on a full drive or behind a merge, is copied into the frame that is being
+//! filled, as a write of [`Shard::submit`] is.
+
+use coquina_base::{AlignedBuf, BLOCK_BYTES, Landing};
+
+use crate::api::{Failure, Operation, Request};
+use crate::frame::{Context, EntryKind, Head, NewEntry};
+use crate::log::ChangeKey;
+use crate::session::RequestState;
+use crate::shard::Shard;
+use crate::write::Ready;
+
+impl Shard {
+    /// Buffers into which the payload of a write of whole blocks may be received, for [`Shard::submit_landed`] or
+    /// [`Shard::recycle_landing`].
+    pub fn landing(&mut self, blocks: u32) -> Landing {
+        let most = self.frame_blocks_max();
+        let mut buffers = self.landings.pop().unwrap_or_default();
+        let mut left = blocks;
+        while left > 0 {
+            let payload_blocks = left.min(most);
+            let mut buffer = self.pool.take(payload_blocks as usize + 1);
+            buffer.resize_blocks(payload_blocks as usize + 1);
+            buffers.push(buffer);
+            left -= payload_blocks;
+        }
+        Landing::new(buffers)
+    }
+
+    /// Takes buffers back that were not used.
+    pub fn recycle_landing(&mut self, landing: Landing) {
+        let mut buffers = landing.into_buffers();
+        buffers.drain(..).for_each(|buffer| self.pool.give(buffer));
+        self.landings.push(buffers);
+    }
+
+    /// Takes a write whose payload is in `landing`, all of it; the payload in the request is empty.
+    ///
+    /// Outcomes are those of [`Shard::submit`].
+    pub fn submit_landed(&mut self, request: Request<'_>, landing: Landing) {
+        let Operation::Write { checksums_le, .. } = request.operation else {
+            self.recycle_landing(landing);
+            return self.fail(request.token, Failure::Invalid);
+        };
+        let length = request.length_bytes as usize;
+        if landing.left_bytes() > 0 || landing.length_bytes() != length {
+            self.recycle_landing(landing);
+            return self.fail(request.token, Failure::Invalid);
+        }
+        if !self.may_land(&request) {
+            let payload: Vec<u8> = landing.pieces().collect::<Vec<_>>().concat();
+            self.recycle_landing(landing);
+            let operation = Operation::Write { payload: &payload, checksums_le };
+            return self.submit(Request { operation, ..request });
+        }
+        let counted = checksums_le.is_empty() || checksums_le.len() == length / BLOCK_BYTES * 4;
+        let checked =
+            if counted { self.make_checksums(landing.pieces(), checksums_le) } else { Err(Failure::Invalid) };
+        if let Err(failure) = checked {
+            self.recycle_landing(landing);
+            return self.fail(request.token, failure);
+        }
+        let change = self.new_change(request.token, (length / BLOCK_BYTES) as u32, request.origin);
+        self.append_landed(&request, landing, change);
+    }
+
+    /// Whether nothing stands in the way of a write: no lack of space, no merge, no earlier try.
+    fn may_land(&self, request: &Request<'_>) -> bool {
+        let block = BLOCK_BYTES as u32;
+        let end = u64::from(request.offset_bytes) + u64::from(request.length_bytes);
+        let layer = request.layer.0;
+        let origin = request.origin;
+        let used = self.live_blocks + self.zero_blocks + self.reserved_blocks;
+        request.length_bytes > 0
+            && request.offset_bytes.is_multiple_of(block)
+            && request.length_bytes.is_multiple_of(block)
+            && end <= coquina_base::CHUNK_BYTES
+            && self.poisoned.is_none()
+            && !self.closing
+            && !self.is_deleting(layer)
+            && !self.layers_deleted.contains_key(&layer)
+            && self.merges.is_empty()
+            && used + u64::from(request.length_bytes / block) <= self.capacity_blocks
+            && (origin.session == 0
+                || matches!(self.sessions.state(origin.session, origin.request), RequestState::New))
+    }
+
+    /// Makes a frame of each buffer. Its checksums lie in the scratch.
+    fn append_landed(&mut self, request: &Request<'_>, landing: Landing, change: ChangeKey) {
+        let mut ready = Ready {
+            layer: request.layer.0,
+            chunk: request.chunk,
+            start_block: request.offset_bytes / BLOCK_BYTES as u32,
+            blocks: 0,
+            kind: EntryKind::Write,
+            epoch: request.origin.epoch,
+            sequence: request.origin.sequence,
+            session: request.origin.session,
+            request: request.origin.request,
+            payload: &[],
+        };
+        if !self.log.stream(Head::Hot).building.is_empty() {
+            self.rotate(Head::Hot);
+        }
+        let mut buffers = landing.into_buffers();
+        for buffer in buffers.drain(..) {
+            ready.blocks = buffer.blocks() as u32 - 1;
+            let is_between = !self.log.stream(Head::Hot).building.is_empty();
+            if !is_between && self.frame_room(Head::Hot) >= ready.blocks {
+                self.queue_landed(&ready, buffer, change);
+            } else {
+                // The rest of a segment: the payload is cut where the segment ends.
+                self.append(&Ready { payload: &buffer[BLOCK_BYTES..], ..ready }, change);
+                self.pool.give(buffer);
+            }
+            self.scratch_checksums.drain(..ready.blocks as usize);
+            ready.start_block += ready.blocks;
+        }
+        self.landings.push(buffers);
+    }
+
+    fn queue_landed(&mut self, ready: &Ready<'_>, buffer: AlignedBuf, change: ChangeKey) {
+        self.stats.write_bytes += u64::from(ready.blocks) * BLOCK_BYTES as u64;
+        self.pin(ready.layer, ready.chunk, ready.start_block, ready.blocks);
+        let mut builder = self.log.spare.pop().unwrap_or_default();
+        builder.reset(buffer);
+        // What was received is still there behind the header.
+        builder.buffer.resize_blocks(ready.blocks as usize + 1);
+        let context = Context::new(coquina_base::LayerId(ready.layer), ready.epoch, ready.session);
+        let entry = NewEntry {
+            context: builder.context(context),
+            kind: ready.kind,
+            chunk: ready.chunk,
+            start_block: ready.start_block as u16,
+            blocks: ready.blocks as u16,
+            data_offset: 0,
+            sequence: ready.sequence,
+            request: ready.request,
+        };
+        let checksums = self.scratch_checksums[..ready.blocks as usize].iter().copied();
+        builder.add(&entry, checksums, std::iter::empty());
+        builder.data_blocks = ready.blocks;
+        builder.only_metadata = false;
+        builder.changes.push(change);
+        self.changes[change as usize].parts_left += 1;
+        self.log.stream(Head::Hot).queue.push_back(builder);
+    }
+}
