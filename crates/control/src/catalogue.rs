@@ -232,7 +232,7 @@ impl Catalogue {
     /// Makes a volume. The size must be a multiple of 512 and is rounded up to whole blocks of 4 KiB.
     pub fn create(&self, name: &str, size_bytes: u64) -> Result<VolumeRecord, CatalogueError> {
         check_name(name)?;
-        let size_bytes = check_size(size_bytes)?;
+        let size_bytes = check_volume_size(size_bytes)?;
         let _guard = self.core.lock();
         let map = self.map();
         if map.volume_by_name(name).is_some() {
@@ -278,7 +278,7 @@ impl Catalogue {
         size_bytes: u64,
         allow_shrink: bool,
     ) -> Result<VolumeRecord, CatalogueError> {
-        let size_bytes = check_size(size_bytes)?;
+        let size_bytes = check_volume_size(size_bytes)?;
         let _guard = self.core.lock();
         let map = self.map();
         let Versioned { revision, mut value } = find(&map, name)?;
@@ -449,8 +449,8 @@ fn find(map: &ClusterMap, name: &str) -> Result<Versioned<VolumeRecord>, Catalog
     map.volume_by_name(name).cloned().ok_or_else(|| CatalogueError::NotFound { name: name.to_owned() })
 }
 
-/// Checks a size and rounds it up to whole blocks.
-fn check_size(size_bytes: u64) -> Result<u64, CatalogueError> {
+/// Checks a volume's size and rounds it up to whole blocks.
+pub fn check_volume_size(size_bytes: u64) -> Result<u64, CatalogueError> {
     if size_bytes == 0 {
         return Err(CatalogueError::SizeZero);
     }

@@ -58,7 +58,7 @@ pub enum CoordinatorError {
     #[error("the change is not valid: {0}")]
     Invalid(#[from] InvalidMap),
     /// The state could not be read or written.
-    #[error("cannot {doing} {}: {source}", path.display())]
+    #[error("cannot {doing} {}: {source}{}", path.display(), advice_on_io(source))]
     Io {
         /// What was tried, as a verb.
         doing: &'static str,
@@ -98,6 +98,17 @@ pub enum CoordinatorError {
     /// A change failed half-way: nothing more is changed until a restart.
     #[error("an earlier change of the cluster state could not be made durable; restart the server")]
     Poisoned,
+}
+
+fn advice_on_io(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        std::io::ErrorKind::PermissionDenied => {
+            "; run as the user whose it is, or give another folder with --dir"
+        }
+        std::io::ErrorKind::ReadOnlyFilesystem => "; give a folder that can be written with --dir",
+        std::io::ErrorKind::StorageFull => "; free some space on its file system",
+        _ => "",
+    }
 }
 
 fn advice_on_damage(previous: Option<&std::path::Path>) -> String {

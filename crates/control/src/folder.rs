@@ -49,7 +49,7 @@ pub enum FolderError {
         folder: PathBuf,
     },
     /// Files could not be made, read or written.
-    #[error("cannot {doing} {}: {source}{}", path.display(), advice(source))]
+    #[error("cannot {doing} {}: {source}{}", path.display(), advice(doing, source))]
     Io {
         /// What was tried, as a verb.
         doing: &'static str,
@@ -64,13 +64,11 @@ fn with_process(process: Option<u32>) -> String {
     process.map(|process| format!(" (process {process})")).unwrap_or_default()
 }
 
-fn advice(error: &io::Error) -> &'static str {
+fn advice(doing: &str, error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-            "; give a folder that can be written with --dir"
-        }
         io::ErrorKind::StorageFull => "; free some space, or give a folder on another file system with --dir",
-        _ => "",
+        _ if matches!(doing, "read" | "understand" | "encode") => "",
+        _ => "; give a folder that can be written with --dir",
     }
 }
 
@@ -228,6 +226,12 @@ mod tests {
         let lock = FolderLock::acquire(&folder).unwrap();
         assert!(!folder.join(SERVER_FILE_NAME).exists());
         lock.withdraw().unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_made_is_told_with_what_to_do() {
+        let error = FolderLock::acquire(Path::new("/proc/nope")).unwrap_err().to_string();
+        assert!(error.contains("/proc/nope") && error.contains("can be written with --dir"), "{error}");
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub use backend::{
     AbsentDrive, BackendError, DriveSnapshot, NodeBackend, NodeSnapshot, ReactorSnapshot, ShardSnapshot,
     VolumeSnapshot,
 };
-pub use catalogue::{Catalogue, CatalogueError, DriveRemoval, RemoveOptions};
+pub use catalogue::{Catalogue, CatalogueError, DriveRemoval, RemoveOptions, check_volume_size};
 pub use client::{Client, ClientError};
 pub use coordinator::{
     Change, Coordinator, CoordinatorError, record_drive_state, register_drive, set_overcommit_percent,

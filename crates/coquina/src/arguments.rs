@@ -49,18 +49,40 @@ pub enum Command {
     /// Start a server; makes what is missing. Ctrl-C stops it cleanly
     Up(Up),
     /// Make, list, change and remove volumes
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  coquina volume create disk --size 10G\n  coquina volume list"
+    )]
     Volume(Volume),
     /// Show the server's health, services, data and live I/O
     Status(Status),
-    /// Format, inspect, scrub and check drives
-    #[command(subcommand)]
+    /// Format, list, inspect, scrub, check and remove drives
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  coquina drive list\n  coquina drive format /srv/drive1:100G"
+    )]
     Drive(Drive),
     /// Measure
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  coquina bench io --target volume:disk --rw randwrite --depth 128\n  coquina bench experiment"
+    )]
     Bench(Bench),
     /// Start a server in a temporary folder, load it, kill it, and verify every acknowledged write
     Demo(Demo),
+    /// Print the manual page of a command, or write all pages into a folder
+    #[command(after_help = "\
+Examples:
+  coquina man | man -l -
+  coquina man volume create | man -l -
+  coquina man --folder ~/.local/share/man/man1")]
+    Man {
+        /// The command; without one, the page of coquina itself
+        command: Vec<String>,
+        /// Write the pages of all commands into this folder
+        #[arg(long, value_name = "FOLDER", conflicts_with = "command")]
+        folder: Option<PathBuf>,
+    },
     /// Print a completion script for a shell
     #[command(
         after_help = "Example:\n  coquina completions bash > ~/.local/share/bash-completion/completions/coquina"
@@ -361,4 +383,25 @@ pub struct Demo {
     /// Operations in flight
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub depth: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn check(command: &clap::Command) {
+        let name = command.get_name();
+        let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        assert!(after.contains("Example") && after.contains("coquina"), "{name} has no example");
+        assert!(command.get_about().is_some(), "{name} does not say what it does");
+        command.get_subcommands().for_each(check);
+    }
+
+    #[test]
+    fn every_command_says_what_it_does_with_an_example() {
+        Arguments::command().debug_assert();
+        check(&Arguments::command());
+    }
 }

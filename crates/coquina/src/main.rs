@@ -34,6 +34,7 @@ fn run(arguments: &Arguments) -> Result<(), CliError> {
         Command::Drive(drive) => command::drive::run(global, drive),
         Command::Bench(bench) => command::bench::run(global, bench),
         Command::Demo(demo) => command::demo::run(global, demo),
+        Command::Man { command, folder } => command::man::run(command, folder.as_deref()),
         Command::Completions { shell } => command::completions::run(*shell),
     }
 }

@@ -47,32 +47,32 @@ fn folder() -> TempDir {
 }
 
 #[test]
-fn help_has_examples_on_every_command() {
+fn manual_pages_are_printed_and_written() {
     let folder = folder();
-    for words in [
-        "",
-        "up",
-        "volume create",
-        "volume list",
-        "volume info",
-        "volume resize",
-        "volume rename",
-        "volume remove",
-        "status",
-        "drive format",
-        "drive info",
-        "drive scrub",
-        "drive check",
-        "bench io",
-        "demo",
-        "completions",
-    ] {
-        let mut arguments: Vec<&str> = words.split_whitespace().collect();
-        arguments.push("--help");
-        let said = coquina(folder.path(), &arguments);
-        assert_eq!(said.code, Some(0), "{words}");
-        assert!(said.out.contains("Example") && said.out.contains("Usage: coquina"), "{words}: {}", said.out);
+    let page = coquina(folder.path(), &["man"]);
+    assert_eq!(page.code, Some(0), "{}", page.error);
+    assert!(page.out.contains(".TH coquina 1") && page.out.contains("coquina demo"), "{}", page.out);
+    let page = coquina(folder.path(), &["man", "drive", "remove"]);
+    assert!(page.out.contains("lose") && page.out.contains("coquina drive remove"), "{}", page.out);
+    coquina(folder.path(), &["man", "drive", "nonsense"]).fails(2, &["coquina --help"]);
+    let pages = folder.path().join("man1");
+    assert_eq!(coquina(folder.path(), &["man", "--folder", pages.to_str().unwrap()]).code, Some(0));
+    for name in ["coquina.1", "coquina-up.1", "coquina-volume-create.1"] {
+        assert!(std::fs::read_to_string(pages.join(name)).unwrap().contains(".SH SYNOPSIS"), "{name}");
     }
+}
+
+#[test]
+fn sizes_and_names_are_checked_before_a_server_is_looked_for() {
+    let folder = folder();
+    let nowhere = |arguments: &[&str], part: &str| coquina(folder.path(), arguments).fails(1, &[part]);
+    nowhere(&["volume", "create", "a/b", "--size", "1G"], "a name has 1 to 63 characters");
+    nowhere(&["volume", "create", "disk", "--size", "0"], "above zero");
+    nowhere(&["volume", "create", "disk", "--size", "1000"], "multiple of 512");
+    nowhere(&["volume", "resize", "disk", "--size", "15E"], "more than a volume can have");
+    nowhere(&["volume", "rename", "disk", ".."], "a name has 1 to 63 characters");
+    nowhere(&["volume", "create", "disk", "--size", "1G"], "no server runs");
+    nowhere(&["up", "--dir", "/proc/nope"], "can be written with --dir");
 }
 
 #[test]

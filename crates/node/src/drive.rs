@@ -164,6 +164,7 @@ pub(crate) fn format_open(
     if !request.force {
         refuse_data(path, &mut device)?;
     }
+    reserve(path, file)?;
     let random = coquina_control::random_id().map_err(NodeError::Random)?;
     let unix_ns = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
@@ -177,6 +178,28 @@ pub(crate) fn format_open(
     };
     let superblock = format_drive(&mut device, &options).map_err(superblock_error(path))?;
     Ok(describe(path, &superblock))
+}
+
+/// Takes the space of a file from its file system now: were it to run short later, a write would fail in the middle of
+/// the work, and a drive takes no changes after that.
+fn reserve(path: &Path, file: &DriveFile) -> Result<(), NodeError> {
+    if file.is_block_device() {
+        return Ok(());
+    }
+    let descriptor = file.try_clone_descriptor()?;
+    // tmpfs: taking memory ahead of its use would hurt more than it helps.
+    let in_memory = rustix::fs::fstatfs(&descriptor).is_ok_and(|system| system.f_type == 0x0102_1994);
+    if in_memory {
+        return Ok(());
+    }
+    let flags = rustix::fs::FallocateFlags::empty();
+    match rustix::fs::fallocate(&descriptor, flags, 0, file.size_bytes()) {
+        Err(rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT) => {
+            Err(NodeError::NoRoom { path: path.to_owned(), size_bytes: file.size_bytes() })
+        }
+        // Not every file system can; the space is then taken as it is used.
+        _ => Ok(()),
+    }
 }
 
 /// Bytes at the start of a drive that must be empty before it is formatted without force.

@@ -99,6 +99,18 @@ pub enum NodeError {
         /// A line for each, with a line feed before it.
         reasons: String,
     },
+    /// The file system cannot hold the drive.
+    #[error(
+        "drive {path}: its file system has no room for {}; free some space, give a smaller size, or name a path on \
+         another file system",
+        coquina_base::format_size_bytes(*size_bytes)
+    )]
+    NoRoom {
+        /// The drive.
+        path: PathBuf,
+        /// Its size.
+        size_bytes: u64,
+    },
     /// A new file has no place.
     #[error("drive {path}: its directory {folder} does not exist; make it first, or name another drive")]
     NoFolder {

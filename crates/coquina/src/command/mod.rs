@@ -7,6 +7,7 @@ pub mod demo;
 pub mod drive;
 mod drive_argument;
 mod experiment;
+pub mod man;
 pub mod status;
 pub mod up;
 pub mod volume;

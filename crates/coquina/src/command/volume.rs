@@ -1,15 +1,27 @@
 //! `coquina volume ...`
 
-use coquina_base::format_size_bytes;
+use coquina_base::{check_name, format_size_bytes};
 use coquina_bench::{format_count, format_ns};
-use coquina_control::api;
+use coquina_control::{api, check_volume_size};
 
 use super::connect::client;
 use crate::arguments::{Global, Volume};
 use crate::error::CliError;
 use crate::output::{self, print, print_json};
 
+/// What is wrong in itself is said before a server is looked for.
+fn check(command: &Volume) -> Result<(), CliError> {
+    if let Volume::Create { name, .. } | Volume::Rename { new_name: name, .. } = command {
+        check_name(name).map_err(|error| CliError::failed(error.to_string()))?;
+    }
+    if let Volume::Create { size, .. } | Volume::Resize { size, .. } = command {
+        check_volume_size(*size).map_err(|error| CliError::failed(error.to_string()))?;
+    }
+    Ok(())
+}
+
 pub fn run(global: &Global, command: &Volume) -> Result<(), CliError> {
+    check(command)?;
     let client = client(global)?;
     match command {
         Volume::Create { name, size } => {

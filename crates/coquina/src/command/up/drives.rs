@@ -77,7 +77,7 @@ fn first_drive(folder: &Path, force: bool, notes: &mut Vec<String>) -> Result<Dr
     let free_bytes = free_bytes(folder)?;
     let size_bytes = first_drive_bytes(free_bytes).ok_or_else(|| {
         CliError::failed(format!(
-            "{} has {} free, and a drive needs {}; give another folder with --dir or a drive with --drive",
+            "{} has {} free, and half of that is too little for a drive, which needs {}; give another folder with --dir or a drive with --drive",
             folder.display(),
             format_size_bytes(free_bytes),
             format_size_bytes(DRIVE_BYTES_MIN)
@@ -92,9 +92,10 @@ fn first_drive(folder: &Path, force: bool, notes: &mut Vec<String>) -> Result<Dr
     Ok(DriveSpec { path, size_bytes: Some(size_bytes), force, remembered: None })
 }
 
-/// Size of the first drive: nine tenths of what is free, at most 16 GiB; `None` if that is too little.
+/// Size of the first drive: half of what is free, at most 16 GiB; `None` if that is too little. Its space is taken at
+/// once.
 fn first_drive_bytes(free_bytes: u64) -> Option<u64> {
-    let bytes = FIRST_DRIVE_BYTES.min(free_bytes / 10 * 9) / FIRST_DRIVE_UNIT_BYTES * FIRST_DRIVE_UNIT_BYTES;
+    let bytes = FIRST_DRIVE_BYTES.min(free_bytes / 2) / FIRST_DRIVE_UNIT_BYTES * FIRST_DRIVE_UNIT_BYTES;
     (bytes >= DRIVE_BYTES_MIN).then_some(bytes)
 }
 
@@ -111,9 +112,9 @@ mod tests {
     #[test]
     fn the_first_drive_fits_into_what_is_free() {
         assert_eq!(first_drive_bytes(1 << 40), Some(16 << 30));
-        assert_eq!(first_drive_bytes(10 << 30), Some(9 << 30));
-        assert_eq!(first_drive_bytes(300 << 20), Some(256 << 20));
-        assert_eq!(first_drive_bytes(284 << 20), None);
+        assert_eq!(first_drive_bytes(10 << 30), Some(5 << 30));
+        assert_eq!(first_drive_bytes(600 << 20), Some(256 << 20));
+        assert_eq!(first_drive_bytes(511 << 20), None);
         assert_eq!(first_drive_bytes(0), None);
     }
 }
