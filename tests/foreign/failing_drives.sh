@@ -22,7 +22,8 @@ def find(node):
             print(node["state"])
         for child in node.values():
             find(child)
-find(json.load(open(sys.argv[1])))
+# The first line is the file's own header.
+find(json.loads(open(sys.argv[1]).read().split("\n", 1)[1]))
 PYTHON
 }
 is_recorded() { [[ $(recorded_state_of "$1") == "$2" ]]; }
@@ -80,11 +81,15 @@ locked_drive() {
     wait "$holder" 2>/dev/null || true
 }
 
+# A loop device stays read-only for whoever uses it next.
+make_writable() { blockdev --setrw "${LOOPS[0]}"; }
+
 # A device whose writes fail takes no changes any more, its reads go on, and the map knows.
 failing_writes() {
     [[ $(id -u) == 0 ]] || return 0
     truncate --size 512M "$SCRATCH/device"
     loop_device "$SCRATCH/device"
+    at_exit make_writable
     server_start --drive "$LOOP"
     volume_create onto 64M
     [[ $(paths_of onto) == *"$LOOP"* ]] || fail "onto lies on $(paths_of onto)"
