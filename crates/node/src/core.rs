@@ -172,7 +172,7 @@ impl Core {
         if busy {
             until = now_ns + HOUSEKEEPING_NS;
         }
-        for slot in &self.shards {
+        for slot in self.shards.iter().filter(|slot| !slot.released) {
             until = until.min(slot.shard.next_wake_ns().unwrap_or(u64::MAX));
         }
         match until {
@@ -187,6 +187,9 @@ impl Core {
         for _ in 0..16 {
             let mut acted = false;
             for slot in 0..self.shards.len() {
+                if self.shards[slot].released {
+                    continue;
+                }
                 self.shards[slot].shard.turn(self.now_ns);
                 acted |= self.drain_actions(slot);
             }

@@ -4,16 +4,42 @@ use std::path::PathBuf;
 
 use coquina_control::CoordinatorError;
 use coquina_engine::{OpenError, SuperblockError};
-use coquina_reactor::ReactorError;
+use coquina_reactor::{DriveProblem, ReactorError};
+
+/// What to do where the problem alone does not say it.
+fn advice_on_problem(error: &ReactorError) -> &'static str {
+    match error {
+        ReactorError::Drive { problem: DriveProblem::Busy, .. } => {
+            "; unmount it first, or name another drive"
+        }
+        ReactorError::Drive { problem: DriveProblem::ReadOnly, .. } => {
+            "; make it and its file system writable, or name another drive"
+        }
+        ReactorError::Drive { problem: DriveProblem::Kind, .. } => "; name a file or a block device",
+        ReactorError::Drive { problem: DriveProblem::NoSpace { .. }, .. } => {
+            "; free some space, or give a smaller size"
+        }
+        _ => "",
+    }
+}
+
+fn advice_on_superblock(error: &SuperblockError) -> &'static str {
+    match error {
+        SuperblockError::TooSmall { .. } => "; give a larger size, or name another drive",
+        SuperblockError::Damaged(_) => "; name another drive, or erase this one with --force",
+        SuperblockError::Shrunk { .. } => "; give it back its size",
+        _ => "",
+    }
+}
 
 /// Why a node does not start or a drive cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
     /// io_uring, a file or a socket.
-    #[error(transparent)]
+    #[error("{0}{advice}", advice = advice_on_problem(.0))]
     Reactor(#[from] ReactorError),
     /// A superblock.
-    #[error("drive {path}: {error}")]
+    #[error("drive {path}: {error}{}", advice_on_superblock(error))]
     Superblock {
         /// The drive.
         path: PathBuf,
