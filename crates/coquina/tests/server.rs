@@ -354,7 +354,7 @@ fn a_lost_drive_is_given_up_with_its_volumes_and_not_taken_back() {
     let server = Server::start(folder.path(), &[]);
     server.json(&["volume", "create", "narrow", "--size", "64M"]);
     server.fails(&["drive", "remove", &second, "--yes"], "--lose-data");
-    server.fails(&["drive", "remove", &second, "--lose-data"], "\n  wide\n");
+    server.fails(&["drive", "remove", &second, "--lose-data"], "all their data (wide)");
     let removed = server.json(&["drive", "remove", &second, "--lose-data", "--yes"]);
     assert_eq!(removed["volumes_lost"], serde_json::json!(["wide"]));
     wait(|| server.json(&["status"])["health"]["state"] == "ok");

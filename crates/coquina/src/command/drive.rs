@@ -112,9 +112,8 @@ fn remove(global: &Global, drive: &str, lose_data: bool, yes: bool) -> Result<()
     let mut question = format!("drive {} ({}) is removed", plan.path, plan.id);
     if !plan.volumes_lost.is_empty() {
         let count = plan.volumes_lost.len();
-        question += &format!(", and with it {count} volume(s) and all their data:");
-        plan.volumes_lost.iter().for_each(|name| question += &format!("\n  {name}"));
-        question += "\n";
+        let names = plan.volumes_lost.join(", ");
+        question += &format!(", and with it {count} volume(s) and all their data ({names})");
     }
     output::confirm(&question, yes)?;
     let request = api::RemoveDrive { drive: plan.id.to_string(), lose_data, dry_run: false };
