@@ -12,7 +12,7 @@ use coquina_base::{AlignedBuf, BLOCK_BYTES, crc32c_block};
 
 use crate::api::{Event, IoError};
 use crate::footer::{self, Trailer};
-use crate::frame::{Context, ENTRY_BYTES, EntryKind, FrameHeader, Head, NewEntry};
+use crate::frame::{Context, EntryKind, FrameHeader, Head, MOVE_BLOCK_BYTES, MOVE_BYTES, NewEntry};
 use crate::geometry::Geometry;
 use crate::index_region::RegionKey;
 use crate::index_run::REGION_BLOCKS;
@@ -310,7 +310,7 @@ impl Shard {
             return None;
         }
         let mut items = Vec::new();
-        for listed in footer::list(&frame[BLOCK_BYTES..], &header, trailer.frames)? {
+        for listed in footer::list(frame, &header, trailer.frames)? {
             let data = listed.header.location + u64::from(listed.header.header_blocks);
             let mut entries = listed.entries()?;
             while let Some(entry) = entries.next_entry() {
@@ -506,7 +506,7 @@ impl Shard {
         let context = Context::new(coquina_base::LayerId(first.layer), 0, 0);
         let data_blocks_max = self.frame_room(Head::Cold);
         let builder = &self.log.stream(Head::Cold).building;
-        let room = builder.room_bytes(&context).saturating_sub(ENTRY_BYTES) / 9;
+        let room = builder.room_bytes(&context).saturating_sub(MOVE_BYTES) / MOVE_BLOCK_BYTES;
         let room = room.min(data_blocks_max.saturating_sub(builder.data_blocks) as usize);
         if room == 0 {
             self.rotate(Head::Cold);
@@ -591,7 +591,7 @@ impl Shard {
 /// Blocks of data that a segment of full frames of moved blocks holds, headers and footer taken off.
 pub fn cold_blocks(geometry: &Geometry, frame_blocks_max: u32) -> u32 {
     // A header block has room for so many moves of single blocks; they are the costliest.
-    let entry_bytes = ENTRY_BYTES + 9;
+    let entry_bytes = MOVE_BYTES + MOVE_BLOCK_BYTES;
     let per_header =
         ((BLOCK_BYTES - crate::frame::HEADER_BYTES - 2 * crate::frame::CONTEXT_BYTES) / entry_bytes) as u32;
     let frame = frame_blocks_max.min(per_header);

@@ -103,15 +103,15 @@ pub fn push_record(footer: &mut Vec<u8>, header: &FrameHeader, entry_bytes: &[u8
 
 /// Blocks of a footer's frame whose records have this many bytes.
 pub fn footer_blocks(record_bytes: usize) -> u32 {
-    1 + (record_bytes + TRAILER_BYTES).div_ceil(BLOCK_BYTES) as u32
+    (HEADER_BYTES + record_bytes + TRAILER_BYTES).div_ceil(BLOCK_BYTES) as u32
 }
 
-/// Builds the footer's frame: header block (still without its header), records, trailer.
+/// Builds the footer's frame: room for its header, records, trailer.
 pub fn build(records: &[u8], frames: u32, trailer: &Trailer, mut buffer: AlignedBuf) -> AlignedBuf {
     let blocks = footer_blocks(records.len()) as usize;
     buffer.resize_blocks(blocks);
     buffer.fill(0);
-    buffer[BLOCK_BYTES..BLOCK_BYTES + records.len()].copy_from_slice(records);
+    buffer[HEADER_BYTES..HEADER_BYTES + records.len()].copy_from_slice(records);
     let mut record = TrailerRecord {
         magic: TRAILER_MAGIC.into(),
         crc: 0.into(),
@@ -149,10 +149,10 @@ impl<'a> ListedFrame<'a> {
     }
 }
 
-/// Lists the frames of a footer whose data (all blocks behind its header) is given and intact.
-pub fn list<'a>(data: &'a [u8], footer: &FrameHeader, frames: u32) -> Option<Vec<ListedFrame<'a>>> {
-    let mut rest = data.get(..data.len().checked_sub(TRAILER_BYTES)?)?;
-    let mut listed = Vec::with_capacity((frames as usize).min(data.len() / RECORD_BYTES));
+/// Lists the frames of a footer, whose frame (all its blocks) is given and intact.
+pub fn list<'a>(frame: &'a [u8], footer: &FrameHeader, frames: u32) -> Option<Vec<ListedFrame<'a>>> {
+    let mut rest = frame.get(HEADER_BYTES..frame.len().checked_sub(TRAILER_BYTES)?)?;
+    let mut listed = Vec::with_capacity((frames as usize).min(rest.len() / RECORD_BYTES));
     for _ in 0..frames {
         let (record, behind) = FrameRecord::read_from_prefix(rest).ok()?;
         let entry_bytes = behind.get(..record.entry_bytes.get() as usize)?;

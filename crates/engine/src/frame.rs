@@ -19,6 +19,10 @@ pub const HEADER_BYTES: usize = 128;
 pub const CONTEXT_BYTES: usize = 24;
 /// Bytes of the fixed part of an entry.
 pub const ENTRY_BYTES: usize = 32;
+/// Bytes of the fixed part of a move: nobody asked for it, and its data lies behind that of the entry before.
+pub const MOVE_BYTES: usize = 12;
+/// Bytes that a move takes for each block: its checksum, and where it came from.
+pub const MOVE_BLOCK_BYTES: usize = 4 + 5;
 /// Bytes of an entry's extension: reserved for checksum kind, transform and erasure-code shard.
 pub const EXTENSION_BYTES: usize = 8;
 /// Most contexts of a frame.
@@ -283,10 +287,19 @@ struct EntryRecord {
     chunk: U32,
     start_block: U16,
     blocks: U16,
+}
+
+/// The rest of the fixed part; moves have none.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Debug, Default)]
+#[repr(C)]
+struct OriginRecord {
     data_offset: U32,
     sequence: U64,
     request: U64,
 }
+
+const _: () = assert!(size_of::<EntryRecord>() == MOVE_BYTES);
+const _: () = assert!(size_of::<EntryRecord>() + size_of::<OriginRecord>() == ENTRY_BYTES);
 
 /// Flag: an extension of 8 bytes follows the fixed part.
 pub const ENTRY_FLAG_EXTENSION: u8 = 1;
@@ -340,6 +353,8 @@ pub struct Entries<'a> {
     rest: &'a [u8],
     left: u32,
     data_blocks: u32,
+    /// Blocks of data of the entries so far: where the data of a move lies.
+    data_next: u32,
 }
 
 impl<'a> Entries<'a> {
@@ -350,7 +365,7 @@ impl<'a> Entries<'a> {
             return None;
         }
         let (contexts, rest) = bytes.split_at(split);
-        Some(Entries { contexts, rest, left: entries, data_blocks })
+        Some(Entries { contexts, rest, left: entries, data_blocks, data_next: 0 })
     }
 
     /// Entries of a frame whose header blocks are given.
@@ -383,8 +398,12 @@ impl<'a> Entries<'a> {
     }
 
     fn parse(&mut self) -> Option<Entry<'a>> {
-        let record = EntryRecord::read_from_bytes(self.take(ENTRY_BYTES)?).ok()?;
+        let record = EntryRecord::read_from_bytes(self.take(MOVE_BYTES)?).ok()?;
         let kind = EntryKind::from_number(record.kind)?;
+        let origin = match kind {
+            EntryKind::Move => OriginRecord { data_offset: self.data_next.into(), ..Default::default() },
+            _ => OriginRecord::read_from_bytes(self.take(ENTRY_BYTES - MOVE_BYTES)?).ok()?,
+        };
         if record.flags & !(ENTRY_FLAGS_COMPATIBLE | ENTRY_FLAG_EXTENSION) != 0 {
             return None;
         }
@@ -401,9 +420,12 @@ impl<'a> Entries<'a> {
         let sources = if kind == EntryKind::Move { self.take(blocks * 5)? } else { &[] };
         let in_chunk = usize::from(record.start_block.get()) + blocks <= coquina_base::CHUNK_BLOCKS as usize;
         let in_data = !kind.has_checksums()
-            || record.data_offset.get() as u64 + blocks as u64 <= u64::from(self.data_blocks);
+            || origin.data_offset.get() as u64 + blocks as u64 <= u64::from(self.data_blocks);
         if !in_chunk || !in_data {
             return None;
+        }
+        if kind.has_checksums() {
+            self.data_next = origin.data_offset.get() + blocks as u32;
         }
         Some(Entry {
             context,
@@ -411,9 +433,9 @@ impl<'a> Entries<'a> {
             chunk: record.chunk.get(),
             start_block: record.start_block.get(),
             blocks: record.blocks.get(),
-            data_offset: record.data_offset.get(),
-            sequence: record.sequence.get(),
-            request: record.request.get(),
+            data_offset: origin.data_offset.get(),
+            sequence: origin.sequence.get(),
+            request: origin.request.get(),
             checksums,
             sources,
         })
@@ -442,7 +464,7 @@ pub struct NewEntry {
 }
 
 impl NewEntry {
-    /// Appends the fixed part.
+    /// Appends the fixed part. A move's data must lie behind that of the entry before.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let record = EntryRecord {
             context: self.context,
@@ -452,11 +474,18 @@ impl NewEntry {
             chunk: self.chunk.into(),
             start_block: self.start_block.into(),
             blocks: self.blocks.into(),
+        };
+        out.extend_from_slice(record.as_bytes());
+        if self.kind == EntryKind::Move {
+            assert!(self.sequence == 0 && self.request == 0, "nobody asked for a move");
+            return;
+        }
+        let origin = OriginRecord {
             data_offset: self.data_offset.into(),
             sequence: self.sequence.into(),
             request: self.request.into(),
         };
-        out.extend_from_slice(record.as_bytes());
+        out.extend_from_slice(origin.as_bytes());
     }
 }
 

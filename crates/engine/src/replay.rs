@@ -247,7 +247,7 @@ impl<'a> Chain<'a> {
         if !intact {
             return None;
         }
-        let frames = footer::list(&data[BLOCK_BYTES..], &header, trailer.frames)?;
+        let frames = footer::list(data, &header, trailer.frames)?;
         let listed = frames.iter().map(|frame| ReplayFrame {
             header: frame.header,
             entry_bytes: frame.entry_bytes().to_vec(),

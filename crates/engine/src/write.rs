@@ -4,7 +4,10 @@ use coquina_base::{BLOCK_BYTES, crc32c_block};
 
 use crate::api::{Failure, Operation, Outcome, Request};
 use crate::footer::{RECORD_BYTES, footer_blocks};
-use crate::frame::{CONTEXT_BYTES, Context, ENTRY_BYTES, EntryKind, Head, NewEntry};
+use crate::frame::{
+    CONTEXT_BYTES, Context, ENTRY_BYTES, EntryKind, HEADER_BYTES, Head, MOVE_BLOCK_BYTES, MOVE_BYTES,
+    NewEntry,
+};
 use crate::index_region::{Map, RegionKey};
 use crate::index_run::REGION_BLOCKS;
 use crate::log::ChangeKey;
@@ -293,7 +296,14 @@ impl Shard {
     /// The same for a stream: moved blocks go in larger frames, for nobody waits for them.
     pub(crate) fn frame_blocks_max_of(&self, head: Head) -> u32 {
         match head {
-            Head::Cold => (self.frame_blocks_max() * 3 / 2).min((self.geometry.segment_blocks / 4).max(1)),
+            Head::Cold => {
+                // As many as one header block has entries for, and a few frames to a segment.
+                let by_header =
+                    (BLOCK_BYTES - HEADER_BYTES - 2 * CONTEXT_BYTES) / (MOVE_BYTES + MOVE_BLOCK_BYTES);
+                (self.frame_blocks_max() * 3)
+                    .min(by_header as u32)
+                    .min((self.geometry.segment_blocks / 3).max(1))
+            }
             Head::Hot | Head::Meta => self.frame_blocks_max(),
         }
     }
@@ -310,7 +320,8 @@ impl Shard {
         let queued: u32 = stream.queue.iter().map(crate::log::Builder::blocks).sum();
         let queued_bytes: usize =
             stream.queue.iter().map(|builder| RECORD_BYTES + builder.entry_bytes()).sum();
-        let entry_bytes = CONTEXT_BYTES + most as usize * (ENTRY_BYTES + 9);
+        let block_bytes = if head == Head::Cold { MOVE_BYTES + MOVE_BLOCK_BYTES } else { ENTRY_BYTES + 4 };
+        let entry_bytes = CONTEXT_BYTES + most as usize * block_bytes;
         let footer = footer_blocks(stream.footer.len() + queued_bytes + RECORD_BYTES + entry_bytes);
         let left = segment_blocks.saturating_sub(stream.position.offset + queued + footer + 1);
         if (FRAME_BLOCKS_MIN..most).contains(&left) { left } else { most }

@@ -9,17 +9,29 @@ const DRIVE: DriveId = DriveId(coquina_base::Id128([5; 16]));
 fn frame_block() -> (FrameHeader, Vec<u8>) {
     let context = Context::new(LayerId(9), 4, 77);
     let mut bytes = context.as_bytes().to_vec();
-    let entry = NewEntry {
+    let write = NewEntry {
         context: 0,
-        kind: EntryKind::Move,
-        chunk: 6,
-        start_block: 1022,
-        blocks: 2,
+        kind: EntryKind::Write,
+        chunk: 5,
+        start_block: 3,
+        blocks: 1,
         data_offset: 0,
         sequence: 1,
         request: 2,
     };
-    entry.encode(&mut bytes);
+    write.encode(&mut bytes);
+    bytes.extend_from_slice(&[9, 0, 0, 0]);
+    let moved = NewEntry {
+        kind: EntryKind::Move,
+        chunk: 6,
+        start_block: 1022,
+        blocks: 2,
+        data_offset: 1,
+        sequence: 0,
+        request: 0,
+        ..write
+    };
+    moved.encode(&mut bytes);
     bytes.extend_from_slice(&[1, 0, 0, 0, 2, 0, 0, 0]);
     encode_location(1000, &mut bytes);
     encode_location(2000, &mut bytes);
@@ -34,8 +46,8 @@ fn frame_block() -> (FrameHeader, Vec<u8>) {
         head: Head::Cold,
         header_blocks: 1,
         contexts: 1,
-        entries: 1,
-        data_blocks: 2,
+        entries: 2,
+        data_blocks: 3,
         entry_bytes: bytes.len() as u32,
         next_segment: 17,
         data_crc: 0,
@@ -55,6 +67,10 @@ fn a_frame_comes_back_as_it_was_encoded() {
     let mut entries = Entries::of_frame(&found, &block).unwrap();
     let entry = entries.next_entry().unwrap().unwrap();
     assert_eq!((entry.context.layer(), entry.context.session()), (LayerId(9), 77));
+    assert_eq!((entry.kind, entry.chunk, entry.start_block, entry.blocks), (EntryKind::Write, 5, 3, 1));
+    assert_eq!((entry.sequence, entry.request, entry.checksum(0)), (1, 2, 9));
+    let entry = entries.next_entry().unwrap().unwrap();
+    assert_eq!((entry.data_offset, entry.sequence, entry.request), (1, 0, 0));
     assert_eq!((entry.kind, entry.chunk, entry.start_block, entry.blocks), (EntryKind::Move, 6, 1022, 2));
     assert_eq!((entry.checksum(0), entry.checksum(1)), (1, 2));
     assert_eq!((entry.source(0), entry.source(1)), (1000, 2000));
@@ -107,11 +123,11 @@ fn a_footer_lists_its_frames_and_its_trailer_is_found() {
     assert_eq!(buffer.blocks(), trailer.blocks as usize);
     let last = &buffer[buffer.len() - BLOCK_BYTES..];
     assert_eq!(footer::Trailer::decode(last), Some(trailer));
-    let listed = footer::list(&buffer[BLOCK_BYTES..], &header, 2).unwrap();
+    let listed = footer::list(&buffer, &header, 2).unwrap();
     assert_eq!(listed.len(), 2);
     assert_eq!(listed[1].header.frame_number, 12);
     assert_eq!(listed[1].entry_bytes(), entry_bytes);
-    assert!(footer::list(&buffer[BLOCK_BYTES..], &header, u32::MAX).is_none());
+    assert!(footer::list(&buffer, &header, u32::MAX).is_none());
     for at in BLOCK_BYTES - footer::TRAILER_BYTES..BLOCK_BYTES {
         let mut spoilt = last.to_vec();
         spoilt[at] ^= 4;
