@@ -146,6 +146,10 @@ impl<S: Subject> Campaign<S> {
 
     fn stop(&mut self) -> Result<(), Violation> {
         let mut ended = self.runner.drain_requests()?;
+        if self.runner.is_armed() && self.random.chance(1, 2) {
+            // A stop takes few actions.
+            self.runner.set_fuse(self.random.between(1, 20));
+        }
         if ended == Ended::Done {
             ended = self.runner.close()?;
         }

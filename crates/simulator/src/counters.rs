@@ -43,12 +43,18 @@ counters! {
     cuts_in_scrub,
     /// Power cuts and crashes with a layer's deletion under way.
     cuts_in_delete,
+    /// Power cuts and crashes with the trim of a layer's tail under way.
+    cuts_in_shrink,
+    /// Power cuts and crashes with three or more writes of at least 64 KiB in flight.
+    cuts_in_large_frames,
     /// Clean stops.
     clean_stops,
     /// Starts that succeeded.
     starts,
     /// Starts that replayed entries.
     starts_with_replay,
+    /// Starts on drives with segments of 512 KiB.
+    starts_with_large_segments,
     /// Log entries replayed.
     replayed_entries,
     /// Writes in flight that a cut lost whole.
@@ -67,6 +73,10 @@ counters! {
     writes,
     /// Writes of parts of blocks.
     part_writes,
+    /// Writes of 64 KiB and more.
+    large_writes,
+    /// Writes whose payload was received into the engine's own buffers.
+    landed_writes,
     /// Trims.
     trims,
     /// Zeroings that may leave holes.
@@ -77,11 +87,21 @@ counters! {
     maps,
     /// Layers deleted.
     deletes,
+    /// Layers deleted while changes of theirs were outstanding.
+    deletes_while_busy,
+    /// Requests that a deletion under way overtook.
+    requests_of_deleted_layers,
+    /// Layers deleted on a drive that had just answered `NoSpace`.
+    deletes_when_full,
+    /// Layers made shorter.
+    shrinks,
+    /// Layers made shorter while writes behind their new end were outstanding.
+    shrinks_while_busy,
     /// Requests on a block that another request was changing.
     overlaps,
     /// Answers `NoSpace`.
     no_space,
-    /// Writes that succeeded after `NoSpace` and trims.
+    /// Writes that succeeded after `NoSpace` and trims or deletions.
     writes_after_full,
     /// Segments freed by the cleaner.
     cleaner_segments,

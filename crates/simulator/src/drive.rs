@@ -23,6 +23,9 @@ use crate::trace::TraceHash;
 /// Completion time of an I/O that does not end by itself.
 const NEVER_NS: u64 = u64::MAX;
 
+/// A large write.
+const LARGE_BYTES: u64 = 64 << 10;
+
 /// Completed writes that are remembered.
 const HISTORY_MAX: usize = 4096;
 
@@ -80,6 +83,8 @@ pub struct CutSummary {
     pub reordered: bool,
     /// Volatile blocks of which sectors were taken back.
     pub taken_back: u64,
+    /// Writes in flight of at least 64 KiB.
+    pub large: u64,
 }
 
 /// How long I/O takes, in nanoseconds.
@@ -336,7 +341,7 @@ impl VirtualDrive {
             self.history.pop_front();
         }
         self.history.push_back((offset_bytes, buffer.len() as u64));
-        if self.faults.loses_write(offset_bytes) {
+        if self.faults.loses_write(offset_bytes, buffer) {
             return Ok(());
         }
         for block in blocks_of(offset_bytes, buffer.len() as u64) {
@@ -392,6 +397,8 @@ impl VirtualDrive {
                 continue;
             }
             let (all, arrived) = self.end_write(io, volatile);
+            let large = matches!(io.work, Work::Write(_)) && io.length_bytes() >= LARGE_BYTES;
+            summary.large += u64::from(large);
             match arrived {
                 0 => summary.lost += 1,
                 some if some == all => summary.applied += 1,

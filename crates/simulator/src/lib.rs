@@ -13,6 +13,7 @@ pub mod model;
 #[cfg(feature = "mutations")]
 pub mod mutations;
 pub mod plan;
+mod proof;
 pub mod random;
 mod real;
 pub mod rot;

@@ -126,7 +126,7 @@ pub enum Answer<'a> {
     Changed,
     /// A change was refused and left everything as it was.
     Refused,
-    /// A change failed; it may take effect until the next crash.
+    /// A change failed: it has taken effect, or may have after the next crash.
     Unknown,
     /// Bytes of the whole span.
     Data(&'a [u8]),

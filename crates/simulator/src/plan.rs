@@ -8,6 +8,9 @@ use crate::random::Random;
 
 const MIB: u64 = 1 << 20;
 
+/// Segments of a drive of 1 GiB as it is formatted by default.
+pub const SMALL_DRIVE_SEGMENT_BYTES: u64 = 512 << 10;
+
 /// Everything that stays the same during a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -27,10 +30,12 @@ impl Plan {
     /// A plan for a small drive on which everything happens often.
     #[allow(clippy::needless_update, reason = "the settings have one field more with mutations")]
     pub fn random(random: &mut Random) -> Plan {
-        let segment_bytes = random.pick(&[64 << 10, 64 << 10, 128 << 10, 256 << 10]);
+        let segment_bytes =
+            random.pick(&[64 << 10, 64 << 10, 128 << 10, 256 << 10, SMALL_DRIVE_SEGMENT_BYTES]);
         let drive_bytes = random.pick(&[6, 8, 8, 12, 12, 16, 24, 32]) * MIB + random.below(3) * MIB;
         let drive_bytes = drive_bytes.max(segment_bytes * 40);
-        let shards = if drive_bytes >= 16 * MIB { random.pick(&[1, 1, 2]) } else { 1 };
+        let two_fit = drive_bytes >= (16 * MIB).max(segment_bytes * 60);
+        let shards = if two_fit { random.pick(&[1, 1, 2]) } else { 1 };
         // From a volume that fits easily to one that the drive cannot hold.
         let space_bytes = drive_bytes * random.pick(&[40, 70, 90, 130, 160]) / 100;
         let chunks = space_bytes.div_ceil(CHUNK_BYTES).max(u64::from(shards));
@@ -51,7 +56,8 @@ impl Plan {
                 index_memory_bytes: random.pick(&[32 << 10, 128 << 10, 1 << 30]),
                 cache_bytes: random.pick(&[0, 64 << 10, MIB, 64 * MIB]),
                 frame_bytes_max: random.pick(&[16 << 10, 32 << 10, 64 << 10, 256 << 10]),
-                frames_in_flight_max: random.between(1, 4) as u32,
+                frames_in_flight_max: random.pick(&[1, 2, 2, 3, 4, 8, 16]),
+                full_frames_in_flight_max: random.pick(&[1, 2, 4, 8, 16, 16]),
                 checkpoint_log_bytes: random.pick(&[0, 128 << 10, 512 << 10, 2 * MIB]),
                 scrub_bytes_per_s: random.pick(&[32 * MIB, 4096 * MIB]),
                 ..ShardConfig::default()

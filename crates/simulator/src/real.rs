@@ -1,8 +1,9 @@
 //! The real engine behind the interface that is tested.
 
-use coquina_base::AlignedBuf;
+use coquina_base::{AlignedBuf, BLOCK_BYTES};
 use coquina_engine::{
-    Action, Device, FormatOptions, IoError, IoToken, ReadData, Request, Shard, ShardConfig, ShardStats,
+    Action, Device, FormatOptions, IoError, IoToken, Operation, ReadData, Request, Shard, ShardConfig,
+    ShardStats,
 };
 
 use crate::subject::Subject;
@@ -21,8 +22,22 @@ impl Subject for Shard {
         if report.is_clean() { Ok(()) } else { Err(format!("{report:?}")) }
     }
 
+    fn unproven(device: &mut dyn Device) -> Vec<std::ops::Range<u64>> {
+        crate::proof::unproven(device)
+    }
+
     fn submit(&mut self, request: Request<'_>) {
         Shard::submit(self, request);
+    }
+
+    fn submit_landed(&mut self, request: Request<'_>) {
+        let Operation::Write { payload, checksums_le } = request.operation else {
+            panic!("only writes have a payload to land");
+        };
+        let mut landing = self.landing(request.length_bytes / BLOCK_BYTES as u32);
+        landing.push(payload);
+        let operation = Operation::Write { payload: &[], checksums_le };
+        Shard::submit_landed(self, Request { operation, ..request }, landing);
     }
 
     fn io_done(&mut self, io: IoToken, buffer: AlignedBuf, result: Result<(), IoError>) {

@@ -11,9 +11,6 @@ use crate::subject::Subject;
 use crate::violation::Violation;
 use crate::workload::Phase;
 
-/// Writes at the end of a log that no later frame proves: what is spoilt there looks like a torn tail.
-const UNPROVEN_WRITES: usize = 24;
-
 /// What comes before the first shard: two equal superblocks and nothing else.
 const DRIVE_HEAD_BYTES: u64 = 1 << 20;
 
@@ -90,7 +87,7 @@ pub fn run_seed<S: Subject>(seed: u64, adjust: impl FnOnce(&mut Plan)) -> Result
     let mut plan = Plan::random(&mut random);
     adjust(&mut plan);
     let runner = Runner::<S>::new(plan, random.fork());
-    let mut test = Rot { runner, random, report: RotReport::default() };
+    let mut test = Rot { runner, random, report: RotReport::default(), tail: Vec::new() };
     test.run().map_err(|violation| SeedFailure { seed, cuts: 0, violation })?;
     Ok(test.report)
 }
@@ -107,7 +104,7 @@ pub fn run_every_byte<S: Subject>(
         plan.drive_bytes.min(plan.format.segment_bytes * 64 * u64::from(plan.format.shards) + (2 << 20));
     adjust(&mut plan);
     let runner = Runner::<S>::new(plan, random.fork());
-    let mut test = Rot { runner, random, report: RotReport::default() };
+    let mut test = Rot { runner, random, report: RotReport::default(), tail: Vec::new() };
     test.run_every_byte(most).map_err(|violation| SeedFailure { seed, cuts: 0, violation })?;
     Ok(test.report)
 }
@@ -116,6 +113,8 @@ struct Rot<S> {
     runner: Runner<S>,
     random: Random,
     report: RotReport,
+    /// Where damage cannot be told from a torn tail.
+    tail: Vec<std::ops::Range<u64>>,
 }
 
 impl<S: Subject> Rot<S> {
@@ -124,7 +123,8 @@ impl<S: Subject> Rot<S> {
         self.runner.format(None)?;
         self.runner.open(None)?;
         let clean = self.fill(kind)?;
-        let unproven = self.spoil(kind, clean);
+        self.find_tail(clean);
+        let unproven = self.spoil(kind);
         if self.examine(unproven, kind == Spoilt::DriveSuperblock)? {
             self.scrub()?;
             self.go_on()?;
@@ -137,6 +137,7 @@ impl<S: Subject> Rot<S> {
         self.runner.format(None)?;
         self.runner.open(None)?;
         let clean = self.fill(Spoilt::Written)?;
+        self.find_tail(clean);
         let (drive, model) = (self.runner.drive.clone(), self.runner.model.clone());
         let mut places = self.interesting_places();
         let stride = (places.len() as u64 / most.max(1)).max(1);
@@ -147,7 +148,7 @@ impl<S: Subject> Rot<S> {
             self.runner.model = model.clone();
             self.runner.tolerance = Tolerance::default();
             self.runner.drive.bytes_mut()[at as usize] ^= 1 << self.random.below(8);
-            let unproven = !clean && self.is_in_tail(at);
+            let unproven = self.is_in_tail(at);
             let superblock = at < DRIVE_HEAD_BYTES;
             if self.examine(unproven, superblock)? {
                 self.runner.cut(true);
@@ -215,7 +216,9 @@ impl<S: Subject> Rot<S> {
             self.runner.run_phase(&mut phase)?;
         }
         if kind == Spoilt::LostWrite {
-            self.runner.tolerance = Tolerance { bad_blocks: true, damage: true, ..Tolerance::default() };
+            // A page of the index that was lost makes its shard read-only.
+            let (bad_blocks, damage, read_only) = (true, true, true);
+            self.runner.tolerance = Tolerance { bad_blocks, damage, read_only, stale: false };
             let count = self.random.between(1, 200);
             self.runner.drive.faults_mut().lose_write(count);
             for _ in 0..3 {
@@ -234,7 +237,7 @@ impl<S: Subject> Rot<S> {
     }
 
     /// Spoils bytes. Gives whether that may look like the torn tail of a log.
-    fn spoil(&mut self, kind: Spoilt, clean: bool) -> bool {
+    fn spoil(&mut self, kind: Spoilt) -> bool {
         let superblock = self.superblock_offset();
         let history: Vec<_> = self.runner.drive.history().iter().copied().collect();
         let number = self.random.below(history.len() as u64) as usize;
@@ -247,17 +250,17 @@ impl<S: Subject> Rot<S> {
                 // Headers are worth more tries than data.
                 let at = if self.random.chance(1, 2) { write_bytes } else { at };
                 self.flip(at, block);
-                !clean && self.is_in_tail(at)
+                self.is_in_tail(at)
             }
             Spoilt::Zeroed => {
                 self.runner.drive.bytes_mut()[at as usize..][..BLOCK_BYTES].fill(0);
-                !clean && self.is_in_tail(at)
+                self.is_in_tail(at)
             }
             Spoilt::Misdirected => {
                 let (other, _) = history[self.random.below(history.len() as u64) as usize];
                 let bytes = self.runner.drive.bytes_mut();
                 bytes.copy_within(other as usize..other as usize + BLOCK_BYTES, at as usize);
-                !clean && self.is_in_tail(at)
+                self.is_in_tail(at)
             }
             Spoilt::DriveSuperblock | Spoilt::ShardSuperblock => {
                 let shard = S::shard_offset_bytes(&self.runner.plan);
@@ -275,11 +278,11 @@ impl<S: Subject> Rot<S> {
                 let at = self.random.below(drive_bytes);
                 let at = at - at % block;
                 self.flip(at, block);
-                !clean && self.is_in_tail(at)
+                self.is_in_tail(at)
             }
             Spoilt::LostWrite => {
-                let lost_at = self.runner.drive.faults().lost_at;
-                lost_at.is_some_and(|at| !clean && self.is_in_tail(at))
+                let lost_at = self.runner.drive.faults().lost.as_ref().map(|(at, _)| *at);
+                lost_at.is_some_and(|at| self.is_in_tail(at))
             }
             Spoilt::Truncated => {
                 let blocks = self.random.below(drive_bytes / block);
@@ -289,11 +292,22 @@ impl<S: Subject> Rot<S> {
         }
     }
 
-    /// Whether a place belongs to one of the last writes.
+    /// Notes what has no proof on the stopped drive, a lost write where it should be. Behind a clean stop there is
+    /// nothing to lose: its checkpoint covers everything.
+    fn find_tail(&mut self, clean: bool) {
+        self.tail.clear();
+        if clean {
+            return;
+        }
+        let mut whole = self.runner.drive.clone();
+        if let Some((at, bytes)) = self.runner.drive.faults().lost.as_ref() {
+            whole.bytes_mut()[*at as usize..][..bytes.len()].copy_from_slice(bytes);
+        }
+        self.tail = S::unproven(&mut whole);
+    }
+
     fn is_in_tail(&self, at: u64) -> bool {
-        let last = self.runner.drive.history().iter().rev().take(UNPROVEN_WRITES);
-        last.into_iter()
-            .any(|(offset_bytes, length_bytes)| (*offset_bytes..offset_bytes + length_bytes).contains(&at))
+        self.tail.iter().any(|frame| frame.contains(&at))
     }
 
     /// Where the first copy of a superblock lies: the drive's, or a shard's.

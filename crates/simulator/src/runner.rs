@@ -10,12 +10,12 @@ mod requests;
 
 use std::collections::BTreeMap;
 
-use coquina_engine::{Action, Event};
+use coquina_engine::{Action, Event, ShardStats};
 
 use crate::counters::Counters;
 use crate::drive::{CutSummary, VirtualDrive};
 use crate::model::{Model, Ticket};
-use crate::plan::Plan;
+use crate::plan::{Plan, SMALL_DRIVE_SEGMENT_BYTES};
 use crate::random::Random;
 use crate::subject::Subject;
 use crate::trace::TraceHash;
@@ -24,6 +24,18 @@ use crate::workload::{Kind, Phase};
 
 /// Turns of the loop without any progress after which it counts as hanging.
 const IDLE_TURNS_MAX: u32 = 20_000;
+
+/// Steps in which a deleted layer's space may still be on its way back.
+const DELETE_STEPS: u64 = 5000;
+
+/// Turns of the loop without an answer after which requests count as forgotten, whatever else goes on.
+const ANSWER_STEPS_MAX: u64 = 200_000;
+
+/// Large frames in flight together that count as several.
+const LARGE_FRAMES: u64 = 3;
+
+/// Trims of this length come from making layers shorter only.
+const LONG_BYTES: u32 = 1 << 20;
 
 /// What a run forgives, because it ordered the fault.
 #[derive(Clone, Copy, Debug, Default)]
@@ -78,6 +90,7 @@ pub enum Opened {
 #[derive(Debug)]
 struct Outstanding {
     shard: usize,
+    layer: u64,
     kind: Kind,
     tickets: Vec<Ticket>,
     /// Blocks that it may need.
@@ -86,6 +99,8 @@ struct Outstanding {
     peak_used_blocks: u64,
     /// Whether the engine promised the space.
     promised: bool,
+    /// Whether its layer's deletion was answered before it was submitted.
+    layer_gone: bool,
 }
 
 /// One run.
@@ -105,8 +120,8 @@ pub struct Runner<S> {
     shards: Vec<S>,
     /// Layers in use: id and chunks.
     layers: Vec<(u64, u32)>,
-    /// Layers deleted, that must stay zeros.
-    dead_layers: Vec<u64>,
+    /// Layers deleted, that must stay zeros, and whether their deletion was answered.
+    dead_layers: Vec<(u64, bool)>,
     next_layer: u64,
     outstanding: BTreeMap<u64, Outstanding>,
     next_token: u64,
@@ -121,6 +136,10 @@ pub struct Runner<S> {
     progress: u64,
     no_space_answers: u64,
     steps: u64,
+    /// When a request was last answered, or submitted while no other was outstanding.
+    answered_step: u64,
+    /// When the shards were started.
+    started_step: u64,
     /// When a layer was last deleted, in any life of the shards.
     deleted_step: Option<u64>,
     last: LastSeen,
@@ -166,6 +185,8 @@ impl<S: Subject> Runner<S> {
             progress: 0,
             no_space_answers: 0,
             steps: 0,
+            answered_step: 0,
+            started_step: 0,
             deleted_step: None,
             last: LastSeen::default(),
             plan,
@@ -215,10 +236,13 @@ impl<S: Subject> Runner<S> {
             return Err(Violation::Open(error));
         }
         self.counters.starts += 1;
+        let large = self.plan.format.segment_bytes >= SMALL_DRIVE_SEGMENT_BYTES;
+        self.counters.starts_with_large_segments += u64::from(large);
         let replayed: u64 = self.shards.iter().map(|shard| shard.stats().replayed_entries).sum();
         self.counters.replayed_entries += replayed;
         self.counters.starts_with_replay += u64::from(replayed > 0);
         self.last = LastSeen::default();
+        self.started_step = self.steps;
         self.signs = Signs::default();
         self.trace.add(&[100, replayed]);
         Ok(Opened::Running)
@@ -226,11 +250,12 @@ impl<S: Subject> Runner<S> {
 
     /// Runs a phase to its end or to the cut.
     pub fn run_phase(&mut self, phase: &mut Phase) -> Result<Ended, Violation> {
+        self.delete_unanswered();
         let no_space_limit = self.no_space_answers + 5;
         loop {
             let full = phase.until_full && self.no_space_answers >= no_space_limit;
             if full {
-                phase.requests = 0;
+                phase.is_full(&mut self.random);
             }
             while phase.requests > 0 && self.outstanding.len() < phase.depth {
                 phase.requests -= 1;
@@ -314,6 +339,11 @@ impl<S: Subject> Runner<S> {
         self.fuse = actions;
     }
 
+    /// Whether a cut is to come.
+    pub fn is_armed(&self) -> bool {
+        self.fuse < u64::MAX / 2
+    }
+
     /// Ends everything under way: the power fails, or only the process dies.
     pub fn cut(&mut self, power: bool) -> CutSummary {
         self.count_interrupted();
@@ -329,6 +359,7 @@ impl<S: Subject> Runner<S> {
         counters.writes_torn += summary.torn;
         counters.cuts_reordered += u64::from(summary.reordered);
         counters.blocks_taken_back += summary.taken_back;
+        counters.cuts_in_large_frames += u64::from(summary.large >= LARGE_FRAMES);
         self.trace.add(&[101, self.now_ns, summary.lost, summary.applied, summary.torn]);
         summary
     }
@@ -368,6 +399,10 @@ impl<S: Subject> Runner<S> {
     /// One turn of the loop. `Done` means that it can go on.
     fn step(&mut self, closing: bool) -> Result<Ended, Violation> {
         let before = self.progress;
+        let forgotten = !self.outstanding.is_empty() && self.steps > self.answered_step + ANSWER_STEPS_MAX;
+        if forgotten && !self.drive.is_stalled() {
+            return Err(self.hang(&format!("{ANSWER_STEPS_MAX} turns brought no answer")));
+        }
         for turn in 0..IDLE_TURNS_MAX {
             self.steps += 1;
             for shard in 0..self.shards.len() {
@@ -381,7 +416,7 @@ impl<S: Subject> Runner<S> {
                 return Ok(Ended::Done);
             }
             if turn == 0 || !self.drive.is_busy() {
-                self.watch_background();
+                self.watch_background()?;
             }
             match self.advance(closing)? {
                 Ended::Done if self.progress != before => return Ok(Ended::Done),
@@ -489,6 +524,11 @@ impl<S: Subject> Runner<S> {
         Ok(())
     }
 
+    /// Whether a deleted layer's space may still be on its way back.
+    fn is_deleting(&self) -> bool {
+        self.deleted_step.is_some_and(|step| step + DELETE_STEPS > self.steps)
+    }
+
     fn burn(&mut self) -> bool {
         self.fuse = self.fuse.saturating_sub(1);
         self.fuse == 0
@@ -498,23 +538,40 @@ impl<S: Subject> Runner<S> {
         self.shards.iter().filter_map(S::next_wake_ns).min()
     }
 
-    fn watch_background(&mut self) {
-        if self.steps.is_multiple_of(8) {
-            let cleaner_bytes = self.shards.iter().map(|shard| shard.stats().cleaner_bytes).sum();
-            if cleaner_bytes > self.last.cleaner_bytes {
-                self.last.cleaner = Some(self.steps);
-                self.last.cleaner_bytes = cleaner_bytes;
-            }
+    fn watch_background(&mut self) -> Result<(), Violation> {
+        if !self.steps.is_multiple_of(8) {
+            return Ok(());
         }
+        // A start finds the blocks of layers that were deleted before it again, and frees them again.
+        let settled = !self.is_deleting() && self.steps > self.started_step + DELETE_STEPS;
+        let mut cleaner_bytes = 0;
+        for shard in &self.shards {
+            let ShardStats { live_bytes, capacity_bytes, cleaner_bytes: cleaned_bytes, .. } = shard.stats();
+            if settled && capacity_bytes > 0 && live_bytes > capacity_bytes {
+                return Err(Violation::OverCommitted { live_bytes, capacity_bytes });
+            }
+            cleaner_bytes += cleaned_bytes;
+        }
+        if cleaner_bytes > self.last.cleaner_bytes {
+            self.last.cleaner = Some(self.steps);
+            self.last.cleaner_bytes = cleaner_bytes;
+        }
+        Ok(())
     }
 
     fn count_interrupted(&mut self) {
         let recently = |step: Option<u64>| u64::from(step.is_some_and(|step| step + 60 > self.steps));
         let deleting = self.outstanding.values().any(|request| request.kind == Kind::Delete);
+        let long_trim = |request: &Outstanding| {
+            request.kind == Kind::Trim
+                && request.tickets.iter().any(|ticket| ticket.span().length_bytes >= LONG_BYTES)
+        };
+        let shrinking = self.outstanding.values().any(long_trim);
         self.counters.cuts_when_full += recently(self.last.no_space);
         self.counters.cuts_in_cleaning += recently(self.last.cleaner);
         self.counters.cuts_in_delete += u64::from(deleting) | recently(self.last.delete);
         self.counters.cuts_in_checkpoint += u64::from(self.last.checkpoint_ordered);
+        self.counters.cuts_in_shrink += u64::from(shrinking);
         self.counters.cuts_in_scrub += u64::from(self.last.scrub_ordered);
     }
 

@@ -19,8 +19,16 @@ pub trait Subject: Sized {
     fn shard_offset_bytes(_plan: &Plan) -> u64 {
         1 << 20
     }
+    /// Ranges of bytes of a stopped drive where damage cannot be told from a torn tail.
+    fn unproven(_device: &mut dyn Device) -> Vec<std::ops::Range<u64>> {
+        Vec::new()
+    }
     /// Takes a request; its payload is copied.
     fn submit(&mut self, request: Request<'_>);
+    /// Takes a write of whole blocks whose payload was received into the subject's own buffers, if it has any.
+    fn submit_landed(&mut self, request: Request<'_>) {
+        self.submit(request);
+    }
     /// Takes a finished I/O.
     fn io_done(&mut self, io: IoToken, buffer: AlignedBuf, result: Result<(), IoError>);
     /// Ends a turn of the driver's loop.

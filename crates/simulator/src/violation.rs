@@ -27,6 +27,13 @@ pub enum Violation {
         /// Blocks that the shard can hold.
         capacity_blocks: u64,
     },
+    /// More is stored than the shard says it can hold: then its cleaner may get stuck.
+    OverCommitted {
+        /// Bytes of live data and reserved zeros.
+        live_bytes: u64,
+        /// What the shard says it can hold.
+        capacity_bytes: u64,
+    },
     /// An event that nothing gave cause to.
     UnexpectedEvent(Event),
     /// A drive could not be formatted.
@@ -60,6 +67,9 @@ impl std::fmt::Display for Violation {
                 formatter,
                 "NoSpace, but at most {used_blocks} of {capacity_blocks} blocks are used or promised space was refused"
             ),
+            Violation::OverCommitted { live_bytes, capacity_bytes } => {
+                write!(formatter, "{live_bytes} bytes are stored where {capacity_bytes} find room")
+            }
             Violation::UnexpectedEvent(event) => write!(formatter, "an event without cause: {event:?}"),
             Violation::Format(error) => write!(formatter, "the drive cannot be formatted: {error}"),
             Violation::Open(error) => write!(formatter, "the drive cannot be opened: {error}"),

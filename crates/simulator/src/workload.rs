@@ -22,6 +22,8 @@ pub enum Kind {
     Map,
     /// Deletes a layer.
     Delete,
+    /// Makes a layer shorter: trims everything from a place to its end.
+    Shrink,
 }
 
 impl Kind {
@@ -35,6 +37,7 @@ impl Kind {
             Kind::Reserve => "zeroing that keeps space",
             Kind::Map => "map",
             Kind::Delete => "layer deletion",
+            Kind::Shrink => "shrinking of a layer",
         }
     }
 
@@ -72,8 +75,13 @@ enum Sizes {
     Block,
     Sectors,
     Large,
+    /// 64 to 512 KiB: several whole frames each.
+    Huge,
     Mixed,
 }
+
+const SIZES: [Sizes; 6] =
+    [Sizes::Block, Sizes::Sectors, Sizes::Large, Sizes::Huge, Sizes::Mixed, Sizes::Mixed];
 
 /// A stretch of requests of one character.
 #[derive(Clone, Debug)]
@@ -90,6 +98,12 @@ pub struct Phase {
     pub until_full: bool,
     /// One in so many requests deletes a layer; 0 for never.
     pub delete_one_in: u64,
+    /// Whether deletions come while requests on the layer are outstanding.
+    pub delete_while_busy: bool,
+    /// Whether it goes on behind the answers `NoSpace`, with deletions.
+    pub delete_when_full: bool,
+    /// One in so many requests makes a layer shorter; 0 for never.
+    pub shrink_one_in: u64,
 }
 
 impl Phase {
@@ -97,7 +111,7 @@ impl Phase {
     pub fn random(random: &mut Random, space_bytes: u64) -> Phase {
         let depth = random.pick(&[1, 4, 16, 32, 64]);
         let requests = random.between(50, 1500);
-        let sizes = random.pick(&[Sizes::Block, Sizes::Sectors, Sizes::Large, Sizes::Mixed, Sizes::Mixed]);
+        let sizes = random.pick(&SIZES);
         let hot = Spread::Hot {
             first_bytes: random.below(space_bytes) & !(BLOCK_BYTES as u64 - 1),
             length_bytes: random.pick(&[8, 64, 512]) * BLOCK_BYTES as u64,
@@ -112,20 +126,42 @@ impl Phase {
             [20, 30, 20, 15, 15, 5],
         ]);
         let delete_one_in = random.pick(&[0, 0, 100]);
-        let usual = Phase { weights, spread, sizes, depth, requests, until_full: false, delete_one_in };
+        let shrink_one_in = random.pick(&[0, 0, 0, 60]);
+        let delete_while_busy = random.chance(1, 2);
+        let usual = Phase {
+            weights,
+            spread,
+            sizes,
+            depth,
+            requests,
+            until_full: false,
+            delete_one_in,
+            delete_while_busy,
+            delete_when_full: false,
+            shrink_one_in,
+        };
         match random.below(8) {
             0 => Phase {
                 weights: [1, 50, 0, 0, 1, 0],
                 spread: sequential,
-                sizes: Sizes::Large,
+                sizes: random.pick(&[Sizes::Large, Sizes::Huge]),
                 until_full: true,
                 requests: 4000,
                 delete_one_in: 0,
+                delete_when_full: random.chance(1, 2),
+                shrink_one_in: 0,
                 ..usual
             },
             1 => Phase { weights: [5, 10, 60, 30, 0, 2], sizes: Sizes::Large, ..usual },
             _ => usual,
         }
+    }
+
+    /// The drive is full: ends the phase, or goes on with requests some of which delete layers.
+    pub fn is_full(&mut self, random: &mut Random) {
+        self.until_full = false;
+        self.requests = if self.delete_when_full { random.between(20, 400) } else { 0 };
+        self.delete_one_in = if self.delete_when_full { 10 } else { 0 };
     }
 
     /// The next request: its kind and place. `chunks` lists the layers, each with its id and chunks.
@@ -137,6 +173,8 @@ impl Phase {
         let mut kind = kind;
         if self.delete_one_in > 0 && random.chance(1, self.delete_one_in) {
             kind = Kind::Delete;
+        } else if self.shrink_one_in > 0 && random.chance(1, self.shrink_one_in) {
+            kind = Kind::Shrink;
         }
         (kind, span_at(layers, at_bytes, length_bytes))
     }
@@ -150,6 +188,7 @@ impl Phase {
             Sizes::Block => block,
             Sizes::Sectors => part(random),
             Sizes::Large => large(random),
+            Sizes::Huge => random.between(16, 128) * block,
             Sizes::Mixed => match random.below(6) {
                 0 => part(random),
                 1 => large(random),

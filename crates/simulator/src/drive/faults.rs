@@ -17,8 +17,8 @@ pub struct Faults {
     lose_write_in: Option<u64>,
     /// Writes until one stalls, and how many do.
     stall_write_in: Option<(u64, u64)>,
-    /// Where a write was lost.
-    pub lost_at: Option<u64>,
+    /// The write that was lost, unless its place was written again: where, and what.
+    pub lost: Option<(u64, Vec<u8>)>,
     /// Reads that failed.
     pub reads_failed: u64,
     /// Writes that failed.
@@ -83,14 +83,17 @@ impl Faults {
         Err(EIO)
     }
 
-    pub(super) fn loses_write(&mut self, offset_bytes: u64) -> bool {
+    pub(super) fn loses_write(&mut self, offset_bytes: u64, bytes: &[u8]) -> bool {
+        let end = offset_bytes + bytes.len() as u64;
+        self.lost =
+            self.lost.take().filter(|(at, lost)| end <= *at || at + lost.len() as u64 <= offset_bytes);
         let Some(count) = &mut self.lose_write_in else { return false };
         *count = count.saturating_sub(1);
         if *count > 0 {
             return false;
         }
         self.lose_write_in = None;
-        self.lost_at = Some(offset_bytes);
+        self.lost = Some((offset_bytes, bytes.to_vec()));
         true
     }
 

@@ -143,7 +143,10 @@ fn ordered_faults_come_about() {
     assert!(drive.write(0, &block_of(3)).is_ok());
     drive.faults_mut().lose_write(1);
     assert!(drive.write(0, &block_of(4)).is_ok());
-    assert_eq!((drive.bytes()[0], drive.faults().lost_at), (3, Some(0)));
+    let lost_at = |drive: &VirtualDrive| drive.faults().lost.as_ref().map(|(at, _)| *at);
+    assert_eq!((drive.bytes()[0], lost_at(&drive)), (3, Some(0)));
+    assert!(drive.write(0, &block_of(5)).is_ok());
+    assert_eq!(lost_at(&drive), None);
     drive.faults_mut().stall_writes(1, 1);
     write(&mut drive, 1, 0, 6);
     write(&mut drive, 2, 4096, 6);

@@ -52,7 +52,7 @@ struct Worlds {
     states: Vec<BlockState>,
     worlds: Vec<World>,
     effects: [Option<Effect>; SLOTS],
-    /// Changes that failed and may still take effect, until the next crash.
+    /// Changes that failed: none takes effect any more while this life lasts, but the next may find them.
     doubts: Vec<Effect>,
 }
 
@@ -128,7 +128,7 @@ impl BlockModel {
         self.answer(slot, |world, _| world.slots[slot as usize] == PENDING)
     }
 
-    /// A change failed: it may take effect at any time until the next crash.
+    /// A change failed: it has taken effect, or may have after the next crash.
     pub fn finish_unknown(&mut self, slot: u8) {
         let worlds = match &mut self.activity {
             Activity::Many(worlds) => worlds,
@@ -189,7 +189,7 @@ impl BlockModel {
             }
         }
         worlds.close();
-        worlds.doubts.clear();
+        worlds.close_doubts();
         (0..SLOTS).for_each(|slot| worlds.end(slot));
         let settled = worlds.settled();
         self.settle(settled);
@@ -266,12 +266,6 @@ impl Worlds {
         while next < self.worlds.len() {
             let world = self.worlds[next];
             next += 1;
-            for doubt in 0..self.doubts.len() {
-                let mut state = self.states[world.state as usize];
-                apply(&mut state, self.doubts[doubt]);
-                let state = self.state_number(state);
-                self.reach(World { state, ..world });
-            }
             for slot in 0..SLOTS {
                 let Some(effect) = self.effects[slot] else { continue };
                 if world.slots[slot] != PENDING {
@@ -288,6 +282,27 @@ impl Worlds {
                     }
                 }
                 self.reach(reached);
+            }
+        }
+    }
+
+    /// Adds every world that is reached as changes in doubt are found, in any order, by the next life.
+    fn close_doubts(&mut self) {
+        let mut doubts = std::mem::take(&mut self.doubts);
+        if doubts.is_empty() {
+            return;
+        }
+        // Changes that are still under way are found before those or after.
+        doubts.extend(self.effects.iter().flatten().filter(|effect| **effect != Effect::Read));
+        let mut next = 0;
+        while next < self.worlds.len() {
+            let world = self.worlds[next];
+            next += 1;
+            for doubt in &doubts {
+                let mut state = self.states[world.state as usize];
+                apply(&mut state, *doubt);
+                let state = self.state_number(state);
+                self.reach(World { state, ..world });
             }
         }
     }
@@ -345,6 +360,7 @@ impl Worlds {
     fn possible(&self) -> Vec<BlockState> {
         let mut all = self.clone();
         all.close();
+        all.close_doubts();
         let mut states: Vec<_> = all.worlds.iter().map(|world| all.states[world.state as usize]).collect();
         states.sort_unstable();
         states.dedup();

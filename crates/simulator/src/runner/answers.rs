@@ -4,14 +4,11 @@ use coquina_base::{BLOCK_BYTES, SECTOR_BYTES, crc32c_block};
 use coquina_engine::{Failure, MapExtent, MapKind, Outcome, Piece, ReadData, RequestToken};
 
 use super::{Outstanding, Runner};
-use crate::content::GARBAGE;
+use crate::content::{BlockState, GARBAGE};
 use crate::model::{Answer, Span, WrongData, read_block};
 use crate::subject::Subject;
 use crate::violation::Violation;
 use crate::workload::Kind;
-
-/// Steps in which a deleted layer's space may still be on its way back.
-const DELETE_STEPS: u64 = 5000;
 
 impl<S: Subject> Runner<S> {
     pub(super) fn answer(
@@ -21,6 +18,7 @@ impl<S: Subject> Runner<S> {
         outcome: Outcome,
     ) -> Result<(), Violation> {
         self.progress += 1;
+        self.answered_step = self.steps;
         let used_blocks = self.used_blocks(shard);
         let Some(request) = self.outstanding.remove(&token.0) else {
             return Err(Violation::WrongAnswer(format!("request {} is not outstanding", token.0)));
@@ -47,6 +45,11 @@ impl<S: Subject> Runner<S> {
 
     fn changed(&mut self, request: Outstanding) -> Result<(), Violation> {
         let kind = request.kind;
+        if kind == Kind::Delete {
+            for (_, answered) in self.dead_layers.iter_mut().filter(|(layer, _)| *layer == request.layer) {
+                *answered = true;
+            }
+        }
         self.signs.changes_after_poison += u64::from(self.signs.poisoned > 0);
         match kind {
             Kind::Trim | Kind::Delete if self.last.no_space.is_some() => self.last.trim_after_full = true,
@@ -105,6 +108,10 @@ impl<S: Subject> Runner<S> {
             };
             if self.tolerance.stale {
                 check_plausible(bytes, &span)?;
+            } else if request.layer_gone {
+                check_zeros(bytes, &span)?;
+            }
+            if self.tolerance.stale {
                 self.model.abandon_read(ticket);
             } else {
                 self.model.finish(ticket, Answer::Data(bytes), false)?;
@@ -147,7 +154,7 @@ impl<S: Subject> Runner<S> {
             Failure::Device => self.tolerance.bad_blocks || (self.tolerance.read_only && kind.is_change()),
             Failure::ReadOnly => self.tolerance.read_only && kind.is_change(),
             // A layer that is being deleted takes no requests.
-            Failure::Invalid => request.tickets.iter().all(|ticket| self.is_dead(ticket.span().layer)),
+            Failure::Invalid => self.is_dead(request.layer),
             Failure::ChecksumOnArrival => false,
         };
         if !forgiven {
@@ -157,7 +164,9 @@ impl<S: Subject> Runner<S> {
             self.check_no_space(&request, used_blocks)?;
         } else if failure == Failure::BadBlock {
             self.signs.bad_blocks += 1;
-        } else if kind.is_change() && failure != Failure::Invalid {
+        } else if failure == Failure::Invalid {
+            self.counters.requests_of_deleted_layers += u64::from(!request.layer_gone);
+        } else if kind.is_change() {
             self.signs.changes_refused += 1;
         }
         for ticket in request.tickets {
@@ -182,8 +191,7 @@ impl<S: Subject> Runner<S> {
         let capacity_blocks = stats.capacity_bytes / BLOCK_BYTES as u64;
         let used_blocks = used_blocks.max(request.peak_used_blocks);
         // A deleted layer frees its space in the background, and bad blocks may keep theirs.
-        let deleting = self.deleted_step.is_some_and(|step| step + DELETE_STEPS > self.steps);
-        let exact = !deleting && !self.tolerance.bad_blocks;
+        let exact = !self.is_deleting() && !self.tolerance.bad_blocks;
         let known = capacity_blocks > 0;
         if known && (request.promised || (exact && used_blocks < capacity_blocks)) {
             return Err(Violation::NoSpaceTooEarly { used_blocks, capacity_blocks });
@@ -199,6 +207,19 @@ fn check_plausible(bytes: &[u8], span: &Span) -> Result<(), WrongData> {
         if seen.contains(&GARBAGE) {
             let (layer, chunk) = (span.layer, span.chunk);
             return Err(WrongData { layer, chunk, block, seen: Some(seen), allowed: Vec::new() });
+        }
+    }
+    Ok(())
+}
+
+/// What a deleted layer shows once its deletion was answered, whatever was under way on it then.
+fn check_zeros(bytes: &[u8], span: &Span) -> Result<(), WrongData> {
+    for block in span.blocks() {
+        let seen = read_block(bytes, span, block);
+        if seen != BlockState::default() {
+            let (layer, chunk) = (span.layer, span.chunk);
+            let allowed = vec![BlockState::default()];
+            return Err(WrongData { layer, chunk, block, seen: Some(seen), allowed });
         }
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! Requests: from the workload into the model and the shards.
 
-use coquina_base::{BLOCK_BYTES, LayerId, crc32c_block};
+use coquina_base::{BLOCK_BYTES, CHUNK_BYTES, LayerId, crc32c_block};
 use coquina_engine::{Operation, Origin, Request, RequestToken};
 
 use super::{Outstanding, Runner};
@@ -13,12 +13,21 @@ use crate::workload::{Kind, Phase};
 
 const BLOCK: u32 = BLOCK_BYTES as u32;
 
+/// A large write.
+const LARGE_BYTES: u32 = 64 << 10;
+
+/// Steps after an answer `NoSpace` in which the drive counts as full.
+const FULL_STEPS: u64 = 200;
+
 impl<S: Subject> Runner<S> {
     /// Submits the next request of a phase, unless its place is too busy.
     pub(super) fn submit_next(&mut self, phase: &mut Phase) {
         let (kind, span) = phase.next(&mut self.random, &self.layers);
         if kind == Kind::Delete {
-            return self.submit_delete(span.layer);
+            return self.submit_delete(span.layer, phase.delete_while_busy);
+        }
+        if kind == Kind::Shrink {
+            return self.submit_shrink(span);
         }
         if !self.model.has_room(&span, kind.is_change()) {
             return;
@@ -44,8 +53,9 @@ impl<S: Subject> Runner<S> {
         let ended = self.drain_requests()?;
         if ended == super::Ended::Done {
             self.counters.full_comparisons += 1;
-            while self.dead_layers.len() > 2 {
-                let layer = self.dead_layers.remove(0);
+            // One whose deletion a cut left unanswered is not gone yet.
+            while self.dead_layers.len() > 2 && self.dead_layers[0].1 {
+                let (layer, _) = self.dead_layers.remove(0);
                 self.model.forget_layer(layer);
             }
         }
@@ -76,8 +86,22 @@ impl<S: Subject> Runner<S> {
         };
         let shard = self.shard_of(span.layer);
         let used_blocks = self.used_blocks(shard) + blocks;
-        let token =
-            self.enter(Outstanding { shard, kind, tickets, blocks, peak_used_blocks: used_blocks, promised });
+        if kind.is_change() && !kind.stores() {
+            self.break_promises(&span);
+        }
+        let layer_gone = self.dead_layers.contains(&(span.layer, true));
+        let peak_used_blocks = used_blocks;
+        let layer = span.layer;
+        let token = self.enter(Outstanding {
+            shard,
+            layer,
+            kind,
+            tickets,
+            blocks,
+            peak_used_blocks,
+            promised,
+            layer_gone,
+        });
         self.count_request(kind, &span);
         self.checksums.clear();
         if kind == Kind::Write {
@@ -90,37 +114,43 @@ impl<S: Subject> Runner<S> {
             Kind::Zero => Operation::WriteZeroes { no_hole: false },
             Kind::Reserve => Operation::WriteZeroes { no_hole: true },
             Kind::Map => Operation::Map,
-            Kind::Delete => unreachable!("deletions have no span"),
+            Kind::Delete | Kind::Shrink => unreachable!("{} is no request of one span", kind.name()),
         };
+        let lands = kind == Kind::Write && span.is_aligned() && self.random.chance(1, 2);
+        self.counters.landed_writes += u64::from(lands);
+        if lands {
+            return self.shards[shard].submit_landed(request(token, &span, operation));
+        }
         self.shards[shard].submit(request(token, &span, operation));
     }
 
-    fn submit_delete(&mut self, layer: u64) {
-        // Whoever deletes a volume has stopped its users: requests under way and a deletion have no order.
-        let busy = |request: &Outstanding| request.tickets.iter().any(|ticket| ticket.span().layer == layer);
-        if self.outstanding.values().any(busy) {
+    /// What frees a place takes back the promise that was made to a write to it that is still under way.
+    fn break_promises(&mut self, freed: &Span) {
+        let (first, end) = (freed.blocks().start, freed.blocks().end);
+        let overlaps = |span: &Span| {
+            let same_chunk = (span.layer, span.chunk) == (freed.layer, freed.chunk);
+            same_chunk && span.blocks().start < end && first < span.blocks().end
+        };
+        for request in self.outstanding.values_mut().filter(|request| request.promised) {
+            request.promised = !request.tickets.iter().any(|ticket| overlaps(ticket.span()));
+        }
+    }
+
+    /// Deletes a layer, `while_busy` also with requests on it under way: those may be answered either way, and none
+    /// may bring data back.
+    fn submit_delete(&mut self, layer: u64, while_busy: bool) {
+        let mut on_it = self.outstanding.values().filter(|request| request.layer == layer);
+        if !while_busy && on_it.next().is_some() {
             return;
         }
-        let spans = self.model.layer_spans(layer);
-        if !spans.iter().all(|span| self.model.has_room(span, true)) {
+        let busy = on_it.any(|request| request.kind.is_change());
+        if !self.delete(layer) {
             return;
         }
-        self.counters.deletes += 1;
-        self.last.delete = Some(self.steps);
-        self.deleted_step = Some(self.steps);
-        let tickets = spans.into_iter().map(|span| self.model.begin(span, Some(0))).collect();
-        let shard = self.shard_of(layer);
-        let token = self.enter(Outstanding {
-            shard,
-            kind: Kind::Delete,
-            tickets,
-            blocks: 0,
-            peak_used_blocks: 0,
-            promised: false,
-        });
-        let span = Span { layer, chunk: 0, offset_bytes: 0, length_bytes: BLOCK };
-        self.shards[shard].submit(request(token, &span, Operation::DeleteLayer));
-        self.dead_layers.push(layer);
+        self.counters.deletes_while_busy += u64::from(busy);
+        let full = self.last.no_space.is_some_and(|step| step + FULL_STEPS > self.steps);
+        self.counters.deletes_when_full += u64::from(full);
+        self.dead_layers.push((layer, false));
         // The next layer takes its place, on the same shard.
         let shards = u64::from(self.plan.format.shards);
         let next = (self.next_layer..).find(|id| id % shards == layer % shards);
@@ -129,6 +159,72 @@ impl<S: Subject> Runner<S> {
         for entry in self.layers.iter_mut().filter(|(id, _)| *id == layer) {
             entry.0 = next;
         }
+    }
+
+    /// Deletes again what was being deleted when the shards stopped, as a control plane does.
+    pub(super) fn delete_unanswered(&mut self) {
+        for index in 0..self.dead_layers.len() {
+            let (layer, answered) = self.dead_layers[index];
+            let mut waiting = self.outstanding.values();
+            let waits = waiting.any(|request| (request.kind, request.layer) == (Kind::Delete, layer));
+            if !answered && !waits {
+                self.delete(layer);
+            }
+        }
+    }
+
+    /// Submits the deletion of a layer unless it is too busy. Says whether it did.
+    fn delete(&mut self, layer: u64) -> bool {
+        let spans = self.model.layer_spans(layer);
+        if !spans.iter().all(|span| self.model.has_room(span, true)) {
+            return false;
+        }
+        self.counters.deletes += 1;
+        self.last.delete = Some(self.steps);
+        self.deleted_step = Some(self.steps);
+        let tickets = spans.into_iter().map(|span| self.model.begin(span, Some(0))).collect();
+        let shard = self.shard_of(layer);
+        let token = self.enter(Outstanding {
+            shard,
+            layer,
+            kind: Kind::Delete,
+            tickets,
+            blocks: 0,
+            peak_used_blocks: 0,
+            promised: false,
+            layer_gone: false,
+        });
+        let span = Span { layer, chunk: 0, offset_bytes: 0, length_bytes: BLOCK };
+        self.shards[shard].submit(request(token, &span, Operation::DeleteLayer));
+        true
+    }
+
+    /// Trims a layer from a place to its end, a request for each chunk, as for a volume that is made smaller.
+    fn submit_shrink(&mut self, from: Span) {
+        let Some((_, chunks)) = self.layers.iter().copied().find(|(layer, _)| *layer == from.layer) else {
+            return;
+        };
+        let behind = |span: &Span| {
+            span.layer == from.layer && (span.chunk, span.offset_bytes) >= (from.chunk, from.offset_bytes)
+        };
+        let writes = self.outstanding.values().filter(|request| request.kind == Kind::Write);
+        let busy = writes.flat_map(|request| &request.tickets).any(|ticket| behind(ticket.span()));
+        let mut submitted = false;
+        for chunk in from.chunk..chunks {
+            let offset_bytes = if chunk == from.chunk { from.offset_bytes } else { 0 };
+            let part = Span {
+                chunk,
+                offset_bytes,
+                length_bytes: CHUNK_BYTES as u32 - offset_bytes,
+                layer: from.layer,
+            };
+            if self.model.has_room(&part, true) {
+                self.submit_span(Kind::Trim, part);
+                submitted = true;
+            }
+        }
+        self.counters.shrinks += u64::from(submitted);
+        self.counters.shrinks_while_busy += u64::from(submitted && busy);
     }
 
     /// Now and then does what an operator or the host might do.
@@ -160,7 +256,8 @@ impl<S: Subject> Runner<S> {
 
     /// Blocks of a shard that may take space, those of outstanding requests included.
     pub(super) fn used_blocks(&self, shard: usize) -> u64 {
-        let live = self.layers.iter().map(|(layer, _)| *layer).chain(self.dead_layers.iter().copied());
+        let live = self.layers.iter().map(|(layer, _)| *layer);
+        let live = live.chain(self.dead_layers.iter().map(|(layer, _)| *layer));
         let stored: u64 = live
             .filter(|layer| self.shard_of(*layer) == shard)
             .map(|layer| self.model.stored_blocks(layer))
@@ -171,10 +268,13 @@ impl<S: Subject> Runner<S> {
     }
 
     pub(super) fn is_dead(&self, layer: u64) -> bool {
-        self.dead_layers.contains(&layer)
+        self.dead_layers.iter().any(|(dead, _)| *dead == layer)
     }
 
     fn enter(&mut self, request: Outstanding) -> u64 {
+        if self.outstanding.is_empty() {
+            self.answered_step = self.steps;
+        }
         let token = self.next_token;
         self.next_token += 1;
         self.outstanding.insert(token, request);
@@ -190,8 +290,10 @@ impl<S: Subject> Runner<S> {
             Kind::Zero => counters.zeroings += 1,
             Kind::Reserve => counters.reservations += 1,
             Kind::Map => counters.maps += 1,
-            Kind::Delete => {}
+            Kind::Delete | Kind::Shrink => {}
         }
+        let large = kind == Kind::Write && span.length_bytes >= LARGE_BYTES;
+        counters.large_writes += u64::from(large);
         counters.part_writes += u64::from(kind == Kind::Write && !span.is_aligned());
     }
 
