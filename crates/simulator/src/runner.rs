@@ -400,7 +400,12 @@ impl<S: Subject> Runner<S> {
     fn step(&mut self, closing: bool) -> Result<Ended, Violation> {
         let before = self.progress;
         let forgotten = !self.outstanding.is_empty() && self.steps > self.answered_step + ANSWER_STEPS_MAX;
-        if forgotten && !self.drive.is_stalled() {
+        if forgotten && self.drive.is_stalled() {
+            // Whatever goes on in the background, nobody is answered before the drive goes on.
+            self.answered_step = self.steps;
+            return Ok(Ended::Stalled);
+        }
+        if forgotten {
             return Err(self.hang(&format!("{ANSWER_STEPS_MAX} turns brought no answer")));
         }
         for turn in 0..IDLE_TURNS_MAX {
