@@ -212,7 +212,8 @@ impl<S: Subject> Rot<S> {
     fn fill(&mut self, kind: Spoilt) -> Result<bool, Violation> {
         for _ in 0..self.random.between(1, 5) {
             let mut phase = Phase::random(&mut self.random, self.runner.space_bytes());
-            phase.delete_one_in = 0;
+            // A layer under deletion would take its bad blocks along before the scrub.
+            (phase.delete_one_in, phase.delete_when_full) = (0, false);
             self.runner.run_phase(&mut phase)?;
         }
         if kind == Spoilt::LostWrite {
