@@ -25,8 +25,6 @@ impl Shard {
         let Some(flight) = self.log.flight_mut(number) else { panic!("frame {number} is not on its way") };
         flight.durable = true;
         flight.buffer = Some(buffer);
-        let head = flight.header.head;
-        self.log.stream(head).in_flight -= 1;
         self.apply_ready();
     }
 
@@ -70,6 +68,9 @@ impl Shard {
         let header = flight.header;
         let Some(buffer) = flight.buffer else { panic!("a durable frame without its buffer") };
         assert_eq!(header.frame_number, self.log.applied + 1, "frames are applied in order");
+        // Only now: frames that are durable before their predecessors prove nothing yet, and replay looks for proof
+        // only so far.
+        self.log.stream(header.head).in_flight -= 1;
         self.advance(&header, flight.is_footer);
         if !flight.is_footer {
             let Some(mut entries) = Entries::of_frame(&header, &buffer[..BLOCK_BYTES]) else {
@@ -86,6 +87,9 @@ impl Shard {
                 ) {
                     self.unpin(entry.context.layer().0, entry.chunk, u32::from(entry.start_block), blocks);
                 }
+                if entry.kind == EntryKind::Trim {
+                    self.trims_under_way -= 1;
+                }
                 if let Some(change) = flight.changes.get(index) {
                     let ignored =
                         entry.kind != EntryKind::DeleteLayer && self.is_deleting(entry.context.layer().0);
@@ -97,6 +101,10 @@ impl Shard {
         self.recycle_frame(buffer, flight.changes);
         if !self.repeats.is_empty() {
             self.answer_repeats();
+        }
+        if self.trims_under_way == 0 && !self.behind_trims.is_empty() {
+            let waiting = std::mem::take(&mut self.behind_trims);
+            self.resubmit(waiting);
         }
     }
 
@@ -270,8 +278,9 @@ impl Shard {
         if ignored {
             change.failure = Some(Failure::Invalid);
         }
-        // What is applied is counted as needed from now on.
-        let released = change.reserved_blocks.min(blocks);
+        // What is applied is counted as needed from now on; what is left may be the part that needs the room.
+        change.blocks_left -= blocks;
+        let released = change.reserved_blocks.saturating_sub(change.blocks_left);
         change.reserved_blocks -= released;
         self.reserved_blocks -= u64::from(released);
         if self.changes[key as usize].parts_left == 0 {
@@ -383,7 +392,9 @@ impl Shard {
     /// Frees a chunk; says whether nothing had to be waited for.
     fn delete_chunk(&mut self, layer: u64, chunk: u32) -> bool {
         let Some(regions) = self.index.chunk_mut(layer, chunk) else { return true };
-        let busy = regions.iter().any(|region| region.pins > 0 || region.writing > 0 || region.loading);
+        // Entries that have not been applied pin their regions. They are ignored when their time comes, and must not
+        // keep the space until then: it may be what their frames wait for.
+        let busy = regions.iter().any(|region| region.writing > 0 || region.loading);
         let absent: [bool; 4] = std::array::from_fn(|number| !regions[number].is_complete());
         if busy {
             return true;

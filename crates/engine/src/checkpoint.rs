@@ -99,7 +99,14 @@ pub struct CheckpointTask {
     pub table_bytes_last: u64,
     /// Bytes of log sealed when it began.
     pub sealed_at_begin: u64,
+    /// Chunks of deleted layers freed when it began.
+    chunks_deleted_at_begin: u64,
+    /// Checkpoints in a row that had nothing new to cover.
+    fruitless: u32,
 }
+
+/// A checkpoint can free the segments of the last two. More in a row without anything new free nothing but their own.
+const FRUITLESS_MAX: u32 = 3;
 
 impl CheckpointTask {
     /// Goes on behind a loaded checkpoint.
@@ -173,7 +180,7 @@ impl Shard {
         }
     }
 
-    fn checkpoint_is_due(&self) -> bool {
+    pub(crate) fn checkpoint_is_due(&self) -> bool {
         let log_bytes = self.log.sealed_bytes - self.checkpoint.sealed_at_begin;
         let dirty_bytes = self.dirty.len() as u64 * 2432;
         let memory = (self.config.index_memory_bytes / 2).max(64 << 20);
@@ -181,7 +188,8 @@ impl Shard {
         let room = self.segments.available() + self.segments.unprepared();
         // Users wait, or soon will: a checkpoint helps where segments wait for it, or where what was written since the
         // last one must be covered before it can be cleaned.
-        let short = room <= self.hot_reserve();
+        let may_help = self.checkpoint.fruitless < FRUITLESS_MAX || self.has_news();
+        let short = may_help && room <= self.hot_reserve();
         let stuck = self.cleaner.is_stuck();
         let users_wait = self.log.streams[Head::Hot as usize].has_work();
         log_bytes >= self.checkpoint_log_bytes()
@@ -198,6 +206,12 @@ impl Shard {
         (self.geometry.blocks() * 4096 / 6).min(64 << 30)
     }
 
+    /// Whether data went into the log, or space was freed, since the last checkpoint began.
+    fn has_news(&self) -> bool {
+        self.log.sealed_bytes > self.checkpoint.sealed_at_begin
+            || self.chunks_deleted != self.checkpoint.chunks_deleted_at_begin
+    }
+
     fn begin_checkpoint(&mut self) {
         let positions_known = self.log.streams.iter().all(|stream| stream.applied.next.is_some());
         assert!(positions_known, "a stream without a next segment");
@@ -207,6 +221,8 @@ impl Shard {
         self.checkpoint.phase = Phase::Collecting;
         self.checkpoint.number += 1;
         self.checkpoint.point = self.log.applied;
+        self.checkpoint.fruitless = if self.has_news() { 0 } else { self.checkpoint.fruitless + 1 };
+        self.checkpoint.chunks_deleted_at_begin = self.chunks_deleted;
         self.checkpoint.sealed_at_begin = self.log.sealed_bytes;
         self.checkpoint.pages_in_flight = std::mem::take(&mut self.checkpoint.pages_in_flight_next);
         self.checkpoint.pending = std::mem::take(&mut self.dirty);

@@ -38,6 +38,10 @@ const PATIENCE_NS: u64 = 1_000_000;
 
 /// Users that wrote something so long ago still count as active.
 const ACTIVE_NS: u64 = 200_000_000;
+/// How often damaged segments are tried again where nothing else can be cleaned.
+const RETRY_NS: u64 = 10_000_000_000;
+/// Tries in vain after which a drive that cannot make room for what waits takes no changes any more.
+const RETRIES_MAX: u32 = 3;
 
 /// A block of the victim.
 #[derive(Clone, Copy, Debug)]
@@ -104,6 +108,10 @@ pub struct CleanerTask {
     /// Whether part-filled cold frames may go out.
     pub flushing: bool,
     stuck: bool,
+    /// Damaged segments are not tried again before.
+    retry_ns: u64,
+    /// How often they were tried again in vain.
+    retries: u32,
     /// Victims whose moves are on their way.
     settling: Vec<u32>,
     waiting: bool,
@@ -113,6 +121,16 @@ impl CleanerTask {
     /// Whether nothing can be gained before a checkpoint or a trim.
     pub fn is_stuck(&self) -> bool {
         self.stuck
+    }
+
+    /// Whether damaged segments have been tried again often enough.
+    pub fn has_given_up(&self) -> bool {
+        self.retries >= RETRIES_MAX
+    }
+
+    /// When damaged segments are tried again.
+    pub fn retry_ns(&self) -> u64 {
+        self.retry_ns
     }
 
     /// Changes whenever the cleaner gets on.
@@ -232,6 +250,7 @@ impl Shard {
             best.map(|(_, number)| number).filter(|number| self.segments.get(*number).live <= live_max);
         let Some(victim) = victim else {
             self.cleaner.stuck = true;
+            self.retry_damaged();
             return;
         };
         let live = f64::from(self.segments.get(victim).live);
@@ -243,6 +262,18 @@ impl Shard {
         self.segments.get_mut(victim).readers += 1;
         let blocks = u64::from(self.geometry.segment_blocks).min(READ_BLOCKS);
         self.read_footer_of(victim, blocks);
+    }
+
+    /// What could not be read may be readable by now, where there is nothing else to clean.
+    fn retry_damaged(&mut self) {
+        if self.segments.damaged() == 0 || self.now_ns < self.cleaner.retry_ns {
+            return;
+        }
+        self.cleaner.retry_ns = self.now_ns + RETRY_NS;
+        self.cleaner.retries += 1;
+        for number in 0..self.segments.len() {
+            self.segments.set_damaged(number, false);
+        }
     }
 
     /// Cold frames must not take the last segments from a checkpoint that is under way.
@@ -294,7 +325,7 @@ impl Shard {
             }
         }
         self.pool.give(buffer);
-        self.segments.get_mut(victim).damaged = true;
+        self.segments.set_damaged(victim, true);
         self.segments.remove_reader(victim);
         self.cleaner.phase = Phase::Idle;
         let offset_bytes = self.geometry.offset_bytes(end - 1);
@@ -576,9 +607,10 @@ impl Shard {
             self.segments.remove_reader(victim);
             if live == 0 {
                 self.stats.cleaner_segments += 1;
+                self.cleaner.retries = 0;
             } else if self.layers_deleting.is_empty() {
                 // Counted as needed, but the index points to nothing there: not to be tried for ever.
-                self.segments.get_mut(victim).damaged = true;
+                self.segments.set_damaged(victim, true);
                 self.event(Event::Damage {
                     offset_bytes: 0,
                     reason: "a segment holds blocks that nothing points to",

@@ -82,7 +82,7 @@ impl Shard {
             && !self.is_deleting(layer)
             && !self.layers_deleted.contains_key(&layer)
             && self.merges.is_empty()
-            && used + u64::from(request.length_bytes / block) <= self.capacity_blocks
+            && used + u64::from(request.length_bytes / block) <= self.capacity()
             && (origin.session == 0
                 || matches!(self.sessions.state(origin.session, origin.request), RequestState::New))
     }
@@ -145,6 +145,7 @@ impl Shard {
         builder.only_metadata = false;
         builder.changes.push(change);
         self.changes[change as usize].parts_left += 1;
+        self.changes[change as usize].blocks_left += ready.blocks;
         self.log.stream(Head::Hot).queue.push_back(builder);
     }
 }

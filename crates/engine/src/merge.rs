@@ -145,7 +145,7 @@ impl Shard {
         }
     }
 
-    fn resubmit(&mut self, waiting: Vec<OwnedRequest>) {
+    pub(crate) fn resubmit(&mut self, waiting: Vec<OwnedRequest>) {
         for request in waiting {
             self.submit_change(&request.borrow());
         }
@@ -166,12 +166,16 @@ impl Shard {
             }
             _ => end - first,
         };
-        if used + u64::from(needed) > self.capacity_blocks
+        if used + u64::from(needed) > self.capacity() && self.trims_under_way > 0 {
+            // What it replaces may be on its way out: again behind the trims.
+            return self.merges.push(Merge { barrier: None, state: MergeState::Waiting, ..merge });
+        }
+        if used + u64::from(needed) > self.capacity()
             && let Ok(unmapped) = self.count_unmapped(request.layer, request.chunk, first, end - first)
         {
             needed = needed.min(unmapped);
         }
-        if needed > 0 && used + u64::from(needed) > self.capacity_blocks {
+        if needed > 0 && used + u64::from(needed) > self.capacity() {
             self.fail(request.token, Failure::NoSpace);
             return self.resubmit(merge.waiting);
         }

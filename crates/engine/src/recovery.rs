@@ -614,6 +614,8 @@ fn assemble(
         reads: slab::Slab::new(),
         changes: slab::Slab::new(),
         merges: Vec::new(),
+        trims_under_way: 0,
+        behind_trims: Vec::new(),
         page_waiters: Default::default(),
         repeats: Vec::new(),
         layers_deleting,

@@ -104,6 +104,8 @@ impl<'a> Chain<'a> {
         last: u64,
         last_crc: u32,
     ) -> Self {
+        // The last mount began when everything before it had been read whole and made durable.
+        let mounted = superblock.incarnations.last().map_or(0, |mount| mount.first_frame.saturating_sub(1));
         let cursors = positions.map(|position| Cursor { position, ..Cursor::default() });
         Chain {
             reader,
@@ -111,7 +113,7 @@ impl<'a> Chain<'a> {
             cursors,
             last,
             last_crc,
-            acknowledged: last,
+            acknowledged: last.max(mounted),
             #[cfg(feature = "mutations")]
             stale_counts: false,
         }

@@ -61,6 +61,7 @@ impl Shard {
         match head {
             Head::Hot if is_full => stream.in_flight < full_max,
             Head::Hot => {
+                let growing_max = growing_max.min(FULL_FRAMES_IN_FLIGHT_LIMIT);
                 let is_large = stream.in_flight == 0 || stream.building.data_blocks >= BATCH_BLOCKS_MIN;
                 is_large && stream.in_flight < growing_max
             }

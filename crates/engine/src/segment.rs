@@ -106,6 +106,8 @@ pub struct SegmentTable {
     pub covered_frame: u64,
     /// Segments that wait for a checkpoint to be free.
     pending: Vec<u32>,
+    /// How many are damaged.
+    damaged: u32,
     /// A deliberate mistake: nothing waits for a checkpoint.
     #[cfg(feature = "mutations")]
     pub reuse_early: bool,
@@ -124,6 +126,7 @@ impl SegmentTable {
             era_complete: 0,
             covered_frame: 0,
             pending: Vec::new(),
+            damaged: 0,
             #[cfg(feature = "mutations")]
             reuse_early: false,
         }
@@ -158,6 +161,20 @@ impl SegmentTable {
     /// Segments never written and not prewritten.
     pub fn unprepared(&self) -> u32 {
         if self.prewrite { self.len() - self.unused_next - self.prewritten_ahead() } else { 0 }
+    }
+
+    /// Segments that cannot be cleaned: the space that they hold is lost until nothing in them is needed.
+    pub fn damaged(&self) -> u32 {
+        self.damaged
+    }
+
+    /// Notes that a segment cannot be cleaned, or may be tried again.
+    pub fn set_damaged(&mut self, segment: u32, is_damaged: bool) {
+        let entry = &mut self.segments[segment as usize];
+        if entry.damaged != is_damaged {
+            entry.damaged = is_damaged;
+            self.damaged = if is_damaged { self.damaged + 1 } else { self.damaged - 1 };
+        }
     }
 
     /// Segments that wait for a checkpoint.
@@ -210,7 +227,7 @@ impl SegmentTable {
         entry.footer = false;
         entry.prewritten = true;
         entry.deleted_era = 0;
-        entry.damaged = false;
+        self.set_damaged(segment, false);
     }
 
     /// Notes on replay that a segment was opened with this generation.
@@ -224,7 +241,7 @@ impl SegmentTable {
         entry.footer = false;
         entry.prewritten = true;
         entry.deleted_era = 0;
-        entry.damaged = false;
+        self.set_damaged(segment, false);
     }
 
     /// Adds to what is needed of a segment.
@@ -294,6 +311,7 @@ impl SegmentTable {
         let covered = self.is_covered(&entry);
         if covered {
             self.get_mut(segment).state = SegmentState::Free;
+            self.set_damaged(segment, false);
             self.free.push_back(segment);
         } else if !self.pending.contains(&segment) {
             self.pending.push(segment);
@@ -357,6 +375,7 @@ impl SegmentTable {
             segment.damaged = record[26] & 2 != 0;
             segment.prewritten = segment.state != SegmentState::Unused;
             table.generation_next = table.generation_next.max(segment.generation + 1);
+            table.damaged += u32::from(segment.damaged);
         }
         Some(table)
     }

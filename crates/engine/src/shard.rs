@@ -22,7 +22,7 @@ use crate::api::{
 use crate::cache::BlockCache;
 use crate::checkpoint::CheckpointTask;
 use crate::cleaner::CleanerTask;
-use crate::frame::HEADS;
+use crate::frame::{HEADS, Head};
 use crate::geometry::Geometry;
 use crate::hash::FixedState;
 use crate::index::Index;
@@ -80,6 +80,8 @@ pub struct Change {
     pub token: RequestToken,
     /// Entries not yet applied.
     pub parts_left: u32,
+    /// Blocks of entries not yet applied.
+    pub blocks_left: u32,
     /// Blocks that were set aside for it.
     pub reserved_blocks: u32,
     /// Why it failed.
@@ -185,6 +187,10 @@ pub struct Shard {
     pub(crate) changes: Slab<Change>,
     pub(crate) merges: Vec<Merge>,
     pub(crate) page_waiters: HashMap<RegionKey, Vec<PageWaiter>, FixedState>,
+    /// Trims in the log that have not been applied.
+    pub(crate) trims_under_way: u64,
+    /// Changes of a full drive that may only replace what is there, and wait for those trims to know.
+    pub(crate) behind_trims: Vec<OwnedRequest>,
     /// Requests that came again while the first was under way.
     pub(crate) repeats: Vec<(u64, u64, RequestToken)>,
     pub(crate) layers_deleting: Vec<(u64, u32)>,
@@ -291,6 +297,29 @@ impl Shard {
         let progress = self.progress();
         self.again = progress != self.progress_seen;
         self.progress_seen = progress;
+        if !self.again && self.segments.damaged() > 0 && self.is_dead_end() {
+            // Damage holds the space that the log needs to go on: better read-only than silent.
+            self.poison(28);
+        }
+    }
+
+    /// Whether changes wait in the log and nothing under way, and nothing left to try, can make room for them.
+    fn is_dead_end(&self) -> bool {
+        self.log.streams[Head::Hot as usize].has_work()
+            && self.ios.is_empty()
+            && self.actions.is_empty()
+            && self.cleaner.is_stuck()
+            && self.cleaner.has_given_up()
+            && self.checkpoint.is_idle()
+            && !self.checkpoint_is_due()
+            && self.layers_deleting.is_empty()
+            && self.segments.unprepared() == 0
+    }
+
+    /// Blocks that users may fill, without what damaged segments hold.
+    pub(crate) fn capacity(&self) -> u64 {
+        let lost = u64::from(self.segments.damaged()) * u64::from(self.geometry.segment_blocks);
+        self.capacity_blocks.saturating_sub(lost)
     }
 
     /// Changes whenever background work got on: then the next turn may do more, whether I/O is under way or not.
@@ -308,7 +337,11 @@ impl Shard {
         if self.again && self.poisoned.is_none() {
             return Some(self.now_ns);
         }
-        self.scrub_wake_ns()
+        let held_up = self.segments.damaged() > 0
+            && self.cleaner.is_stuck()
+            && self.log.streams[Head::Hot as usize].has_work();
+        let retry_ns = (held_up && self.poisoned.is_none()).then(|| self.cleaner.retry_ns());
+        self.scrub_wake_ns().into_iter().chain(retry_ns).min()
     }
 
     /// Makes everything short to replay and stops background work; see [`Shard::is_closed`].
@@ -319,7 +352,8 @@ impl Shard {
 
     /// Whether [`Shard::close`] is done and nothing is under way.
     pub fn is_closed(&self) -> bool {
-        let idle = self.ios.is_empty() && self.reads.is_empty() && self.merges.is_empty();
+        let waiting = !self.merges.is_empty() || !self.behind_trims.is_empty();
+        let idle = self.ios.is_empty() && self.reads.is_empty() && !waiting;
         let done = self.poisoned.is_some() || (self.checkpoint.is_idle() && self.log.is_quiet());
         self.closing && idle && done
     }
@@ -414,7 +448,7 @@ impl Shard {
                 self.fail(waiting.token, Failure::ReadOnly);
             }
         }
-        let mut changes = Vec::new();
+        let mut changes: Vec<_> = self.behind_trims.drain(..).map(|request| request.token).collect();
         for waiters in self.page_waiters.values_mut() {
             waiters.retain(|waiter| match waiter {
                 PageWaiter::Change(request) => {

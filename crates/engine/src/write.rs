@@ -143,7 +143,14 @@ impl Shard {
     ) {
         let mut needed = if kind == EntryKind::Trim { 0 } else { blocks };
         let used = self.live_blocks + self.zero_blocks + self.reserved_blocks;
-        if needed > 0 && used + u64::from(needed) > self.capacity_blocks {
+        if needed > 0 && used + u64::from(needed) > self.capacity() {
+            // What only replaces is never refused. But what it replaces may be on its way out.
+            if self.trims_under_way > 0 {
+                let Some(owned) = OwnedRequest::new(request) else {
+                    return self.fail(request.token, Failure::Invalid);
+                };
+                return self.behind_trims.push(owned);
+            }
             match self.count_unmapped(request.layer.0, request.chunk, start_block, blocks) {
                 Ok(unmapped) => needed = unmapped,
                 Err(key) => {
@@ -153,8 +160,7 @@ impl Shard {
                     return self.wait_for_page(key, PageWaiter::Change(Box::new(owned)));
                 }
             }
-            // What only replaces is never refused.
-            if needed > 0 && used + u64::from(needed) > self.capacity_blocks {
+            if needed > 0 && used + u64::from(needed) > self.capacity() {
                 return self.fail(request.token, Failure::NoSpace);
             }
         }
@@ -187,6 +193,7 @@ impl Shard {
         let change = Change {
             token,
             parts_left: 0,
+            blocks_left: 0,
             reserved_blocks,
             failure: None,
             session: origin.session,
@@ -270,6 +277,8 @@ impl Shard {
             builder.changes.push(change);
             let is_full = builder.data_blocks == data_blocks_max;
             self.changes[change as usize].parts_left += 1;
+            self.changes[change as usize].blocks_left += fits;
+            self.trims_under_way += u64::from(ready.kind == EntryKind::Trim);
             done += fits;
             if is_full {
                 self.rotate(Head::Hot);
@@ -375,6 +384,8 @@ impl Shard {
 
     fn submit_delete(&mut self, request: &Request<'_>, is_deleting: bool) {
         if is_deleting || self.index.layer_position(request.layer.0).is_none() {
+            // Nothing of it is here yet, but a merge may be on its way.
+            self.layers_deleted.insert(request.layer.0, ());
             return self.finish(request.token, Outcome::Changed);
         }
         let context = Context::new(request.layer, request.origin.epoch, request.origin.session);
