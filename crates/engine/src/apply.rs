@@ -396,7 +396,10 @@ impl Shard {
         // keep the space until then: it may be what their frames wait for.
         let busy = regions.iter().any(|region| region.writing > 0 || region.loading);
         let absent: [bool; 4] = std::array::from_fn(|number| !regions[number].is_complete());
-        if busy {
+        let is_emptied =
+            |region: &Region| matches!(region.map, Map::Empty) && region.page.is_none() && !region.dirty;
+        let is_waiting = regions.iter().all(is_emptied) && regions.iter().any(|region| region.pins > 0);
+        if busy || is_waiting {
             return true;
         }
         for number in (0..4).filter(|number| absent[*number]) {
