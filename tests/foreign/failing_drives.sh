@@ -55,6 +55,9 @@ missing_drive() {
         fi
     done
     ((good == 8 && bad == 8)) || fail "$good chunks can be read and $bad cannot"
+    # A native client is told at once, and does not look for the shard elsewhere.
+    expect 1 'operation.*failed.*Input/output error' timeout 20 "$COQUINA" bench io --dir "$DATA" --target volume:wide --rw read --bs 4M \
+        --depth 1 --runtime 1
     volume_create narrow 64M
     [[ $(paths_of narrow) == "$SCRATCH/drive0" ]] || fail "narrow lies on $(paths_of narrow)"
     qemu-io -f raw -c 'write -P 0x17 0 64M' "$(uri narrow)" >/dev/null

@@ -491,13 +491,20 @@ impl Shard {
         if self.cleaner.moving.is_some() {
             return;
         }
-        self.cleaner.moving = Some(MovingWindow {
-            victim: self.cleaner.victim,
-            last: false,
-            items: std::mem::take(&mut self.cleaner.window),
-            reads: std::mem::take(&mut self.cleaner.reads),
-            moved: 0,
-        });
+        let mut items = std::mem::take(&mut self.cleaner.window);
+        let reads = std::mem::take(&mut self.cleaner.reads);
+        if reads.iter().any(|read| read.failed) {
+            // What cannot be read now stays where it is: later it may be readable.
+            items.retain(|item| {
+                let is_here = !read_of(&reads, item).failed;
+                if !is_here {
+                    self.bad_block(item.layer, item.chunk, u32::from(item.block));
+                }
+                is_here
+            });
+        }
+        let victim = self.cleaner.victim;
+        self.cleaner.moving = Some(MovingWindow { victim, last: false, items, reads, moved: 0 });
         self.next_window();
     }
 
@@ -577,11 +584,9 @@ impl Shard {
     }
 
     fn move_block(&mut self, reads: &[WindowRead], item: &Item) {
-        let slot = reads.partition_point(|read| read.location + read.blocks <= item.location);
-        let read = &reads[slot];
+        let read = read_of(reads, item);
         let at = (item.location - read.location) as usize * BLOCK_BYTES;
-        let block =
-            read.buffer.as_ref().filter(|_| !read.failed).and_then(|buffer| buffer.get(at..at + BLOCK_BYTES));
+        let block = read.buffer.as_ref().and_then(|buffer| buffer.get(at..at + BLOCK_BYTES));
         let good = block.is_some_and(|block| crc32c_block(block) == item.checksum);
         let builder = &mut self.log.streams[Head::Cold as usize].building;
         builder.buffer.extend_from_bytes(block.unwrap_or(&[0; BLOCK_BYTES]));
@@ -609,11 +614,11 @@ impl Shard {
                 self.stats.cleaner_segments += 1;
                 self.cleaner.retries = 0;
             } else if self.layers_deleting.is_empty() {
-                // Counted as needed, but the index points to nothing there: not to be tried for ever.
+                // Blocks that cannot be read, or that the index does not point to: not to be tried for ever.
                 self.segments.set_damaged(victim, true);
                 self.event(Event::Damage {
                     offset_bytes: 0,
-                    reason: "a segment holds blocks that nothing points to",
+                    reason: "a segment holds blocks that cannot be read or that nothing points to",
                 });
             }
         }
@@ -643,6 +648,11 @@ pub fn cold_blocks(geometry: &Geometry, frame_blocks_max: u32) -> u32 {
         offset += 1 + blocks;
         data += blocks;
     }
+}
+
+/// The read that an item's block came with.
+fn read_of<'a>(reads: &'a [WindowRead], item: &Item) -> &'a WindowRead {
+    &reads[reads.partition_point(|read| read.location + read.blocks <= item.location)]
 }
 
 fn key_of(item: &Item) -> RegionKey {

@@ -127,15 +127,19 @@ impl Core {
         let mut place = None;
         if let Some((drive, shard)) = hello.shard {
             let reference = coquina_control::ShardRef { drive, shard };
-            let Some(&(core, slot)) = self.places.get(&reference) else {
-                self.reply_error(index, header, Status::NotHere);
-                self.close_after_send(index);
-                return None;
-            };
-            if core != self.index {
-                return Some(Taken::HandOver(core));
+            let known = self.places.get(&reference).copied();
+            // A drive of ours that is missing: its client is told so with every request.
+            let is_missing = known.is_none() && self.volumes.iter().any(|volume| volume.is_on(&reference));
+            match known {
+                Some((core, _)) if core != self.index => return Some(Taken::HandOver(core)),
+                Some((_, slot)) => place = Some((reference, slot)),
+                None if is_missing => {}
+                None => {
+                    self.reply_error(index, header, Status::NotHere);
+                    self.close_after_send(index);
+                    return None;
+                }
             }
-            place = Some((reference, slot));
             // The older connection of the session is closed: what it has not handed in yet is not taken any more,
             // and the session's numbers keep what is handed in twice from being done twice.
             let key = ConnectionKey { index, generation: self.connections[index].generation };
@@ -238,7 +242,8 @@ impl Core {
         }
         let wanted = volume.shard_of(header.chunk);
         let place = native.shard.filter(|(reference, _)| *reference == wanted);
-        let (shard, place) = place.ok_or(Status::NotHere)?;
+        let status = if self.places.contains_key(&wanted) { Status::NotHere } else { Status::Device };
+        let (shard, place) = place.ok_or(status)?;
         let (layer, session) = (volume.record.layer, native.session);
         Ok(Place { volume: slot, shard, slot: place, layer, session })
     }

@@ -21,6 +21,11 @@ impl Volume {
     pub fn shard_of(&self, chunk: u32) -> ShardRef {
         self.record.placement.shard_of_chunk(chunk)
     }
+
+    /// Whether chunks of it are on a shard.
+    pub fn is_on(&self, shard: &ShardRef) -> bool {
+        self.record.placement.shards.contains(shard)
+    }
 }
 
 /// The volumes that a reactor serves. A slot is never given to another volume.
