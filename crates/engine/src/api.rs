@@ -297,7 +297,7 @@ pub enum Mutation {
 
 /// Most frames with user data on their way to the drive at once: replay looks only so far behind a torn frame for
 /// proof that it was acknowledged.
-pub const FULL_FRAMES_IN_FLIGHT_LIMIT: u32 = 16;
+pub const FULL_FRAMES_IN_FLIGHT_LIMIT: u32 = 32;
 
 /// Settings of a running shard.
 #[derive(Clone, Debug)]

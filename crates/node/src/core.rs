@@ -8,7 +8,7 @@ use coquina_control::{LatencyHistogram, ShardRef};
 use coquina_engine::{Action, IoError, IoToken, Operation, Origin, Outcome, Request, RequestToken, Shard};
 use coquina_reactor::{
     Completion, FileId, Mailbox, MailboxSender, Payload, Reactor, ReactorError, WAKE_TOKEN, Wait,
-    monotonic_ns,
+    boottime_ns, monotonic_ns,
 };
 use hashbrown::HashMap;
 use slab::Slab;
@@ -42,6 +42,8 @@ pub mod tag {
     pub const SEND: u64 = 4 << 56;
     /// The end of a connection.
     pub const CLOSE: u64 = 5 << 56;
+    /// The time for housekeeping.
+    pub const TIMER: u64 = 6 << 56;
     /// Nothing that needs to be known.
     pub const IGNORED: u64 = 6 << 56;
     /// The rest of a token.
@@ -113,6 +115,8 @@ pub struct Core {
     pub(crate) notices: Sender<Notice>,
     pub(crate) now_ns: u64,
     pub(crate) housekeeping_ns: u64,
+    /// Whether a time-out for housekeeping is on its way.
+    pub(crate) timer_runs: bool,
     pub(crate) stopping_since_ns: Option<u64>,
     pub(crate) adopt_next: usize,
     pub(crate) dropped_connections: u64,
@@ -161,16 +165,20 @@ impl Core {
         }
     }
 
-    fn wait(&self, now_ns: u64) -> Wait {
+    fn wait(&mut self, now_ns: u64) -> Wait {
         let mut until = u64::MAX;
-        let busy = self.shards.iter().any(|slot| slot.under_way > 0)
-            || self
-                .connections
-                .iter()
-                .any(|(_, connection)| connection.sending || connection.is_in_handshake())
-            || self.stopping_since_ns.is_some();
-        if busy {
-            until = now_ns + HOUSEKEEPING_NS;
+        // One time-out a second rather than one for each wait: arming a timer costs a virtual machine an exit.
+        let busy = || {
+            self.shards.iter().any(|slot| slot.under_way > 0)
+                || self
+                    .connections
+                    .iter()
+                    .any(|(_, connection)| connection.sending || connection.is_in_handshake())
+                || self.stopping_since_ns.is_some()
+        };
+        if !self.timer_runs && busy() {
+            self.timer_runs = true;
+            self.reactor.timeout_at(boottime_ns() + HOUSEKEEPING_NS, tag::TIMER);
         }
         for slot in self.shards.iter().filter(|slot| !slot.released) {
             until = until.min(slot.shard.next_wake_ns().unwrap_or(u64::MAX));
@@ -252,6 +260,7 @@ impl Core {
             tag::RECEIVE => self.received(rest as usize, completion),
             tag::SEND => self.sent(rest as usize, completion),
             tag::CLOSE => self.closed(rest as usize),
+            tag::TIMER => self.timer_runs = false,
             _ => {}
         }
     }

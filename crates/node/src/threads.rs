@@ -136,6 +136,7 @@ fn run_core(seed: Seed, ready: &Ready, peers: &Receiver<Vec<MailboxSender<Comman
         notices: seed.notices,
         now_ns: 0,
         housekeeping_ns: 0,
+        timer_runs: false,
         stopping_since_ns: None,
         adopt_next: 0,
         dropped_connections: 0,
