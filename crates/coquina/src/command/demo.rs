@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use coquina_bench::{
     DriveProbe, Findings, Hooks, IoBenchConfig, IoOutcome, Phase, Progress as BenchProgress, TargetSpec,
-    run_io, verify_ledger,
+    Workload, run_io, verify_ledger,
 };
 use coquina_control::api;
 
@@ -34,6 +34,9 @@ const VOLUME_BYTES: u64 = 512 << 20;
 const HALF_BYTES: u64 = VOLUME_BYTES / 2;
 const DRIVE_BYTES: u64 = 1 << 30;
 const VOLUME_NAME: &str = "demo";
+/// Long enough to write the drive once on all but the slowest disks.
+const WRITE_ONCE: Duration = Duration::from_millis(2500);
+const WRITE_ONCE_BLOCK_BYTES: u32 = 512 << 10;
 /// Load before the kill.
 const KILL_AFTER: Duration = Duration::from_millis(1500);
 
@@ -85,6 +88,7 @@ impl Stage<'_> {
         let mut server = Server::start(self.folder, DRIVE_BYTES)?;
         let request = api::CreateVolume { name: VOLUME_NAME.to_owned(), size_bytes: VOLUME_BYTES };
         server.client()?.create_volume(&request)?;
+        self.write_once(&server)?;
         let (measured_config, measured) = self.measure(&server)?;
         let (killed_config, killed) = self.load_and_kill(&mut server)?;
 
@@ -145,6 +149,20 @@ impl Stage<'_> {
         std::fs::remove_file(&path).map_err(|error| CliError::io("remove", &path, &error))?;
         complete(&outcome, "the plain file")?;
         Ok(outcome)
+    }
+
+    /// Writes the volume for so long that the whole drive has been written once: until then its space is zeroed ahead of
+    /// use, which the plain file was before it was measured.
+    fn write_once(&self, server: &Server) -> Result<(), CliError> {
+        let mut config = self.config(TargetSpec::Nbd { uri: server.nbd_uri(VOLUME_NAME) });
+        config.workload = Workload::Write;
+        config.block_bytes = WRITE_ONCE_BLOCK_BYTES;
+        config.depth = 8;
+        config.size_bytes = VOLUME_BYTES;
+        config.warmup = Duration::ZERO;
+        config.runtime = WRITE_ONCE;
+        let outcome = self.run("writing the volume", &config, None, &mut |_| {})?;
+        complete(&outcome, "the volume")
     }
 
     /// The load on the first half of the volume.
