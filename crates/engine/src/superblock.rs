@@ -64,6 +64,10 @@ pub struct DriveSuperblock {
     pub prewrite: bool,
     /// For display only.
     pub created_unix_ns: u64,
+    /// Version of the format that it was written in.
+    pub format_version: u32,
+    /// Compatible feature bits, of which this program knows none: kept when it is written again.
+    pub compatible: u64,
 }
 
 /// Why a drive cannot be formatted or its superblock not be used.
@@ -149,7 +153,7 @@ impl DriveSuperblock {
             format_version: FORMAT_VERSION.into(),
             crc: 0.into(),
             incompatible: 0.into(),
-            compatible: 0.into(),
+            compatible: self.compatible.into(),
             cluster: self.identity.cluster,
             node: self.identity.node,
             drive: self.identity.drive,
@@ -182,6 +186,8 @@ impl DriveSuperblock {
             shards: record.shards.get(),
             prewrite: record.flags.get() & FLAG_PREWRITE != 0,
             created_unix_ns: record.created_unix_ns.get(),
+            format_version: record.format_version.get(),
+            compatible: record.compatible.get(),
         };
         superblock.check_geometry()?;
         Ok(superblock)
@@ -247,6 +253,8 @@ impl DriveSuperblock {
             shards: options.shards,
             prewrite: options.prewrite,
             created_unix_ns: options.created_unix_ns,
+            format_version: FORMAT_VERSION,
+            compatible: 0,
         })
     }
 
@@ -372,6 +380,8 @@ pub struct ShardSuperblock {
     pub root_crc: u32,
     /// Mounts since the checkpoint, in order.
     pub incarnations: Vec<Incarnation>,
+    /// Compatible feature bits, of which this program knows none: kept when it is written again.
+    pub compatible: u64,
 }
 
 impl ShardSuperblock {
@@ -385,6 +395,7 @@ impl ShardSuperblock {
             root_bytes: 0,
             root_crc: 0,
             incarnations: Vec::new(),
+            compatible: 0,
         }
     }
 
@@ -402,7 +413,7 @@ impl ShardSuperblock {
             format_version: FORMAT_VERSION.into(),
             crc: 0.into(),
             incompatible: 0.into(),
-            compatible: 0.into(),
+            compatible: self.compatible.into(),
             drive: self.drive,
             shard: self.shard.into(),
             incarnation_count: (self.incarnations.len() as u32).into(),
@@ -444,6 +455,7 @@ impl ShardSuperblock {
                     first_frame: record.first_frame.get(),
                 })
                 .collect(),
+            compatible: record.compatible.get(),
         })
     }
 

@@ -71,7 +71,7 @@ fn describe(path: &Path, superblock: &DriveSuperblock) -> DriveInfo {
         size_bytes: superblock.size_bytes,
         shards: superblock.shards,
         segment_bytes: superblock.segment_bytes,
-        format_version: coquina_engine::FORMAT_VERSION,
+        format_version: superblock.format_version,
         created_unix_ns: superblock.created_unix_ns,
     }
 }

@@ -90,8 +90,25 @@ fn newer_formats_and_unknown_features_in_either_copy_are_refused() {
         let (mut memory, superblock) = formatted();
         // Unknown compatible bits are nobody's business.
         rewrite(&mut memory, copy, 24, 0x80);
-        assert_eq!(DriveSuperblock::read(&mut memory), Ok(superblock));
+        let found = DriveSuperblock::read(&mut memory).unwrap();
+        assert_eq!(DriveSuperblock { compatible: 0, ..found }, superblock);
     }
+}
+
+#[test]
+fn unknown_compatible_features_are_kept_when_a_superblock_is_written_again() {
+    let (mut memory, superblock) = formatted();
+    let geometry = superblock.geometry(0);
+    let mut shard = ShardSuperblock::read(&mut memory, &geometry).unwrap();
+    let at = shard.offset_bytes(&geometry);
+    rewrite(&mut memory, at as usize, 24, 0x80);
+    shard = ShardSuperblock::read(&mut memory, &geometry).unwrap();
+    assert_eq!(shard.compatible, 0x80);
+    shard.generation += 1;
+    let at = shard.offset_bytes(&geometry) as usize;
+    memory.0[at..at + BLOCK_BYTES].copy_from_slice(&shard.encode());
+    let again = ShardSuperblock::read(&mut memory, &geometry).unwrap();
+    assert_eq!((again.generation, again.compatible), (shard.generation, 0x80));
 }
 
 #[test]
