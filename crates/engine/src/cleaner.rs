@@ -38,8 +38,8 @@ const PATIENCE_NS: u64 = 1_000_000;
 
 /// Users that wrote something so long ago still count as active.
 const ACTIVE_NS: u64 = 200_000_000;
-/// How often damaged segments are tried again where nothing else can be cleaned.
-const RETRY_NS: u64 = 10_000_000_000;
+/// When damaged segments are tried again.
+const RETRY_NS: u64 = 20_000_000_000;
 /// Tries in vain after which a drive that cannot make room for what waits takes no changes any more.
 const RETRIES_MAX: u32 = 3;
 
@@ -176,6 +176,7 @@ impl Shard {
 
     pub(crate) fn cleaner_step(&mut self) {
         self.gain_credit();
+        self.retry_damaged();
         self.cleaner.waiting = false;
         for _ in 0..4 {
             let before = self.cleaner.phase;
@@ -250,7 +251,6 @@ impl Shard {
             best.map(|(_, number)| number).filter(|number| self.segments.get(*number).live <= live_max);
         let Some(victim) = victim else {
             self.cleaner.stuck = true;
-            self.retry_damaged();
             return;
         };
         let live = f64::from(self.segments.get(victim).live);
@@ -264,12 +264,16 @@ impl Shard {
         self.read_footer_of(victim, blocks);
     }
 
-    /// What could not be read may be readable by now, where there is nothing else to clean.
+    fn mark_damaged(&mut self, victim: u32) {
+        self.segments.set_damaged(victim, true);
+        self.cleaner.retry_ns = self.now_ns + RETRY_NS;
+    }
+
+    /// What could not be read may be readable by now, so that its space is not lost.
     fn retry_damaged(&mut self) {
         if self.segments.damaged() == 0 || self.now_ns < self.cleaner.retry_ns {
             return;
         }
-        self.cleaner.retry_ns = self.now_ns + RETRY_NS;
         self.cleaner.retries += 1;
         for number in 0..self.segments.len() {
             self.segments.set_damaged(number, false);
@@ -325,7 +329,7 @@ impl Shard {
             }
         }
         self.pool.give(buffer);
-        self.segments.set_damaged(victim, true);
+        self.mark_damaged(victim);
         self.segments.remove_reader(victim);
         self.cleaner.phase = Phase::Idle;
         let offset_bytes = self.geometry.offset_bytes(end - 1);
@@ -615,7 +619,7 @@ impl Shard {
                 self.cleaner.retries = 0;
             } else if self.layers_deleting.is_empty() {
                 // Blocks that cannot be read, or that the index does not point to: not to be tried for ever.
-                self.segments.set_damaged(victim, true);
+                self.mark_damaged(victim);
                 self.event(Event::Damage {
                     offset_bytes: 0,
                     reason: "a segment holds blocks that cannot be read or that nothing points to",

@@ -348,7 +348,8 @@ impl SegmentTable {
             out.extend_from_slice(&segment.last_frame.to_le_bytes());
             out.extend_from_slice(&live.to_le_bytes());
             out.extend_from_slice(&segment.written_blocks.to_le_bytes());
-            let flags = u8::from(segment.footer) | u8::from(segment.damaged) << 1;
+            // Damaged ones are tried again after a start.
+            let flags = u8::from(segment.footer);
             out.extend_from_slice(&[segment.state as u8, segment.head as u8, flags, 0, 0, 0, 0, 0]);
         }
     }
@@ -372,10 +373,8 @@ impl SegmentTable {
             segment.state = SegmentState::from_number(record[24])?;
             segment.head = *crate::frame::HEADS.get(usize::from(record[25]))?;
             segment.footer = record[26] & 1 != 0;
-            segment.damaged = record[26] & 2 != 0;
             segment.prewritten = segment.state != SegmentState::Unused;
             table.generation_next = table.generation_next.max(segment.generation + 1);
-            table.damaged += u32::from(segment.damaged);
         }
         Some(table)
     }
