@@ -46,22 +46,11 @@ fn avoid_pacing(socket: &OwnedFd) {
     if result < 0 || !name.starts_with(b"bbr") {
         return;
     }
-    for rule in [b"cubic".as_slice(), b"reno"] {
-        // SAFETY: `rule` is readable for its length. Failure (not loaded, not allowed) leaves the rule as it was.
-        #[allow(unsafe_code)]
-        let result = unsafe {
-            libc::setsockopt(
-                socket.as_raw_fd(),
-                libc::IPPROTO_TCP,
-                libc::TCP_CONGESTION,
-                rule.as_ptr().cast(),
-                rule.len() as libc::socklen_t,
-            )
-        };
-        if result == 0 {
-            return;
-        }
-    }
+    // Failure (not loaded, not allowed) leaves the rule as it was.
+    let rules = [b"cubic".as_slice(), b"reno"];
+    let _ = rules
+        .into_iter()
+        .any(|rule| set_option_bytes(socket, libc::IPPROTO_TCP, libc::TCP_CONGESTION, rule).is_ok());
 }
 
 fn open(family: i32) -> Result<OwnedFd, Errno> {
@@ -77,6 +66,10 @@ fn open(family: i32) -> Result<OwnedFd, Errno> {
 }
 
 pub(crate) fn set_option(socket: &OwnedFd, level: i32, name: i32, value: i32) -> Result<(), Errno> {
+    set_option_bytes(socket, level, name, &value.to_ne_bytes())
+}
+
+fn set_option_bytes(socket: &OwnedFd, level: i32, name: i32, value: &[u8]) -> Result<(), Errno> {
     // SAFETY: `value` is readable for its length during the call.
     #[allow(unsafe_code)]
     let result = unsafe {
@@ -84,8 +77,8 @@ pub(crate) fn set_option(socket: &OwnedFd, level: i32, name: i32, value: i32) ->
             socket.as_raw_fd(),
             level,
             name,
-            (&raw const value).cast(),
-            size_of::<i32>() as libc::socklen_t,
+            value.as_ptr().cast(),
+            value.len() as libc::socklen_t,
         )
     };
     if result < 0 { Err(Errno::last()) } else { Ok(()) }
