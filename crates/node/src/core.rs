@@ -45,7 +45,7 @@ pub mod tag {
     /// The time for housekeeping.
     pub const TIMER: u64 = 6 << 56;
     /// Nothing that needs to be known.
-    pub const IGNORED: u64 = 6 << 56;
+    pub const IGNORED: u64 = 7 << 56;
     /// The rest of a token.
     pub const MASK: u64 = (1 << 56) - 1;
 }
