@@ -25,7 +25,9 @@ impl std::fmt::Display for SizeError {
             SizeError::Negative(text) => {
                 write!(formatter, "size {text:?} is negative; give a size above zero")
             }
-            SizeError::TooLarge(text) => write!(formatter, "size {text:?} is more than 64 bits can hold; give at most 15E"),
+            SizeError::TooLarge(text) => {
+                write!(formatter, "size {text:?} is more than 64 bits can hold; give at most 15E")
+            }
             SizeError::Fraction(text) => write!(formatter, "size {text:?} is not a whole number of bytes"),
         }
     }
