@@ -1,0 +1,287 @@
+//! The primary's side of a copy that returns.
+//!
+//! The stream to it carries, in order: `Join`, each uncommitted and each new change, and between them the blocks that
+//! it misses, then the session table. Why this is right:
+//! - The cut and the join are never above what is committed here. So all that the copy skips is committed and can
+//!   never be cut again, and all that is not committed comes as a change of which the copy knows the blocks.
+//! - A block is pushed only while no change of it has been sent in this stream. So what is pushed is a committed state,
+//!   and nothing older can land on top of a newer change. A change covers whole blocks, so a block that a change of
+//!   this stream covers needs no push.
+//! - A block leaves the set of what is missing when its push is durable there, unless a change of it was sent in this
+//!   stream: if the stream breaks, such changes may be cut, so they stay in the set until the copy is in sync.
+
+use std::collections::VecDeque;
+
+use crate::api::Action;
+use crate::changed::ChangedSet;
+use crate::grant::Lease;
+use crate::group::{Actions, Group};
+use crate::history::History;
+use crate::message::Message;
+use crate::primary::Primary;
+use crate::types::{BlockRange, CopyId, PayloadRef, RecoveryToken};
+
+/// How far an out copy is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Stage {
+    /// `JoinQuery` is under way.
+    Asked,
+    /// `Cut` is under way.
+    Cutting {
+        /// Everything must be compared.
+        compare: bool,
+    },
+    /// It follows.
+    Streaming,
+}
+
+/// A copy that is being added to those in sync: commits and reads need it already.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Joining {
+    pub copy: CopyId,
+    /// Last entry durable there; stays when the connection breaks.
+    pub acked: u64,
+    /// Whether the coordinator was asked: from then on only a new configuration ends this.
+    pub proposed: bool,
+}
+
+/// An out copy as the primary sees it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Learner<C> {
+    pub stage: Stage,
+    /// Position of the last message sent.
+    pub position: u64,
+    /// Blocks still to be pushed.
+    pub todo: C,
+    /// Blocks of changes sent in this stream.
+    pub fresh: C,
+    /// Blocks pushed and not acked, by position.
+    pub pushes: VecDeque<(u64, BlockRange)>,
+    pub reading: Option<(RecoveryToken, BlockRange)>,
+    pub comparing: Option<RecoveryToken>,
+    /// Position of the session table.
+    pub sessions_at: Option<u64>,
+    /// Last entry durable there.
+    pub acked: u64,
+    pub lease: Lease,
+    pub waiting_since_ns: Option<u64>,
+}
+
+impl<C: ChangedSet> Learner<C> {
+    pub fn new(stage: Stage) -> Learner<C> {
+        Learner {
+            stage,
+            position: 0,
+            todo: C::default(),
+            fresh: C::default(),
+            pushes: VecDeque::new(),
+            reading: None,
+            comparing: None,
+            sessions_at: None,
+            acked: 0,
+            lease: Lease::default(),
+            waiting_since_ns: None,
+        }
+    }
+
+    pub fn is_streaming(&self) -> bool {
+        self.stage == Stage::Streaming
+    }
+
+    /// A change goes into the stream.
+    pub fn sent_change(&mut self, range: BlockRange) {
+        self.position += 1;
+        self.fresh.insert(range);
+        self.todo.remove(range);
+    }
+}
+
+impl<C: ChangedSet> Primary<C> {
+    /// What commits need of the copy that is being added.
+    pub(crate) fn joining_acked(&self) -> u64 {
+        self.joining.as_ref().map_or(u64::MAX, |joining| joining.acked)
+    }
+
+    /// The copy that is being added, while connected.
+    pub(crate) fn joining_learner(&mut self) -> Option<(CopyId, &mut Learner<C>)> {
+        let copy = self.joining.as_ref()?.copy;
+        self.learners.get_mut(&copy).map(|learner| (copy, learner))
+    }
+}
+
+impl<C: ChangedSet> Group<C> {
+    /// An out copy says where it stands. `known` is none if it cannot be trusted to have what its log says.
+    pub(crate) fn join_state(
+        &mut self,
+        from: CopyId,
+        history: &History,
+        last: u64,
+        committed: u64,
+        known: Option<Option<u64>>,
+        actions: &mut Actions,
+    ) {
+        let Some(learner) = self.primary.as_mut().and_then(|primary| primary.learners.get_mut(&from)) else {
+            return;
+        };
+        if learner.stage != Stage::Asked {
+            return;
+        }
+        let common = self.log.history.common(self.log.last, history, last);
+        let at = common.min(self.log.committed);
+        let complete_to = known.map(|since| since.map_or(at, |since| since.min(at)));
+        let base = self.missing.get(from).map(|missing| missing.base);
+        let incremental = complete_to.zip(base).is_some_and(|(complete_to, base)| base <= complete_to);
+        learner.stage = Stage::Cutting { compare: !incremental };
+        let _ = committed;
+        self.send(from, Message::Cut { config_epoch: self.config.epoch, at }, actions);
+    }
+
+    /// The copy has cut what was not committed: the stream begins.
+    pub(crate) fn start_stream(&mut self, from: CopyId, ranges: &[BlockRange], actions: &mut Actions) {
+        let config_epoch = self.config.epoch;
+        let Some(primary) = &mut self.primary else { return };
+        let Some(learner) = primary.learners.get_mut(&from) else { return };
+        let Stage::Cutting { compare } = learner.stage else { return };
+        let Some(missing) = self.missing.get_mut(from) else { return };
+        #[cfg(feature = "mutations")]
+        let ranges = if self.settings.has(crate::Mutation::DropCut) { &[] } else { ranges };
+        ranges.iter().for_each(|range| missing.set.insert(*range));
+        learner.stage = Stage::Streaming;
+        learner.todo = missing.set.clone();
+        let history = self.log.history.up_to(self.log.committed);
+        let first = self.log.committed + 1;
+        actions
+            .push(Action::Send { to: from, message: Message::Join { config_epoch, history, from: first } });
+        if compare {
+            self.recovery_tokens += 1;
+            let token = RecoveryToken(self.recovery_tokens);
+            learner.comparing = Some(token);
+            actions.push(Action::Compare { token, copy: from });
+        }
+        for entry in &self.log.uncommitted {
+            learner.sent_change(entry.range);
+        }
+        for entry in &self.log.uncommitted {
+            self.send(from, self.append_message(entry), actions);
+        }
+        self.push_blocks(from, actions);
+    }
+
+    /// Pushes the next blocks, or the session table when none is left.
+    fn push_blocks(&mut self, to: CopyId, actions: &mut Actions) {
+        let Some(primary) = &mut self.primary else { return };
+        let Some(learner) = primary.learners.get_mut(&to).filter(|learner| learner.is_streaming()) else {
+            return;
+        };
+        if learner.reading.is_some() || learner.pushes.len() >= self.settings.recover_window as usize {
+            return;
+        }
+        if let Some(range) = learner.todo.first(self.settings.recover_blocks_max) {
+            learner.todo.remove(range);
+            self.recovery_tokens += 1;
+            let token = RecoveryToken(self.recovery_tokens);
+            learner.reading = Some((token, range));
+            actions.push(Action::ReadForRecovery { token, copy: to, range });
+        } else if learner.pushes.is_empty() && learner.comparing.is_none() && learner.sessions_at.is_none() {
+            learner.position += 1;
+            learner.sessions_at = Some(learner.position);
+            let message =
+                Message::Sessions { config_epoch: self.config.epoch, sessions: self.sessions.clone() };
+            self.send(to, message, actions);
+        }
+    }
+
+    /// Blocks to push have been read.
+    pub(crate) fn recovery_read(&mut self, token: RecoveryToken, payload: PayloadRef, actions: &mut Actions) {
+        let Some(primary) = &mut self.primary else { return };
+        let reads = |learner: &Learner<C>| learner.reading.is_some_and(|(reading, _)| reading == token);
+        let Some((&to, learner)) = primary.learners.iter_mut().find(|(_, learner)| reads(learner)) else {
+            return;
+        };
+        let Some((_, range)) = learner.reading.take() else { return };
+        if learner.fresh.intersects(range) {
+            // A change of it went out since: what was read may be older. The rest is read again.
+            learner.fresh.gaps(range, |gap| learner.todo.insert(gap));
+        } else {
+            learner.position += 1;
+            learner.pushes.push_back((learner.position, range));
+            let message = Message::Recover { config_epoch: self.config.epoch, range, payload };
+            actions.push(Action::Send { to, message });
+        }
+        self.push_blocks(to, actions);
+    }
+
+    /// Blocks that differ have been found.
+    pub(crate) fn compared(
+        &mut self,
+        copy: CopyId,
+        token: RecoveryToken,
+        ranges: &[BlockRange],
+        done: bool,
+        actions: &mut Actions,
+    ) {
+        let Some(primary) = &mut self.primary else { return };
+        let Some(learner) = primary.learners.get_mut(&copy) else { return };
+        if learner.comparing != Some(token) {
+            return;
+        }
+        for &range in ranges {
+            if let Some(missing) = self.missing.get_mut(copy) {
+                missing.set.insert(range);
+            }
+            learner.fresh.gaps(range, |gap| learner.todo.insert(gap));
+        }
+        if done {
+            learner.comparing = None;
+        }
+        self.push_blocks(copy, actions);
+    }
+
+    /// The copy has more of the stream.
+    pub(crate) fn stream_ack(
+        &mut self,
+        from: CopyId,
+        position: u64,
+        durable: u64,
+        now_ns: u64,
+        actions: &mut Actions,
+    ) {
+        let Some(primary) = &mut self.primary else { return };
+        let Some(learner) = primary.learners.get_mut(&from).filter(|learner| learner.is_streaming()) else {
+            return;
+        };
+        learner.waiting_since_ns = None;
+        learner.acked = learner.acked.max(durable);
+        while let Some(&(at, range)) = learner.pushes.front().filter(|(at, _)| *at <= position) {
+            learner.pushes.pop_front();
+            let _ = at;
+            if let Some(missing) = self.missing.get_mut(from) {
+                learner.fresh.gaps(range, |gap| missing.set.remove(gap));
+            }
+        }
+        let done = learner.sessions_at.is_some_and(|at| at <= position);
+        let acked = learner.acked;
+        match &mut primary.joining {
+            Some(joining) if joining.copy == from => joining.acked = acked,
+            None if done => {
+                primary.joining = Some(Joining { copy: from, acked, proposed: false });
+                self.ask_for_grants(now_ns, actions);
+            }
+            _ => {}
+        }
+        self.push_blocks(from, actions);
+        self.commit_step(now_ns, actions);
+    }
+
+    /// Asks the coordinator to add the copy once it has all that is committed. From the start of joining on nothing is
+    /// committed without it, so that stays true until the answer.
+    pub(crate) fn join_step(&mut self, now_ns: u64, actions: &mut Actions) {
+        let Some(primary) = &mut self.primary else { return };
+        let Some(joining) = &mut primary.joining else { return };
+        if !joining.proposed && joining.acked >= self.log.committed {
+            joining.proposed = true;
+            let config = self.config.with(joining.copy);
+            self.propose(config, now_ns, actions);
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Read grants: who may serve reads until when.
+//!
+//! A backup *promises* a primary not to serve before a time by the backup's clock, counted from its receipt of the
+//! request and lengthened by the drift bound. The primary counts its *lease* from when it sent the request, shortened
+//! by the bound. So a lease always ends before the promise behind it, whatever the clocks show.
+
+use std::collections::BTreeMap;
+
+use crate::types::CopyId;
+
+/// The promises that a copy has given.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Promises {
+    /// Until when, by holder.
+    until_ns: BTreeMap<CopyId, u64>,
+    /// A restarted copy does not remember its promises: all of them may run until then.
+    forgotten_until_ns: u64,
+}
+
+impl Promises {
+    /// Promises of a copy that starts now and may have given some just before.
+    pub fn forgotten(now_ns: u64, promise_ns: u64) -> Promises {
+        Promises { until_ns: BTreeMap::new(), forgotten_until_ns: now_ns.saturating_add(promise_ns) }
+    }
+
+    /// Promises to a primary.
+    pub fn give(&mut self, holder: CopyId, now_ns: u64, promise_ns: u64) {
+        self.until_ns.retain(|_, until| *until > now_ns);
+        let until = self.until_ns.entry(holder).or_insert(0);
+        *until = (*until).max(now_ns.saturating_add(promise_ns));
+    }
+
+    /// The holder has stopped and said so.
+    pub fn given_back(&mut self, holder: CopyId) {
+        self.until_ns.remove(&holder);
+    }
+
+    /// When the last promise ends; 0 if there is none.
+    pub fn end_ns(&self) -> u64 {
+        self.until_ns.values().copied().max().unwrap_or(0).max(self.forgotten_until_ns)
+    }
+
+    /// Whether no promise keeps this copy from serving.
+    pub fn are_over(&mut self, now_ns: u64) -> bool {
+        self.until_ns.retain(|_, until| *until > now_ns);
+        if self.forgotten_until_ns <= now_ns {
+            self.forgotten_until_ns = 0;
+        }
+        self.until_ns.is_empty() && self.forgotten_until_ns == 0
+    }
+}
+
+/// One backup's grant as the primary sees it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Lease {
+    until_ns: u64,
+    asked_ns: Option<u64>,
+}
+
+impl Lease {
+    /// Whether the primary may rely on it.
+    pub fn is_valid(&self, now_ns: u64) -> bool {
+        now_ns < self.until_ns
+    }
+
+    /// Whether to ask now: half of it is gone, and no request younger than that half is under way.
+    pub fn is_due(&self, now_ns: u64, lease_ns: u64) -> bool {
+        let recently = self.asked_ns.is_some_and(|asked| now_ns < asked.saturating_add(lease_ns / 2));
+        !recently && now_ns.saturating_add(lease_ns / 2) >= self.until_ns
+    }
+
+    /// Notes a request.
+    pub fn asked(&mut self, now_ns: u64) {
+        self.asked_ns = Some(now_ns);
+    }
+
+    /// Notes a grant by the time of its request.
+    pub fn granted(&mut self, sent_ns: u64, lease_ns: u64) {
+        self.until_ns = self.until_ns.max(sent_ns.saturating_add(lease_ns));
+        if self.asked_ns == Some(sent_ns) {
+            self.asked_ns = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_ends_before_the_promise_behind_it_at_any_drift_within_the_bound() {
+        let settings = crate::Settings::for_tests(CopyId(1));
+        let (lease, promise) = (settings.lease_ns() as u128, settings.promise_ns() as u128);
+        // True durations in parts per million: the holder's clock as slow, the giver's as fast as allowed.
+        let ppm = settings.drift_ppm as u128;
+        assert!(lease * 1_000_000 / (1_000_000 - ppm) <= promise * 1_000_000 / (1_000_000 + ppm));
+    }
+
+    #[test]
+    fn promises_last_until_their_end_or_are_given_back() {
+        let mut promises = Promises::forgotten(100, 10);
+        assert!(!promises.are_over(109));
+        assert!(promises.are_over(110));
+        promises.give(CopyId(1), 110, 10);
+        promises.give(CopyId(2), 115, 10);
+        assert_eq!(promises.end_ns(), 125);
+        promises.given_back(CopyId(2));
+        assert!(!promises.are_over(119));
+        assert!(promises.are_over(120));
+    }
+
+    #[test]
+    fn a_late_grant_counts_from_its_request() {
+        let mut lease = Lease::default();
+        assert!(lease.is_due(1000, 100));
+        lease.asked(1000);
+        assert!(!lease.is_due(1049, 100));
+        lease.granted(1000, 100);
+        assert!(lease.is_valid(1099));
+        assert!(!lease.is_valid(1100));
+        assert!(!lease.is_due(1049, 100));
+        assert!(lease.is_due(1050, 100));
+    }
+}

@@ -1,0 +1,156 @@
+//! What copies of a group say to each other. The node adds the group and batches messages of many groups.
+//!
+//! Messages between two copies arrive in order or not at all: a connection that breaks loses what is under way, and
+//! both sides are told before anything of the next connection arrives.
+
+use crate::history::History;
+use crate::session::Sessions;
+use crate::types::{BlockRange, Config, Entry, PayloadRef};
+
+/// A message. `config_epoch` is the sender's epoch.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Message {
+    /// Primary to a copy in sync, first on each connection and for each configuration: persist this, stop everything
+    /// of lower epochs, and say where your log ends.
+    Configure {
+        /// The configuration.
+        config: Config,
+    },
+    /// Answer to `Configure`: the configuration is persisted.
+    State {
+        /// The configuration's epoch.
+        config_epoch: u64,
+        /// Epochs of the log's entries.
+        history: History,
+        /// Last entry of the log.
+        last: u64,
+        /// Last entry that is durable.
+        durable: u64,
+    },
+    /// Asks a copy in sync for the entries that the new primary lacks.
+    FetchTail {
+        /// The primary's epoch.
+        config_epoch: u64,
+        /// First sequence number wanted.
+        from: u64,
+    },
+    /// Answer to `FetchTail`: all entries from there on, with their original epochs.
+    Tail {
+        /// The primary's epoch.
+        config_epoch: u64,
+        /// The entries, in order.
+        entries: Vec<Entry>,
+    },
+    /// One change, from the primary, behind all others of its stream.
+    Append {
+        /// The primary's epoch.
+        config_epoch: u64,
+        /// Epoch of the entry before.
+        previous_epoch: u64,
+        /// All entries up to this one are committed.
+        commit: u64,
+        /// The change.
+        entry: Entry,
+    },
+    /// All entries up to this one are durable at a copy in sync.
+    AppendAck {
+        /// The copy's epoch.
+        config_epoch: u64,
+        /// Last durable entry.
+        durable: u64,
+    },
+    /// All entries up to this one are committed; sent when no `Append` says so soon.
+    Commit {
+        /// The primary's epoch.
+        config_epoch: u64,
+        /// Last committed entry.
+        commit: u64,
+    },
+    /// What was sent is of a lower epoch than this configuration.
+    Stale {
+        /// The configuration that holds.
+        config: Config,
+    },
+    /// Asks for a read grant.
+    GrantRequest {
+        /// The primary's epoch.
+        config_epoch: u64,
+        /// The primary's time when it asked.
+        sent_ns: u64,
+    },
+    /// A read grant: the sender will not serve as primary before its time of receipt plus the grant's length.
+    Grant {
+        /// The epoch granted for.
+        config_epoch: u64,
+        /// The time in the request.
+        sent_ns: u64,
+    },
+    /// Asks an out copy where it stands.
+    JoinQuery {
+        /// The configuration.
+        config: Config,
+    },
+    /// Answer to `JoinQuery`: the configuration is persisted.
+    JoinState {
+        /// The configuration's epoch.
+        config_epoch: u64,
+        /// Epochs of the log's entries.
+        history: History,
+        /// Last entry of the log.
+        last: u64,
+        /// Last entry known to be committed.
+        committed: u64,
+        /// Blocks may lack changes above this, if it was cut before.
+        incomplete_since: Option<u64>,
+        /// False if the copy is blank or has lost durable records: everything must be compared.
+        intact: bool,
+    },
+    /// Forget the entries above.
+    Cut {
+        /// The primary's epoch.
+        config_epoch: u64,
+        /// Last entry that stays.
+        at: u64,
+    },
+    /// Answer to `Cut`, durable.
+    CutDone {
+        /// The copy's epoch.
+        config_epoch: u64,
+        /// Blocks of all entries that were ever cut and not recovered since.
+        ranges: Vec<BlockRange>,
+    },
+    /// Start of the stream to an out copy: skip to here. All skipped entries are committed.
+    Join {
+        /// The primary's epoch.
+        config_epoch: u64,
+        /// Epochs of the entries before `from`.
+        history: History,
+        /// The first entry that the stream brings.
+        from: u64,
+    },
+    /// Data of blocks that no entry of the stream has changed so far.
+    Recover {
+        /// The primary's epoch.
+        config_epoch: u64,
+        /// The blocks.
+        range: BlockRange,
+        /// Their data or holes.
+        payload: PayloadRef,
+    },
+    /// The session table as of this place in the stream.
+    Sessions {
+        /// The primary's epoch.
+        config_epoch: u64,
+        /// The table.
+        sessions: Sessions,
+    },
+    /// Everything in the stream up to the position (`Join` is 0, then one each) is durable.
+    StreamAck {
+        /// The copy's epoch.
+        config_epoch: u64,
+        /// Position in the stream.
+        position: u64,
+        /// Last durable entry.
+        durable: u64,
+    },
+}

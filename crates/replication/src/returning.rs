@@ -1,0 +1,95 @@
+//! An out copy on its way back: it forgets what never was committed, skips what it missed, follows the stream.
+//!
+//! Invariants, from the first cut until the copy is in sync:
+//! - every block not in `beyond` has the state of entry `since`, or that of a later committed entry or a live one;
+//! - everything that is taken comes from one connection of one primary under one configuration; when it breaks, the
+//!   next one starts with a new query, and `since` and `beyond` stay.
+
+use crate::api::{Action, Violation};
+use crate::changed::{ChangedSet, RangeSet};
+use crate::group::{Actions, Group};
+use crate::history::History;
+use crate::log::Effect;
+use crate::message::Message;
+use crate::session::Sessions;
+use crate::types::{BlockRange, PayloadRef, Recovery};
+
+/// The stream that is being followed.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) struct Learning {
+    /// Whether the stream has begun.
+    pub joined: bool,
+    /// Position of the last message taken.
+    pub position: u64,
+    /// Position up to which all is durable.
+    pub durable: u64,
+}
+
+impl<C: ChangedSet> Group<C> {
+    /// Counts a message of the stream; none if there is no stream.
+    pub(crate) fn next_position(&mut self) -> Option<u64> {
+        let learning = self.learning.as_mut().filter(|learning| learning.joined)?;
+        learning.position += 1;
+        Some(learning.position)
+    }
+
+    /// Forgets the entries above. They are on this drive's blocks all the same, so these are remembered.
+    pub(crate) fn cut(&mut self, at: u64, actions: &mut Actions) {
+        if self.learning.as_ref().is_none_or(|learning| learning.joined) {
+            return;
+        }
+        if at < self.log.committed {
+            return self.violate(Violation::CutCommitted { at, committed: self.log.committed }, actions);
+        }
+        if at > self.log.last {
+            return self.violate(Violation::Gap { expected: self.log.last, got: at }, actions);
+        }
+        let former = self.recovery.take();
+        let mut beyond = RangeSet::default();
+        let ranges = former.iter().flat_map(|recovery| recovery.beyond.iter().copied());
+        ranges.chain(self.log.above(at).map(|entry| entry.range)).for_each(|range| beyond.insert(range));
+        let since = former.map_or(at, |recovery| recovery.since.min(at));
+        let recovery = Recovery { since, beyond: beyond.ranges().collect() };
+        self.log.cut(at);
+        self.commit_heard = self.log.committed;
+        self.log.record(Effect::Cut, None);
+        self.recovery = Some(recovery.clone());
+        actions.push(Action::Cut { at, recovery });
+    }
+
+    /// The cut is durable.
+    pub(crate) fn cut_done(&mut self, actions: &mut Actions) {
+        let Some(primary) = self.config.primary() else { return };
+        let ranges = self.recovery.as_ref().map_or_else(Vec::new, |recovery| recovery.beyond.clone());
+        let message = Message::CutDone { config_epoch: self.config.epoch, ranges };
+        self.send(primary, message, actions);
+    }
+
+    /// Skips to where the stream begins. All that is skipped is committed.
+    pub(crate) fn join(&mut self, history: History, from: u64, actions: &mut Actions) {
+        let Some(learning) = self.learning.as_mut().filter(|_| self.recovery.is_some()) else { return };
+        if from <= self.log.last {
+            return self.violate(Violation::Gap { expected: self.log.last + 1, got: from }, actions);
+        }
+        *learning = Learning { joined: true, position: 0, durable: 0 };
+        let last = from - 1;
+        self.log.join(history.clone(), last, 0);
+        self.commit_heard = last;
+        actions.extend([Action::Join { history, last }, Action::Commit(last)]);
+    }
+
+    /// Takes data of blocks that it missed.
+    pub(crate) fn recover(&mut self, range: BlockRange, payload: PayloadRef, actions: &mut Actions) {
+        let Some(position) = self.next_position() else { return };
+        self.log.record(Effect::Other, Some(position));
+        actions.push(Action::Recovered { range, payload });
+    }
+
+    /// Takes the primary's session table in place of its own, which may hold requests that were cut.
+    pub(crate) fn set_sessions(&mut self, sessions: Sessions, actions: &mut Actions) {
+        let Some(position) = self.next_position() else { return };
+        self.log.record(Effect::Other, Some(position));
+        self.sessions = sessions.clone();
+        actions.push(Action::SetSessions(sessions));
+    }
+}
