@@ -394,6 +394,7 @@ impl Shard {
             data_offset: builder.page_bytes.len() as u32,
             sequence,
             request: bytes.len() as u64,
+            continues: false,
         };
         builder.add(&entry, std::iter::empty(), std::iter::empty());
         builder.page_bytes.extend_from_slice(bytes);

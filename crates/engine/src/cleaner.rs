@@ -576,6 +576,7 @@ impl Shard {
             data_offset: builder.data_blocks,
             sequence: 0,
             request: 0,
+            continues: false,
         };
         let checksums = items.iter().map(|item| item.checksum);
         builder.add(&entry, checksums, items.iter().map(|item| item.location));

@@ -303,6 +303,8 @@ const _: () = assert!(size_of::<EntryRecord>() + size_of::<OriginRecord>() == EN
 
 /// Flag: an extension of 8 bytes follows the fixed part.
 pub const ENTRY_FLAG_EXTENSION: u8 = 1;
+/// Flag: more entries of the same request follow; it has taken effect only with the last of them.
+pub const ENTRY_FLAG_CONTINUES: u8 = 2;
 /// Flags that an older program may ignore.
 const ENTRY_FLAGS_COMPATIBLE: u8 = 0xf0;
 
@@ -325,6 +327,8 @@ pub struct Entry<'a> {
     pub sequence: u64,
     /// Request number; the length in bytes for pages and checkpoints.
     pub request: u64,
+    /// Whether more entries of the same request follow.
+    pub continues: bool,
     /// One CRC32C per block, little-endian.
     checksums: &'a [u8],
     /// For moves: 5 bytes per block, the location moved from.
@@ -404,7 +408,7 @@ impl<'a> Entries<'a> {
             EntryKind::Move => OriginRecord { data_offset: self.data_next.into(), ..Default::default() },
             _ => OriginRecord::read_from_bytes(self.take(ENTRY_BYTES - MOVE_BYTES)?).ok()?,
         };
-        if record.flags & !(ENTRY_FLAGS_COMPATIBLE | ENTRY_FLAG_EXTENSION) != 0 {
+        if record.flags & !(ENTRY_FLAGS_COMPATIBLE | ENTRY_FLAG_EXTENSION | ENTRY_FLAG_CONTINUES) != 0 {
             return None;
         }
         if record.flags & ENTRY_FLAG_EXTENSION != 0 {
@@ -436,6 +440,7 @@ impl<'a> Entries<'a> {
             data_offset: origin.data_offset.get(),
             sequence: origin.sequence.get(),
             request: origin.request.get(),
+            continues: record.flags & ENTRY_FLAG_CONTINUES != 0,
             checksums,
             sources,
         })
@@ -461,6 +466,8 @@ pub struct NewEntry {
     pub sequence: u64,
     /// Request number, or length in bytes.
     pub request: u64,
+    /// Whether more entries of the same request follow.
+    pub continues: bool,
 }
 
 impl NewEntry {
@@ -469,7 +476,7 @@ impl NewEntry {
         let record = EntryRecord {
             context: self.context,
             kind: self.kind as u8,
-            flags: 0,
+            flags: if self.continues { ENTRY_FLAG_CONTINUES } else { 0 },
             reserved: 0,
             chunk: self.chunk.into(),
             start_block: self.start_block.into(),

@@ -99,14 +99,17 @@ impl Shard {
             sequence: request.origin.sequence,
             session: request.origin.session,
             request: request.origin.request,
+            is_last: false,
             payload: &[],
         };
         if !self.log.stream(Head::Hot).building.is_empty() {
             self.rotate(Head::Hot);
         }
         let mut buffers = landing.into_buffers();
+        let end_block = (request.offset_bytes + request.length_bytes) / BLOCK_BYTES as u32;
         for buffer in buffers.drain(..) {
             ready.blocks = buffer.blocks() as u32 - 1;
+            ready.is_last = ready.start_block + ready.blocks == end_block;
             let is_between = !self.log.stream(Head::Hot).building.is_empty();
             if !is_between && self.frame_room(Head::Hot) >= ready.blocks {
                 self.queue_landed(&ready, buffer, change);
@@ -138,6 +141,7 @@ impl Shard {
             data_offset: 0,
             sequence: ready.sequence,
             request: ready.request,
+            continues: !ready.is_last,
         };
         let checksums = self.scratch_checksums[..ready.blocks as usize].iter().copied();
         builder.add(&entry, checksums, std::iter::empty());

@@ -183,7 +183,7 @@ impl Shard {
         match &request.operation {
             OwnedOperation::Write(payload, _) => {
                 let whole = merge.overlay(payload);
-                self.append_merged(request, first, end - first, EntryKind::Write, &whole, change);
+                self.append_merged(request, (first, end - first), EntryKind::Write, &whole, change, true);
             }
             OwnedOperation::WriteZeroes { no_hole } => {
                 let kind = if *no_hole { EntryKind::Zeroes } else { EntryKind::Trim };
@@ -199,14 +199,17 @@ impl Shard {
         let (mut first, mut end) = (merge.first_block(), merge.end_block());
         let start_bytes = request.offset_bytes as usize;
         let end_bytes = start_bytes + request.length_bytes as usize;
+        let edges = merge.edges.iter().flat_map(|edge| edge.block).count() as u32;
+        let mut left = edges + u32::from(end - first > edges);
         for edge in &merge.edges {
             let Some(block) = edge.block else { continue };
+            left -= 1;
             let at = block as usize * BLOCK_BYTES;
             let mut content = edge.content.clone();
             let from = start_bytes.max(at) - at;
             let to = end_bytes.min(at + BLOCK_BYTES) - at;
             content[from..to].fill(0);
-            self.append_merged(request, block, 1, EntryKind::Write, &content, change);
+            self.append_merged(request, (block, 1), EntryKind::Write, &content, change, left == 0);
             if block == first {
                 first += 1;
             } else {
@@ -214,18 +217,18 @@ impl Shard {
             }
         }
         if first < end {
-            self.append_merged(request, first, end - first, kind, &[], change);
+            self.append_merged(request, (first, end - first), kind, &[], change, true);
         }
     }
 
     fn append_merged(
         &mut self,
         request: &OwnedRequest,
-        start_block: u32,
-        blocks: u32,
+        (start_block, blocks): (u32, u32),
         kind: EntryKind,
         payload: &[u8],
         change: u32,
+        is_last: bool,
     ) {
         self.scratch_checksums.clear();
         self.scratch_checksums.extend(payload.chunks_exact(BLOCK_BYTES).map(crc32c_block));
@@ -239,6 +242,7 @@ impl Shard {
             sequence: request.origin.sequence,
             session: request.origin.session,
             request: request.origin.request,
+            is_last,
             payload,
         };
         self.append(&ready, change);

@@ -249,7 +249,7 @@ impl Shard {
                 }
             }
             self.apply_entry(&entry, header);
-            if entry.context.session() != 0 && entry.kind != EntryKind::Move {
+            if entry.context.session() != 0 && entry.kind != EntryKind::Move && !entry.continues {
                 self.sessions.apply(entry.context.session(), entry.request);
             }
             self.stats.replayed_entries += 1;

@@ -28,6 +28,8 @@ pub struct Ready<'a> {
     pub(crate) sequence: u64,
     pub(crate) session: u64,
     pub(crate) request: u64,
+    /// Nothing of the request comes behind this.
+    pub(crate) is_last: bool,
     /// Whole blocks, or empty for metadata. Checksums lie in the shard's scratch.
     pub(crate) payload: &'a [u8],
 }
@@ -175,6 +177,7 @@ impl Shard {
             sequence: request.origin.sequence,
             session: request.origin.session,
             request: request.origin.request,
+            is_last: true,
             payload,
         };
         self.append(&ready, change);
@@ -264,6 +267,7 @@ impl Shard {
                 data_offset: builder.data_blocks,
                 sequence: ready.sequence,
                 request: ready.request,
+                continues: !ready.is_last || done + fits < ready.blocks,
             };
             if has_data {
                 let (from, to) = (done as usize, (done + fits) as usize);
@@ -403,6 +407,7 @@ impl Shard {
             data_offset: 0,
             sequence: request.origin.sequence,
             request: request.origin.request,
+            continues: false,
         };
         builder.add(&entry, std::iter::empty(), std::iter::empty());
         builder.changes.push(change);

@@ -177,6 +177,11 @@ impl<S: Subject> Campaign<S> {
             cut_after = self.random.chance(1, 2).then(|| self.random.between(1, 60));
         }
         self.verify_shards()?;
+        if self.random.chance(1, 2) {
+            self.runner.retry_unanswered()?;
+        } else {
+            self.runner.forget_unanswered();
+        }
         // Not always: what is compared is settled by it, and later cuts should also find it unsettled.
         if self.random.chance(7, 8) {
             self.runner.compare_all()?;

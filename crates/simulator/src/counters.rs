@@ -77,6 +77,8 @@ counters! {
     large_writes,
     /// Writes whose payload was received into the engine's own buffers.
     landed_writes,
+    /// Changes sent again, with their old numbers, after a cut that left them without an answer.
+    retries,
     /// Trims.
     trims,
     /// Zeroings that may leave holes.

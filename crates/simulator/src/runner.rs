@@ -14,7 +14,7 @@ use coquina_engine::{Action, Event, ShardStats};
 
 use crate::counters::Counters;
 use crate::drive::{CutSummary, VirtualDrive};
-use crate::model::{Model, Ticket};
+use crate::model::{Model, Span, Ticket};
 use crate::plan::{Plan, SMALL_DRIVE_SEGMENT_BYTES};
 use crate::random::Random;
 use crate::subject::Subject;
@@ -101,6 +101,18 @@ struct Outstanding {
     promised: bool,
     /// Whether its layer's deletion was answered before it was submitted.
     layer_gone: bool,
+    /// What it asks for, to ask again.
+    retry: Option<Retry>,
+}
+
+/// A change that a client sends again, with its old number, when a cut left it without an answer.
+#[derive(Clone, Copy, Debug)]
+struct Retry {
+    /// Its number in the session.
+    number: u64,
+    kind: Kind,
+    span: Span,
+    version: u32,
 }
 
 /// One run.
@@ -124,6 +136,8 @@ pub struct Runner<S> {
     dead_layers: Vec<(u64, bool)>,
     next_layer: u64,
     outstanding: BTreeMap<u64, Outstanding>,
+    /// Changes that a cut left without an answer.
+    unanswered: Vec<Retry>,
     next_token: u64,
     next_version: u32,
     now_ns: u64,
@@ -174,6 +188,7 @@ impl<S: Subject> Runner<S> {
             layers,
             dead_layers: Vec::new(),
             outstanding: BTreeMap::new(),
+            unanswered: Vec::new(),
             next_token: 1,
             next_version: 1,
             now_ns: 1_000_000_000,
@@ -349,7 +364,9 @@ impl<S: Subject> Runner<S> {
         self.count_interrupted();
         self.collect_stats();
         self.shards.clear();
-        self.outstanding.clear();
+        let outstanding = std::mem::take(&mut self.outstanding);
+        let retries = outstanding.into_values().filter_map(|request| request.retry);
+        self.unanswered.extend(retries.filter(|retry| retry.kind.is_change()));
         self.model.crash();
         let summary = if power { self.drive.power_cut() } else { self.drive.process_crash() };
         let counters = &mut self.counters;

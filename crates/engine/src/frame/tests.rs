@@ -18,6 +18,7 @@ fn frame_block() -> (FrameHeader, Vec<u8>) {
         data_offset: 0,
         sequence: 1,
         request: 2,
+        continues: true,
     };
     write.encode(&mut bytes);
     bytes.extend_from_slice(&[9, 0, 0, 0]);
@@ -29,6 +30,7 @@ fn frame_block() -> (FrameHeader, Vec<u8>) {
         data_offset: 1,
         sequence: 0,
         request: 0,
+        continues: false,
         ..write
     };
     moved.encode(&mut bytes);
@@ -68,7 +70,7 @@ fn a_frame_comes_back_as_it_was_encoded() {
     let entry = entries.next_entry().unwrap().unwrap();
     assert_eq!((entry.context.layer(), entry.context.session()), (LayerId(9), 77));
     assert_eq!((entry.kind, entry.chunk, entry.start_block, entry.blocks), (EntryKind::Write, 5, 3, 1));
-    assert_eq!((entry.sequence, entry.request, entry.checksum(0)), (1, 2, 9));
+    assert_eq!((entry.sequence, entry.request, entry.continues, entry.checksum(0)), (1, 2, true, 9));
     let entry = entries.next_entry().unwrap().unwrap();
     assert_eq!((entry.data_offset, entry.sequence, entry.request), (1, 0, 0));
     assert_eq!((entry.kind, entry.chunk, entry.start_block, entry.blocks), (EntryKind::Move, 6, 1022, 2));

@@ -3,7 +3,7 @@
 use coquina_base::{BLOCK_BYTES, CHUNK_BYTES, LayerId, crc32c_block};
 use coquina_engine::{Operation, Origin, Request, RequestToken};
 
-use super::{Outstanding, Runner};
+use super::{Outstanding, Retry, Runner};
 use crate::content::fill;
 use crate::model::Span;
 use crate::random::Random;
@@ -62,10 +62,29 @@ impl<S: Subject> Runner<S> {
         Ok(ended)
     }
 
+    /// Sends every change again that a cut left without an answer, as clients do that reconnect, and waits for the
+    /// answers.
+    pub fn retry_unanswered(&mut self) -> Result<super::Ended, Violation> {
+        let mut retries = std::mem::take(&mut self.unanswered);
+        retries.sort_by_key(|retry| retry.number);
+        for retry in retries {
+            // All before the first answer: they were all under way at the same time, in whatever order.
+            if self.is_dead(retry.span.layer) || !self.model.has_room(&retry.span, true) {
+                continue;
+            }
+            self.counters.retries += 1;
+            self.submit_numbered(retry.kind, retry.span, retry.version, Some(retry.number));
+        }
+        self.drain_requests()
+    }
+
+    /// Lets the clients of changes that a cut left without an answer be gone for good.
+    pub fn forget_unanswered(&mut self) {
+        self.unanswered.clear();
+    }
+
     /// Submits one request that is no deletion.
     pub fn submit_span(&mut self, kind: Kind, span: Span) {
-        let quiet = span.blocks().all(|block| self.model.is_quiet(span.layer, span.chunk, block));
-        self.counters.overlaps += u64::from(!quiet);
         let version = match kind {
             Kind::Write if self.random.chance(39, 40) => {
                 self.next_version += 1;
@@ -73,6 +92,13 @@ impl<S: Subject> Runner<S> {
             }
             _ => 0,
         };
+        self.submit_numbered(kind, span, version, None);
+    }
+
+    /// Submits a request that is no deletion; `number` is that of an earlier try, if it was sent before.
+    fn submit_numbered(&mut self, kind: Kind, span: Span, version: u32, number: Option<u64>) {
+        let quiet = span.blocks().all(|block| self.model.is_quiet(span.layer, span.chunk, block));
+        self.counters.overlaps += u64::from(!quiet);
         let promised = kind == Kind::Write && quiet && self.model.is_reserved(&span);
         // Of a trim only whole blocks count: it is a hint.
         let seen = if kind == Kind::Trim { span.whole_blocks() } else { Some(span) };
@@ -92,7 +118,9 @@ impl<S: Subject> Runner<S> {
         let layer_gone = self.dead_layers.contains(&(span.layer, true));
         let peak_used_blocks = used_blocks;
         let layer = span.layer;
+        let number = number.unwrap_or(self.next_token);
         let token = self.enter(Outstanding {
+            retry: Some(Retry { number, kind, span, version }),
             shard,
             layer,
             kind,
@@ -119,9 +147,9 @@ impl<S: Subject> Runner<S> {
         let lands = kind == Kind::Write && span.is_aligned() && self.random.chance(1, 2);
         self.counters.landed_writes += u64::from(lands);
         if lands {
-            return self.shards[shard].submit_landed(request(token, &span, operation));
+            return self.shards[shard].submit_landed(request(token, number, &span, operation));
         }
-        self.shards[shard].submit(request(token, &span, operation));
+        self.shards[shard].submit(request(token, number, &span, operation));
     }
 
     /// What frees a place takes back the promise that was made to a write to it that is still under way.
@@ -193,9 +221,10 @@ impl<S: Subject> Runner<S> {
             peak_used_blocks: 0,
             promised: false,
             layer_gone: false,
+            retry: None,
         });
         let span = Span { layer, chunk: 0, offset_bytes: 0, length_bytes: BLOCK };
-        self.shards[shard].submit(request(token, &span, Operation::DeleteLayer));
+        self.shards[shard].submit(request(token, token, &span, Operation::DeleteLayer));
         true
     }
 
@@ -308,14 +337,14 @@ impl<S: Subject> Runner<S> {
     }
 }
 
-fn request<'a>(token: u64, span: &Span, operation: Operation<'a>) -> Request<'a> {
+fn request<'a>(token: u64, number: u64, span: &Span, operation: Operation<'a>) -> Request<'a> {
     Request {
         token: RequestToken(token),
         layer: LayerId(span.layer),
         chunk: span.chunk,
         offset_bytes: span.offset_bytes,
         length_bytes: span.length_bytes,
-        origin: Origin { epoch: 1, sequence: token, session: 1, request: token },
+        origin: Origin { epoch: 1, sequence: token, session: 1, request: number },
         operation,
     }
 }
