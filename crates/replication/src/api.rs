@@ -83,6 +83,14 @@ impl Settings {
         entry.range.count > 0
     }
 
+    /// Whether changes of any epoch are taken: only by the mutation.
+    pub(crate) fn ignores_epochs(&self) -> bool {
+        #[cfg(feature = "mutations")]
+        return self.has(Mutation::IgnoreEpoch);
+        #[cfg(not(feature = "mutations"))]
+        false
+    }
+
     /// How long the primary relies on a grant, by its own clock.
     pub fn lease_ns(&self) -> u64 {
         self.grant_ns - drift(self.grant_ns, self.drift_ppm)

@@ -54,12 +54,10 @@ impl<C: ChangedSet> Group<C> {
             config_epoch == self.config.epoch && self.pending.is_none() && self.config.primary() == Some(from)
         };
         match message {
-            Message::Append { config_epoch, previous_epoch, commit, entry } => {
-                #[cfg(feature = "mutations")]
-                let holds = |epoch: u64| holds(epoch) || self.settings.has(crate::Mutation::IgnoreEpoch);
-                if holds(config_epoch) {
-                    self.receive_append(previous_epoch, commit, entry, actions);
-                }
+            Message::Append { config_epoch, previous_epoch, commit, entry }
+                if holds(config_epoch) || self.settings.ignores_epochs() =>
+            {
+                self.receive_append(previous_epoch, commit, entry, actions);
             }
             Message::Commit { config_epoch, commit } if holds(config_epoch) => {
                 self.commit_heard = self.commit_heard.max(commit);

@@ -65,13 +65,19 @@ pub(crate) type Actions = Vec<Action>;
 impl<C: ChangedSet> Group<C> {
     /// Opens a copy's group with what its log says.
     ///
-    /// The copy does not remember which grants it gave, so it will not serve before all of them must have run out.
+    /// The copy does not remember which grants it gave, so it will not serve before all of them must have run out,
+    /// unless it can have given none: as the only member, or as the primary of the first configuration (epoch 1).
+    /// For the former the coordinator keeps a removed copy among the members until a grant's time has passed.
     /// Nor does a primary remember whom it was about to add: unless there is nobody who could be added, it asks
     /// for a new epoch and serves under that.
     pub fn new(settings: Settings, start: Start<C>, now_ns: u64, actions: &mut Vec<Action>) -> Group<C> {
         let alone = start.config.in_sync == [settings.copy] && start.config.others.is_empty();
-        let promises =
-            if alone { Promises::default() } else { Promises::forgotten(now_ns, settings.promise_ns()) };
+        let first = start.config.epoch <= 1 && start.config.primary() == Some(settings.copy);
+        let promises = if alone || first {
+            Promises::default()
+        } else {
+            Promises::forgotten(now_ns, settings.promise_ns())
+        };
         let mut group = Group {
             settings,
             config: start.config,
@@ -145,7 +151,8 @@ impl<C: ChangedSet> Group<C> {
             | Message::Sessions { config_epoch, .. } => Some(*config_epoch),
             _ => None,
         };
-        if epoch.is_some_and(|epoch| epoch < self.known().epoch) && !self.ignores_epoch(&message) {
+        let ignored = matches!(message, Message::Append { .. }) && self.settings.ignores_epochs();
+        if epoch.is_some_and(|epoch| epoch < self.known().epoch) && !ignored {
             let config = self.known().clone();
             self.send(from, Message::Stale { config }, actions);
             return;
@@ -161,16 +168,6 @@ impl<C: ChangedSet> Group<C> {
             message if self.primary.is_some() => self.receive_as_primary(from, message, now_ns, actions),
             message => self.receive_as_backup(from, message, now_ns, actions),
         }
-    }
-
-    /// The mutation that takes changes of a lower epoch.
-    fn ignores_epoch(&self, message: &Message) -> bool {
-        #[cfg(feature = "mutations")]
-        if self.settings.has(crate::Mutation::IgnoreEpoch) {
-            return matches!(message, Message::Append { .. });
-        }
-        let _ = message;
-        false
     }
 
     /// The highest configuration heard of.

@@ -128,21 +128,23 @@ impl<C: ChangedSet> Group<C> {
     /// leaves, still primary of the same epoch, would do as well; checking in between, after the engine has looked
     /// and without the reign having been kept, would not.) What would break it is a *cut*, which takes entries out of
     /// the log under a waiting read: therefore [`Action::Stop`] refuses reads that wait.
-    pub(crate) fn read(&mut self, token: Token, now_ns: u64, actions: &mut Actions) {
-        let Some(primary) = self.primary.as_ref().filter(|primary| primary.serving) else {
-            return actions.push(Action::Refuse { token, refusal: Refusal::NotServing });
-        };
-        #[cfg_attr(not(feature = "mutations"), allow(unused_mut))]
-        let mut valid = primary.has_lease(now_ns);
-        #[cfg(feature = "mutations")]
-        {
-            valid |= self.settings.has(crate::Mutation::ReadAfterLease);
-        }
-        actions.push(if valid {
-            Action::Read(token)
-        } else {
-            Action::Refuse { token, refusal: Refusal::NoLease }
+    pub(crate) fn read(&self, token: Token, now_ns: u64, actions: &mut Actions) {
+        actions.push(match self.may_read(now_ns) {
+            Ok(()) => Action::Read(token),
+            Err(refusal) => Action::Refuse { token, refusal },
         });
+    }
+
+    /// Whether a read that comes now is let through.
+    pub fn may_read(&self, now_ns: u64) -> Result<(), Refusal> {
+        let Some(primary) = self.primary.as_ref().filter(|primary| primary.serving) else {
+            return Err(Refusal::NotServing);
+        };
+        #[cfg(feature = "mutations")]
+        if self.settings.has(crate::Mutation::ReadAfterLease) {
+            return Ok(());
+        }
+        if primary.has_lease(now_ns) { Ok(()) } else { Err(Refusal::NoLease) }
     }
 
     /// The engine has appended a change: it is sent to everybody at once.

@@ -236,6 +236,10 @@ impl<C: ChangedSet> Group<C> {
             return;
         };
         primary.fetching = None;
+        if entries.is_empty() {
+            // It had more, and none of it uncommitted: then this copy was not in sync.
+            return self.violate(Violation::Gap { expected: self.log.last + 1, got: 0 }, actions);
+        }
         for &entry in entries {
             let expected = self.log.last + 1;
             if !self.take(entry, None) {

@@ -33,15 +33,157 @@ fn expect(name: &str, world: &World, result: Result<Seen, Box<Found>>) -> Seen {
 
 #[test]
 fn walks_with_all_faults_find_nothing() {
-    let mut world = World::new(settings(), FOUR, false);
+    let mut world = World::new(settings(), 3, FOUR, false);
     world.budget = Budget { crashes: 2, breaks: 2, moves: 2, retries: 3, time: 6 };
-    expect("walk", &world, walk(&world, 0..200, 300));
+    let seen = expect("walk", &world, walk(&world, 0..2000, 400));
+    for sight in world::SIGHTS {
+        assert!(seen.sights.contains_key(sight), "the walks never saw: {sight}");
+    }
 }
 
+/// The long form: `MODEL_SEEDS=100000..400000 cargo test --release -p coquina-replication --test model -- --ignored`.
 #[test]
-fn four_writes_without_faults() {
-    let mut world = World::new(settings(), TWO, true);
-    world.budget = Budget { moves: 1, ..Budget::default() };
-    let seen = expect("moves", &world, breadth_first(&world, 100_000, 16));
-    let _ = (seen, NONE);
+#[ignore = "runs for as many seeds as MODEL_SEEDS says"]
+fn campaign() {
+    let seeds = std::env::var("MODEL_SEEDS").unwrap_or("10000..20000".into());
+    let (from, to) = seeds.split_once("..").expect("MODEL_SEEDS is like 1..100");
+    let seeds = from.parse().expect("a number")..to.parse().expect("a number");
+    for members in [3, 2] {
+        for budget in [
+            Budget { crashes: 2, breaks: 2, moves: 2, retries: 3, time: 6 },
+            Budget { crashes: 4, breaks: 4, moves: 6, retries: 6, time: 16 },
+            Budget { crashes: 0, breaks: 8, moves: 8, retries: 4, time: 10 },
+        ] {
+            let mut world = World::new(settings(), members, FOUR, false);
+            world.budget = budget;
+            expect("campaign", &world, walk(&world, seeds.clone(), 600));
+        }
+    }
+}
+
+/// A small world that is explored breadth first.
+struct Scenario {
+    name: &'static str,
+    members: usize,
+    operations: [&'static [Operation]; 2],
+    eager_sync: bool,
+    budget: Budget,
+}
+
+const QUIET: Budget = Budget { crashes: 0, breaks: 0, moves: 0, retries: 0, time: 0 };
+const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "two copies, a move",
+        members: 2,
+        operations: TWO,
+        eager_sync: true,
+        budget: Budget { moves: 1, ..QUIET },
+    },
+    Scenario {
+        name: "two copies, a crash",
+        members: 2,
+        operations: TWO,
+        eager_sync: false,
+        budget: Budget { crashes: 1, ..QUIET },
+    },
+    Scenario {
+        name: "two copies, a move, time",
+        members: 2,
+        operations: [&[(0, 1, false)], &[(0, 2, false)]],
+        eager_sync: true,
+        budget: Budget { moves: 1, time: 2, ..QUIET },
+    },
+    Scenario {
+        name: "two copies, a move, a crash",
+        members: 2,
+        operations: [&[(0, 1, false)], NONE],
+        eager_sync: false,
+        budget: Budget { moves: 1, crashes: 1, time: 2, ..QUIET },
+    },
+    Scenario {
+        name: "two copies, a move, a break",
+        members: 2,
+        operations: [&[(0, 1, false)], &[(0, 2, true)]],
+        eager_sync: true,
+        budget: Budget { moves: 1, breaks: 1, retries: 1, time: 2, ..QUIET },
+    },
+    Scenario {
+        name: "three copies, a move",
+        members: 3,
+        operations: [&[(0, 1, false)], &[(0, 2, false)]],
+        eager_sync: true,
+        budget: Budget { moves: 1, ..QUIET },
+    },
+    Scenario {
+        name: "three copies, a crash",
+        members: 3,
+        operations: [&[(0, 1, false)], NONE],
+        eager_sync: false,
+        budget: Budget { crashes: 1, moves: 1, ..QUIET },
+    },
+];
+
+#[test]
+fn every_order_nearby_is_right() {
+    let states_max =
+        std::env::var("MODEL_STATES").ok().and_then(|states| states.parse().ok()).unwrap_or(30_000);
+    for scenario in SCENARIOS {
+        let mut world = World::new(settings(), scenario.members, scenario.operations, scenario.eager_sync);
+        world.budget = scenario.budget;
+        expect(scenario.name, &world, breadth_first(&world, states_max, 32));
+    }
+}
+
+#[cfg(feature = "mutations")]
+mod mutations {
+    use super::*;
+    use coquina_replication::Mutation;
+
+    fn caught(mutation: Mutation, members: usize) {
+        let mut world = World::new(Settings { mutation: Some(mutation), ..settings() }, members, FOUR, false);
+        world.budget = Budget { crashes: 2, breaks: 2, moves: 2, retries: 3, time: 6 };
+        match walk(&world, 0..20000, 400) {
+            Ok(seen) => panic!("{mutation:?} was not caught in {} states", seen.states),
+            Err(found) => {
+                let wrong: String = found.wrong.0.chars().take(150).collect();
+                println!("{mutation:?}: {} states, {} steps: {wrong}", found.states, found.trace.len());
+                if std::env::var_os("MODEL_TELL").is_some() {
+                    println!("{}", found.tell(&world));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn answer_after_one_copy() {
+        caught(Mutation::AnswerAfterOneCopy, 3);
+    }
+    #[test]
+    fn ignore_epoch() {
+        caught(Mutation::IgnoreEpoch, 3);
+    }
+    #[test]
+    fn skip_takeover() {
+        caught(Mutation::SkipTakeover, 3);
+    }
+    #[test]
+    fn forget_promise() {
+        caught(Mutation::ForgetPromise, 2);
+    }
+    #[test]
+    fn read_after_lease() {
+        caught(Mutation::ReadAfterLease, 3);
+    }
+    #[test]
+    fn drop_cut() {
+        caught(Mutation::DropCut, 3);
+    }
+    #[test]
+    fn resurrect_trim() {
+        caught(Mutation::ResurrectTrim, 3);
+    }
+    #[test]
+    fn commit_without_joining() {
+        caught(Mutation::CommitWithoutJoining, 3);
+    }
 }

@@ -1,10 +1,11 @@
 //! How the world is explored: breadth first up to a number of states, and by walks that go deeper.
 
+use std::collections::BTreeMap;
 use std::hash::BuildHasher;
 
 use hashbrown::HashSet;
 
-use super::world::{Step, World, Wrong};
+use super::world::{COPIES, Step, World, Wrong};
 
 /// A hash that is the same in every run.
 type Hashing = foldhash::fast::FixedState;
@@ -18,6 +19,8 @@ pub struct Seen {
     pub healed: usize,
     /// Whether no state within the budget was left out.
     pub complete: bool,
+    /// How often something rare was seen, in walks.
+    pub sights: BTreeMap<&'static str, usize>,
 }
 
 /// A way to something wrong.
@@ -108,14 +111,22 @@ pub fn walk(start: &World, seeds: std::ops::Range<u64>, steps_max: usize) -> Res
         let mut random = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
         let mut world = start.clone();
         let mut trace = Vec::new();
+        let mut cut_off = None;
         for _ in 0..steps_max {
-            let steps = world.steps();
+            let mut steps = world.steps();
             let mut pick = |bound: usize| {
                 random ^= random << 13;
                 random ^= random >> 7;
                 random ^= random << 17;
                 (random >> 11) as usize % bound
             };
+            // Now and then a copy is cut off for a while, so that others go on without it.
+            if pick(25) == 0 {
+                cut_off = Some(pick(COPIES + 3));
+            }
+            if let Some(copy) = cut_off {
+                steps.retain(|step| !World::is_remote(step, copy));
+            }
             // Faults are many and would use up the budget at once.
             let faults = |step: &Step| {
                 matches!(
@@ -126,10 +137,16 @@ pub fn walk(start: &World, seeds: std::ops::Range<u64>, steps_max: usize) -> Res
             let (rare, common): (Vec<Step>, Vec<Step>) = steps.into_iter().partition(faults);
             let from = if common.is_empty() || (!rare.is_empty() && pick(12) == 0) { &rare } else { &common };
             if from.is_empty() {
-                break;
+                if cut_off.take().is_none() {
+                    break;
+                }
+                continue;
             }
             let step = from[pick(from.len())];
             trace.push(step);
+            if let Some(sight) = world.sight(step) {
+                *seen.sights.entry(sight).or_default() += 1;
+            }
             let states = seen.states;
             if let Err(wrong) = world.take(step) {
                 return Err(Box::new(Found { wrong, states, trace }));

@@ -19,6 +19,21 @@ const TIME_UNIT_NS: u64 = 1_000;
 /// Where each node's clock starts, and how many thousandths of the true rate it has.
 const CLOCKS: [(u64, u64); COPIES] = [(50_000_000, 1_000), (7_000, 1_090), (900_000, 910)];
 
+/// What is rare and must be seen by the walks.
+pub const SIGHTS: &[&str] = &[
+    "block recovered",
+    "change in a stream to an out copy",
+    "cut of entries",
+    "grant by a joining copy",
+    "grant to a primary removed",
+    "read that rules out an order",
+    "retry of a request under way",
+    "return after a broken return",
+    "stale sender told",
+    "tail fetched by a new primary",
+    "whole group compared",
+];
+
 /// What a client wants: a block, a value, and whether it is a trim.
 pub type Operation = (usize, u8, bool);
 
@@ -95,9 +110,14 @@ fn token(client: usize, operation: usize) -> Token {
 }
 
 impl World {
-    /// All in sync and serving, nothing written.
-    pub fn new(settings: Settings, operations: [&'static [Operation]; 2], eager_sync: bool) -> World {
-        let ids = (0..COPIES as u64).map(CopyId).collect();
+    /// The first so many copies are members, in sync and serving, nothing written.
+    pub fn new(
+        settings: Settings,
+        members: usize,
+        operations: [&'static [Operation]; 2],
+        eager_sync: bool,
+    ) -> World {
+        let ids = (0..members as u64).map(CopyId).collect();
         let config = Config { epoch: 1, in_sync: ids, others: Vec::new(), min_copies: 1 };
         let copy = || Copy { group: None, disk: Disk::new(config.clone()), ticked: false, reads: Vec::new() };
         let mut world = World {
@@ -161,8 +181,8 @@ impl World {
         for &copy in running {
             if self.copies[copy].group.as_ref().is_some_and(Group::is_serving) {
                 for (client, state) in self.clients.iter().enumerate() {
-                    let last = state.current.min(state.operations.len().saturating_sub(1));
-                    for operation in 0..=last {
+                    let begun = state.operations.len().min(state.current + 1);
+                    for operation in 0..begun {
                         let first = operation == state.current && !state.begun;
                         if first || self.budget.retries > 0 {
                             steps.push(Step::Request { client, operation, copy });
@@ -215,15 +235,11 @@ impl World {
     /// What a read of the block at the copy gives now, if it is answered now.
     fn readable(&self, copy: usize, number: usize) -> Option<u8> {
         let group = self.copies[copy].group.as_ref()?;
-        if !group.is_serving() {
-            return None;
-        }
-        let mut actions = Vec::new();
-        group.clone().apply(self.now_ns(copy), Input::Read(Token(0)), &mut actions);
+        group.may_read(self.now_ns(copy)).ok()?;
         let uncommitted = self.copies[copy].disk.entries();
         let mut uncommitted = uncommitted.range(group.committed() + 1..);
         let waits = uncommitted.any(|(_, entry)| entry.range.intersects(&block(number)));
-        (actions == [Action::Read(Token(0))] && !waits).then_some(self.copies[copy].disk.blocks[number])
+        (!waits).then_some(self.copies[copy].disk.blocks[number])
     }
 
     /// Lets something happen, then checks everything.
@@ -291,6 +307,51 @@ impl World {
             Step::Restart(copy) => self.restart(copy)?,
         }
         self.check()
+    }
+
+    /// Whether a step needs the connections of a copy, or the coordinator's where the copy is one too many.
+    pub fn is_remote(step: &Step, copy: usize) -> bool {
+        match step {
+            Step::Deliver(from, to) => *from == copy || *to == copy,
+            Step::Inform(informed) => *informed == copy || copy == COPIES,
+            _ => false,
+        }
+    }
+
+    /// A name for what is rare about a step.
+    pub fn sight(&self, step: Step) -> Option<&'static str> {
+        let (from, to) = match step {
+            Step::Deliver(from, to) => (from, to),
+            Step::Request { client, operation, .. } => {
+                let state = &self.clients[client];
+                let again = operation == state.current && state.begun && self.budget.retries > 0;
+                return again.then_some("retry of a request under way");
+            }
+            Step::Read { .. } => return Some("read that rules out an order"),
+            _ => return None,
+        };
+        let in_sync = |copy: usize| self.coordinator.is_in_sync(CopyId(copy as u64));
+        match self.queues[from][to].front()? {
+            Message::Tail { entries, .. } if !entries.is_empty() => Some("tail fetched by a new primary"),
+            Message::CutDone { ranges, .. } if !ranges.is_empty() => Some("cut of entries"),
+            Message::Append { .. } if in_sync(from) && !in_sync(to) => {
+                Some("change in a stream to an out copy")
+            }
+            Message::Recover { .. } => Some("block recovered"),
+            Message::JoinState { last, incomplete_since, .. } => {
+                let group = self.copies[to].group.as_ref()?;
+                let since = incomplete_since.unwrap_or(*last).min(*last);
+                match group.missing(CopyId(from as u64)) {
+                    Some(missing) if missing.base > since => Some("whole group compared"),
+                    _ if incomplete_since.is_some() => Some("return after a broken return"),
+                    _ => None,
+                }
+            }
+            Message::Stale { .. } => Some("stale sender told"),
+            Message::GrantRequest { .. } if in_sync(from) && !in_sync(to) => Some("grant by a joining copy"),
+            Message::Grant { .. } if !in_sync(to) => Some("grant to a primary removed"),
+            _ => None,
+        }
     }
 
     /// What a step is about.
@@ -554,17 +615,17 @@ impl World {
         world.budget = Budget::default();
         world.settle(16, true)?;
         let answered = world.clients.iter().all(|client| client.current == client.operations.len());
-        if !answered || world.coordinator.in_sync.len() != COPIES {
+        if !answered || !world.coordinator.others.is_empty() {
             return Err(Wrong(format!("stuck for ever, answered: {answered}: {world:?}")));
         }
-        let disk = &world.copies[0].disk;
+        let disk = &world.copies[world.coordinator.in_sync[0].0 as usize].disk;
         for number in 0..BLOCKS {
             let primary = world.coordinator.in_sync[0].0 as usize;
             if world.readable(primary, number).is_none() {
                 return Err(Wrong("stuck for ever: a quiet primary does not read".into()));
             }
         }
-        for copy in &world.copies {
+        for copy in world.coordinator.in_sync.iter().map(|copy| &world.copies[copy.0 as usize]) {
             if copy.disk.blocks != disk.blocks || copy.disk.last != disk.last {
                 return Err(Wrong("quiet copies differ".into()));
             }

@@ -1,0 +1,189 @@
+//! What the model leaves out: the time between a request's submission and its append, fences, refusals, suspicion.
+
+use coquina_base::LayerId;
+use coquina_replication::{
+    Action, BlockRange, ClientRequest, Config, CopyId, Entry, EntryKind, Group, Input, Message, PayloadRef,
+    RangeSet, Refusal, Settings, Start, Token,
+};
+
+const ME: CopyId = CopyId(1);
+const OTHER: CopyId = CopyId(2);
+
+fn config(epoch: u64, in_sync: &[CopyId], others: &[CopyId]) -> Config {
+    Config { epoch, in_sync: in_sync.to_vec(), others: others.to_vec(), min_copies: 1 }
+}
+
+struct Driver {
+    group: Group<RangeSet>,
+    now_ns: u64,
+    records: u64,
+}
+
+impl Driver {
+    fn open(config: Config) -> (Driver, Vec<Action>) {
+        let start = Start { config, intact: true, ..Start::default() };
+        let mut actions = Vec::new();
+        let group = Group::new(Settings::for_tests(ME), start, 10_000, &mut actions);
+        (Driver { group, now_ns: 10_000, records: 0 }, actions)
+    }
+
+    /// The only copy of its group, serving.
+    fn alone() -> Driver {
+        let (driver, actions) = Driver::open(config(1, &[ME], &[]));
+        assert_eq!(actions, [Action::Serve { epoch: 1 }]);
+        driver
+    }
+
+    fn input(&mut self, input: Input) -> Vec<Action> {
+        let mut actions = Vec::new();
+        self.group.apply(self.now_ns, input, &mut actions);
+        let logs = |action: &&Action| matches!(action, Action::Append(_) | Action::Persist { .. });
+        self.records += actions.iter().filter(logs).count() as u64;
+        actions
+    }
+
+    fn request(&mut self, token: u64, generation: u64, kind: EntryKind) -> Vec<Action> {
+        self.input(Input::Request(ClientRequest {
+            token: Token(token),
+            session: 9,
+            request: token,
+            volume: 5,
+            generation,
+            kind,
+        }))
+    }
+
+    fn append(&mut self, token: u64, kind: EntryKind) -> Vec<Action> {
+        let range = BlockRange { layer: LayerId(1), chunk: 0, first: 0, count: 1 };
+        let entry = Entry {
+            epoch: self.group.config().epoch,
+            sequence: self.group.last() + 1,
+            session: 9,
+            request: token,
+            kind,
+            range,
+            payload: PayloadRef(token),
+        };
+        self.records += 1;
+        self.input(Input::Appended { token: Token(token), entry })
+    }
+
+    fn sync(&mut self) -> Vec<Action> {
+        self.input(Input::Durable { records: self.records })
+    }
+}
+
+fn refuse(token: u64, refusal: Refusal) -> Action {
+    Action::Refuse { token: Token(token), refusal }
+}
+
+#[test]
+fn a_retry_while_the_first_is_at_the_engine_is_answered_with_it() {
+    let mut driver = Driver::alone();
+    assert_eq!(driver.request(1, 1, EntryKind::Write), [Action::Submit(Token(1))]);
+    let retry = Input::Request(ClientRequest {
+        token: Token(77),
+        session: 9,
+        request: 1,
+        volume: 5,
+        generation: 1,
+        kind: EntryKind::Write,
+    });
+    assert_eq!(driver.input(retry.clone()), []);
+    assert_eq!(driver.append(1, EntryKind::Write), []);
+    assert_eq!(driver.sync(), [Action::Commit(1), Action::Answer(Token(1)), Action::Answer(Token(77))]);
+    assert_eq!(driver.input(retry), [Action::Answer(Token(77))]);
+}
+
+#[test]
+fn a_fence_waits_for_older_requests_at_the_engine() {
+    let mut driver = Driver::alone();
+    let fence = EntryKind::Fence { volume: 5, generation: 2 };
+    assert_eq!(driver.request(1, 1, EntryKind::Write), [Action::Submit(Token(1))]);
+    assert_eq!(driver.request(2, 2, fence), []);
+    assert_eq!(driver.request(3, 1, EntryKind::Write), [refuse(3, Refusal::Fenced)]);
+    assert_eq!(driver.append(1, EntryKind::Write), [Action::Submit(Token(2))]);
+    assert_eq!(driver.append(2, fence), []);
+    assert_eq!(driver.request(4, 1, EntryKind::Write), [refuse(4, Refusal::Fenced)]);
+    assert_eq!(driver.request(5, 2, EntryKind::Write), [Action::Submit(Token(5))]);
+}
+
+#[test]
+fn a_full_drive_refuses_and_the_request_may_come_again() {
+    let mut driver = Driver::alone();
+    driver.request(1, 1, EntryKind::Write);
+    let refused = driver.input(Input::Refused { token: Token(1), no_space: true });
+    assert_eq!(refused, [refuse(1, Refusal::NoSpace)]);
+    assert_eq!(driver.request(1, 1, EntryKind::Write), [Action::Submit(Token(1))]);
+}
+
+#[test]
+fn too_few_copies_refuse_writes_and_not_reads() {
+    let (mut driver, _) = Driver::open(Config { min_copies: 2, ..config(1, &[ME], &[]) });
+    assert_eq!(driver.request(1, 1, EntryKind::Write), [refuse(1, Refusal::TooFewCopies)]);
+    assert_eq!(driver.input(Input::Read(Token(2))), [Action::Read(Token(2))]);
+}
+
+#[test]
+fn a_deposed_primary_stops_before_it_has_persisted_anything() {
+    let mut driver = Driver::alone();
+    driver.request(1, 1, EntryKind::Write);
+    driver.append(1, EntryKind::Write);
+    driver.request(2, 1, EntryKind::Write);
+    let newer = config(3, &[OTHER], &[ME]);
+    let actions = driver.input(Input::Config(newer.clone()));
+    assert_eq!(
+        actions,
+        [
+            Action::Stop,
+            refuse(1, Refusal::NotServing),
+            refuse(2, Refusal::NotServing),
+            Action::Persist { config: newer, committed: 0 }
+        ]
+    );
+    assert_eq!(driver.request(3, 1, EntryKind::Write), [refuse(3, Refusal::NotServing)]);
+    assert_eq!(driver.input(Input::Refused { token: Token(2), no_space: false }), []);
+}
+
+#[test]
+fn a_silent_backup_is_proposed_for_removal_and_its_removal_commits() {
+    let (mut driver, _) = Driver::open(config(1, &[ME, OTHER], &[]));
+    driver.input(Input::Connected(OTHER));
+    let state = Message::State { config_epoch: 1, history: Default::default(), last: 0, durable: 0 };
+    driver.input(Input::Message(OTHER, state));
+    assert!(driver.group.is_serving());
+    driver.request(1, 1, EntryKind::Write);
+    driver.append(1, EntryKind::Write);
+    assert_eq!(driver.sync(), [], "the backup's ack is missing");
+    driver.input(Input::Tick);
+    driver.now_ns += 1_500;
+    let without = config(2, &[ME], &[OTHER]);
+    let actions = driver.input(Input::Tick);
+    assert!(actions.contains(&Action::Propose(without.clone())), "{actions:?}");
+    driver.input(Input::Config(without));
+    let actions = driver.sync();
+    assert!(actions.contains(&Action::Answer(Token(1))), "{actions:?}");
+    assert!(driver.group.missing(OTHER).is_some_and(|missing| missing.base == 0));
+}
+
+#[test]
+fn a_stale_primary_is_told() {
+    let (mut driver, _) = Driver::open(config(4, &[OTHER, ME], &[]));
+    let request = Message::GrantRequest { config_epoch: 3, sent_ns: 1 };
+    let told = driver.input(Input::Message(CopyId(3), request));
+    let message = Message::Stale { config: config(4, &[OTHER, ME], &[]) };
+    assert_eq!(told, [Action::Send { to: CopyId(3), message }]);
+}
+
+#[test]
+fn a_restarted_primary_with_an_out_copy_asks_for_a_new_epoch() {
+    let stored = config(6, &[ME], &[OTHER]);
+    let (mut driver, actions) = Driver::open(stored.clone());
+    assert_eq!(actions, [Action::Propose(stored.renewed())]);
+    driver.input(Input::Config(stored.renewed()));
+    driver.sync();
+    assert!(!driver.group.is_serving(), "grants that it may have given still run");
+    driver.now_ns += 1_100;
+    driver.input(Input::Tick);
+    assert!(driver.group.is_serving());
+}
