@@ -41,7 +41,7 @@ fn walks_with_all_faults_find_nothing() {
     }
 }
 
-/// The long form: `MODEL_SEEDS=100000..400000 cargo test --release -p coquina-replication --test model -- --ignored`.
+/// The long form: `MODEL_SEEDS=0..50000 cargo test -p coquina-replication --test model -- --ignored --nocapture`.
 #[test]
 #[ignore = "runs for as many seeds as MODEL_SEEDS says"]
 fn campaign() {
