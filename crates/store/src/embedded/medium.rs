@@ -1,0 +1,223 @@
+//! Where the embedded store's bytes lie: a folder, or memory only.
+//!
+//! Invariants:
+//! - the file under its name is always complete up to a torn last record: it is replaced by a rename of a synced
+//!   file, and otherwise only grows;
+//! - the file from before the last replacement is kept beside it.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use crate::error::StoreError;
+
+/// Name of the file in its folder.
+const FILE_NAME: &str = "store.log";
+const PREVIOUS_NAME: &str = "store.previous.log";
+const LOCK_NAME: &str = "store.lock";
+/// Larger files are refused before they are read into memory.
+const FILE_BYTES_MAX: u64 = 1 << 30;
+
+/// The seam for faults: all that the embedded store does to its file.
+pub(super) trait Medium: Send {
+    /// The content, or `None` if nothing was ever there.
+    fn load(&mut self) -> Result<Option<Vec<u8>>, StoreError>;
+    /// Cuts off what follows a length; durable when it returns.
+    fn cut(&mut self, bytes: usize) -> Result<(), StoreError>;
+    /// Adds bytes; durable when it returns.
+    fn append(&mut self, bytes: &[u8]) -> Result<(), StoreError>;
+    /// Writes new content beside the present one; nothing has changed if it fails.
+    fn prepare(&mut self, bytes: &[u8]) -> Result<(), StoreError>;
+    /// Puts the content that was prepared in place; durable when it returns.
+    fn publish(&mut self) -> Result<(), StoreError>;
+    /// Its name, for messages.
+    fn name(&self) -> String;
+    /// The name of the copy from before the last replacement, if there is one.
+    fn previous(&self) -> Option<String>;
+}
+
+/// A folder of this process alone.
+pub(super) struct FolderMedium {
+    folder: PathBuf,
+    file: Option<File>,
+    prepared: Option<File>,
+    _lock: File,
+}
+
+impl FolderMedium {
+    pub(super) fn open(folder: &Path) -> Result<Self, StoreError> {
+        fs::create_dir_all(folder).map_err(StoreError::io("make", folder))?;
+        let path = folder.join(LOCK_NAME);
+        let lock = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(StoreError::io("open", &path))?;
+        match rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                return Err(StoreError::InUse { path: folder.display().to_string() });
+            }
+            Err(error) => return Err(StoreError::io("lock", &path)(error.into())),
+        }
+        Ok(FolderMedium { folder: folder.to_owned(), file: None, prepared: None, _lock: lock })
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.join(FILE_NAME)
+    }
+
+    fn previous_path(&self) -> PathBuf {
+        self.folder.join(PREVIOUS_NAME)
+    }
+
+    fn new_path(&self) -> PathBuf {
+        self.folder.join("store.new.log")
+    }
+
+    fn opened(&mut self) -> Result<(&mut File, PathBuf), StoreError> {
+        let path = self.path();
+        match &mut self.file {
+            Some(file) => Ok((file, path)),
+            None => Err(StoreError::io("write", &path)(io::Error::other("it is not open"))),
+        }
+    }
+
+    /// Gives the present content its second name, with no moment at which the first one is missing.
+    fn keep_previous(&self) -> Result<(), StoreError> {
+        let (path, staging) = (self.path(), self.folder.join("store.old.log"));
+        match fs::remove_file(&staging) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(StoreError::io("remove", &staging)(error));
+            }
+            _ => {}
+        }
+        match fs::hard_link(&path, &staging) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(_) => {
+                // Some file systems have no hard links.
+                fs::copy(&path, &staging).map_err(StoreError::io("copy", &path))?;
+            }
+        }
+        let previous = self.previous_path();
+        fs::rename(&staging, &previous).map_err(StoreError::io("replace", &previous))
+    }
+}
+
+impl Medium for FolderMedium {
+    fn load(&mut self) -> Result<Option<Vec<u8>>, StoreError> {
+        let path = self.path();
+        let mut file = match OpenOptions::new().read(true).append(true).open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return match self.previous() {
+                    None => Ok(None),
+                    previous => Err(StoreError::Damaged {
+                        path: self.name(),
+                        reason: "it is missing".to_owned(),
+                        previous,
+                    }),
+                };
+            }
+            Err(error) => return Err(StoreError::io("open", &path)(error)),
+        };
+        let mut bytes = Vec::new();
+        (&mut file)
+            .take(FILE_BYTES_MAX + 1)
+            .read_to_end(&mut bytes)
+            .map_err(StoreError::io("read", &path))?;
+        if bytes.len() as u64 > FILE_BYTES_MAX {
+            let reason = "it is longer than any store".to_owned();
+            return Err(StoreError::Damaged { path: self.name(), reason, previous: self.previous() });
+        }
+        self.file = Some(file);
+        Ok(Some(bytes))
+    }
+
+    fn cut(&mut self, bytes: usize) -> Result<(), StoreError> {
+        let (file, path) = self.opened()?;
+        file.set_len(bytes as u64).and_then(|()| file.sync_all()).map_err(StoreError::io("cut", &path))
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        let (file, path) = self.opened()?;
+        file.write_all(bytes).map_err(StoreError::io("write", &path))?;
+        file.sync_data().map_err(StoreError::io("sync", &path))
+    }
+
+    fn prepare(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        let path = self.new_path();
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(StoreError::io("remove", &path)(error));
+            }
+            _ => {}
+        }
+        let mut file = OpenOptions::new()
+            .append(true)
+            .create_new(true)
+            .open(&path)
+            .map_err(StoreError::io("write", &path))?;
+        file.write_all(bytes).map_err(StoreError::io("write", &path))?;
+        file.sync_all().map_err(StoreError::io("sync", &path))?;
+        self.keep_previous()?;
+        self.prepared = Some(file);
+        Ok(())
+    }
+
+    fn publish(&mut self) -> Result<(), StoreError> {
+        let path = self.path();
+        fs::rename(self.new_path(), &path).map_err(StoreError::io("replace", &path))?;
+        File::open(&self.folder)
+            .and_then(|folder| folder.sync_all())
+            .map_err(StoreError::io("sync", &self.folder))?;
+        self.file = self.prepared.take();
+        Ok(())
+    }
+
+    fn name(&self) -> String {
+        self.path().display().to_string()
+    }
+
+    fn previous(&self) -> Option<String> {
+        let path = self.previous_path();
+        path.exists().then(|| path.display().to_string())
+    }
+}
+
+/// Nothing is kept: for tests and trials.
+#[derive(Default)]
+pub(super) struct NoMedium;
+
+impl Medium for NoMedium {
+    fn load(&mut self) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(None)
+    }
+
+    fn cut(&mut self, _: usize) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn append(&mut self, _: &[u8]) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn prepare(&mut self, _: &[u8]) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn publish(&mut self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn name(&self) -> String {
+        "memory".to_owned()
+    }
+
+    fn previous(&self) -> Option<String> {
+        None
+    }
+}

@@ -1,0 +1,275 @@
+//! What the embedded store keeps through a kill at any byte, and what it does when its disk fails.
+
+use std::sync::{Arc, Mutex};
+
+use super::*;
+use crate::api::KeyValue;
+
+/// A disk in memory that can be told to fail.
+#[derive(Clone, Default)]
+struct Disk {
+    state: Arc<Mutex<DiskState>>,
+}
+
+#[derive(Default)]
+struct DiskState {
+    content: Option<Vec<u8>>,
+    prepared: Vec<u8>,
+    /// Length of the content after each write that was answered.
+    durable_bytes: Vec<usize>,
+    steps: usize,
+    fail_at: Option<usize>,
+    prepares_to_fail: usize,
+}
+
+impl Disk {
+    fn of(content: Vec<u8>) -> Self {
+        let disk = Disk::default();
+        disk.state.lock().unwrap().content = Some(content);
+        disk
+    }
+
+    fn content(&self) -> Vec<u8> {
+        self.state.lock().unwrap().content.clone().unwrap()
+    }
+
+    fn step(&self) -> Result<(), StoreError> {
+        let mut state = self.state.lock().unwrap();
+        state.steps += 1;
+        if state.fail_at.is_some_and(|fail_at| state.steps >= fail_at) {
+            return Err(StoreError::io("write", Path::new("disk"))(std::io::Error::other("broken")));
+        }
+        Ok(())
+    }
+}
+
+impl Medium for Disk {
+    fn load(&mut self) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(self.state.lock().unwrap().content.clone())
+    }
+
+    fn cut(&mut self, bytes: usize) -> Result<(), StoreError> {
+        self.step()?;
+        self.state.lock().unwrap().content.as_mut().unwrap().truncate(bytes);
+        Ok(())
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        let failed = self.step();
+        let mut state = self.state.lock().unwrap();
+        // A write that fails has written a part.
+        let written = if failed.is_err() { &bytes[..bytes.len() / 2] } else { bytes };
+        let content = state.content.as_mut().unwrap();
+        content.extend_from_slice(written);
+        let length = content.len();
+        if failed.is_ok() {
+            state.durable_bytes.push(length);
+        }
+        failed
+    }
+
+    fn prepare(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        self.step()?;
+        let mut state = self.state.lock().unwrap();
+        if state.prepares_to_fail > 0 {
+            state.prepares_to_fail -= 1;
+            return Err(StoreError::io("write", Path::new("disk"))(std::io::ErrorKind::StorageFull.into()));
+        }
+        state.prepared = bytes.to_vec();
+        Ok(())
+    }
+
+    fn publish(&mut self) -> Result<(), StoreError> {
+        self.step()?;
+        let mut state = self.state.lock().unwrap();
+        state.content = Some(std::mem::take(&mut state.prepared));
+        state.durable_bytes.clear();
+        Ok(())
+    }
+
+    fn name(&self) -> String {
+        "disk".to_owned()
+    }
+
+    fn previous(&self) -> Option<String> {
+        None
+    }
+}
+
+fn open(disk: &Disk) -> Result<EmbeddedStore, StoreError> {
+    EmbeddedStore::on(Box::new(disk.clone()), None)
+}
+
+fn block<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+async fn put(store: &EmbeddedStore, key: &str, value: &str) -> Result<u64, StoreError> {
+    let put = crate::api::Operation::Put { key: key.into(), value: value.into(), lease: None };
+    store.transaction(Transaction { compares: Vec::new(), operations: vec![put] }).await
+}
+
+type State = (u64, Vec<KeyValue>);
+
+async fn state(store: &EmbeddedStore) -> State {
+    let snapshot = store.read(b"/").await.unwrap();
+    (snapshot.revision, snapshot.items)
+}
+
+/// A disk after changes of all kinds, with the state after each.
+fn written() -> (Disk, Vec<State>) {
+    let disk = Disk::default();
+    let states = block(async {
+        let store = open(&disk).unwrap();
+        let mut states = vec![state(&store).await];
+        let lease = store.lease_grant(100).await.unwrap();
+        states.push(state(&store).await);
+        for index in 0..4 {
+            put(&store, &format!("/{index}"), &"value ".repeat(index)).await.unwrap();
+            states.push(state(&store).await);
+        }
+        store.compare_and_set(b"/leased", 0, Some(b"x".to_vec()), Some(lease.id)).await.unwrap();
+        states.push(state(&store).await);
+        store.compact(3).await.unwrap();
+        states.push(state(&store).await);
+        store.lease_revoke(lease.id).await.unwrap();
+        states.push(state(&store).await);
+        let (revision, _) = state(&store).await;
+        store.compare_and_set(b"/3", revision - 2, None, None).await.unwrap();
+        states.push(state(&store).await);
+        states
+    });
+    (disk, states)
+}
+
+#[test]
+fn after_a_kill_at_any_byte_every_answered_change_is_there_and_none_in_part() {
+    let (disk, states) = written();
+    let bytes = disk.content();
+    let durable_bytes = disk.state.lock().unwrap().durable_bytes.clone();
+    assert_eq!(durable_bytes.len() + 1, states.len());
+    let first = decode_first_bytes(&bytes);
+    for length in 0..=bytes.len() {
+        let cut = Disk::of(bytes[..length].to_vec());
+        if length < first {
+            // Never seen after a kill: this part is put in place by a rename.
+            assert!(matches!(open(&cut), Err(StoreError::Damaged { .. })), "{length}");
+            continue;
+        }
+        let answered = durable_bytes.iter().filter(|durable| **durable <= length).count();
+        block(async {
+            let store = open(&cut).unwrap();
+            assert_eq!(state(&store).await, states[answered], "{length}");
+            put(&store, "/more", "after").await.unwrap();
+            let after = state(&store).await;
+            drop(store);
+            assert_eq!(state(&open(&cut).unwrap()).await, after);
+        });
+    }
+}
+
+/// Length of the head and the first record.
+fn decode_first_bytes(bytes: &[u8]) -> usize {
+    let mut length = [0; 4];
+    length.copy_from_slice(&bytes[32..36]);
+    32 + 16 + u32::from_le_bytes(length) as usize
+}
+
+#[test]
+fn a_flipped_bit_is_refused_or_at_most_cuts_off_the_last_record() {
+    let (disk, states) = written();
+    let bytes = disk.content();
+    let durable_bytes = disk.state.lock().unwrap().durable_bytes.clone();
+    let last_begin = durable_bytes[durable_bytes.len() - 2];
+    for offset in 0..bytes.len() {
+        let mut flipped = bytes.clone();
+        flipped[offset] ^= 1 << (offset % 8);
+        match open(&Disk::of(flipped)) {
+            Err(StoreError::Damaged { .. } | StoreError::NewerFormat { .. }) => {
+                assert!(offset < last_begin, "{offset}");
+            }
+            Err(error) => panic!("{offset}: {error}"),
+            Ok(store) => {
+                assert!(offset >= last_begin, "{offset}");
+                let before_last = &states[states.len() - 2];
+                assert_eq!(&block(state(&store)), before_last);
+                // Who remembers the revision notices.
+                let (seen, now) = (states[states.len() - 1].0, before_last.0);
+                assert!(seen > now);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_store_in_an_older_state_or_another_one_is_not_accepted() {
+    let (disk, states) = written();
+    let seen = open(&disk).unwrap().identity().unwrap();
+    assert_eq!(seen.revision, states[states.len() - 1].0);
+    assert!(EmbeddedStore::on(Box::new(disk.clone()), Some(seen)).is_ok());
+    let newer = Identity { revision: seen.revision + 1, ..seen };
+    let error = EmbeddedStore::on(Box::new(disk.clone()), Some(newer)).err().unwrap();
+    assert_eq!(error, StoreError::WentBack { seen: newer, now: seen });
+    let other = Identity { store_id: seen.store_id ^ 1, revision: 1 };
+    let error = EmbeddedStore::on(Box::new(disk), Some(other)).err().unwrap();
+    assert!(matches!(error, StoreError::WentBack { .. }) && error.to_string().contains("went back"));
+}
+
+#[test]
+fn after_a_write_fails_nothing_is_answered_and_a_restart_has_all_that_was() {
+    for fail_at in 3..14 {
+        let disk = Disk::default();
+        block(async {
+            let store = open(&disk).unwrap();
+            disk.state.lock().unwrap().fail_at = Some(fail_at);
+            let mut answered = 0;
+            let mut refused = 0;
+            for index in 0..12 {
+                match put(&store, "/counter", &index.to_string()).await {
+                    Ok(_) if refused == 0 => answered = index + 1,
+                    Ok(revision) => panic!("answered {revision} after a failure"),
+                    Err(StoreError::Poisoned { reason }) => {
+                        assert!(reason.contains("broken"));
+                        refused += 1;
+                    }
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            assert_eq!((answered, refused), (fail_at - 3, 12 - answered));
+            assert!(matches!(store.read(b"/").await, Err(StoreError::Poisoned { .. })));
+            assert_eq!(store.identity().unwrap().revision, 1 + answered as u64);
+            drop(store);
+            disk.state.lock().unwrap().fail_at = None;
+            assert_eq!(state(&open(&disk).unwrap()).await.0, 1 + answered as u64);
+        });
+    }
+}
+
+#[test]
+fn a_file_that_has_grown_is_rewritten_and_a_failed_rewrite_loses_nothing() {
+    let disk = Disk::default();
+    let large = "x".repeat(100_000);
+    block(async {
+        let store = open(&disk).unwrap();
+        disk.state.lock().unwrap().prepares_to_fail = 2;
+        for _ in 0..300 {
+            put(&store, "/large", &large).await.unwrap();
+        }
+        assert_eq!(disk.state.lock().unwrap().prepares_to_fail, 0);
+        assert!(disk.content().len() < 300 * large.len() * 3 / 4, "it was rewritten");
+        let before = state(&store).await;
+        assert_eq!(before.0, 301);
+        let mut watch = store.watch(b"/", 300).unwrap();
+        assert!(matches!(watch.next().await, Some(Ok(Watched::Revision(found))) if found.revision == 300));
+        let mut watch = store.watch(b"/", 2).unwrap();
+        assert!(
+            matches!(watch.next().await, Some(Ok(Watched::Reset { oldest_revision })) if oldest_revision > 2)
+        );
+        assert!(watch.next().await.is_none());
+        drop(store);
+        let store = open(&disk).unwrap();
+        assert_eq!(state(&store).await, before);
+        let mut watch = store.watch(b"/", 300).unwrap();
+        assert!(matches!(watch.next().await, Some(Ok(Watched::Revision(found))) if found.revision == 300));
+    });
+}
