@@ -1,0 +1,24 @@
+//! The cluster map, placement, and what the coordinator decides: pure, without clock, thread, file or socket.
+//!
+//! - [`MapView`]: all records of the store (see [`Key`]), with look-ups; updated by the revisions of a watch.
+//! - [`Striping`], [`group_of`]: where the bytes of a volume lie.
+
+mod group;
+mod key;
+mod lookup;
+mod map;
+mod record;
+mod shelf;
+mod stripe;
+
+pub use coquina_replication::{Config, CopyId, GroupId};
+pub use group::{BLOCK_GROUPS, GroupBlock, GroupRecord, MEMBERS_MAX, ShardRef};
+pub use key::{BlockId, Key, PoolId, UnknownKey};
+pub use lookup::Domain;
+pub use map::{Applied, MapError, MapView};
+pub use record::{
+    COPIES_MAX, ClusterRecord, DOMAINS_MAX, DRIVE_SHARDS_MAX, DriveRecord, DriveState, FEATURE_LEVEL,
+    InvalidRecord, NodeAddresses, NodeRecord, POOL_GROUPS_MAX, PoolRecord, PoolState, Record, VersionRange,
+    Versioned, VolumeRecord, VolumeState, Wanted,
+};
+pub use stripe::{ChunkPlace, Extent, Extents, STRIPE_COUNT_MAX, Striping, StripingError, group_of, mix};
