@@ -41,6 +41,29 @@ fn walks_with_all_faults_find_nothing() {
     }
 }
 
+#[test]
+fn an_addition_under_way_survives_everything() {
+    let mut world = World::with_addition_proposed(settings(), TWO);
+    world.budget = Budget { crashes: 1, breaks: 1, moves: 0, retries: 1, time: 3 };
+    expect("addition", &world, breadth_first(&world, states_max(), 32));
+    expect("addition, walks", &world, walk(&world, 0..2000, 200));
+    world.budget = Budget { crashes: 2, breaks: 2, moves: 2, retries: 1, time: 8 };
+    expect("addition, walks", &world, walk(&world, 0..2000, 200));
+}
+
+#[test]
+fn a_copy_that_returns_with_a_tail_is_cut_right() {
+    let mut world = World::with_tail_to_cut(settings(), TWO);
+    world.budget = Budget { crashes: 1, breaks: 1, moves: 0, retries: 1, time: 0 };
+    expect("cut", &world, breadth_first(&world, states_max(), 32));
+    world.budget = Budget { crashes: 2, breaks: 2, moves: 2, retries: 1, time: 8 };
+    expect("cut, walks", &world, walk(&world, 0..2000, 200));
+}
+
+fn states_max() -> usize {
+    std::env::var("MODEL_STATES").ok().and_then(|states| states.parse().ok()).unwrap_or(30_000)
+}
+
 /// The long form: `MODEL_SEEDS=0..50000 cargo test -p coquina-replication --test model -- --ignored --nocapture`.
 #[test]
 #[ignore = "runs for as many seeds as MODEL_SEEDS says"]
@@ -125,12 +148,10 @@ const SCENARIOS: &[Scenario] = &[
 
 #[test]
 fn every_order_nearby_is_right() {
-    let states_max =
-        std::env::var("MODEL_STATES").ok().and_then(|states| states.parse().ok()).unwrap_or(30_000);
     for scenario in SCENARIOS {
         let mut world = World::new(settings(), scenario.members, scenario.operations, scenario.eager_sync);
         world.budget = scenario.budget;
-        expect(scenario.name, &world, breadth_first(&world, states_max, 32));
+        expect(scenario.name, &world, breadth_first(&world, states_max(), 32));
     }
 }
 

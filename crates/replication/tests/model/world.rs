@@ -314,6 +314,7 @@ impl World {
         match step {
             Step::Deliver(from, to) => *from == copy || *to == copy,
             Step::Inform(informed) => *informed == copy || copy == COPIES,
+            Step::Decide(_) => copy == COPIES,
             _ => false,
         }
     }
@@ -607,6 +608,44 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// Two members; copy 1 was removed, has caught up, and the proposal to add it is on its way.
+    pub fn with_addition_proposed(settings: Settings, operations: [&'static [Operation]; 2]) -> World {
+        let mut world = World::new(settings, 2, operations, false);
+        world.budget.moves = 1;
+        world.take(Step::Remove(1)).expect("nothing is wrong yet");
+        let quiet = |step: &Step| {
+            matches!(step, Step::Deliver(..) | Step::Sync(_) | Step::RecoveryRead(_) | Step::Inform(_))
+        };
+        while world.proposals.is_empty() {
+            let step = world.steps().into_iter().find(quiet).expect("a copy that is out comes back");
+            world.take(step).expect("nothing is wrong yet");
+        }
+        world
+    }
+
+    /// Two members; copy 0 was removed with a change that copy 1 never saw, and copy 1 has just asked it back.
+    pub fn with_tail_to_cut(settings: Settings, operations: [&'static [Operation]; 2]) -> World {
+        let mut world = World::new(settings, 2, operations, false);
+        world.budget.moves = 1;
+        for step in [
+            Step::Request { client: 0, operation: 0, copy: 0 },
+            Step::Sync(0),
+            Step::Remove(0),
+            Step::Break(0, 1),
+            Step::Inform(1),
+            Step::Sync(1),
+            Step::Advance,
+            Step::Advance,
+            Step::Tick(1),
+        ] {
+            world.budget.breaks = 1;
+            world.take(step).expect("nothing is wrong yet");
+        }
+        world.budget = Budget::default();
+        assert!(world.copies[1].group.as_ref().is_some_and(Group::is_serving), "copy 1 serves");
+        world
     }
 
     /// Everything heals: all requests must be answered, and all copies come back and be equal.
