@@ -2,6 +2,8 @@
 
 #[path = "model/disk.rs"]
 mod disk;
+#[path = "model/healing.rs"]
+mod healing;
 #[path = "model/register.rs"]
 mod register;
 #[path = "model/search.rs"]
@@ -47,6 +49,8 @@ fn an_addition_under_way_survives_everything() {
     world.budget = Budget { crashes: 1, breaks: 1, moves: 0, retries: 1, time: 3 };
     expect("addition", &world, breadth_first(&world, states_max(), 32));
     expect("addition, walks", &world, walk(&world, 0..2000, 200));
+    world.budget = Budget { moves: 1, time: 2, ..QUIET };
+    expect("addition, then a move", &world, breadth_first(&world, 2 * states_max(), 64));
     world.budget = Budget { crashes: 2, breaks: 2, moves: 2, retries: 1, time: 8 };
     expect("addition, walks", &world, walk(&world, 0..2000, 200));
 }

@@ -59,9 +59,9 @@ pub struct Copy {
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Client {
-    operations: &'static [Operation],
+    pub operations: &'static [Operation],
     /// The one under way or next.
-    current: usize,
+    pub current: usize,
     begun: bool,
 }
 
@@ -93,8 +93,8 @@ pub struct World {
     pub copies: [Copy; COPIES],
     queues: [[VecDeque<Message>; COPIES]; COPIES],
     pub coordinator: Config,
-    proposals: Vec<Config>,
-    clients: [Client; 2],
+    pub proposals: Vec<Config>,
+    pub clients: [Client; 2],
     registers: [Register; BLOCKS],
     /// What was ever committed, by sequence number.
     committed: BTreeMap<u64, (u64, u64, PayloadRef)>,
@@ -233,7 +233,7 @@ impl World {
     }
 
     /// What a read of the block at the copy gives now, if it is answered now.
-    fn readable(&self, copy: usize, number: usize) -> Option<u8> {
+    pub fn readable(&self, copy: usize, number: usize) -> Option<u8> {
         let group = self.copies[copy].group.as_ref()?;
         group.may_read(self.now_ns(copy)).ok()?;
         let uncommitted = self.copies[copy].disk.entries();
@@ -563,114 +563,6 @@ impl World {
                         disk.last, disk.blocks, other_disk.blocks
                     )));
                 }
-            }
-        }
-        Ok(())
-    }
-
-    /// Delivers, syncs and restarts until nothing of that is left.
-    fn quiesce(&mut self) -> Result<(), Wrong> {
-        let quiet = |step: &Step| {
-            matches!(
-                step,
-                Step::Deliver(..)
-                    | Step::Sync(_)
-                    | Step::RecoveryRead(_)
-                    | Step::Decide(_)
-                    | Step::Inform(_)
-                    | Step::Restart(_)
-            )
-        };
-        for _ in 0..2_000 {
-            let Some(step) = self.steps().into_iter().find(quiet) else { return Ok(()) };
-            self.take(step)?;
-        }
-        Err(Wrong("never quiet: messages go on without any cause".into()))
-    }
-
-    /// Lets everything go well for some time; with clients that try again.
-    fn settle(&mut self, rounds: usize, requests: bool) -> Result<(), Wrong> {
-        self.quiesce()?;
-        for _ in 0..rounds {
-            self.take(Step::Advance)?;
-            for copy in 0..COPIES {
-                self.take(Step::Tick(copy))?;
-            }
-            self.quiesce()?;
-            for client in (0..if requests { 2 } else { 0 }).rev() {
-                let serves = |copy: &usize| self.copies[*copy].group.as_ref().is_some_and(Group::is_serving);
-                let serving = (0..COPIES).rev().find(serves);
-                let state = &self.clients[client];
-                if let (Some(copy), true) = (serving, state.current < state.operations.len()) {
-                    self.take(Step::Request { client, operation: state.current, copy })?;
-                    self.quiesce()?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Two members; copy 1 was removed, has caught up, and the proposal to add it is on its way.
-    pub fn with_addition_proposed(settings: Settings, operations: [&'static [Operation]; 2]) -> World {
-        let mut world = World::new(settings, 2, operations, false);
-        world.budget.moves = 1;
-        world.take(Step::Remove(1)).expect("nothing is wrong yet");
-        let quiet = |step: &Step| {
-            matches!(step, Step::Deliver(..) | Step::Sync(_) | Step::RecoveryRead(_) | Step::Inform(_))
-        };
-        while world.proposals.is_empty() {
-            let step = world.steps().into_iter().find(quiet).expect("a copy that is out comes back");
-            world.take(step).expect("nothing is wrong yet");
-        }
-        world
-    }
-
-    /// Two members; copy 0 was removed with a change that copy 1 never saw, and copy 1 has just asked it back.
-    pub fn with_tail_to_cut(settings: Settings, operations: [&'static [Operation]; 2]) -> World {
-        let mut world = World::new(settings, 2, operations, false);
-        world.budget.moves = 1;
-        for step in [
-            Step::Request { client: 0, operation: 0, copy: 0 },
-            Step::Sync(0),
-            Step::Remove(0),
-            Step::Break(0, 1),
-            Step::Inform(1),
-            Step::Sync(1),
-            Step::Advance,
-            Step::Advance,
-            Step::Tick(1),
-        ] {
-            world.budget.breaks = 1;
-            world.take(step).expect("nothing is wrong yet");
-        }
-        world.budget = Budget::default();
-        assert!(world.copies[1].group.as_ref().is_some_and(Group::is_serving), "copy 1 serves");
-        world
-    }
-
-    /// Everything heals: all requests must be answered, and all copies come back and be equal.
-    pub fn heal(&self) -> Result<(), Wrong> {
-        let mut world = self.clone();
-        world.budget = Budget::default();
-        world.settle(16, true)?;
-        let answered = world.clients.iter().all(|client| client.current == client.operations.len());
-        if !answered || !world.coordinator.others.is_empty() {
-            return Err(Wrong(format!("stuck for ever, answered: {answered}: {world:?}")));
-        }
-        let disk = &world.copies[world.coordinator.in_sync[0].0 as usize].disk;
-        for number in 0..BLOCKS {
-            let primary = world.coordinator.in_sync[0].0 as usize;
-            if world.readable(primary, number).is_none() {
-                return Err(Wrong("stuck for ever: a quiet primary does not read".into()));
-            }
-        }
-        for copy in world.coordinator.in_sync.iter().map(|copy| &world.copies[copy.0 as usize]) {
-            if copy.disk.blocks != disk.blocks || copy.disk.last != disk.last {
-                return Err(Wrong("quiet copies differ".into()));
-            }
-            let committed = copy.group.as_ref().map_or(0, Group::committed);
-            if committed != disk.last {
-                return Err(Wrong(format!("a quiet copy knows of {committed} commits of {}", disk.last)));
             }
         }
         Ok(())
