@@ -50,7 +50,7 @@ fn an_addition_under_way_survives_everything() {
     expect("addition", &world, breadth_first(&world, states_max(), 32));
     expect("addition, walks", &world, walk(&world, 0..2000, 200));
     world.budget = Budget { moves: 1, time: 2, ..QUIET };
-    expect("addition, then a move", &world, breadth_first(&world, 2 * states_max(), 64));
+    expect("addition, then a move", &world, breadth_first(&world, 5 * states_max(), 256));
     world.budget = Budget { crashes: 2, breaks: 2, moves: 2, retries: 1, time: 8 };
     expect("addition, walks", &world, walk(&world, 0..2000, 200));
 }
@@ -165,7 +165,11 @@ mod mutations {
     use coquina_replication::Mutation;
 
     fn caught(mutation: Mutation, members: usize) {
-        let mut world = World::new(Settings { mutation: Some(mutation), ..settings() }, members, FOUR, false);
+        let settings = Settings { mutation: Some(mutation), ..settings() };
+        let mut world = match mutation {
+            Mutation::CommitWithoutJoining => World::with_addition_proposed(settings, TWO),
+            _ => World::new(settings, members, FOUR, false),
+        };
         world.budget = Budget { crashes: 2, breaks: 2, moves: 2, retries: 3, time: 6 };
         match walk(&world, 0..20000, 400) {
             Ok(seen) => panic!("{mutation:?} was not caught in {} states", seen.states),
