@@ -14,17 +14,22 @@ pub struct RequestToken(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct IoToken(pub u64);
 
-/// Who ordered a change, kept in its log entry. One copy and no retries give it one value each.
+/// Who ordered a change, kept in its log entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Origin {
-    /// Epoch of the placement group.
+    /// The placement group; 0 for none: then there are no epochs and sequence numbers.
+    pub group: u32,
+    /// Epoch in which the primary ordered the change. For new changes the group's own counts instead.
     pub epoch: u64,
-    /// Sequence number within the placement group.
+    /// Sequence number within the placement group, given by the primary; 0 for new changes, which get the next ones
+    /// when they are put into the log.
     pub sequence: u64,
     /// The client's session.
     pub session: u64,
     /// The client's request number within its session.
     pub request: u64,
+    /// Of an entry with a given sequence number: more entries of the same request follow.
+    pub continues: bool,
 }
 
 /// One request. It lies within one chunk; offset and length are multiples of 512.
@@ -105,6 +110,10 @@ pub enum Failure {
     ChecksumOnArrival,
     /// The request's range or layer is not valid.
     Invalid,
+    /// The placement group takes no new changes here.
+    NotPrimary,
+    /// The sequence number does not follow that of the placement group's last entry.
+    OutOfOrder,
 }
 
 /// Data read: pieces in order that together have the length that was asked for.
@@ -187,6 +196,9 @@ pub enum Action {
         /// How much.
         length_bytes: u64,
     },
+    /// An entry of a new change of a placement group has its sequence number; a large change has several. Comes in
+    /// the order of the numbers, before the entry is durable. See [`Shard::appended`](crate::Shard::appended).
+    Appended(Appended),
     /// A request is finished.
     Done {
         /// The request.
@@ -196,6 +208,39 @@ pub enum Action {
     },
     /// Something an operator should know.
     Event(Event),
+}
+
+/// What an entry does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ChangeKind {
+    /// The range holds data.
+    Write,
+    /// The range becomes a hole.
+    Trim,
+    /// The range becomes zeros whose space stays reserved.
+    Zeroes,
+}
+
+/// An entry of a placement group that was just put into the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Appended {
+    /// The request.
+    pub token: RequestToken,
+    /// Who ordered it, with epoch and sequence number.
+    pub origin: Origin,
+    /// The layer.
+    pub layer: LayerId,
+    /// The chunk.
+    pub chunk: u32,
+    /// First block within the chunk.
+    pub start_block: u32,
+    /// How many blocks.
+    pub blocks: u32,
+    /// What it does.
+    pub kind: ChangeKind,
+    /// First block of its data in the frame that is being filled, and which frame that is.
+    pub(crate) data_block: u32,
+    pub(crate) builder: u64,
 }
 
 /// Something an operator should know.
@@ -355,6 +400,8 @@ pub struct ShardStats {
     pub reads: u64,
     /// Bytes read by requests.
     pub read_bytes: u64,
+    /// Reads that waited until changes were committed.
+    pub reads_behind_commits: u64,
     /// Changes, in requests.
     pub writes: u64,
     /// Bytes written by requests.

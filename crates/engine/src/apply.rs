@@ -79,6 +79,9 @@ impl Shard {
             let mut index = 0;
             while let Some(entry) = entries.next_entry() {
                 let Some(entry) = entry else { panic!("own frame {} cannot be read", header.frame_number) };
+                if let Err(reason) = self.note_group(&entry, &header) {
+                    panic!("own frame {}: {reason}", header.frame_number);
+                }
                 self.apply_entry(&entry, &header);
                 let blocks = u32::from(entry.blocks);
                 if matches!(
@@ -99,6 +102,7 @@ impl Shard {
             }
         }
         self.recycle_frame(buffer, flight.changes);
+        self.wake_groups();
         if !self.repeats.is_empty() {
             self.answer_repeats();
         }
@@ -286,8 +290,9 @@ impl Shard {
         if self.changes[key as usize].parts_left == 0 {
             let change = self.changes.remove(key as usize);
             self.reserved_blocks -= u64::from(change.reserved_blocks);
-            if change.session != 0 {
-                self.sessions.apply(change.session, change.request);
+            let origin = change.origin;
+            if origin.session != 0 && !origin.continues {
+                self.groups.get_mut(origin.group).sessions.apply(origin.session, origin.request);
             }
             self.stats.writes += 1;
             self.finish(change.token, change.failure.map_or(Outcome::Changed, Outcome::Failed));
@@ -297,8 +302,9 @@ impl Shard {
     fn answer_repeats(&mut self) {
         let mut index = 0;
         while index < self.repeats.len() {
-            let (session, request, token) = self.repeats[index];
-            if self.sessions.state(session, request) == crate::session::RequestState::Applied {
+            let (origin, token) = self.repeats[index];
+            let sessions = &mut self.groups.get_mut(origin.group).sessions;
+            if sessions.state(origin.session, origin.request) == crate::session::RequestState::Applied {
                 self.repeats.swap_remove(index);
                 self.finish(token, Outcome::Changed);
             } else {

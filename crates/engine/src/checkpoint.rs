@@ -2,7 +2,7 @@
 //!
 //! A checkpoint is exact. It begins behind an applied frame (*the point*); every region that was dirty there is
 //! written as it was there: before it changes again, or in turn. Then come a table of all pages as of the point, the
-//! segments, the layers and the sessions as of the point, cut into parts, and a root that names the parts. The
+//! segments, the layers and the placement groups as of the point, cut into parts, and a root that names the parts. The
 //! shard's superblock names the root.
 //!
 //! Because it is exact, replay applies every entry behind the point just as it was applied the first time, and the
@@ -84,7 +84,7 @@ pub struct CheckpointTask {
     /// Page records that replace those in the table.
     overrides: Vec<u8>,
     cursor: (usize, usize),
-    /// Segments, layers, sessions and positions as of the point.
+    /// Segments, layers, placement groups and positions as of the point.
     snapshot: Vec<u8>,
     part_crcs: Vec<u32>,
     parts: Vec<PartRef>,
@@ -265,7 +265,7 @@ impl Shard {
                 out.extend_from_slice(&u64::from(layer.deleting).to_le_bytes());
             }
         });
-        section(out, &|out| self.sessions.encode(out));
+        section(out, &|out| self.groups.encode(out));
     }
 
     /// Writes some of the regions that were dirty at the point and have not changed since.
@@ -376,17 +376,18 @@ impl Shard {
         bytes: &[u8],
         sequence: u64,
     ) {
-        let context = Context::new(coquina_base::LayerId(layer), 0, 0);
+        let context = Context::new(coquina_base::LayerId(layer), 0);
         let bytes_max = self.meta_bytes_max();
         let builder = &self.log.stream(Head::Meta).building;
-        let full =
-            builder.room_bytes(&context) < ENTRY_BYTES || builder.page_bytes.len() + bytes.len() > bytes_max;
+        let full = builder.room_bytes(&context, None) < ENTRY_BYTES
+            || builder.page_bytes.len() + bytes.len() > bytes_max;
         if full && !builder.is_empty() {
             self.rotate(Head::Meta);
         }
         let builder = &mut self.log.stream(Head::Meta).building;
         let entry = NewEntry {
             context: builder.context(context),
+            group: None,
             kind,
             chunk,
             start_block,

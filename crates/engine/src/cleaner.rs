@@ -545,10 +545,10 @@ impl Shard {
     fn move_run(&mut self, moving: &MovingWindow, limit: usize) -> usize {
         let rest = &moving.items[moving.moved..];
         let first = rest[0];
-        let context = Context::new(coquina_base::LayerId(first.layer), 0, 0);
+        let context = Context::new(coquina_base::LayerId(first.layer), 0);
         let data_blocks_max = self.frame_room(Head::Cold);
         let builder = &self.log.stream(Head::Cold).building;
-        let room = builder.room_bytes(&context).saturating_sub(MOVE_BYTES) / MOVE_BLOCK_BYTES;
+        let room = builder.room_bytes(&context, None).saturating_sub(MOVE_BYTES) / MOVE_BLOCK_BYTES;
         let room = room.min(data_blocks_max.saturating_sub(builder.data_blocks) as usize);
         if room == 0 {
             self.rotate(Head::Cold);
@@ -569,6 +569,7 @@ impl Shard {
         let builder = &mut self.log.stream(Head::Cold).building;
         let entry = NewEntry {
             context: builder.context(context),
+            group: None,
             kind: EntryKind::Move,
             chunk: first.chunk,
             start_block: first.block,

@@ -15,8 +15,8 @@ use crate::superblock::FORMAT_VERSION;
 
 /// Bytes of the fixed part of a header.
 pub const HEADER_BYTES: usize = 128;
-/// Bytes of a context.
-pub const CONTEXT_BYTES: usize = 24;
+/// Bytes of a context: who ordered an entry, or its placement group.
+pub const CONTEXT_BYTES: usize = 16;
 /// Bytes of the fixed part of an entry.
 pub const ENTRY_BYTES: usize = 32;
 /// Bytes of the fixed part of a move: nobody asked for it, and its data lies behind that of the entry before.
@@ -26,7 +26,9 @@ pub const MOVE_BLOCK_BYTES: usize = 4 + 5;
 /// Bytes of an entry's extension: reserved for checksum kind, transform and erasure-code shard.
 pub const EXTENSION_BYTES: usize = 8;
 /// Most contexts of a frame.
-pub const CONTEXTS_MAX: usize = 64;
+pub const CONTEXTS_MAX: usize = 128;
+/// Stands for "no placement group" in an entry.
+const GROUP_NONE: u8 = u8::MAX;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"CQFR");
 const HEADER_CRC_OFFSET: usize = 4;
@@ -251,19 +253,66 @@ fn header_checksum(header_blocks: &[u8]) -> u32 {
     crc32c::crc32c_append(crc, &header_blocks[HEADER_CRC_OFFSET + 4..])
 }
 
-/// What several entries of a frame share.
+/// What several entries of a frame share: whose data it is, and who ordered it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Context {
     layer: U64,
-    epoch: U64,
     session: U64,
+}
+
+/// The placement group of several entries of a frame, as it was when the first of them was put there. Lies among the
+/// contexts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct GroupRecord {
+    group: U32,
+    /// Lower half of the highest sequence number that was known to be committed.
+    committed_low: U32,
+    epoch: U64,
+}
+
+const _: () = assert!(size_of::<Context>() == CONTEXT_BYTES);
+const _: () = assert!(size_of::<GroupRecord>() == CONTEXT_BYTES);
+
+/// The placement group of an entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EntryGroup {
+    /// Its number; never 0.
+    pub group: u32,
+    /// The epoch in which the entry was ordered.
+    pub epoch: u64,
+    /// A sequence number up to which the group was known to be committed; below the entry's own.
+    pub committed: u64,
+}
+
+impl EntryGroup {
+    /// As it lies among the contexts of a frame.
+    pub fn encode(&self) -> Context {
+        let record = GroupRecord {
+            group: self.group.into(),
+            committed_low: (self.committed as u32).into(),
+            epoch: self.epoch.into(),
+        };
+        zerocopy::transmute!(record)
+    }
+
+    /// Reads the group of an entry with this sequence number. `None` if there can be no such group.
+    fn decode(context: Context, sequence: u64) -> Option<Self> {
+        let record: GroupRecord = zerocopy::transmute!(context);
+        let group = record.group.get();
+        let behind = sequence.checked_sub(1)?;
+        // The highest number below the entry's that ends as the record says.
+        let lag = (behind as u32).wrapping_sub(record.committed_low.get());
+        let committed = behind.checked_sub(u64::from(lag))?;
+        (group != 0).then_some(EntryGroup { group, epoch: record.epoch.get(), committed })
+    }
 }
 
 impl Context {
     /// A context.
-    pub fn new(layer: LayerId, epoch: u64, session: u64) -> Self {
-        Context { layer: layer.0.into(), epoch: epoch.into(), session: session.into() }
+    pub fn new(layer: LayerId, session: u64) -> Self {
+        Context { layer: layer.0.into(), session: session.into() }
     }
 
     /// The layer.
@@ -283,7 +332,7 @@ struct EntryRecord {
     context: u8,
     kind: u8,
     flags: u8,
-    reserved: u8,
+    group: u8,
     chunk: U32,
     start_block: U16,
     blocks: U16,
@@ -313,6 +362,8 @@ const ENTRY_FLAGS_COMPATIBLE: u8 = 0xf0;
 pub struct Entry<'a> {
     /// What several entries share.
     pub context: Context,
+    /// Its placement group, if it has one.
+    pub group: Option<EntryGroup>,
     /// What it does.
     pub kind: EntryKind,
     /// The chunk.
@@ -419,6 +470,14 @@ impl<'a> Entries<'a> {
         }
         let at = usize::from(record.context) * CONTEXT_BYTES;
         let context = Context::read_from_bytes(self.contexts.get(at..at + CONTEXT_BYTES)?).ok()?;
+        let group = match record.group {
+            GROUP_NONE => None,
+            number => {
+                let at = usize::from(number) * CONTEXT_BYTES;
+                let context = Context::read_from_bytes(self.contexts.get(at..at + CONTEXT_BYTES)?).ok()?;
+                Some(EntryGroup::decode(context, origin.sequence.get())?)
+            }
+        };
         let blocks = usize::from(record.blocks.get());
         let checksums = if kind.has_checksums() { self.take(blocks * 4)? } else { &[] };
         let sources = if kind == EntryKind::Move { self.take(blocks * 5)? } else { &[] };
@@ -433,6 +492,7 @@ impl<'a> Entries<'a> {
         }
         Some(Entry {
             context,
+            group,
             kind,
             chunk: record.chunk.get(),
             start_block: record.start_block.get(),
@@ -452,6 +512,8 @@ impl<'a> Entries<'a> {
 pub struct NewEntry {
     /// Index of its context.
     pub context: u8,
+    /// Index of the context of its placement group, if it has one.
+    pub group: Option<u8>,
     /// What it does.
     pub kind: EntryKind,
     /// The chunk.
@@ -477,14 +539,17 @@ impl NewEntry {
             context: self.context,
             kind: self.kind as u8,
             flags: if self.continues { ENTRY_FLAG_CONTINUES } else { 0 },
-            reserved: 0,
+            group: self.group.unwrap_or(GROUP_NONE),
             chunk: self.chunk.into(),
             start_block: self.start_block.into(),
             blocks: self.blocks.into(),
         };
         out.extend_from_slice(record.as_bytes());
         if self.kind == EntryKind::Move {
-            assert!(self.sequence == 0 && self.request == 0, "nobody asked for a move");
+            assert!(
+                self.sequence == 0 && self.request == 0 && self.group.is_none(),
+                "nobody asked for a move"
+            );
             return;
         }
         let origin = OriginRecord {

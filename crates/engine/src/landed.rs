@@ -6,7 +6,7 @@
 use coquina_base::{AlignedBuf, BLOCK_BYTES, Landing};
 
 use crate::api::{Failure, Operation, Request};
-use crate::frame::{Context, EntryKind, Head, NewEntry};
+use crate::frame::{EntryKind, Head};
 use crate::log::ChangeKey;
 use crate::session::RequestState;
 use crate::shard::Shard;
@@ -67,7 +67,7 @@ impl Shard {
     }
 
     /// Whether nothing stands in the way of a write: no lack of space, no merge, no earlier try.
-    fn may_land(&self, request: &Request<'_>) -> bool {
+    fn may_land(&mut self, request: &Request<'_>) -> bool {
         let block = BLOCK_BYTES as u32;
         let end = u64::from(request.offset_bytes) + u64::from(request.length_bytes);
         let layer = request.layer.0;
@@ -83,8 +83,14 @@ impl Shard {
             && !self.layers_deleted.contains_key(&layer)
             && self.merges.is_empty()
             && used + u64::from(request.length_bytes / block) <= self.capacity()
+            && origin.sequence == 0
+            && self.refuses_change(&origin).is_none()
+            && self.groups.has_no_waiters()
             && (origin.session == 0
-                || matches!(self.sessions.state(origin.session, origin.request), RequestState::New))
+                || matches!(
+                    self.groups.get_mut(origin.group).sessions.state(origin.session, origin.request),
+                    RequestState::New
+                ))
     }
 
     /// Makes a frame of each buffer. Its checksums lie in the scratch.
@@ -95,10 +101,7 @@ impl Shard {
             start_block: request.offset_bytes / BLOCK_BYTES as u32,
             blocks: 0,
             kind: EntryKind::Write,
-            epoch: request.origin.epoch,
-            sequence: request.origin.sequence,
-            session: request.origin.session,
-            request: request.origin.request,
+            origin: request.origin,
             is_last: false,
             payload: &[],
         };
@@ -126,30 +129,18 @@ impl Shard {
 
     fn queue_landed(&mut self, ready: &Ready<'_>, buffer: AlignedBuf, change: ChangeKey) {
         self.stats.write_bytes += u64::from(ready.blocks) * BLOCK_BYTES as u64;
-        self.pin(ready.layer, ready.chunk, ready.start_block, ready.blocks);
-        let mut builder = self.log.spare.pop().unwrap_or_default();
-        builder.reset(buffer);
+        let mut builder = self.log.builder(buffer);
         // What was received is still there behind the header.
         builder.buffer.resize_blocks(ready.blocks as usize + 1);
-        let context = Context::new(coquina_base::LayerId(ready.layer), ready.epoch, ready.session);
-        let entry = NewEntry {
-            context: builder.context(context),
-            kind: ready.kind,
-            chunk: ready.chunk,
-            start_block: ready.start_block as u16,
-            blocks: ready.blocks as u16,
-            data_offset: 0,
-            sequence: ready.sequence,
-            request: ready.request,
-            continues: !ready.is_last,
-        };
-        let checksums = self.scratch_checksums[..ready.blocks as usize].iter().copied();
-        builder.add(&entry, checksums, std::iter::empty());
-        builder.data_blocks = ready.blocks;
-        builder.only_metadata = false;
-        builder.changes.push(change);
-        self.changes[change as usize].parts_left += 1;
-        self.changes[change as usize].blocks_left += ready.blocks;
+        let part_blocks_max = if ready.origin.group == 0 { ready.blocks } else { self.part_blocks_max() };
+        let mut done = 0;
+        while done < ready.blocks {
+            let blocks = part_blocks_max.min(ready.blocks - done);
+            let is_last = ready.is_last && done + blocks == ready.blocks;
+            let part = Ready { start_block: ready.start_block + done, blocks, is_last, ..*ready };
+            self.add_part(&mut builder, &part, done as usize, change);
+            done += blocks;
+        }
         self.log.stream(Head::Hot).queue.push_back(builder);
     }
 }

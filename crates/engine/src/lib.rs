@@ -13,6 +13,7 @@ mod cleaner;
 mod footer;
 mod frame;
 pub mod geometry;
+mod groups;
 mod hash;
 mod index;
 mod index_region;
@@ -35,10 +36,12 @@ mod write;
 #[cfg(feature = "mutations")]
 pub use api::Mutation;
 pub use api::{
-    Action, Device, Event, Failure, FormatOptions, Identity, IoError, IoToken, MapExtent, MapKind, Operation,
-    Origin, Outcome, Piece, ReadData, Request, RequestToken, ShardConfig, ShardStats,
+    Action, Appended, ChangeKind, Device, Event, Failure, FormatOptions, Identity, IoError, IoToken,
+    MapExtent, MapKind, Operation, Origin, Outcome, Piece, ReadData, Request, RequestToken, ShardConfig,
+    ShardStats,
 };
 pub use check::{BadBlock, CheckReport, ShardReport, check_drive, format_drive};
+pub use groups::{BlockRange, EpochStart, GroupView, TailEntry};
 pub use recovery::OpenError;
 pub use replay::Lost;
 pub use shard::Shard;

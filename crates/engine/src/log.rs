@@ -9,7 +9,8 @@ use std::collections::VecDeque;
 use coquina_base::{AlignedBuf, BLOCK_BYTES};
 
 use crate::frame::{
-    CONTEXT_BYTES, CONTEXTS_MAX, Context, FrameHeader, HEADER_BYTES, Head, NewEntry, encode_location,
+    CONTEXT_BYTES, CONTEXTS_MAX, Context, EntryGroup, FrameHeader, HEADER_BYTES, Head, NewEntry,
+    encode_location,
 };
 
 /// Who waits for an entry: an index into the shard's changes.
@@ -18,10 +19,14 @@ pub type ChangeKey = u32;
 /// A frame that is being filled.
 #[derive(Default)]
 pub struct Builder {
+    /// Tells it from the frames that are filled before and after it.
+    pub serial: u64,
     /// Header block and data.
     pub buffer: AlignedBuf,
     /// Contexts so far.
     pub contexts: Vec<Context>,
+    /// Where the placement groups of its entries lie among the contexts.
+    pub groups: Vec<(EntryGroup, u8)>,
     /// Encoded entries so far.
     pub entries: Vec<u8>,
     /// How many entries.
@@ -43,6 +48,7 @@ impl Builder {
         self.buffer.resize_blocks(1);
         self.buffer.fill(0);
         self.contexts.clear();
+        self.groups.clear();
         self.entries.clear();
         self.entry_count = 0;
         self.data_blocks = 0;
@@ -61,13 +67,16 @@ impl Builder {
         self.contexts.len() * CONTEXT_BYTES + self.entries.len()
     }
 
-    /// Bytes left in the header for entries that may need a new context.
-    pub fn room_bytes(&self, context: &Context) -> usize {
-        let needed = if self.contexts.contains(context) { 0 } else { CONTEXT_BYTES };
-        if needed > 0 && self.contexts.len() == CONTEXTS_MAX {
+    /// Bytes left in the header for entries that may need new contexts.
+    pub fn room_bytes(&self, context: &Context, group: Option<&EntryGroup>) -> usize {
+        // As in `context` and `group_context`: the newest is the likeliest.
+        let has_context = self.contexts.iter().rev().any(|known| known == context);
+        let has_group = group.is_none_or(|group| self.group_context_of(group).is_some());
+        let needed = usize::from(!has_context) + usize::from(!has_group);
+        if self.contexts.len() + needed > CONTEXTS_MAX {
             return 0;
         }
-        (BLOCK_BYTES - HEADER_BYTES).saturating_sub(self.entry_bytes() + needed)
+        (BLOCK_BYTES - HEADER_BYTES).saturating_sub(self.entry_bytes() + needed * CONTEXT_BYTES)
     }
 
     /// Index of a context, added if it is new.
@@ -80,6 +89,21 @@ impl Builder {
                 (self.contexts.len() - 1) as u8
             }
         }
+    }
+
+    fn group_context_of(&self, group: &EntryGroup) -> Option<u8> {
+        let same = |known: &&(EntryGroup, u8)| (known.0.group, known.0.epoch) == (group.group, group.epoch);
+        self.groups.iter().rfind(same).map(|(_, index)| *index)
+    }
+
+    /// Index of the context of a placement group, added if it is new.
+    pub fn group_context(&mut self, group: &EntryGroup) -> u8 {
+        self.group_context_of(group).unwrap_or_else(|| {
+            self.contexts.push(group.encode());
+            let index = (self.contexts.len() - 1) as u8;
+            self.groups.push((*group, index));
+            index
+        })
     }
 
     /// Adds an entry with its checksums and, for moves, sources.
@@ -168,6 +192,8 @@ pub struct Log {
     pub previous_crc: u32,
     /// The same of the last frame that counts.
     pub applied_crc: u32,
+    /// The serial given last.
+    pub serial: u64,
     /// Emptied builders, to be used again.
     pub spare: Vec<Builder>,
     /// Bytes of data frames since the shard was opened; a checkpoint's own frames are not counted.
@@ -184,9 +210,19 @@ impl Log {
             applied,
             previous_crc: applied_crc,
             applied_crc,
+            serial: 0,
             spare: Vec::new(),
             sealed_bytes: 0,
         }
+    }
+
+    /// An empty frame to be filled.
+    pub fn builder(&mut self, buffer: AlignedBuf) -> Builder {
+        let mut builder = self.spare.pop().unwrap_or_default();
+        builder.reset(buffer);
+        self.serial += 1;
+        builder.serial = self.serial;
+        builder
     }
 
     /// A stream.

@@ -179,6 +179,10 @@ impl Shard {
             self.fail(request.token, Failure::NoSpace);
             return self.resubmit(merge.waiting);
         }
+        if let Some(failure) = self.refuses_change(&request.origin) {
+            self.fail(request.token, failure);
+            return self.resubmit(merge.waiting);
+        }
         let change = self.new_change(request.token, needed, request.origin);
         match &request.operation {
             OwnedOperation::Write(payload, _) => {
@@ -238,10 +242,7 @@ impl Shard {
             start_block,
             blocks,
             kind,
-            epoch: request.origin.epoch,
-            sequence: request.origin.sequence,
-            session: request.origin.session,
-            request: request.origin.request,
+            origin: request.origin,
             is_last,
             payload,
         };

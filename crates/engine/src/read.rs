@@ -3,9 +3,10 @@
 use coquina_base::{AlignedBuf, BLOCK_BYTES, ZERO_BLOCK_CRC, crc32c_block};
 
 use crate::api::{
-    Event, Failure, IoError, MapExtent, MapKind, Operation, Outcome, Piece, ReadData, Request, RequestToken,
+    Event, Failure, IoError, MapExtent, MapKind, Outcome, Piece, ReadData, Request, RequestToken,
 };
 use crate::cache::cache_key;
+use crate::groups::WaitingRead;
 use crate::index_region::{Map, RegionKey};
 use crate::index_run::{REGION_BLOCKS, ZEROES};
 use crate::shard::{IoPurpose, PageWaiter, Shard};
@@ -50,13 +51,21 @@ const READ_BLOCKS_MAX: usize = 256;
 
 impl Shard {
     pub(crate) fn submit_read(&mut self, request: &Request<'_>) {
+        let read = WaitingRead::new(request);
+        if !self.wait_for_commit(request.origin.group, &read) {
+            self.start_waiting_read(&read);
+        }
+    }
+
+    /// Starts a read whose blocks may be seen.
+    pub(crate) fn start_waiting_read(&mut self, read: &WaitingRead) {
         let operation = ReadOperation {
-            target: ReadTarget::Request(request.token),
-            layer: request.layer.0,
-            chunk: request.chunk,
-            offset_bytes: request.offset_bytes,
-            length_bytes: request.length_bytes,
-            is_map: matches!(request.operation, Operation::Map),
+            target: ReadTarget::Request(read.token),
+            layer: read.range.layer,
+            chunk: read.range.chunk,
+            offset_bytes: read.offset_bytes,
+            length_bytes: read.length_bytes,
+            is_map: read.is_map,
             data: self.pool.take_data(),
             pending: 0,
             failure: None,

@@ -11,13 +11,13 @@ use crate::checkpoint::{CheckpointTask, PART_RECORD_BYTES, PartRef, ROOT_HEADER_
 use crate::footer;
 use crate::frame::{Entries, EntryKind, HEADER_BYTES, HEADS};
 use crate::geometry::Geometry;
+use crate::groups::Groups;
 use crate::hash::FixedState;
 use crate::index::{Index, PAGE_RECORD_BYTES, decode_page_record};
 use crate::index_region::{Map, PageRef, RegionKey};
 use crate::log::{HeadPosition, Log};
 use crate::replay::{BlockReader, Chain, Lost, ReplayFrame, Step, is_whole};
 use crate::segment::{SegmentState, SegmentTable};
-use crate::session::Sessions;
 use crate::shard::Shard;
 use crate::superblock::{DriveSuperblock, INCARNATIONS_MAX, ShardSuperblock, SuperblockError};
 use crate::write::regions_of;
@@ -76,7 +76,7 @@ struct Loaded {
     positions: [HeadPosition; 3],
     segments: SegmentTable,
     index: Index,
-    sessions: Sessions,
+    groups: Groups,
     checkpoint: CheckpointTask,
     /// Parts, root and pages written behind the point: needed, but not counted in the segments yet.
     behind_point: Vec<(u32, u32)>,
@@ -173,6 +173,7 @@ impl Shard {
         for (segment, amount) in behind_point {
             opened.segments.add_live(segment, amount);
         }
+        opened.pin_tails();
         opened.rebuild_streams(&mut reader)?;
         opened.check_counts()?;
         Ok(opened)
@@ -248,9 +249,12 @@ impl Shard {
                     self.load_now(reader, RegionKey { layer, chunk: entry.chunk, region })?;
                 }
             }
+            self.note_group(&entry, header).map_err(OpenError::Log)?;
             self.apply_entry(&entry, header);
-            if entry.context.session() != 0 && entry.kind != EntryKind::Move && !entry.continues {
-                self.sessions.apply(entry.context.session(), entry.request);
+            let session = entry.context.session();
+            if session != 0 && entry.kind != EntryKind::Move && !entry.continues {
+                let group = entry.group.map_or(0, |group| group.group);
+                self.groups.get_mut(group).sessions.apply(session, entry.request);
             }
             self.stats.replayed_entries += 1;
         }
@@ -312,9 +316,8 @@ impl Shard {
             stream.footer_frames = frames;
         }
         for head in HEADS {
-            let mut builder = self.log.spare.pop().unwrap_or_default();
             let blocks = self.frame_blocks_max_of(head) as usize + 1;
-            builder.reset(self.pool.take(blocks));
+            let builder = self.log.builder(self.pool.take(blocks));
             self.log.stream(head).building = builder;
         }
         Ok(())
@@ -346,7 +349,7 @@ fn empty(geometry: &Geometry, prewrite: bool) -> Loaded {
         positions,
         segments: SegmentTable::new(geometry.segments, prewrite),
         index: Index::default(),
-        sessions: Sessions::default(),
+        groups: Groups::default(),
         checkpoint: CheckpointTask::default(),
         behind_point: Vec::new(),
     }
@@ -490,8 +493,8 @@ fn decode_stream(
         let id = layers.long()?;
         index.layer_mut(id).deleting = layers.long()? != 0;
     }
-    let sessions = Sessions::decode(bytes.section()?);
-    let sessions = sessions.ok_or(OpenError::Checkpoint("its session table has an impossible length"))?;
+    let groups = Groups::decode(bytes.section()?);
+    let groups = groups.ok_or(OpenError::Checkpoint("its placement groups contradict themselves"))?;
     let mut pages = PageTable { geometry, index, segments, behind_point, newer: HashMap::default() };
     for overrides in [false, true] {
         let mut records = Bytes(bytes.section()?);
@@ -510,7 +513,7 @@ fn decode_stream(
         positions,
         segments,
         index,
-        sessions,
+        groups,
         checkpoint,
         behind_point,
     })
@@ -607,7 +610,7 @@ fn assemble(
         incarnation: 0,
         segments: loaded.segments,
         index: loaded.index,
-        sessions: loaded.sessions,
+        groups: loaded.groups,
         log,
         actions: VecDeque::new(),
         ios: slab::Slab::new(),

@@ -24,6 +24,7 @@ use crate::checkpoint::CheckpointTask;
 use crate::cleaner::CleanerTask;
 use crate::frame::{HEADS, Head};
 use crate::geometry::Geometry;
+use crate::groups::Groups;
 use crate::hash::FixedState;
 use crate::index::Index;
 use crate::index_region::RegionKey;
@@ -33,7 +34,6 @@ use crate::pool::Pool;
 use crate::read::ReadOperation;
 use crate::scrub::ScrubTask;
 use crate::segment::SegmentTable;
-use crate::session::Sessions;
 use crate::superblock::ShardSuperblock;
 
 /// What an I/O is for.
@@ -86,10 +86,8 @@ pub struct Change {
     pub reserved_blocks: u32,
     /// Why it failed.
     pub failure: Option<Failure>,
-    /// Session and request number, for the session table.
-    pub session: u64,
-    /// See `session`.
-    pub request: u64,
+    /// Who ordered it.
+    pub origin: Origin,
 }
 
 /// A request that must wait, with its payload.
@@ -178,7 +176,7 @@ pub struct Shard {
     pub(crate) incarnation: u64,
     pub(crate) segments: SegmentTable,
     pub(crate) index: Index,
-    pub(crate) sessions: Sessions,
+    pub(crate) groups: Groups,
     pub(crate) cache: BlockCache,
     pub(crate) log: Log,
     pub(crate) actions: VecDeque<Action>,
@@ -192,7 +190,7 @@ pub struct Shard {
     /// Changes of a full drive that may only replace what is there, and wait for those trims to know.
     pub(crate) behind_trims: Vec<OwnedRequest>,
     /// Requests that came again while the first was under way.
-    pub(crate) repeats: Vec<(u64, u64, RequestToken)>,
+    pub(crate) repeats: Vec<(Origin, RequestToken)>,
     pub(crate) layers_deleting: Vec<(u64, u32)>,
     /// Layers deleted since the shard was opened: their numbers are never given again.
     pub(crate) layers_deleted: HashMap<u64, (), FixedState>,
@@ -348,6 +346,8 @@ impl Shard {
     pub fn close(&mut self) {
         self.closing = true;
         self.start_checkpoint();
+        // Nobody will say any more that what they wait for is committed.
+        self.fail_waiting_reads();
     }
 
     /// Whether [`Shard::close`] is done and nothing is under way.
@@ -459,9 +459,8 @@ impl Shard {
             });
         }
         changes.sort_unstable();
-        for (_, _, token) in std::mem::take(&mut self.repeats) {
-            changes.push(token);
-        }
+        changes.extend(std::mem::take(&mut self.repeats).into_iter().map(|(_, token)| token));
+        self.fail_group_waiters(&mut changes);
         for token in changes {
             self.fail(token, Failure::ReadOnly);
         }
@@ -478,6 +477,7 @@ impl Shard {
         for key in 0..self.reads.capacity() {
             self.abandon_read(key);
         }
+        self.fail_waiting_reads();
     }
 }
 

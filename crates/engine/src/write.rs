@@ -2,20 +2,23 @@
 
 use coquina_base::{BLOCK_BYTES, crc32c_block};
 
-use crate::api::{Failure, Operation, Outcome, Request};
+use crate::api::{Action, Appended, ChangeKind, Failure, Operation, Origin, Outcome, Request};
 use crate::footer::{RECORD_BYTES, footer_blocks};
 use crate::frame::{
-    CONTEXT_BYTES, Context, ENTRY_BYTES, EntryKind, HEADER_BYTES, Head, MOVE_BLOCK_BYTES, MOVE_BYTES,
-    NewEntry,
+    CONTEXT_BYTES, Context, ENTRY_BYTES, EntryGroup, EntryKind, HEADER_BYTES, Head, MOVE_BLOCK_BYTES,
+    MOVE_BYTES, NewEntry,
 };
 use crate::index_region::{Map, RegionKey};
 use crate::index_run::REGION_BLOCKS;
-use crate::log::ChangeKey;
+use crate::log::{Builder, ChangeKey};
 use crate::session::RequestState;
 use crate::shard::{Change, IoPurpose, OwnedRequest, PageWaiter, Shard};
 
 /// A frame with less data is not worth its header: the rest of the segment is left empty instead.
 const FRAME_BLOCKS_MIN: u32 = 4;
+/// Most blocks of one entry of a placement group. A frame of the smallest segment that drives have unless told
+/// otherwise, 256 KiB, holds as many.
+const PART_BLOCKS_MAX: u32 = 16;
 
 /// A change of whole blocks, ready for the log.
 pub struct Ready<'a> {
@@ -24,10 +27,7 @@ pub struct Ready<'a> {
     pub(crate) start_block: u32,
     pub(crate) blocks: u32,
     pub(crate) kind: EntryKind,
-    pub(crate) epoch: u64,
-    pub(crate) sequence: u64,
-    pub(crate) session: u64,
-    pub(crate) request: u64,
+    pub(crate) origin: Origin,
     /// Nothing of the request comes behind this.
     pub(crate) is_last: bool,
     /// Whole blocks, or empty for metadata. Checksums lie in the shard's scratch.
@@ -67,20 +67,31 @@ impl Shard {
             return self.fail(request.token, failure);
         }
         let origin = request.origin;
+        if let Some(failure) = self.refuses_change(&origin) {
+            return self.fail(request.token, failure);
+        }
+        let block = BLOCK_BYTES as u32;
+        let aligned = request.offset_bytes % block == 0 && request.length_bytes % block == 0;
+        if origin.sequence != 0 {
+            return if aligned {
+                self.take_entry(request)
+            } else {
+                self.fail(request.token, Failure::Invalid)
+            };
+        }
         if origin.session != 0 {
-            match self.sessions.state(origin.session, origin.request) {
+            match self.groups.get_mut(origin.group).sessions.state(origin.session, origin.request) {
                 RequestState::New => {}
                 RequestState::Applied => return self.finish(request.token, Outcome::Changed),
-                RequestState::UnderWay => {
-                    return self.repeats.push((origin.session, origin.request, request.token));
-                }
+                RequestState::UnderWay => return self.repeats.push((origin, request.token)),
             }
         }
         if !self.merges.is_empty() && self.wait_for_merge(request) {
             return;
         }
-        let block = BLOCK_BYTES as u32;
-        let aligned = request.offset_bytes % block == 0 && request.length_bytes % block == 0;
+        if self.wait_for_reads(origin.group, request) {
+            return;
+        }
         match request.operation {
             Operation::Trim => {
                 let start = request.offset_bytes.div_ceil(block);
@@ -101,6 +112,38 @@ impl Shard {
             }
             _ => self.fail(request.token, Failure::Invalid),
         }
+    }
+
+    /// Puts an entry into the log that the primary of its group has ordered: it is never refused, and never waits.
+    fn take_entry(&mut self, request: &Request<'_>) {
+        let block = BLOCK_BYTES as u32;
+        let (start, blocks) = (request.offset_bytes / block, request.length_bytes / block);
+        let (kind, payload) = match request.operation {
+            Operation::Write { payload, .. } => (EntryKind::Write, payload),
+            Operation::Trim | Operation::WriteZeroes { no_hole: false } => (EntryKind::Trim, &[][..]),
+            Operation::WriteZeroes { no_hole: true } => (EntryKind::Zeroes, &[][..]),
+            _ => return self.fail(request.token, Failure::Invalid),
+        };
+        if kind == EntryKind::Write && blocks > self.part_blocks_max() {
+            return self.fail(request.token, Failure::Invalid);
+        }
+        let needed = if kind == EntryKind::Trim { 0 } else { blocks };
+        let used = self.live_blocks + self.zero_blocks + self.reserved_blocks;
+        if used + u64::from(needed) > self.capacity() + self.margin_blocks() {
+            return self.fail(request.token, Failure::NoSpace);
+        }
+        let change = self.new_change(request.token, needed, request.origin);
+        let ready = Ready {
+            layer: request.layer.0,
+            chunk: request.chunk,
+            start_block: start,
+            blocks,
+            kind,
+            origin: request.origin,
+            is_last: !request.origin.continues,
+            payload,
+        };
+        self.append(&ready, change);
     }
 
     /// Checks or makes the checksums of a payload of whole blocks; they lie in the scratch then.
@@ -166,6 +209,9 @@ impl Shard {
                 return self.fail(request.token, Failure::NoSpace);
             }
         }
+        if let Some(failure) = self.refuses_change(&request.origin) {
+            return self.fail(request.token, failure);
+        }
         let change = self.new_change(request.token, needed, request.origin);
         let ready = Ready {
             layer: request.layer.0,
@@ -173,11 +219,8 @@ impl Shard {
             start_block,
             blocks,
             kind,
-            epoch: request.origin.epoch,
-            sequence: request.origin.sequence,
-            session: request.origin.session,
-            request: request.origin.request,
-            is_last: true,
+            origin: request.origin,
+            is_last: !request.origin.continues,
             payload,
         };
         self.append(&ready, change);
@@ -191,17 +234,9 @@ impl Shard {
     ) -> ChangeKey {
         self.reserved_blocks += u64::from(reserved_blocks);
         if origin.session != 0 {
-            self.sessions.accept(origin.session, origin.request);
+            self.groups.get_mut(origin.group).sessions.accept(origin.session, origin.request);
         }
-        let change = Change {
-            token,
-            parts_left: 0,
-            blocks_left: 0,
-            reserved_blocks,
-            failure: None,
-            session: origin.session,
-            request: origin.request,
-        };
+        let change = Change { token, parts_left: 0, blocks_left: 0, reserved_blocks, failure: None, origin };
         self.changes.insert(change) as ChangeKey
     }
 
@@ -230,7 +265,6 @@ impl Shard {
 
     /// Puts a change into the frame that is being filled, in as many entries as it takes.
     pub(crate) fn append(&mut self, ready: &Ready<'_>, change: ChangeKey) {
-        let context = Context::new(coquina_base::LayerId(ready.layer), ready.epoch, ready.session);
         let bytes = u64::from(ready.blocks) * BLOCK_BYTES as u64;
         match ready.kind {
             EntryKind::Write => self.stats.write_bytes += bytes,
@@ -240,61 +274,163 @@ impl Shard {
         let mut done = 0;
         while done < ready.blocks {
             let data_blocks_max = self.frame_room(Head::Hot);
-            let builder = &self.log.stream(Head::Hot).building;
-            let room = builder.room_bytes(&context);
-            let left = ready.blocks - done;
-            let fits = if has_data {
-                let by_entry = room.saturating_sub(ENTRY_BYTES) as u32 / 4;
-                left.min(by_entry).min(data_blocks_max.saturating_sub(builder.data_blocks))
-            } else if room >= ENTRY_BYTES {
-                left
-            } else {
-                0
-            };
+            let fits = self.fits(ready, ready.blocks - done, data_blocks_max);
             if fits == 0 {
                 self.rotate(Head::Hot);
                 continue;
             }
-            let start_block = ready.start_block + done;
-            self.pin(ready.layer, ready.chunk, start_block, fits);
-            let builder = &mut self.log.stream(Head::Hot).building;
-            let entry = NewEntry {
-                context: builder.context(context),
-                kind: ready.kind,
-                chunk: ready.chunk,
-                start_block: start_block as u16,
-                blocks: fits as u16,
-                data_offset: builder.data_blocks,
-                sequence: ready.sequence,
-                request: ready.request,
-                continues: !ready.is_last || done + fits < ready.blocks,
+            let part = Ready {
+                start_block: ready.start_block + done,
+                blocks: fits,
+                is_last: ready.is_last && done + fits == ready.blocks,
+                payload: if has_data {
+                    &ready.payload[done as usize * BLOCK_BYTES..(done + fits) as usize * BLOCK_BYTES]
+                } else {
+                    &[]
+                },
+                ..*ready
             };
-            if has_data {
-                let (from, to) = (done as usize, (done + fits) as usize);
-                builder.add(&entry, self.scratch_checksums[from..to].iter().copied(), std::iter::empty());
-                builder.buffer.extend_from_bytes(&ready.payload[from * BLOCK_BYTES..to * BLOCK_BYTES]);
-                builder.data_blocks += fits;
-                builder.only_metadata = false;
-            } else {
-                builder.add(&entry, std::iter::empty(), std::iter::empty());
-            }
-            builder.changes.push(change);
-            let is_full = builder.data_blocks == data_blocks_max;
-            self.changes[change as usize].parts_left += 1;
-            self.changes[change as usize].blocks_left += fits;
-            self.trims_under_way += u64::from(ready.kind == EntryKind::Trim);
+            self.append_part(&part, done as usize, change);
             done += fits;
-            if is_full {
+            if self.log.stream(Head::Hot).building.data_blocks >= data_blocks_max {
                 self.rotate(Head::Hot);
             }
         }
     }
 
+    /// Blocks of a change that the next entry takes; 0 if the frame that is being filled has no room for it.
+    fn fits(&mut self, ready: &Ready<'_>, left: u32, data_blocks_max: u32) -> u32 {
+        let context = Context::new(coquina_base::LayerId(ready.layer), ready.origin.session);
+        let group = self.group_of(&ready.origin);
+        let part_blocks_max = self.part_blocks_max();
+        let builder = &self.log.stream(Head::Hot).building;
+        let room = builder.room_bytes(&context, group.as_ref());
+        if room < ENTRY_BYTES {
+            return 0;
+        }
+        if ready.kind != EntryKind::Write {
+            return left;
+        }
+        let by_entry = (room - ENTRY_BYTES) as u32 / 4;
+        let by_data = data_blocks_max.saturating_sub(builder.data_blocks);
+        if group.is_none() {
+            return left.min(by_entry).min(by_data);
+        }
+        // An entry of a group is the same on all copies: it is not cut where one copy's frame or segment happens to end.
+        let part = left.min(part_blocks_max);
+        let is_short = data_blocks_max < part && builder.is_empty();
+        if part <= by_entry && (part <= by_data || is_short) { part } else { 0 }
+    }
+
+    /// Most blocks of one entry of a placement group: few enough for a frame of any copy.
+    pub(crate) fn part_blocks_max(&self) -> u32 {
+        PART_BLOCKS_MAX.min(self.frame_blocks_max())
+    }
+
+    /// Blocks that only entries of other nodes' primaries may take: those stop before, but have some under way.
+    pub(crate) fn margin_blocks(&self) -> u64 {
+        0
+    }
+
+    /// The group of an entry of this origin, if it has one.
+    fn group_of(&mut self, origin: &Origin) -> Option<EntryGroup> {
+        (origin.group != 0).then(|| {
+            let group = self.groups.get_mut(origin.group);
+            let epoch = if origin.sequence == 0 { group.accepts() } else { Some(origin.epoch) };
+            let Some(epoch) = epoch else { panic!("group {} takes no new changes", origin.group) };
+            group.entry_group(origin.group, epoch)
+        })
+    }
+
+    /// Puts one entry into the frame that is being filled, which has room for it. Its checksums lie in the scratch,
+    /// from `first_checksum` on.
+    pub(crate) fn append_part(&mut self, part: &Ready<'_>, first_checksum: usize, change: ChangeKey) {
+        let mut builder = std::mem::take(&mut self.log.stream(Head::Hot).building);
+        self.add_part(&mut builder, part, first_checksum, change);
+        if part.kind == EntryKind::Write {
+            builder.buffer.extend_from_bytes(part.payload);
+        }
+        self.log.stream(Head::Hot).building = builder;
+    }
+
+    /// Adds an entry to a frame, without its data.
+    pub(crate) fn add_part(
+        &mut self,
+        builder: &mut Builder,
+        part: &Ready<'_>,
+        first_checksum: usize,
+        change: ChangeKey,
+    ) {
+        self.pin(part.layer, part.chunk, part.start_block, part.blocks);
+        let context = builder.context(Context::new(coquina_base::LayerId(part.layer), part.origin.session));
+        let (mut group, mut sequence) = (None, 0);
+        let data_offset = builder.data_blocks;
+        if let Some(of) = self.group_of(&part.origin) {
+            sequence = self.groups.get_mut(of.group).number(of.epoch);
+            group = Some(builder.group_context(&of));
+            if part.origin.sequence == 0 {
+                let token = self.changes[change as usize].token;
+                let origin = Origin { epoch: of.epoch, sequence, continues: !part.is_last, ..part.origin };
+                let kind = match part.kind {
+                    EntryKind::Write => ChangeKind::Write,
+                    EntryKind::Zeroes => ChangeKind::Zeroes,
+                    _ => ChangeKind::Trim,
+                };
+                self.actions.push_back(Action::Appended(Appended {
+                    token,
+                    origin,
+                    layer: coquina_base::LayerId(part.layer),
+                    chunk: part.chunk,
+                    start_block: part.start_block,
+                    blocks: part.blocks,
+                    kind,
+                    data_block: data_offset,
+                    builder: builder.serial,
+                }));
+            }
+        }
+        let entry = NewEntry {
+            context,
+            group,
+            kind: part.kind,
+            chunk: part.chunk,
+            start_block: part.start_block as u16,
+            blocks: part.blocks as u16,
+            data_offset,
+            sequence,
+            request: part.origin.request,
+            continues: !part.is_last,
+        };
+        if part.kind == EntryKind::Write {
+            let checksums = &self.scratch_checksums[first_checksum..first_checksum + part.blocks as usize];
+            builder.add(&entry, checksums.iter().copied(), std::iter::empty());
+            builder.data_blocks += part.blocks;
+            builder.only_metadata = false;
+        } else {
+            builder.add(&entry, std::iter::empty(), std::iter::empty());
+        }
+        builder.changes.push(change);
+        self.changes[change as usize].parts_left += 1;
+        self.changes[change as usize].blocks_left += part.blocks;
+        self.trims_under_way += u64::from(part.kind == EntryKind::Trim);
+    }
+
+    /// The data of an entry that was just put into the log. Empty for an entry without data, and behind the next
+    /// [`Shard::turn`].
+    pub fn appended(&self, appended: &Appended) -> &[u8] {
+        let stream = &self.log.streams[Head::Hot as usize];
+        let builders = stream.queue.iter().chain([&stream.building]);
+        let builder = builders.rev().find(|builder| builder.serial == appended.builder);
+        let start = (1 + appended.data_block as usize) * BLOCK_BYTES;
+        let length =
+            if appended.kind == ChangeKind::Write { appended.blocks as usize * BLOCK_BYTES } else { 0 };
+        builder.and_then(|builder| builder.buffer.get(start..start + length)).unwrap_or_default()
+    }
+
     /// Moves a full frame into the queue and starts an empty one.
     pub(crate) fn rotate(&mut self, head: Head) {
-        let mut builder = self.log.spare.pop().unwrap_or_default();
         let blocks = self.frame_blocks_max_of(head) as usize + 1;
-        builder.reset(self.pool.take(blocks));
+        let builder = self.log.builder(self.pool.take(blocks));
         let stream = self.log.stream(head);
         let full = std::mem::replace(&mut stream.building, builder);
         assert!(!full.is_empty(), "an entry is larger than an empty frame");
@@ -358,6 +494,7 @@ impl Shard {
         for (region, _, _) in regions_of(start_block, blocks) {
             let key = RegionKey { layer, chunk, region };
             let Some(region) = self.index.region_mut(key) else { panic!("{key:?} was dropped while pinned") };
+            assert!(region.pins > 0, "{key:?} is not pinned");
             region.pins -= 1;
         }
     }
@@ -392,20 +529,21 @@ impl Shard {
             self.layers_deleted.insert(request.layer.0, ());
             return self.finish(request.token, Outcome::Changed);
         }
-        let context = Context::new(request.layer, request.origin.epoch, request.origin.session);
-        if self.log.stream(Head::Hot).building.room_bytes(&context) < ENTRY_BYTES {
+        let context = Context::new(request.layer, request.origin.session);
+        if self.log.stream(Head::Hot).building.room_bytes(&context, None) < ENTRY_BYTES {
             self.rotate(Head::Hot);
         }
         let change = self.new_change(request.token, 0, request.origin);
         let builder = &mut self.log.stream(Head::Hot).building;
         let entry = NewEntry {
             context: builder.context(context),
+            group: None,
             kind: EntryKind::DeleteLayer,
             chunk: 0,
             start_block: 0,
             blocks: 0,
             data_offset: 0,
-            sequence: request.origin.sequence,
+            sequence: 0,
             request: request.origin.request,
             continues: false,
         };

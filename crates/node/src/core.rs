@@ -231,6 +231,8 @@ impl Core {
                     let file = self.start_io(slot, io, false);
                     self.reactor.write_zeroes(file, offset_bytes, length_bytes, io_token(slot, io));
                 }
+                // Copies on other nodes are to come.
+                Action::Appended(_) => {}
                 Action::Done { token, outcome } => self.request_done(slot, token, outcome),
                 Action::Event(event) => self.report(slot, &event),
             }

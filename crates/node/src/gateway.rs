@@ -314,5 +314,6 @@ fn error_of(failure: Failure) -> (ErrorCode, &'static str) {
         Failure::Device => (ErrorCode::Io, "the drive failed"),
         Failure::ChecksumOnArrival => (ErrorCode::Io, "the data was damaged on its way"),
         Failure::Invalid => (ErrorCode::InvalidArgument, "the request makes no sense"),
+        Failure::NotPrimary | Failure::OutOfOrder => (ErrorCode::Io, "another node has the data now"),
     }
 }

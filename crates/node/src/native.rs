@@ -358,12 +358,7 @@ impl Place {
             chunk: header.chunk,
             offset_bytes: header.offset_bytes,
             length_bytes: header.length_bytes,
-            origin: Origin {
-                epoch: header.epoch,
-                sequence: 0,
-                session: self.session,
-                request: header.request,
-            },
+            origin: Origin { session: self.session, request: header.request, ..Origin::default() },
             operation,
         }
     }
@@ -425,5 +420,7 @@ fn status_of(failure: Failure) -> Status {
         Failure::Device => Status::Device,
         Failure::ChecksumOnArrival => Status::ChecksumMismatch,
         Failure::Invalid => Status::Invalid,
+        Failure::NotPrimary => Status::NotHere,
+        Failure::OutOfOrder => Status::StaleEpoch,
     }
 }

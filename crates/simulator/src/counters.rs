@@ -79,6 +79,12 @@ counters! {
     landed_writes,
     /// Changes sent again, with their old numbers, after a cut that left them without an answer.
     retries,
+    /// Entries of placement groups that got a number.
+    numbered_entries,
+    /// Starts that found entries of a placement group that were not known to be committed.
+    starts_with_tails,
+    /// Reads that waited until changes were committed.
+    reads_behind_commits,
     /// Trims.
     trims,
     /// Zeroings that may leave holes.

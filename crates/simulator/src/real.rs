@@ -40,6 +40,18 @@ impl Subject for Shard {
         Shard::submit_landed(self, Request { operation, ..request }, landing);
     }
 
+    fn accept_changes(&mut self, group: u32, epoch: u64) {
+        Shard::accept_changes(self, group, Some(epoch));
+    }
+
+    fn group_numbers(&self, group: u32) -> (u64, u64) {
+        self.group(group).map_or((0, 0), |group| (group.last, group.committed))
+    }
+
+    fn commit(&mut self, group: u32, sequence: u64) {
+        Shard::commit(self, group, sequence);
+    }
+
     fn io_done(&mut self, io: IoToken, buffer: AlignedBuf, result: Result<(), IoError>) {
         Shard::io_done(self, io, buffer, result);
     }

@@ -6,11 +6,12 @@
 //! - whatever happens goes into the trace.
 
 mod answers;
+mod groups;
 mod requests;
 
 use std::collections::BTreeMap;
 
-use coquina_engine::{Action, Event, ShardStats};
+use coquina_engine::{Action, Event, Outcome, ShardStats};
 
 use crate::counters::Counters;
 use crate::drive::{CutSummary, VirtualDrive};
@@ -138,6 +139,7 @@ pub struct Runner<S> {
     outstanding: BTreeMap<u64, Outstanding>,
     /// Changes that a cut left without an answer.
     unanswered: Vec<Retry>,
+    numbers: groups::GroupNumbers,
     next_token: u64,
     next_version: u32,
     now_ns: u64,
@@ -189,6 +191,7 @@ impl<S: Subject> Runner<S> {
             dead_layers: Vec::new(),
             outstanding: BTreeMap::new(),
             unanswered: Vec::new(),
+            numbers: groups::GroupNumbers::default(),
             next_token: 1,
             next_version: 1,
             now_ns: 1_000_000_000,
@@ -250,6 +253,7 @@ impl<S: Subject> Runner<S> {
             self.shards.clear();
             return Err(Violation::Open(error));
         }
+        self.open_groups()?;
         self.counters.starts += 1;
         let large = self.plan.format.segment_bytes >= SMALL_DRIVE_SEGMENT_BYTES;
         self.counters.starts_with_large_segments += u64::from(large);
@@ -367,6 +371,7 @@ impl<S: Subject> Runner<S> {
         let outstanding = std::mem::take(&mut self.outstanding);
         let retries = outstanding.into_values().filter_map(|request| request.retry);
         self.unanswered.extend(retries.filter(|retry| retry.kind.is_change()));
+        self.cut_groups();
         self.model.crash();
         let summary = if power { self.drive.power_cut() } else { self.drive.process_crash() };
         let counters = &mut self.counters;
@@ -427,6 +432,7 @@ impl<S: Subject> Runner<S> {
         }
         for turn in 0..IDLE_TURNS_MAX {
             self.steps += 1;
+            self.commit_some();
             for shard in 0..self.shards.len() {
                 self.shards[shard].turn(self.now_ns);
                 if self.drain(shard)? {
@@ -477,6 +483,10 @@ impl<S: Subject> Runner<S> {
                 self.progress += 1;
                 return Ok(Ended::Done);
             }
+            (None, None) if self.commit_all() => {
+                self.progress += 1;
+                return Ok(Ended::Done);
+            }
             (None, None) => {
                 let what = if closing { "the stop does not end" } else { "requests wait" };
                 return Err(self.hang(&format!("{what}, no I/O and no wake is due")));
@@ -514,7 +524,11 @@ impl<S: Subject> Runner<S> {
             }
             let Some(other) = self.drive.submit(self.now_ns, shard as u32, action) else { continue };
             match other {
-                Action::Done { token, outcome } => self.answer(shard, token, outcome)?,
+                Action::Done { token, outcome } => {
+                    self.note_answer(token.0, matches!(outcome, Outcome::Changed));
+                    self.answer(shard, token, outcome)?;
+                }
+                Action::Appended(entry) => self.appended(shard, &entry)?,
                 Action::Event(event) => self.event(event)?,
                 _ => panic!("the drive refused an I/O"),
             }
@@ -605,6 +619,7 @@ impl<S: Subject> Runner<S> {
             self.counters.page_reads += stats.index_page_reads;
             self.counters.cache_hits += stats.cache_hits;
             self.counters.cache_misses += stats.cache_misses;
+            self.counters.reads_behind_commits += stats.reads_behind_commits;
             self.counters.prewrite_bytes += stats.prewrite_bytes;
         }
     }

@@ -29,6 +29,14 @@ pub trait Subject: Sized {
     fn submit_landed(&mut self, request: Request<'_>) {
         self.submit(request);
     }
+    /// Makes the shard order the new changes of a placement group in this epoch.
+    fn accept_changes(&mut self, _group: u32, _epoch: u64) {}
+    /// Highest number of a group's entries that is durable, and highest that is committed.
+    fn group_numbers(&self, _group: u32) -> (u64, u64) {
+        (0, 0)
+    }
+    /// Says that a group's entries up to a number are on all copies.
+    fn commit(&mut self, _group: u32, _sequence: u64) {}
     /// Takes a finished I/O.
     fn io_done(&mut self, io: IoToken, buffer: AlignedBuf, result: Result<(), IoError>);
     /// Ends a turn of the driver's loop.

@@ -40,6 +40,8 @@ pub enum Violation {
     Format(String),
     /// A drive could not be opened.
     Open(String),
+    /// The numbers of a placement group's entries are not what they must be.
+    Group(String),
     /// The shard found its own invariants broken.
     SelfCheck(String),
     /// The check of the stopped drive found something.
@@ -73,6 +75,7 @@ impl std::fmt::Display for Violation {
             Violation::UnexpectedEvent(event) => write!(formatter, "an event without cause: {event:?}"),
             Violation::Format(error) => write!(formatter, "the drive cannot be formatted: {error}"),
             Violation::Open(error) => write!(formatter, "the drive cannot be opened: {error}"),
+            Violation::Group(what) => write!(formatter, "a placement group's numbers are wrong: {what}"),
             Violation::SelfCheck(error) => write!(formatter, "the shard's self-check failed: {error}"),
             Violation::CheckDrive(error) => {
                 write!(formatter, "the check of the stopped drive failed: {error}")

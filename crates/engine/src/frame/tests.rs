@@ -6,23 +6,29 @@ use coquina_base::AlignedBuf;
 
 const DRIVE: DriveId = DriveId(coquina_base::Id128([5; 16]));
 
+/// What is committed differs in its upper half from the sequence number of the entry.
+const GROUP: EntryGroup = EntryGroup { group: 7, epoch: 4, committed: (6 << 32) - 3 };
+
 fn frame_block() -> (FrameHeader, Vec<u8>) {
-    let context = Context::new(LayerId(9), 4, 77);
+    let context = Context::new(LayerId(9), 77);
     let mut bytes = context.as_bytes().to_vec();
+    bytes.extend_from_slice(GROUP.encode().as_bytes());
     let write = NewEntry {
         context: 0,
+        group: Some(1),
         kind: EntryKind::Write,
         chunk: 5,
         start_block: 3,
         blocks: 1,
         data_offset: 0,
-        sequence: 1,
+        sequence: 6 << 32,
         request: 2,
         continues: true,
     };
     write.encode(&mut bytes);
     bytes.extend_from_slice(&[9, 0, 0, 0]);
     let moved = NewEntry {
+        group: None,
         kind: EntryKind::Move,
         chunk: 6,
         start_block: 1022,
@@ -47,7 +53,7 @@ fn frame_block() -> (FrameHeader, Vec<u8>) {
         previous_crc: 0xdead,
         head: Head::Cold,
         header_blocks: 1,
-        contexts: 1,
+        contexts: 2,
         entries: 2,
         data_blocks: 3,
         entry_bytes: bytes.len() as u32,
@@ -70,7 +76,8 @@ fn a_frame_comes_back_as_it_was_encoded() {
     let entry = entries.next_entry().unwrap().unwrap();
     assert_eq!((entry.context.layer(), entry.context.session()), (LayerId(9), 77));
     assert_eq!((entry.kind, entry.chunk, entry.start_block, entry.blocks), (EntryKind::Write, 5, 3, 1));
-    assert_eq!((entry.sequence, entry.request, entry.continues, entry.checksum(0)), (1, 2, true, 9));
+    assert_eq!((entry.sequence, entry.request, entry.continues, entry.checksum(0)), (6 << 32, 2, true, 9));
+    assert_eq!(entry.group, Some(GROUP));
     let entry = entries.next_entry().unwrap().unwrap();
     assert_eq!((entry.data_offset, entry.sequence, entry.request), (1, 0, 0));
     assert_eq!((entry.kind, entry.chunk, entry.start_block, entry.blocks), (EntryKind::Move, 6, 1022, 2));

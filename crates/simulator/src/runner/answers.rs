@@ -155,7 +155,7 @@ impl<S: Subject> Runner<S> {
             Failure::ReadOnly => self.tolerance.read_only && kind.is_change(),
             // A layer that is being deleted takes no requests.
             Failure::Invalid => self.is_dead(request.layer),
-            Failure::ChecksumOnArrival => false,
+            Failure::ChecksumOnArrival | Failure::NotPrimary | Failure::OutOfOrder => false,
         };
         if !forgiven {
             return Err(Violation::Failed { request: kind.name(), failure });

@@ -3,6 +3,7 @@
 use coquina_base::{BLOCK_BYTES, CHUNK_BYTES, LayerId, crc32c_block};
 use coquina_engine::{Operation, Origin, Request, RequestToken};
 
+use super::groups::group_of;
 use super::{Outstanding, Retry, Runner};
 use crate::content::fill;
 use crate::model::Span;
@@ -344,7 +345,7 @@ fn request<'a>(token: u64, number: u64, span: &Span, operation: Operation<'a>) -
         chunk: span.chunk,
         offset_bytes: span.offset_bytes,
         length_bytes: span.length_bytes,
-        origin: Origin { epoch: 1, sequence: token, session: 1, request: number },
+        origin: Origin { group: group_of(span.layer), session: 1, request: number, ..Origin::default() },
         operation,
     }
 }
