@@ -1,12 +1,14 @@
 //! The cluster map, placement, and what the coordinator decides: pure, without clock, thread, file or socket.
 //!
 //! - [`MapView`]: all records of the store (see [`Key`]), with look-ups; updated by the revisions of a watch.
+//! - [`PlacementJob`]: where the copies of a pool's groups are to lie.
 //! - [`Striping`], [`group_of`]: where the bytes of a volume lie.
 
 mod group;
 mod key;
 mod lookup;
 mod map;
+mod placement;
 mod record;
 mod shelf;
 mod stripe;
@@ -16,6 +18,7 @@ pub use group::{BLOCK_GROUPS, GroupBlock, GroupRecord, MEMBERS_MAX, ShardRef};
 pub use key::{BlockId, Key, PoolId, UnknownKey};
 pub use lookup::Domain;
 pub use map::{Applied, MapError, MapView};
+pub use placement::{Placement, PlacementDrive, PlacementError, PlacementJob};
 pub use record::{
     COPIES_MAX, ClusterRecord, DOMAINS_MAX, DRIVE_SHARDS_MAX, DriveRecord, DriveState, FEATURE_LEVEL,
     InvalidRecord, NodeAddresses, NodeRecord, POOL_GROUPS_MAX, PoolRecord, PoolState, Record, VersionRange,
