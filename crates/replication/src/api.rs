@@ -167,14 +167,15 @@ pub enum Input {
     /// A client wants to read.
     Read(Token),
     /// The engine has put a submitted change into its log. It got sequence number `last + 1` and the epoch of the
-    /// last [`Action::Serve`].
+    /// last [`Action::Serve`]. A large change takes several entries: they come one by one, the last marked so.
     Appended {
         /// The request.
         token: Token,
         /// The entry as logged.
         entry: Entry,
     },
-    /// The engine does not make a submitted change: no space, or an [`Action::Stop`] came first.
+    /// The engine does not make a submitted change: no space, or an [`Action::Stop`] came first. Never after an
+    /// [`Input::Appended`] of the change.
     Refused {
         /// The request.
         token: Token,

@@ -71,6 +71,10 @@ impl ChangedSet for RangeSet {
         if range.count == 0 {
             return;
         }
+        if range.is_whole_layer() {
+            // Of a deleted layer nothing but that is missed.
+            self.runs.retain(|(layer, _, _), _| *layer != range.layer);
+        }
         let (mut first, mut end) = (range.first, range.end());
         for run in self.touching(range) {
             self.runs.remove(&(run.layer, run.chunk, run.first));
@@ -167,6 +171,16 @@ impl<C: ChangedSet> MissingSets<C> {
         self.sets.values_mut().for_each(|missing| missing.set.insert(range));
     }
 
+    /// All sets by copy.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (CopyId, &Missing<C>)> {
+        self.sets.iter().map(|(copy, missing)| (*copy, missing))
+    }
+
+    /// Puts back a set that was stored.
+    pub fn insert(&mut self, copy: CopyId, missing: Missing<C>) {
+        self.sets.insert(copy, missing);
+    }
+
     /// What a copy misses, if it is out.
     pub fn get(&self, copy: CopyId) -> Option<&Missing<C>> {
         self.sets.get(&copy)
@@ -207,6 +221,17 @@ mod tests {
             assert_eq!(gaps, (8..28).filter(|block| !plain.contains(block)).collect());
             assert_eq!(set.first(3).map(|run| run.first), plain.first().copied());
         }
+    }
+
+    #[test]
+    fn a_deletion_takes_the_place_of_all_else_of_its_layer() {
+        let mut set = RangeSet::default();
+        set.insert(range(0, 4));
+        set.insert(BlockRange { layer: LayerId(2), ..range(7, 1) });
+        set.insert(BlockRange::whole_layer(LayerId(1)));
+        let left: Vec<_> = set.ranges().collect();
+        let other = BlockRange { layer: LayerId(2), ..range(7, 1) };
+        assert_eq!(left, [BlockRange::whole_layer(LayerId(1)), other]);
     }
 
     #[test]

@@ -15,6 +15,7 @@
 //! | read grants | `grant.rs` |
 //! | what out copies miss | `changed.rs` |
 //! | exactly once, fences | `session.rs` |
+//! | bytes on the wire and in the log | `codec.rs` |
 //!
 //! # What the driver owes
 //!
@@ -56,6 +57,7 @@ mod api;
 mod backup;
 mod catch_up;
 mod changed;
+mod codec;
 mod grant;
 mod group;
 mod history;
@@ -71,6 +73,7 @@ mod types;
 pub use api::Mutation;
 pub use api::{Action, ClientRequest, Input, Refusal, Settings, Start, Violation};
 pub use changed::{ChangedSet, Missing, MissingSets, RangeSet};
+pub use codec::{Codec, DecodeError, decode_message, encode_message};
 pub use grant::{Lease, Promises};
 pub use group::Group;
 pub use history::{History, Run};

@@ -92,7 +92,9 @@ impl<C: ChangedSet> Group<C> {
             return actions.push(Action::Refuse { token, refusal: Refusal::Fenced });
         }
         if self.sessions.contains(request.session, request.request) {
-            let same = |entry: &&Entry| entry.session == request.session && entry.request == request.request;
+            let same = |entry: &&Entry| {
+                entry.is_last && entry.session == request.session && entry.request == request.request
+            };
             match self.log.uncommitted.iter().find(same) {
                 Some(entry) => primary.wait(entry.sequence, token),
                 None => actions.push(Action::Answer(token)),
@@ -161,9 +163,11 @@ impl<C: ChangedSet> Group<C> {
         };
         self.take(entry, None);
         let Some(primary) = self.primary.as_mut() else { return };
-        let submitted = primary.submitted.remove(place);
-        primary.wait(entry.sequence, token);
-        submitted.retries.into_iter().for_each(|retry| primary.wait(entry.sequence, retry));
+        if entry.is_last {
+            let submitted = primary.submitted.remove(place);
+            primary.wait(entry.sequence, token);
+            submitted.retries.into_iter().for_each(|retry| primary.wait(entry.sequence, retry));
+        }
         let message = Message::Append {
             config_epoch: self.config.epoch,
             previous_epoch: self.log.history.epoch_of(entry.sequence - 1),
@@ -201,7 +205,9 @@ impl<C: ChangedSet> Group<C> {
         if !self.log.push(entry, position) {
             return false;
         }
-        self.sessions.insert(entry.session, entry.request, entry.sequence);
+        if entry.is_last {
+            self.sessions.insert(entry.session, entry.request, entry.sequence);
+        }
         if let EntryKind::Fence { volume, generation } = entry.kind {
             self.sessions.fence(volume, generation);
         }

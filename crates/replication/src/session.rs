@@ -7,27 +7,83 @@
 //! Invariant: the table of a copy in sync is a function of its log: the same entries give the same table, evictions
 //! included.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
 
 /// Request numbers that are remembered per session.
 pub const SESSION_WINDOW: u64 = 4096;
 /// Sessions that are remembered; the one unused for longest goes first.
 pub const SESSIONS_MAX: usize = 1024;
+/// Words of a window's bitmap.
+pub const WINDOW_WORDS: usize = (SESSION_WINDOW / 64) as usize;
 
-/// One session.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+/// One session: 528 bytes.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Window {
     /// Sequence number of its newest entry.
     pub used: u64,
-    /// Request numbers seen, rising, all within [`SESSION_WINDOW`] of the last.
-    pub requests: VecDeque<u64>,
+    /// Highest request number seen.
+    pub highest: u64,
+    /// A bit for each request number within [`SESSION_WINDOW`] of the highest, by its remainder.
+    pub seen: [u64; WINDOW_WORDS],
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Window { used: 0, highest: 0, seen: [0; WINDOW_WORDS] }
+    }
+}
+
+/// Most words of most windows are empty.
+impl Hash for Window {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.used, self.highest).hash(state);
+        for (place, word) in self.seen.iter().enumerate().filter(|(_, word)| **word != 0) {
+            (place, word).hash(state);
+        }
+    }
+}
+
+/// Place of a request's bit.
+fn bit(request: u64) -> (usize, u64) {
+    ((request % SESSION_WINDOW / 64) as usize, 1 << (request % 64))
+}
+
+impl Window {
+    /// Whether the request was seen, or is too old to tell.
+    pub fn contains(&self, request: u64) -> bool {
+        let (word, mask) = bit(request);
+        match self.highest.checked_sub(request) {
+            None => false,
+            Some(age) => age >= SESSION_WINDOW || self.seen[word] & mask != 0,
+        }
+    }
+
+    /// Notes a request.
+    fn insert(&mut self, request: u64) {
+        if request > self.highest {
+            if request - self.highest >= SESSION_WINDOW {
+                self.seen = [0; WINDOW_WORDS];
+            } else {
+                for passed in self.highest + 1..=request {
+                    let (word, mask) = bit(passed);
+                    self.seen[word] &= !mask;
+                }
+            }
+            self.highest = request;
+        }
+        if self.highest - request < SESSION_WINDOW {
+            let (word, mask) = bit(request);
+            self.seen[word] |= mask;
+        }
+    }
 }
 
 /// All sessions and fences of a group.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Sessions {
     /// By session.
-    pub windows: BTreeMap<u64, Window>,
+    pub windows: BTreeMap<u64, Box<Window>>,
     /// Lowest generation still served, by volume.
     pub fences: BTreeMap<u128, u64>,
 }
@@ -35,9 +91,7 @@ pub struct Sessions {
 impl Sessions {
     /// Whether the request is in the log (or was, too long ago to tell).
     pub fn contains(&self, session: u64, request: u64) -> bool {
-        let Some(window) = self.windows.get(&session) else { return false };
-        let Some(&highest) = window.requests.back() else { return false };
-        highest >= request.saturating_add(SESSION_WINDOW) || window.requests.binary_search(&request).is_ok()
+        self.windows.get(&session).is_some_and(|window| window.contains(request))
     }
 
     /// Notes that a request is in the log.
@@ -51,13 +105,7 @@ impl Sessions {
         }
         let window = self.windows.entry(session).or_default();
         window.used = sequence;
-        if let Err(place) = window.requests.binary_search(&request) {
-            window.requests.insert(place, request);
-        }
-        let highest = window.requests.back().copied().unwrap_or(0);
-        while window.requests.front().is_some_and(|first| highest - first >= SESSION_WINDOW) {
-            window.requests.pop_front();
-        }
+        window.insert(request);
     }
 
     /// Notes a fence.

@@ -36,6 +36,17 @@ pub struct BlockRange {
 }
 
 impl BlockRange {
+    /// Stands for a layer as such, apart from its blocks: what the entry that deletes it changes, so that a copy that
+    /// missed the deletion is told of it like of any change. No chunk has this number.
+    pub fn whole_layer(layer: LayerId) -> BlockRange {
+        BlockRange { layer, chunk: u32::MAX, first: 0, count: 1 }
+    }
+
+    /// Whether it is [`BlockRange::whole_layer`].
+    pub fn is_whole_layer(&self) -> bool {
+        self.chunk == u32::MAX
+    }
+
     /// The block after the last one.
     pub fn end(&self) -> u32 {
         self.first.saturating_add(self.count)
@@ -57,6 +68,10 @@ pub enum EntryKind {
     Write,
     /// Forgets whole blocks.
     Trim,
+    /// Whole blocks become zeros whose space stays reserved.
+    Zeroes,
+    /// Forgets a whole layer; its id is never used again. The range is [`BlockRange::whole_layer`].
+    DeleteLayer,
     /// Requests of lower generations of the volume's attachment are refused from now on.
     Fence {
         /// The volume.
@@ -81,6 +96,9 @@ pub struct Entry {
     pub kind: EntryKind,
     /// Which blocks it changes.
     pub range: BlockRange,
+    /// Whether it is the last one of its request: large requests take several entries, and count as in the log with
+    /// the last.
+    pub is_last: bool,
     /// Where its data is.
     pub payload: PayloadRef,
 }

@@ -2,8 +2,8 @@
 
 use coquina_base::LayerId;
 use coquina_replication::{
-    Action, BlockRange, ClientRequest, Config, CopyId, Entry, EntryKind, Group, Input, Message, PayloadRef,
-    RangeSet, Refusal, Settings, Start, Token,
+    Action, BlockRange, ClientRequest, Config, CopyId, Entry, EntryKind, Group, History, Input, Message,
+    PayloadRef, RangeSet, Refusal, Run, Settings, Start, Token,
 };
 
 const ME: CopyId = CopyId(1);
@@ -54,6 +54,10 @@ impl Driver {
     }
 
     fn append(&mut self, token: u64, kind: EntryKind) -> Vec<Action> {
+        self.append_part(token, kind, true)
+    }
+
+    fn append_part(&mut self, token: u64, kind: EntryKind, is_last: bool) -> Vec<Action> {
         let range = BlockRange { layer: LayerId(1), chunk: 0, first: 0, count: 1 };
         let entry = Entry {
             epoch: self.group.config().epoch,
@@ -62,6 +66,7 @@ impl Driver {
             request: token,
             kind,
             range,
+            is_last,
             payload: PayloadRef(token),
         };
         self.records += 1;
@@ -93,6 +98,65 @@ fn a_retry_while_the_first_is_at_the_engine_is_answered_with_it() {
     assert_eq!(driver.append(1, EntryKind::Write), []);
     assert_eq!(driver.sync(), [Action::Commit(1), Action::Answer(Token(1)), Action::Answer(Token(77))]);
     assert_eq!(driver.input(retry), [Action::Answer(Token(77))]);
+}
+
+#[test]
+fn a_request_of_several_entries_is_answered_and_remembered_with_the_last() {
+    let mut driver = Driver::alone();
+    let retry = |token| {
+        Input::Request(ClientRequest {
+            token: Token(token),
+            session: 9,
+            request: 1,
+            volume: 5,
+            generation: 1,
+            kind: EntryKind::Write,
+        })
+    };
+    assert_eq!(driver.request(1, 1, EntryKind::Write), [Action::Submit(Token(1))]);
+    assert_eq!(driver.append_part(1, EntryKind::Write, false), []);
+    assert_eq!(driver.sync(), [Action::Commit(1)]);
+    assert_eq!(driver.input(retry(77)), [], "a part is not the request");
+    assert!(!driver.group.sessions().contains(9, 1));
+    assert_eq!(driver.append_part(1, EntryKind::Write, false), []);
+    assert_eq!(driver.append_part(1, EntryKind::Write, true), []);
+    assert_eq!(driver.input(retry(78)), []);
+    let answers = [1, 77, 78].map(|token| Action::Answer(Token(token)));
+    assert_eq!(driver.sync(), [vec![Action::Commit(3)], answers.to_vec()].concat());
+    assert_eq!(driver.input(retry(79)), [Action::Answer(Token(79))]);
+}
+
+#[test]
+fn a_request_of_which_a_part_was_logged_under_a_former_primary_is_done_again() {
+    let part = Entry { sequence: 1, epoch: 1, session: 9, request: 1, ..part_of_nothing() };
+    let history = History::from_runs(vec![Run { epoch: 1, first_sequence: 1 }]).unwrap();
+    let start = Start {
+        config: config(2, &[ME], &[]),
+        history,
+        last: 1,
+        uncommitted: vec![part],
+        intact: true,
+        ..Start::default()
+    };
+    let mut actions = Vec::new();
+    let group = Group::new(Settings::for_tests(ME), start, 10_000, &mut actions);
+    assert!(actions.contains(&Action::Serve { epoch: 2 }), "{actions:?}");
+    let mut driver = Driver { group, now_ns: 10_000, records: 0 };
+    assert_eq!(driver.request(1, 1, EntryKind::Write), [Action::Submit(Token(1))]);
+}
+
+/// A part of a request that is not its last.
+fn part_of_nothing() -> Entry {
+    Entry {
+        epoch: 0,
+        sequence: 0,
+        session: 0,
+        request: 0,
+        kind: EntryKind::Write,
+        range: BlockRange { layer: LayerId(1), chunk: 0, first: 0, count: 1 },
+        is_last: false,
+        payload: PayloadRef(0),
+    }
 }
 
 #[test]

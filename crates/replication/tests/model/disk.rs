@@ -157,6 +157,7 @@ fn a_crash_leaves_what_was_synced() {
         request: sequence,
         kind: EntryKind::Write,
         range: block(1),
+        is_last: true,
         payload: PayloadRef(value),
     };
     disk.log.push(Record::Change(entry(1, 7)));

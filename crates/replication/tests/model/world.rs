@@ -497,6 +497,7 @@ impl World {
             request: operation as u64 + 1,
             kind: if trim { EntryKind::Trim } else { EntryKind::Write },
             range: block(number),
+            is_last: true,
             payload: PayloadRef(value.into()),
         };
         self.copies[copy].disk.log.push(Record::Change(entry));
