@@ -2,8 +2,10 @@
 //!
 //! - [`MapView`]: all records of the store (see [`Key`]), with look-ups; updated by the revisions of a watch.
 //! - [`PlacementJob`]: where the copies of a pool's groups are to lie.
+//! - [`Coordinator`]: who is in sync, what moves, what goes; decided from heartbeats and the map.
 //! - [`Striping`], [`group_of`]: where the bytes of a volume lie.
 
+mod coordinator;
 mod group;
 mod key;
 mod lookup;
@@ -13,6 +15,10 @@ mod record;
 mod shelf;
 mod stripe;
 
+pub use coordinator::{
+    Action, Coordinator, DriveCondition, DriveReport, Event, Heartbeat, Liveness, NodeRequest, Proposal,
+    ProposedChange, Settings, ShardLife, Write, WriteOutcome,
+};
 pub use coquina_replication::{Config, CopyId, GroupId};
 pub use group::{BLOCK_GROUPS, GroupBlock, GroupRecord, MEMBERS_MAX, ShardRef};
 pub use key::{BlockId, Key, PoolId, UnknownKey};

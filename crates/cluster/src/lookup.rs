@@ -6,7 +6,7 @@ use coquina_base::{DriveId, NodeId, VolumeId};
 use coquina_replication::{Config, CopyId, GroupId};
 
 use crate::group::{GroupBlock, GroupRecord, ShardRef};
-use crate::key::{BlockId, PoolId};
+use crate::key::{BlockId, Key, PoolId};
 use crate::map::MapView;
 use crate::record::{ClusterRecord, DriveRecord, NodeRecord, PoolRecord, Versioned, VolumeRecord};
 use crate::stripe::group_of;
@@ -26,6 +26,19 @@ impl MapView {
     /// The store's revision up to which all changes are known.
     pub fn revision(&self) -> u64 {
         self.revision
+    }
+
+    /// The revision that changed a key last; 0 if the key does not exist.
+    pub fn revision_of(&self, key: &Key) -> u64 {
+        let revision = match key {
+            Key::Cluster => self.cluster.as_ref().map(|record| record.revision),
+            Key::Node(id) => self.nodes.get(id).map(|record| record.revision),
+            Key::Drive(id) => self.drives.get(id).map(|record| record.revision),
+            Key::Pool(id) => self.pools.get(id).map(|record| record.revision),
+            Key::Volume(id) => self.volumes.get(id).map(|record| record.revision),
+            Key::Groups(id) => self.blocks.get(id).map(|record| record.revision),
+        };
+        revision.unwrap_or(0)
     }
 
     /// What concerns the cluster as a whole. `None` only in an empty view.
@@ -133,8 +146,15 @@ impl MapView {
 
     /// Whether any group names a shard of the drive.
     pub fn is_used(&self, drive: DriveId) -> bool {
-        let from = ShardRef { drive, shard: 0 };
-        self.shard_groups.iter_from(&from).next().is_some_and(|(shard, _)| shard.drive == drive)
+        self.used_shards_of(drive).next().is_some()
+    }
+
+    /// Shards of a drive that groups name, with those groups.
+    pub fn used_shards_of(&self, drive: DriveId) -> impl Iterator<Item = (ShardRef, &[GroupId])> {
+        self.shard_groups
+            .iter_from(&ShardRef { drive, shard: 0 })
+            .take_while(move |(shard, _)| shard.drive == drive)
+            .map(|(shard, groups)| (*shard, groups.as_slice()))
     }
 
     /// Shards that groups name, with those groups, in order.

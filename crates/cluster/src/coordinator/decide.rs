@@ -1,0 +1,258 @@
+//! What is to become of one group: a pure function of its record and of what is believed.
+//!
+//! Rules, in this order; the first that changes members makes the next epoch, and the rest waits for the one after:
+//! 1. **Failure.** Members in sync that are dead leave `in_sync` for `others`. If the primary is one of them, the first
+//!    member in sync that is alive becomes primary; nobody else may, since only members in sync have every committed
+//!    change. If no living member in sync would be left, nothing changes: the group waits for them
+//!    (*down*), and whichever comes first has everything.
+//! 2. **Proposals** of the living primary, if their epoch is the group's: a backup in sync is removed; a member that is
+//!    out is added if it is alive and its drive is healthy and not to be removed.
+//! 3. **Moves**, if `wanted` is not what there is:
+//!    a. while more copies are in sync and alive than are wanted, one that is not wanted is dropped: first one whose
+//!    domain another one has too, last the primary. So the number of good copies never falls by a move. A primary that
+//!    is to be dropped is first replaced by a wanted member that is in sync and alive;
+//!    b. when all wanted are in sync, members that are out and not wanted are dropped; one whose drive was given up, or
+//!    is not in the map, is dropped at once, since it never comes back, and so is a dead one if there are more than twice
+//!    as many members as wanted;
+//!    c. a wanted shard that is no member becomes one that is out, if primary and shard are alive and both drives have
+//!    room for a move: the primary brings it up and then proposes to add it;
+//!    d. the first wanted member becomes primary again when it is in sync and alive, so many of them per second;
+//!    e. when all is as wanted, `wanted` is emptied. That is no new epoch.
+//!
+//! The first failure of a group writes what it was into `wanted`, so that it returns to that.
+
+use std::collections::BTreeMap;
+
+use coquina_base::DriveId;
+
+use super::Settings;
+use super::liveness::{Liveness, ShardLife};
+use super::message::{Proposal, ProposedChange};
+use crate::group::{GroupRecord, MEMBERS_MAX, ShardRef};
+use crate::map::MapView;
+use crate::record::{COPIES_MAX, DriveState, Wanted};
+
+/// What moves may still begin.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Budget {
+    /// Per drive: copies that move to it, or from the primary on it.
+    pub(super) moving: BTreeMap<DriveId, u32>,
+    pub(super) moves_per_drive_max: u32,
+    /// Primaries that may change to the preferred one.
+    pub(super) switches: u32,
+}
+
+impl Budget {
+    pub(super) fn new(settings: &Settings, switches: u32) -> Budget {
+        Budget { moving: BTreeMap::new(), moves_per_drive_max: settings.moves_per_drive_max, switches }
+    }
+
+    /// Counts a copy that is being brought up.
+    pub(super) fn count(&mut self, from: ShardRef, to: ShardRef) {
+        *self.moving.entry(from.drive).or_default() += 1;
+        *self.moving.entry(to.drive).or_default() += 1;
+    }
+
+    fn has_room(&self, from: ShardRef, to: ShardRef) -> bool {
+        let room = |drive| self.moving.get(&drive).copied().unwrap_or(0) < self.moves_per_drive_max;
+        room(from.drive) && room(to.drive)
+    }
+}
+
+/// What a decision depends on.
+pub(super) struct Context<'a> {
+    pub(super) map: &'a MapView,
+    pub(super) liveness: &'a Liveness,
+}
+
+impl Context<'_> {
+    pub(super) fn life(&self, shard: ShardRef) -> ShardLife {
+        self.liveness.shard(self.map, shard)
+    }
+
+    pub(super) fn is_alive(&self, shard: ShardRef) -> bool {
+        self.life(shard) == ShardLife::Alive
+    }
+
+    fn is_dead(&self, shard: ShardRef) -> bool {
+        self.life(shard) == ShardLife::Dead
+    }
+
+    /// The drive never comes back.
+    fn is_gone(&self, shard: ShardRef) -> bool {
+        self.map.drive(shard.drive).is_none_or(|drive| drive.state == DriveState::GivenUp)
+    }
+
+    /// How many other members in sync are in the same domain.
+    fn partners(&self, group: &GroupRecord, shard: ShardRef) -> usize {
+        let Some(pool) = self.map.pool(group.pool) else { return 0 };
+        let domain = |shard: ShardRef| {
+            self.map.drive(shard.drive).and_then(|drive| self.map.domain_of(drive, &pool.domain))
+        };
+        let own = domain(shard);
+        group.in_sync.iter().filter(|other| **other != shard && domain(**other) == own).count()
+    }
+
+    /// The next record of a group, at most one epoch on. `None`: as it is. Without a budget nothing that can wait begins.
+    pub(super) fn decide(
+        &self,
+        group: &GroupRecord,
+        proposals: &[Proposal],
+        budget: Option<&mut Budget>,
+    ) -> Option<GroupRecord> {
+        self.failure(group)
+            .or_else(|| proposals.iter().find_map(|proposal| self.proposal(group, proposal)))
+            .or_else(|| self.moves(group, budget))
+    }
+
+    /// Rule 1.
+    fn failure(&self, group: &GroupRecord) -> Option<GroupRecord> {
+        let dead: Vec<ShardRef> =
+            group.in_sync.iter().copied().filter(|shard| self.is_dead(*shard)).collect();
+        if dead.is_empty() || dead.len() == group.in_sync.len() {
+            return None;
+        }
+        let mut next = without(group, &dead);
+        if !next.in_sync.iter().any(|shard| self.is_alive(*shard)) {
+            return None;
+        }
+        if dead.contains(&group.primary()?) {
+            let first = next.in_sync.iter().position(|shard| self.is_alive(*shard))?;
+            next.in_sync[..=first].rotate_right(1);
+        }
+        Some(next)
+    }
+
+    /// Rule 2.
+    fn proposal(&self, group: &GroupRecord, proposal: &Proposal) -> Option<GroupRecord> {
+        let primary = group.primary()?;
+        if proposal.group != group.id || proposal.epoch != group.epoch || !self.is_alive(primary) {
+            return None;
+        }
+        match proposal.change {
+            ProposedChange::Remove(shard) => {
+                let removable = shard != primary && group.in_sync.contains(&shard);
+                removable.then(|| without(group, &[shard]))
+            }
+            ProposedChange::Add(shard) => {
+                let drive = self.map.drive(shard.drive)?;
+                let sound = drive.wanted == Wanted::In && drive.state == DriveState::Healthy;
+                if !group.others.contains(&shard) || !sound || !self.is_alive(shard) {
+                    return None;
+                }
+                let mut next = next_epoch(group);
+                next.others.retain(|other| *other != shard);
+                next.in_sync.push(shard);
+                Some(next)
+            }
+        }
+    }
+
+    /// Rule 3.
+    fn moves(&self, group: &GroupRecord, budget: Option<&mut Budget>) -> Option<GroupRecord> {
+        if group.wanted.is_empty() {
+            return None;
+        }
+        let wanted = &group.wanted;
+        let is_wanted = |shard: &ShardRef| wanted.contains(shard);
+        if let Some(next) = self.drop_surplus(group) {
+            return Some(next);
+        }
+        let all_in_sync = wanted.iter().all(|shard| group.in_sync.contains(shard));
+        let crowded = group.in_sync.len() + group.others.len() > 2 * wanted.len();
+        let goes = |shard: &ShardRef| {
+            let useless = self.is_gone(*shard) || (crowded && self.is_dead(*shard));
+            !is_wanted(shard) && (all_in_sync || useless)
+        };
+        if group.others.iter().any(goes) {
+            let mut next = next_epoch(group);
+            next.others.retain(|shard| !goes(shard));
+            return Some(next);
+        }
+        if let Some(budget) = budget
+            && let Some(next) =
+                self.begin_moves(group, budget).or_else(|| self.preferred_primary(group, budget))
+        {
+            return Some(next);
+        }
+        let settled = all_in_sync
+            && group.in_sync.len() == wanted.len()
+            && group.others.is_empty()
+            && group.in_sync.first() == wanted.first();
+        settled.then(|| GroupRecord { wanted: Vec::new(), ..group.clone() })
+    }
+
+    /// Rule 3a.
+    fn drop_surplus(&self, group: &GroupRecord) -> Option<GroupRecord> {
+        let alive = group.in_sync.iter().filter(|shard| self.is_alive(**shard)).count();
+        let primary = group.primary()?;
+        let unwanted = group.in_sync.iter().copied().filter(|shard| !group.wanted.contains(shard));
+        // One that is alive counts; dropping one that is not lowers nothing.
+        let droppable = unwanted.filter(|shard| alive > group.wanted.len() || !self.is_alive(*shard));
+        if alive < group.wanted.len() {
+            return None;
+        }
+        let dropped = droppable.min_by_key(|shard| {
+            (*shard == primary, std::cmp::Reverse(self.partners(group, *shard)), *shard)
+        })?;
+        if dropped != primary {
+            let mut next = next_epoch(group);
+            next.in_sync.retain(|shard| *shard != dropped);
+            return Some(next);
+        }
+        let heir =
+            group.wanted.iter().find(|shard| group.in_sync.contains(shard) && self.is_alive(**shard))?;
+        Some(with_primary(group, *heir))
+    }
+
+    /// Rule 3c.
+    fn begin_moves(&self, group: &GroupRecord, budget: &mut Budget) -> Option<GroupRecord> {
+        let primary = group.primary().filter(|primary| self.is_alive(*primary))?;
+        let mut next = next_epoch(group);
+        for shard in group.wanted.iter().filter(|shard| !group.is_member(**shard)) {
+            let members = next.in_sync.len() + next.others.len();
+            if members < MEMBERS_MAX && self.is_alive(*shard) && budget.has_room(primary, *shard) {
+                budget.count(primary, *shard);
+                next.others.push(*shard);
+            }
+        }
+        (next.others.len() > group.others.len()).then_some(next)
+    }
+
+    /// Rule 3d.
+    fn preferred_primary(&self, group: &GroupRecord, budget: &mut Budget) -> Option<GroupRecord> {
+        let preferred = group.wanted.first().copied()?;
+        let due = group.primary() != Some(preferred)
+            && group.in_sync.contains(&preferred)
+            && self.is_alive(preferred)
+            && budget.switches > 0;
+        due.then(|| {
+            budget.switches -= 1;
+            with_primary(group, preferred)
+        })
+    }
+}
+
+fn next_epoch(group: &GroupRecord) -> GroupRecord {
+    GroupRecord { epoch: group.epoch + 1, ..group.clone() }
+}
+
+/// The next epoch without some members in sync, which become members that are out.
+fn without(group: &GroupRecord, removed: &[ShardRef]) -> GroupRecord {
+    let mut next = next_epoch(group);
+    if next.wanted.is_empty() {
+        next.wanted = group.in_sync.iter().copied().take(COPIES_MAX as usize).collect();
+    }
+    next.in_sync.retain(|shard| !removed.contains(shard));
+    next.others.extend(removed);
+    next
+}
+
+/// The next epoch with another member in sync as primary.
+fn with_primary(group: &GroupRecord, primary: ShardRef) -> GroupRecord {
+    let mut next = next_epoch(group);
+    if let Some(index) = next.in_sync.iter().position(|shard| *shard == primary) {
+        next.in_sync[..=index].rotate_right(1);
+    }
+    next
+}

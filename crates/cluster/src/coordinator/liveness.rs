@@ -1,0 +1,228 @@
+//! Who is alive, as far as heartbeats say.
+//!
+//! Rules:
+//! - a node is dead when it was not heard for [`Settings::node_dead_ns`], or when it said that it stops. A drive is dead
+//!   when its living node did not name it as serving for that long, and at once when its node says that it failed;
+//! - a coordinator believes nobody dead until it has itself watched for `node_dead_ns` after it was elected, and begins
+//!   anew when it was itself asleep (no event for half of that time): its own silence is no node's death;
+//! - if more than half of the nodes not known as dead are silent at once, the coordinator is the one that is cut off: it
+//!   believes nobody dead then. So a real loss of more than half of the nodes at once stops the groups that need them
+//!   until some come back or the operator gives their drives up. *At once* is: silent for half of `node_dead_ns` when
+//!   one of them is silent for all of it;
+//! - who was not heard since the election is neither dead nor alive, and nothing is promoted there.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use coquina_base::{DriveId, NodeId};
+
+use super::Settings;
+use super::message::{DriveCondition, Heartbeat};
+use crate::group::ShardRef;
+use crate::map::MapView;
+use crate::record::DriveState;
+
+#[derive(Clone, Debug)]
+struct NodeWatch {
+    /// Last heartbeat, or when watching began.
+    heard_ns: u64,
+    /// Whether there was a heartbeat.
+    heard: bool,
+    dead: bool,
+}
+
+#[derive(Clone, Debug)]
+struct DriveWatch {
+    /// Last time that it was said to serve, or when watching began.
+    served_ns: u64,
+    served: bool,
+    condition: DriveCondition,
+    shards_failed: Vec<u32>,
+    /// When it was found dead.
+    dead_since_ns: Option<u64>,
+}
+
+/// What is believed of a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShardLife {
+    /// Heard of in time.
+    Alive,
+    /// Not to be counted on any more.
+    Dead,
+    /// Neither is proven.
+    Unknown,
+}
+
+/// Who is alive. See the head of the module.
+#[derive(Clone, Debug)]
+pub struct Liveness {
+    node_dead_ns: u64,
+    began_ns: u64,
+    nodes: BTreeMap<NodeId, NodeWatch>,
+    drives: BTreeMap<DriveId, DriveWatch>,
+    isolated: bool,
+}
+
+impl Liveness {
+    pub(super) fn new(settings: &Settings, now_ns: u64) -> Liveness {
+        Liveness {
+            node_dead_ns: settings.node_dead_ns,
+            began_ns: now_ns,
+            nodes: BTreeMap::new(),
+            drives: BTreeMap::new(),
+            isolated: false,
+        }
+    }
+
+    /// Whether so many nodes are silent that it is rather the coordinator that is cut off.
+    pub fn is_isolated(&self) -> bool {
+        self.isolated
+    }
+
+    /// Whether a node was heard of in time.
+    pub fn is_node_alive(&self, node: NodeId) -> bool {
+        self.nodes.get(&node).is_some_and(|watch| watch.heard && !watch.dead)
+    }
+
+    /// Whether a node is believed dead.
+    pub fn is_node_dead(&self, node: NodeId) -> bool {
+        self.nodes.get(&node).is_some_and(|watch| watch.dead)
+    }
+
+    /// What is believed of a shard.
+    pub fn shard(&self, map: &MapView, shard: ShardRef) -> ShardLife {
+        let Some(record) = map.drive(shard.drive) else { return ShardLife::Dead };
+        if record.state == DriveState::GivenUp {
+            return ShardLife::Dead;
+        }
+        let Some(watch) = self.drives.get(&shard.drive) else { return ShardLife::Unknown };
+        if watch.dead_since_ns.is_some() || watch.shards_failed.contains(&shard.shard) {
+            return ShardLife::Dead;
+        }
+        let heard = watch.served && self.is_node_alive(record.node);
+        if heard { ShardLife::Alive } else { ShardLife::Unknown }
+    }
+
+    /// How long a drive has been dead.
+    pub fn drive_dead_ns(&self, drive: DriveId, now_ns: u64) -> Option<u64> {
+        let since_ns = self.drives.get(&drive)?.dead_since_ns?;
+        Some(now_ns.saturating_sub(since_ns))
+    }
+
+    /// How a living node described its drive last.
+    pub(super) fn condition(&self, drive: DriveId) -> Option<DriveCondition> {
+        self.drives.get(&drive).filter(|watch| watch.served).map(|watch| watch.condition)
+    }
+
+    /// The coordinator itself was asleep: nothing is known of the time since.
+    pub(super) fn begin_anew(&mut self, now_ns: u64) {
+        self.began_ns = now_ns;
+        for watch in self.nodes.values_mut() {
+            watch.heard_ns = now_ns;
+        }
+        for watch in self.drives.values_mut() {
+            watch.served_ns = now_ns;
+        }
+    }
+
+    /// Watches the nodes and drives of the map and no others. Who is new is watched from now on.
+    pub(super) fn follow(&mut self, map: &MapView, now_ns: u64) {
+        self.nodes.retain(|node, _| map.node(*node).is_some());
+        self.drives.retain(|drive, _| map.drive(*drive).is_some());
+        for node in map.nodes() {
+            let watch = NodeWatch { heard_ns: now_ns, heard: false, dead: false };
+            self.nodes.entry(node.value.id).or_insert(watch);
+        }
+        for drive in map.drives() {
+            self.drives.entry(drive.value.id).or_insert(DriveWatch {
+                served_ns: now_ns,
+                served: false,
+                condition: DriveCondition::Serving,
+                shards_failed: Vec::new(),
+                dead_since_ns: None,
+            });
+        }
+    }
+
+    /// Takes a heartbeat of a node of the map. Returns the drives of which other things are believed now.
+    pub(super) fn hear(&mut self, map: &MapView, heartbeat: &Heartbeat, now_ns: u64) -> BTreeSet<DriveId> {
+        let mut changed = BTreeSet::new();
+        let Some(node) = self.nodes.get_mut(&heartbeat.node) else { return changed };
+        node.heard_ns = now_ns;
+        if node.dead != heartbeat.stopping || !node.heard {
+            changed.extend(map.drives_of(heartbeat.node).map(|drive| drive.id));
+        }
+        node.dead = heartbeat.stopping;
+        node.heard = true;
+        if heartbeat.stopping {
+            for drive in map.drives_of(heartbeat.node) {
+                if let Some(watch) = self.drives.get_mut(&drive.id) {
+                    watch.dead_since_ns.get_or_insert(now_ns);
+                }
+            }
+            return changed;
+        }
+        for report in &heartbeat.drives {
+            // A drive that was moved belongs to the node that the map says, whatever another one still claims.
+            if map.drive(report.drive).is_none_or(|drive| drive.node != heartbeat.node) {
+                continue;
+            }
+            let Some(watch) = self.drives.get_mut(&report.drive) else { continue };
+            let serves = report.condition == DriveCondition::Serving;
+            let dead_since_ns = if serves { None } else { watch.dead_since_ns.or(Some(now_ns)) };
+            let same = watch.served
+                && dead_since_ns.is_some() == watch.dead_since_ns.is_some()
+                && watch.condition == report.condition
+                && watch.shards_failed == report.shards_failed;
+            if !same {
+                changed.insert(report.drive);
+            }
+            if serves {
+                watch.served_ns = now_ns;
+            }
+            watch.served = true;
+            watch.dead_since_ns = dead_since_ns;
+            watch.condition = report.condition;
+            watch.shards_failed.clone_from(&report.shards_failed);
+        }
+        changed
+    }
+
+    /// Finds who has been silent for too long. Returns the drives that are dead now and were not before.
+    pub(super) fn judge(&mut self, map: &MapView, now_ns: u64) -> BTreeSet<DriveId> {
+        let mut changed = BTreeSet::new();
+        if now_ns.saturating_sub(self.began_ns) < self.node_dead_ns {
+            return changed;
+        }
+        let silence_ns = |watch: &NodeWatch| now_ns.saturating_sub(watch.heard_ns);
+        let (mut nodes, mut quiet, mut silent) = (0, 0, Vec::new());
+        for (node, watch) in self.nodes.iter().filter(|(_, watch)| !watch.dead) {
+            nodes += 1;
+            quiet += usize::from(silence_ns(watch) >= self.node_dead_ns / 2);
+            if silence_ns(watch) >= self.node_dead_ns {
+                silent.push(*node);
+            }
+        }
+        self.isolated = !silent.is_empty() && quiet * 2 > nodes;
+        if self.isolated {
+            return changed;
+        }
+        for node in silent {
+            if let Some(watch) = self.nodes.get_mut(&node) {
+                watch.dead = true;
+            }
+        }
+        for (id, watch) in self.drives.iter_mut().filter(|(_, watch)| watch.dead_since_ns.is_none()) {
+            let Some(node) = map.drive(*id).map(|drive| drive.node) else { continue };
+            let node_watch = self.nodes.get(&node);
+            let node_dead = node_watch.is_some_and(|node| node.dead);
+            // A silent node that is not believed dead takes its drives' silence with it.
+            let node_heard = node_watch.is_some_and(|node| silence_ns(node) < self.node_dead_ns);
+            let silent = node_heard && now_ns.saturating_sub(watch.served_ns) >= self.node_dead_ns;
+            if node_dead || silent {
+                watch.dead_since_ns = Some(now_ns);
+                changed.insert(*id);
+            }
+        }
+        changed
+    }
+}

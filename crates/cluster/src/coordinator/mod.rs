@@ -1,0 +1,537 @@
+//! The coordinator: the only one that changes who is in sync. A pure state machine: events in, actions out.
+//!
+//! Invariants:
+//! - every change is a compare-and-set on one key, and no two changes need each other: a crash of the coordinator, a lost
+//!   answer or a second coordinator leave nothing half-done. All decisions follow from the map and from heartbeats alone,
+//!   so whoever is elected next goes on where this one was;
+//! - a group's epoch grows by one with every change of its members, and a new one is made only from the group's newest
+//!   record; several groups of one block change in one write;
+//! - a member in sync was in sync before, or was proposed by the primary of the epoch before; the primary was in sync
+//!   before; at least one member in sync stays. See [`decide`] for the rules, [`liveness`] for who counts as dead, [`plan`]
+//!   for placement, pools and removals;
+//! - changes are seen only as the store's revisions bring them: a write is not assumed, it is waited for;
+//! - a store that went backwards halts the coordinator ([`Action::Halt`]).
+
+mod decide;
+mod liveness;
+mod message;
+mod plan;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use coquina_base::{DriveId, NodeId};
+use coquina_replication::GroupId;
+
+pub use liveness::{Liveness, ShardLife};
+pub use message::{
+    Action, DriveCondition, DriveReport, Event, Heartbeat, NodeRequest, Proposal, ProposedChange, Write,
+    WriteOutcome,
+};
+
+use crate::group::{BLOCK_GROUPS, GroupBlock, ShardRef};
+use crate::key::{BlockId, Key, PoolId};
+use crate::map::{Applied, MapError, MapView};
+use crate::placement::PlacementError;
+use crate::record::Record;
+use decide::{Budget, Context};
+
+/// How the coordinator decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// A node is dead when it was silent for so long.
+    pub node_dead_ns: u64,
+    /// Copies on a drive that was dead for so long are made anew on other drives.
+    pub drive_out_ns: u64,
+    /// Moves are begun this often.
+    pub move_interval_ns: u64,
+    /// Most copies that move to a drive or from the primary on it at a time.
+    pub moves_per_drive_max: u32,
+    /// Most primaries that change back to the preferred one in each `move_interval_ns`.
+    pub switches_max: u32,
+    /// A write whose outcome is not known is forgotten after so long.
+    pub write_timeout_ns: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            node_dead_ns: 1_500_000_000,
+            drive_out_ns: 600_000_000_000,
+            move_interval_ns: 1_000_000_000,
+            moves_per_drive_max: 4,
+            switches_max: 64,
+            write_timeout_ns: 2_000_000_000,
+        }
+    }
+}
+
+/// A write that is under way.
+#[derive(Clone, Copy, Debug)]
+struct InFlight {
+    expected_revision: u64,
+    sent_ns: u64,
+    /// Somebody else was first: nothing is written before the map shows it.
+    conflict: bool,
+}
+
+/// What nodes have seen and this map does not show. If a fresh read does not either, the store went backwards.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Seen {
+    revision: u64,
+    epochs: BTreeMap<GroupId, u64>,
+}
+
+/// A read that was asked for, and what it has to show.
+#[derive(Clone, Debug)]
+struct ReadUnderWay {
+    token: u64,
+    asked_ns: u64,
+    shows: Seen,
+}
+
+/// The coordinator. See the head of the module.
+pub struct Coordinator {
+    settings: Settings,
+    map: MapView,
+    liveness: Liveness,
+    now_ns: u64,
+    halted: Option<MapError>,
+    in_flight: BTreeMap<Key, InFlight>,
+    /// Blocks to decide on.
+    dirty: BTreeSet<BlockId>,
+    /// Groups that are not as they are to be in the end.
+    unsettled: BTreeSet<GroupId>,
+    /// What primaries asked for last.
+    proposals: BTreeMap<GroupId, Vec<Proposal>>,
+    moves_begun_ns: u64,
+    seen: Seen,
+    /// What was seen and has to show up in the map by itself, since when.
+    awaited: Option<(Seen, u64)>,
+    /// The read under way.
+    read: Option<ReadUnderWay>,
+    reads: u64,
+    /// Nodes whose map is old: the revision that they are to reach, since when.
+    lagging: BTreeMap<NodeId, (u64, u64)>,
+    plan: plan::Plan,
+}
+
+impl Coordinator {
+    /// A coordinator that was just elected, with the map as it read it then.
+    pub fn new(settings: Settings, map: MapView, now_ns: u64) -> Coordinator {
+        let mut liveness = Liveness::new(&settings, now_ns);
+        liveness.follow(&map, now_ns);
+        let unsettled = map.groups().filter(|group| is_unsettled(group)).map(|group| group.id).collect();
+        let plan = plan::Plan::new(&map);
+        Coordinator {
+            settings,
+            liveness,
+            now_ns,
+            halted: None,
+            in_flight: BTreeMap::new(),
+            dirty: map.blocks().map(|(block, _)| block).collect(),
+            map,
+            unsettled,
+            proposals: BTreeMap::new(),
+            moves_begun_ns: now_ns,
+            seen: Seen::default(),
+            awaited: None,
+            read: None,
+            reads: 0,
+            lagging: BTreeMap::new(),
+            plan,
+        }
+    }
+
+    /// The map as it is known here.
+    pub fn map(&self) -> &MapView {
+        &self.map
+    }
+
+    /// Who is alive.
+    pub fn liveness(&self) -> &Liveness {
+        &self.liveness
+    }
+
+    /// Why nothing is decided any more.
+    pub fn halted(&self) -> Option<&MapError> {
+        self.halted.as_ref()
+    }
+
+    /// Pools whose copies cannot be placed as they should, and why.
+    pub fn placement_errors(&self) -> &BTreeMap<PoolId, PlacementError> {
+        &self.plan.errors
+    }
+
+    /// Whether nothing is under way and nothing is left to decide, as far as is known.
+    pub fn is_settled(&self) -> bool {
+        self.unsettled.is_empty() && self.in_flight.is_empty() && self.plan.is_settled()
+    }
+
+    /// Takes an event and appends what is to be done. `now_ns` never falls (`CLOCK_BOOTTIME`).
+    pub fn apply(&mut self, now_ns: u64, event: Event, actions: &mut Vec<Action>) {
+        if self.halted.is_some() {
+            return;
+        }
+        let asleep_ns = now_ns.saturating_sub(self.now_ns);
+        self.now_ns = self.now_ns.max(now_ns);
+        if asleep_ns >= self.settings.node_dead_ns / 2 {
+            self.liveness.begin_anew(self.now_ns);
+        }
+        let result = match event {
+            Event::Tick => self.tick(actions),
+            Event::Changed { revision, changes } => {
+                self.map.apply(revision, changes).map(|applied| self.follow(&applied))
+            }
+            Event::Read { token, records, revision } => self.take_read(token, records, revision),
+            Event::Heartbeat(heartbeat) => {
+                self.hear(heartbeat, actions);
+                Ok(())
+            }
+            Event::Written { key, outcome } => {
+                self.written(key, outcome);
+                Ok(())
+            }
+            Event::Placed { pool, result } => {
+                let blocks = self.plan.placed(&self.map, pool, result);
+                self.dirty.extend(blocks);
+                Ok(())
+            }
+        };
+        match result {
+            Ok(()) => self.write_dirty(None, actions),
+            Err(error) => {
+                self.halted = Some(error.clone());
+                actions.clear();
+                actions.push(Action::Halt(error));
+            }
+        }
+    }
+
+    fn tick(&mut self, actions: &mut Vec<Action>) -> Result<(), MapError> {
+        let dead = self.liveness.judge(&self.map, self.now_ns);
+        self.drives_changed(&dead);
+        self.forget_old_writes(actions);
+        self.ask_for_seen(actions);
+        if self.now_ns.saturating_sub(self.moves_begun_ns) >= self.settings.move_interval_ns {
+            self.moves_begun_ns = self.now_ns;
+            self.plan.tick(&self.map, &self.liveness, &self.settings, self.now_ns, actions);
+            self.begin_moves(actions);
+            self.housekeeping(actions);
+        }
+        Ok(())
+    }
+
+    /// Brings what follows from the map up to a change of it.
+    fn follow(&mut self, applied: &Applied) {
+        let mut members_changed = false;
+        for key in &applied.keys {
+            match key {
+                Key::Groups(block) => drop(self.dirty.insert(*block)),
+                Key::Node(_) | Key::Drive(_) => members_changed = true,
+                Key::Cluster | Key::Pool(_) | Key::Volume(_) => {}
+            }
+            self.release(*key);
+        }
+        for group in &applied.groups {
+            let record = self.map.group(*group);
+            if record.is_some_and(is_unsettled) {
+                self.unsettled.insert(*group);
+            } else {
+                self.unsettled.remove(group);
+            }
+            let epoch = record.map(|record| record.epoch);
+            if self.proposals.get(group).is_some_and(|list| list.iter().all(|one| Some(one.epoch) != epoch)) {
+                self.proposals.remove(group);
+            }
+        }
+        if members_changed {
+            self.liveness.follow(&self.map, self.now_ns);
+            for key in &applied.keys {
+                if let Key::Drive(drive) = key {
+                    self.drives_changed(&BTreeSet::from([*drive]));
+                }
+            }
+        }
+        self.plan.follow(&self.map, applied);
+    }
+
+    /// A write is over when the map shows a newer record.
+    fn release(&mut self, key: Key) {
+        let revision = self.map.revision_of(&key);
+        if self.in_flight.get(&key).is_some_and(|write| write.expected_revision != revision) {
+            self.in_flight.remove(&key);
+        }
+    }
+
+    fn take_read(
+        &mut self,
+        token: u64,
+        records: Vec<(Key, u64, Record)>,
+        revision: u64,
+    ) -> Result<(), MapError> {
+        let shows = match self.read.take_if(|read| read.token == token) {
+            Some(read) => read.shows,
+            None if token == 0 => Seen { revision: self.map.revision(), epochs: BTreeMap::new() },
+            // The answer to a question that was given up.
+            None => return Ok(()),
+        };
+        let went_back = |what: String, seen, now| Err(MapError::WentBack { what, seen, now });
+        if revision < shows.revision {
+            return went_back("its revision".to_owned(), shows.revision, revision);
+        }
+        // The watch may have been faster than the read.
+        if revision >= self.map.revision() {
+            let next = self.map.reload(records, revision)?;
+            if revision > self.map.revision() {
+                self.take_whole(next);
+            }
+        }
+        for (group, epoch) in shows.epochs {
+            if let Some(record) = self.map.group(group).filter(|record| record.epoch < epoch) {
+                return went_back(format!("the epoch of group {}", group.0), epoch, record.epoch);
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything was read again: nothing is known of what happened in between.
+    fn take_whole(&mut self, next: MapView) {
+        self.map = next;
+        self.liveness.follow(&self.map, self.now_ns);
+        self.dirty = self.map.blocks().map(|(block, _)| block).collect();
+        self.unsettled =
+            self.map.groups().filter(|group| is_unsettled(group)).map(|group| group.id).collect();
+        let keys: Vec<Key> = self.in_flight.keys().copied().collect();
+        keys.into_iter().for_each(|key| self.release(key));
+        self.proposals.clear();
+        self.plan.begin_anew(&self.map);
+    }
+
+    fn hear(&mut self, heartbeat: Heartbeat, actions: &mut Vec<Action>) {
+        let node = heartbeat.node;
+        let tell = |request| Action::Tell { node, request };
+        let Some(cluster) = self.map.cluster() else { return };
+        if cluster.id != heartbeat.cluster {
+            actions.push(tell(NodeRequest::OtherCluster { expected: cluster.id }));
+            return;
+        }
+        if self.map.node(node).is_none() {
+            // It may have registered a moment ago; if so, it says so again.
+            actions.push(tell(NodeRequest::NotInMap));
+            return;
+        }
+        self.seen.revision = self.seen.revision.max(heartbeat.map_revision);
+        if self.lags(node, heartbeat.map_revision) {
+            actions.push(tell(NodeRequest::ReadMap { revision: self.map.revision() }));
+        }
+        let changed = self.liveness.hear(&self.map, &heartbeat, self.now_ns);
+        self.drives_changed(&changed);
+        for proposal in heartbeat.proposals {
+            self.take_proposal(node, proposal);
+        }
+    }
+
+    /// Whether a node has not reached for long what the map was then: its watch is lost.
+    fn lags(&mut self, node: NodeId, map_revision: u64) -> bool {
+        if self.lagging.get(&node).is_some_and(|(target, _)| map_revision >= *target) {
+            self.lagging.remove(&node);
+        }
+        if map_revision >= self.map.revision() {
+            return false;
+        }
+        let (_, since_ns) = self.lagging.entry(node).or_insert((self.map.revision(), self.now_ns));
+        let late = self.now_ns.saturating_sub(*since_ns) >= self.settings.node_dead_ns;
+        if late {
+            *since_ns = self.now_ns;
+        }
+        late
+    }
+
+    /// Notes what the primary of a group asks for. What anybody else asks for is old.
+    fn take_proposal(&mut self, node: NodeId, proposal: Proposal) {
+        let Some(group) = self.map.group(proposal.group) else { return };
+        if proposal.epoch > group.epoch {
+            let seen = self.seen.epochs.entry(group.id).or_default();
+            *seen = (*seen).max(proposal.epoch);
+            return;
+        }
+        let is_primary = group.primary().and_then(|shard| self.map.node_of(shard)) == Some(node);
+        if proposal.epoch < group.epoch || !is_primary {
+            return;
+        }
+        let list = self.proposals.entry(group.id).or_default();
+        if !list.contains(&proposal) {
+            list.push(proposal);
+        }
+        self.dirty.insert(BlockId::of(group.id));
+    }
+
+    fn drives_changed(&mut self, drives: &BTreeSet<DriveId>) {
+        for drive in drives {
+            for (_, groups) in self.map.used_shards_of(*drive) {
+                self.dirty.extend(groups.iter().map(|group| BlockId::of(*group)));
+            }
+        }
+        if !drives.is_empty() {
+            self.plan.drives_changed(&self.map);
+        }
+    }
+
+    fn written(&mut self, key: Key, outcome: WriteOutcome) {
+        match outcome {
+            // The watch brings it.
+            WriteOutcome::Done => {}
+            WriteOutcome::Conflict => {
+                if let Some(write) = self.in_flight.get_mut(&key) {
+                    write.conflict = true;
+                }
+            }
+            WriteOutcome::Failed => self.forget_write(key),
+        }
+    }
+
+    fn forget_write(&mut self, key: Key) {
+        self.in_flight.remove(&key);
+        if let Key::Groups(block) = key {
+            self.dirty.insert(block);
+        }
+    }
+
+    /// Answers may be lost. Trying again is safe: the same revision is expected, so it takes effect once at most.
+    fn forget_old_writes(&mut self, actions: &mut Vec<Action>) {
+        let old: Vec<(Key, bool)> = self
+            .in_flight
+            .iter()
+            .filter(|(_, write)| self.now_ns.saturating_sub(write.sent_ns) >= self.settings.write_timeout_ns)
+            .map(|(key, write)| (*key, write.conflict))
+            .collect();
+        // A conflict that the watch does not explain: the watch may be lost.
+        if old.iter().any(|(_, conflict)| *conflict) {
+            self.read_all(actions);
+        }
+        old.into_iter().for_each(|(key, _)| self.forget_write(key));
+    }
+
+    /// Asks for a fresh read if nodes have seen what the map does not show after some time.
+    fn ask_for_seen(&mut self, actions: &mut Vec<Action>) {
+        let map = &self.map;
+        let prune = |seen: &mut Seen| {
+            seen.epochs.retain(|group, epoch| map.group(*group).is_some_and(|group| group.epoch < *epoch));
+            seen.revision > map.revision() || !seen.epochs.is_empty()
+        };
+        if !self.awaited.as_mut().is_some_and(|(seen, _)| prune(seen)) {
+            let mut seen = std::mem::take(&mut self.seen);
+            self.awaited = prune(&mut seen).then_some((seen, self.now_ns));
+        }
+        let late = |since_ns: u64| self.now_ns.saturating_sub(since_ns) >= self.settings.node_dead_ns;
+        if self.awaited.as_ref().is_some_and(|(_, since_ns)| late(*since_ns)) {
+            self.read_all(actions);
+        }
+    }
+
+    /// Asks for a read of everything, which has to show all that was seen so far.
+    fn read_all(&mut self, actions: &mut Vec<Action>) {
+        let lost = |read: &ReadUnderWay| {
+            self.now_ns.saturating_sub(read.asked_ns) >= 4 * self.settings.write_timeout_ns
+        };
+        if self.read.as_ref().is_some_and(|read| !lost(read)) {
+            return;
+        }
+        let mut shows = self.awaited.take().map(|(seen, _)| seen).unwrap_or_default();
+        shows.revision = shows.revision.max(self.map.revision());
+        self.reads += 1;
+        self.read = Some(ReadUnderWay { token: self.reads, asked_ns: self.now_ns, shows });
+        actions.push(Action::ReadAll { token: self.reads });
+    }
+
+    fn write(&mut self, key: Key, record: Option<Record>, actions: &mut Vec<Action>) {
+        if self.in_flight.contains_key(&key) {
+            return;
+        }
+        let expected_revision = self.map.revision_of(&key);
+        self.in_flight.insert(key, InFlight { expected_revision, sent_ns: self.now_ns, conflict: false });
+        actions.push(Action::Write(Write { key, expected_revision, record }));
+    }
+
+    /// Decides on all blocks that may have to change and have no write under way.
+    fn write_dirty(&mut self, mut budget: Option<&mut Budget>, actions: &mut Vec<Action>) {
+        for block in std::mem::take(&mut self.dirty) {
+            let key = Key::Groups(block);
+            if self.in_flight.contains_key(&key) {
+                // Comes back when the write is over.
+                continue;
+            }
+            if let Some(next) = self.next_block(block, budget.as_deref_mut()) {
+                self.write(key, Some(Record::Groups(next)), actions);
+            }
+        }
+    }
+
+    /// What a block is to become. `None`: as it is.
+    fn next_block(&self, block: BlockId, mut budget: Option<&mut Budget>) -> Option<GroupBlock> {
+        let context = Context { map: &self.map, liveness: &self.liveness };
+        let Some(present) = self.map.block(block) else {
+            return self.plan.new_block(&self.map, &self.liveness, block, None);
+        };
+        let mut next: Option<GroupBlock> =
+            self.plan.new_block(&self.map, &self.liveness, block, Some(&present.value));
+        for group in &present.value.groups {
+            let planned = self.plan.planned(&self.map, group);
+            let record = planned.as_ref().unwrap_or(group);
+            let proposals = self.proposals.get(&group.id).map_or(&[][..], |list| list);
+            let decided = context.decide(record, proposals, budget.as_deref_mut());
+            if let Some(record) = decided.or(planned) {
+                let groups = &mut next.get_or_insert_with(|| (*present.value).clone()).groups;
+                if let Ok(index) = groups.binary_search_by_key(&record.id, |group| group.id) {
+                    groups[index] = record;
+                }
+            }
+        }
+        next
+    }
+
+    /// Begins moves and gives primaries back, those of groups first that lack copies.
+    fn begin_moves(&mut self, actions: &mut Vec<Action>) {
+        let mut budget = Budget::new(&self.settings, self.settings.switches_max);
+        let mut degraded = BTreeSet::new();
+        let mut others = BTreeSet::new();
+        let context = Context { map: &self.map, liveness: &self.liveness };
+        for group in self.unsettled.iter().filter_map(|group| self.map.group(*group)) {
+            let lacks = group.in_sync.len() < group.intended().len();
+            if lacks { &mut degraded } else { &mut others }.insert(BlockId::of(group.id));
+            let Some(primary) = group.primary() else { continue };
+            for shard in group.others.iter().filter(|shard| context.is_alive(**shard)) {
+                budget.count(primary, *shard);
+            }
+        }
+        for blocks in [degraded, others] {
+            self.dirty.extend(blocks);
+            self.write_dirty(Some(&mut budget), actions);
+        }
+    }
+
+    /// Creates and takes away what is due.
+    fn housekeeping(&mut self, actions: &mut Vec<Action>) {
+        for (key, record) in self.plan.due_records(&self.map, &self.liveness) {
+            self.write(key, record, actions);
+        }
+    }
+}
+
+fn is_unsettled(group: &crate::group::GroupRecord) -> bool {
+    !group.wanted.is_empty() || !group.others.is_empty()
+}
+
+/// The groups of a block that a pool has.
+fn pool_groups_in(
+    pool: &crate::record::PoolRecord,
+    block: BlockId,
+) -> impl Iterator<Item = GroupId> + use<'_> {
+    let first = block.first();
+    (first.0..first.0.saturating_add(BLOCK_GROUPS)).map(GroupId).filter(|group| pool.has_group(*group))
+}
+
+/// All shards of a list are of drives that a map has.
+fn all_known(map: &MapView, shards: &[ShardRef]) -> bool {
+    shards.iter().all(|shard| map.copy_of(*shard).is_some())
+}
