@@ -30,6 +30,8 @@ pub struct Origin {
     pub request: u64,
     /// Of an entry with a given sequence number: more entries of the same request follow.
     pub continues: bool,
+    /// Data that entries of the group brought elsewhere: it has no sequence number, and is never refused.
+    pub recovered: bool,
 }
 
 /// One request. It lies within one chunk; offset and length are multiples of 512.
@@ -199,6 +201,25 @@ pub enum Action {
     /// An entry of a new change of a placement group has its sequence number; a large change has several. Comes in
     /// the order of the numbers, before the entry is durable. See [`Shard::appended`](crate::Shard::appended).
     Appended(Appended),
+    /// A fence of a placement group has its sequence number.
+    FenceAppended {
+        /// The request.
+        token: RequestToken,
+        /// Who ordered it, with epoch and sequence number.
+        origin: Origin,
+        /// The volume.
+        volume: u128,
+        /// The lowest generation of its attachment that is still served.
+        generation: u64,
+    },
+    /// Entries and records of a placement group are durable: so many since the shard was opened, in the order in which
+    /// they were put into the log. An entry of recovered data counts, too.
+    Durable {
+        /// The group.
+        group: u32,
+        /// How many.
+        records: u64,
+    },
     /// A request is finished.
     Done {
         /// The request.
@@ -362,6 +383,8 @@ pub struct ShardConfig {
     pub checkpoint_log_bytes: u64,
     /// Bytes per second that a scrub reads.
     pub scrub_bytes_per_s: u64,
+    /// The number by which the cluster knows this shard, for placement groups; 0 where there are none.
+    pub copy: u64,
     /// A deliberate mistake.
     #[cfg(feature = "mutations")]
     pub mutation: Option<Mutation>,
@@ -377,6 +400,7 @@ impl Default for ShardConfig {
             full_frames_in_flight_max: FULL_FRAMES_IN_FLIGHT_LIMIT,
             checkpoint_log_bytes: 0,
             scrub_bytes_per_s: 32 << 20,
+            copy: 0,
             #[cfg(feature = "mutations")]
             mutation: None,
         }

@@ -7,7 +7,8 @@ use crate::cache::cache_key;
 use crate::frame::{Entries, Entry, EntryKind, FrameHeader};
 use crate::index_region::{Map, Region, RegionKey};
 use crate::index_run::{REGION_BLOCKS, ZEROES};
-use crate::log::{ChangeKey, Flight, HeadPosition};
+use crate::log::{CHANGE_NONE, ChangeKey, Flight, HeadPosition};
+use crate::session::RequestState;
 use crate::shard::{PageWaiter, Shard};
 use crate::write::regions_of;
 
@@ -46,11 +47,7 @@ impl Shard {
         let mut complete = true;
         if let Some(mut entries) = Entries::of_frame(&header, &buffer[..BLOCK_BYTES]) {
             while let Some(Some(entry)) = entries.next_entry() {
-                let touches = matches!(
-                    entry.kind,
-                    EntryKind::Write | EntryKind::Trim | EntryKind::Zeroes | EntryKind::Move
-                );
-                if touches {
+                if entry.kind.has_range() {
                     for (region, _, _) in regions_of(u32::from(entry.start_block), u32::from(entry.blocks)) {
                         let key = RegionKey { layer: entry.context.layer().0, chunk: entry.chunk, region };
                         complete &= self.index.region_mut(key).is_some_and(|region| region.is_complete());
@@ -79,30 +76,34 @@ impl Shard {
             let mut index = 0;
             while let Some(entry) = entries.next_entry() {
                 let Some(entry) = entry else { panic!("own frame {} cannot be read", header.frame_number) };
-                if let Err(reason) = self.note_group(&entry, &header) {
+                let body = match entry.kind {
+                    EntryKind::Record => {
+                        let start = usize::from(header.header_blocks) + entry.data_offset as usize;
+                        let end = start + usize::from(entry.blocks);
+                        buffer.get(start * BLOCK_BYTES..end * BLOCK_BYTES).unwrap_or_default()
+                    }
+                    _ => &[],
+                };
+                if let Err(reason) = self.note_group(&entry, &header, body) {
                     panic!("own frame {}: {reason}", header.frame_number);
                 }
                 self.apply_entry(&entry, &header);
                 let blocks = u32::from(entry.blocks);
-                if matches!(
-                    entry.kind,
-                    EntryKind::Write | EntryKind::Trim | EntryKind::Zeroes | EntryKind::Move
-                ) {
+                if entry.kind.has_range() {
                     self.unpin(entry.context.layer().0, entry.chunk, u32::from(entry.start_block), blocks);
                 }
                 if entry.kind == EntryKind::Trim {
                     self.trims_under_way -= 1;
                 }
-                if let Some(change) = flight.changes.get(index) {
-                    let ignored =
-                        entry.kind != EntryKind::DeleteLayer && self.is_deleting(entry.context.layer().0);
+                if let Some(change) = flight.changes.get(index).filter(|change| **change != CHANGE_NONE) {
+                    let ignored = entry.kind.has_range() && self.is_deleting(entry.context.layer().0);
                     self.part_applied(*change, blocks, ignored);
                 }
                 index += 1;
             }
         }
         self.recycle_frame(buffer, flight.changes);
-        self.wake_groups();
+        self.frame_of_groups_applied();
         if !self.repeats.is_empty() {
             self.answer_repeats();
         }
@@ -157,7 +158,7 @@ impl Shard {
             EntryKind::DeleteLayer => self.apply_delete(entry.context.layer().0),
             EntryKind::Page => self.page_written(entry, header),
             EntryKind::Checkpoint => self.checkpoint_part_written(entry, header),
-            EntryKind::Footer => {}
+            EntryKind::Footer | EntryKind::Record | EntryKind::Fence => {}
         }
     }
 
@@ -291,8 +292,8 @@ impl Shard {
             let change = self.changes.remove(key as usize);
             self.reserved_blocks -= u64::from(change.reserved_blocks);
             let origin = change.origin;
-            if origin.session != 0 && !origin.continues {
-                self.groups.get_mut(origin.group).sessions.apply(origin.session, origin.request);
+            if origin.session != 0 && origin.group == 0 {
+                self.sessions.apply(origin.session, origin.request);
             }
             self.stats.writes += 1;
             self.finish(change.token, change.failure.map_or(Outcome::Changed, Outcome::Failed));
@@ -303,8 +304,7 @@ impl Shard {
         let mut index = 0;
         while index < self.repeats.len() {
             let (origin, token) = self.repeats[index];
-            let sessions = &mut self.groups.get_mut(origin.group).sessions;
-            if sessions.state(origin.session, origin.request) == crate::session::RequestState::Applied {
+            if self.sessions.state(origin.session, origin.request) == RequestState::Applied {
                 self.repeats.swap_remove(index);
                 self.finish(token, Outcome::Changed);
             } else {

@@ -265,6 +265,7 @@ impl Shard {
                 out.extend_from_slice(&u64::from(layer.deleting).to_le_bytes());
             }
         });
+        section(out, &|out| self.sessions.encode(out));
         section(out, &|out| self.groups.encode(out));
     }
 
@@ -396,6 +397,7 @@ impl Shard {
             sequence,
             request: bytes.len() as u64,
             continues: false,
+            recovered: false,
         };
         builder.add(&entry, std::iter::empty(), std::iter::empty());
         builder.page_bytes.extend_from_slice(bytes);

@@ -578,6 +578,7 @@ impl Shard {
             sequence: 0,
             request: 0,
             continues: false,
+            recovered: false,
         };
         let checksums = items.iter().map(|item| item.checksum);
         builder.add(&entry, checksums, items.iter().map(|item| item.location));

@@ -74,6 +74,10 @@ pub enum EntryKind {
     DeleteLayer = 7,
     /// The footer of a segment.
     Footer = 8,
+    /// Something that a copy of a placement group must remember, in its data.
+    Record = 9,
+    /// Attachments of a volume below a generation are fenced off.
+    Fence = 10,
 }
 
 impl EntryKind {
@@ -87,12 +91,20 @@ impl EntryKind {
             6 => EntryKind::Checkpoint,
             7 => EntryKind::DeleteLayer,
             8 => EntryKind::Footer,
+            9 => EntryKind::Record,
+            10 => EntryKind::Fence,
             _ => return None,
         })
     }
 
-    fn has_checksums(self) -> bool {
-        matches!(self, EntryKind::Write | EntryKind::Move)
+    /// Whether it has blocks of data, each with its checksum.
+    pub fn has_data(self) -> bool {
+        matches!(self, EntryKind::Write | EntryKind::Move | EntryKind::Record)
+    }
+
+    /// Whether it changes blocks of a chunk.
+    pub fn has_range(self) -> bool {
+        matches!(self, EntryKind::Write | EntryKind::Trim | EntryKind::Zeroes | EntryKind::Move)
     }
 }
 
@@ -354,6 +366,11 @@ const _: () = assert!(size_of::<EntryRecord>() + size_of::<OriginRecord>() == EN
 pub const ENTRY_FLAG_EXTENSION: u8 = 1;
 /// Flag: more entries of the same request follow; it has taken effect only with the last of them.
 pub const ENTRY_FLAG_CONTINUES: u8 = 2;
+/// Flag: data that an entry of a placement group brought elsewhere; it has no sequence number of its own.
+pub const ENTRY_FLAG_RECOVERED: u8 = 4;
+/// Bytes of a fence behind its fixed part: the volume.
+pub const FENCE_BYTES: usize = 16;
+const ENTRY_FLAGS_KNOWN: u8 = ENTRY_FLAG_EXTENSION | ENTRY_FLAG_CONTINUES | ENTRY_FLAG_RECOVERED;
 /// Flags that an older program may ignore.
 const ENTRY_FLAGS_COMPATIBLE: u8 = 0xf0;
 
@@ -380,6 +397,8 @@ pub struct Entry<'a> {
     pub request: u64,
     /// Whether more entries of the same request follow.
     pub continues: bool,
+    /// Whether it brings data of other entries, and has no sequence number of its own.
+    pub recovered: bool,
     /// One CRC32C per block, little-endian.
     checksums: &'a [u8],
     /// For moves: 5 bytes per block, the location moved from.
@@ -391,6 +410,11 @@ impl Entry<'_> {
     pub fn checksum(&self, index: usize) -> u32 {
         let bytes = &self.checksums[index * 4..index * 4 + 4];
         u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+    }
+
+    /// The volume of a fence.
+    pub fn volume(&self) -> u128 {
+        self.checksums.first_chunk::<FENCE_BYTES>().map_or(0, |bytes| u128::from_le_bytes(*bytes))
     }
 
     /// Location that block `index` of a move came from.
@@ -459,7 +483,7 @@ impl<'a> Entries<'a> {
             EntryKind::Move => OriginRecord { data_offset: self.data_next.into(), ..Default::default() },
             _ => OriginRecord::read_from_bytes(self.take(ENTRY_BYTES - MOVE_BYTES)?).ok()?,
         };
-        if record.flags & !(ENTRY_FLAGS_COMPATIBLE | ENTRY_FLAG_EXTENSION | ENTRY_FLAG_CONTINUES) != 0 {
+        if record.flags & !(ENTRY_FLAGS_COMPATIBLE | ENTRY_FLAGS_KNOWN) != 0 {
             return None;
         }
         if record.flags & ENTRY_FLAG_EXTENSION != 0 {
@@ -479,15 +503,17 @@ impl<'a> Entries<'a> {
             }
         };
         let blocks = usize::from(record.blocks.get());
-        let checksums = if kind.has_checksums() { self.take(blocks * 4)? } else { &[] };
+        let inline_bytes = if kind == EntryKind::Fence { FENCE_BYTES } else { blocks * 4 };
+        let checksums =
+            if kind.has_data() || kind == EntryKind::Fence { self.take(inline_bytes)? } else { &[] };
         let sources = if kind == EntryKind::Move { self.take(blocks * 5)? } else { &[] };
         let in_chunk = usize::from(record.start_block.get()) + blocks <= coquina_base::CHUNK_BLOCKS as usize;
-        let in_data = !kind.has_checksums()
+        let in_data = !kind.has_data()
             || origin.data_offset.get() as u64 + blocks as u64 <= u64::from(self.data_blocks);
         if !in_chunk || !in_data {
             return None;
         }
-        if kind.has_checksums() {
+        if kind.has_data() {
             self.data_next = origin.data_offset.get() + blocks as u32;
         }
         Some(Entry {
@@ -501,6 +527,7 @@ impl<'a> Entries<'a> {
             sequence: origin.sequence.get(),
             request: origin.request.get(),
             continues: record.flags & ENTRY_FLAG_CONTINUES != 0,
+            recovered: record.flags & ENTRY_FLAG_RECOVERED != 0,
             checksums,
             sources,
         })
@@ -530,6 +557,8 @@ pub struct NewEntry {
     pub request: u64,
     /// Whether more entries of the same request follow.
     pub continues: bool,
+    /// Whether it brings data of other entries of its group.
+    pub recovered: bool,
 }
 
 impl NewEntry {
@@ -538,7 +567,8 @@ impl NewEntry {
         let record = EntryRecord {
             context: self.context,
             kind: self.kind as u8,
-            flags: if self.continues { ENTRY_FLAG_CONTINUES } else { 0 },
+            flags: (if self.continues { ENTRY_FLAG_CONTINUES } else { 0 })
+                | if self.recovered { ENTRY_FLAG_RECOVERED } else { 0 },
             group: self.group.unwrap_or(GROUP_NONE),
             chunk: self.chunk.into(),
             start_block: self.start_block.into(),

@@ -67,7 +67,7 @@ impl Shard {
     }
 
     /// Whether nothing stands in the way of a write: no lack of space, no merge, no earlier try.
-    fn may_land(&mut self, request: &Request<'_>) -> bool {
+    fn may_land(&self, request: &Request<'_>) -> bool {
         let block = BLOCK_BYTES as u32;
         let end = u64::from(request.offset_bytes) + u64::from(request.length_bytes);
         let layer = request.layer.0;
@@ -84,13 +84,10 @@ impl Shard {
             && self.merges.is_empty()
             && used + u64::from(request.length_bytes / block) <= self.capacity()
             && origin.sequence == 0
+            && !origin.recovered
             && self.refuses_change(&origin).is_none()
             && self.groups.has_no_waiters()
-            && (origin.session == 0
-                || matches!(
-                    self.groups.get_mut(origin.group).sessions.state(origin.session, origin.request),
-                    RequestState::New
-                ))
+            && (origin.session == 0 || matches!(self.request_state(&origin), RequestState::New))
     }
 
     /// Makes a frame of each buffer. Its checksums lie in the scratch.

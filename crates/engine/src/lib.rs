@@ -13,6 +13,7 @@ mod cleaner;
 mod footer;
 mod frame;
 pub mod geometry;
+mod group_log;
 mod groups;
 mod hash;
 mod index;
@@ -41,7 +42,7 @@ pub use api::{
     ShardStats,
 };
 pub use check::{BadBlock, CheckReport, ShardReport, check_drive, format_drive};
-pub use groups::{BlockRange, EpochStart, GroupView, TailEntry};
+pub use groups::{GroupView, Record};
 pub use recovery::OpenError;
 pub use replay::Lost;
 pub use shard::Shard;

@@ -15,6 +15,8 @@ use crate::frame::{
 
 /// Who waits for an entry: an index into the shard's changes.
 pub type ChangeKey = u32;
+/// Stands for nobody.
+pub const CHANGE_NONE: ChangeKey = u32::MAX;
 
 /// A frame that is being filled.
 #[derive(Default)]
@@ -194,6 +196,8 @@ pub struct Log {
     pub applied_crc: u32,
     /// The serial given last.
     pub serial: u64,
+    /// Entries of changes put into frames since the shard was opened.
+    pub entries: u64,
     /// Emptied builders, to be used again.
     pub spare: Vec<Builder>,
     /// Bytes of data frames since the shard was opened; a checkpoint's own frames are not counted.
@@ -211,6 +215,7 @@ impl Log {
             previous_crc: applied_crc,
             applied_crc,
             serial: 0,
+            entries: 0,
             spare: Vec::new(),
             sealed_bytes: 0,
         }

@@ -61,7 +61,7 @@ impl Shard {
     pub(crate) fn start_waiting_read(&mut self, read: &WaitingRead) {
         let operation = ReadOperation {
             target: ReadTarget::Request(read.token),
-            layer: read.range.layer,
+            layer: read.range.layer.0,
             chunk: read.range.chunk,
             offset_bytes: read.offset_bytes,
             length_bytes: read.length_bytes,

@@ -2,14 +2,14 @@
 
 use std::collections::VecDeque;
 
-use coquina_base::{AlignedBuf, crc32c_bytes};
+use coquina_base::{AlignedBuf, BLOCK_BYTES, crc32c_block, crc32c_bytes};
 use hashbrown::HashMap;
 
 use crate::api::{Action, Device, IoError, ShardConfig, ShardStats};
 use crate::cache::BlockCache;
 use crate::checkpoint::{CheckpointTask, PART_RECORD_BYTES, PartRef, ROOT_HEADER_BYTES, STREAM_VERSION};
 use crate::footer;
-use crate::frame::{Entries, EntryKind, HEADER_BYTES, HEADS};
+use crate::frame::{Entries, Entry, EntryKind, FrameHeader, HEADER_BYTES, HEADS};
 use crate::geometry::Geometry;
 use crate::groups::Groups;
 use crate::hash::FixedState;
@@ -18,6 +18,7 @@ use crate::index_region::{Map, PageRef, RegionKey};
 use crate::log::{HeadPosition, Log};
 use crate::replay::{BlockReader, Chain, Lost, ReplayFrame, Step, is_whole};
 use crate::segment::{SegmentState, SegmentTable};
+use crate::session::Sessions;
 use crate::shard::Shard;
 use crate::superblock::{DriveSuperblock, INCARNATIONS_MAX, ShardSuperblock, SuperblockError};
 use crate::write::regions_of;
@@ -76,6 +77,7 @@ struct Loaded {
     positions: [HeadPosition; 3],
     segments: SegmentTable,
     index: Index,
+    sessions: Sessions,
     groups: Groups,
     checkpoint: CheckpointTask,
     /// Parts, root and pages written behind the point: needed, but not counted in the segments yet.
@@ -243,18 +245,19 @@ impl Shard {
         while let Some(entry) = entries.next_entry() {
             let Some(entry) = entry else { return Err(OpenError::Log("an entry that cannot be read")) };
             let layer = entry.context.layer().0;
-            if matches!(entry.kind, EntryKind::Write | EntryKind::Trim | EntryKind::Zeroes | EntryKind::Move)
-            {
+            if entry.kind.has_range() {
                 for (region, _, _) in regions_of(u32::from(entry.start_block), u32::from(entry.blocks)) {
                     self.load_now(reader, RegionKey { layer, chunk: entry.chunk, region })?;
                 }
             }
-            self.note_group(&entry, header).map_err(OpenError::Log)?;
+            let body =
+                if entry.kind == EntryKind::Record { read_body(reader, header, &entry)? } else { Vec::new() };
+            self.note_group(&entry, header, &body).map_err(OpenError::Log)?;
             self.apply_entry(&entry, header);
             let session = entry.context.session();
-            if session != 0 && entry.kind != EntryKind::Move && !entry.continues {
-                let group = entry.group.map_or(0, |group| group.group);
-                self.groups.get_mut(group).sessions.apply(session, entry.request);
+            let is_client = session != 0 && entry.kind != EntryKind::Move && entry.group.is_none();
+            if is_client && !entry.continues {
+                self.sessions.apply(session, entry.request);
             }
             self.stats.replayed_entries += 1;
         }
@@ -336,6 +339,22 @@ impl Shard {
     }
 }
 
+/// Reads the data of a record of a placement group.
+fn read_body(
+    reader: &mut BlockReader<'_>,
+    header: &FrameHeader,
+    entry: &Entry<'_>,
+) -> Result<Vec<u8>, OpenError> {
+    let location = header.location + u64::from(header.header_blocks) + u64::from(entry.data_offset);
+    let mut buffer = AlignedBuf::new();
+    reader.read(location, u32::from(entry.blocks), &mut buffer)?;
+    let mut blocks = buffer.chunks_exact(BLOCK_BYTES).enumerate();
+    if !blocks.all(|(index, block)| crc32c_block(block) == entry.checksum(index)) {
+        return Err(OpenError::Log("a record of a placement group is not intact"));
+    }
+    Ok(buffer.to_vec())
+}
+
 fn empty(geometry: &Geometry, prewrite: bool) -> Loaded {
     let mut positions = [HeadPosition::default(); 3];
     for (number, position) in positions.iter_mut().enumerate() {
@@ -349,6 +368,7 @@ fn empty(geometry: &Geometry, prewrite: bool) -> Loaded {
         positions,
         segments: SegmentTable::new(geometry.segments, prewrite),
         index: Index::default(),
+        sessions: Sessions::default(),
         groups: Groups::default(),
         checkpoint: CheckpointTask::default(),
         behind_point: Vec::new(),
@@ -493,7 +513,9 @@ fn decode_stream(
         let id = layers.long()?;
         index.layer_mut(id).deleting = layers.long()? != 0;
     }
-    let groups = Groups::decode(bytes.section()?);
+    let sessions = Sessions::decode(bytes.section()?);
+    let sessions = sessions.ok_or(OpenError::Checkpoint("its session table has an impossible length"))?;
+    let groups = Groups::decode(bytes.section()?, geometry.blocks());
     let groups = groups.ok_or(OpenError::Checkpoint("its placement groups contradict themselves"))?;
     let mut pages = PageTable { geometry, index, segments, behind_point, newer: HashMap::default() };
     for overrides in [false, true] {
@@ -513,6 +535,7 @@ fn decode_stream(
         positions,
         segments,
         index,
+        sessions,
         groups,
         checkpoint,
         behind_point,
@@ -610,6 +633,7 @@ fn assemble(
         incarnation: 0,
         segments: loaded.segments,
         index: loaded.index,
+        sessions: loaded.sessions,
         groups: loaded.groups,
         log,
         actions: VecDeque::new(),

@@ -10,7 +10,7 @@ use coquina_base::{AlignedBuf, BLOCK_BYTES, DriveId, crc32c_block, crc32c_bytes}
 
 use crate::api::{Device, FULL_FRAMES_IN_FLIGHT_LIMIT, IoError};
 use crate::footer::{self, Trailer};
-use crate::frame::{Entries, EntryKind, FrameHeader, HEADER_BYTES, Head};
+use crate::frame::{Entries, FrameHeader, HEADER_BYTES, Head};
 use crate::geometry::Geometry;
 use crate::log::HeadPosition;
 use crate::superblock::ShardSuperblock;
@@ -432,7 +432,7 @@ fn is_whole_in(buffer: &[u8], reader: &BlockReader<'_>, frame: &ReplayFrame) -> 
     let mut entries = Entries::of_frame(header, &buffer[..split])?;
     while let Some(entry) = entries.next_entry() {
         let entry = entry?;
-        if !matches!(entry.kind, EntryKind::Write | EntryKind::Move) {
+        if !entry.kind.has_data() {
             continue;
         }
         for index in 0..usize::from(entry.blocks) {

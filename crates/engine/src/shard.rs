@@ -24,6 +24,7 @@ use crate::checkpoint::CheckpointTask;
 use crate::cleaner::CleanerTask;
 use crate::frame::{HEADS, Head};
 use crate::geometry::Geometry;
+use crate::group_log::EntryRead;
 use crate::groups::Groups;
 use crate::hash::FixedState;
 use crate::index::Index;
@@ -34,6 +35,7 @@ use crate::pool::Pool;
 use crate::read::ReadOperation;
 use crate::scrub::ScrubTask;
 use crate::segment::SegmentTable;
+use crate::session::Sessions;
 use crate::superblock::ShardSuperblock;
 
 /// What an I/O is for.
@@ -58,6 +60,8 @@ pub enum IoPurpose {
     Page(RegionKey),
     /// What the cleaner needs.
     Cleaner(u32),
+    /// An entry of a placement group as it was logged.
+    Entry(EntryRead),
     /// A segment that is zeroed ahead.
     Prewrite(u32),
     /// What the scrub needs.
@@ -176,6 +180,7 @@ pub struct Shard {
     pub(crate) incarnation: u64,
     pub(crate) segments: SegmentTable,
     pub(crate) index: Index,
+    pub(crate) sessions: Sessions,
     pub(crate) groups: Groups,
     pub(crate) cache: BlockCache,
     pub(crate) log: Log,
@@ -265,6 +270,7 @@ impl Shard {
             }
             IoPurpose::Page(key) => self.page_loaded(key, buffer, result),
             IoPurpose::Cleaner(slot) => self.cleaner_read_done(slot, buffer, result),
+            IoPurpose::Entry(read) => self.entry_read_done(read, buffer, result),
             IoPurpose::Prewrite(segment) => {
                 self.prewriting -= 1;
                 match result {
@@ -283,7 +289,6 @@ impl Shard {
             self.scrub_step();
             return;
         }
-        self.merge_step();
         self.seal_all();
         self.delete_step();
         self.cleaner_step();
@@ -295,6 +300,11 @@ impl Shard {
         let progress = self.progress();
         self.again = progress != self.progress_seen;
         self.progress_seen = progress;
+        // Last: what is put into the log now stays in the frame that is being filled until the next turn, so that the driver
+        // can send it to other copies.
+        let entries = self.log.entries;
+        self.merge_step();
+        self.again |= self.log.entries != entries;
         if !self.again && self.segments.damaged() > 0 && self.is_dead_end() {
             // Damage holds the space that the log needs to go on: better read-only than silent.
             self.poison(28);

@@ -72,7 +72,7 @@ impl Shard {
         }
         let block = BLOCK_BYTES as u32;
         let aligned = request.offset_bytes % block == 0 && request.length_bytes % block == 0;
-        if origin.sequence != 0 {
+        if origin.sequence != 0 || origin.recovered {
             return if aligned {
                 self.take_entry(request)
             } else {
@@ -80,7 +80,7 @@ impl Shard {
             };
         }
         if origin.session != 0 {
-            match self.groups.get_mut(origin.group).sessions.state(origin.session, origin.request) {
+            match self.request_state(&origin) {
                 RequestState::New => {}
                 RequestState::Applied => return self.finish(request.token, Outcome::Changed),
                 RequestState::UnderWay => return self.repeats.push((origin, request.token)),
@@ -114,6 +114,16 @@ impl Shard {
         }
     }
 
+    /// What is known of a request that comes from a client.
+    pub(crate) fn request_state(&self, origin: &Origin) -> RequestState {
+        match origin.group {
+            0 => self.sessions.state(origin.session, origin.request),
+            // What is under way is known to those who replicate.
+            _ if self.is_in_group(origin) => RequestState::Applied,
+            _ => RequestState::New,
+        }
+    }
+
     /// Puts an entry into the log that the primary of its group has ordered: it is never refused, and never waits.
     fn take_entry(&mut self, request: &Request<'_>) {
         let block = BLOCK_BYTES as u32;
@@ -129,7 +139,7 @@ impl Shard {
         }
         let needed = if kind == EntryKind::Trim { 0 } else { blocks };
         let used = self.live_blocks + self.zero_blocks + self.reserved_blocks;
-        if used + u64::from(needed) > self.capacity() + self.margin_blocks() {
+        if used + u64::from(needed) > self.capacity() {
             return self.fail(request.token, Failure::NoSpace);
         }
         let change = self.new_change(request.token, needed, request.origin);
@@ -233,8 +243,8 @@ impl Shard {
         origin: crate::api::Origin,
     ) -> ChangeKey {
         self.reserved_blocks += u64::from(reserved_blocks);
-        if origin.session != 0 {
-            self.groups.get_mut(origin.group).sessions.accept(origin.session, origin.request);
+        if origin.session != 0 && origin.group == 0 {
+            self.sessions.accept(origin.session, origin.request);
         }
         let change = Change { token, parts_left: 0, blocks_left: 0, reserved_blocks, failure: None, origin };
         self.changes.insert(change) as ChangeKey
@@ -327,16 +337,12 @@ impl Shard {
         PART_BLOCKS_MAX.min(self.frame_blocks_max())
     }
 
-    /// Blocks that only entries of other nodes' primaries may take: those stop before, but have some under way.
-    pub(crate) fn margin_blocks(&self) -> u64 {
-        0
-    }
-
     /// The group of an entry of this origin, if it has one.
     fn group_of(&mut self, origin: &Origin) -> Option<EntryGroup> {
         (origin.group != 0).then(|| {
             let group = self.groups.get_mut(origin.group);
-            let epoch = if origin.sequence == 0 { group.accepts() } else { Some(origin.epoch) };
+            let is_new = origin.sequence == 0 && !origin.recovered;
+            let epoch = if is_new { group.accepting } else { Some(origin.epoch) };
             let Some(epoch) = epoch else { panic!("group {} takes no new changes", origin.group) };
             group.entry_group(origin.group, epoch)
         })
@@ -366,9 +372,11 @@ impl Shard {
         let (mut group, mut sequence) = (None, 0);
         let data_offset = builder.data_blocks;
         if let Some(of) = self.group_of(&part.origin) {
-            sequence = self.groups.get_mut(of.group).number(of.epoch);
+            let is_recovered = part.origin.recovered;
+            let one = self.groups.get_mut(of.group);
+            sequence = if is_recovered { one.appended.0 + 1 } else { one.number(of.epoch) };
             group = Some(builder.group_context(&of));
-            if part.origin.sequence == 0 {
+            if part.origin.sequence == 0 && !is_recovered {
                 let token = self.changes[change as usize].token;
                 let origin = Origin { epoch: of.epoch, sequence, continues: !part.is_last, ..part.origin };
                 let kind = match part.kind {
@@ -400,6 +408,7 @@ impl Shard {
             sequence,
             request: part.origin.request,
             continues: !part.is_last,
+            recovered: part.origin.recovered,
         };
         if part.kind == EntryKind::Write {
             let checksums = &self.scratch_checksums[first_checksum..first_checksum + part.blocks as usize];
@@ -410,13 +419,14 @@ impl Shard {
             builder.add(&entry, std::iter::empty(), std::iter::empty());
         }
         builder.changes.push(change);
+        self.log.entries += 1;
         self.changes[change as usize].parts_left += 1;
         self.changes[change as usize].blocks_left += part.blocks;
         self.trims_under_way += u64::from(part.kind == EntryKind::Trim);
     }
 
-    /// The data of an entry that was just put into the log. Empty for an entry without data, and behind the next
-    /// [`Shard::turn`].
+    /// The data of an entry that was just put into the log: the driver takes all actions before the next
+    /// [`Shard::turn`]. Empty for an entry without data.
     pub fn appended(&self, appended: &Appended) -> &[u8] {
         let stream = &self.log.streams[Head::Hot as usize];
         let builders = stream.queue.iter().chain([&stream.building]);
@@ -546,6 +556,7 @@ impl Shard {
             sequence: 0,
             request: request.origin.request,
             continues: false,
+            recovered: false,
         };
         builder.add(&entry, std::iter::empty(), std::iter::empty());
         builder.changes.push(change);

@@ -232,7 +232,7 @@ impl Core {
                     self.reactor.write_zeroes(file, offset_bytes, length_bytes, io_token(slot, io));
                 }
                 // Copies on other nodes are to come.
-                Action::Appended(_) => {}
+                Action::Appended(_) | Action::FenceAppended { .. } | Action::Durable { .. } => {}
                 Action::Done { token, outcome } => self.request_done(slot, token, outcome),
                 Action::Event(event) => self.report(slot, &event),
             }

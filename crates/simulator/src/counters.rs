@@ -81,6 +81,10 @@ counters! {
     retries,
     /// Entries of placement groups that got a number.
     numbered_entries,
+    /// Configurations of placement groups persisted.
+    configurations,
+    /// Uncommitted entries that were read back as they were logged.
+    entries_read_back,
     /// Starts that found entries of a placement group that were not known to be committed.
     starts_with_tails,
     /// Reads that waited until changes were committed.

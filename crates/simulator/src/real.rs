@@ -2,11 +2,12 @@
 
 use coquina_base::{AlignedBuf, BLOCK_BYTES};
 use coquina_engine::{
-    Action, Device, FormatOptions, IoError, IoToken, Operation, ReadData, Request, Shard, ShardConfig,
-    ShardStats,
+    Action, Appended, Device, FormatOptions, IoError, IoToken, Operation, ReadData, Record, Request,
+    RequestToken, Shard, ShardConfig, ShardStats,
 };
+use coquina_replication::{Config, CopyId};
 
-use crate::subject::Subject;
+use crate::subject::{GroupState, Subject};
 
 impl Subject for Shard {
     fn format(device: &mut dyn Device, options: &FormatOptions) -> Result<(), String> {
@@ -44,8 +45,24 @@ impl Subject for Shard {
         Shard::accept_changes(self, group, Some(epoch));
     }
 
-    fn group_numbers(&self, group: u32) -> (u64, u64) {
-        self.group(group).map_or((0, 0), |group| (group.last, group.committed))
+    fn group_state(&self, group: u32) -> GroupState {
+        let Some(known) = self.group(group) else { return GroupState::default() };
+        GroupState { last: known.last, committed: known.committed, config_epoch: known.config_epoch }
+    }
+
+    fn submit_config(&mut self, group: u32, epoch: u64) -> bool {
+        let config = Config { epoch, in_sync: vec![self.copy()], others: vec![CopyId(77)], min_copies: 1 };
+        let committed = self.group(group).map_or(0, |known| known.committed);
+        self.submit_record(group, &Record::Config { config, committed });
+        !self.stats().poisoned
+    }
+
+    fn appended(&self, entry: &Appended) -> Vec<u8> {
+        Shard::appended(self, entry).to_vec()
+    }
+
+    fn read_entry(&mut self, token: RequestToken, group: u32, sequence: u64) {
+        Shard::read_entry(self, token, group, sequence);
     }
 
     fn commit(&mut self, group: u32, sequence: u64) {

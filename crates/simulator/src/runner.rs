@@ -434,6 +434,9 @@ impl<S: Subject> Runner<S> {
             self.steps += 1;
             self.commit_some();
             for shard in 0..self.shards.len() {
+                if self.drain(shard)? {
+                    return Ok(Ended::Cut);
+                }
                 self.shards[shard].turn(self.now_ns);
                 if self.drain(shard)? {
                     return Ok(Ended::Cut);
@@ -524,6 +527,12 @@ impl<S: Subject> Runner<S> {
             }
             let Some(other) = self.drive.submit(self.now_ns, shard as u32, action) else { continue };
             match other {
+                Action::Done { token, outcome } if self.entry_read(token.0, &outcome)? => {
+                    if let Outcome::Read(data) = outcome {
+                        self.shards[shard].recycle(data);
+                    }
+                }
+                Action::Durable { group, records } => self.durable(shard, group, records)?,
                 Action::Done { token, outcome } => {
                     self.note_answer(token.0, matches!(outcome, Outcome::Changed));
                     self.answer(shard, token, outcome)?;

@@ -2,10 +2,22 @@
 
 use coquina_base::AlignedBuf;
 use coquina_engine::{
-    Action, Device, FormatOptions, IoError, IoToken, ReadData, Request, ShardConfig, ShardStats,
+    Action, Appended, Device, FormatOptions, IoError, IoToken, ReadData, Request, RequestToken, ShardConfig,
+    ShardStats,
 };
 
 use crate::plan::Plan;
+
+/// What a shard knows of a group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct GroupState {
+    /// Highest number of an entry that is durable.
+    pub last: u64,
+    /// Highest number of an entry that is committed.
+    pub committed: u64,
+    /// Epoch of the last configuration.
+    pub config_epoch: u64,
+}
 
 /// One shard of a drive. Errors of start-up are texts: a run only shows them.
 pub trait Subject: Sized {
@@ -31,10 +43,20 @@ pub trait Subject: Sized {
     }
     /// Makes the shard order the new changes of a placement group in this epoch.
     fn accept_changes(&mut self, _group: u32, _epoch: u64) {}
-    /// Highest number of a group's entries that is durable, and highest that is committed.
-    fn group_numbers(&self, _group: u32) -> (u64, u64) {
-        (0, 0)
+    /// What the shard knows of a group.
+    fn group_state(&self, _group: u32) -> GroupState {
+        GroupState::default()
     }
+    /// Persists a configuration of a group in which the shard is the only copy. Says whether it could.
+    fn submit_config(&mut self, _group: u32, _epoch: u64) -> bool {
+        false
+    }
+    /// The data of an entry that was just put into the log.
+    fn appended(&self, _entry: &Appended) -> Vec<u8> {
+        Vec::new()
+    }
+    /// Reads the data of an uncommitted entry as it was logged.
+    fn read_entry(&mut self, _token: RequestToken, _group: u32, _sequence: u64) {}
     /// Says that a group's entries up to a number are on all copies.
     fn commit(&mut self, _group: u32, _sequence: u64) {}
     /// Takes a finished I/O.

@@ -24,6 +24,7 @@ fn frame_block() -> (FrameHeader, Vec<u8>) {
         sequence: 6 << 32,
         request: 2,
         continues: true,
+        recovered: true,
     };
     write.encode(&mut bytes);
     bytes.extend_from_slice(&[9, 0, 0, 0]);
@@ -37,6 +38,7 @@ fn frame_block() -> (FrameHeader, Vec<u8>) {
         sequence: 0,
         request: 0,
         continues: false,
+        recovered: false,
         ..write
     };
     moved.encode(&mut bytes);

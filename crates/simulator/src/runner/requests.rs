@@ -263,7 +263,8 @@ impl<S: Subject> Runner<S> {
             return;
         }
         let shard = self.random.below(self.shards.len() as u64) as usize;
-        match self.random.below(8) {
+        match self.random.below(9) {
+            8 => self.submit_config(shard),
             0 => {
                 self.shards[shard].start_scrub();
                 self.last.scrub_ordered = true;
@@ -276,7 +277,7 @@ impl<S: Subject> Runner<S> {
                 self.shards[shard].start_checkpoint();
                 self.last.checkpoint_ordered = true;
             }
-            _ => self.shards[shard].turn(self.now_ns),
+            _ => {}
         }
     }
 

@@ -1,0 +1,479 @@
+//! Placement groups in the log: entries and records in, what is durable out. See `groups.rs`.
+
+use coquina_base::{AlignedBuf, BLOCK_BYTES, LayerId, crc32c_block};
+use coquina_replication::{CopyId, EntryKind as Kind, RangeSet, Start};
+
+use crate::api::{Action, Failure, IoError, Origin, Outcome, Piece, Request, RequestToken};
+use crate::frame::{
+    Context, ENTRY_BYTES, Entries, Entry, EntryKind, FENCE_BYTES, FrameHeader, Head, NewEntry,
+};
+use crate::groups::{GroupView, Record, TailEntry, WaitingRead, group_entry, range_of};
+use crate::segment::SegmentState;
+use crate::shard::{IoPurpose, OwnedRequest, Shard};
+
+/// A read of an entry as it was logged.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EntryRead {
+    token: RequestToken,
+    group: u32,
+    sequence: u64,
+    location: u64,
+}
+
+impl Shard {
+    /// What this copy of a group knows of its entries; `None` if nothing of the group was ever here.
+    pub fn group(&self, group: u32) -> Option<GroupView> {
+        self.groups.get(group).map(crate::groups::Group::view)
+    }
+
+    /// What the protocol is told at its start: all that is durable. `None` if nothing of the group was ever here.
+    pub fn group_start(&self, group: u32) -> Option<Start<RangeSet>> {
+        self.groups.get(group).map(crate::groups::Group::start)
+    }
+
+    /// The groups of which something is here, in order.
+    pub fn group_numbers(&self) -> Vec<u32> {
+        self.groups.numbers()
+    }
+
+    /// Makes this copy the primary that orders a group's new changes, in this epoch, or ends that. Changes that wait
+    /// and have no sequence number then fail with [`Failure::NotPrimary`].
+    pub fn accept_changes(&mut self, group: u32, epoch: Option<u64>) {
+        assert_ne!(group, 0, "group 0 stands for none");
+        let one = self.groups.get_mut(group);
+        assert!(epoch.is_none_or(|epoch| epoch >= one.appended.1), "the epochs of group {group} never fall");
+        one.accepting = epoch;
+    }
+
+    /// Says that a group's entries up to this number are on all copies: reads may see them. A number that is higher than
+    /// what is here counts for what comes.
+    pub fn commit(&mut self, group: u32, sequence: u64) {
+        let one = self.groups.get_mut(group);
+        one.told = one.told.max(sequence);
+        if self.note_committed(group) {
+            self.wake_group(group);
+        }
+    }
+
+    /// Puts a record into the log. It is durable when [`Action::Durable`] counts it. Never refused, unless the shard takes
+    /// no changes any more.
+    pub fn submit_record(&mut self, group: u32, record: &Record) {
+        assert_ne!(group, 0, "group 0 stands for none");
+        if self.poisoned.is_some() || self.closing {
+            return;
+        }
+        let mut parts = record.parts();
+        let last = parts.len() - 1;
+        for (index, body) in parts.iter_mut().enumerate() {
+            self.append_record_part(group, body, index < last);
+        }
+        self.groups.get_mut(group).append_record(record);
+    }
+
+    fn append_record_part(&mut self, group: u32, body: &mut Vec<u8>, continues: bool) {
+        let length = body.len();
+        let blocks = length.div_ceil(BLOCK_BYTES);
+        body.resize(blocks * BLOCK_BYTES, 0);
+        assert!(
+            blocks <= self.geometry.segment_blocks as usize / 2,
+            "a record of {length} bytes does not fit a segment"
+        );
+        let context = Context::new(LayerId(0), 0);
+        let of = self.groups.get_mut(group).entry_group(group, 0);
+        let data_blocks_max = self.frame_room(Head::Hot);
+        let builder = &self.log.stream(Head::Hot).building;
+        let fits = builder.room_bytes(&context, Some(&of)) >= ENTRY_BYTES + 4 * blocks
+            && builder.data_blocks + blocks as u32 <= data_blocks_max;
+        if !fits && !builder.is_empty() {
+            self.rotate(Head::Hot);
+        }
+        let sequence = self.groups.get_mut(group).appended.0 + 1;
+        let builder = &mut self.log.stream(Head::Hot).building;
+        let entry = NewEntry {
+            context: builder.context(context),
+            group: Some(builder.group_context(&of)),
+            kind: EntryKind::Record,
+            chunk: 0,
+            start_block: 0,
+            blocks: blocks as u16,
+            data_offset: builder.data_blocks,
+            sequence,
+            request: length as u64,
+            continues,
+            recovered: false,
+        };
+        builder.add(&entry, body.chunks_exact(BLOCK_BYTES).map(crc32c_block), std::iter::empty());
+        builder.buffer.extend_from_bytes(body);
+        builder.data_blocks += blocks as u32;
+        builder.changes.push(crate::log::CHANGE_NONE);
+        if builder.data_blocks >= data_blocks_max {
+            self.rotate(Head::Hot);
+        }
+    }
+
+    /// Puts a fence into the log of its group: an entry with a number of its own. `origin` as for other entries.
+    pub fn submit_fence(&mut self, token: RequestToken, origin: Origin, volume: u128, generation: u64) {
+        if self.poisoned.is_some() || self.closing {
+            return self.fail(token, Failure::ReadOnly);
+        }
+        if let Some(failure) = self.refuses_change(&origin) {
+            return self.fail(token, failure);
+        }
+        let epoch = if origin.sequence == 0 {
+            self.groups.get_mut(origin.group).accepting
+        } else {
+            Some(origin.epoch)
+        };
+        let Some(epoch) = epoch else { return self.fail(token, Failure::NotPrimary) };
+        let context = Context::new(LayerId(generation), origin.session);
+        let of = self.groups.get_mut(origin.group).entry_group(origin.group, epoch);
+        let room = self.log.stream(Head::Hot).building.room_bytes(&context, Some(&of));
+        if room < ENTRY_BYTES + FENCE_BYTES {
+            self.rotate(Head::Hot);
+        }
+        let change = self.new_change(token, 0, origin);
+        let sequence = self.groups.get_mut(origin.group).number(epoch);
+        let builder = &mut self.log.stream(Head::Hot).building;
+        let entry = NewEntry {
+            context: builder.context(context),
+            group: Some(builder.group_context(&of)),
+            kind: EntryKind::Fence,
+            chunk: 0,
+            start_block: 0,
+            blocks: 0,
+            data_offset: builder.data_blocks,
+            sequence,
+            request: origin.request,
+            continues: false,
+            recovered: false,
+        };
+        let words = volume.to_le_bytes();
+        let words =
+            words.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
+        builder.add(&entry, words, std::iter::empty());
+        builder.changes.push(change);
+        self.changes[change as usize].parts_left += 1;
+        if origin.sequence == 0 {
+            let origin = Origin { epoch, sequence, ..origin };
+            self.actions.push_back(Action::FenceAppended { token, origin, volume, generation });
+        }
+    }
+
+    /// Reads the data of an uncommitted entry as it was logged, whatever has replaced it since. Answered with
+    /// [`Outcome::Read`]; the checksums of its blocks come with it.
+    pub fn read_entry(&mut self, token: RequestToken, group: u32, sequence: u64) {
+        let tail = self.groups.get(group).map(|one| &one.tail);
+        let found = tail.and_then(|tail| tail.iter().find(|tail| tail.entry.sequence == sequence).copied());
+        let Some(tail) = found.filter(|tail| tail.pinned) else {
+            return self.fail(token, Failure::Invalid);
+        };
+        if tail.entry.kind != Kind::Write {
+            let data = self.pool.take_data();
+            return self.finish(token, Outcome::Read(data));
+        }
+        let segment = self.geometry.segment_of(tail.location);
+        self.segments.get_mut(segment).readers += 1;
+        let read = EntryRead { token, group, sequence, location: tail.location };
+        self.issue_read(IoPurpose::Entry(read), tail.location, tail.frame_blocks as usize);
+    }
+
+    pub(crate) fn entry_read_done(
+        &mut self,
+        read: EntryRead,
+        buffer: AlignedBuf,
+        result: Result<(), IoError>,
+    ) {
+        self.segments.remove_reader(self.geometry.segment_of(read.location));
+        let found = match result {
+            Ok(()) => find_entry(&buffer, &read, self.drive, self.number),
+            Err(_) => None,
+        };
+        let Some((start_block, blocks)) = found else {
+            self.pool.give(buffer);
+            self.stats.bad_blocks += 1;
+            return self.fail(read.token, Failure::BadBlock);
+        };
+        let mut data = self.pool.take_data();
+        let (start_bytes, length_bytes) = (start_block * BLOCK_BYTES, blocks * BLOCK_BYTES);
+        let bytes = &buffer[start_bytes..start_bytes + length_bytes];
+        data.checksums.extend(bytes.chunks_exact(BLOCK_BYTES).map(crc32c_block));
+        data.pieces.push(Piece::Data { buffer, start_bytes, length_bytes });
+        self.finish(read.token, Outcome::Read(data));
+    }
+
+    /// Says whether somebody may have waited for it.
+    fn note_committed(&mut self, group: u32) -> bool {
+        let one = self.groups.get_mut(group);
+        let committed = one.told.min(one.last);
+        if committed <= one.committed {
+            return false;
+        }
+        one.committed = committed;
+        let mut ended = 0;
+        while one.tail.front().is_some_and(|tail| tail.entry.sequence <= committed) {
+            let Some(tail) = one.tail.pop_front() else { break };
+            ended += 1;
+            if tail.pinned {
+                self.segments.remove_reader(self.geometry.segment_of(tail.location));
+            }
+        }
+        self.groups.tail_entries -= ended;
+        self.groups.waiting > 0
+    }
+
+    /// Takes up what waited for entries that a frame has brought, and says what became durable: behind the frame, so that
+    /// nothing sees half of it.
+    pub(crate) fn frame_of_groups_applied(&mut self) {
+        for index in 0..self.groups.touched.len() {
+            let group = self.groups.touched[index];
+            let records = self.groups.get_mut(group).records;
+            self.actions.push_back(Action::Durable { group, records });
+        }
+        self.groups.touched.clear();
+        while let Some(group) = self.groups.to_wake.pop() {
+            self.wake_group(group);
+        }
+    }
+
+    /// Takes up the reads whose blocks are committed now, and then the changes that waited for them.
+    fn wake_group(&mut self, group: u32) {
+        let one = self.groups.get_mut(group);
+        let mut index = 0;
+        let mut ready = Vec::new();
+        while index < one.waiting.len() {
+            if one.is_uncommitted(&one.waiting[index].range) {
+                one.waiting[index].rounds += 1;
+                index += 1;
+            } else {
+                ready.push(one.waiting.swap_remove(index));
+            }
+        }
+        let behind = if one.waiting.is_empty() { std::mem::take(&mut one.behind) } else { Vec::new() };
+        self.groups.waiting -= ready.len() + behind.len();
+        for read in ready {
+            self.start_waiting_read(&read);
+        }
+        self.resubmit(behind);
+    }
+
+    /// Whether a read must wait for changes that are not committed; notes it then.
+    pub(crate) fn wait_for_commit(&mut self, group: u32, read: &WaitingRead) -> bool {
+        if group == 0 || self.groups.tail_entries == 0 {
+            return false;
+        }
+        let Some(one) = self.groups.groups.get_mut(&group) else { return false };
+        if !one.is_uncommitted(&read.range) {
+            return false;
+        }
+        one.waiting.push(*read);
+        self.groups.waiting += 1;
+        self.stats.reads_behind_commits += 1;
+        true
+    }
+
+    /// Whether a new change must wait for a read that has waited long; notes it then.
+    pub(crate) fn wait_for_reads(&mut self, group: u32, request: &Request<'_>) -> bool {
+        if self.groups.has_no_waiters() {
+            return false;
+        }
+        let range = range_of(request);
+        let Some(one) = self.groups.groups.get_mut(&group).filter(|one| one.must_wait(&range)) else {
+            return false;
+        };
+        let Some(owned) = OwnedRequest::new(request) else { return false };
+        one.behind.push(owned);
+        self.groups.waiting += 1;
+        true
+    }
+
+    /// Counts an entry of a group that is applied. `body` is the data of a record. Says what is wrong if it does not follow
+    /// the group's last one.
+    pub(crate) fn note_group(
+        &mut self,
+        entry: &Entry<'_>,
+        header: &FrameHeader,
+        body: &[u8],
+    ) -> Result<(), &'static str> {
+        let Some(of) = entry.group else { return Ok(()) };
+        let one = self.groups.get_mut(of.group);
+        // A record of several parts counts once.
+        one.records += u64::from(entry.kind != EntryKind::Record || !entry.continues);
+        if self.groups.touched.last() != Some(&of.group) && !self.groups.touched.contains(&of.group) {
+            self.groups.touched.push(of.group);
+        }
+        if entry.recovered {
+            return Ok(());
+        }
+        if entry.kind == EntryKind::Record {
+            return self.apply_record(of.group, entry, body);
+        }
+        let one = self.groups.get_mut(of.group);
+        if entry.sequence != one.last + 1 {
+            return Err("an entry of a placement group is missing");
+        }
+        if !one.history.push(of.epoch, entry.sequence) {
+            return Err("the epochs of a placement group fall");
+        }
+        one.last = entry.sequence;
+        // On replay nothing was appended before it is applied.
+        if self.replaying {
+            one.appended = (entry.sequence, of.epoch);
+        }
+        one.told = one.told.max(of.committed);
+        let logged = group_entry(entry, &of);
+        match logged.kind {
+            Kind::Fence { volume, generation } => one.sessions.fence(volume, generation),
+            _ => one.missing.mark(logged.range),
+        }
+        if logged.is_last && logged.session != 0 {
+            one.sessions.insert(logged.session, logged.request, logged.sequence);
+        }
+        if entry.sequence > one.told {
+            let segment = self.geometry.segment_of(header.location);
+            let data_end =
+                if entry.kind == EntryKind::Write { entry.data_offset + u32::from(entry.blocks) } else { 0 };
+            one.tail.push_back(TailEntry {
+                entry: logged,
+                location: header.location,
+                frame_blocks: u32::from(header.header_blocks) + data_end,
+                generation: header.segment_generation,
+                pinned: !self.replaying,
+            });
+            self.groups.tail_entries += 1;
+            if !self.replaying {
+                self.segments.get_mut(segment).readers += 1;
+            }
+        }
+        if self.note_committed(of.group) {
+            self.groups.to_wake.push(of.group);
+        }
+        Ok(())
+    }
+
+    fn apply_record(&mut self, group: u32, entry: &Entry<'_>, body: &[u8]) -> Result<(), &'static str> {
+        let length = usize::try_from(entry.request).unwrap_or(usize::MAX);
+        let record = body.get(..length).and_then(Record::decode);
+        let Some((record, is_more)) = record else {
+            return Err("a record of a placement group cannot be read");
+        };
+        let copy = self.copy();
+        let one = self.groups.get_mut(group);
+        if self.replaying {
+            one.append_record(&record);
+        }
+        for tail in one.apply_record(record, is_more, copy) {
+            self.groups.tail_entries -= 1;
+            if tail.pinned {
+                self.segments.remove_reader(self.geometry.segment_of(tail.location));
+            }
+        }
+        if self.note_committed(group) {
+            self.groups.to_wake.push(group);
+        }
+        Ok(())
+    }
+
+    /// After replay: keeps the segments of the entries that are not committed. One that was used again since held only
+    /// what was committed then, though that was not written down.
+    pub(crate) fn pin_tails(&mut self) {
+        let (geometry, segments) = (self.geometry, &mut self.segments);
+        for group in self.groups.groups.values_mut() {
+            group.records = 0;
+            for tail in &mut group.tail {
+                let segment = geometry.segment_of(tail.location);
+                let known = segments.get(segment);
+                let is_used = matches!(known.state, SegmentState::Open | SegmentState::Closed);
+                if is_used && known.generation == tail.generation {
+                    segments.get_mut(segment).readers += 1;
+                    tail.pinned = true;
+                }
+            }
+        }
+        self.groups.touched.clear();
+        self.groups.to_wake.clear();
+    }
+
+    /// Ends everything that waits in the groups.
+    pub(crate) fn fail_group_waiters(&mut self, changes: &mut Vec<RequestToken>) {
+        for group in self.groups.groups.values_mut() {
+            self.groups.waiting -= group.behind.len();
+            changes.extend(group.behind.drain(..).map(|request| request.token));
+        }
+    }
+
+    /// Ends the reads that wait until changes are committed.
+    pub(crate) fn fail_waiting_reads(&mut self) {
+        let mut tokens = Vec::new();
+        for group in self.groups.groups.values_mut() {
+            self.groups.waiting -= group.waiting.len();
+            tokens.extend(group.waiting.drain(..).map(|read| read.token));
+        }
+        let mut changes = Vec::new();
+        self.fail_group_waiters(&mut changes);
+        for token in changes {
+            self.fail(token, Failure::ReadOnly);
+        }
+        tokens.sort_unstable();
+        for token in tokens {
+            self.fail(token, Failure::Device);
+        }
+    }
+
+    /// Why a change may not be put into the log of its group now, if it may not.
+    pub(crate) fn refuses_change(&self, origin: &Origin) -> Option<Failure> {
+        if origin.group == 0 || origin.recovered {
+            return None;
+        }
+        let group = self.groups.get(origin.group);
+        if origin.sequence == 0 {
+            return group.is_none_or(|group| group.accepting.is_none()).then_some(Failure::NotPrimary);
+        }
+        let (last, epoch) = group.map_or((0, 0), |group| group.appended);
+        let follows = origin.sequence == last + 1 && origin.epoch >= epoch;
+        (!follows).then_some(Failure::OutOfOrder)
+    }
+
+    /// Whether a client's request is in the log already.
+    pub(crate) fn is_in_group(&self, origin: &Origin) -> bool {
+        let group = self.groups.get(origin.group);
+        group.is_some_and(|group| group.sessions.contains(origin.session, origin.request))
+    }
+
+    /// The number by which the cluster knows this shard.
+    pub fn copy(&self) -> CopyId {
+        CopyId(self.config.copy)
+    }
+}
+
+/// Where the data of an entry lies in a frame that was read back, if all of it is as it was written.
+fn find_entry(
+    buffer: &[u8],
+    read: &EntryRead,
+    drive: coquina_base::DriveId,
+    shard: u32,
+) -> Option<(usize, usize)> {
+    let header = FrameHeader::peek(buffer, drive, shard)?;
+    let split = usize::from(header.header_blocks) * BLOCK_BYTES;
+    if header.location != read.location || !header.is_intact(buffer.get(..split)?) {
+        return None;
+    }
+    let mut entries = Entries::of_frame(&header, buffer.get(..split)?)?;
+    while let Some(entry) = entries.next_entry() {
+        let entry = entry?;
+        let is_wanted = entry.kind == EntryKind::Write
+            && !entry.recovered
+            && entry.sequence == read.sequence
+            && entry.group.is_some_and(|group| group.group == read.group);
+        if !is_wanted {
+            continue;
+        }
+        let start = usize::from(header.header_blocks) + entry.data_offset as usize;
+        let blocks = usize::from(entry.blocks);
+        let data = buffer.get(start * BLOCK_BYTES..(start + blocks) * BLOCK_BYTES)?;
+        let mut checked = data.chunks_exact(BLOCK_BYTES).enumerate();
+        return checked
+            .all(|(index, block)| crc32c_block(block) == entry.checksum(index))
+            .then_some((start, blocks));
+    }
+    None
+}
