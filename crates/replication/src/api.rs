@@ -167,7 +167,7 @@ pub enum Input {
     /// A client wants to read.
     Read(Token),
     /// The engine has put a submitted change into its log. It got sequence number `last + 1` and the epoch of the
-    /// last [`Action::Serve`]. A large change takes several entries: they come one by one, the last marked so.
+    /// last [`Action::Serve`], or of the one before where the two have crossed. A large change takes several entries: they come one by one, the last marked so.
     Appended {
         /// The request.
         token: Token,
@@ -181,6 +181,11 @@ pub enum Input {
         token: Token,
         /// True if for lack of space.
         no_space: bool,
+    },
+    /// A submitted change changes nothing, and takes no entry: a trim of no whole block, for instance.
+    Unchanged {
+        /// The request.
+        token: Token,
     },
     /// So many records of this group are durable, counted since the start: each of [`Action::Append`],
     /// [`Action::Persist`], [`Action::Cut`], [`Action::Join`], [`Action::Recovered`], [`Action::SetSessions`] and each

@@ -128,6 +128,7 @@ impl<C: ChangedSet> Group<C> {
             Input::Read(token) => self.read(token, now_ns, actions),
             Input::Appended { token, entry } => self.appended(token, entry, actions),
             Input::Refused { token, no_space } => self.refused(token, no_space, actions),
+            Input::Unchanged { token } => self.unchanged(token, actions),
             Input::Durable { records } => self.durable(records, now_ns, actions),
             Input::RecoveryRead { token, payload } => self.recovery_read(token, payload, actions),
             Input::Compared { copy, token, ranges, done } => {

@@ -65,6 +65,8 @@ pub(crate) struct Submitted {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Primary<C> {
     pub serving: bool,
+    /// Epoch in which the reign began.
+    pub since_epoch: u64,
     /// Whether every entry that any copy in sync holds is in this log.
     pub collected: bool,
     /// From whom a tail is being fetched.
@@ -155,7 +157,10 @@ impl<C: ChangedSet> Group<C> {
             let place = |submitted: &Submitted| submitted.request.token == token && !submitted.held;
             primary.submitted.iter().position(place).filter(|_| primary.serving)
         });
-        let fits = entry.epoch == self.config.epoch && entry.sequence == self.log.last + 1;
+        // An entry made while the next configuration of the same reign was being adopted has the epoch before.
+        let epochs =
+            self.primary.as_ref().map_or(u64::MAX, |primary| primary.since_epoch)..=self.config.epoch;
+        let fits = epochs.contains(&entry.epoch) && entry.sequence == self.log.last + 1;
         let (Some(place), true) = (place, fits) else {
             let expected = self.log.last + 1;
             let violation = Violation::WrongAppend { expected, got: entry.sequence, epoch: entry.epoch };
@@ -185,18 +190,26 @@ impl<C: ChangedSet> Group<C> {
         primary.let_go(actions);
     }
 
+    /// The engine has found nothing to change.
+    pub(crate) fn unchanged(&mut self, token: Token, actions: &mut Actions) {
+        self.end_submitted(token, Action::Answer, actions);
+    }
+
     /// The engine does not append a change.
     pub(crate) fn refused(&mut self, token: Token, no_space: bool, actions: &mut Actions) {
+        let refusal = if no_space { Refusal::NoSpace } else { Refusal::NotServing };
+        self.end_submitted(token, |token| Action::Refuse { token, refusal }, actions);
+    }
+
+    /// Ends a request at the engine without an entry, and its retries.
+    fn end_submitted(&mut self, token: Token, end: impl Fn(Token) -> Action, actions: &mut Actions) {
         let Some(primary) = self.primary.as_mut() else { return };
         let Some(place) = primary.submitted.iter().position(|submitted| submitted.request.token == token)
         else {
             return;
         };
         let submitted = primary.submitted.remove(place);
-        let refusal = if no_space { Refusal::NoSpace } else { Refusal::NotServing };
-        for token in std::iter::once(token).chain(submitted.retries) {
-            actions.push(Action::Refuse { token, refusal });
-        }
+        actions.extend(std::iter::once(token).chain(submitted.retries).map(end));
         primary.let_go(actions);
     }
 

@@ -31,6 +31,7 @@ impl<C: ChangedSet> Group<C> {
         let peers: BTreeMap<_, _> = others.map(|copy| (*copy, Peer::new(0))).collect();
         self.primary = Some(Box::new(Primary {
             serving: false,
+            since_epoch: self.config.epoch,
             collected: peers.is_empty(),
             fetching: None,
             peers,

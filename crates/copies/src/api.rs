@@ -1,0 +1,119 @@
+//! What goes in and comes out.
+
+use coquina_base::LayerId;
+use coquina_engine::{Action as IoAction, Event as EngineEvent, Failure, MapExtent, ReadData};
+use coquina_replication::{BlockRange, Config, CopyId, Message, RecoveryToken, Refusal, Violation};
+
+use crate::payload::Payload;
+
+/// A client's request of one group. It lies within one chunk; offset and length are multiples of 512.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// Handed back with the answer.
+    pub client: u64,
+    /// The group.
+    pub group: u32,
+    /// The client's session; not 0 for a change.
+    pub session: u64,
+    /// The request's number in its session: the same for each retry.
+    pub request: u64,
+    /// The volume.
+    pub volume: u128,
+    /// Generation of the client's attachment to it.
+    pub generation: u64,
+    /// The layer.
+    pub layer: LayerId,
+    /// The chunk within the layer.
+    pub chunk: u32,
+    /// First byte, counted from the start of the chunk.
+    pub offset_bytes: u32,
+    /// Bytes read or changed; above zero.
+    pub length_bytes: u32,
+    /// What to do.
+    pub operation: Operation<'a>,
+}
+
+/// What a request does.
+#[derive(Clone, Copy, Debug)]
+pub enum Operation<'a> {
+    /// Gives data.
+    Read,
+    /// Says what is data, zeros or a hole.
+    Map,
+    /// Replaces data.
+    Write {
+        /// Exactly `length_bytes` bytes.
+        payload: &'a [u8],
+        /// CRC32C of each whole block, little-endian, or empty.
+        checksums_le: &'a [u8],
+    },
+    /// Forgets the whole blocks of the range.
+    Trim,
+    /// The range reads as zeros.
+    WriteZeroes {
+        /// Keep the space reserved.
+        no_hole: bool,
+    },
+    /// Requests of lower generations of the volume are refused from now on.
+    Fence,
+}
+
+/// The answer to a request.
+#[derive(Debug)]
+pub enum Answer {
+    /// The change is durable on all copies in sync.
+    Done,
+    /// Data. Give it back with [`ShardCopies::recycle`](crate::ShardCopies::recycle).
+    Read(ReadData),
+    /// Extents in order, covering the range exactly.
+    Map(Vec<MapExtent>),
+    /// Not done as far as is known; may be tried again, here or elsewhere, with the same request number.
+    Refused(Refusal),
+    /// The drive could not do it.
+    Failed(Failure),
+}
+
+/// Something an operator should know.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// Of the drive.
+    Engine(EngineEvent),
+    /// A group has stopped: what cannot be has happened.
+    Violation(u32, Violation),
+    /// Another copy of a group is damaged; its removal has been proposed.
+    Damaged(u32, Violation),
+    /// A group has stopped here: the drive does not take what it must.
+    Halted(u32, Failure),
+}
+
+/// A part of what may differ on another copy: see [`Sink::compare`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Compared {
+    /// The copy.
+    pub copy: CopyId,
+    /// As asked.
+    pub token: RecoveryToken,
+    /// The blocks.
+    pub ranges: Vec<BlockRange>,
+    /// Whether that was all.
+    pub done: bool,
+}
+
+/// What the driver does, at once and in this order.
+pub trait Sink {
+    /// Sends a message to a copy. It need not arrive, but all that arrives on one connection arrives in order.
+    fn send(&mut self, to: CopyId, group: u32, message: &Message, payload: Payload<'_>);
+    /// Breaks the connection to a copy, and tells [`ShardCopies::disconnected`](crate::ShardCopies::disconnected) later.
+    fn disconnect(&mut self, from: CopyId);
+    /// Answers a request.
+    fn answer(&mut self, client: u64, answer: Answer);
+    /// Reads from or writes to the drive: `Write`, `Read` or `Prewrite`.
+    fn io(&mut self, action: IoAction);
+    /// Asks the coordinator for a configuration.
+    fn propose(&mut self, group: u32, config: Config);
+    /// Finds all chunks of a group that may differ from those of a copy, and tells
+    /// [`ShardCopies::compared`](crate::ShardCopies::compared).
+    fn compare(&mut self, group: u32, copy: CopyId, token: RecoveryToken);
+    /// Something an operator should know.
+    fn event(&mut self, event: Event);
+}

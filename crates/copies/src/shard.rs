@@ -1,0 +1,441 @@
+//! What comes in: requests, messages, connections, configurations, completions of I/O, time.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use coquina_base::AlignedBuf;
+use coquina_engine::{Appended, Failure, IoError, IoToken, ReadData, Shard};
+use coquina_replication::{
+    Action, BlockRange, ClientRequest, Config, CopyId, EntryKind, Group, GroupId, Input, Message, RangeSet,
+    RecoveryToken, Refusal, Settings, Start, Token,
+};
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use slab::Slab;
+
+use crate::api::{Answer, Compared, Event, Operation, Request, Sink};
+use crate::outgoing::{Fetch, Lane};
+use crate::payload::{self, PayloadError};
+
+/// What the actions of an input need beside what is in them.
+#[derive(Clone, Copy)]
+pub(crate) enum Context<'a> {
+    /// Nothing.
+    None,
+    /// The client's request.
+    Request(&'a Request<'a>),
+    /// The entry just put into the log; its checksums lie in `ShardCopies::head`.
+    Appended(&'a Appended),
+    /// What came behind a message.
+    Received(&'a [u8]),
+    /// Blocks read for a copy that misses them, as they go behind a message.
+    Read(&'a [u8]),
+}
+
+/// A client's request under way.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub client: u64,
+    pub member: usize,
+    pub is_read: bool,
+    /// The group owes the answer.
+    pub in_group: bool,
+    /// The engine owes its end.
+    pub in_engine: bool,
+    pub appended: bool,
+    /// Its reign ended while it was at the engine.
+    pub orphan: bool,
+    /// The client has its answer.
+    pub answered: bool,
+    /// Session, request, volume and generation of a fence.
+    pub fence: Option<(u64, u64, u128, u64)>,
+    /// Why the engine refused it.
+    pub failure: Option<Failure>,
+}
+
+/// Blocks on their way to be read for a copy that misses them.
+#[derive(Debug)]
+pub(crate) struct RecoveryRead {
+    pub member: usize,
+    pub token: RecoveryToken,
+    pub copy: CopyId,
+    pub range: BlockRange,
+}
+
+/// A group on this shard.
+pub(crate) struct Member {
+    pub number: u32,
+    pub group: Group<RangeSet>,
+    pub suspect_ns: u64,
+    /// What goes out, by copy; there is one for each connection.
+    pub lanes: BTreeMap<CopyId, Lane>,
+    /// The engine's count of the group's records after each of the group's records that is not durable.
+    pub marks: VecDeque<u64>,
+    /// The group's records given to the engine, as the engine counts.
+    pub engine_records: u64,
+    /// The group's durable records, as the group counts.
+    pub durable_records: u64,
+    /// Last entry that the group said is committed.
+    pub commit: u64,
+    /// Entries being read back.
+    pub fetches: usize,
+    /// Changes of former reigns at the engine.
+    pub orphans: usize,
+    /// Epoch to serve once there are none.
+    pub serve: Option<u64>,
+    /// The drive does not take what it must: nothing is done any more, but that somebody else becomes primary.
+    pub halted: bool,
+    /// The newest configuration heard of while halted.
+    pub heard: Option<Config>,
+    pub propose_ns: u64,
+}
+
+/// All groups of one shard.
+pub struct ShardCopies {
+    pub(crate) shard: Shard,
+    pub(crate) copy: CopyId,
+    pub(crate) now_ns: u64,
+    pub(crate) members: Slab<Member>,
+    by_number: HashMap<u32, usize, FixedState>,
+    pub(crate) requests: Slab<Pending>,
+    pub(crate) fetches: Slab<Fetch>,
+    pub(crate) reads: Slab<RecoveryRead>,
+    connected: BTreeSet<CopyId>,
+    /// Inputs that arose while actions were executed.
+    pub(crate) later: VecDeque<(usize, RecoveryToken, Vec<u8>)>,
+    /// Checksums of the entry that is being sent.
+    pub(crate) head: Vec<u8>,
+    actions: Vec<Action>,
+}
+
+impl ShardCopies {
+    /// Takes a shard over. Its configuration must say which copy it is.
+    pub fn new(shard: Shard, now_ns: u64) -> ShardCopies {
+        let copy = shard.copy();
+        ShardCopies {
+            shard,
+            copy,
+            now_ns,
+            members: Slab::new(),
+            by_number: HashMap::default(),
+            requests: Slab::new(),
+            fetches: Slab::new(),
+            reads: Slab::new(),
+            connected: BTreeSet::new(),
+            later: VecDeque::new(),
+            head: Vec::new(),
+            actions: Vec::new(),
+        }
+    }
+
+    /// Opens a group with what the log says, or, if it says nothing, as a blank copy under `config`, the coordinator's
+    /// newest configuration. Of `settings` the group and the copy are set here.
+    pub fn open_group(&mut self, number: u32, settings: Settings, config: Config, sink: &mut impl Sink) {
+        assert!(!self.by_number.contains_key(&number), "group {number} is open already");
+        assert!(
+            settings.recover_blocks_max <= payload::ENTRY_BLOCKS_MAX,
+            "more than an entry of the log holds"
+        );
+        let settings = Settings { group: GroupId(number), copy: self.copy, ..settings };
+        let known = self.shard.group_start(number).filter(|start| start.config.epoch > 0);
+        let start = known.unwrap_or_else(|| {
+            // A copy in sync without records has had nothing yet: what is committed is in the logs of all in sync.
+            let intact = config.is_in_sync(self.copy);
+            Start { config: config.clone(), intact, ..Start::default() }
+        });
+        let commit = start.committed;
+        let mut actions = std::mem::take(&mut self.actions);
+        let group = Group::new(settings, start, self.now_ns, &mut actions);
+        let key = self.members.insert(Member {
+            number,
+            group,
+            suspect_ns: settings.suspect_ns,
+            lanes: BTreeMap::new(),
+            marks: VecDeque::new(),
+            engine_records: self.shard.group(number).map_or(0, |group| group.records),
+            durable_records: 0,
+            commit,
+            fetches: 0,
+            orphans: 0,
+            serve: None,
+            halted: false,
+            heard: None,
+            propose_ns: 0,
+        });
+        self.by_number.insert(number, key);
+        self.execute_all(key, &mut actions, Context::None, sink);
+        self.actions = actions;
+        for copy in self.connected.clone() {
+            self.connect_member(key, copy, sink);
+        }
+        self.input(key, Input::Config(config), Context::None, sink);
+        self.drain(sink);
+    }
+
+    /// Takes a client's request.
+    pub fn request(&mut self, now_ns: u64, request: &Request<'_>, sink: &mut impl Sink) {
+        self.advance(now_ns);
+        let key = self.by_number.get(&request.group).copied().filter(|key| !self.members[*key].halted);
+        let Some(member) = key else {
+            return sink.answer(request.client, Answer::Refused(Refusal::NotServing));
+        };
+        let kind = match request.operation {
+            Operation::Read | Operation::Map => None,
+            Operation::Write { .. } => Some(EntryKind::Write),
+            Operation::Trim | Operation::WriteZeroes { no_hole: false } => Some(EntryKind::Trim),
+            Operation::WriteZeroes { no_hole: true } => Some(EntryKind::Zeroes),
+            Operation::Fence => {
+                Some(EntryKind::Fence { volume: request.volume, generation: request.generation })
+            }
+        };
+        if kind.is_some() && request.session == 0 {
+            return sink.answer(request.client, Answer::Failed(Failure::Invalid));
+        }
+        let slot = self.requests.insert(Pending {
+            client: request.client,
+            member,
+            is_read: kind.is_none(),
+            in_group: true,
+            in_engine: false,
+            appended: false,
+            orphan: false,
+            answered: false,
+            fence: matches!(request.operation, Operation::Fence).then_some((
+                request.session,
+                request.request,
+                request.volume,
+                request.generation,
+            )),
+            failure: None,
+        });
+        let token = Token(slot as u64);
+        let input = match kind {
+            None => Input::Read(token),
+            Some(kind) => Input::Request(ClientRequest {
+                token,
+                session: request.session,
+                request: request.request,
+                volume: request.volume,
+                generation: request.generation,
+                kind,
+            }),
+        };
+        self.input(member, input, Context::Request(request), sink);
+        self.drain(sink);
+    }
+
+    /// Takes a message of another copy on the connection that there is now, and the data that came behind it. An error
+    /// means that the connection must be broken.
+    pub fn receive(
+        &mut self,
+        now_ns: u64,
+        from: CopyId,
+        group: u32,
+        mut message: Message,
+        data: &[u8],
+        sink: &mut impl Sink,
+    ) -> Result<(), PayloadError> {
+        self.advance(now_ns);
+        payload::check(&message, data)?;
+        let Some(&key) = self.by_number.get(&group) else { return Ok(()) };
+        if let Message::Tail { entries, .. } = &mut message {
+            let mut start = 0;
+            for entry in entries {
+                entry.payload.0 = start as u64;
+                start += payload::entry_bytes(entry);
+            }
+        }
+        self.input(key, Input::Message(from, message), Context::Received(data), sink);
+        self.drain(sink);
+        Ok(())
+    }
+
+    /// There is a connection to another copy; the one before has been told to be gone.
+    pub fn connected(&mut self, now_ns: u64, copy: CopyId, sink: &mut impl Sink) {
+        self.advance(now_ns);
+        self.connected.insert(copy);
+        for key in self.keys() {
+            self.connect_member(key, copy, sink);
+        }
+        self.drain(sink);
+    }
+
+    fn connect_member(&mut self, key: usize, copy: CopyId, sink: &mut impl Sink) {
+        self.members[key].lanes.insert(copy, Lane::default());
+        self.input(key, Input::Connected(copy), Context::None, sink);
+    }
+
+    /// The connection to another copy is gone.
+    pub fn disconnected(&mut self, now_ns: u64, copy: CopyId, sink: &mut impl Sink) {
+        self.advance(now_ns);
+        if !self.connected.remove(&copy) {
+            return;
+        }
+        for key in self.keys() {
+            self.drop_lane(key, copy);
+            self.input(key, Input::Disconnected(copy), Context::None, sink);
+        }
+        self.drain(sink);
+    }
+
+    /// The coordinator has made a configuration.
+    pub fn config(&mut self, now_ns: u64, group: u32, config: Config, sink: &mut impl Sink) {
+        self.advance(now_ns);
+        let Some(&key) = self.by_number.get(&group) else { return };
+        let member = &mut self.members[key];
+        if member.halted && member.heard.as_ref().is_none_or(|heard| heard.epoch < config.epoch) {
+            member.heard = Some(config.clone());
+        }
+        self.input(key, Input::Config(config), Context::None, sink);
+        self.drain(sink);
+    }
+
+    /// The answer to [`Sink::compare`]: chunks or parts of them. May come in several calls, the last of which is `done`.
+    pub fn compared(&mut self, now_ns: u64, group: u32, compared: Compared, sink: &mut impl Sink) {
+        self.advance(now_ns);
+        let Some(&key) = self.by_number.get(&group) else { return };
+        let Compared { copy, token, ranges, done } = compared;
+        self.input(key, Input::Compared { copy, token, ranges, done }, Context::None, sink);
+        self.drain(sink);
+    }
+
+    /// Time has passed: due several times within `suspect_ns` and `grant_ns`.
+    pub fn tick(&mut self, now_ns: u64, sink: &mut impl Sink) {
+        self.advance(now_ns);
+        for key in self.keys() {
+            self.input(key, Input::Tick, Context::None, sink);
+            self.give_away(key, sink);
+        }
+        self.drain(sink);
+    }
+
+    /// A halted primary asks for another one.
+    fn give_away(&mut self, key: usize, sink: &mut impl Sink) {
+        let member = &mut self.members[key];
+        if !member.halted || self.now_ns < member.propose_ns {
+            return;
+        }
+        let config = member.heard.as_ref().unwrap_or(member.group.config());
+        if config.primary() == Some(self.copy) && config.in_sync.len() > 1 {
+            member.propose_ns = self.now_ns + member.suspect_ns;
+            sink.propose(member.number, config.without(self.copy));
+        }
+    }
+
+    /// The end of an I/O of the shard.
+    pub fn io_done(
+        &mut self,
+        io: IoToken,
+        buffer: AlignedBuf,
+        result: Result<(), IoError>,
+        sink: &mut impl Sink,
+    ) {
+        self.shard.io_done(io, buffer, result);
+        self.drain(sink);
+    }
+
+    /// The end of a turn of the driver's loop.
+    pub fn turn(&mut self, now_ns: u64, sink: &mut impl Sink) {
+        self.advance(now_ns);
+        self.shard.turn(self.now_ns);
+        self.drain(sink);
+    }
+
+    /// When [`ShardCopies::turn`] must be called at the latest.
+    pub fn next_wake_ns(&self) -> Option<u64> {
+        self.shard.next_wake_ns()
+    }
+
+    /// Gives a read's buffers back.
+    pub fn recycle(&mut self, data: ReadData) {
+        self.shard.recycle(data);
+    }
+
+    /// The engine, to be looked at and told to close, scrub and so on; what it then wants to do comes with the next turn.
+    pub fn shard_mut(&mut self) -> &mut Shard {
+        &mut self.shard
+    }
+
+    /// The engine.
+    pub fn shard(&self) -> &Shard {
+        &self.shard
+    }
+
+    /// A group's state.
+    pub fn group(&self, number: u32) -> Option<&Group<RangeSet>> {
+        self.by_number.get(&number).map(|key| &self.members[*key].group)
+    }
+
+    /// The groups that are open, in order.
+    pub fn groups(&self) -> Vec<u32> {
+        let mut numbers: Vec<u32> = self.by_number.keys().copied().collect();
+        numbers.sort_unstable();
+        numbers
+    }
+
+    /// Whether a group does nothing any more, for the drive does not take what it must.
+    pub fn is_halted(&self, number: u32) -> bool {
+        self.by_number.get(&number).is_some_and(|key| self.members[*key].halted)
+    }
+
+    fn keys(&self) -> Vec<usize> {
+        self.members.iter().map(|(key, _)| key).collect()
+    }
+
+    fn advance(&mut self, now_ns: u64) {
+        self.now_ns = self.now_ns.max(now_ns);
+    }
+
+    pub(crate) fn key_of(&self, number: u32) -> Option<usize> {
+        self.by_number.get(&number).copied()
+    }
+
+    /// Gives a group an input and does what it wants.
+    pub(crate) fn input(&mut self, key: usize, input: Input, context: Context<'_>, sink: &mut impl Sink) {
+        if self.members[key].halted {
+            return;
+        }
+        let mut actions = std::mem::take(&mut self.actions);
+        self.members[key].group.apply(self.now_ns, input, &mut actions);
+        self.execute_all(key, &mut actions, context, sink);
+        self.actions = actions;
+    }
+
+    /// Stops a group for good: its drive does not take what it must.
+    pub(crate) fn halt(&mut self, key: usize, failure: Failure, sink: &mut impl Sink) {
+        let member = &mut self.members[key];
+        if std::mem::replace(&mut member.halted, true) {
+            return;
+        }
+        let number = member.number;
+        let copies: Vec<CopyId> = member.lanes.keys().copied().collect();
+        copies.into_iter().for_each(|copy| self.drop_lane(key, copy));
+        self.shard.accept_changes(number, None);
+        let slots: Vec<usize> =
+            self.requests.iter().filter(|(_, pending)| pending.member == key).map(|(slot, _)| slot).collect();
+        for slot in slots {
+            self.requests[slot].in_group = false;
+            self.answer(slot, Answer::Refused(Refusal::NotServing), sink);
+        }
+        sink.event(Event::Halted(number, failure));
+    }
+
+    /// Answers a request, unless it has been; forgets it once nobody owes anything for it.
+    pub(crate) fn answer(&mut self, slot: usize, answer: Answer, sink: &mut impl Sink) {
+        let pending = &mut self.requests[slot];
+        if std::mem::replace(&mut pending.answered, true) {
+            if let Answer::Read(data) = answer {
+                self.shard.recycle(data);
+            }
+        } else {
+            sink.answer(pending.client, answer);
+        }
+        self.settle(slot);
+    }
+
+    pub(crate) fn settle(&mut self, slot: usize) {
+        let pending = &self.requests[slot];
+        if !pending.in_group && !pending.in_engine && pending.answered {
+            self.requests.remove(slot);
+        }
+    }
+}
