@@ -56,6 +56,9 @@ pub enum Command {
     Volume(Volume),
     /// Show the server's health, services, data and live I/O
     Status(Status),
+    /// Show what the drives hold and what the volumes may take
+    #[command(after_help = "Examples:\n  coquina df\n  coquina df --json")]
+    Df,
     /// Format, list, inspect, scrub, check and remove drives
     #[command(
         subcommand,
@@ -211,10 +214,20 @@ pub struct Interval {
 }
 
 #[derive(Args)]
-#[command(after_help = "Examples:\n  coquina status\n  coquina status --server 10.0.0.5:10810 --json")]
+#[command(after_help = "\
+Examples:
+  coquina status
+  coquina status --watch
+  coquina status --watch 5 --json
+  coquina status --server 10.0.0.5:10810 --json
+With --watch and --json each status is one line.")]
 pub struct Status {
     #[command(flatten)]
     pub interval: Interval,
+    /// Show it again and again until Ctrl-C, every so many seconds; live I/O is that of the time between
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1",
+        value_parser = clap::value_parser!(u64).range(1..=10), conflicts_with = "interval")]
+    pub watch: Option<u64>,
 }
 
 #[derive(Subcommand)]

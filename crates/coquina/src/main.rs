@@ -31,6 +31,7 @@ fn run(arguments: &Arguments) -> Result<(), CliError> {
         Command::Up(up) => command::up::run(global, up),
         Command::Volume(volume) => command::volume::run(global, volume),
         Command::Status(status) => command::status::run(global, status),
+        Command::Df => command::df::run(global),
         Command::Drive(drive) => command::drive::run(global, drive),
         Command::Bench(bench) => command::bench::run(global, bench),
         Command::Demo(demo) => command::demo::run(global, demo),

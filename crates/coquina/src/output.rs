@@ -9,20 +9,33 @@ use crate::error::CliError;
 
 /// Prints text as it is. A reader that went away is not an error.
 pub fn print(text: &str) -> Result<(), CliError> {
+    print_while_read(text).map(drop)
+}
+
+/// Prints text as it is. Says whether there is a reader.
+pub fn print_while_read(text: &str) -> Result<bool, CliError> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(CliError::failed(format!("cannot write to standard output: {error}")))
-        }
-        _ => Ok(()),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(CliError::failed(format!("cannot write to standard output: {error}"))),
+        Ok(()) => Ok(true),
     }
 }
 
 /// Prints a value as JSON.
 pub fn print_json(value: &impl Serialize) -> Result<(), CliError> {
-    let text = serde_json::to_string_pretty(value)
-        .map_err(|error| CliError::failed(format!("cannot write JSON: {error}")))?;
+    let text = serde_json::to_string_pretty(value).map_err(no_json)?;
     print(&(text + "\n"))
+}
+
+/// Prints a value as one line of JSON. Says whether there is a reader.
+pub fn print_json_line(value: &impl Serialize) -> Result<bool, CliError> {
+    let text = serde_json::to_string(value).map_err(no_json)?;
+    print_while_read(&(text + "\n"))
+}
+
+fn no_json(error: serde_json::Error) -> CliError {
+    CliError::failed(format!("cannot write JSON: {error}"))
 }
 
 /// A table without lines; columns from `right` on are aligned right.

@@ -149,6 +149,37 @@ fn a_volume_lives_and_survives_a_clean_stop_and_a_kill() {
 }
 
 #[test]
+fn space_and_status_are_shown_once_and_again() {
+    let folder = folder();
+    let server = Server::start(folder.path(), &["--drive", &drive_of(&folder, "256M")]);
+    server.json(&["volume", "create", "disk", "--size", "64M"]);
+    let space = server.json(&["df"]);
+    assert_eq!(space["provisioned_bytes"], 64u64 << 20);
+    assert_eq!((&space["used_bytes"], &space["free_bytes"]), (&0.into(), &space["capacity_bytes"]));
+    assert_eq!(space["drives"][0]["capacity_bytes"], space["capacity_bytes"]);
+    assert_eq!(
+        (&space["volumes"][0]["name"], &space["volumes"][0]["size_bytes"]),
+        (&"disk".into(), &(64u64 << 20).into())
+    );
+    let text = server.run(&["df"]);
+    let text = String::from_utf8_lossy(&text.stdout);
+    assert!(text.contains("disk") && text.contains("64 MiB"), "{text}");
+
+    // Two lines of JSON, one status each; then nobody reads any more, and it ends.
+    let data = folder.path().join("data");
+    let data = data.to_str().unwrap();
+    let mut watch = command(&["status", "--watch", "--json", "--dir", data]);
+    let mut watch = watch.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(watch.stdout.take().unwrap()));
+    for _ in 0..2 {
+        let status: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+        assert_eq!(status["data"]["volumes"], 1);
+    }
+    drop(lines);
+    assert_eq!(watch.wait().unwrap().code(), Some(0));
+}
+
+#[test]
 fn bad_requests_are_refused_and_change_nothing() {
     let folder = folder();
     let server = Server::start(folder.path(), &["--drive", &drive_of(&folder, "512M")]);

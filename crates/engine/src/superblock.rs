@@ -15,7 +15,7 @@ use crate::geometry::{
 };
 
 /// Version of everything on a drive.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 /// Incompatible feature bits that this program knows.
 pub const INCOMPATIBLE_KNOWN: u64 = 0;
 /// Incarnations since the last checkpoint that a shard superblock can name.
@@ -85,6 +85,15 @@ pub enum SuperblockError {
         /// The version found.
         found: u32,
     },
+    /// A program from before the first release wrote it.
+    #[error(
+        "its format is version {found}, from before the first release, and this program reads {FORMAT_VERSION} only: copy its \
+         volumes with the program that wrote it, and format it again"
+    )]
+    Older {
+        /// The version found.
+        found: u32,
+    },
     /// It uses features that this program does not know.
     #[error("it uses features that this program does not know (bits {0:#x}): use a newer program")]
     Features(u64),
@@ -118,6 +127,16 @@ fn hint(error: IoError) -> &'static str {
         1 | 30 => ": the device is read-only, or may not be written; make it writable",
         5 => ": the device has failed; look at the kernel's log",
         _ => "",
+    }
+}
+
+impl SuperblockError {
+    /// Whether another program can read the drive.
+    fn is_of_another_program(&self) -> bool {
+        matches!(
+            self,
+            SuperblockError::Newer { .. } | SuperblockError::Older { .. } | SuperblockError::Features(_)
+        )
     }
 }
 
@@ -295,6 +314,9 @@ fn check_common(
     if version > FORMAT_VERSION {
         return Err(SuperblockError::Newer { found: version });
     }
+    if version < FORMAT_VERSION {
+        return Err(SuperblockError::Older { found: version });
+    }
     if incompatible & !INCOMPATIBLE_KNOWN != 0 {
         return Err(SuperblockError::Features(incompatible & !INCOMPATIBLE_KNOWN));
     }
@@ -319,8 +341,7 @@ fn read_pair<T>(
     match (copy(offset_bytes), copy(offset_bytes + SUPERBLOCK_B_OFFSET_BYTES)) {
         (Ok(a), Ok(b)) => Ok(if generation(&a) >= generation(&b) { a } else { b }),
         // Written by a newer program, that of the other copy perhaps before.
-        (_, Err(refused @ (SuperblockError::Newer { .. } | SuperblockError::Features(_))))
-        | (Err(refused @ (SuperblockError::Newer { .. } | SuperblockError::Features(_))), _) => Err(refused),
+        (_, Err(refused)) | (Err(refused), _) if refused.is_of_another_program() => Err(refused),
         (Ok(one), Err(_)) | (Err(_), Ok(one)) => Ok(one),
         (Err(SuperblockError::Missing), Err(other)) | (Err(other), Err(_)) => Err(other),
     }

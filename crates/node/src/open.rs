@@ -131,6 +131,7 @@ fn is_absence(error: &NodeError) -> bool {
         | SuperblockError::Shrunk { .. }
         | SuperblockError::Io(_) => true,
         SuperblockError::Newer { .. }
+        | SuperblockError::Older { .. }
         | SuperblockError::Features(_)
         | SuperblockError::TooSmall { .. }
         | SuperblockError::Geometry(_) => false,

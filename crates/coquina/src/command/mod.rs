@@ -4,6 +4,7 @@ pub mod bench;
 pub mod completions;
 mod connect;
 pub mod demo;
+pub mod df;
 pub mod drive;
 mod drive_argument;
 mod experiment;

@@ -1,6 +1,7 @@
 //! `coquina status`
 
 use std::fmt::Write;
+use std::io::IsTerminal;
 
 use coquina_base::format_size_bytes;
 use coquina_bench::format_count;
@@ -13,8 +14,45 @@ use crate::error::CliError;
 use crate::output::{self, format_duration, print, print_json};
 
 pub fn run(global: &Global, command: &Status) -> Result<(), CliError> {
-    let status = client(global)?.status(command.interval.interval)?;
-    if global.json { print_json(&status) } else { print(&text(&status)) }
+    match command.watch {
+        Some(seconds) => watch(global, seconds),
+        None => {
+            let status = client(global)?.status(command.interval.interval)?;
+            if global.json { print_json(&status) } else { print(&text(&status)) }
+        }
+    }
+}
+
+/// Shows it until Ctrl-C, or until nobody reads any more. A server that goes away is said once and waited for.
+fn watch(global: &Global, seconds: u64) -> Result<(), CliError> {
+    const CLEAR: &str = "\x1b[2J\x1b[H";
+    let on_terminal = std::io::stdout().is_terminal() && !global.json;
+    let mut is_gone = false;
+    let mut was_there = false;
+    loop {
+        let status = match client(global).and_then(|client| Ok(client.status(seconds * 1000)?)) {
+            Ok(status) => status,
+            Err(error) if was_there => {
+                if !is_gone {
+                    eprintln!("{error}\nwaiting for it to come back; Ctrl-C ends this");
+                }
+                is_gone = true;
+                std::thread::sleep(std::time::Duration::from_secs(seconds));
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        (was_there, is_gone) = (true, false);
+        let shown = if global.json {
+            output::print_json_line(&status)?
+        } else {
+            let begin = if on_terminal { CLEAR } else { "" };
+            output::print_while_read(&format!("{begin}{}\n", text(&status)))?
+        };
+        if !shown {
+            return Ok(());
+        }
+    }
 }
 
 // Writing to a string cannot fail, here and below.

@@ -78,12 +78,16 @@ fn a_half_written_shard_superblock_leaves_the_older_one() {
 }
 
 #[test]
-fn newer_formats_and_unknown_features_in_either_copy_are_refused() {
+fn other_formats_and_unknown_features_in_either_copy_are_refused() {
     for copy in [0, B] {
         let (mut memory, _) = formatted();
         rewrite(&mut memory, copy, 8, FORMAT_VERSION as u8 + 1);
         let found = FORMAT_VERSION + 1;
         assert_eq!(DriveSuperblock::read(&mut memory), Err(SuperblockError::Newer { found }));
+        let (mut memory, _) = formatted();
+        rewrite(&mut memory, copy, 8, FORMAT_VERSION as u8 - 1);
+        let found = FORMAT_VERSION - 1;
+        assert_eq!(DriveSuperblock::read(&mut memory), Err(SuperblockError::Older { found }));
         let (mut memory, _) = formatted();
         rewrite(&mut memory, copy, 16, 0x80);
         assert_eq!(DriveSuperblock::read(&mut memory), Err(SuperblockError::Features(0x80)));
