@@ -8,13 +8,13 @@ mod api;
 mod election;
 mod embedded;
 mod error;
+mod etcd;
 mod lease;
-#[allow(dead_code, reason = "the server follows")]
 mod machine;
 mod model;
 mod random;
+mod server;
 mod watch;
-#[allow(dead_code, reason = "the client of etcd follows")]
 mod wire;
 
 pub use api::{
@@ -25,6 +25,8 @@ pub use api::{
 pub use election::{Campaign, CampaignStep, Candidates, Leadership, Observer, ask, campaign, observe};
 pub use embedded::EmbeddedStore;
 pub use error::{Attempt, StoreError};
+pub use etcd::{Access, EtcdOptions, EtcdStore, Tls};
 pub use lease::LeaseKeeper;
 pub use model::{ModelStore, Request, Response, WatchId};
+pub use server::{StoreServer, create_token, read_token};
 pub use watch::Watch;

@@ -130,10 +130,6 @@ impl Machine {
         (items, found.next().is_some())
     }
 
-    pub(crate) fn get(&self, key: &[u8]) -> Option<&KeyValue> {
-        self.keys.get(key)
-    }
-
     /// The revisions from one on, at most so many, or the oldest that there is if that one is forgotten.
     pub(crate) fn history_from(&self, from: u64, limit: usize) -> Result<Vec<Arc<Revision>>, u64> {
         if from <= self.compacted {
@@ -246,15 +242,6 @@ impl Machine {
     /// When the first lease ends.
     pub(crate) fn expiry_next_ns(&self) -> Option<u64> {
         self.leases.values().map(|state| state.expires_ns).min()
-    }
-
-    /// When a lease ends unless it is kept alive.
-    pub(crate) fn lease_expiry_ns(&self, lease: LeaseId) -> Option<u64> {
-        self.leases.get(&lease).map(|state| state.expires_ns)
-    }
-
-    pub(crate) fn lease_seconds(&self, lease: LeaseId) -> Option<u64> {
-        self.leases.get(&lease).map(|state| state.seconds)
     }
 
     pub(crate) fn leases(&self) -> impl Iterator<Item = LeaseId> {

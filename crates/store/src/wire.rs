@@ -25,6 +25,31 @@ pub(crate) mod path {
     pub(crate) const STATUS: &str = "/etcdserverpb.Maintenance/Status";
 }
 
+/// An answer; all of etcd's have a header.
+pub(crate) trait Answer: prost::Message + Default + 'static {
+    /// Who answered, and how far it was.
+    fn header(&self) -> Option<&ResponseHeader>;
+}
+
+macro_rules! answers {
+    ($($message:ty),*) => {
+        $(impl Answer for $message {
+            fn header(&self) -> Option<&ResponseHeader> {
+                self.header.as_ref()
+            }
+        })*
+    };
+}
+
+answers!(
+    RangeResponse,
+    TxnResponse,
+    CompactionResponse,
+    LeaseGrantResponse,
+    LeaseRevokeResponse,
+    LeaseKeepAliveResponse
+);
+
 /// The first key after all that begin with a prefix, as etcd wants a range's end; a single zero byte is "no end".
 pub(crate) fn prefix_end(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();

@@ -1,0 +1,289 @@
+//! Connections to etcd's members: one at a time, the next one when it fails.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use tonic::metadata::{AsciiMetadataValue, MetadataMap};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity as ClientIdentity};
+use tonic::{Code, Status};
+use tonic_prost::ProstCodec;
+
+use super::{Access, EtcdOptions};
+use crate::error::{Attempt, StoreError};
+use crate::wire::{AuthenticateRequest, AuthenticateResponse, path};
+
+/// etcd refuses clients that ask more often than every 5 s.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(4);
+/// A page of a read, or a revision, may be this large.
+const ANSWER_BYTES_MAX: usize = 512 << 20;
+
+/// A connection to one member.
+#[derive(Debug)]
+pub(super) struct Connection {
+    channel: Channel,
+    token: Option<AsciiMetadataValue>,
+    /// The endpoint, as it was configured.
+    pub endpoint: String,
+    index: usize,
+}
+
+impl Connection {
+    /// A client that takes large answers.
+    pub(super) async fn client(&self) -> Result<tonic::client::Grpc<Channel>, Status> {
+        let mut client =
+            tonic::client::Grpc::new(self.channel.clone()).max_decoding_message_size(ANSWER_BYTES_MAX);
+        client.ready().await.map_err(|error| Status::from_error(Box::new(error)))?;
+        Ok(client)
+    }
+
+    /// Marks a request: who asks, and that a member without a leader is no use.
+    pub(super) fn mark(&self, metadata: &mut MetadataMap) {
+        metadata.insert("hasleader", AsciiMetadataValue::from_static("true"));
+        if let Some(token) = &self.token {
+            metadata.insert("token", token.clone());
+        }
+    }
+}
+
+/// All endpoints, and the connection in use.
+#[derive(Debug)]
+pub(super) struct Connections {
+    endpoints: Vec<(String, Endpoint)>,
+    access: Access,
+    connect_timeout: Duration,
+    current: Mutex<Current>,
+}
+
+#[derive(Debug, Default)]
+struct Current {
+    connection: Option<Arc<Connection>>,
+    /// The endpoint to try first.
+    index_next: usize,
+}
+
+impl Connections {
+    pub(super) fn new(options: &EtcdOptions) -> Result<Self, StoreError> {
+        if options.endpoints.is_empty() {
+            return Err(StoreError::Invalid {
+                reason: "no etcd endpoint is given; use --etcd URL".to_owned(),
+            });
+        }
+        let endpoints = options
+            .endpoints
+            .iter()
+            .map(|text| endpoint(text, options).map(|endpoint| (text.clone(), endpoint)))
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(Connections {
+            endpoints,
+            access: options.access.clone(),
+            connect_timeout: options.connect_timeout,
+            current: Mutex::default(),
+        })
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.endpoints.len()
+    }
+
+    pub(super) fn names(&self) -> String {
+        let names: Vec<&str> = self.endpoints.iter().map(|(name, _)| name.as_str()).collect();
+        names.join(", ")
+    }
+
+    /// Gives a connection up that failed, so that the next request takes the next endpoint.
+    pub(super) async fn give_up(&self, connection: &Arc<Connection>) {
+        let mut current = self.current.lock().await;
+        if current.connection.as_ref().is_some_and(|current| Arc::ptr_eq(current, connection)) {
+            current.connection = None;
+            current.index_next = (connection.index + 1) % self.endpoints.len();
+        }
+    }
+
+    /// The connection in use, or a new one to the first endpoint that answers.
+    pub(super) async fn get(&self, doing: &'static str) -> Result<Arc<Connection>, StoreError> {
+        let mut current = self.current.lock().await;
+        if let Some(connection) = &current.connection {
+            return Ok(connection.clone());
+        }
+        let mut tried = Vec::new();
+        let mut refused = None;
+        for step in 0..self.endpoints.len() {
+            let index = (current.index_next + step) % self.endpoints.len();
+            match self.connect(index).await {
+                Ok(connection) => {
+                    let connection = Arc::new(connection);
+                    current.connection = Some(connection.clone());
+                    return Ok(connection);
+                }
+                Err(Refusal::Unreachable(reason)) => {
+                    tried.push(Attempt { endpoint: self.endpoints[index].0.clone(), reason });
+                }
+                Err(Refusal::Final(error)) => refused = Some(error),
+            }
+        }
+        Err(refused.unwrap_or(StoreError::Unreachable { doing, tried }))
+    }
+
+    async fn connect(&self, index: usize) -> Result<Connection, Refusal> {
+        let (name, endpoint) = &self.endpoints[index];
+        let connecting = tokio::time::timeout(self.connect_timeout, endpoint.connect());
+        let channel = match connecting.await {
+            Ok(Ok(channel)) => channel,
+            Ok(Err(error)) => {
+                let reason = reason(&error);
+                return Err(match is_tls(&error) {
+                    true => Refusal::Final(StoreError::Tls { endpoint: name.clone(), reason }),
+                    false => Refusal::Unreachable(reason),
+                });
+            }
+            Err(_) => {
+                let timeout_ms = self.connect_timeout.as_millis();
+                return Err(Refusal::Unreachable(format!("no connection within {timeout_ms} ms")));
+            }
+        };
+        let mut connection = Connection { channel, token: None, endpoint: name.clone(), index };
+        let token = match &self.access {
+            Access::Open => None,
+            Access::Token(token) => Some(token.clone()),
+            Access::Password { user, password } => {
+                let request = AuthenticateRequest { name: user.clone(), password: password.clone() };
+                let asked = tokio::time::timeout(self.connect_timeout, authenticate(&connection, request));
+                match asked.await {
+                    Ok(Ok(token)) => token,
+                    Ok(Err(status)) => return Err(authentication_refusal(name, &status)),
+                    Err(_) => return Err(Refusal::Unreachable("no answer to the password".to_owned())),
+                }
+            }
+        };
+        connection.token = token.map(AsciiMetadataValue::try_from).transpose().map_err(|_| {
+            let reason = "the token has characters that none has".to_owned();
+            Refusal::Final(StoreError::AuthRefused { endpoint: name.clone(), reason })
+        })?;
+        if let Some(token) = &mut connection.token {
+            token.set_sensitive(true);
+        }
+        Ok(connection)
+    }
+}
+
+enum Refusal {
+    /// Another endpoint may do.
+    Unreachable(String),
+    /// The same everywhere, most likely.
+    Final(StoreError),
+}
+
+async fn authenticate(
+    connection: &Connection,
+    request: AuthenticateRequest,
+) -> Result<Option<String>, Status> {
+    let codec = ProstCodec::<AuthenticateRequest, AuthenticateResponse>::default();
+    let path = http::uri::PathAndQuery::from_static(path::AUTHENTICATE);
+    let answered = connection.client().await?.unary(tonic::Request::new(request), path, codec).await;
+    match answered {
+        Ok(answer) => Ok(Some(answer.into_inner().token)),
+        // A password that etcd does not want yet, as long as its users are not turned on.
+        Err(status) if status.message().contains("authentication is not enabled") => {
+            tracing::warn!(
+                endpoint = connection.endpoint,
+                "etcd asks nobody for a password: auth is not enabled"
+            );
+            Ok(None)
+        }
+        Err(status) => Err(status),
+    }
+}
+
+fn authentication_refusal(endpoint: &str, status: &Status) -> Refusal {
+    let endpoint = endpoint.to_owned();
+    let reason = status_reason(status);
+    match status.code() {
+        _ if is_tls(status) => Refusal::Final(StoreError::Tls { endpoint, reason }),
+        Code::InvalidArgument | Code::PermissionDenied | Code::Unauthenticated | Code::FailedPrecondition => {
+            Refusal::Final(StoreError::AuthRefused { endpoint, reason })
+        }
+        _ => Refusal::Unreachable(reason),
+    }
+}
+
+fn endpoint(text: &str, options: &EtcdOptions) -> Result<Endpoint, StoreError> {
+    let invalid = |reason: String| StoreError::Invalid { reason: format!("etcd endpoint {text}: {reason}") };
+    let scheme = if options.tls.is_some() { "https" } else { "http" };
+    let url = if text.contains("://") { text.to_owned() } else { format!("{scheme}://{text}") };
+    let endpoint = Endpoint::from_shared(url).map_err(|error| invalid(reason(&error)))?;
+    let uri = endpoint.uri().clone();
+    if uri.host().is_none_or(str::is_empty) || uri.port_u16().is_none() {
+        return Err(invalid("give it as http://HOST:PORT or https://HOST:PORT".to_owned()));
+    }
+    let endpoint = endpoint
+        .connect_timeout(options.connect_timeout)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
+        .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
+        .keep_alive_while_idle(true);
+    match uri.scheme_str() {
+        Some("http") => Ok(endpoint),
+        Some("https") => {
+            let tls = options.tls.as_ref();
+            let tls =
+                tls.ok_or_else(|| invalid("https needs the file of the authority (--etcd-ca)".to_owned()))?;
+            let mut config =
+                ClientTlsConfig::new().assume_http2(true).ca_certificate(Certificate::from_pem(&tls.ca_pem));
+            if let Some((certificate, key)) = &tls.client_pem {
+                config = config.identity(ClientIdentity::from_pem(certificate, key));
+            }
+            if let Some(name) = &tls.server_name {
+                config = config.domain_name(name);
+            }
+            endpoint.tls_config(config).map_err(|error| StoreError::Tls {
+                endpoint: text.to_owned(),
+                reason: format!("a certificate or key file cannot be used: {}", reason(&error)),
+            })
+        }
+        _ => Err(invalid("only http and https are known".to_owned())),
+    }
+}
+
+/// What is at the bottom of an error: the rest says only where it came through.
+pub(super) fn reason(error: &(dyn Error + 'static)) -> String {
+    let mut deepest = error;
+    while let Some(source) = deepest.source() {
+        deepest = source;
+    }
+    deepest.to_string()
+}
+
+/// What a failed request tells: etcd's message, or what happened to the connection.
+pub(super) fn status_reason(status: &Status) -> String {
+    match Error::source(status) {
+        Some(source) => reason(source),
+        None if status.message().is_empty() => status.code().to_string(),
+        None => status.message().to_owned(),
+    }
+}
+
+/// Whether an error comes from the handshake or the certificates.
+pub(super) fn is_tls(error: &(dyn Error + 'static)) -> bool {
+    const SIGNS: [&str; 6] =
+        ["certificate", "fatal alert", "corrupt message", "handshake", "HandshakeFailure", "UnknownIssuer"];
+    let text = reason(error);
+    SIGNS.iter().any(|sign| text.contains(sign))
+}
+
+/// Whether a request surely never left: there was no connection.
+pub(super) fn is_unconnected(status: &Status) -> bool {
+    let mut next = Error::source(status);
+    while let Some(error) = next {
+        let refused = error
+            .downcast_ref::<std::io::Error>()
+            .is_some_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused);
+        if refused {
+            return true;
+        }
+        next = error.source();
+    }
+    false
+}
