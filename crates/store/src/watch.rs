@@ -18,10 +18,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    pub(crate) fn new(
-        receiver: mpsc::Receiver<Result<Watched, StoreError>>,
-        feeder: Option<AbortHandle>,
-    ) -> Self {
+    /// A watch that is told through a channel, and ends its feeder with it: for implementations of [`Store`](crate::Store).
+    pub fn new(receiver: mpsc::Receiver<Result<Watched, StoreError>>, feeder: Option<AbortHandle>) -> Self {
         Watch { receiver, feeder }
     }
 

@@ -1,0 +1,85 @@
+//! A TCP proxy that can fall silent or become slow.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    Forward,
+    /// Takes everything and passes nothing on: what a lost route looks like.
+    Silent,
+    /// Passes answers on late.
+    Late(Duration),
+}
+
+pub struct Proxy {
+    pub endpoint: String,
+    mode: watch::Sender<Mode>,
+    accepting: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+impl Proxy {
+    pub async fn start(target: String) -> Proxy {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let (mode, modes) = watch::channel(Mode::Forward);
+        let target = Arc::new(target);
+        let accepting = tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let (modes, target) = (modes.clone(), target.clone());
+                tokio::spawn(async move {
+                    let Ok(server) = TcpStream::connect(target.as_str()).await else { return };
+                    client.set_nodelay(true).unwrap();
+                    server.set_nodelay(true).unwrap();
+                    let (client_read, client_write) = client.into_split();
+                    let (server_read, server_write) = server.into_split();
+                    tokio::join!(
+                        copy(client_read, server_write, modes.clone(), false),
+                        copy(server_read, client_write, modes, true)
+                    );
+                });
+            }
+        });
+        Proxy { endpoint, mode, accepting }
+    }
+
+    pub fn set(&self, mode: Mode) {
+        self.mode.send_replace(mode);
+    }
+}
+
+async fn copy(
+    mut from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    mut modes: watch::Receiver<Mode>,
+    is_answer: bool,
+) {
+    let mut buffer = vec![0; 64 << 10];
+    while let Ok(length @ 1..) = from.read(&mut buffer).await {
+        let mode = *modes.borrow();
+        match mode {
+            Mode::Late(delay) if is_answer => tokio::time::sleep(delay).await,
+            // What was held back arrives when the route is there again, as with TCP.
+            Mode::Silent => {
+                if modes.wait_for(|mode| *mode != Mode::Silent).await.is_err() {
+                    return;
+                }
+            }
+            _ => {}
+        }
+        if to.write_all(&buffer[..length]).await.is_err() {
+            return;
+        }
+    }
+}
