@@ -92,7 +92,8 @@ pub struct EtcdOptions {
     pub connect_timeout: Duration,
     /// How long a request may take, all attempts together.
     pub request_timeout: Duration,
-    /// How long a read waits for one endpoint before it asks another.
+    /// How long one endpoint may take to answer before another is asked, or the outcome of a change is said to be
+    /// unknown. A single endpoint has at least half of `request_timeout`.
     pub attempt_timeout: Duration,
     /// After this much silence a watch asks whether its member is still there, and after as much again it takes
     /// another member.
@@ -115,7 +116,8 @@ impl EtcdOptions {
     }
 }
 
-/// Keeps everything in etcd. Clones share a connection.
+/// Keeps everything in etcd. Clones share a connection, which belongs to the tokio runtime that it was made in: used
+/// in another one after that has ended, it is made anew.
 #[derive(Clone)]
 pub struct EtcdStore {
     caller: Arc<Caller>,

@@ -9,7 +9,9 @@ use tonic::{Code, Status};
 use tonic_prost::ProstCodec;
 
 use super::EtcdOptions;
-use super::connection::{Connection, Connections, is_tls, is_unconnected, status_reason};
+use super::connection::{
+    Connection, Connections, Trouble, Unconnected, is_tls, is_unconnected, status_reason,
+};
 use super::seen::Seen;
 use crate::error::{Attempt, StoreError};
 use crate::wire::{Answer, ResponseHeader};
@@ -80,11 +82,14 @@ pub(super) struct Caller {
 
 impl Caller {
     pub(super) fn new(options: EtcdOptions) -> Result<Self, StoreError> {
+        // With one endpoint there is nobody else to ask: it has more time.
+        let alone_timeout =
+            if options.endpoints.len() == 1 { options.request_timeout / 2 } else { Duration::ZERO };
         Ok(Caller {
             connections: Connections::new(&options)?,
             seen: Seen::new(options.known),
             request_timeout: options.request_timeout,
-            attempt_timeout: options.attempt_timeout,
+            attempt_timeout: options.attempt_timeout.max(alone_timeout),
             watch_silence: options.watch_silence,
         })
     }
@@ -161,7 +166,7 @@ impl Caller {
         attempt: impl Fn(Arc<Connection>) -> F,
     ) -> Result<(A, String), Failure>
     where
-        F: Future<Output = Result<A, Status>>,
+        F: Future<Output = Result<A, Trouble>>,
     {
         let begin = Instant::now();
         let deadline = begin + self.request_timeout;
@@ -169,25 +174,26 @@ impl Caller {
         let mut slow = false;
         let attempts_max = 2 * self.connections.count() + 1;
         while tried.len() < attempts_max {
-            let connection = match tokio::time::timeout_at(deadline, self.connections.get(doing.text)).await {
+            let connection = match tokio::time::timeout_at(deadline, self.connections.get()).await {
                 Ok(Ok(connection)) => connection,
-                // What the endpoint itself said tells more than that it is gone now.
-                Ok(Err(StoreError::Unreachable { doing, tried: more })) => {
+                // What happened before tells more than that nobody answers now.
+                Ok(Err(Unconnected::Passing { tried: more, slow: more_slow })) => {
                     tried.extend(more);
-                    return Err(StoreError::Unreachable { doing, tried }.into());
+                    slow |= more_slow;
+                    break;
                 }
-                Ok(Err(error)) => return Err(error.into()),
+                Ok(Err(Unconnected::Final(error))) => return Err(error.into()),
                 Err(_) => {
                     slow = true;
+                    let reason = "no connection in time".to_owned();
+                    tried.push(Attempt { endpoint: self.connections.names(), reason });
                     break;
                 }
             };
-            // A change cannot be asked twice: it has all the time.
-            let ends =
-                if doing.again { deadline.min(Instant::now() + self.attempt_timeout) } else { deadline };
+            let ends = deadline.min(Instant::now() + self.attempt_timeout);
             let (meaning, reason) = match tokio::time::timeout_at(ends, attempt(connection.clone())).await {
                 Ok(Ok(answer)) => return Ok((answer, connection.endpoint.clone())),
-                Ok(Err(status)) => (meaning(&status, &connection, doing), status_reason(&status)),
+                Ok(Err(trouble)) => (meaning(&trouble, &connection, doing), trouble.reason()),
                 Err(_) => {
                     slow = true;
                     (Meaning::Unknown, "no answer in time".to_owned())
@@ -231,7 +237,11 @@ fn is_access_text(reason: &str) -> bool {
 }
 
 /// What a failed attempt means, by what etcd documents of its errors.
-pub(super) fn meaning(status: &Status, connection: &Connection, doing: Doing) -> Meaning {
+pub(super) fn meaning(trouble: &Trouble, connection: &Connection, doing: Doing) -> Meaning {
+    let status = match trouble {
+        Trouble::Unsent(_) => return Meaning::NotDone,
+        Trouble::Status(status) => status,
+    };
     let message = status.message();
     let endpoint = connection.endpoint.clone();
     let reason = status_reason(status);
@@ -256,7 +266,7 @@ pub(super) fn meaning(status: &Status, connection: &Connection, doing: Doing) ->
     }
 }
 
-async fn unary<Q, A>(connection: &Connection, path: &'static str, request: Q) -> Result<A, Status>
+async fn unary<Q, A>(connection: &Connection, path: &'static str, request: Q) -> Result<A, Trouble>
 where
     Q: Message + 'static,
     A: Message + Default + 'static,
@@ -268,7 +278,7 @@ where
     Ok(answer.into_inner())
 }
 
-async fn once<Q, A>(connection: &Connection, path: &'static str, request: Q) -> Result<A, Status>
+async fn once<Q, A>(connection: &Connection, path: &'static str, request: Q) -> Result<A, Trouble>
 where
     Q: Message + 'static,
     A: Message + Default + 'static,
@@ -278,5 +288,5 @@ where
     let path = http::uri::PathAndQuery::from_static(path);
     let answers = connection.client().await?.streaming(request, path, ProstCodec::<Q, A>::default()).await?;
     let answer = answers.into_inner().message().await?;
-    answer.ok_or_else(|| Status::unavailable("the stream ended without an answer"))
+    Ok(answer.ok_or_else(|| Status::unavailable("the stream ended without an answer"))?)
 }

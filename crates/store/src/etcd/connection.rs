@@ -12,13 +12,48 @@ use tonic_prost::ProstCodec;
 
 use super::{Access, EtcdOptions};
 use crate::error::{Attempt, StoreError};
-use crate::wire::{AuthenticateRequest, AuthenticateResponse, path};
+use crate::wire::{AuthenticateRequest, AuthenticateResponse, StatusRequest, StatusResponse, path};
 
 /// etcd refuses clients that ask more often than every 5 s.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(4);
 /// A page of a read, or a revision, may be this large.
 const ANSWER_BYTES_MAX: usize = 512 << 20;
+
+/// Why an attempt failed.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// The connection could not be used: nothing was sent.
+    Unsent(String),
+    /// What the member answered, or what happened to the connection meanwhile.
+    Status(Status),
+}
+
+impl From<Status> for Trouble {
+    fn from(status: Status) -> Self {
+        Trouble::Status(status)
+    }
+}
+
+impl Trouble {
+    pub(super) fn reason(&self) -> String {
+        match self {
+            Trouble::Unsent(reason) => reason.clone(),
+            Trouble::Status(status) => status_reason(status),
+        }
+    }
+}
+
+/// Why there is no connection.
+#[derive(Debug)]
+pub(super) enum Unconnected {
+    /// It may pass. `slow`: somebody was reached, but did not answer.
+    Passing {
+        tried: Vec<Attempt>,
+        slow: bool,
+    },
+    Final(StoreError),
+}
 
 /// A connection to one member.
 #[derive(Debug)]
@@ -27,15 +62,16 @@ pub(super) struct Connection {
     token: Option<AsciiMetadataValue>,
     /// The endpoint, as it was configured.
     pub endpoint: String,
+    is_secure: bool,
     index: usize,
 }
 
 impl Connection {
-    /// A client that takes large answers.
-    pub(super) async fn client(&self) -> Result<tonic::client::Grpc<Channel>, Status> {
+    /// A client that takes large answers. If that fails, the connection is gone and nothing was sent.
+    pub(super) async fn client(&self) -> Result<tonic::client::Grpc<Channel>, Trouble> {
         let mut client =
             tonic::client::Grpc::new(self.channel.clone()).max_decoding_message_size(ANSWER_BYTES_MAX);
-        client.ready().await.map_err(|error| Status::from_error(Box::new(error)))?;
+        client.ready().await.map_err(|error| Trouble::Unsent(reason(&error)))?;
         Ok(client)
     }
 
@@ -103,28 +139,44 @@ impl Connections {
     }
 
     /// The connection in use, or a new one to the first endpoint that answers.
-    pub(super) async fn get(&self, doing: &'static str) -> Result<Arc<Connection>, StoreError> {
+    pub(super) async fn get(&self) -> Result<Arc<Connection>, Unconnected> {
         let mut current = self.current.lock().await;
         if let Some(connection) = &current.connection {
             return Ok(connection.clone());
         }
         let mut tried = Vec::new();
-        let mut refused = None;
-        for step in 0..self.endpoints.len() {
-            let index = (current.index_next + step) % self.endpoints.len();
-            match self.connect(index).await {
+        let mut slow = false;
+        let mut finals = Vec::new();
+        for _ in 0..self.endpoints.len() {
+            let index = current.index_next;
+            // Before the attempt: whoever gives up waiting leaves the next endpoint to the next.
+            current.index_next = (index + 1) % self.endpoints.len();
+            let reason = match self.connect(index).await {
                 Ok(connection) => {
                     let connection = Arc::new(connection);
                     current.connection = Some(connection.clone());
                     return Ok(connection);
                 }
-                Err(Refusal::Unreachable(reason)) => {
-                    tried.push(Attempt { endpoint: self.endpoints[index].0.clone(), reason });
+                Err(Refusal::Final(error)) => {
+                    let reason = error.to_string();
+                    finals.push(error);
+                    reason
                 }
-                Err(Refusal::Final(error)) => refused = Some(error),
-            }
+                Err(Refusal::Unreachable(reason)) => reason,
+                Err(Refusal::Silent(timeout)) => {
+                    slow = true;
+                    format!("connected, but silent for {} ms", timeout.as_millis())
+                }
+            };
+            tried.push(Attempt { endpoint: self.endpoints[index].0.clone(), reason });
         }
-        Err(refused.unwrap_or(StoreError::Unreachable { doing, tried }))
+        // As long as one endpoint may come back and take what the others refuse, waiting may help.
+        if finals.len() == self.endpoints.len()
+            && let Some(error) = finals.pop()
+        {
+            return Err(Unconnected::Final(error));
+        }
+        Err(Unconnected::Passing { tried, slow })
     }
 
     async fn connect(&self, index: usize) -> Result<Connection, Refusal> {
@@ -144,42 +196,103 @@ impl Connections {
                 return Err(Refusal::Unreachable(format!("no connection within {timeout_ms} ms")));
             }
         };
-        let mut connection = Connection { channel, token: None, endpoint: name.clone(), index };
-        let token = match &self.access {
-            Access::Open => None,
-            Access::Token(token) => Some(token.clone()),
-            Access::Password { user, password } => {
-                let request = AuthenticateRequest { name: user.clone(), password: password.clone() };
-                let asked = tokio::time::timeout(self.connect_timeout, authenticate(&connection, request));
-                match asked.await {
-                    Ok(Ok(token)) => token,
-                    Ok(Err(status)) => return Err(authentication_refusal(name, &status)),
-                    Err(_) => return Err(Refusal::Unreachable("no answer to the password".to_owned())),
-                }
-            }
-        };
-        connection.token = token.map(AsciiMetadataValue::try_from).transpose().map_err(|_| {
-            let reason = "the token has characters that none has".to_owned();
-            Refusal::Final(StoreError::AuthRefused { endpoint: name.clone(), reason })
-        })?;
-        if let Some(token) = &mut connection.token {
-            token.set_sensitive(true);
+        let is_secure = endpoint.uri().scheme_str() == Some("https");
+        let mut connection = Connection { channel, token: None, endpoint: name.clone(), is_secure, index };
+        if let Access::Token(token) = &self.access {
+            connection.token = Some(metadata_token(name, token)?);
+        }
+        self.probe(&connection).await?;
+        if let Access::Password { user, password } = &self.access {
+            let request = AuthenticateRequest { name: user.clone(), password: password.clone() };
+            let asked = tokio::time::timeout(self.connect_timeout, authenticate(&connection, request));
+            let token = match asked.await {
+                Ok(Ok(token)) => token,
+                Ok(Err(Trouble::Status(status))) => return Err(authentication_refusal(name, &status)),
+                Ok(Err(Trouble::Unsent(reason))) => return Err(Refusal::Unreachable(reason)),
+                Err(_) => return Err(Refusal::Silent(self.connect_timeout)),
+            };
+            connection.token = token.map(|token| metadata_token(name, &token)).transpose()?;
         }
         Ok(connection)
     }
 }
 
+impl Connections {
+    /// Sees whether it is etcd, new enough, and has a leader: before anything is sent that must not be lost. A
+    /// missing client certificate shows only here.
+    async fn probe(&self, connection: &Connection) -> Result<(), Refusal> {
+        let endpoint = connection.endpoint.clone();
+        let answer = match tokio::time::timeout(self.connect_timeout, status(connection)).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(trouble)) => return Err(probe_refusal(connection, &trouble)),
+            Err(_) => return Err(Refusal::Silent(self.connect_timeout)),
+        };
+        if !is_new_enough(&answer.version) {
+            let reason = format!("version {} is older than 3.4; update etcd", answer.version);
+            let doing = "serve the cluster map";
+            return Err(Refusal::Final(StoreError::Refused { doing, endpoint, reason }));
+        }
+        match answer.leader {
+            0 => Err(Refusal::Unreachable("it has no leader".to_owned())),
+            _ => Ok(()),
+        }
+    }
+}
+
+async fn status(connection: &Connection) -> Result<StatusResponse, Trouble> {
+    let codec = ProstCodec::<StatusRequest, StatusResponse>::default();
+    let path = http::uri::PathAndQuery::from_static(path::STATUS);
+    let mut request = tonic::Request::new(StatusRequest {});
+    connection.mark(request.metadata_mut());
+    Ok(connection.client().await?.unary(request, path, codec).await?.into_inner())
+}
+
+fn probe_refusal(connection: &Connection, trouble: &Trouble) -> Refusal {
+    let endpoint = connection.endpoint.clone();
+    let reason = trouble.reason();
+    match trouble {
+        Trouble::Status(status) if is_tls(status) => Refusal::Final(StoreError::Tls { endpoint, reason }),
+        Trouble::Status(status) if status.code() == Code::Unauthenticated => {
+            Refusal::Final(StoreError::AuthRefused { endpoint, reason })
+        }
+        Trouble::Status(status) if status.code() == Code::Unimplemented => {
+            let reason = format!("{reason}; is it etcd?");
+            Refusal::Final(StoreError::Refused { doing: "serve the cluster map", endpoint, reason })
+        }
+        _ if connection.is_secure => {
+            Refusal::Unreachable(format!("{reason}; if that stays, etcd may want a client certificate"))
+        }
+        _ => Refusal::Unreachable(format!("{reason}; if that stays, etcd may want https")),
+    }
+}
+
+fn is_new_enough(version: &str) -> bool {
+    let mut numbers = version.split('.').map_while(|part| part.parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(3), Some(4))
+}
+
 enum Refusal {
     /// Another endpoint may do.
     Unreachable(String),
+    /// The same, but it was reached.
+    Silent(Duration),
     /// The same everywhere, most likely.
     Final(StoreError),
+}
+
+fn metadata_token(endpoint: &str, token: &str) -> Result<AsciiMetadataValue, Refusal> {
+    let mut value = AsciiMetadataValue::try_from(token).map_err(|_| {
+        let reason = "the token has characters that none has".to_owned();
+        Refusal::Final(StoreError::AuthRefused { endpoint: endpoint.to_owned(), reason })
+    })?;
+    value.set_sensitive(true);
+    Ok(value)
 }
 
 async fn authenticate(
     connection: &Connection,
     request: AuthenticateRequest,
-) -> Result<Option<String>, Status> {
+) -> Result<Option<String>, Trouble> {
     let codec = ProstCodec::<AuthenticateRequest, AuthenticateResponse>::default();
     let path = http::uri::PathAndQuery::from_static(path::AUTHENTICATE);
     let answered = connection.client().await?.unary(tonic::Request::new(request), path, codec).await;
@@ -193,7 +306,7 @@ async fn authenticate(
             );
             Ok(None)
         }
-        Err(status) => Err(status),
+        Err(status) => Err(status.into()),
     }
 }
 
@@ -230,6 +343,11 @@ fn endpoint(text: &str, options: &EtcdOptions) -> Result<Endpoint, StoreError> {
             let tls = options.tls.as_ref();
             let tls =
                 tls.ok_or_else(|| invalid("https needs the file of the authority (--etcd-ca)".to_owned()))?;
+            check_pem(text, "CA", &tls.ca_pem, "CERTIFICATE")?;
+            if let Some((certificate, key)) = &tls.client_pem {
+                check_pem(text, "client certificate", certificate, "CERTIFICATE")?;
+                check_pem(text, "client key", key, "PRIVATE KEY")?;
+            }
             let mut config =
                 ClientTlsConfig::new().assume_http2(true).ca_certificate(Certificate::from_pem(&tls.ca_pem));
             if let Some((certificate, key)) = &tls.client_pem {
@@ -244,6 +362,19 @@ fn endpoint(text: &str, options: &EtcdOptions) -> Result<Endpoint, StoreError> {
             })
         }
         _ => Err(invalid("only http and https are known".to_owned())),
+    }
+}
+
+/// A file without the wanted part would be taken for one that trusts nobody.
+fn check_pem(endpoint: &str, file: &str, pem: &[u8], part: &str) -> Result<(), StoreError> {
+    let text = String::from_utf8_lossy(pem);
+    let has_part = text.lines().any(|line| line.starts_with("-----BEGIN ") && line.contains(part));
+    match has_part {
+        true => Ok(()),
+        false => {
+            let reason = format!("the {file} file has no PEM part with a {}", part.to_lowercase());
+            Err(StoreError::Tls { endpoint: endpoint.to_owned(), reason })
+        }
     }
 }
 
@@ -286,4 +417,19 @@ pub(super) fn is_unconnected(status: &Status) -> bool {
         next = error.source();
     }
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_new_enough;
+
+    #[test]
+    fn versions_from_3_4_on_will_do() {
+        for version in ["3.4.0", "3.4.23", "3.5.9", "3.6.0-rc.1", "4.0.0", "3.4.0+coquina-0.1.0"] {
+            assert!(is_new_enough(version), "{version}");
+        }
+        for version in ["3.3.27", "2.3.8", "", "nonsense", "3"] {
+            assert!(!is_new_enough(version), "{version}");
+        }
+    }
 }

@@ -13,11 +13,11 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Status, Streaming};
+use tonic::Streaming;
 use tonic_prost::ProstCodec;
 
 use super::call::{Caller, Doing, Failure, Meaning, meaning};
-use super::connection::{Connection, status_reason};
+use super::connection::{Connection, Trouble, Unconnected};
 use crate::api::{Revision, Watched};
 use crate::error::StoreError;
 use crate::wire::{
@@ -61,6 +61,15 @@ impl From<StoreError> for End {
         match error.is_passing() {
             true => End::Broken(error.to_string()),
             false => End::Last(Err(error)),
+        }
+    }
+}
+
+impl From<Unconnected> for End {
+    fn from(unconnected: Unconnected) -> Self {
+        match unconnected {
+            Unconnected::Passing { .. } => End::Broken("no member can be reached".to_owned()),
+            Unconnected::Final(error) => error.into(),
         }
     }
 }
@@ -121,7 +130,7 @@ impl Watcher {
         let read: Result<RangeResponse, Failure> =
             self.caller.call(Doing::WATCH, path::RANGE, &request).await;
         read.map_err(|failure| End::from(failure.into_error(&self.caller, Doing::WATCH)))?;
-        let connection = self.caller.connections().get(Doing::WATCH.text).await.map_err(End::from)?;
+        let connection = self.caller.connections().get().await.map_err(End::from)?;
         let (asks, receiver) = mpsc::channel(4);
         let create = WatchCreateRequest {
             key: self.prefix.clone(),
@@ -136,7 +145,7 @@ impl Watcher {
         let begun = tokio::time::timeout(self.caller.watch_silence * 2, begin(&connection, receiver)).await;
         match begun {
             Ok(Ok(answers)) => Ok(Stream { connection, asks, answers }),
-            Ok(Err(status)) => Err(self.failed(&status, &connection).await),
+            Ok(Err(trouble)) => Err(self.failed(&trouble, &connection).await),
             Err(_) => {
                 self.caller.connections().give_up(&connection).await;
                 Err(End::Broken("no stream in time".to_owned()))
@@ -144,9 +153,9 @@ impl Watcher {
         }
     }
 
-    async fn failed(&mut self, status: &Status, connection: &Arc<Connection>) -> End {
-        let reason = status_reason(status);
-        match meaning(status, connection, Doing::WATCH) {
+    async fn failed(&mut self, trouble: &Trouble, connection: &Arc<Connection>) -> End {
+        let reason = trouble.reason();
+        match meaning(trouble, connection, Doing::WATCH) {
             Meaning::Final(failure) => failure.into_error(&self.caller, Doing::WATCH).into(),
             Meaning::NotDone | Meaning::Unknown => {
                 self.caller.connections().give_up(connection).await;
@@ -174,7 +183,7 @@ impl Watcher {
                     self.caller.connections().give_up(&stream.connection).await;
                     return End::Broken("the member ended the stream".to_owned());
                 }
-                Ok(Err(status)) => return self.failed(&status, &stream.connection).await,
+                Ok(Err(status)) => return self.failed(&status.into(), &stream.connection).await,
                 Err(_) if asked => {
                     self.caller.connections().give_up(&stream.connection).await;
                     return End::Broken("the member is silent".to_owned());
@@ -253,7 +262,7 @@ impl Watcher {
 async fn begin(
     connection: &Connection,
     receiver: mpsc::Receiver<WatchRequest>,
-) -> Result<Streaming<WatchResponse>, Status> {
+) -> Result<Streaming<WatchResponse>, Trouble> {
     let mut request = tonic::Request::new(ReceiverStream::new(receiver));
     connection.mark(request.metadata_mut());
     let codec = ProstCodec::<WatchRequest, WatchResponse>::default();

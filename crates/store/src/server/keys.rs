@@ -201,7 +201,8 @@ pub(super) async fn lease_revoke(
 pub(super) async fn status(served: Arc<Served>, _: StatusRequest) -> Answered<StatusResponse> {
     let ((), revision) = on_machine(&served, |_, _| Ok(())).await?;
     let version = format!("3.4.0+coquina-{}", env!("CARGO_PKG_VERSION"));
-    Ok(StatusResponse { header: Some(served.header(revision)), version })
+    let header = served.header(revision);
+    Ok(StatusResponse { leader: header.member_id, header: Some(header), version })
 }
 
 pub(super) async fn authenticate(_: Arc<Served>, _: AuthenticateRequest) -> Answered<AuthenticateResponse> {

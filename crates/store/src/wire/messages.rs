@@ -346,4 +346,6 @@ pub(crate) struct StatusResponse {
     pub header: Option<ResponseHeader>,
     #[prost(string, tag = "2")]
     pub version: String,
+    #[prost(uint64, tag = "4")]
+    pub leader: u64,
 }

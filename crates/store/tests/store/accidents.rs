@@ -90,7 +90,7 @@ fn a_slow_store_is_said_to_be_slow_and_a_change_to_be_unknown() {
         let first = set(&store, "/a", "1").await;
         proxy.set(Mode::Late(Duration::from_millis(150)));
         assert_eq!(get(&store, "/a").await.unwrap().mod_revision, first);
-        proxy.set(Mode::Silent);
+        proxy.set(Mode::Mute);
         let error = store.compare_and_set(b"/a", first, Some(b"2".to_vec()), None).await.unwrap_err();
         assert!(matches!(error, StoreError::OutcomeUnknown { .. }), "{error:?}");
         assert!(error.to_string().contains("read again"), "{error}");
@@ -98,12 +98,8 @@ fn a_slow_store_is_said_to_be_slow_and_a_change_to_be_unknown() {
         assert!(matches!(error, StoreError::Slow { .. }), "{error:?}");
         assert!(error.to_string().contains(&proxy.endpoint) && error.is_passing(), "{error}");
         proxy.set(Mode::Forward);
-        // The held-back change arrives, late: that is what "unknown" warns of.
-        let begin = Instant::now();
-        while get(&store, "/a").await.unwrap().value != b"2" {
-            assert!(begin.elapsed() < Duration::from_secs(10));
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        // It was done: that is what "unknown" warns of.
+        assert_eq!(get(&store, "/a").await.unwrap().value, b"2");
     });
 }
 
@@ -123,7 +119,10 @@ fn a_stopped_leader_is_replaced_and_the_election_goes_on() {
             match store.compare_and_set(b"/a", 0, value, None).await {
                 Ok(revision) => break revision,
                 Err(StoreError::Conflict { current, .. }) => break current[0].mod_revision,
-                Err(error) => assert!(error.is_passing(), "{error}"),
+                Err(error) => {
+                    println!("{} ms: {error}", begin.elapsed().as_millis());
+                    assert!(error.is_passing(), "{error}");
+                }
             }
         };
         println!("changes went on {} ms after the leader stopped", begin.elapsed().as_millis());

@@ -2,6 +2,8 @@
 //!
 //! Tests that need `etcd` say `SKIPPED` and pass where it is not installed.
 
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
+
 mod accidents;
 mod conformance;
 mod etcd;

@@ -13,6 +13,8 @@ pub enum Mode {
     Forward,
     /// Takes everything and passes nothing on: what a lost route looks like.
     Silent,
+    /// Passes requests on, and no answers.
+    Mute,
     /// Passes answers on late.
     Late(Duration),
 }
@@ -68,15 +70,16 @@ async fn copy(
     let mut buffer = vec![0; 64 << 10];
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
         let mode = *modes.borrow();
-        match mode {
-            Mode::Late(delay) if is_answer => tokio::time::sleep(delay).await,
+        let holds_back = |mode: &Mode| *mode == Mode::Silent || (*mode == Mode::Mute && is_answer);
+        if holds_back(&mode) {
             // What was held back arrives when the route is there again, as with TCP.
-            Mode::Silent => {
-                if modes.wait_for(|mode| *mode != Mode::Silent).await.is_err() {
-                    return;
-                }
+            if modes.wait_for(|mode| !holds_back(mode)).await.is_err() {
+                return;
             }
-            _ => {}
+        } else if let Mode::Late(delay) = mode
+            && is_answer
+        {
+            tokio::time::sleep(delay).await;
         }
         if to.write_all(&buffer[..length]).await.is_err() {
             return;
