@@ -132,6 +132,8 @@ impl Machine {
 
     /// The revisions from one on, at most so many, or the oldest that there is if that one is forgotten.
     pub(crate) fn history_from(&self, from: u64, limit: usize) -> Result<Vec<Arc<Revision>>, u64> {
+        // Revision 1 is that of the empty store: it has nothing to miss.
+        let from = from.max(REVISION_FIRST + 1);
         if from <= self.compacted {
             return Err(self.compacted + 1);
         }
@@ -417,3 +419,6 @@ fn revision_bytes(revision: &Revision) -> usize {
     };
     revision.events.iter().map(event_bytes).sum::<usize>() + 48
 }
+
+#[cfg(test)]
+mod tests;

@@ -239,6 +239,14 @@ impl Connections {
     }
 }
 
+impl Connections {
+    /// Whether a member still answers, and has a leader.
+    pub(super) async fn is_alive(&self, connection: &Connection, timeout: Duration) -> bool {
+        let answered = tokio::time::timeout(timeout, status(connection)).await;
+        matches!(answered, Ok(Ok(answer)) if answer.leader != 0)
+    }
+}
+
 async fn status(connection: &Connection) -> Result<StatusResponse, Trouble> {
     let codec = ProstCodec::<StatusRequest, StatusResponse>::default();
     let path = http::uri::PathAndQuery::from_static(path::STATUS);

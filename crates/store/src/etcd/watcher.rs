@@ -168,8 +168,9 @@ impl Watcher {
         let silence = self.caller.watch_silence;
         let mut asked = false;
         loop {
+            let patience = if asked { silence / 2 } else { silence };
             let answer = tokio::select! {
-                answer = tokio::time::timeout(silence, stream.answers.message()) => answer,
+                answer = tokio::time::timeout(patience, stream.answers.message()) => answer,
                 () = self.sender.closed() => return End::Unheard,
             };
             match answer {
@@ -184,6 +185,13 @@ impl Watcher {
                     return End::Broken("the member ended the stream".to_owned());
                 }
                 Ok(Err(status)) => return self.failed(&status.into(), &stream.connection).await,
+                // Some versions never answer on a stream that has had no events (etcd's issue 17507): the member
+                // itself may be well.
+                Err(_)
+                    if asked && self.caller.connections().is_alive(&stream.connection, silence / 2).await =>
+                {
+                    asked = false;
+                }
                 Err(_) if asked => {
                     self.caller.connections().give_up(&stream.connection).await;
                     return End::Broken("the member is silent".to_owned());
@@ -216,7 +224,7 @@ impl Watcher {
             !answer.created && answer.watch_id >= 0 && answer.events.is_empty() && self.pieces.is_empty();
         if progress && let Some(header) = &answer.header {
             // etcd says of itself that all up to here was told. An answer to a request for progress has id -1 and
-            // does not prove it: up to 3.4.24 and 3.5.7 it may overtake events.
+            // does not prove it: it may overtake events (etcd's issue 15220).
             self.next = self.next.max(wire::revision(header.revision) + 1);
         }
         self.pieces.extend(answer.events);

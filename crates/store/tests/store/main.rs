@@ -6,6 +6,7 @@
 
 mod accidents;
 mod conformance;
+mod differential;
 mod etcd;
 mod model;
 mod proxy;
