@@ -8,6 +8,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::error::StoreError;
 
@@ -17,6 +18,9 @@ const PREVIOUS_NAME: &str = "store.previous.log";
 const LOCK_NAME: &str = "store.lock";
 /// Larger files are refused before they are read into memory.
 const FILE_BYTES_MAX: u64 = 1 << 30;
+
+const LOCK_ATTEMPTS: u32 = 25;
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// The seam for faults: all that the embedded store does to its file.
 pub(super) trait Medium: Send {
@@ -44,6 +48,19 @@ pub(super) struct FolderMedium {
     _lock: File,
 }
 
+/// Takes the lock, or says that another process has it. Tried for a moment: a process that is being started by the
+/// one that had it holds it too, until it runs its own program.
+fn lock_exclusive(file: &File) -> io::Result<bool> {
+    for _ in 0..LOCK_ATTEMPTS {
+        match rustix::fs::flock(file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(true),
+            Err(rustix::io::Errno::WOULDBLOCK) => std::thread::sleep(LOCK_PAUSE),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(false)
+}
+
 impl FolderMedium {
     pub(super) fn open(folder: &Path) -> Result<Self, StoreError> {
         fs::create_dir_all(folder).map_err(StoreError::io("make", folder))?;
@@ -55,12 +72,8 @@ impl FolderMedium {
             .truncate(false)
             .open(&path)
             .map_err(StoreError::io("open", &path))?;
-        match rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                return Err(StoreError::InUse { path: folder.display().to_string() });
-            }
-            Err(error) => return Err(StoreError::io("lock", &path)(error.into())),
+        if !lock_exclusive(&lock).map_err(StoreError::io("lock", &path))? {
+            return Err(StoreError::InUse { path: folder.display().to_string() });
         }
         Ok(FolderMedium { folder: folder.to_owned(), file: None, prepared: None, _lock: lock })
     }
