@@ -3,13 +3,17 @@
 //! - [`MapView`]: all records of the store (see [`Key`]), with look-ups; updated by the revisions of a watch.
 //! - [`PlacementJob`]: where the copies of a pool's groups are to lie.
 //! - [`Coordinator`]: who is in sync, what moves, what goes; decided from heartbeats and the map.
+//! - [`operation`]: what operators and starting nodes change.
+//! - [`ClusterHealth`]: groups by state, and what is wrong with what to do.
 //! - [`Striping`], [`group_of`]: where the bytes of a volume lie.
 
 mod coordinator;
 mod group;
+mod health;
 mod key;
 mod lookup;
 mod map;
+pub mod operation;
 mod placement;
 mod record;
 mod shelf;
@@ -21,9 +25,11 @@ pub use coordinator::{
 };
 pub use coquina_replication::{Config, CopyId, GroupId};
 pub use group::{BLOCK_GROUPS, GroupBlock, GroupRecord, MEMBERS_MAX, ShardRef};
+pub use health::{ClusterHealth, GroupCounts, HealthCode, HealthEntry, Severity};
 pub use key::{BlockId, Key, PoolId, UnknownKey};
 pub use lookup::Domain;
 pub use map::{Applied, MapError, MapView};
+pub use operation::OperationError;
 pub use placement::{Placement, PlacementDrive, PlacementError, PlacementJob};
 pub use record::{
     COPIES_MAX, ClusterRecord, DOMAINS_MAX, DRIVE_SHARDS_MAX, DriveRecord, DriveState, FEATURE_LEVEL,

@@ -267,6 +267,9 @@ impl MapView {
     }
 
     /// Checks what records must agree on. Costs a pass over the whole map.
+    ///
+    /// A group may name a shard that is not in the map (a drive that was removed while the group was changed): the
+    /// coordinator takes such a member for dead.
     pub fn check(&self) -> Result<(), MapError> {
         let cluster = self.cluster();
         for (_, Versioned { value: drive, .. }) in self.drives.iter() {
@@ -298,9 +301,6 @@ impl MapView {
             for group in &value.groups {
                 if !self.pool(group.pool).is_some_and(|pool| pool.has_group(group.id)) {
                     return Err(invalid(Key::Groups(*block), "a group is none of its pool's"));
-                }
-                if group.named().iter().any(|shard| self.copy_of(*shard).is_none()) {
-                    return Err(invalid(Key::Groups(*block), "a group names a shard that is not in the map"));
                 }
             }
         }

@@ -6,14 +6,15 @@
 //!    change. If no living member in sync would be left, nothing changes: the group waits for them
 //!    (*down*), and whichever comes first has everything.
 //! 2. **Proposals** of the living primary, if their epoch is the group's: a backup in sync is removed; a member that is
-//!    out is added if it is alive and its drive is healthy and not to be removed.
+//!    out is added if it is alive and its drive takes changes. If the drive is to be removed, it is added only as long as
+//!    placement has found no substitute.
 //! 3. **Moves**, if `wanted` is not what there is:
 //!    a. while more copies are in sync and alive than are wanted, one that is not wanted is dropped: first one whose
 //!    domain another one has too, last the primary. So the number of good copies never falls by a move. A primary that
 //!    is to be dropped is first replaced by a wanted member that is in sync and alive;
-//!    b. when all wanted are in sync, members that are out and not wanted are dropped; one whose drive was given up, or
-//!    is not in the map, is dropped at once, since it never comes back, and so is a dead one if there are more than twice
-//!    as many members as wanted;
+//!    b. when all wanted are in sync, members that are out and not wanted are dropped; one that could not be added
+//!    any more (its drive is read-only, given up, to be removed or not in the map) is dropped at once, and so is a dead one
+//!    if there are more than twice as many members as wanted;
 //!    c. a wanted shard that is no member becomes one that is out, if primary and shard are alive and both drives have
 //!    room for a move: the primary brings it up and then proposes to add it;
 //!    d. the first wanted member becomes primary again when it is in sync and alive, so many of them per second;
@@ -78,9 +79,13 @@ impl Context<'_> {
         self.life(shard) == ShardLife::Dead
     }
 
-    /// The drive never comes back.
-    fn is_gone(&self, shard: ShardRef) -> bool {
-        self.map.drive(shard.drive).is_none_or(|drive| drive.state == DriveState::GivenUp)
+    /// Whether the drive takes changes, as far as its record says, and is to stay or has no substitute yet.
+    fn may_be_added(&self, group: &GroupRecord, shard: ShardRef) -> bool {
+        let Some(drive) = self.map.drive(shard.drive) else { return false };
+        let node_stays = self.map.node(drive.node).is_some_and(|node| node.wanted == Wanted::In);
+        // A missing one may come back, and its record says so before it is added.
+        let state_good = matches!(drive.state, DriveState::Healthy | DriveState::Missing);
+        state_good && (group.wanted.contains(&shard) || (node_stays && drive.wanted == Wanted::In))
     }
 
     /// How many other members in sync are in the same domain.
@@ -135,9 +140,8 @@ impl Context<'_> {
                 removable.then(|| without(group, &[shard]))
             }
             ProposedChange::Add(shard) => {
-                let drive = self.map.drive(shard.drive)?;
-                let sound = drive.wanted == Wanted::In && drive.state == DriveState::Healthy;
-                if !group.others.contains(&shard) || !sound || !self.is_alive(shard) {
+                if !group.others.contains(&shard) || !self.may_be_added(group, shard) || !self.is_alive(shard)
+                {
                     return None;
                 }
                 let mut next = next_epoch(group);
@@ -161,7 +165,7 @@ impl Context<'_> {
         let all_in_sync = wanted.iter().all(|shard| group.in_sync.contains(shard));
         let crowded = group.in_sync.len() + group.others.len() > 2 * wanted.len();
         let goes = |shard: &ShardRef| {
-            let useless = self.is_gone(*shard) || (crowded && self.is_dead(*shard));
+            let useless = !self.may_be_added(group, *shard) || (crowded && self.is_dead(*shard));
             !is_wanted(shard) && (all_in_sync || useless)
         };
         if group.others.iter().any(goes) {

@@ -28,12 +28,13 @@ pub use message::{
     WriteOutcome,
 };
 
-use crate::group::{BLOCK_GROUPS, GroupBlock, ShardRef};
+use crate::group::{BLOCK_GROUPS, GroupBlock};
 use crate::key::{BlockId, Key, PoolId};
 use crate::map::{Applied, MapError, MapView};
 use crate::placement::PlacementError;
 use crate::record::Record;
 use decide::{Budget, Context};
+pub(crate) use plan::{add_drive, empty_job, takes_data};
 
 /// How the coordinator decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,8 +98,8 @@ pub struct Coordinator {
     now_ns: u64,
     halted: Option<MapError>,
     in_flight: BTreeMap<Key, InFlight>,
-    /// Blocks to decide on.
-    dirty: BTreeSet<BlockId>,
+    /// Groups to decide on.
+    dirty: Dirty,
     /// Groups that are not as they are to be in the end.
     unsettled: BTreeSet<GroupId>,
     /// What primaries asked for last.
@@ -128,7 +129,7 @@ impl Coordinator {
             now_ns,
             halted: None,
             in_flight: BTreeMap::new(),
-            dirty: map.blocks().map(|(block, _)| block).collect(),
+            dirty: Dirty::all(&map),
             map,
             unsettled,
             proposals: BTreeMap::new(),
@@ -193,7 +194,7 @@ impl Coordinator {
             }
             Event::Placed { pool, result } => {
                 let blocks = self.plan.placed(&self.map, pool, result);
-                self.dirty.extend(blocks);
+                blocks.into_iter().for_each(|block| self.dirty.add_block(block));
                 Ok(())
             }
         };
@@ -226,7 +227,7 @@ impl Coordinator {
         let mut members_changed = false;
         for key in &applied.keys {
             match key {
-                Key::Groups(block) => drop(self.dirty.insert(*block)),
+                Key::Groups(block) => self.dirty.add_block(*block),
                 Key::Node(_) | Key::Drive(_) => members_changed = true,
                 Key::Cluster | Key::Pool(_) | Key::Volume(_) => {}
             }
@@ -298,7 +299,7 @@ impl Coordinator {
     fn take_whole(&mut self, next: MapView) {
         self.map = next;
         self.liveness.follow(&self.map, self.now_ns);
-        self.dirty = self.map.blocks().map(|(block, _)| block).collect();
+        self.dirty = Dirty::all(&self.map);
         self.unsettled =
             self.map.groups().filter(|group| is_unsettled(group)).map(|group| group.id).collect();
         let keys: Vec<Key> = self.in_flight.keys().copied().collect();
@@ -363,13 +364,13 @@ impl Coordinator {
         if !list.contains(&proposal) {
             list.push(proposal);
         }
-        self.dirty.insert(BlockId::of(group.id));
+        self.dirty.add(group.id);
     }
 
     fn drives_changed(&mut self, drives: &BTreeSet<DriveId>) {
         for drive in drives {
             for (_, groups) in self.map.used_shards_of(*drive) {
-                self.dirty.extend(groups.iter().map(|group| BlockId::of(*group)));
+                groups.iter().for_each(|group| self.dirty.add(*group));
             }
         }
         if !drives.is_empty() {
@@ -393,7 +394,7 @@ impl Coordinator {
     fn forget_write(&mut self, key: Key) {
         self.in_flight.remove(&key);
         if let Key::Groups(block) = key {
-            self.dirty.insert(block);
+            self.dirty.add_block(block);
         }
     }
 
@@ -455,32 +456,32 @@ impl Coordinator {
 
     /// Decides on all blocks that may have to change and have no write under way.
     fn write_dirty(&mut self, mut budget: Option<&mut Budget>, actions: &mut Vec<Action>) {
-        for block in std::mem::take(&mut self.dirty) {
+        for (block, groups) in std::mem::take(&mut self.dirty).0 {
             let key = Key::Groups(block);
             if self.in_flight.contains_key(&key) {
                 // Comes back when the write is over.
                 continue;
             }
-            if let Some(next) = self.next_block(block, budget.as_deref_mut()) {
+            if let Some(next) = self.next_block(block, groups, budget.as_deref_mut()) {
                 self.write(key, Some(Record::Groups(next)), actions);
             }
         }
     }
 
-    /// What a block is to become. `None`: as it is.
-    fn next_block(&self, block: BlockId, mut budget: Option<&mut Budget>) -> Option<GroupBlock> {
+    /// What a block is to become after decisions on some of its groups. `None`: as it is.
+    fn next_block(&self, block: BlockId, groups: u64, mut budget: Option<&mut Budget>) -> Option<GroupBlock> {
         let context = Context { map: &self.map, liveness: &self.liveness };
         let Some(present) = self.map.block(block) else {
             return self.plan.new_block(&self.map, &self.liveness, block, None);
         };
         let mut next: Option<GroupBlock> =
             self.plan.new_block(&self.map, &self.liveness, block, Some(&present.value));
-        for group in &present.value.groups {
-            let planned = self.plan.planned(&self.map, group);
+        for group in present.value.groups.iter().filter(|group| groups & bit(group.id) != 0) {
+            let planned = self.plan.planned(group);
             let record = planned.as_ref().unwrap_or(group);
             let proposals = self.proposals.get(&group.id).map_or(&[][..], |list| list);
             let decided = context.decide(record, proposals, budget.as_deref_mut());
-            if let Some(record) = decided.or(planned) {
+            if let Some(record) = decided.or(planned).filter(|record| record != group) {
                 let groups = &mut next.get_or_insert_with(|| (*present.value).clone()).groups;
                 if let Ok(index) = groups.binary_search_by_key(&record.id, |group| group.id) {
                     groups[index] = record;
@@ -493,27 +494,55 @@ impl Coordinator {
     /// Begins moves and gives primaries back, those of groups first that lack copies.
     fn begin_moves(&mut self, actions: &mut Vec<Action>) {
         let mut budget = Budget::new(&self.settings, self.settings.switches_max);
-        let mut degraded = BTreeSet::new();
-        let mut others = BTreeSet::new();
+        let (mut degraded, mut others) = (Dirty::default(), Dirty::default());
         let context = Context { map: &self.map, liveness: &self.liveness };
         for group in self.unsettled.iter().filter_map(|group| self.map.group(*group)) {
             let lacks = group.in_sync.len() < group.intended().len();
-            if lacks { &mut degraded } else { &mut others }.insert(BlockId::of(group.id));
+            if lacks { &mut degraded } else { &mut others }.add(group.id);
             let Some(primary) = group.primary() else { continue };
             for shard in group.others.iter().filter(|shard| context.is_alive(**shard)) {
                 budget.count(primary, *shard);
             }
         }
-        for blocks in [degraded, others] {
-            self.dirty.extend(blocks);
+        for groups in [degraded, others] {
+            self.dirty.extend(groups);
             self.write_dirty(Some(&mut budget), actions);
         }
     }
 
     /// Creates and takes away what is due.
     fn housekeeping(&mut self, actions: &mut Vec<Action>) {
-        for (key, record) in self.plan.due_records(&self.map, &self.liveness) {
+        let writes_groups = self.in_flight.keys().any(|key| matches!(key, Key::Groups(_)));
+        for (key, record) in self.plan.due_records(&self.map, &self.liveness, writes_groups) {
             self.write(key, record, actions);
+        }
+    }
+}
+
+/// Groups by block, a bit for each.
+#[derive(Debug, Default)]
+struct Dirty(BTreeMap<BlockId, u64>);
+
+fn bit(group: GroupId) -> u64 {
+    1 << (group.0 % BLOCK_GROUPS)
+}
+
+impl Dirty {
+    fn all(map: &MapView) -> Dirty {
+        Dirty(map.blocks().map(|(block, _)| (block, !0)).collect())
+    }
+
+    fn add(&mut self, group: GroupId) {
+        *self.0.entry(BlockId::of(group)).or_default() |= bit(group);
+    }
+
+    fn add_block(&mut self, block: BlockId) {
+        self.0.insert(block, !0);
+    }
+
+    fn extend(&mut self, other: Dirty) {
+        for (block, groups) in other.0 {
+            *self.0.entry(block).or_default() |= groups;
         }
     }
 }
@@ -529,9 +558,4 @@ fn pool_groups_in(
 ) -> impl Iterator<Item = GroupId> + use<'_> {
     let first = block.first();
     (first.0..first.0.saturating_add(BLOCK_GROUPS)).map(GroupId).filter(|group| pool.has_group(*group))
-}
-
-/// All shards of a list are of drives that a map has.
-fn all_known(map: &MapView, shards: &[ShardRef]) -> bool {
-    shards.iter().all(|shard| map.copy_of(*shard).is_some())
 }

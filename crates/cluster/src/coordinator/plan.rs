@@ -17,7 +17,7 @@ use coquina_replication::GroupId;
 
 use super::liveness::{Liveness, ShardLife};
 use super::message::{Action, DriveCondition};
-use super::{Settings, all_known, pool_groups_in};
+use super::{Settings, pool_groups_in};
 use crate::group::{GroupBlock, GroupRecord, ShardRef};
 use crate::key::{BlockId, Key, PoolId};
 use crate::map::{Applied, MapView};
@@ -75,11 +75,11 @@ impl Plan {
         }
         if drives {
             self.due.extend(map.pools().map(|pool| pool.value.id));
-            self.targets.retain(|_, shards| all_known(map, shards));
+            self.targets.retain(|_, shards| all_take_data(map, shards));
         }
         for group in &applied.groups {
             let reached = |record: &GroupRecord| {
-                self.targets.get(&record.id).is_some_and(|target| target == record.intended())
+                self.targets.get(&record.id).is_some_and(|target| is_same(target, record.intended()))
             };
             if map.group(*group).is_none_or(reached) {
                 self.targets.remove(group);
@@ -105,7 +105,10 @@ impl Plan {
             self.out = out;
             self.due.extend(map.pools().map(|pool| pool.value.id));
         }
-        self.placing.retain(|_, since_ns| now_ns.saturating_sub(*since_ns) < 30 * settings.write_timeout_ns);
+        let is_lost = |since_ns: u64| now_ns.saturating_sub(since_ns) >= 30 * settings.write_timeout_ns;
+        self.due
+            .extend(self.placing.iter().filter(|(_, since_ns)| is_lost(**since_ns)).map(|(pool, _)| *pool));
+        self.placing.retain(|_, since_ns| !is_lost(*since_ns));
         for pool in self.due.clone() {
             let Some(record) = map.pool(pool).filter(|pool| pool.state != PoolState::Removing) else {
                 self.due.remove(&pool);
@@ -152,8 +155,8 @@ impl Plan {
                 self.errors.remove(&pool);
                 let mut blocks = BTreeSet::new();
                 for (group, wanted) in placement.wanted {
-                    let same = map.group(group).is_some_and(|record| record.intended() == wanted);
-                    if !same && all_known(map, &wanted) {
+                    let same = map.group(group).is_some_and(|record| is_same(record.intended(), &wanted));
+                    if !same && all_take_data(map, &wanted) {
                         blocks.insert(BlockId::of(group));
                         self.targets.insert(group, wanted);
                     }
@@ -168,9 +171,9 @@ impl Plan {
     }
 
     /// The group with what placement wants of it, if that is new.
-    pub(super) fn planned(&self, map: &MapView, group: &GroupRecord) -> Option<GroupRecord> {
+    pub(super) fn planned(&self, group: &GroupRecord) -> Option<GroupRecord> {
         let target = self.targets.get(&group.id)?;
-        let due = target != group.intended() && all_known(map, target);
+        let due = !is_same(target, group.intended());
         due.then(|| GroupRecord { wanted: target.clone(), ..group.clone() })
     }
 
@@ -192,7 +195,7 @@ impl Plan {
             if next.get(id).is_some() {
                 continue;
             }
-            let target = self.targets.get(&id).filter(|target| all_known(map, target))?;
+            let target = self.targets.get(&id)?;
             // Whoever died meanwhile is removed by the next epoch, but the first primary has to be there.
             target.first().filter(|shard| liveness.shard(map, **shard) != ShardLife::Dead)?;
             let index = next.groups.partition_point(|group| group.id < id);
@@ -204,15 +207,22 @@ impl Plan {
         (next.groups.len() > before).then_some(next)
     }
 
-    /// Records other than groups that have to change.
-    pub(super) fn due_records(&self, map: &MapView, liveness: &Liveness) -> Vec<(Key, Option<Record>)> {
+    /// Records other than groups that have to change. Drives do not go while writes of groups are under way, which may
+    /// name them.
+    pub(super) fn due_records(
+        &self,
+        map: &MapView,
+        liveness: &Liveness,
+        writes_groups: bool,
+    ) -> Vec<(Key, Option<Record>)> {
         let mut due = Vec::new();
         for pool in map.pools() {
             due_of_pool(map, &pool.value, &mut due);
         }
         for drive in map.drives() {
             let drive = &*drive.value;
-            if drive.wanted == Wanted::Removing && !map.is_used(drive.id) {
+            let node_goes = map.node(drive.node).is_some_and(|node| node.wanted == Wanted::Removing);
+            if (node_goes || drive.wanted == Wanted::Removing) && !map.is_used(drive.id) && !writes_groups {
                 due.push(removal_of(map, drive));
             } else if let Some(state) = observed_state(map, liveness, drive) {
                 due.push((Key::Drive(drive.id), Some(Record::Drive(DriveRecord { state, ..drive.clone() }))));
@@ -237,6 +247,11 @@ fn present(group: &GroupRecord) -> Vec<ShardRef> {
         }
     }
     shards
+}
+
+/// The same primary and the same backups; the order of backups means nothing.
+fn is_same(one: &[ShardRef], other: &[ShardRef]) -> bool {
+    one.first() == other.first() && one.len() == other.len() && one.iter().all(|shard| other.contains(shard))
 }
 
 fn due_of_pool(map: &MapView, pool: &PoolRecord, due: &mut Vec<(Key, Option<Record>)>) {
@@ -288,6 +303,13 @@ fn observed_state(map: &MapView, liveness: &Liveness, drive: &DriveRecord) -> Op
         DriveCondition::Serving => DriveState::Healthy,
     };
     (state != drive.state).then_some(state)
+}
+
+fn all_take_data(map: &MapView, shards: &[ShardRef]) -> bool {
+    let takes = |shard: &ShardRef| {
+        map.copy_of(*shard).is_some() && map.drive(shard.drive).is_some_and(|drive| takes_data(map, drive))
+    };
+    shards.iter().all(takes)
 }
 
 /// Whether a drive takes data, as far as records say.

@@ -1,0 +1,342 @@
+//! What an operator sees of the cluster: groups by state, and what is wrong, with stable codes and what to do.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use coquina_base::DriveId;
+use serde::{Deserialize, Serialize};
+
+use crate::coordinator::{Coordinator, Liveness, ShardLife};
+use crate::group::GroupRecord;
+use crate::key::PoolId;
+use crate::map::MapView;
+use crate::placement::PlacementError;
+use crate::record::{DriveState, PoolState, Wanted};
+
+/// A stable code; scripts and alert rules may rely on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum HealthCode {
+    /// The store of the map has lost changes.
+    MapWentBack,
+    /// No copy in sync of a group can be reached: its data cannot be read or written.
+    GroupDown,
+    /// Fewer copies in sync than `min_copies`: writes are refused.
+    GroupBelowMinCopies,
+    /// Fewer copies in sync than the pool has.
+    GroupDegraded,
+    /// More than half of the nodes are silent for the coordinator: nobody is removed.
+    CoordinatorIsolated,
+    /// A node does not answer.
+    NodeDown,
+    /// A drive takes no changes: a write failed.
+    DriveReadOnly,
+    /// A drive cannot be used.
+    DriveMissing,
+    /// The copies of a pool cannot be kept apart as it says.
+    TooFewDomains,
+    /// A node or drive is to be removed, and its data is being moved.
+    Removing,
+    /// A pool is being created or removed.
+    PoolPending,
+}
+
+impl HealthCode {
+    /// The code as shown, such as `NODE_DOWN`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            HealthCode::MapWentBack => "MAP_WENT_BACK",
+            HealthCode::GroupDown => "GROUP_DOWN",
+            HealthCode::GroupBelowMinCopies => "GROUP_BELOW_MIN_COPIES",
+            HealthCode::GroupDegraded => "GROUP_DEGRADED",
+            HealthCode::CoordinatorIsolated => "COORDINATOR_ISOLATED",
+            HealthCode::NodeDown => "NODE_DOWN",
+            HealthCode::DriveReadOnly => "DRIVE_READ_ONLY",
+            HealthCode::DriveMissing => "DRIVE_MISSING",
+            HealthCode::TooFewDomains => "TOO_FEW_DOMAINS",
+            HealthCode::Removing => "REMOVING",
+            HealthCode::PoolPending => "POOL_PENDING",
+        }
+    }
+
+    /// How bad it is.
+    pub fn severity(self) -> Severity {
+        match self {
+            HealthCode::MapWentBack
+            | HealthCode::GroupDown
+            | HealthCode::GroupBelowMinCopies
+            | HealthCode::CoordinatorIsolated => Severity::Error,
+            HealthCode::Removing | HealthCode::PoolPending => Severity::Notice,
+            _ => Severity::Warning,
+        }
+    }
+
+    /// What to do about it.
+    pub fn advice(self) -> &'static str {
+        match self {
+            HealthCode::MapWentBack => "bring back the newest state of the store; I/O is refused until then",
+            HealthCode::GroupDown => "start the nodes and drives named here: they have the only good copies",
+            HealthCode::GroupBelowMinCopies => {
+                "start the missing nodes, or wait until copies are made anew; writes are refused until then"
+            }
+            HealthCode::GroupDegraded => {
+                "nothing while copies are made anew; start missing nodes, or replace missing drives"
+            }
+            HealthCode::CoordinatorIsolated => {
+                "look at the network between the nodes; if the silent ones are lost for good, give their drives up \
+                 with `coquina drive remove --lost`"
+            }
+            HealthCode::NodeDown => {
+                "start the node, or look at its network; if it is gone for good, remove it"
+            }
+            HealthCode::DriveReadOnly => {
+                "look for the device's errors in the kernel log and replace it; its copies are made anew elsewhere"
+            }
+            HealthCode::DriveMissing => {
+                "bring the drive back, or remove it with `coquina drive remove` to have its copies made anew elsewhere"
+            }
+            HealthCode::TooFewDomains => {
+                "add nodes or drives in other failure domains, or label the nodes that have no label"
+            }
+            HealthCode::Removing | HealthCode::PoolPending => "nothing; it goes on by itself",
+        }
+    }
+}
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// Something is under way as it should.
+    Notice,
+    /// Everything works; something needs attention.
+    Warning,
+    /// Something does not work.
+    Error,
+}
+
+/// Something that an operator should know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HealthEntry {
+    /// A stable code.
+    pub code: HealthCode,
+    /// How bad it is.
+    pub severity: Severity,
+    /// What is concerned: a node, a drive, a pool.
+    pub subject: String,
+    /// What is wrong, with figures.
+    pub message: String,
+    /// What to do about it.
+    pub advice: String,
+}
+
+impl HealthEntry {
+    fn new(code: HealthCode, subject: impl Into<String>, message: impl Into<String>) -> HealthEntry {
+        let (severity, advice) = (code.severity(), code.advice().to_owned());
+        HealthEntry { code, severity, subject: subject.into(), message: message.into(), advice }
+    }
+}
+
+/// Groups by state. One group can be in several, except for `active_clean`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct GroupCounts {
+    /// All of them.
+    pub total: u64,
+    /// As many copies in sync and alive as there should be, where they should be.
+    pub active_clean: u64,
+    /// No copy in sync is alive.
+    pub down: u64,
+    /// Fewer copies in sync and alive than `min_copies`.
+    pub below_min_copies: u64,
+    /// Fewer copies in sync and alive than the pool has.
+    pub degraded: u64,
+    /// Degraded, and not even members for all copies are alive.
+    pub undersized: u64,
+    /// Degraded, and a copy is being brought up.
+    pub recovering: u64,
+    /// All copies are there, but not yet where they are to be.
+    pub moving: u64,
+    /// Copies that are missing, all groups together.
+    pub copies_missing: u64,
+}
+
+impl GroupCounts {
+    fn count(&mut self, map: &MapView, liveness: &Liveness, group: &GroupRecord) {
+        let Some(pool) = map.pool(group.pool) else { return };
+        let alive = |shards: &[crate::ShardRef]| {
+            shards.iter().filter(|shard| liveness.shard(map, **shard) == ShardLife::Alive).count() as u64
+        };
+        let (in_sync, others) = (alive(&group.in_sync), alive(&group.others));
+        let (copies, min_copies) = (u64::from(pool.copies), u64::from(pool.min_copies));
+        let degraded = in_sync < copies;
+        let settled = group.wanted.is_empty() && group.others.is_empty();
+        let moving = !degraded && !settled;
+        self.total += 1;
+        self.active_clean += u64::from(!degraded && !moving);
+        self.down += u64::from(in_sync == 0);
+        self.below_min_copies += u64::from(in_sync < min_copies);
+        self.degraded += u64::from(degraded);
+        self.undersized += u64::from(degraded && in_sync + others < copies);
+        self.recovering += u64::from(degraded && in_sync > 0 && others > 0);
+        self.moving += u64::from(moving);
+        self.copies_missing += copies.saturating_sub(in_sync);
+    }
+}
+
+/// The state of the cluster as its coordinator sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ClusterHealth {
+    /// All groups by state.
+    pub groups: GroupCounts,
+    /// The same by pool.
+    pub pools: BTreeMap<PoolId, GroupCounts>,
+    /// What is wrong, worst first.
+    pub entries: Vec<HealthEntry>,
+}
+
+impl ClusterHealth {
+    /// The health as a coordinator sees it. Costs a pass over all groups.
+    pub fn of(coordinator: &Coordinator) -> ClusterHealth {
+        let errors = coordinator.placement_errors();
+        let mut health = ClusterHealth::derive(coordinator.map(), coordinator.liveness(), errors);
+        if let Some(error) = coordinator.halted() {
+            let entry = HealthEntry::new(HealthCode::MapWentBack, "cluster", error.to_string());
+            health.entries.insert(0, entry);
+        }
+        health
+    }
+
+    /// The health that follows from the map and from who is alive.
+    pub fn derive(
+        map: &MapView,
+        liveness: &Liveness,
+        errors: &BTreeMap<PoolId, PlacementError>,
+    ) -> ClusterHealth {
+        let mut health = ClusterHealth::default();
+        let mut needed: BTreeSet<DriveId> = BTreeSet::new();
+        for group in map.groups() {
+            health.groups.count(map, liveness, group);
+            let counts = health.pools.entry(group.pool).or_default();
+            let down = counts.down;
+            counts.count(map, liveness, group);
+            if counts.down > down {
+                needed.extend(group.in_sync.iter().map(|shard| shard.drive));
+            }
+        }
+        health.pool_entries(map, errors, &needed);
+        health.node_entries(map, liveness);
+        health.drive_entries(map, liveness);
+        health.entries.sort_by(|a, b| {
+            b.severity.cmp(&a.severity).then(a.code.cmp(&b.code)).then(a.subject.cmp(&b.subject))
+        });
+        health
+    }
+
+    fn pool_entries(
+        &mut self,
+        map: &MapView,
+        errors: &BTreeMap<PoolId, PlacementError>,
+        needed: &BTreeSet<DriveId>,
+    ) {
+        for pool in map.pools() {
+            let pool = &pool.value;
+            let subject = format!("pool {}", pool.name);
+            let mut add = |code, message| self.entries.push(HealthEntry::new(code, subject.clone(), message));
+            let counts = self.pools.get(&pool.id).copied().unwrap_or_default();
+            let of = format!("of {} group(s)", counts.total);
+            if counts.down > 0 {
+                let drives: Vec<String> = needed
+                    .iter()
+                    .filter_map(|id| map.drive(*id))
+                    .map(|drive| format!("{} on {}", drive.path, node_name(map, drive.node)))
+                    .collect();
+                let shown = drives.iter().take(8).cloned().collect::<Vec<_>>().join(", ");
+                let message = format!("{} {of} are down; good copies are on {shown}", counts.down);
+                add(HealthCode::GroupDown, message);
+            }
+            if counts.below_min_copies > counts.down {
+                let message = format!(
+                    "{} {of} have fewer than {} copies in sync",
+                    counts.below_min_copies, pool.min_copies
+                );
+                add(HealthCode::GroupBelowMinCopies, message);
+            }
+            if counts.degraded > 0 {
+                let message = format!(
+                    "{} {of} lack {} copies, {} are being recovered",
+                    counts.degraded, counts.copies_missing, counts.recovering
+                );
+                add(HealthCode::GroupDegraded, message);
+            }
+            if let Some(error) = errors.get(&pool.id) {
+                add(HealthCode::TooFewDomains, error.to_string());
+            }
+            match pool.state {
+                PoolState::Active => {}
+                PoolState::Creating => {
+                    add(HealthCode::PoolPending, format!("{} {} are made", counts.total, pool.group_count));
+                }
+                PoolState::Removing => add(HealthCode::PoolPending, "it is being removed".to_owned()),
+            }
+        }
+    }
+
+    fn node_entries(&mut self, map: &MapView, liveness: &Liveness) {
+        if liveness.is_isolated() {
+            let message = "more than half of the nodes are silent at once; none of them counts as dead";
+            self.entries.push(HealthEntry::new(HealthCode::CoordinatorIsolated, "coordinator", message));
+        }
+        for node in map.nodes() {
+            let (id, subject) = (node.value.id, format!("node {}", node.value.name));
+            if liveness.is_node_dead(id) {
+                let drives = map.drives_of(id).count();
+                let message = format!("it does not answer; it has {drives} drive(s)");
+                self.entries.push(HealthEntry::new(HealthCode::NodeDown, subject.clone(), message));
+            }
+            if node.value.wanted == Wanted::Removing {
+                let groups: usize = map.drives_of(id).map(|drive| groups_on(map, drive.id)).sum();
+                let message = format!("{groups} group(s) have still a copy there");
+                self.entries.push(HealthEntry::new(HealthCode::Removing, subject, message));
+            }
+        }
+    }
+
+    fn drive_entries(&mut self, map: &MapView, liveness: &Liveness) {
+        for drive in map.drives() {
+            let drive = &drive.value;
+            let subject = format!("drive {} on {}", drive.path, node_name(map, drive.node));
+            let mut add = |code, message| self.entries.push(HealthEntry::new(code, subject.clone(), message));
+            let groups = || groups_on(map, drive.id);
+            match drive.state {
+                DriveState::Healthy => {}
+                DriveState::ReadOnly => {
+                    add(
+                        HealthCode::DriveReadOnly,
+                        format!("a write failed; {} group(s) are on it", groups()),
+                    );
+                }
+                // The node's entry says enough of the drives of a node that is down.
+                DriveState::Missing if liveness.is_node_dead(drive.node) => {}
+                DriveState::Missing => {
+                    add(
+                        HealthCode::DriveMissing,
+                        format!("it cannot be used; {} group(s) are on it", groups()),
+                    );
+                }
+                DriveState::GivenUp => {
+                    add(HealthCode::Removing, format!("given up; {} group(s) still name it", groups()));
+                }
+            }
+            if drive.wanted == Wanted::Removing && drive.state != DriveState::GivenUp {
+                add(HealthCode::Removing, format!("{} group(s) have still a copy there", groups()));
+            }
+        }
+    }
+}
+
+fn groups_on(map: &MapView, drive: DriveId) -> usize {
+    map.used_shards_of(drive).map(|(_, groups)| groups.len()).sum()
+}
+
+fn node_name(map: &MapView, node: coquina_base::NodeId) -> String {
+    map.node(node).map_or_else(|| node.to_string(), |node| node.name.clone())
+}

@@ -1,0 +1,373 @@
+//! What operators and starting nodes change: each a check against the map and one compare-and-set.
+//!
+//! None of these needs two keys to change together. Where two keys change, the order makes a crash in between harmless:
+//! - **numbers** (layers, copies, pools with their groups) are claimed by a write of `cluster` first, and used after it is
+//!   durable: a crash leaves numbers unused;
+//! - **a node joins** before its drives are registered; **a drive** claims its copy numbers before its record is written;
+//! - **a pool** is recorded as being created; the coordinator makes its groups and then says that it is complete;
+//! - **a volume** is recorded after its layer was claimed, in a pool that is complete;
+//! - **removals** only say what is wanted; the coordinator moves the data away and deletes the record last.
+//!
+//! Names are unique by a check before the write. Two that take the same name at the same moment both pass it; then the one
+//! of the lower identity has it, for everybody ([`MapView::node_by_name`] and the others), and the other one, which
+//! checks again after its write, takes its record back and is refused.
+
+use coquina_base::{ClusterId, DriveId, LayerId, NodeId, check_name};
+use coquina_replication::GroupId;
+
+use crate::coordinator::{Write, add_drive, empty_job, takes_data};
+use crate::key::{Key, PoolId};
+use crate::map::{MapError, MapView};
+use crate::placement::PlacementError;
+use crate::record::{
+    ClusterRecord, DriveRecord, DriveState, InvalidRecord, NodeRecord, POOL_GROUPS_MAX, PoolRecord,
+    PoolState, Record, VersionRange, VolumeRecord, VolumeState, Wanted, check_pool,
+};
+
+/// Why a change was refused. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OperationError {
+    /// There is no map.
+    #[error("{0}")]
+    Map(#[from] MapError),
+    /// A record would not be valid.
+    #[error("{0}; correct it and try again")]
+    Invalid(#[from] InvalidRecord),
+    /// Another node has the name.
+    #[error(
+        "there is a node {name:?} already ({id}); start this one with another --name, or remove the other one first"
+    )]
+    NodeNameTaken {
+        /// The name.
+        name: String,
+        /// Who has it.
+        id: NodeId,
+    },
+    /// The node belongs to another cluster.
+    #[error(
+        "this node belongs to cluster {own}, and the store has cluster {found}; give the store of its own cluster, or an empty folder to join this one"
+    )]
+    OtherCluster {
+        /// The node's cluster.
+        own: ClusterId,
+        /// The store's.
+        found: ClusterId,
+    },
+    /// No version in common.
+    #[error("this node speaks versions {}..={} and node {name:?} {}..={}; update them over a version that both speak", own.min, own.max, other.min, other.max)]
+    VersionsApart {
+        /// This node's.
+        own: VersionRange,
+        /// The other node's.
+        other: VersionRange,
+        /// Its name.
+        name: String,
+    },
+    /// Nothing of that identity or name.
+    #[error("there is no {0}")]
+    NotFound(String),
+    /// A name is taken.
+    #[error("{kind} {name:?} exists; choose another name, or remove or rename it first")]
+    NameTaken {
+        /// Pool or volume.
+        kind: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// The drive was given up with data on it.
+    #[error("drive {0} was given up: what it holds is old; format it anew to use it")]
+    GivenUp(DriveId),
+    /// The domain rule could not be kept without it.
+    #[error("pool {pool:?} could not keep its copies apart any more: {source}")]
+    Domains {
+        /// The pool.
+        pool: String,
+        /// Why.
+        source: PlacementError,
+    },
+    /// It has the only good copy of something.
+    #[error(
+        "{what} has the last good copy of {groups} placement group(s); bring it back, or wait until `coquina status` shows them recovered"
+    )]
+    LastGoodCopy {
+        /// The drive or node.
+        what: String,
+        /// How many groups.
+        groups: usize,
+    },
+    /// The pool is not complete, or goes.
+    #[error("pool {0:?} is being created or removed; try again in a moment")]
+    PoolNotReady(String),
+    /// Volumes are in the pool.
+    #[error("pool {pool:?} has {volumes} volume(s); remove them first")]
+    PoolInUse {
+        /// The pool.
+        pool: String,
+        /// How many.
+        volumes: usize,
+    },
+    /// All numbers are given out.
+    #[error("this cluster has had as many pools as it can have")]
+    NumbersUsedUp,
+}
+
+type Change = Result<Option<Write>, OperationError>;
+
+fn write(map: &MapView, key: Key, record: Record) -> Change {
+    record.check(&key)?;
+    Ok(Some(Write { key, expected_revision: map.revision_of(&key), record: Some(record) }))
+}
+
+fn cluster(map: &MapView) -> Result<&ClusterRecord, OperationError> {
+    Ok(map.cluster().ok_or(MapError::Empty)?)
+}
+
+fn not_found(what: impl std::fmt::Display) -> OperationError {
+    OperationError::NotFound(what.to_string())
+}
+
+/// Claims the next layer.
+pub fn claim_layer(map: &MapView) -> Result<(LayerId, Write), OperationError> {
+    let before = cluster(map)?;
+    let after = ClusterRecord { layer_next: before.layer_next + 1, ..before.clone() };
+    Ok((LayerId(before.layer_next), claim(map, after)))
+}
+
+/// Claims copy numbers for the shards of a new drive. Returns the first.
+pub fn claim_copies(map: &MapView, shards: u32) -> Result<(u64, Write), OperationError> {
+    let before = cluster(map)?;
+    let after = ClusterRecord { copy_next: before.copy_next + u64::from(shards), ..before.clone() };
+    Ok((before.copy_next, claim(map, after)))
+}
+
+/// Claims a pool's number and its groups' numbers. Returns the pool and its first group.
+pub fn claim_pool(map: &MapView) -> Result<(PoolId, GroupId, Write), OperationError> {
+    let before = cluster(map)?;
+    let group_next = before.group_next.checked_add(POOL_GROUPS_MAX).ok_or(OperationError::NumbersUsedUp)?;
+    let pool_next = before.pool_next.checked_add(1).ok_or(OperationError::NumbersUsedUp)?;
+    let after = ClusterRecord { group_next, pool_next, ..before.clone() };
+    Ok((PoolId(before.pool_next), GroupId(before.group_next), claim(map, after)))
+}
+
+fn claim(map: &MapView, after: ClusterRecord) -> Write {
+    let expected_revision = map.revision_of(&Key::Cluster);
+    Write { key: Key::Cluster, expected_revision, record: Some(Record::Cluster(after)) }
+}
+
+/// Makes a cluster in an empty store.
+pub fn create_cluster(id: ClusterId) -> Write {
+    let record = Record::Cluster(ClusterRecord::new(id));
+    Write { key: Key::Cluster, expected_revision: 0, record: Some(record) }
+}
+
+/// Adds a node or brings its record up to date. `own` is the cluster that the node belongs to, if it belongs to one.
+pub fn register_node(map: &MapView, own: Option<ClusterId>, node: &NodeRecord) -> Change {
+    let found = cluster(map)?.id;
+    if let Some(own) = own.filter(|own| *own != found) {
+        return Err(OperationError::OtherCluster { own, found });
+    }
+    if let Some(other) = map.nodes().find(|other| other.value.name == node.name && other.value.id != node.id)
+    {
+        // After the write the same check decides between two at the same moment: the lower identity stays.
+        if map.node(node.id).is_none() || other.value.id < node.id {
+            return Err(OperationError::NodeNameTaken { name: node.name.clone(), id: other.value.id });
+        }
+    }
+    for other in map.nodes().filter(|other| other.value.id != node.id) {
+        if !other.value.versions.overlaps(node.versions) {
+            let (other_versions, name) = (other.value.versions, other.value.name.clone());
+            return Err(OperationError::VersionsApart { own: node.versions, other: other_versions, name });
+        }
+    }
+    let present = map.node(node.id);
+    let wanted = present.map_or(node.wanted, |present| present.wanted);
+    let record = NodeRecord { wanted, ..node.clone() };
+    if present == Some(&record) { Ok(None) } else { write(map, Key::Node(node.id), Record::Node(record)) }
+}
+
+/// Adds a drive, or brings node, path and sizes of one that is known up to date, also when it has moved to another node.
+/// A new one needs copy numbers ([`claim_copies`]).
+pub fn register_drive(map: &MapView, drive: &DriveRecord) -> Change {
+    if map.node(drive.node).is_none() {
+        return Err(not_found(format_args!("node {}", drive.node)));
+    }
+    let present = map.drive(drive.id);
+    let given_up = present.is_some_and(|present| present.state == DriveState::GivenUp);
+    if given_up || cluster(map)?.given_up_drives.contains(&drive.id) {
+        return Err(OperationError::GivenUp(drive.id));
+    }
+    let record = match present {
+        // What the operator and the coordinator said of it stays.
+        Some(present) => DriveRecord {
+            weight: present.weight,
+            copy_first: present.copy_first,
+            shards: present.shards,
+            state: present.state,
+            wanted: present.wanted,
+            ..drive.clone()
+        },
+        None => drive.clone(),
+    };
+    if present == Some(&record) { Ok(None) } else { write(map, Key::Drive(drive.id), Record::Drive(record)) }
+}
+
+/// Adds a pool, with numbers from [`claim_pool`]. The coordinator makes its groups.
+pub fn create_pool(map: &MapView, pool: &PoolRecord) -> Change {
+    check_pool(pool).map_err(|reason| InvalidRecord { record: format!("pool {:?}", pool.name), reason })?;
+    if map.pools().any(|other| other.value.name == pool.name) {
+        return Err(OperationError::NameTaken { kind: "pool", name: pool.name.clone() });
+    }
+    check_domains(map, pool, |_| true)?;
+    let record = PoolRecord { state: PoolState::Creating, ..pool.clone() };
+    write(map, Key::Pool(pool.id), Record::Pool(record))
+}
+
+/// Takes a pool without volumes away.
+pub fn remove_pool(map: &MapView, id: PoolId) -> Change {
+    let pool = map.pool(id).ok_or_else(|| not_found(format_args!("pool {id}")))?;
+    let volumes = map.volumes().filter(|volume| volume.value.pool == id).count();
+    if volumes > 0 {
+        return Err(OperationError::PoolInUse { pool: pool.name.clone(), volumes });
+    }
+    if pool.state == PoolState::Removing {
+        return Ok(None);
+    }
+    let record = PoolRecord { state: PoolState::Removing, ..pool.clone() };
+    write(map, Key::Pool(id), Record::Pool(record))
+}
+
+/// Adds a volume, with a layer from [`claim_layer`].
+pub fn create_volume(map: &MapView, volume: &VolumeRecord) -> Change {
+    let invalid = |reason: String| InvalidRecord { record: format!("volume {:?}", volume.name), reason };
+    check_name(&volume.name).map_err(|error| invalid(error.to_string()))?;
+    if map.volume_by_name(&volume.name).is_some() {
+        return Err(OperationError::NameTaken { kind: "volume", name: volume.name.clone() });
+    }
+    let pool = map.pool(volume.pool).ok_or_else(|| not_found(format_args!("pool {}", volume.pool)))?;
+    if pool.state != PoolState::Active {
+        return Err(OperationError::PoolNotReady(pool.name.clone()));
+    }
+    let used = |other: &VolumeRecord| other.layer == volume.layer;
+    if volume.layer.0 >= cluster(map)?.layer_next || map.volumes().any(|other| used(&other.value)) {
+        return Err(invalid("its layer was not claimed for it".to_owned()).into());
+    }
+    let record = VolumeRecord { state: VolumeState::Active, ..volume.clone() };
+    write(map, Key::Volume(volume.id), Record::Volume(record))
+}
+
+/// Gives a drive another weight.
+pub fn reweight_drive(map: &MapView, id: DriveId, weight: u64) -> Change {
+    let drive = known_drive(map, id)?;
+    if weight == 0 {
+        check_all_domains(map, |drive| drive.id != id)?;
+    }
+    change_drive(map, &DriveRecord { weight, ..drive.clone() })
+}
+
+/// Has a drive's data moved away, then the drive taken out; or, with [`Wanted::In`], has it stay after all.
+pub fn want_drive(map: &MapView, id: DriveId, wanted: Wanted) -> Change {
+    let drive = known_drive(map, id)?;
+    if wanted == Wanted::Removing {
+        check_leaving(map, &format!("drive {id}"), |other| other.id == id)?;
+    }
+    change_drive(map, &DriveRecord { wanted, ..drive.clone() })
+}
+
+/// Says that a drive is lost for good. Its copies are made anew elsewhere. Refused if it has the last good copy of
+/// anything.
+pub fn give_up_drive(map: &MapView, id: DriveId) -> Change {
+    let drive = known_drive(map, id)?;
+    check_last_copies(map, &format!("drive {id}"), |other| other.id == id)?;
+    change_drive(map, &DriveRecord { state: DriveState::GivenUp, wanted: Wanted::Removing, ..drive.clone() })
+}
+
+/// Has the data of all of a node's drives moved away, then the drives and the node taken out; or has it stay after all.
+/// One write: the drives follow the node's record.
+pub fn want_node(map: &MapView, id: NodeId, wanted: Wanted) -> Change {
+    let node = map.node(id).ok_or_else(|| not_found(format_args!("node {id}")))?;
+    if wanted == Wanted::Removing {
+        check_leaving(map, &format!("node {:?}", node.name), |drive| drive.node == id)?;
+    }
+    let record = NodeRecord { wanted, ..node.clone() };
+    if *node == record { Ok(None) } else { write(map, Key::Node(id), Record::Node(record)) }
+}
+
+fn known_drive(map: &MapView, id: DriveId) -> Result<&DriveRecord, OperationError> {
+    map.drive(id).ok_or_else(|| not_found(format_args!("drive {id}")))
+}
+
+fn change_drive(map: &MapView, record: &DriveRecord) -> Change {
+    if map.drive(record.id) == Some(record) {
+        return Ok(None);
+    }
+    write(map, Key::Drive(record.id), Record::Drive(record.clone()))
+}
+
+/// Whether drives can be emptied: their copies have somewhere to go and somewhere to come from.
+fn check_leaving(
+    map: &MapView,
+    what: &str,
+    leaves: impl Fn(&DriveRecord) -> bool,
+) -> Result<(), OperationError> {
+    check_all_domains(map, |drive| !leaves(drive))?;
+    // A drive that works is read from; one that does not cannot be emptied if it has the only good copy.
+    check_last_copies(map, what, |drive| leaves(drive) && drive.state != DriveState::Healthy)
+}
+
+fn check_all_domains(map: &MapView, stays: impl Fn(&DriveRecord) -> bool) -> Result<(), OperationError> {
+    for pool in map.pools().filter(|pool| pool.value.state != PoolState::Removing) {
+        let checked = check_domains(map, &pool.value, &stays);
+        // What lacks domains already and lacks no more without it is no reason to refuse.
+        if checked.is_err() && domains(map, &pool.value, |_| true) != domains(map, &pool.value, &stays) {
+            return checked;
+        }
+    }
+    Ok(())
+}
+
+/// How many failure domains have drives that take data, or will when they are well again.
+fn domains(map: &MapView, pool: &PoolRecord, stays: impl Fn(&DriveRecord) -> bool) -> usize {
+    let well = |drive: &DriveRecord| match drive.state {
+        DriveState::ReadOnly => DriveRecord { state: DriveState::Healthy, ..drive.clone() },
+        _ => drive.clone(),
+    };
+    let drives = map.drives().filter(|drive| takes_data(map, &well(&drive.value)) && stays(&drive.value));
+    let domains: std::collections::BTreeSet<_> =
+        drives.filter_map(|drive| map.domain_of(&drive.value, &pool.domain)).collect();
+    domains.len()
+}
+
+fn check_domains(
+    map: &MapView,
+    pool: &PoolRecord,
+    stays: impl Fn(&DriveRecord) -> bool,
+) -> Result<(), OperationError> {
+    let mut job = empty_job(pool);
+    for drive in map.drives().filter(|drive| takes_data(map, &drive.value) && stays(&drive.value)) {
+        add_drive(&mut job, map, pool, &drive.value);
+    }
+    job.check_domains().map_err(|source| OperationError::Domains { pool: pool.name.clone(), source })
+}
+
+fn check_last_copies(
+    map: &MapView,
+    what: &str,
+    leaves: impl Fn(&DriveRecord) -> bool,
+) -> Result<(), OperationError> {
+    let lost = |drive: &DriveRecord| leaves(drive) || drive.state == DriveState::GivenUp;
+    let mut groups = std::collections::BTreeSet::new();
+    for drive in map.drives().filter(|drive| leaves(&drive.value)) {
+        for (shard, named) in map.used_shards_of(drive.value.id) {
+            let records = named.iter().filter_map(|group| map.group(*group));
+            let last = records.filter(|group| {
+                group.in_sync.contains(&shard)
+                    && group.in_sync.iter().all(|other| map.drive(other.drive).is_none_or(lost))
+            });
+            groups.extend(last.map(|group| group.id));
+        }
+    }
+    if groups.is_empty() {
+        return Ok(());
+    }
+    Err(OperationError::LastGoodCopy { what: what.to_owned(), groups: groups.len() })
+}

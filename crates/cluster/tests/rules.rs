@@ -1,0 +1,359 @@
+//! The coordinator's rules one by one, named for what goes wrong.
+
+#![allow(clippy::unwrap_used)]
+
+mod world;
+
+use coquina_base::{ClusterId, Id128};
+use coquina_cluster::operation::{self, OperationError};
+use coquina_cluster::{
+    Action, BlockId, ClusterHealth, Coordinator, CopyId, DriveCondition, Event, GroupId, GroupRecord,
+    HealthCode, Heartbeat, Key, MapError, NodeRecord, NodeRequest, Proposal, ProposedChange, Record,
+    VersionRange, Wanted, Write,
+};
+use world::{CLUSTER, MILLISECOND_NS, World, all_records, drive_id, node_id, settings};
+
+/// A clean cluster of so many nodes with one drive each.
+fn cluster(nodes: u64, copies: u32, groups: u32) -> World {
+    let mut world = World::new(1);
+    (0..nodes).for_each(|node| world.add_node(node, node, 1));
+    world.add_pool("pool", copies, "node", groups).unwrap();
+    world.elect();
+    world.run_until_clean(200);
+    // Only what the coordinator finds by itself.
+    world.suspects = false;
+    world
+}
+
+fn run_ms(world: &mut World, milliseconds: u64) {
+    let until_ns = world.now_ns + milliseconds * MILLISECOND_NS;
+    while world.now_ns < until_ns {
+        world.step();
+    }
+}
+
+fn groups(world: &World) -> Vec<GroupRecord> {
+    world.store.groups().cloned().collect()
+}
+
+#[test]
+fn a_dead_node_leaves_and_its_groups_get_primaries_that_were_in_sync() {
+    let mut world = cluster(4, 3, 64);
+    let before = groups(&world);
+    world.nodes.get_mut(&node_id(0)).unwrap().up = false;
+    run_ms(&mut world, 1_200);
+    assert_eq!(groups(&world), before, "too early");
+    run_ms(&mut world, 1_000);
+    for (before, after) in before.iter().zip(groups(&world)) {
+        let dead: Vec<_> =
+            before.in_sync.iter().copied().filter(|shard| shard.drive == drive_id(0)).collect();
+        assert!(!after.in_sync.iter().any(|shard| shard.drive == drive_id(0)));
+        assert_eq!(after.others, dead);
+        let kept: Vec<_> = before.in_sync.iter().copied().filter(|shard| !dead.contains(shard)).collect();
+        assert_eq!(after.in_sync, kept, "the others keep their order");
+    }
+    world.nodes.get_mut(&node_id(0)).unwrap().up = true;
+    world.run_until_clean(400);
+    let primaries = |groups: &[GroupRecord]| groups.iter().map(|group| group.in_sync[0]).collect::<Vec<_>>();
+    assert_eq!(primaries(&groups(&world)), primaries(&before), "primaries are given back");
+}
+
+#[test]
+fn a_node_that_stops_in_order_is_removed_at_once() {
+    let mut world = cluster(3, 3, 8);
+    world.nodes.get_mut(&node_id(1)).unwrap().stopping = true;
+    run_ms(&mut world, 300);
+    assert!(groups(&world).iter().all(|group| group.in_sync.len() == 2));
+}
+
+#[test]
+fn the_last_good_copy_stays_and_whoever_returns_first_of_the_last_goes_on() {
+    let mut world = cluster(3, 3, 8);
+    for node in 0..2 {
+        world.nodes.get_mut(&node_id(node)).unwrap().up = false;
+        run_ms(&mut world, 2_500);
+    }
+    let before = groups(&world);
+    assert!(before.iter().all(|group| group.in_sync.len() == 1 && group.in_sync[0].drive == drive_id(2)));
+    world.nodes.get_mut(&node_id(2)).unwrap().conditions.insert(drive_id(2), DriveCondition::Failed);
+    world.nodes.get_mut(&node_id(0)).unwrap().up = true;
+    run_ms(&mut world, 5_000);
+    assert!(groups(&world).iter().all(|group| group.in_sync[0].drive == drive_id(2)));
+    let health = ClusterHealth::of(&world.seats[0].coordinator);
+    assert_eq!((health.groups.down, health.groups.degraded), (8, 8));
+    assert_eq!(health.entries[0].code, HealthCode::GroupDown);
+    assert!(health.entries[0].message.contains("on node-2"), "{:?}", health.entries[0]);
+}
+
+#[test]
+fn more_than_half_silent_at_once_is_the_coordinators_isolation() {
+    let mut world = cluster(5, 3, 16);
+    let before = groups(&world);
+    (0..3).for_each(|node| world.nodes.get_mut(&node_id(node)).unwrap().reachable = false);
+    // Primaries that can be reached still say what they see: here, that all is well.
+    run_ms(&mut world, 10_000);
+    assert_eq!(groups(&world), before);
+    assert!(world.seats[0].coordinator.liveness().is_isolated());
+    let health = ClusterHealth::of(&world.seats[0].coordinator);
+    assert!(health.entries.iter().any(|entry| entry.code == HealthCode::CoordinatorIsolated));
+    (0..3).for_each(|node| world.nodes.get_mut(&node_id(node)).unwrap().reachable = true);
+    run_ms(&mut world, 1_000);
+    assert!(!world.seats[0].coordinator.liveness().is_isolated());
+    assert_eq!(groups(&world), before);
+}
+
+#[test]
+fn one_after_the_other_is_no_isolation() {
+    let mut world = cluster(5, 3, 16);
+    for node in 0..3 {
+        world.nodes.get_mut(&node_id(node)).unwrap().up = false;
+        run_ms(&mut world, 3_000);
+    }
+    let gone = |group: &GroupRecord| group.in_sync.iter().all(|shard| shard.drive >= drive_id(3));
+    assert!(groups(&world).iter().filter(|group| group.in_sync.len() > 1).all(gone));
+}
+
+#[test]
+fn a_new_coordinator_and_one_that_slept_believe_nobody_dead() {
+    let mut world = cluster(4, 3, 16);
+    let before = groups(&world);
+    world.seats.clear();
+    world.now_ns += 60_000 * MILLISECOND_NS;
+    world.elect();
+    let mut actions = Vec::new();
+    let seat = &mut world.seats[0].coordinator;
+    seat.apply(world.now_ns + 1_000 * MILLISECOND_NS, Event::Tick, &mut actions);
+    seat.apply(world.now_ns + 60_000 * MILLISECOND_NS, Event::Tick, &mut actions);
+    assert!(!actions.iter().any(|action| matches!(action, Action::Write(_))), "{actions:?}");
+    assert_eq!(groups(&world), before);
+}
+
+#[test]
+fn proposals_need_the_epoch_and_a_living_primary() {
+    let mut world = cluster(4, 3, 1);
+    let group = groups(&world)[0].clone();
+    let coordinator = &mut world.seats[0].coordinator;
+    let mut propose = |node, epoch, change| {
+        let proposals = vec![Proposal { group: group.id, epoch, change }];
+        let heartbeat = Heartbeat {
+            node,
+            cluster: CLUSTER,
+            map_revision: coordinator.map().revision(),
+            stopping: false,
+            drives: Vec::new(),
+            proposals,
+        };
+        let mut actions = Vec::new();
+        coordinator.apply(world.now_ns, Event::Heartbeat(heartbeat), &mut actions);
+        actions
+    };
+    let node_of = |shard: coquina_cluster::ShardRef| world.store.node_of(shard).unwrap();
+    let [primary, backup, _] = group.in_sync[..] else { panic!("{group:?}") };
+    let remove = ProposedChange::Remove(backup);
+    assert_eq!(propose(node_of(backup), group.epoch, remove), [], "not the primary");
+    assert_eq!(propose(node_of(primary), group.epoch + 1, remove), [], "an epoch of the future");
+    assert_eq!(propose(node_of(primary), group.epoch, ProposedChange::Remove(primary)), [], "itself");
+    assert_eq!(propose(node_of(primary), group.epoch, ProposedChange::Add(primary)), [], "not out");
+    let actions = propose(node_of(primary), group.epoch, remove);
+    let [Action::Write(Write { record: Some(Record::Groups(block)), .. })] = &actions[..] else {
+        panic!("{actions:?}")
+    };
+    assert_eq!(block.groups[0].epoch, group.epoch + 1);
+    assert_eq!(block.groups[0].others, [backup]);
+    assert_eq!(block.groups[0].wanted, group.in_sync);
+}
+
+#[test]
+fn a_proposal_is_read_from_the_configuration_that_the_protocol_asks_for() {
+    let world = cluster(4, 3, 1);
+    let config = world.store.config(GroupId(0)).unwrap();
+    assert_eq!(config.epoch, 1);
+    assert!(config.in_sync.iter().all(|copy| world.store.shard_of(*copy).is_some()));
+    let without = config.without(config.in_sync[2]);
+    let shard = world.store.shard_of(config.in_sync[2]).unwrap();
+    let proposal = Proposal { group: GroupId(0), epoch: 1, change: ProposedChange::Remove(shard) };
+    assert_eq!(Proposal::of_config(&world.store, GroupId(0), &without), Some(proposal));
+    assert_eq!(Proposal::of_config(&world.store, GroupId(0), &config), None);
+    let with = config.with(CopyId(99));
+    assert_eq!(Proposal::of_config(&world.store, GroupId(0), &with), None, "an unknown copy");
+}
+
+#[test]
+fn a_drive_out_for_long_is_replaced_and_a_given_up_one_forgotten() {
+    let mut world = cluster(4, 2, 32);
+    world.nodes.get_mut(&node_id(3)).unwrap().up = false;
+    run_ms(&mut world, 60_000);
+    let is_used = |group: &GroupRecord| group.named().iter().any(|shard| shard.drive == drive_id(3));
+    assert!(!groups(&world).iter().any(is_used), "copies are made anew elsewhere");
+    assert!(groups(&world).iter().all(|group| group.in_sync.len() == 2));
+    let write = operation::give_up_drive(&world.store, drive_id(3)).unwrap().unwrap();
+    assert!(world.write(write));
+    run_ms(&mut world, 5_000);
+    assert!(world.store.drive(drive_id(3)).is_none());
+    assert_eq!(world.store.cluster().unwrap().given_up_drives, [drive_id(3)]);
+}
+
+#[test]
+fn a_node_is_drained_then_goes_and_a_new_one_is_filled() {
+    let mut world = cluster(4, 3, 64);
+    let write = operation::want_node(&world.store, node_id(1), Wanted::Removing).unwrap().unwrap();
+    assert!(world.write(write));
+    world.run_until_clean(2_000);
+    run_ms(&mut world, 3_000);
+    assert!(world.store.node(node_id(1)).is_none() && world.store.drive(drive_id(1)).is_none());
+    world.nodes.remove(&node_id(1));
+    world.add_node(9, 9, 1);
+    run_ms(&mut world, 2_000);
+    world.run_until_clean(2_000);
+    let new = world.store.drives_of(node_id(9)).next().unwrap().id;
+    let copies: usize = world.store.used_shards_of(new).map(|(_, groups)| groups.len()).sum();
+    assert!(copies > 24, "the new node has {copies} copies");
+}
+
+#[test]
+fn removals_that_would_break_a_rule_are_refused_with_the_reason() {
+    let mut world = cluster(3, 3, 4);
+    let refused = operation::want_node(&world.store, node_id(1), Wanted::Removing).unwrap_err();
+    assert!(matches!(refused, OperationError::Domains { .. }), "{refused}");
+    assert!(refused.to_string().contains("there are 2"), "{refused}");
+    let refused = operation::reweight_drive(&world.store, drive_id(0), 0).unwrap_err();
+    assert!(matches!(refused, OperationError::Domains { .. }), "{refused}");
+    assert!(operation::give_up_drive(&world.store, drive_id(0)).is_ok(), "there are two other copies");
+    for node in 0..2 {
+        world.nodes.get_mut(&node_id(node)).unwrap().up = false;
+        run_ms(&mut world, 2_500);
+    }
+    let refused = operation::give_up_drive(&world.store, drive_id(2)).unwrap_err();
+    assert!(matches!(refused, OperationError::LastGoodCopy { groups: 4, .. }), "{refused}");
+}
+
+#[test]
+fn pools_and_nodes_that_cannot_be_are_refused() {
+    let mut world = cluster(3, 3, 4);
+    let refused = world.add_pool("wide", 4, "node", 8).unwrap_err();
+    assert!(refused.to_string().contains("4 copies need"), "{refused}");
+    let refused = world.add_pool("pool", 2, "node", 8).unwrap_err();
+    assert!(matches!(refused, OperationError::NameTaken { .. }), "{refused}");
+    for (copies, groups) in [(0, 8), (9, 8), (2, 0), (2, 3), (2, 1 << 19)] {
+        let refused = world.add_pool("odd", copies, "node", groups).unwrap_err();
+        assert!(matches!(refused, OperationError::Invalid(_)), "{copies} {groups}: {refused}");
+    }
+    let mut pool = world.store.pool_by_name("pool").unwrap().clone();
+    (pool.name, pool.min_copies) = ("many".to_owned(), 4);
+    let refused = operation::create_pool(&world.store, &pool).unwrap_err();
+    assert!(refused.to_string().contains("min_copies is 4"), "{refused}");
+
+    let node = NodeRecord { id: node_id(50), ..world.store.node(node_id(0)).unwrap().clone() };
+    let refused = operation::register_node(&world.store, None, &node).unwrap_err();
+    assert!(matches!(refused, OperationError::NodeNameTaken { .. }), "{refused}");
+    let node = NodeRecord { name: "other".to_owned(), ..node };
+    let other = ClusterId(Id128([9; 16]));
+    let refused = operation::register_node(&world.store, Some(other), &node).unwrap_err();
+    assert!(matches!(refused, OperationError::OtherCluster { .. }), "{refused}");
+    let newer = NodeRecord { versions: VersionRange { min: 3, max: 4 }, ..node.clone() };
+    let refused = operation::register_node(&world.store, None, &newer).unwrap_err();
+    assert!(matches!(refused, OperationError::VersionsApart { .. }), "{refused}");
+    let overlapping = NodeRecord { versions: VersionRange { min: 2, max: 4 }, ..node };
+    assert!(operation::register_node(&world.store, Some(CLUSTER), &overlapping).unwrap().is_some());
+}
+
+#[test]
+fn a_pool_without_volumes_can_be_taken_away() {
+    let mut world = cluster(3, 2, 128);
+    let id = world.store.pool_by_name("pool").unwrap().id;
+    let write = operation::remove_pool(&world.store, id).unwrap().unwrap();
+    assert!(world.write(write));
+    run_ms(&mut world, 5_000);
+    assert_eq!((world.store.pool(id), world.store.groups().count()), (None, 0));
+    assert_eq!(world.store.used_shards().count(), 0);
+}
+
+#[test]
+fn strangers_are_told_so() {
+    let mut world = cluster(3, 2, 1);
+    let heartbeat = |node, cluster| Heartbeat {
+        node,
+        cluster,
+        map_revision: 1,
+        stopping: false,
+        drives: Vec::new(),
+        proposals: Vec::new(),
+    };
+    let coordinator = &mut world.seats[0].coordinator;
+    let mut requests = |heartbeat| {
+        let mut actions = Vec::new();
+        coordinator.apply(world.now_ns, Event::Heartbeat(heartbeat), &mut actions);
+        actions
+    };
+    let tell = |node, request| vec![Action::Tell { node, request }];
+    let expected = tell(node_id(0), NodeRequest::OtherCluster { expected: CLUSTER });
+    assert_eq!(requests(heartbeat(node_id(0), ClusterId(Id128([9; 16])))), expected);
+    assert_eq!(requests(heartbeat(node_id(70), CLUSTER)), tell(node_id(70), NodeRequest::NotInMap));
+}
+
+/// A backup of the store from before the last changes is put back.
+#[test]
+fn a_restored_store_halts_the_coordinator() {
+    let mut world = cluster(3, 3, 4);
+    let backup = world.store.clone();
+    world.nodes.get_mut(&node_id(0)).unwrap().up = false;
+    run_ms(&mut world, 3_000);
+    let mut coordinator = Coordinator::new(settings(), world.store.clone(), world.now_ns);
+    let halted = |coordinator: &mut Coordinator, revision| {
+        let mut actions = Vec::new();
+        let event = Event::Read { token: 0, records: all_records(&backup), revision };
+        coordinator.apply(world.now_ns, event, &mut actions);
+        let [Action::Halt(_)] = &actions[..] else { panic!("{actions:?}") };
+        actions.truncate(0);
+        coordinator.apply(world.now_ns, Event::Tick, &mut actions);
+        assert_eq!(actions, [], "nothing comes after a halt");
+        coordinator.halted().cloned().unwrap()
+    };
+    let error = halted(&mut coordinator, backup.revision());
+    assert!(matches!(&error, MapError::WentBack { what, .. } if what == "its revision"), "{error}");
+    // The restored store may have gone on since; then epochs tell.
+    let mut coordinator = Coordinator::new(settings(), world.store.clone(), world.now_ns);
+    let error = halted(&mut coordinator, world.store.revision() + 1_000);
+    assert!(error.to_string().contains("epoch of group"), "{error}");
+}
+
+/// The coordinator was elected after the restore and knows nothing of it, but a node remembers.
+#[test]
+fn a_node_that_has_seen_a_higher_epoch_uncovers_a_restored_store() {
+    let world = cluster(3, 3, 4);
+    let group = groups(&world)[0].clone();
+    let node = world.store.node_of(group.in_sync[0]).unwrap();
+    let mut coordinator = Coordinator::new(settings(), world.store.clone(), world.now_ns);
+    let change = ProposedChange::Remove(group.in_sync[1]);
+    let proposals = vec![Proposal { group: group.id, epoch: group.epoch + 5, change }];
+    let map_revision = world.store.revision();
+    let heartbeat =
+        Heartbeat { node, cluster: CLUSTER, map_revision, stopping: false, drives: Vec::new(), proposals };
+    let mut actions = Vec::new();
+    for step in 0..25 {
+        let now_ns = world.now_ns + step * 100 * MILLISECOND_NS;
+        coordinator.apply(now_ns, Event::Heartbeat(heartbeat.clone()), &mut actions);
+        coordinator.apply(now_ns, Event::Tick, &mut actions);
+    }
+    let token = actions.iter().find_map(|action| match action {
+        Action::ReadAll { token } => Some(*token),
+        _ => None,
+    });
+    let event =
+        Event::Read { token: token.unwrap(), records: all_records(&world.store), revision: map_revision };
+    actions.clear();
+    coordinator.apply(world.now_ns + 2_500 * MILLISECOND_NS, event, &mut actions);
+    assert!(matches!(&actions[..], [Action::Halt(MapError::WentBack { .. })]), "{actions:?}");
+}
+
+#[test]
+fn several_groups_of_a_block_change_in_one_write() {
+    let mut world = cluster(4, 3, 128);
+    let before = world.history.len();
+    world.nodes.get_mut(&node_id(2)).unwrap().up = false;
+    run_ms(&mut world, 2_400);
+    let keys: Vec<Key> =
+        world.history[before..].iter().flat_map(|(_, changes)| changes).map(|(key, _)| *key).collect();
+    let writes = |block| keys.iter().filter(|key| **key == Key::Groups(BlockId(block))).count();
+    assert_eq!((writes(0), writes(1)), (1, 1), "{keys:?}");
+}
