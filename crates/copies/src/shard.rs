@@ -127,8 +127,8 @@ impl ShardCopies {
         }
     }
 
-    /// Opens a group with what the log says, or, if it says nothing, as a blank copy under `config`, the coordinator's
-    /// newest configuration. Of `settings` the group and the copy are set here.
+    /// Opens a group with what the log says, if it says anything, and tells it of `config`, the newest configuration that
+    /// is known of the coordinator. Of `settings` the group and the copy are set here.
     pub fn open_group(&mut self, number: u32, settings: Settings, config: Config, sink: &mut impl Sink) {
         assert!(!self.by_number.contains_key(&number), "group {number} is open already");
         assert!(
@@ -136,11 +136,10 @@ impl ShardCopies {
             "more than an entry of the log holds"
         );
         let settings = Settings { group: GroupId(number), copy: self.copy, ..settings };
-        let known = self.shard.group_start(number).filter(|start| start.config.epoch > 0);
-        let start = known.unwrap_or_else(|| {
+        let start = self.shard.group_start(number).unwrap_or_else(|| {
             // A copy in sync without records has had nothing yet: what is committed is in the logs of all in sync.
             let intact = config.is_in_sync(self.copy);
-            Start { config: config.clone(), intact, ..Start::default() }
+            Start { intact, ..Start::default() }
         });
         let commit = start.committed;
         let mut actions = std::mem::take(&mut self.actions);

@@ -111,7 +111,7 @@ fn drift(duration_ns: u64, drift_ppm: u64) -> u64 {
 /// What a copy's log says when it is opened: everything that is durable.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Start<C> {
-    /// Configuration of the last record, or the first one ever of a new group.
+    /// Configuration of the last record; that of epoch 0, without members, where there is none.
     pub config: Config,
     /// Epochs of the entries.
     pub history: History,

@@ -5,6 +5,7 @@
 //! - a violation names the seed, and the same seed finds it again.
 
 pub mod campaign;
+pub mod cluster;
 pub mod content;
 pub mod counters;
 pub mod device_faults;

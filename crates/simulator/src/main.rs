@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use coquina_engine::Shard;
 use coquina_simulator::campaign::{self, SeedFailure};
+use coquina_simulator::cluster::{self, ClusterReport};
 use coquina_simulator::counters::Counters;
 use coquina_simulator::device_faults::{self, FaultReport};
 use coquina_simulator::rot::{self, RotReport};
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         Command::Rot => run_rot(&options),
         Command::Bytes => run_bytes(&options),
         Command::Faults => run_faults(&options),
+        Command::Cluster => run_clusters(&options),
         Command::Mutations => run_mutations(&options),
     };
     if right { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -128,6 +130,51 @@ fn run_faults(options: &Options) -> bool {
         }
     }
     println!("{total:#?}");
+    true
+}
+
+fn run_clusters(options: &Options) -> bool {
+    let start = Instant::now();
+    let mut total = ClusterReport::default();
+    for seed in options.seed..options.seed + options.seeds {
+        set_reproduction(options, seed);
+        match cluster::run_seed(seed, options.verbose) {
+            Ok(report) => {
+                if options.seeds <= 20 {
+                    println!("seed {seed}: {} requests, trace {:016x}", report.answered, report.trace);
+                }
+                total.add(&report);
+            }
+            Err(violation) => {
+                println!("FAILED: seed {seed}: {violation}");
+                REPRODUCTION.with_borrow(|line| println!("reproduce: {line}"));
+                return false;
+            }
+        }
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    println!(
+        "{} seeds: {} requests ({} reads), {} messages, {} faults, {:.1} simulated hours; nothing wrong",
+        options.seeds,
+        total.answered,
+        total.reads,
+        total.messages,
+        total.faults,
+        total.simulated_ns as f64 / 3.6e12
+    );
+    for (rare, count) in &total.rare {
+        println!("  {:26} {count:>12}", format!("{rare:?}"));
+    }
+    println!(
+        "{seconds:.1} s: {:.0} checked requests and {:.0} faults per second",
+        total.answered as f64 / seconds,
+        total.faults as f64 / seconds
+    );
+    let missing = total.missing();
+    if options.seeds >= 100 && !missing.is_empty() {
+        println!("FAILED: these never happened: {missing:?}");
+        return false;
+    }
     true
 }
 

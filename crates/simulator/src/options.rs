@@ -8,6 +8,7 @@ usage: coquina-simulator COMMAND [--seed N] [--seeds K] [--cuts M] [--verbose]
   rot         spoilt bytes, lost writes, truncated drives; one drive for each of K seeds
   bytes       at least 150, or M, single bytes of one drive spoilt one after another, for each of K seeds
   faults      failing and stalled reads and writes; one drive for each of K seeds
+  cluster     whole clusters with faults of all kinds; one cluster for each of K seeds
   mutations   deliberately broken engines that the campaign must catch
               (cargo run -p coquina-simulator --features mutations -- mutations)
 
@@ -24,6 +25,8 @@ pub enum Command {
     Bytes,
     /// Failing drives.
     Faults,
+    /// Whole clusters.
+    Cluster,
     /// Broken engines.
     Mutations,
 }
@@ -36,6 +39,7 @@ impl Command {
             Command::Rot => "rot",
             Command::Bytes => "bytes",
             Command::Faults => "faults",
+            Command::Cluster => "cluster",
             Command::Mutations => "mutations",
         }
     }
@@ -59,7 +63,14 @@ pub struct Options {
 impl Options {
     /// Reads the arguments after the program's name. The error says what is wrong with them.
     pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, String> {
-        let commands = [Command::Cuts, Command::Rot, Command::Bytes, Command::Faults, Command::Mutations];
+        let commands = [
+            Command::Cuts,
+            Command::Rot,
+            Command::Bytes,
+            Command::Faults,
+            Command::Cluster,
+            Command::Mutations,
+        ];
         let name = arguments.next().ok_or("name a command")?;
         let command = commands.into_iter().find(|command| command.name() == name);
         let command = command.ok_or_else(|| format!("{name:?} is not a command"))?;

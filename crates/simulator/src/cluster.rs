@@ -1,0 +1,35 @@
+//! Whole clusters from one seed: nodes with drives, a network, clocks, a coordinator, clients, and faults of all kinds.
+//!
+//! The engine, replication and what lies between are the real ones; messages go through their real byte form. What the
+//! rest promises is modelled: a connection delivers in order or breaks, and both ends are told; the coordinator changes
+//! configurations by compare-and-set only; a node's clock drifts within the bound.
+//!
+//! Checked: each read fits some order of the changes (`model.rs`, block by block), so no acknowledged write is lost and no
+//! request is done twice; once all faults are over everything is answered and all copies come back; then all copies of a
+//! block are the same.
+
+mod checks;
+mod clients;
+mod coordinator;
+mod faults;
+mod network;
+mod node;
+mod plan;
+mod report;
+mod world;
+
+pub use report::{ClusterReport, Rare};
+
+use crate::random::Random;
+use crate::violation::Violation;
+use plan::ClusterPlan;
+use world::World;
+
+/// Runs one seed to its end.
+pub fn run_seed(seed: u64, verbose: bool) -> Result<ClusterReport, Violation> {
+    let mut random = Random::new(seed ^ 0x00c0_9a11);
+    let plan = ClusterPlan::random(&mut random);
+    let mut world = World::new(plan, random, verbose)?;
+    world.run()?;
+    Ok(world.finish())
+}

@@ -1,0 +1,142 @@
+//! Whether a cluster is whole, and whether its copies are the same.
+
+use coquina_base::{BLOCK_BYTES, LayerId};
+use coquina_engine::{Action, Operation, Origin, Outcome, Piece, Request, RequestToken, Shard};
+
+use super::node::{Host, number_of};
+use super::world::World;
+use crate::violation::Violation;
+
+impl World {
+    /// Whether all members of all groups are in sync and their primaries serve.
+    pub fn is_healed(&self) -> bool {
+        (1..=self.plan.groups).all(|group| {
+            let config = self.coordinator.config(group);
+            let primary = config.primary().and_then(|copy| self.hosts[number_of(copy)].copies.as_ref());
+            let known = primary.and_then(|copies| copies.group(group));
+            config.others.is_empty()
+                && known.is_some_and(|known| known.is_serving() && known.config() == config)
+        })
+    }
+
+    /// What a person needs to see who waits for whom.
+    pub fn describe_hang(&self) -> String {
+        let mut story = format!("{} requests wait", self.operations.len());
+        for (id, operation) in self.operations.iter().take(4) {
+            story += &format!("\n  request {id}: {operation:?}");
+        }
+        for group in 1..=self.plan.groups {
+            let config = self.coordinator.config(group);
+            story += &format!("\n  group {group}: {config:?}");
+            for copy in config.in_sync.iter().chain(&config.others) {
+                let host = self.hosts[number_of(*copy)].copies.as_ref();
+                story += &match host.and_then(|copies| copies.group(group).map(|known| (copies, known))) {
+                    Some((copies, known)) => {
+                        format!("\n    {copy:?}, {:?}: {known:?}", copies.shard().group(group))
+                    }
+                    None => format!("\n    {copy:?} is down"),
+                };
+            }
+        }
+        story
+    }
+
+    /// Stops all processes and reads each block of each copy.
+    pub fn compare_copies(&mut self) -> Result<(), Violation> {
+        let nodes = self.plan.nodes;
+        for copy in 0..self.hosts.len() {
+            self.hosts[copy].copies = None;
+            self.hosts[copy].drive.process_crash();
+            self.nodes[copy % nodes].up = false;
+        }
+        let plan = self.plan.clone();
+        let mut shards = Vec::new();
+        for copy in 0..self.hosts.len() {
+            shards.push(self.hosts[copy].open(copy, &plan, 7)?);
+        }
+        for group in 1..=self.plan.groups {
+            let members: Vec<usize> =
+                self.coordinator.config(group).in_sync.iter().map(|copy| number_of(*copy)).collect();
+            for range in self.chunks_of(group) {
+                let mut first: Option<(usize, Vec<u8>)> = None;
+                for &copy in &members {
+                    let bytes = read_blocks(
+                        &mut self.hosts[copy],
+                        &mut shards[copy],
+                        range.layer,
+                        range.chunk,
+                        plan.blocks,
+                    )?;
+                    match &first {
+                        None => first = Some((copy, bytes)),
+                        Some((other, expected)) if *expected != bytes => {
+                            let differs = |block: &usize| {
+                                let at = block * BLOCK_BYTES..(block + 1) * BLOCK_BYTES;
+                                expected[at.clone()] != bytes[at]
+                            };
+                            let block = (0..plan.blocks as usize).find(differs);
+                            return Err(Violation::Group(format!(
+                                "copies {other} and {copy} of group {group} differ in {range:?}, block {block:?}"
+                            )));
+                        }
+                        Some(_) => {}
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads the first blocks of a chunk from one drive, as they are applied.
+fn read_blocks(
+    host: &mut Host,
+    shard: &mut Shard,
+    layer: LayerId,
+    chunk: u32,
+    blocks: u32,
+) -> Result<Vec<u8>, Violation> {
+    let token = RequestToken(u64::MAX);
+    shard.submit(Request {
+        token,
+        layer,
+        chunk,
+        offset_bytes: 0,
+        length_bytes: blocks * BLOCK_BYTES as u32,
+        origin: Origin::default(),
+        operation: Operation::Read,
+    });
+    let mut now_ns = 1 << 50;
+    for _ in 0..100_000 {
+        shard.turn(now_ns);
+        while let Some(action) = shard.next_action() {
+            match action {
+                Action::Done { token: done, outcome } if done == token => {
+                    return match outcome {
+                        Outcome::Read(data) => Ok(bytes_of(&data.pieces)),
+                        other => Err(Violation::WrongAnswer(format!("{other:?} to the last read"))),
+                    };
+                }
+                action => drop(host.drive.submit(now_ns, 0, action)),
+            }
+        }
+        now_ns = host.drive.next_completion_ns().unwrap_or(now_ns + 1_000_000);
+        if let Some(done) = host.drive.complete_next(now_ns) {
+            shard.io_done(done.io, done.buffer, done.result);
+        }
+    }
+    Err(Violation::Hang(String::from("the last read of a copy")))
+}
+
+fn bytes_of(pieces: &[Piece]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for piece in pieces {
+        match piece {
+            Piece::Zeroes { length_bytes } => bytes.resize(bytes.len() + length_bytes, 0),
+            Piece::Data { buffer, start_bytes, length_bytes } => {
+                bytes.extend_from_slice(&buffer[*start_bytes..*start_bytes + *length_bytes]);
+            }
+        }
+    }
+    bytes
+}

@@ -1,0 +1,266 @@
+//! Clients: each with a session, some requests outstanding, a map that may be stale, and patience.
+
+use coquina_base::{BLOCK_BYTES, LayerId};
+use coquina_copies::{Operation as CopyOperation, Request};
+use coquina_replication::Config;
+
+use super::coordinator::Coordinator;
+use super::node::number_of;
+use super::plan::{CHUNKS, ClusterPlan, LAYERS};
+use super::report::Rare;
+use super::world::{ClientAnswer, Event, World};
+use crate::content;
+use crate::model::{Answer, Span, Ticket};
+use crate::violation::Violation;
+
+/// What a request does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    Read,
+    Write,
+    Trim,
+    Zero,
+}
+
+/// A request that is not answered.
+#[derive(Debug)]
+pub struct Operation {
+    pub client: usize,
+    pub number: u64,
+    pub group: u32,
+    pub kind: Kind,
+    pub span: Span,
+    pub version: u32,
+    pub attempt: u64,
+    /// Whom it was sent to first, and whether that changed.
+    first_target: Option<usize>,
+    has_moved: bool,
+    ticket: Ticket,
+}
+
+/// A client.
+#[derive(Debug)]
+pub struct Client {
+    session: u64,
+    next_request: u64,
+    outstanding: usize,
+    /// Requests still to be made.
+    pub left: u64,
+    map: Vec<Config>,
+}
+
+impl Client {
+    pub fn new(number: usize, plan: &ClusterPlan, coordinator: &Coordinator) -> Client {
+        Client {
+            session: number as u64 + 1,
+            next_request: 1,
+            outstanding: 0,
+            left: plan.requests,
+            map: coordinator.configs.clone(),
+        }
+    }
+}
+
+impl World {
+    /// A client makes the next requests.
+    pub fn client_step(&mut self, client: usize) {
+        while self.clients[client].left > 0 && self.clients[client].outstanding < self.plan.depth {
+            self.clients[client].left -= 1;
+            self.make_request(client);
+            if self.random.chance(1, 3) {
+                break;
+            }
+        }
+        if self.clients[client].left > 0 {
+            let pause_ns = self.random.between(10_000, 2_000_000);
+            self.at(pause_ns, Event::ClientStep(client));
+        }
+    }
+
+    fn make_request(&mut self, client: usize) {
+        let kind = [Kind::Read, Kind::Write, Kind::Trim, Kind::Zero][self.random.weighted(&[30, 60, 5, 5])];
+        let (layer, chunk) = (self.random.between(1, LAYERS), self.random.below(u64::from(CHUNKS)) as u32);
+        let block = BLOCK_BYTES as u64;
+        let space_bytes = u64::from(self.plan.blocks) * block;
+        let (unit, most) = match self.random.below(8) {
+            0 => (512, 20),
+            1 => (block, 40),
+            _ => (block, 3),
+        };
+        let length_bytes = (self.random.between(1, most) * unit).min(space_bytes);
+        let offset_bytes = self.random.below((space_bytes - length_bytes) / unit + 1) * unit;
+        let (offset_bytes, length_bytes) = (offset_bytes as u32, length_bytes as u32);
+        let span = Span { layer, chunk, offset_bytes, length_bytes };
+        // A trim keeps parts of blocks as they are.
+        let span = match kind {
+            Kind::Trim => span.whole_blocks().unwrap_or(Span { offset_bytes: 0, length_bytes: 4096, ..span }),
+            _ => span,
+        };
+        self.begin(client, kind, span);
+    }
+
+    /// Begins a request, unless too much is under way on its blocks.
+    fn begin(&mut self, client: usize, kind: Kind, span: Span) {
+        let is_change = kind != Kind::Read;
+        if !self.model.has_room(&span, is_change) {
+            return;
+        }
+        let version = match kind {
+            Kind::Write => {
+                self.next_version += 1;
+                self.next_version
+            }
+            _ => 0,
+        };
+        let ticket = self.model.begin(span, is_change.then_some(version));
+        let id = self.next_operation;
+        self.next_operation += 1;
+        let one = &mut self.clients[client];
+        one.outstanding += 1;
+        let number = one.next_request;
+        one.next_request += u64::from(is_change);
+        let group = self.group_of(span.layer, span.chunk);
+        self.note(&[
+            40,
+            id,
+            u64::from(span.chunk),
+            u64::from(span.offset_bytes),
+            u64::from(span.length_bytes),
+        ]);
+        let operation = Operation {
+            client,
+            number,
+            group,
+            kind,
+            span,
+            version,
+            attempt: 0,
+            first_target: None,
+            has_moved: false,
+            ticket,
+        };
+        self.operations.insert(id, operation);
+        self.try_request(id);
+    }
+
+    /// Sends a request to where the client's map says.
+    fn try_request(&mut self, id: u64) {
+        let Some(operation) = self.operations.get_mut(&id) else { return };
+        operation.attempt += 1;
+        let (client, group, attempt) = (operation.client, operation.group, operation.attempt);
+        if attempt > 1 && self.now_ns >= self.coordinator.away_until_ns && self.random.chance(2, 3) {
+            let newest = self.coordinator.config(group).clone();
+            self.clients[client].map[group as usize - 1] = newest;
+        }
+        let config = &self.clients[client].map[group as usize - 1];
+        if config.epoch < self.coordinator.config(group).epoch {
+            self.report.saw(Rare::StaleClient);
+        }
+        let target = config.primary().map(number_of);
+        let target = match target {
+            Some(target) if !self.random.chance(1, 50) => target,
+            _ => self.random.below(self.hosts.len() as u64) as usize,
+        };
+        let Some(operation) = self.operations.get_mut(&id) else { return };
+        let first = *operation.first_target.get_or_insert(target);
+        operation.has_moved |= first != target;
+        if !self.random.chance(1, 100) {
+            let delay_ns = self.random.between(20_000, 400_000);
+            self.at(delay_ns, Event::Request { to: target, operation: id });
+        }
+        let patience_ns = self.random.between(20_000_000, 60_000_000);
+        self.at(patience_ns, Event::Timeout { operation: id, attempt });
+    }
+
+    /// The client waits no longer.
+    pub fn timed_out(&mut self, id: u64, attempt: u64) {
+        if self.operations.get(&id).is_some_and(|operation| operation.attempt == attempt) {
+            self.try_request(id);
+        }
+    }
+
+    /// A request arrives at a node.
+    pub fn request_arrives(&mut self, to: usize, id: u64) -> Result<(), Violation> {
+        let Some(operation) = self.operations.get(&id) else { return Ok(()) };
+        let node = &self.nodes[self.node_of(to)];
+        if !node.up || !node.sees_clients {
+            return Ok(());
+        }
+        let mut payload = std::mem::take(&mut self.payload);
+        let span = operation.span;
+        payload.clear();
+        if operation.kind == Kind::Write {
+            payload.resize(span.length_bytes as usize, 0);
+            content::fill(&mut payload, operation.version, span.place());
+        }
+        let request = Request {
+            client: id,
+            group: operation.group,
+            session: self.clients[operation.client].session,
+            request: operation.number,
+            volume: 1,
+            generation: 1,
+            layer: LayerId(span.layer),
+            chunk: span.chunk,
+            offset_bytes: span.offset_bytes,
+            length_bytes: span.length_bytes,
+            operation: match operation.kind {
+                Kind::Read => CopyOperation::Read,
+                Kind::Write => CopyOperation::Write { payload: &payload, checksums_le: &[] },
+                Kind::Trim => CopyOperation::Trim,
+                Kind::Zero => CopyOperation::WriteZeroes { no_hole: id % 2 == 0 },
+            },
+        };
+        let result = self.with_copy(to, |copies, now_ns, out| copies.request(now_ns, &request, out));
+        self.payload = payload;
+        result
+    }
+
+    /// A node answers.
+    pub fn send_answer(&mut self, from: usize, id: u64, answer: ClientAnswer) {
+        if self.nodes[self.node_of(from)].sees_clients && !self.random.chance(1, 100) {
+            let delay_ns = self.random.between(20_000, 400_000);
+            self.at(delay_ns, Event::Answer { operation: id, from, answer });
+        }
+    }
+
+    /// An answer arrives.
+    pub fn answer_arrives(&mut self, id: u64, from: usize, answer: ClientAnswer) -> Result<(), Violation> {
+        let Some(operation) = self.operations.get(&id) else { return Ok(()) };
+        let is_read = operation.kind == Kind::Read;
+        let answer = match &answer {
+            ClientAnswer::Refused => {
+                self.report.saw(Rare::Refused);
+                let (attempt, wait_ns) = (operation.attempt, self.random.between(500_000, 10_000_000));
+                self.at(wait_ns, Event::Timeout { operation: id, attempt });
+                return Ok(());
+            }
+            ClientAnswer::Failed(failure) => {
+                let request = if is_read { "read" } else { "change" };
+                return Err(Violation::Failed { request, failure: *failure });
+            }
+            ClientAnswer::Done if !is_read => Answer::Changed,
+            ClientAnswer::Data(bytes) if is_read => Answer::Data(bytes),
+            _ => return Err(Violation::WrongAnswer(format!("{operation:?} of copy {from}"))),
+        };
+        let Some(operation) = self.operations.remove(&id) else { return Ok(()) };
+        self.report.answered += 1;
+        self.report.reads += u64::from(is_read);
+        if operation.has_moved && !is_read {
+            self.report.saw(Rare::RetryAcrossFailover);
+        }
+        self.clients[operation.client].outstanding -= 1;
+        self.note(&[41, id, from as u64]);
+        self.say(|| format!("answer of {from}: {operation:?}"));
+        self.model.finish(operation.ticket, answer, operation.kind == Kind::Write)?;
+        Ok(())
+    }
+
+    /// Reads all that was ever used, as clients do.
+    pub fn read_everything(&mut self) {
+        for (layer, chunk) in (1..=LAYERS).flat_map(|layer| (0..CHUNKS).map(move |chunk| (layer, chunk))) {
+            let length_bytes = self.plan.blocks * BLOCK_BYTES as u32;
+            self.begin(0, Kind::Read, Span { layer, chunk, offset_bytes: 0, length_bytes });
+        }
+    }
+}

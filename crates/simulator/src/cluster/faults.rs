@@ -1,0 +1,163 @@
+//! Faults: what they do, and how they end.
+
+use super::report::Rare;
+use super::world::{Event, World};
+
+/// A fault that ends by itself.
+#[derive(Clone, Copy, Debug)]
+pub enum Ending {
+    /// A node is started.
+    Start(usize),
+    /// Messages from one node to another go on.
+    Unblock(usize, usize),
+    /// A node reaches the coordinator again.
+    Coordinator(usize),
+    /// Clients reach a node again.
+    Clients(usize),
+    /// A drive's stalled writes go on.
+    Release(usize),
+}
+
+impl World {
+    /// One fault at random.
+    pub fn fault(&mut self) {
+        self.report.faults += 1;
+        let node = self.random.below(self.plan.nodes as u64) as usize;
+        let other = (node + self.random.between(1, self.plan.nodes as u64 - 1) as usize) % self.plan.nodes;
+        let choice = self.random.weighted(&[4, 4, 1, 6, 3, 3, 2, 2, 3, 3, 1]);
+        self.note(&[30, choice as u64, node as u64, other as u64]);
+        self.say(|| format!("fault {choice} at node {node}, {other}"));
+        match choice {
+            0 => self.crash(node, false),
+            1 => self.crash(node, true),
+            2 => {
+                let power = self.random.chance(3, 4);
+                self.report.saw(Rare::AllDown);
+                (0..self.plan.nodes).for_each(|node| self.crash(node, power));
+            }
+            3 => {
+                let link = self.random.below(self.links.len() as u64) as usize;
+                self.report.saw(Rare::LinkBroken);
+                self.break_link(link);
+            }
+            4 => {
+                self.report.saw(Rare::Partition);
+                for other in (0..self.plan.nodes).filter(|other| *other != node) {
+                    self.block(node, other);
+                    self.block(other, node);
+                }
+                self.hide_from_coordinator(node);
+            }
+            5 => {
+                self.report.saw(Rare::OneWay);
+                self.block(node, other);
+            }
+            6 => self.hide_from_coordinator(node),
+            7 => {
+                self.nodes[node].sees_clients = false;
+                self.end_later(Ending::Clients(node));
+            }
+            8 => {
+                let copy = self.random.below(self.hosts.len() as u64) as usize;
+                if self.hosts[copy].copies.is_some() {
+                    self.report.saw(Rare::DriveStall);
+                    let after = self.random.between(1, 5);
+                    self.hosts[copy].drive.faults_mut().stall_writes(after, 3);
+                    self.end_later(Ending::Release(copy));
+                }
+            }
+            9 => self.meddle(),
+            _ => {
+                self.report.saw(Rare::CoordinatorAway);
+                let length_ns = self.fault_length_ns();
+                self.coordinator.away_until_ns = self.now_ns + length_ns;
+            }
+        }
+    }
+
+    fn fault_length_ns(&mut self) -> u64 {
+        self.random.between(100_000, self.plan.fault_length_ns)
+    }
+
+    fn end_later(&mut self, ending: Ending) {
+        let length_ns = self.fault_length_ns();
+        self.at(length_ns, Event::EndFault(ending));
+    }
+
+    fn hide_from_coordinator(&mut self, node: usize) {
+        self.nodes[node].sees_coordinator = false;
+        self.end_later(Ending::Coordinator(node));
+    }
+
+    fn block(&mut self, from: usize, to: usize) {
+        self.blocked[from][to] += 1;
+        self.end_later(Ending::Unblock(from, to));
+    }
+
+    /// A process ends, or its machine loses power.
+    pub fn crash(&mut self, node: usize, power: bool) {
+        if !self.nodes[node].up {
+            return;
+        }
+        self.report.saw(if power { Rare::PowerCut } else { Rare::NodeCrash });
+        self.nodes[node].up = false;
+        self.nodes[node].life += 1;
+        for copy in self.copies_of(node) {
+            self.hosts[copy].copies = None;
+            self.hosts[copy].wake_ns = None;
+            self.hosts[copy].drive.faults_mut().clear();
+            if power {
+                self.hosts[copy].drive.power_cut();
+            } else {
+                self.hosts[copy].drive.process_crash();
+            }
+        }
+        for link in 0..self.links.len() {
+            let ends = self.links[link].ends;
+            if let Some(end) = (0..2).find(|end| self.node_of(ends[*end]) == node) {
+                self.links[link].up[end] = false;
+                self.break_link(link);
+            }
+        }
+        self.end_later(Ending::Start(node));
+    }
+
+    /// A fault ends.
+    pub fn end_fault(&mut self, ending: Ending) -> Result<(), crate::violation::Violation> {
+        match ending {
+            Ending::Start(node) => self.start_node(node)?,
+            Ending::Unblock(from, to) => {
+                self.blocked[from][to] = self.blocked[from][to].saturating_sub(1);
+                self.release_held();
+            }
+            Ending::Coordinator(node) => self.nodes[node].sees_coordinator = true,
+            Ending::Clients(node) => self.nodes[node].sees_clients = true,
+            Ending::Release(copy) => {
+                let now_ns = self.now_ns;
+                self.hosts[copy].drive.release_stalled(now_ns);
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends all faults.
+    pub fn calm(&mut self) -> Result<(), crate::violation::Violation> {
+        self.calm = true;
+        self.coordinator.away_until_ns = 0;
+        for row in &mut self.blocked {
+            row.fill(0);
+        }
+        self.release_held();
+        for node in 0..self.plan.nodes {
+            self.nodes[node].sees_coordinator = true;
+            self.nodes[node].sees_clients = true;
+            self.start_node(node)?;
+        }
+        let now_ns = self.now_ns;
+        for host in &mut self.hosts {
+            host.drive.faults_mut().clear();
+            host.drive.release_stalled(now_ns);
+        }
+        Ok(())
+    }
+}

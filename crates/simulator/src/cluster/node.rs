@@ -1,0 +1,143 @@
+//! Nodes: processes with drives and a clock; what their copies want done is collected and then done.
+
+use coquina_base::{Id128, NodeId};
+use coquina_copies::{Answer, Event as CopyEvent, Payload, ShardCopies, Sink};
+use coquina_engine::{Action as IoAction, FormatOptions, Identity, Shard, format_drive};
+use coquina_replication::{Config, CopyId, Message, RecoveryToken, encode_message};
+
+use super::plan::ClusterPlan;
+use crate::drive::VirtualDrive;
+use crate::random::Random;
+use crate::violation::Violation;
+
+/// A process.
+#[derive(Debug)]
+pub struct Node {
+    pub up: bool,
+    /// Counts starts.
+    pub life: u64,
+    pub offset_ns: u64,
+    pub drift_ppm: i64,
+    /// Whether it reaches the coordinator.
+    pub sees_coordinator: bool,
+    /// Whether clients reach it.
+    pub sees_clients: bool,
+}
+
+impl Node {
+    pub fn new(plan: &ClusterPlan, random: &mut Random) -> Node {
+        let drift = random.below(2 * plan.drift_ppm + 1) as i64 - plan.drift_ppm as i64;
+        Node {
+            up: false,
+            life: 0,
+            offset_ns: random.below(1 << 40),
+            // The bound is on a clock's rate; a little below it, for rounding.
+            drift_ppm: drift * 9 / 10,
+            sees_coordinator: true,
+            sees_clients: true,
+        }
+    }
+
+    /// What its clock shows.
+    pub fn clock_ns(&self, true_ns: u64) -> u64 {
+        let rate = 1_000_000 + self.drift_ppm as i128;
+        self.offset_ns + (i128::from(true_ns) * rate / 1_000_000) as u64
+    }
+
+    /// When its clock shows this, or a moment later.
+    pub fn true_ns(&self, clock_ns: u64) -> u64 {
+        let rate = 1_000_000 + self.drift_ppm as i128;
+        (i128::from(clock_ns.saturating_sub(self.offset_ns)) * 1_000_000 / rate) as u64 + 1
+    }
+}
+
+/// A drive with the copies on it.
+pub struct Host {
+    pub drive: VirtualDrive,
+    pub copies: Option<ShardCopies>,
+    /// When it is to be woken.
+    pub wake_ns: Option<u64>,
+}
+
+impl Host {
+    pub fn new(number: usize, plan: &ClusterPlan, random: &mut Random) -> Result<Host, Violation> {
+        let mut drive = VirtualDrive::new(plan.drive_bytes, plan.latency, random.fork());
+        let mut id = [0; 16];
+        id[0] = number as u8 + 1;
+        let identity = Identity { node: NodeId(Id128(id)), ..Identity::default() };
+        let options = FormatOptions {
+            identity,
+            shards: 1,
+            segment_bytes: plan.segment_bytes,
+            prewrite: false,
+            created_unix_ns: 1,
+        };
+        format_drive(&mut drive, &options).map_err(|error| Violation::Format(error.to_string()))?;
+        Ok(Host { drive, copies: None, wake_ns: None })
+    }
+
+    /// Opens the shard.
+    pub fn open(&mut self, number: usize, plan: &ClusterPlan, entropy: u64) -> Result<Shard, Violation> {
+        let mut config = plan.config.clone();
+        config.copy = copy_id(number).0;
+        Shard::open(&mut self.drive, 0, entropy, config).map_err(|error| Violation::Open(error.to_string()))
+    }
+}
+
+/// The number by which the cluster knows a drive.
+pub fn copy_id(number: usize) -> CopyId {
+    CopyId(number as u64 + 1)
+}
+
+/// The drive of a copy.
+pub fn number_of(copy: CopyId) -> usize {
+    copy.0 as usize - 1
+}
+
+/// What a copy wants done.
+pub enum Out {
+    Send { to: usize, group: u32, bytes: Vec<u8> },
+    Disconnect(usize),
+    Answer { client: u64, answer: Answer },
+    Io(IoAction),
+    Propose { group: u32, config: Config },
+    Compare { group: u32, copy: CopyId, token: RecoveryToken },
+    Event(CopyEvent),
+}
+
+/// Collects it.
+#[derive(Default)]
+pub struct Outbox(pub Vec<Out>);
+
+impl Sink for Outbox {
+    fn send(&mut self, to: CopyId, group: u32, message: &Message, payload: Payload<'_>) {
+        let mut bytes = Vec::new();
+        encode_message(message, payload.length_bytes() as u32, &mut bytes);
+        payload.append_to(&mut bytes);
+        self.0.push(Out::Send { to: number_of(to), group, bytes });
+    }
+
+    fn disconnect(&mut self, from: CopyId) {
+        self.0.push(Out::Disconnect(number_of(from)));
+    }
+
+    fn answer(&mut self, client: u64, answer: Answer) {
+        self.0.push(Out::Answer { client, answer });
+    }
+
+    fn io(&mut self, action: IoAction) {
+        self.0.push(Out::Io(action));
+    }
+
+    fn propose(&mut self, group: u32, config: Config) {
+        self.0.push(Out::Propose { group, config });
+    }
+
+    fn compare(&mut self, group: u32, copy: CopyId, token: RecoveryToken) {
+        self.0.push(Out::Compare { group, copy, token });
+    }
+
+    fn event(&mut self, event: CopyEvent) {
+        self.0.push(Out::Event(event));
+    }
+}

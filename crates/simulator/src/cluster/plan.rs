@@ -1,0 +1,100 @@
+//! What a seed decides before a cluster starts.
+
+use coquina_engine::ShardConfig;
+use coquina_replication::{CopyId, GroupId, Settings};
+
+use crate::drive::Latency;
+use crate::random::Random;
+
+const MIB: u64 = 1 << 20;
+const MS: u64 = 1_000_000;
+
+/// Layers of the one volume per client.
+pub const LAYERS: u64 = 2;
+/// Chunks per layer.
+pub const CHUNKS: u32 = 2;
+
+/// Everything that stays the same during a run.
+#[derive(Clone, Debug)]
+pub struct ClusterPlan {
+    pub nodes: usize,
+    pub drives_per_node: usize,
+    pub groups: u32,
+    pub copies: usize,
+    pub min_copies: u32,
+    pub clients: usize,
+    /// Requests of each client.
+    pub requests: u64,
+    /// Requests outstanding per client.
+    pub depth: usize,
+    /// Blocks of each chunk that clients use: few, so that they meet.
+    pub blocks: u32,
+    pub drive_bytes: u64,
+    pub segment_bytes: u64,
+    pub config: ShardConfig,
+    pub latency: Latency,
+    pub settings: Settings,
+    pub tick_ns: u64,
+    /// Actual drift of clocks, at most the bound of the settings.
+    pub drift_ppm: u64,
+    /// Network delay.
+    pub delay_ns: (u64, u64),
+    /// Mean time between faults; 0 for none.
+    pub fault_ns: u64,
+    /// How long faults last at most.
+    pub fault_length_ns: u64,
+    /// Time after which a silent node is taken for dead.
+    pub dead_ns: u64,
+}
+
+impl ClusterPlan {
+    /// A small cluster with short times.
+    #[allow(clippy::needless_update, reason = "the settings have one field more with mutations")]
+    pub fn random(random: &mut Random) -> ClusterPlan {
+        let nodes = random.pick(&[3, 3, 3, 4, 5]);
+        let copies = random.pick(&[1, 2, 2, 3, 3, 3, 3]);
+        let drift_ppm = 20_000;
+        ClusterPlan {
+            nodes,
+            drives_per_node: random.pick(&[1, 1, 2]),
+            groups: random.pick(&[1, 1, 2, 4]),
+            copies,
+            min_copies: if copies > 1 && random.chance(1, 4) { 2 } else { 1 },
+            clients: random.between(1, 4) as usize,
+            requests: random.between(60, 500),
+            depth: random.pick(&[1, 2, 4, 8]),
+            blocks: random.pick(&[2, 8, 32, 200]),
+            drive_bytes: random.pick(&[24, 32, 48]) * MIB,
+            segment_bytes: random.pick(&[256 << 10, 512 << 10]),
+            config: ShardConfig {
+                index_memory_bytes: random.pick(&[64 << 10, 1 << 30]),
+                cache_bytes: random.pick(&[0, MIB]),
+                frame_bytes_max: random.pick(&[64 << 10, 256 << 10]),
+                frames_in_flight_max: random.pick(&[1, 2, 4]),
+                checkpoint_log_bytes: random.pick(&[0, 128 << 10, 512 << 10, 2 * MIB]),
+                ..ShardConfig::default()
+            },
+            latency: Latency {
+                least_ns: 10_000,
+                most_ns: random.pick(&[50_000, 300_000, 1_000_000]),
+                slow_one_in: random.pick(&[20, 200]),
+            },
+            settings: Settings {
+                group: GroupId(0),
+                copy: CopyId(0),
+                grant_ns: 40 * MS,
+                drift_ppm,
+                suspect_ns: random.pick(&[60, 120]) * MS,
+                recover_blocks_max: random.pick(&[1, 4, 16]),
+                recover_window: random.pick(&[1, 2, 8]),
+                ..Settings::for_tests(CopyId(0))
+            },
+            tick_ns: 5 * MS,
+            drift_ppm: random.pick(&[0, 1_000, drift_ppm]),
+            delay_ns: random.pick(&[(20_000, 100_000), (20_000, 3 * MS), (200_000, 500_000)]),
+            fault_ns: random.pick(&[20 * MS, 60 * MS, 200 * MS]),
+            fault_length_ns: random.pick(&[20 * MS, 200 * MS, 600 * MS]),
+            dead_ns: random.pick(&[100, 250]) * MS,
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! What a run has done.
+
+use std::collections::BTreeMap;
+
+/// States that must be met to be tested.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Rare {
+    /// A process ended.
+    NodeCrash,
+    /// A machine lost power.
+    PowerCut,
+    /// All nodes went down at once.
+    AllDown,
+    /// A connection broke.
+    LinkBroken,
+    /// A node was cut off.
+    Partition,
+    /// One direction was blocked.
+    OneWay,
+    /// A drive stalled.
+    DriveStall,
+    /// Another copy became primary.
+    Takeover,
+    /// A new primary fetched entries that it lacked.
+    TakeoverWithTail,
+    /// A copy that returned was cut.
+    Cut,
+    /// A cut took entries out.
+    CutOfEntries,
+    /// What a copy missed was not known.
+    WholeCompare,
+    /// Blocks were recovered.
+    Recovered,
+    /// A copy came back in sync.
+    CopyAdded,
+    /// A copy was taken out.
+    CopyRemoved,
+    /// A healthy primary had to step down.
+    PrimaryMoved,
+    /// Entries of a former epoch were sent.
+    ReadBack,
+    /// A change was answered after it was sent to several copies.
+    RetryAcrossFailover,
+    /// A node started while a takeover was under way.
+    ReturnDuringTakeover,
+    /// The cleaner moved blocks between recovered ones.
+    CleanerDuringRecovery,
+    /// A checkpoint was made between recovered blocks.
+    CheckpointDuringRecovery,
+    /// A client was sent away.
+    Refused,
+    /// A client used an old map.
+    StaleClient,
+    /// No configuration could be made.
+    CoordinatorAway,
+}
+
+impl Rare {
+    /// All of them.
+    pub const ALL: [Rare; 24] = [
+        Rare::NodeCrash,
+        Rare::PowerCut,
+        Rare::AllDown,
+        Rare::LinkBroken,
+        Rare::Partition,
+        Rare::OneWay,
+        Rare::DriveStall,
+        Rare::Takeover,
+        Rare::TakeoverWithTail,
+        Rare::Cut,
+        Rare::CutOfEntries,
+        Rare::WholeCompare,
+        Rare::Recovered,
+        Rare::CopyAdded,
+        Rare::CopyRemoved,
+        Rare::PrimaryMoved,
+        Rare::ReadBack,
+        Rare::RetryAcrossFailover,
+        Rare::ReturnDuringTakeover,
+        Rare::CleanerDuringRecovery,
+        Rare::CheckpointDuringRecovery,
+        Rare::Refused,
+        Rare::StaleClient,
+        Rare::CoordinatorAway,
+    ];
+}
+
+/// What a run has done.
+#[derive(Clone, Debug, Default)]
+pub struct ClusterReport {
+    /// Requests answered.
+    pub answered: u64,
+    /// Of them reads.
+    pub reads: u64,
+    /// Messages delivered between copies.
+    pub messages: u64,
+    /// Faults.
+    pub faults: u64,
+    /// Time that passed in the cluster.
+    pub simulated_ns: u64,
+    /// How often each rare state was met.
+    pub rare: BTreeMap<Rare, u64>,
+    /// Hash of everything that happened.
+    pub trace: u64,
+}
+
+impl ClusterReport {
+    /// Adds another run's.
+    pub fn add(&mut self, other: &ClusterReport) {
+        self.answered += other.answered;
+        self.reads += other.reads;
+        self.messages += other.messages;
+        self.faults += other.faults;
+        self.simulated_ns += other.simulated_ns;
+        for (rare, count) in &other.rare {
+            *self.rare.entry(*rare).or_default() += count;
+        }
+    }
+
+    /// Notes a rare state.
+    pub fn saw(&mut self, rare: Rare) {
+        *self.rare.entry(rare).or_default() += 1;
+    }
+
+    /// Rare states that were never met.
+    pub fn missing(&self) -> Vec<Rare> {
+        Rare::ALL.into_iter().filter(|rare| !self.rare.contains_key(rare)).collect()
+    }
+}

@@ -1,0 +1,648 @@
+//! The cluster as a whole: its parts, its events, its loop.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use coquina_copies::{Answer, Compared, Event as CopyEvent, ShardCopies};
+use coquina_engine::{Event as EngineEvent, Piece};
+use coquina_replication::{BlockRange, Config, Message, decode_message};
+
+use super::clients::{Client, Operation};
+use super::coordinator::{CHECK_NS, Coordinator};
+use super::faults::Ending;
+use super::network::Link;
+use super::node::{Host, Node, Out, Outbox, copy_id, number_of};
+use super::plan::{CHUNKS, ClusterPlan, LAYERS};
+use super::report::{ClusterReport, Rare};
+use crate::model::Model;
+use crate::random::Random;
+use crate::trace::TraceHash;
+use crate::violation::Violation;
+
+/// How long a cluster may take to heal and answer everything.
+const HEAL_NS: u64 = 60_000_000_000;
+/// Longest run with faults.
+const RUN_NS: u64 = 120_000_000_000;
+/// Time between looks at a link.
+const LINK_NS: u64 = 3_000_000;
+
+/// Something that happens at a time.
+pub enum Event {
+    Tick { copy: usize, life: u64 },
+    Wake { copy: usize, life: u64 },
+    Link(usize),
+    Connect { link: usize, end: usize, connection: u64 },
+    Disconnect { link: usize, end: usize, connection: u64 },
+    Deliver { link: usize, end: usize, connection: u64, group: u32, bytes: Vec<u8> },
+    Config { to: usize, group: u32, config: Config },
+    Propose { from: usize, group: u32, config: Config },
+    Heartbeat(usize),
+    CheckNodes,
+    ClientStep(usize),
+    Request { to: usize, operation: u64 },
+    Answer { operation: u64, from: usize, answer: ClientAnswer },
+    Timeout { operation: u64, attempt: u64 },
+    Fault,
+    EndFault(Ending),
+}
+
+/// An answer on its way to a client.
+pub enum ClientAnswer {
+    Done,
+    Data(Vec<u8>),
+    Refused,
+    Failed(coquina_engine::Failure),
+}
+
+struct Scheduled {
+    at_ns: u64,
+    number: u64,
+    event: Event,
+}
+
+impl PartialEq for Scheduled {
+    fn eq(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+}
+impl Eq for Scheduled {}
+impl PartialOrd for Scheduled {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Scheduled {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at_ns, self.number).cmp(&(other.at_ns, other.number))
+    }
+}
+
+/// A cluster.
+pub struct World {
+    pub plan: ClusterPlan,
+    pub now_ns: u64,
+    pub random: Random,
+    pub nodes: Vec<Node>,
+    pub hosts: Vec<Host>,
+    pub links: Vec<Link>,
+    /// How many faults block messages from one node to another.
+    pub blocked: Vec<Vec<u32>>,
+    pub coordinator: Coordinator,
+    pub clients: Vec<Client>,
+    pub operations: BTreeMap<u64, Operation>,
+    pub next_operation: u64,
+    pub next_version: u32,
+    pub model: Model,
+    pub report: ClusterReport,
+    /// No more faults.
+    pub calm: bool,
+    events: BinaryHeap<Reverse<Scheduled>>,
+    next_event: u64,
+    trace: TraceHash,
+    verbose: bool,
+    pub(super) payload: Vec<u8>,
+    /// Bytes that the cleaner of each copy had moved, and its checkpoints, when blocks were last recovered.
+    cleaned: Vec<(u64, u64)>,
+}
+
+impl World {
+    /// A cluster whose nodes run.
+    pub fn new(plan: ClusterPlan, mut random: Random, verbose: bool) -> Result<World, Violation> {
+        let copies = plan.nodes * plan.drives_per_node;
+        let nodes = (0..plan.nodes).map(|_| Node::new(&plan, &mut random)).collect();
+        let hosts = (0..copies).map(|copy| Host::new(copy, &plan, &mut random)).collect::<Result<_, _>>()?;
+        let pairs = (0..copies).flat_map(|one| (one + 1..copies).map(move |other| [one, other]));
+        let apart = |pair: &[usize; 2]| pair[0] / plan.drives_per_node != pair[1] / plan.drives_per_node;
+        let links = pairs.filter(apart).map(Link::new).collect();
+        let coordinator = Coordinator::new(&plan, &mut random);
+        let clients = (0..plan.clients).map(|number| Client::new(number, &plan, &coordinator)).collect();
+        let mut world = World {
+            now_ns: 1_000_000_000,
+            nodes,
+            hosts,
+            links,
+            blocked: vec![vec![0; plan.nodes]; plan.nodes],
+            coordinator,
+            clients,
+            operations: BTreeMap::new(),
+            next_operation: 1,
+            next_version: 1,
+            model: Model::default(),
+            report: ClusterReport::default(),
+            calm: false,
+            events: BinaryHeap::new(),
+            next_event: 0,
+            trace: TraceHash::default(),
+            verbose,
+            payload: Vec::new(),
+            cleaned: vec![(0, 0); copies],
+            random,
+            plan,
+        };
+        world.say(|| String::from("start"));
+        let line = format!("{:?}", world.plan);
+        world.say(|| line);
+        for node in 0..world.plan.nodes {
+            world.start_node(node)?;
+            world.at(0, Event::Heartbeat(node));
+        }
+        for link in 0..world.links.len() {
+            world.at(0, Event::Link(link));
+        }
+        for client in 0..world.plan.clients {
+            world.at(0, Event::ClientStep(client));
+        }
+        world.at(CHECK_NS * 10, Event::CheckNodes);
+        let first_fault = world.plan.fault_ns;
+        world.at(first_fault, Event::Fault);
+        Ok(world)
+    }
+
+    /// Runs with faults until all requests are made, then heals, waits for all answers, and checks the end.
+    pub fn run(&mut self) -> Result<(), Violation> {
+        let start_ns = self.now_ns;
+        while self.clients.iter().any(|client| client.left > 0) {
+            if self.now_ns > start_ns + RUN_NS {
+                break;
+            }
+            self.step()?;
+        }
+        self.clients.iter_mut().for_each(|client| client.left = 0);
+        self.heal()?;
+        self.read_everything();
+        self.heal()?;
+        self.compare_copies()
+    }
+
+    /// Ends all faults and waits until all is answered and all copies are back.
+    fn heal(&mut self) -> Result<(), Violation> {
+        self.say(|| String::from("calm"));
+        self.calm()?;
+        let start_ns = self.now_ns;
+        while !(self.operations.is_empty()
+            && self.clients.iter().all(|client| client.left == 0)
+            && self.is_healed())
+        {
+            if self.now_ns > start_ns + HEAL_NS {
+                return Err(Violation::Hang(self.describe_hang()));
+            }
+            self.step()?;
+        }
+        Ok(())
+    }
+
+    /// The run's report.
+    pub fn finish(mut self) -> ClusterReport {
+        for host in &self.hosts {
+            self.trace.add(&[host.drive.trace().value()]);
+        }
+        self.report.trace = self.trace.value();
+        self.report.simulated_ns = self.now_ns;
+        self.report
+    }
+
+    /// Lets one thing happen.
+    fn step(&mut self) -> Result<(), Violation> {
+        let event_ns = self.events.peek().map(|Reverse(scheduled)| scheduled.at_ns);
+        let due = self.hosts.iter().enumerate();
+        let drive = due.filter_map(|(copy, host)| host.drive.next_completion_ns().map(|at| (at, copy))).min();
+        match (event_ns, drive) {
+            (Some(event_ns), Some((drive_ns, copy))) if drive_ns <= event_ns => {
+                self.complete_io(copy, drive_ns)
+            }
+            (None, Some((drive_ns, copy))) => self.complete_io(copy, drive_ns),
+            (Some(_), _) => {
+                let Some(Reverse(scheduled)) = self.events.pop() else { return Ok(()) };
+                self.now_ns = self.now_ns.max(scheduled.at_ns);
+                self.happen(scheduled.event)
+            }
+            (None, None) => Err(Violation::Hang(String::from("no event is left"))),
+        }
+    }
+
+    fn complete_io(&mut self, copy: usize, at_ns: u64) -> Result<(), Violation> {
+        self.now_ns = self.now_ns.max(at_ns);
+        let Some(done) = self.hosts[copy].drive.complete_next(self.now_ns) else { return Ok(()) };
+        self.with_copy(copy, |copies, _, out| copies.io_done(done.io, done.buffer, done.result, out))
+    }
+
+    fn happen(&mut self, event: Event) -> Result<(), Violation> {
+        match event {
+            Event::Tick { copy, life } if self.is_life(copy, life) => {
+                let tick_ns = self.plan.tick_ns;
+                self.at(tick_ns, Event::Tick { copy, life });
+                self.with_copy(copy, |copies, now_ns, out| copies.tick(now_ns, out))
+            }
+            Event::Wake { copy, life } if self.is_life(copy, life) => {
+                if self.hosts[copy].wake_ns.is_some_and(|wake| wake <= self.now_ns) {
+                    self.hosts[copy].wake_ns = None;
+                    self.with_copy(copy, |copies, now_ns, out| copies.turn(now_ns, out))?;
+                }
+                Ok(())
+            }
+            Event::Tick { .. } | Event::Wake { .. } => Ok(()),
+            Event::Link(link) => {
+                self.look_at_link(link);
+                Ok(())
+            }
+            Event::Connect { link, end, connection } => self.connect_end(link, end, connection),
+            Event::Disconnect { link, end, connection } => self.disconnect_end(link, end, connection),
+            Event::Deliver { link, end, connection, group, bytes } => {
+                self.deliver(link, end, connection, group, &bytes)
+            }
+            Event::Config { to, group, config } => {
+                if !self.nodes[self.node_of(to)].sees_coordinator {
+                    return Ok(());
+                }
+                self.with_copy(to, |copies, now_ns, out| copies.config(now_ns, group, config, out))
+            }
+            Event::Propose { from, group, config } => {
+                self.proposed(from, group, config);
+                Ok(())
+            }
+            Event::Heartbeat(node) => {
+                self.at(CHECK_NS, Event::Heartbeat(node));
+                self.heartbeat(node);
+                Ok(())
+            }
+            Event::CheckNodes => {
+                self.at(CHECK_NS, Event::CheckNodes);
+                self.check_nodes();
+                Ok(())
+            }
+            Event::ClientStep(client) => {
+                self.client_step(client);
+                Ok(())
+            }
+            Event::Request { to, operation } => self.request_arrives(to, operation),
+            Event::Answer { operation, from, answer } => self.answer_arrives(operation, from, answer),
+            Event::Timeout { operation, attempt } => {
+                self.timed_out(operation, attempt);
+                Ok(())
+            }
+            Event::Fault => {
+                if !self.calm {
+                    let wait_ns = self.random.between(1_000_000, 2 * self.plan.fault_ns);
+                    self.at(wait_ns, Event::Fault);
+                    self.fault();
+                }
+                Ok(())
+            }
+            Event::EndFault(ending) => self.end_fault(ending),
+        }
+    }
+
+    fn is_life(&self, copy: usize, life: u64) -> bool {
+        let node = &self.nodes[self.node_of(copy)];
+        node.up && node.life == life
+    }
+
+    /// Starts a process: opens its drives and their groups.
+    pub fn start_node(&mut self, node: usize) -> Result<(), Violation> {
+        if self.nodes[node].up {
+            return Ok(());
+        }
+        self.say(|| format!("node {node} starts"));
+        let waiting = (1..=self.plan.groups).any(|group| {
+            let primary = self.coordinator.config(group).primary().map(number_of);
+            let host = primary.and_then(|primary| self.hosts[primary].copies.as_ref());
+            host.and_then(|copies| copies.group(group)).is_some_and(|group| !group.is_serving())
+        });
+        if waiting && self.nodes[node].life > 0 {
+            self.report.saw(Rare::ReturnDuringTakeover);
+        }
+        self.nodes[node].up = true;
+        let life = self.nodes[node].life;
+        for copy in self.copies_of(node) {
+            let entropy = self.random.next_u64();
+            let plan = self.plan.clone();
+            let shard = self.hosts[copy].open(copy, &plan, entropy)?;
+            let now_ns = self.nodes[node].clock_ns(self.now_ns);
+            self.hosts[copy].copies = Some(ShardCopies::new(shard, now_ns));
+            self.cleaned[copy] = (0, 0);
+            for group in 1..=self.plan.groups {
+                let config = self.coordinator.config(group).clone();
+                if config.is_in_sync(copy_id(copy)) || config.is_out(copy_id(copy)) {
+                    self.with_copy(copy, |copies, _, out| {
+                        copies.open_group(group, plan.settings, config, out);
+                    })?;
+                }
+            }
+            let first_ns = self.random.below(self.plan.tick_ns);
+            self.at(first_ns, Event::Tick { copy, life });
+        }
+        Ok(())
+    }
+
+    /// Does something with a running copy, and then what it wants done.
+    pub fn with_copy(
+        &mut self,
+        copy: usize,
+        act: impl FnOnce(&mut ShardCopies, u64, &mut Outbox),
+    ) -> Result<(), Violation> {
+        let Some(mut copies) = self.hosts[copy].copies.take() else { return Ok(()) };
+        let node = self.node_of(copy);
+        let now_ns = self.nodes[node].clock_ns(self.now_ns);
+        let mut out = Outbox::default();
+        act(&mut copies, now_ns, &mut out);
+        // A reactor's turn takes several things together.
+        let is_turn_over = self.random.chance(2, 3);
+        if is_turn_over {
+            copies.turn(now_ns, &mut out);
+        }
+        let wake_ns = if is_turn_over {
+            copies.next_wake_ns().map(|wake| self.nodes[node].true_ns(wake).max(self.now_ns + 2_000))
+        } else {
+            Some(self.now_ns + self.random.between(1_000, 30_000))
+        };
+        self.wake_later(copy, wake_ns);
+        let result = out.0.into_iter().try_for_each(|out| self.carry_out(copy, &mut copies, out));
+        self.hosts[copy].copies = Some(copies);
+        result
+    }
+
+    fn wake_later(&mut self, copy: usize, wake_ns: Option<u64>) {
+        let Some(wake_ns) = wake_ns else { return };
+        if self.hosts[copy].wake_ns.is_none_or(|known| wake_ns < known) {
+            self.hosts[copy].wake_ns = Some(wake_ns);
+            let life = self.nodes[self.node_of(copy)].life;
+            self.at(wake_ns - self.now_ns, Event::Wake { copy, life });
+        }
+    }
+
+    fn carry_out(&mut self, copy: usize, copies: &mut ShardCopies, out: Out) -> Result<(), Violation> {
+        match out {
+            Out::Send { to, group, bytes } => self.send(copy, to, group, bytes),
+            Out::Disconnect(other) => {
+                if let Some(link) = self.link_of(copy, other) {
+                    self.break_link(link);
+                }
+            }
+            Out::Answer { client, answer } => {
+                let answer = match answer {
+                    Answer::Done => ClientAnswer::Done,
+                    Answer::Refused(_) => ClientAnswer::Refused,
+                    Answer::Failed(failure) => ClientAnswer::Failed(failure),
+                    Answer::Map(_) => ClientAnswer::Refused,
+                    Answer::Read(data) => {
+                        let mut bytes = Vec::new();
+                        for piece in &data.pieces {
+                            match piece {
+                                Piece::Zeroes { length_bytes } => bytes.resize(bytes.len() + length_bytes, 0),
+                                Piece::Data { buffer, start_bytes, length_bytes } => {
+                                    bytes.extend_from_slice(
+                                        &buffer[*start_bytes..*start_bytes + *length_bytes],
+                                    );
+                                }
+                            }
+                        }
+                        copies.recycle(data);
+                        ClientAnswer::Data(bytes)
+                    }
+                };
+                self.send_answer(copy, client, answer);
+            }
+            Out::Io(action) => {
+                let now_ns = self.now_ns;
+                self.hosts[copy].drive.submit(now_ns, 0, action);
+            }
+            Out::Propose { group, config } => {
+                self.say(|| format!("copy {copy} proposes for {group}: {config:?}"));
+                let delay_ns = self.random.between(100_000, 3_000_000);
+                self.at(delay_ns, Event::Propose { from: copy, group, config });
+            }
+            Out::Compare { group, copy: other, token } => {
+                self.report.saw(Rare::WholeCompare);
+                let ranges = self.chunks_of(group);
+                let compared = Compared { copy: other, token, ranges, done: true };
+                let now_ns = self.nodes[self.node_of(copy)].clock_ns(self.now_ns);
+                let mut more = Outbox::default();
+                copies.compared(now_ns, group, compared, &mut more);
+                more.0.into_iter().try_for_each(|out| self.carry_out(copy, copies, out))?;
+            }
+            Out::Event(event) => self.copy_event(copy, event)?,
+        }
+        Ok(())
+    }
+
+    fn copy_event(&mut self, copy: usize, event: CopyEvent) -> Result<(), Violation> {
+        match event {
+            CopyEvent::Engine(EngineEvent::Checkpoint { .. } | EngineEvent::ScrubDone { .. }) => Ok(()),
+            CopyEvent::Engine(event) => Err(Violation::UnexpectedEvent(event)),
+            other => Err(Violation::Group(format!("copy {copy}: {other:?}"))),
+        }
+    }
+
+    /// Whole chunks of a group.
+    pub fn chunks_of(&self, group: u32) -> Vec<BlockRange> {
+        let all = (1..=LAYERS).flat_map(|layer| (0..CHUNKS).map(move |chunk| (layer, chunk)));
+        let own = all.filter(|(layer, chunk)| self.group_of(*layer, *chunk) == group);
+        own.map(|(layer, chunk)| BlockRange {
+            layer: coquina_base::LayerId(layer),
+            chunk,
+            first: 0,
+            count: coquina_base::CHUNK_BLOCKS,
+        })
+        .collect()
+    }
+
+    /// The group of a chunk.
+    pub fn group_of(&self, layer: u64, chunk: u32) -> u32 {
+        (layer as u32 * CHUNKS + chunk) % self.plan.groups + 1
+    }
+
+    /// The node of a copy.
+    pub fn node_of(&self, copy: usize) -> usize {
+        copy / self.plan.drives_per_node
+    }
+
+    /// The copies of a node.
+    pub fn copies_of(&self, node: usize) -> std::ops::Range<usize> {
+        node * self.plan.drives_per_node..(node + 1) * self.plan.drives_per_node
+    }
+
+    /// Lets an event happen after a time.
+    pub fn at(&mut self, delay_ns: u64, event: Event) {
+        let number = self.next_event;
+        self.next_event += 1;
+        self.events.push(Reverse(Scheduled { at_ns: self.now_ns + delay_ns, number, event }));
+    }
+
+    /// Adds to the trace.
+    pub fn note(&mut self, words: &[u64]) {
+        self.trace.add(&[self.now_ns]);
+        self.trace.add(words);
+    }
+
+    /// Tells what happens, if anybody listens.
+    pub fn say(&self, what: impl FnOnce() -> String) {
+        if self.verbose {
+            eprintln!("{:>12.6} {}", self.now_ns as f64 / 1e9, what());
+        }
+    }
+
+    fn link_of(&self, one: usize, other: usize) -> Option<usize> {
+        let ends = [one.min(other), one.max(other)];
+        self.links.iter().position(|link| link.ends == ends)
+    }
+
+    fn is_blocked(&self, link: usize, end: usize) -> bool {
+        let ends = self.links[link].ends;
+        self.blocked[self.node_of(ends[1 - end])][self.node_of(ends[end])] > 0
+    }
+
+    fn send(&mut self, from: usize, to: usize, group: u32, bytes: Vec<u8>) {
+        let Some(link) = self.link_of(from, to) else { return };
+        let end = self.links[link].end_of(to);
+        if !self.links[link].alive || !self.links[link].up[1 - end] {
+            return;
+        }
+        if self.is_blocked(link, end) || !self.links[link].held[end].is_empty() {
+            self.links[link].held[end].push_back((group, bytes));
+            return;
+        }
+        self.dispatch(link, end, group, bytes);
+    }
+
+    fn dispatch(&mut self, link: usize, end: usize, group: u32, bytes: Vec<u8>) {
+        let delay_ns = self.plan.delay_ns;
+        let one = &mut self.links[link];
+        let connection = one.connection;
+        let at_ns = one.arrival_ns(end, self.now_ns, delay_ns, &mut self.random);
+        self.at(at_ns - self.now_ns, Event::Deliver { link, end, connection, group, bytes });
+    }
+
+    /// What waited for a direction that is free again goes on.
+    pub fn release_held(&mut self) {
+        for link in 0..self.links.len() {
+            for end in 0..2 {
+                while !self.is_blocked(link, end) {
+                    let Some((group, bytes)) = self.links[link].held[end].pop_front() else { break };
+                    self.dispatch(link, end, group, bytes);
+                }
+            }
+        }
+    }
+
+    fn deliver(
+        &mut self,
+        link: usize,
+        end: usize,
+        connection: u64,
+        group: u32,
+        bytes: &[u8],
+    ) -> Result<(), Violation> {
+        let one = &self.links[link];
+        if one.connection != connection || !one.alive || !one.up[end] {
+            return Ok(());
+        }
+        let (to, from) = (one.ends[end], one.ends[1 - end]);
+        let mut rest = bytes;
+        let decoded = decode_message(&mut rest);
+        let (message, length) =
+            decoded.map_err(|error| Violation::Group(format!("a message cannot be read: {error}")))?;
+        assert_eq!(rest.len(), length as usize, "the length of the data behind a message");
+        self.report.messages += 1;
+        self.note(&[10, from as u64, to as u64, u64::from(group), bytes.len() as u64]);
+        self.trace.add_bytes(bytes);
+        self.count_message(to, &message);
+        self.say(|| format!("{from} -> {to}, group {group}: {message:?}"));
+        let mut result = Ok(());
+        self.with_copy(to, |copies, now_ns, out| {
+            result = copies.receive(now_ns, copy_id(from), group, message, rest, out);
+        })?;
+        result.map_err(|error| Violation::Group(error.to_string()))
+    }
+
+    fn count_message(&mut self, to: usize, message: &Message) {
+        match message {
+            Message::Tail { entries, .. } if !entries.is_empty() => self.report.saw(Rare::TakeoverWithTail),
+            Message::Cut { .. } => self.report.saw(Rare::Cut),
+            Message::CutDone { ranges, .. } if !ranges.is_empty() => self.report.saw(Rare::CutOfEntries),
+            Message::Append { config_epoch, entry, .. } if entry.epoch < *config_epoch => {
+                self.report.saw(Rare::ReadBack);
+            }
+            Message::Recover { .. } => {
+                self.report.saw(Rare::Recovered);
+                let stats = self.hosts[to].copies.as_ref().map(|copies| copies.shard().stats());
+                if let Some(stats) = stats {
+                    let (cleaned, checkpoints) = self.cleaned[to];
+                    if stats.cleaner_bytes > cleaned {
+                        self.report.saw(Rare::CleanerDuringRecovery);
+                    }
+                    if stats.checkpoints > checkpoints {
+                        self.report.saw(Rare::CheckpointDuringRecovery);
+                    }
+                    self.cleaned[to] = (stats.cleaner_bytes, stats.checkpoints);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Makes a connection where there is none, or gives one up that has been blocked for long.
+    fn look_at_link(&mut self, link: usize) {
+        let wait_ns = self.random.between(LINK_NS / 3, LINK_NS);
+        self.at(wait_ns, Event::Link(link));
+        let is_blocked = self.is_blocked(link, 0) || self.is_blocked(link, 1);
+        let ends = self.links[link].ends;
+        let both_up = ends.iter().all(|copy| self.nodes[self.node_of(*copy)].up);
+        if self.links[link].is_idle() && both_up && !is_blocked {
+            let times = [0, 1].map(|_| self.now_ns + self.random.between(50_000, 2_000_000));
+            let one = &mut self.links[link];
+            one.connection += 1;
+            one.alive = true;
+            one.last_ns = times;
+            one.blocked_since_ns = None;
+            let connection = one.connection;
+            for (end, at_ns) in times.into_iter().enumerate() {
+                self.at(at_ns - self.now_ns, Event::Connect { link, end, connection });
+            }
+        }
+        let since = &mut self.links[link].blocked_since_ns;
+        if !is_blocked {
+            *since = None;
+        } else if self.now_ns - *since.get_or_insert(self.now_ns) > 100_000_000 && self.random.chance(1, 10) {
+            self.break_link(link);
+        }
+    }
+
+    fn connect_end(&mut self, link: usize, end: usize, connection: u64) -> Result<(), Violation> {
+        let one = &mut self.links[link];
+        if one.connection != connection || !one.alive {
+            return Ok(());
+        }
+        one.up[end] = true;
+        let (copy, other) = (one.ends[end], one.ends[1 - end]);
+        self.note(&[11, copy as u64, other as u64]);
+        self.with_copy(copy, |copies, now_ns, out| copies.connected(now_ns, copy_id(other), out))
+    }
+
+    fn disconnect_end(&mut self, link: usize, end: usize, connection: u64) -> Result<(), Violation> {
+        let one = &mut self.links[link];
+        if one.connection != connection || !one.up[end] {
+            return Ok(());
+        }
+        one.up[end] = false;
+        let (copy, other) = (one.ends[end], one.ends[1 - end]);
+        self.note(&[12, copy as u64, other as u64]);
+        self.with_copy(copy, |copies, now_ns, out| copies.disconnected(now_ns, copy_id(other), out))
+    }
+
+    /// Nothing is delivered any more; both ends will notice.
+    pub fn break_link(&mut self, link: usize) {
+        let one = &mut self.links[link];
+        if !one.alive && one.up == [false; 2] {
+            return;
+        }
+        one.alive = false;
+        one.held = Default::default();
+        let connection = one.connection;
+        for end in 0..2 {
+            if self.links[link].up[end] {
+                let delay_ns = self.random.between(10_000, 5_000_000);
+                self.at(delay_ns, Event::Disconnect { link, end, connection });
+            }
+        }
+    }
+}
