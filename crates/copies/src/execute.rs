@@ -76,6 +76,14 @@ impl ShardCopies {
         };
         let origin =
             Origin { group: number, session: request.session, request: request.request, ..Origin::default() };
+        let done_blocks = self.part_blocks(number, request);
+        let rest;
+        let request = if done_blocks == 0 {
+            request
+        } else {
+            rest = rest_of(request, done_blocks);
+            &rest
+        };
         let operation = match request.operation {
             Operation::Write { payload, checksums_le } => EngineOperation::Write { payload, checksums_le },
             Operation::Trim => EngineOperation::Trim,
@@ -87,6 +95,12 @@ impl ShardCopies {
             Operation::Read | Operation::Map => panic!("a read is not submitted as a change"),
         };
         self.shard.submit(engine_request(request, slot, origin, operation));
+    }
+
+    /// Blocks of a request that a former try has brought into the log.
+    fn part_blocks(&self, number: u32, request: &Request<'_>) -> u32 {
+        let member = self.key_of(number).map(|key| &self.members[key]);
+        member.map_or(0, |member| member.group.sessions().part_blocks(request.session, request.request))
     }
 
     fn read(&mut self, number: u32, token: Token, context: Context<'_>) {
@@ -200,6 +214,27 @@ impl ShardCopies {
         let read = self.reads.insert(RecoveryRead { member: key, token, copy, range });
         // Without a group: what is applied is read at once, whether it is committed or not.
         self.shard.submit(ranged(range, read_token(read), Origin::default(), EngineOperation::Read));
+    }
+}
+
+/// What is left of a write of which the first blocks are in the log. None of a request that is not what it was before: the
+/// engine refuses it then.
+fn rest_of<'a>(request: &Request<'a>, done_blocks: u32) -> Request<'a> {
+    let block = BLOCK_BYTES as u32;
+    let start = (request.offset_bytes / block).saturating_add(done_blocks).saturating_mul(block);
+    let skipped = start.saturating_sub(request.offset_bytes).min(request.length_bytes);
+    let operation = match request.operation {
+        Operation::Write { payload, checksums_le } => Operation::Write {
+            payload: payload.get(skipped as usize..).unwrap_or_default(),
+            checksums_le: checksums_le.get(done_blocks as usize * 4..).unwrap_or_default(),
+        },
+        other => other,
+    };
+    Request {
+        offset_bytes: request.offset_bytes + skipped,
+        length_bytes: request.length_bytes - skipped,
+        operation,
+        ..*request
     }
 }
 

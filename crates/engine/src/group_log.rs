@@ -321,13 +321,10 @@ impl Shard {
         }
         one.told = one.told.max(of.committed);
         let logged = group_entry(entry, &of);
-        match logged.kind {
-            Kind::Fence { volume, generation } => one.sessions.fence(volume, generation),
-            _ => one.missing.mark(logged.range),
+        if logged.range.count > 0 {
+            one.missing.mark(logged.range);
         }
-        if logged.is_last && logged.session != 0 {
-            one.sessions.insert(logged.session, logged.request, logged.sequence);
-        }
+        one.sessions.note(&logged);
         if entry.sequence > one.told {
             let segment = self.geometry.segment_of(header.location);
             let data_end =

@@ -253,7 +253,7 @@ impl Codec for Recovery {
 
 /// Words of a window that are neither empty nor full are written out; of the others only which they are.
 impl Codec for Window {
-    const BYTES_MIN: usize = 32;
+    const BYTES_MIN: usize = 36;
 
     fn encode(&self, out: &mut Vec<u8>) {
         let mask = |value: u64| {
@@ -264,6 +264,11 @@ impl Codec for Window {
         [self.used, self.highest, empty, full].iter().for_each(|part| part.encode(out));
         let others = self.seen.iter().filter(|word| **word != 0 && **word != u64::MAX);
         others.for_each(|word| word.encode(out));
+        encode_count(self.parts.len(), out);
+        for (request, blocks) in &self.parts {
+            request.encode(out);
+            blocks.encode(out);
+        }
     }
 
     fn decode(bytes: &mut &[u8]) -> Result<Self, DecodeError> {
@@ -280,6 +285,12 @@ impl Codec for Window {
             if (empty | full) >> place & 1 == 0 && (*word == 0 || *word == u64::MAX) {
                 return Err(Invalid("a window of requests"));
             }
+        }
+        for _ in 0..decode_count(bytes, 12)? {
+            window.parts.push((u64::decode(bytes)?, u32::decode(bytes)?));
+        }
+        if !window.parts.is_sorted_by(|one, next| one.0 < next.0) {
+            return Err(Invalid("a list of unfinished requests"));
         }
         Ok(window)
     }

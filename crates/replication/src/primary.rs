@@ -218,12 +218,7 @@ impl<C: ChangedSet> Group<C> {
         if !self.log.push(entry, position) {
             return false;
         }
-        if entry.is_last {
-            self.sessions.insert(entry.session, entry.request, entry.sequence);
-        }
-        if let EntryKind::Fence { volume, generation } = entry.kind {
-            self.sessions.fence(volume, generation);
-        }
+        self.sessions.note(&entry);
         if self.settings.marks(&entry) {
             self.missing.mark(entry.range);
         }

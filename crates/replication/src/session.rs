@@ -10,6 +10,8 @@
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
+use crate::types::{Entry, EntryKind};
+
 /// Request numbers that are remembered per session.
 pub const SESSION_WINDOW: u64 = 4096;
 /// Sessions that are remembered; the one unused for longest goes first.
@@ -17,7 +19,7 @@ pub const SESSIONS_MAX: usize = 1024;
 /// Words of a window's bitmap.
 pub const WINDOW_WORDS: usize = (SESSION_WINDOW / 64) as usize;
 
-/// One session: 528 bytes.
+/// One session: 552 bytes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Window {
     /// Sequence number of its newest entry.
@@ -26,18 +28,21 @@ pub struct Window {
     pub highest: u64,
     /// A bit for each request number within [`SESSION_WINDOW`] of the highest, by its remainder.
     pub seen: [u64; WINDOW_WORDS],
+    /// Requests of several entries of which the last is not in the log, rising, with how many blocks are: when one comes
+    /// again only the rest of it is done, so that no block is changed twice.
+    pub parts: Vec<(u64, u32)>,
 }
 
 impl Default for Window {
     fn default() -> Self {
-        Window { used: 0, highest: 0, seen: [0; WINDOW_WORDS] }
+        Window { used: 0, highest: 0, seen: [0; WINDOW_WORDS], parts: Vec::new() }
     }
 }
 
 /// Most words of most windows are empty.
 impl Hash for Window {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        (self.used, self.highest).hash(state);
+        (self.used, self.highest, &self.parts).hash(state);
         for (place, word) in self.seen.iter().enumerate().filter(|(_, word)| **word != 0) {
             (place, word).hash(state);
         }
@@ -59,8 +64,20 @@ impl Window {
         }
     }
 
+    /// Notes a part of a request.
+    fn insert_part(&mut self, request: u64, blocks: u32) {
+        match self.parts.binary_search_by_key(&request, |part| part.0) {
+            Ok(place) => self.parts[place].1 += blocks,
+            Err(place) => self.parts.insert(place, (request, blocks)),
+        }
+    }
+
     /// Notes a request.
     fn insert(&mut self, request: u64) {
+        if !self.parts.is_empty() {
+            let lowest = self.highest.saturating_sub(SESSION_WINDOW);
+            self.parts.retain(|part| part.0 != request && part.0 > lowest);
+        }
         if request > self.highest {
             if request - self.highest >= SESSION_WINDOW {
                 self.seen = [0; WINDOW_WORDS];
@@ -94,8 +111,32 @@ impl Sessions {
         self.windows.get(&session).is_some_and(|window| window.contains(request))
     }
 
+    /// Blocks of a request that are in the log though its last entry is not.
+    pub fn part_blocks(&self, session: u64, request: u64) -> u32 {
+        let parts = self.windows.get(&session).map_or(&[][..], |window| &window.parts);
+        parts.iter().find(|part| part.0 == request).map_or(0, |part| part.1)
+    }
+
+    /// Notes an entry of the log.
+    pub fn note(&mut self, entry: &Entry) {
+        if let EntryKind::Fence { volume, generation } = entry.kind {
+            self.fence(volume, generation);
+        }
+        let window = self.window(entry.session, entry.sequence);
+        if entry.is_last {
+            window.insert(entry.request);
+        } else {
+            window.insert_part(entry.request, entry.range.count);
+        }
+    }
+
     /// Notes that a request is in the log.
     pub fn insert(&mut self, session: u64, request: u64, sequence: u64) {
+        self.window(session, sequence).insert(request);
+    }
+
+    /// A session that is used now.
+    fn window(&mut self, session: u64, sequence: u64) -> &mut Window {
         if self.windows.len() >= SESSIONS_MAX && !self.windows.contains_key(&session) {
             let oldest =
                 self.windows.iter().min_by_key(|(_, window)| window.used).map(|(session, _)| *session);
@@ -105,7 +146,7 @@ impl Sessions {
         }
         let window = self.windows.entry(session).or_default();
         window.used = sequence;
-        window.insert(request);
+        window
     }
 
     /// Notes a fence.
@@ -135,6 +176,32 @@ mod tests {
         assert!(!sessions.contains(7, 9_999));
         assert!(sessions.contains(7, 9_998));
         assert!(!sessions.contains(8, 1));
+    }
+
+    #[test]
+    fn parts_of_a_request_add_up_until_its_last_entry() {
+        let mut sessions = Sessions::default();
+        let entry = |request, count, is_last| Entry {
+            epoch: 1,
+            sequence: 1,
+            session: 7,
+            request,
+            kind: EntryKind::Write,
+            range: crate::types::BlockRange { count, ..Default::default() },
+            is_last,
+            payload: Default::default(),
+        };
+        sessions.note(&entry(5, 16, false));
+        sessions.note(&entry(6, 16, false));
+        sessions.note(&entry(5, 16, false));
+        assert_eq!((sessions.part_blocks(7, 5), sessions.part_blocks(7, 6)), (32, 16));
+        assert!(!sessions.contains(7, 5));
+        sessions.note(&entry(5, 3, true));
+        assert_eq!((sessions.part_blocks(7, 5), sessions.part_blocks(7, 6)), (0, 16));
+        assert!(sessions.contains(7, 5));
+        sessions.note(&entry(6 + SESSION_WINDOW + 1, 1, true));
+        sessions.note(&entry(6 + SESSION_WINDOW + 2, 1, true));
+        assert_eq!(sessions.part_blocks(7, 6), 0, "older than the window");
     }
 
     #[test]

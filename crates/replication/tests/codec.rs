@@ -64,15 +64,18 @@ fn entry() -> impl Strategy<Value = Entry> {
 }
 
 fn sessions() -> impl Strategy<Value = Sessions> {
-    let inserts = vec((0u64..5, 0u64..20_000), 0..200);
+    let inserts = vec((0u64..5, 0u64..20_000, any::<bool>()), 0..200);
     let runs = vec((0u64..5, 0u64..10_000, 0u64..300), 0..4);
     (inserts, runs, vec((any::<u128>(), any::<u64>()), 0..3)).prop_map(|(inserts, runs, fences)| {
         let mut sessions = Sessions::default();
         let requests = runs.into_iter().flat_map(|(session, first, count)| {
-            (first..first + count).map(move |request| (session, request))
+            (first..first + count).map(move |request| (session, request, true))
         });
-        for (sequence, (session, request)) in inserts.into_iter().chain(requests).enumerate() {
-            sessions.insert(session, request, sequence as u64);
+        for (sequence, (session, request, is_last)) in inserts.into_iter().chain(requests).enumerate() {
+            let range = BlockRange { count: 7, ..BlockRange::default() };
+            let (sequence, payload) = (sequence as u64, PayloadRef::default());
+            let kind = EntryKind::Write;
+            sessions.note(&Entry { epoch: 1, sequence, session, request, kind, range, is_last, payload });
         }
         fences.into_iter().for_each(|(volume, generation)| sessions.fence(volume, generation));
         sessions
@@ -202,5 +205,5 @@ fn a_full_session_takes_few_bytes() {
     (1..=100_000).for_each(|request| sessions.insert(7, request, request));
     let mut bytes = Vec::new();
     sessions.encode(&mut bytes);
-    assert!(bytes.len() <= 4 + 8 + 32 + 8 + 4, "{} bytes", bytes.len());
+    assert!(bytes.len() <= 4 + 8 + 36 + 8 + 4, "{} bytes", bytes.len());
 }

@@ -109,10 +109,7 @@ impl Disk {
                     start.last = entry.sequence;
                     assert!(start.history.push(entry.epoch, entry.sequence));
                     entries.insert(entry.sequence, *entry);
-                    start.sessions.insert(entry.session, entry.request, entry.sequence);
-                    if let EntryKind::Fence { volume, generation } = entry.kind {
-                        start.sessions.fence(volume, generation);
-                    }
+                    start.sessions.note(entry);
                     if marks(entry) {
                         missing.mark(entry.range);
                     }
