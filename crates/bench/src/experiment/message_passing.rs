@@ -6,24 +6,22 @@
 //! - each node sends all that a turn produced for a peer in one send;
 //! - every answer is checked: no write is answered twice or out of thin air.
 
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use coquina_reactor::{Completion, FileId, Payload, Reactor, ReactorConfig, ReceiveBuffer, SendList, Wait};
+use coquina_reactor::{SendList, Wait};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{BenchError, TargetError};
+use super::links::{Arrival, Links, broken, joined, socket_pair};
+use crate::error::BenchError;
 use crate::measure::{Environment, MachineCpu, ThreadClock};
 use crate::recorder::latency_histogram;
 use crate::table::{format_count, format_ns, plain_table, with_warning};
 
 /// Size of a header and of an answer.
 const HEADER_BYTES: usize = 64;
-/// Room for receiving; several hundred messages fit.
-const RECEIVE_BYTES: usize = 1 << 20;
 const MAGIC: u32 = 0x7061_7373;
 /// Rounds of the largest depth that the primary can keep track of.
 const DEPTH_MAX: u32 = 1024;
@@ -205,119 +203,6 @@ fn run_depth(
     })
 }
 
-fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, Result<T, BenchError>>) -> Result<T, BenchError> {
-    match thread.join() {
-        Ok(result) => result,
-        Err(panic) => std::panic::resume_unwind(panic),
-    }
-}
-
-/// Two ends of a TCP connection over loopback.
-fn socket_pair() -> Result<(OwnedFd, OwnedFd), TargetError> {
-    let connect = || -> std::io::Result<(OwnedFd, OwnedFd)> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let near = TcpStream::connect(listener.local_addr()?)?;
-        let (far, _) = listener.accept()?;
-        near.set_nodelay(true)?;
-        far.set_nodelay(true)?;
-        Ok((near.into(), far.into()))
-    };
-    connect().map_err(|source| TargetError::Connect { peer: "loopback".to_owned(), source })
-}
-
-fn broken(reason: impl std::fmt::Display) -> BenchError {
-    TargetError::Broken { peer: "loopback".to_owned(), reason: reason.to_string() }.into()
-}
-
-/// What happened on a connection.
-enum Arrival {
-    Bytes,
-    Closed,
-    Nothing,
-}
-
-/// A reactor and its connections; connection `n` has the tokens 2n (receive) and 2n + 1 (send).
-struct Node {
-    reactor: Reactor,
-    links: Vec<Link>,
-    completions: Vec<Completion>,
-}
-
-struct Link {
-    file: FileId,
-    input: ReceiveBuffer,
-    output: SendList,
-    /// Takes what comes while `output` is being sent.
-    next: SendList,
-    is_sending: bool,
-}
-
-impl Node {
-    fn new(ends: Vec<OwnedFd>) -> Result<Self, BenchError> {
-        let mut reactor = Reactor::new(ReactorConfig::default()).map_err(broken)?;
-        let mut links = Vec::with_capacity(ends.len());
-        for (index, end) in ends.into_iter().enumerate() {
-            let file = reactor.attach(end);
-            let buffer = ReceiveBuffer::with_capacity_bytes(RECEIVE_BYTES);
-            reactor.receive(file, buffer, index as u64 * 2);
-            links.push(Link {
-                file,
-                input: ReceiveBuffer::default(),
-                output: SendList::new(),
-                next: SendList::new(),
-                is_sending: false,
-            });
-        }
-        Ok(Node { reactor, links, completions: Vec::new() })
-    }
-
-    /// Sends what is queued and waits for something to happen.
-    fn turn(&mut self) -> Result<Vec<Completion>, BenchError> {
-        for (index, link) in self.links.iter_mut().enumerate() {
-            if !link.is_sending && !link.next.is_empty() {
-                std::mem::swap(&mut link.output, &mut link.next);
-                self.reactor.send(link.file, std::mem::take(&mut link.output), index as u64 * 2 + 1);
-                link.is_sending = true;
-            }
-        }
-        let mut completions = std::mem::take(&mut self.completions);
-        self.reactor.turn(Wait::Forever, &mut completions).map_err(broken)?;
-        Ok(completions)
-    }
-
-    /// Takes a completion; for one of a receive the bytes are then in the link's input.
-    fn take(&mut self, completion: Completion) -> Result<(usize, Arrival), BenchError> {
-        let index = (completion.token / 2) as usize;
-        let Some(link) = self.links.get_mut(index) else { return Ok((0, Arrival::Nothing)) };
-        match (completion.payload, completion.result) {
-            (Payload::Receive(buffer), Ok(length)) => {
-                link.input = buffer;
-                Ok((index, if length == 0 { Arrival::Closed } else { Arrival::Bytes }))
-            }
-            (Payload::Send(mut list), Ok(_)) => {
-                list.recycle(drop);
-                link.output = list;
-                link.is_sending = false;
-                Ok((index, Arrival::Nothing))
-            }
-            (_, Err(errno)) => Err(broken(errno)),
-            _ => Ok((index, Arrival::Nothing)),
-        }
-    }
-
-    /// Receives on after the input was looked through.
-    fn receive(&mut self, index: usize) {
-        let link = &mut self.links[index];
-        let mut buffer = std::mem::take(&mut link.input);
-        buffer.reserve(RECEIVE_BYTES / 2);
-        self.reactor.receive(link.file, buffer, index as u64 * 2);
-    }
-
-    fn give_back(&mut self, completions: Vec<Completion>) {
-        self.completions = completions;
-    }
-}
-
 fn header(number: u64) -> [u8; HEADER_BYTES] {
     let mut bytes = [0; HEADER_BYTES];
     bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
@@ -341,9 +226,9 @@ fn first_message(data: &[u8], length: usize) -> Result<Option<u64>, BenchError> 
 
 /// Answers every message until the peer closes; gives its thread's CPU time.
 fn run_backup(end: OwnedFd, message_bytes: usize) -> Result<u64, BenchError> {
-    let mut node = Node::new(vec![end])?;
+    let mut node = Links::new(vec![end])?;
     loop {
-        let mut completions = node.turn()?;
+        let mut completions = node.turn(Wait::Forever)?;
         for completion in completions.drain(..) {
             match node.take(completion)?.1 {
                 Arrival::Nothing => {}
@@ -366,11 +251,11 @@ fn run_backup(end: OwnedFd, message_bytes: usize) -> Result<u64, BenchError> {
 /// Passes every message on to the backups and answers when all have.
 fn run_primary(client: OwnedFd, backups: Vec<OwnedFd>, message_bytes: usize) -> Result<u64, BenchError> {
     let copies = backups.len() as u8;
-    let mut node = Node::new(std::iter::once(client).chain(backups).collect())?;
+    let mut node = Links::new(std::iter::once(client).chain(backups).collect())?;
     // Answers still to come, by number modulo the largest depth: the client never has more in flight.
     let mut missing = vec![0u8; DEPTH_MAX as usize];
     loop {
-        let mut completions = node.turn()?;
+        let mut completions = node.turn(Wait::Forever)?;
         for completion in completions.drain(..) {
             match node.take(completion)? {
                 (_, Arrival::Nothing) => {}
@@ -383,7 +268,7 @@ fn run_primary(client: OwnedFd, backups: Vec<OwnedFd>, message_bytes: usize) -> 
     }
 }
 
-fn pass_on(node: &mut Node, message_bytes: usize, copies: u8, missing: &mut [u8]) -> Result<(), BenchError> {
+fn pass_on(node: &mut Links, message_bytes: usize, copies: u8, missing: &mut [u8]) -> Result<(), BenchError> {
     let length = HEADER_BYTES + message_bytes;
     let Some((client, backups)) = node.links.split_first_mut() else { return Ok(()) };
     while let Some(number) = first_message(client.input.data(), length)? {
@@ -404,7 +289,7 @@ fn pass_on(node: &mut Node, message_bytes: usize, copies: u8, missing: &mut [u8]
     Ok(())
 }
 
-fn gather(node: &mut Node, index: usize, missing: &mut [u8]) -> Result<(), BenchError> {
+fn gather(node: &mut Links, index: usize, missing: &mut [u8]) -> Result<(), BenchError> {
     while let Some(number) = first_message(node.links[index].input.data(), HEADER_BYTES)? {
         let count = &mut missing[number as usize % DEPTH_MAX as usize];
         if *count == 0 {
@@ -434,7 +319,7 @@ fn run_client(
     message_bytes: usize,
     runtime: Duration,
 ) -> Result<ClientFigures, BenchError> {
-    let mut node = Node::new(vec![end])?;
+    let mut node = Links::new(vec![end])?;
     let mut latency_ns = latency_histogram();
     let data = vec![0x5a; message_bytes];
     let before = MachineCpu::now()?;
@@ -446,7 +331,7 @@ fn run_client(
     }
     let mut in_flight = depth;
     while in_flight > 0 {
-        let mut completions = node.turn()?;
+        let mut completions = node.turn(Wait::Forever)?;
         for completion in completions.drain(..) {
             match node.take(completion)?.1 {
                 Arrival::Nothing => continue,

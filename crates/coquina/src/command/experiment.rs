@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use coquina_bench::experiment::{
-    CleanerConfig, CleanerPolicy, DurableAppendConfig, EXPERIMENTS, MessagePassingConfig, cleaner_model,
-    cleaner_table, durable_append, message_passing,
+    CleanerConfig, CleanerPolicy, CopiesConfig, DurableAppendConfig, EXPERIMENTS, MessagePassingConfig,
+    cleaner_model, cleaner_table, copies, durable_append, message_passing,
 };
 
 use crate::arguments::{BenchExperiment, Global};
@@ -24,6 +24,7 @@ pub fn run(global: &Global, arguments: &BenchExperiment) -> Result<(), CliError>
         Some("durable-append") => durable(global, arguments.folder.clone()),
         Some("cleaner-model") => cleaner(global),
         Some("message-passing") => messages(global),
+        Some("copies") => of_copies(global, arguments.folder.clone()),
         Some(other) => {
             let names: Vec<_> = EXPERIMENTS.iter().map(|(name, _)| *name).collect();
             Err(CliError::usage(format!("no experiment {other:?}; there are {}", names.join(", "))))
@@ -59,6 +60,16 @@ fn messages(global: &Global) -> Result<(), CliError> {
     let progress = Progress::new("experiment");
     let config = MessagePassingConfig::new();
     let report = message_passing(&config, &stop, &mut |done, total| cells(&progress, done, total));
+    drop(progress);
+    let report = report?;
+    if global.json { print_json(&report) } else { print(&(report.to_table() + "\n")) }
+}
+
+fn of_copies(global: &Global, folder: PathBuf) -> Result<(), CliError> {
+    let stop = signal::stop_flag(2, || {})?;
+    let progress = Progress::new("experiment");
+    let config = CopiesConfig::new(folder);
+    let report = copies(&config, &stop, &mut |done, total| cells(&progress, done, total));
     drop(progress);
     let report = report?;
     if global.json { print_json(&report) } else { print(&(report.to_table() + "\n")) }
