@@ -27,8 +27,19 @@ use world::World;
 
 /// Runs one seed to its end.
 pub fn run_seed(seed: u64, verbose: bool) -> Result<ClusterReport, Violation> {
+    run(seed, verbose, |_| {})
+}
+
+/// Runs one seed of a cluster that makes a deliberate mistake.
+#[cfg(feature = "mutations")]
+pub fn run_mutated(seed: u64, mutation: coquina_replication::Mutation) -> Result<ClusterReport, Violation> {
+    run(seed, false, |plan| plan.settings.mutation = Some(mutation))
+}
+
+fn run(seed: u64, verbose: bool, adjust: impl FnOnce(&mut ClusterPlan)) -> Result<ClusterReport, Violation> {
     let mut random = Random::new(seed ^ 0x00c0_9a11);
-    let plan = ClusterPlan::random(&mut random);
+    let mut plan = ClusterPlan::random(&mut random);
+    adjust(&mut plan);
     let mut world = World::new(plan, random, verbose)?;
     world.run()?;
     Ok(world.finish())

@@ -192,6 +192,22 @@ fn run_mutations(options: &Options) -> bool {
     // Panics are findings here, not noise.
     std::panic::set_hook(Box::new(|_| {}));
     let mut all = true;
+    for mutation in mutations::PROTOCOL {
+        match mutations::hunt_protocol(mutation, options.seed, options.seeds.max(1000)) {
+            Some((seed, violation)) => {
+                let text = violation.to_string();
+                let line = text.lines().next().unwrap_or_default();
+                println!(
+                    "{mutation:?}: caught by cluster {seed}: {}",
+                    line.chars().take(200).collect::<String>()
+                );
+            }
+            None => {
+                println!("FAILED: {mutation:?} was not caught");
+                all = false;
+            }
+        }
+    }
     for mutation in mutations::ALL {
         match mutations::hunt(mutation, options.seed, options.seeds.max(400), options.cuts) {
             Some(caught) => println!("{mutation:?}: caught after {} cuts, {}", caught.cuts, caught.failure),

@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use coquina_engine::{Mutation, Shard};
+use coquina_replication::Mutation as Protocol;
 
 use crate::campaign::{SeedFailure, run_seed};
 use crate::violation::Violation;
@@ -40,6 +41,29 @@ pub fn hunt(mutation: Mutation, first_seed: u64, seeds: u64, cuts: u64) -> Optio
         return Some(Caught { cuts: before + failure.cuts, failure });
     }
     None
+}
+
+/// Every way of breaking the protocol of copies.
+pub const PROTOCOL: [Protocol; 8] = [
+    Protocol::AnswerAfterOneCopy,
+    Protocol::IgnoreEpoch,
+    Protocol::SkipTakeover,
+    Protocol::ForgetPromise,
+    Protocol::ReadAfterLease,
+    Protocol::DropCut,
+    Protocol::ResurrectTrim,
+    Protocol::CommitWithoutJoining,
+];
+
+/// Runs clusters with a broken protocol until a seed finds something.
+pub fn hunt_protocol(mutation: Protocol, first_seed: u64, seeds: u64) -> Option<(u64, Violation)> {
+    (first_seed..first_seed + seeds).find_map(|seed| {
+        let run = || crate::cluster::run_mutated(seed, mutation);
+        match catch_unwind(AssertUnwindSafe(run)) {
+            Ok(result) => result.err().map(|violation| (seed, violation)),
+            Err(panic) => Some((seed, Violation::Panic(text_of(panic.as_ref())))),
+        }
+    })
 }
 
 fn text_of(panic: &(dyn std::any::Any + Send)) -> String {

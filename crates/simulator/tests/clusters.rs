@@ -1,0 +1,40 @@
+//! Clusters in the size for every test run.
+
+use coquina_simulator::cluster::{ClusterReport, Rare, run_seed};
+
+/// Enough to reach every rare state.
+const SEEDS: u64 = 150;
+
+fn check(seed: u64) -> ClusterReport {
+    match run_seed(seed, false) {
+        Ok(report) => report,
+        Err(violation) => {
+            panic!("{violation}\nreproduce: cargo run -p coquina-simulator -- cluster --seed {seed}")
+        }
+    }
+}
+
+#[test]
+fn no_acknowledged_write_is_lost_in_thousands_of_faults() {
+    let mut total = ClusterReport::default();
+    (1..=SEEDS).for_each(|seed| total.add(&check(seed)));
+    assert!(total.faults > 100 * SEEDS, "{total:#?}");
+    assert_eq!(total.missing(), Vec::<Rare>::new(), "{total:#?}");
+}
+
+/// Seeds that found something once, but for those above.
+const FOUND: [u64; 0] = [];
+
+#[test]
+fn seeds_that_found_something_once_find_nothing() {
+    FOUND.iter().for_each(|seed| drop(check(*seed)));
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run_byte_for_byte() {
+    for seed in [5, 1_000_003] {
+        let (one, other) = (check(seed), check(seed));
+        assert_eq!((one.trace, one.messages), (other.trace, other.messages));
+        assert_ne!(one.trace, check(seed + 1).trace);
+    }
+}
