@@ -292,6 +292,9 @@ impl World {
             let has = self.has.get(&(before.id, *shard)).copied();
             assert_eq!(has, Some(committed), "{shard} is not in sync: {before:?} {after:?}");
         }
+        let dropped = before.in_sync.iter().any(|shard| !after.is_member(*shard));
+        let enough = after.in_sync.len() >= before.wanted.len();
+        assert!(!dropped || enough, "a move has lowered the number of good copies: {before:?} {after:?}");
         self.counts.promotions += u64::from(before.in_sync[0] != after.in_sync[0]);
         self.counts.removals += u64::from(before.in_sync.iter().any(|shard| after.others.contains(shard)));
         self.counts.additions += u64::from(before.others.iter().any(|shard| after.in_sync.contains(shard)));
