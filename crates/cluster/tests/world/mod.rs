@@ -126,6 +126,8 @@ pub struct World {
     pub counts: Counts,
     /// Whether primaries propose to remove backups.
     pub suspects: bool,
+    /// Heartbeats that come again much later.
+    late: Vec<Heartbeat>,
     next_drive: u64,
 }
 
@@ -144,6 +146,7 @@ impl World {
             joining: BTreeMap::new(),
             counts: Counts::default(),
             suspects: true,
+            late: Vec::new(),
             next_drive: 0,
         };
         assert!(world.write(operation::create_cluster(CLUSTER)));
@@ -412,6 +415,12 @@ impl World {
             };
             if self.random.chance(self.faults.heartbeat_twice) {
                 self.apply(seat, Event::Heartbeat(heartbeat.clone()));
+                self.late.push(heartbeat.clone());
+            }
+            if self.random.chance(self.faults.heartbeat_twice) && !self.late.is_empty() {
+                let index = self.random.below(self.late.len() as u64) as usize;
+                let late = self.late.swap_remove(index);
+                self.apply(seat, Event::Heartbeat(late));
             }
             self.apply(seat, Event::Heartbeat(heartbeat));
         }
