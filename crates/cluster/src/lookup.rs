@@ -106,6 +106,11 @@ impl MapView {
         self.blocks.iter().map(|(id, block)| (*id, block))
     }
 
+    /// The blocks of groups from one on.
+    pub(crate) fn blocks_from(&self, first: BlockId) -> impl Iterator<Item = BlockId> {
+        self.blocks.iter_from(&first).map(|(id, _)| *id)
+    }
+
     /// All groups in order.
     pub fn groups(&self) -> impl Iterator<Item = &GroupRecord> {
         self.blocks.iter().flat_map(|(_, block)| &block.value.groups)

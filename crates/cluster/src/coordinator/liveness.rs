@@ -78,6 +78,12 @@ impl Liveness {
         self.isolated
     }
 
+    /// Whether anything is believed dead.
+    pub(super) fn any_dead(&self, map: &MapView) -> bool {
+        self.drives.values().any(|watch| watch.dead_since_ns.is_some() || !watch.shards_failed.is_empty())
+            || map.drives().any(|drive| drive.value.state == DriveState::GivenUp)
+    }
+
     /// Whether a node was heard of in time.
     pub fn is_node_alive(&self, node: NodeId) -> bool {
         self.nodes.get(&node).is_some_and(|watch| watch.heard && !watch.dead)

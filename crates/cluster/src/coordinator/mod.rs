@@ -28,7 +28,7 @@ pub use message::{
     WriteOutcome,
 };
 
-use crate::group::{BLOCK_GROUPS, GroupBlock};
+use crate::group::{BLOCK_GROUPS, GroupBlock, ShardRef};
 use crate::key::{BlockId, Key, PoolId};
 use crate::map::{Applied, MapError, MapView};
 use crate::placement::PlacementError;
@@ -66,6 +66,9 @@ impl Default for Settings {
     }
 }
 
+/// Blocks that are looked at in each [`Settings::move_interval_ns`] without a reason.
+const SWEEP_BLOCKS: usize = 32;
+
 /// A write that is under way.
 #[derive(Clone, Copy, Debug)]
 struct InFlight {
@@ -100,6 +103,8 @@ pub struct Coordinator {
     in_flight: BTreeMap<Key, InFlight>,
     /// Groups to decide on.
     dirty: Dirty,
+    /// The next block that is looked at without a reason.
+    sweep_from: BlockId,
     /// Groups that are not as they are to be in the end.
     unsettled: BTreeSet<GroupId>,
     /// What primaries asked for last.
@@ -129,7 +134,9 @@ impl Coordinator {
             now_ns,
             halted: None,
             in_flight: BTreeMap::new(),
-            dirty: Dirty::all(&map),
+            // Nobody is known to be alive or dead yet, so there is nothing to decide.
+            dirty: Dirty::default(),
+            sweep_from: BlockId(0),
             map,
             unsettled,
             proposals: BTreeMap::new(),
@@ -216,10 +223,21 @@ impl Coordinator {
         if self.now_ns.saturating_sub(self.moves_begun_ns) >= self.settings.move_interval_ns {
             self.moves_begun_ns = self.now_ns;
             self.plan.tick(&self.map, &self.liveness, &self.settings, self.now_ns, actions);
+            self.sweep();
             self.begin_moves(actions);
             self.housekeeping(actions);
         }
         Ok(())
+    }
+
+    /// Looks at some blocks in turn, whatever happened: what no event announced is found within minutes.
+    fn sweep(&mut self) {
+        let mut last = None;
+        for block in self.map.blocks_from(self.sweep_from).take(SWEEP_BLOCKS) {
+            self.dirty.add_block(block);
+            last = Some(block);
+        }
+        self.sweep_from = last.map_or(BlockId(0), |last| BlockId(last.0.saturating_add(1)));
     }
 
     /// Brings what follows from the map up to a change of it.
@@ -367,15 +385,30 @@ impl Coordinator {
         self.dirty.add(group.id);
     }
 
+    /// Other things are believed of drives now. What lives again concerns only groups that wait for something.
     fn drives_changed(&mut self, drives: &BTreeSet<DriveId>) {
+        // Drives that were given up are dead by their records.
+        let any_dead = !drives.is_empty() && self.liveness.any_dead(&self.map);
         for drive in drives {
-            for (_, groups) in self.map.used_shards_of(*drive) {
-                groups.iter().for_each(|group| self.dirty.add(*group));
+            for (shard, groups) in self.map.used_shards_of(*drive) {
+                let alive = self.liveness.shard(&self.map, shard) == ShardLife::Alive;
+                for group in groups {
+                    let waits = || self.unsettled.contains(group) || (any_dead && self.lacks_living(*group));
+                    if !alive || waits() {
+                        self.dirty.add(*group);
+                    }
+                }
             }
         }
         if !drives.is_empty() {
             self.plan.drives_changed(&self.map);
         }
+    }
+
+    /// Whether a member in sync is dead.
+    fn lacks_living(&self, group: GroupId) -> bool {
+        let dead = |shard: &ShardRef| self.liveness.shard(&self.map, *shard) == ShardLife::Dead;
+        self.map.group(group).is_some_and(|group| group.in_sync.iter().any(dead))
     }
 
     fn written(&mut self, key: Key, outcome: WriteOutcome) {
