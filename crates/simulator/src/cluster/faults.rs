@@ -16,6 +16,8 @@ pub enum Ending {
     Clients(usize),
     /// A drive's stalled writes go on.
     Release(usize),
+    /// Somebody restarts a node whose drive has failed.
+    Repair(usize),
 }
 
 impl World {
@@ -24,7 +26,7 @@ impl World {
         self.report.faults += 1;
         let node = self.random.below(self.plan.nodes as u64) as usize;
         let other = (node + self.random.between(1, self.plan.nodes as u64 - 1) as usize) % self.plan.nodes;
-        let choice = self.random.weighted(&[4, 4, 1, 6, 3, 3, 2, 2, 3, 3, 1]);
+        let choice = self.random.weighted(&[4, 4, 1, 6, 3, 3, 2, 2, 3, 3, 1, 2]);
         self.note(&[30, choice as u64, node as u64, other as u64]);
         self.say(|| format!("fault {choice} at node {node}, {other}"));
         match choice {
@@ -67,6 +69,16 @@ impl World {
                 }
             }
             9 => self.meddle(),
+            11 => {
+                let copy = self.random.below(self.hosts.len() as u64) as usize;
+                if self.hosts[copy].copies.is_some() {
+                    let after = self.random.between(1, 10);
+                    self.hosts[copy].failing = true;
+                    self.hosts[copy].drive.faults_mut().fail_write(after, true);
+                    let node = self.node_of(copy);
+                    self.end_later(Ending::Repair(node));
+                }
+            }
             _ => {
                 self.report.saw(Rare::CoordinatorAway);
                 let length_ns = self.fault_length_ns();
@@ -104,6 +116,7 @@ impl World {
         self.nodes[node].life += 1;
         for copy in self.copies_of(node) {
             self.hosts[copy].copies = None;
+            self.hosts[copy].failing = false;
             self.hosts[copy].wake_ns = None;
             self.hosts[copy].drive.faults_mut().clear();
             if power {
@@ -130,6 +143,11 @@ impl World {
                 self.blocked[from][to] = self.blocked[from][to].saturating_sub(1);
                 self.release_held();
             }
+            Ending::Repair(node) => {
+                if self.copies_of(node).any(|copy| self.hosts[copy].failing) {
+                    self.crash(node, false);
+                }
+            }
             Ending::Coordinator(node) => self.nodes[node].sees_coordinator = true,
             Ending::Clients(node) => self.nodes[node].sees_clients = true,
             Ending::Release(copy) => {
@@ -149,6 +167,9 @@ impl World {
         }
         self.release_held();
         for node in 0..self.plan.nodes {
+            if self.copies_of(node).any(|copy| self.hosts[copy].failing) {
+                self.crash(node, false);
+            }
             self.nodes[node].sees_coordinator = true;
             self.nodes[node].sees_clients = true;
             self.start_node(node)?;

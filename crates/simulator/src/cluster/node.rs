@@ -55,6 +55,8 @@ impl Node {
 pub struct Host {
     pub drive: VirtualDrive,
     pub copies: Option<ShardCopies>,
+    /// Whether its writes have been ordered to fail.
+    pub failing: bool,
     /// When it is to be woken.
     pub wake_ns: Option<u64>,
 }
@@ -73,7 +75,7 @@ impl Host {
             created_unix_ns: 1,
         };
         format_drive(&mut drive, &options).map_err(|error| Violation::Format(error.to_string()))?;
-        Ok(Host { drive, copies: None, wake_ns: None })
+        Ok(Host { drive, copies: None, failing: false, wake_ns: None })
     }
 
     /// Opens the shard.

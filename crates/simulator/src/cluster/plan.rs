@@ -51,6 +51,8 @@ impl ClusterPlan {
     /// A small cluster with short times.
     #[allow(clippy::needless_update, reason = "the settings have one field more with mutations")]
     pub fn random(random: &mut Random) -> ClusterPlan {
+        // One in eight runs long enough on small drives for the cleaner to have work.
+        let is_long = random.chance(1, 8);
         let nodes = random.pick(&[3, 3, 3, 4, 5]);
         let copies = random.pick(&[1, 2, 2, 3, 3, 3, 3]);
         let drift_ppm = 20_000;
@@ -61,11 +63,11 @@ impl ClusterPlan {
             copies,
             min_copies: if copies > 1 && random.chance(1, 4) { 2 } else { 1 },
             clients: random.between(1, 4) as usize,
-            requests: random.between(60, 500),
+            requests: if is_long { 1500 } else { random.between(60, 500) },
             depth: random.pick(&[1, 2, 4, 8]),
-            blocks: random.pick(&[2, 8, 32, 200]),
-            drive_bytes: random.pick(&[24, 32, 48]) * MIB,
-            segment_bytes: random.pick(&[256 << 10, 512 << 10]),
+            blocks: if is_long { 200 } else { random.pick(&[2, 8, 32, 200]) },
+            drive_bytes: if is_long { 12 } else { random.pick(&[16, 24, 32]) } * MIB,
+            segment_bytes: if is_long { 256 << 10 } else { random.pick(&[256 << 10, 512 << 10]) },
             config: ShardConfig {
                 index_memory_bytes: random.pick(&[64 << 10, 1 << 30]),
                 cache_bytes: random.pick(&[0, MIB]),

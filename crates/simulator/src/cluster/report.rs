@@ -19,6 +19,8 @@ pub enum Rare {
     OneWay,
     /// A drive stalled.
     DriveStall,
+    /// A drive failed, and its groups halted.
+    Halted,
     /// Another copy became primary.
     Takeover,
     /// A new primary fetched entries that it lacked.
@@ -57,7 +59,7 @@ pub enum Rare {
 
 impl Rare {
     /// All of them.
-    pub const ALL: [Rare; 24] = [
+    pub const ALL: [Rare; 25] = [
         Rare::NodeCrash,
         Rare::PowerCut,
         Rare::AllDown,
@@ -65,6 +67,7 @@ impl Rare {
         Rare::Partition,
         Rare::OneWay,
         Rare::DriveStall,
+        Rare::Halted,
         Rare::Takeover,
         Rare::TakeoverWithTail,
         Rare::Cut,

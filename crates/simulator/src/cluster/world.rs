@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use coquina_copies::{Answer, Compared, Event as CopyEvent, ShardCopies};
-use coquina_engine::{Event as EngineEvent, Piece};
+use coquina_engine::{Event as EngineEvent, Failure, Piece};
 use coquina_replication::{BlockRange, Config, Message, decode_message};
 
 use super::clients::{Client, Operation};
@@ -323,6 +323,9 @@ impl World {
             for group in 1..=self.plan.groups {
                 let config = self.coordinator.config(group).clone();
                 if config.is_in_sync(copy_id(copy)) || config.is_out(copy_id(copy)) {
+                    // What the coordinator says may come much later; until then a copy knows what is in its log.
+                    let hears = self.nodes[node].sees_coordinator && self.random.chance(1, 3);
+                    let config = if hears || life == 0 { config } else { Config::default() };
                     self.with_copy(copy, |copies, _, out| {
                         copies.open_group(group, plan.settings, config, out);
                     })?;
@@ -426,6 +429,16 @@ impl World {
     }
 
     fn copy_event(&mut self, copy: usize, event: CopyEvent) -> Result<(), Violation> {
+        if self.hosts[copy].failing {
+            // Its writes fail, as was ordered.
+            if matches!(event, CopyEvent::Halted(_, Failure::ReadOnly)) {
+                self.report.saw(Rare::Halted);
+                return Ok(());
+            }
+            if matches!(event, CopyEvent::Engine(EngineEvent::Poisoned { .. })) {
+                return Ok(());
+            }
+        }
         match event {
             CopyEvent::Engine(EngineEvent::Checkpoint { .. } | EngineEvent::ScrubDone { .. }) => Ok(()),
             CopyEvent::Engine(event) => Err(Violation::UnexpectedEvent(event)),
