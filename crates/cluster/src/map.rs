@@ -23,7 +23,8 @@ use crate::record::{
 };
 use crate::shelf::Shelf;
 
-/// Why a change of the map was not taken over.
+/// Why a change of the map was not taken over. After any of these nothing may be served by the map: what was served before
+/// may contradict it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MapError {
     /// A record is not valid.
@@ -59,11 +60,6 @@ pub enum MapError {
 }
 
 impl MapError {
-    /// Whether nothing may be served any more: what was served before may contradict the map.
-    pub fn is_fatal(&self) -> bool {
-        true
-    }
-
     fn went_back(what: impl Into<String>, seen: u64, now: u64) -> MapError {
         MapError::WentBack { what: what.into(), seen, now }
     }

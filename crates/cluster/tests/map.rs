@@ -242,31 +242,8 @@ fn the_map_stays_workable_at_full_size() {
     assert_eq!((view.group(group).unwrap().epoch, next.group(group).unwrap().epoch), (1, 2));
 
     // A node dies: only blocks with groups on it are written, each once.
-    let mut coordinator = Coordinator::new(Settings::default(), next, 0);
     let dead = node_id(123);
-    let mut actions = Vec::new();
-    for step in 0..40 {
-        let now_ns = step * 100 * MILLISECOND_NS;
-        for node in (0..NODES).map(node_id).filter(|node| *node != dead || step < 10) {
-            let drives = coordinator.map().drives_of(node);
-            let serving = |drive: &DriveRecord| DriveReport {
-                drive: drive.id,
-                condition: DriveCondition::Serving,
-                shards_failed: Vec::new(),
-            };
-            let drives = drives.map(serving).collect();
-            let heartbeat = Heartbeat {
-                node,
-                cluster: CLUSTER,
-                map_revision: 2,
-                stopping: false,
-                drives,
-                proposals: Vec::new(),
-            };
-            coordinator.apply(now_ns, Event::Heartbeat(heartbeat), &mut actions);
-        }
-        coordinator.apply(now_ns, Event::Tick, &mut actions);
-    }
+    let actions = let_a_node_die(next, dead);
     let named: Vec<GroupId> = view
         .drives_of(dead)
         .flat_map(|drive| view.used_shards_of(drive.id).flat_map(|(_, groups)| groups.to_vec()))
@@ -295,4 +272,33 @@ fn the_map_stays_workable_at_full_size() {
     different.sort_unstable();
     different.dedup();
     assert!(different.len() <= keys.len() + 1, "{} keys for {} blocks", different.len(), keys.len());
+}
+
+/// What a coordinator does when one of all the nodes falls silent after a second.
+fn let_a_node_die(view: MapView, dead: coquina_base::NodeId) -> Vec<Action> {
+    let mut coordinator = Coordinator::new(Settings::default(), view, 0);
+    let mut actions = Vec::new();
+    for step in 0..40 {
+        let now_ns = step * 100 * MILLISECOND_NS;
+        for node in (0..NODES).map(node_id).filter(|node| *node != dead || step < 10) {
+            let drives = coordinator.map().drives_of(node);
+            let serving = |drive: &DriveRecord| DriveReport {
+                drive: drive.id,
+                condition: DriveCondition::Serving,
+                shards_failed: Vec::new(),
+            };
+            let drives = drives.map(serving).collect();
+            let heartbeat = Heartbeat {
+                node,
+                cluster: CLUSTER,
+                map_revision: 2,
+                stopping: false,
+                drives,
+                proposals: Vec::new(),
+            };
+            coordinator.apply(now_ns, Event::Heartbeat(heartbeat), &mut actions);
+        }
+        coordinator.apply(now_ns, Event::Tick, &mut actions);
+    }
+    actions
 }
