@@ -128,6 +128,8 @@ pub enum Answer<'a> {
     Refused,
     /// A change failed: it has taken effect, or may have after the next crash.
     Unknown,
+    /// A change is over, and nobody knows whether it took effect.
+    Either,
     /// Bytes of the whole span.
     Data(&'a [u8]),
 }
@@ -210,6 +212,10 @@ impl Model {
                     entry.block.finish_unknown(*slot);
                     Ok(())
                 }
+                Answer::Either => {
+                    entry.block.finish_either(*slot);
+                    Ok(())
+                }
                 Answer::Data(bytes) => {
                     let state = read_block(bytes, &span, block);
                     seen = Some(state);
@@ -221,7 +227,7 @@ impl Model {
             }
             let keeps = match answer {
                 // A block of which only a part was zeroed is written whole.
-                Answer::Changed | Answer::Unknown if stores || mask != 0xff => true,
+                Answer::Changed | Answer::Unknown | Answer::Either if stores || mask != 0xff => true,
                 Answer::Changed => entry.stored && !entry.block.is_quiet(),
                 _ => entry.stored,
             };

@@ -20,12 +20,17 @@ pub enum Kind {
     Write,
     Trim,
     Zero,
+    Fence,
 }
 
 /// A request that is not answered.
 #[derive(Debug)]
 pub struct Operation {
     pub client: usize,
+    session: u64,
+    generation: u64,
+    /// Its client has crashed: nobody waits for the answer, though it may still be sent again.
+    pub is_lost: bool,
     pub number: u64,
     pub group: u32,
     pub kind: Kind,
@@ -35,13 +40,17 @@ pub struct Operation {
     /// Whom it was sent to first, and whether that changed.
     first_target: Option<usize>,
     has_moved: bool,
-    ticket: Ticket,
+    /// None once what became of it does not matter to the model.
+    ticket: Option<Ticket>,
 }
 
 /// A client.
 #[derive(Debug)]
 pub struct Client {
     session: u64,
+    generation: u64,
+    /// Groups that do not know of this attachment yet.
+    fences_left: u32,
     next_request: u64,
     outstanding: usize,
     /// Requests still to be made.
@@ -53,6 +62,8 @@ impl Client {
     pub fn new(number: usize, plan: &ClusterPlan, coordinator: &Coordinator) -> Client {
         Client {
             session: number as u64 + 1,
+            generation: 1,
+            fences_left: 0,
             next_request: 1,
             outstanding: 0,
             left: plan.requests,
@@ -64,7 +75,10 @@ impl Client {
 impl World {
     /// A client makes the next requests.
     pub fn client_step(&mut self, client: usize) {
-        while self.clients[client].left > 0 && self.clients[client].outstanding < self.plan.depth {
+        while self.clients[client].fences_left == 0
+            && self.clients[client].left > 0
+            && self.clients[client].outstanding < self.plan.depth
+        {
             self.clients[client].left -= 1;
             self.make_request(client);
             if self.random.chance(1, 3) {
@@ -113,13 +127,26 @@ impl World {
             _ => 0,
         };
         let ticket = self.model.begin(span, is_change.then_some(version));
+        let group = self.group_of(span.layer, span.chunk);
+        self.add(client, kind, span, version, group, Some(ticket));
+    }
+
+    fn add(
+        &mut self,
+        client: usize,
+        kind: Kind,
+        span: Span,
+        version: u32,
+        group: u32,
+        ticket: Option<Ticket>,
+    ) {
         let id = self.next_operation;
         self.next_operation += 1;
         let one = &mut self.clients[client];
         one.outstanding += 1;
         let number = one.next_request;
-        one.next_request += u64::from(is_change);
-        let group = self.group_of(span.layer, span.chunk);
+        one.next_request += u64::from(kind != Kind::Read);
+        let (session, generation) = (one.session, one.generation);
         self.note(&[
             40,
             id,
@@ -129,6 +156,9 @@ impl World {
         ]);
         let operation = Operation {
             client,
+            session,
+            generation,
+            is_lost: false,
             number,
             group,
             kind,
@@ -174,7 +204,8 @@ impl World {
 
     /// The client waits no longer.
     pub fn timed_out(&mut self, id: u64, attempt: u64) {
-        if self.operations.get(&id).is_some_and(|operation| operation.attempt == attempt) {
+        let Some(operation) = self.operations.get(&id) else { return };
+        if operation.attempt == attempt && (!operation.is_lost || self.random.chance(4, 5)) {
             self.try_request(id);
         }
     }
@@ -196,10 +227,10 @@ impl World {
         let request = Request {
             client: id,
             group: operation.group,
-            session: self.clients[operation.client].session,
+            session: operation.session,
             request: operation.number,
-            volume: 1,
-            generation: 1,
+            volume: operation.client as u128 + 1,
+            generation: operation.generation,
             layer: LayerId(span.layer),
             chunk: span.chunk,
             offset_bytes: span.offset_bytes,
@@ -209,6 +240,7 @@ impl World {
                 Kind::Write => CopyOperation::Write { payload: &payload, checksums_le: &[] },
                 Kind::Trim => CopyOperation::Trim,
                 Kind::Zero => CopyOperation::WriteZeroes { no_hole: id % 2 == 0 },
+                Kind::Fence => CopyOperation::Fence,
             },
         };
         let result = self.with_copy(to, |copies, now_ns, out| copies.request(now_ns, &request, out));
@@ -228,6 +260,9 @@ impl World {
     pub fn answer_arrives(&mut self, id: u64, from: usize, answer: ClientAnswer) -> Result<(), Violation> {
         let Some(operation) = self.operations.get(&id) else { return Ok(()) };
         let is_read = operation.kind == Kind::Read;
+        if operation.is_lost && !matches!(answer, ClientAnswer::Refused) {
+            return Ok(());
+        }
         let answer = match &answer {
             ClientAnswer::Refused => {
                 self.report.saw(Rare::Refused);
@@ -252,7 +287,52 @@ impl World {
         self.clients[operation.client].outstanding -= 1;
         self.note(&[41, id, from as u64]);
         self.say(|| format!("answer of {from}: {operation:?}"));
-        self.model.finish(operation.ticket, answer, operation.kind == Kind::Write)?;
+        if operation.kind == Kind::Fence {
+            self.fenced(operation.client)?;
+        } else if let Some(ticket) = operation.ticket {
+            self.model.finish(ticket, answer, operation.kind == Kind::Write)?;
+        }
+        Ok(())
+    }
+
+    /// A client's host is taken for dead, and its volume attached elsewhere. The old one may go on for a while.
+    pub fn crash_client(&mut self, client: usize) {
+        if self.clients[client].fences_left > 0 || self.clients[client].left == 0 {
+            return;
+        }
+        self.report.saw(Rare::ClientCrash);
+        for operation in self.operations.values_mut().filter(|operation| operation.client == client) {
+            operation.is_lost = true;
+        }
+        let groups = self.plan.groups;
+        let one = &mut self.clients[client];
+        one.session += 100;
+        one.generation += 1;
+        one.fences_left = groups;
+        one.outstanding = 0;
+        for group in 1..=groups {
+            let span = Span { layer: 1, chunk: 0, offset_bytes: 0, length_bytes: 512 };
+            self.add(client, Kind::Fence, span, 0, group, None);
+        }
+    }
+
+    /// A group refuses a client's former attachments from now on. Once all do, its lost requests are over.
+    fn fenced(&mut self, client: usize) -> Result<(), Violation> {
+        self.clients[client].fences_left -= 1;
+        if self.clients[client].fences_left > 0 {
+            return Ok(());
+        }
+        for operation in self.operations.values_mut() {
+            let Some(ticket) = operation.ticket.take_if(|_| operation.client == client && operation.is_lost)
+            else {
+                continue;
+            };
+            if operation.kind == Kind::Read {
+                self.model.abandon_read(ticket);
+            } else {
+                self.model.finish(ticket, Answer::Either, operation.kind == Kind::Write)?;
+            }
+        }
         Ok(())
     }
 

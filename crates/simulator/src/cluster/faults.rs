@@ -26,7 +26,7 @@ impl World {
         self.report.faults += 1;
         let node = self.random.below(self.plan.nodes as u64) as usize;
         let other = (node + self.random.between(1, self.plan.nodes as u64 - 1) as usize) % self.plan.nodes;
-        let choice = self.random.weighted(&[4, 4, 1, 6, 3, 3, 2, 2, 3, 3, 1, 2]);
+        let choice = self.random.weighted(&[4, 4, 1, 6, 3, 3, 2, 2, 3, 3, 1, 2, 1]);
         self.note(&[30, choice as u64, node as u64, other as u64]);
         self.say(|| format!("fault {choice} at node {node}, {other}"));
         match choice {
@@ -78,6 +78,10 @@ impl World {
                     let node = self.node_of(copy);
                     self.end_later(Ending::Repair(node));
                 }
+            }
+            12 => {
+                let client = self.random.below(self.plan.clients as u64) as usize;
+                self.crash_client(client);
             }
             _ => {
                 self.report.saw(Rare::CoordinatorAway);

@@ -63,10 +63,10 @@ impl ClusterPlan {
             copies,
             min_copies: if copies > 1 && random.chance(1, 4) { 2 } else { 1 },
             clients: random.between(1, 4) as usize,
-            requests: if is_long { 1500 } else { random.between(60, 500) },
-            depth: random.pick(&[1, 2, 4, 8]),
+            requests: if is_long { 2000 } else { random.between(60, 500) },
+            depth: if is_long { 4 } else { random.pick(&[1, 2, 4, 8]) },
             blocks: if is_long { 200 } else { random.pick(&[2, 8, 32, 200]) },
-            drive_bytes: if is_long { 12 } else { random.pick(&[16, 24, 32]) } * MIB,
+            drive_bytes: if is_long { 16 } else { random.pick(&[24, 32]) } * MIB,
             segment_bytes: if is_long { 256 << 10 } else { random.pick(&[256 << 10, 512 << 10]) },
             config: ShardConfig {
                 index_memory_bytes: random.pick(&[64 << 10, 1 << 30]),
@@ -88,7 +88,7 @@ impl ClusterPlan {
                 drift_ppm,
                 suspect_ns: random.pick(&[60, 120]) * MS,
                 recover_blocks_max: random.pick(&[1, 4, 16]),
-                recover_window: random.pick(&[1, 2, 8]),
+                recover_window: if is_long { 2 } else { random.pick(&[1, 2, 8]) },
                 ..Settings::for_tests(CopyId(0))
             },
             tick_ns: 5 * MS,

@@ -49,6 +49,10 @@ pub enum Rare {
     CleanerDuringRecovery,
     /// A checkpoint was made between recovered blocks.
     CheckpointDuringRecovery,
+    /// A client's host was taken for dead.
+    ClientCrash,
+    /// A request of a former attachment was refused.
+    Fenced,
     /// A client was sent away.
     Refused,
     /// A client used an old map.
@@ -59,7 +63,7 @@ pub enum Rare {
 
 impl Rare {
     /// All of them.
-    pub const ALL: [Rare; 25] = [
+    pub const ALL: [Rare; 27] = [
         Rare::NodeCrash,
         Rare::PowerCut,
         Rare::AllDown,
@@ -82,6 +86,8 @@ impl Rare {
         Rare::ReturnDuringTakeover,
         Rare::CleanerDuringRecovery,
         Rare::CheckpointDuringRecovery,
+        Rare::ClientCrash,
+        Rare::Fenced,
         Rare::Refused,
         Rare::StaleClient,
         Rare::CoordinatorAway,

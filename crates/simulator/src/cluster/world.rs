@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use coquina_copies::{Answer, Compared, Event as CopyEvent, ShardCopies};
 use coquina_engine::{Event as EngineEvent, Failure, Piece};
-use coquina_replication::{BlockRange, Config, Message, decode_message};
+use coquina_replication::{BlockRange, Config, Message, Refusal};
 
 use super::clients::{Client, Operation};
 use super::coordinator::{CHECK_NS, Coordinator};
@@ -23,8 +23,6 @@ use crate::violation::Violation;
 const HEAL_NS: u64 = 60_000_000_000;
 /// Longest run with faults.
 const RUN_NS: u64 = 120_000_000_000;
-/// Time between looks at a link.
-const LINK_NS: u64 = 3_000_000;
 
 /// Something that happens at a time.
 pub enum Event {
@@ -179,7 +177,7 @@ impl World {
         self.say(|| String::from("calm"));
         self.calm()?;
         let start_ns = self.now_ns;
-        while !(self.operations.is_empty()
+        while !(self.operations.values().all(|operation| operation.is_lost)
             && self.clients.iter().all(|client| client.left == 0)
             && self.is_healed())
         {
@@ -382,6 +380,9 @@ impl World {
                 }
             }
             Out::Answer { client, answer } => {
+                if matches!(answer, Answer::Refused(Refusal::Fenced)) {
+                    self.report.saw(Rare::Fenced);
+                }
                 let answer = match answer {
                     Answer::Done => ClientAnswer::Done,
                     Answer::Refused(_) => ClientAnswer::Refused,
@@ -423,12 +424,12 @@ impl World {
                 copies.compared(now_ns, group, compared, &mut more);
                 more.0.into_iter().try_for_each(|out| self.carry_out(copy, copies, out))?;
             }
-            Out::Event(event) => self.copy_event(copy, event)?,
+            Out::Event(event) => self.copy_event(copy, copies, event)?,
         }
         Ok(())
     }
 
-    fn copy_event(&mut self, copy: usize, event: CopyEvent) -> Result<(), Violation> {
+    fn copy_event(&mut self, copy: usize, copies: &ShardCopies, event: CopyEvent) -> Result<(), Violation> {
         if self.hosts[copy].failing {
             // Its writes fail, as was ordered.
             if matches!(event, CopyEvent::Halted(_, Failure::ReadOnly)) {
@@ -442,7 +443,7 @@ impl World {
         match event {
             CopyEvent::Engine(EngineEvent::Checkpoint { .. } | EngineEvent::ScrubDone { .. }) => Ok(()),
             CopyEvent::Engine(event) => Err(Violation::UnexpectedEvent(event)),
-            other => Err(Violation::Group(format!("copy {copy}: {other:?}"))),
+            other => Err(Violation::Group(format!("copy {copy}: {other:?}\n{:?}", copies.shard()))),
         }
     }
 
@@ -487,6 +488,11 @@ impl World {
         self.trace.add(words);
     }
 
+    /// Adds bytes to the trace.
+    pub fn note_bytes(&mut self, bytes: &[u8]) {
+        self.trace.add_bytes(bytes);
+    }
+
     /// Tells what happens, if anybody listens.
     pub fn say(&self, what: impl FnOnce() -> String) {
         if self.verbose {
@@ -494,80 +500,8 @@ impl World {
         }
     }
 
-    fn link_of(&self, one: usize, other: usize) -> Option<usize> {
-        let ends = [one.min(other), one.max(other)];
-        self.links.iter().position(|link| link.ends == ends)
-    }
-
-    fn is_blocked(&self, link: usize, end: usize) -> bool {
-        let ends = self.links[link].ends;
-        self.blocked[self.node_of(ends[1 - end])][self.node_of(ends[end])] > 0
-    }
-
-    fn send(&mut self, from: usize, to: usize, group: u32, bytes: Vec<u8>) {
-        let Some(link) = self.link_of(from, to) else { return };
-        let end = self.links[link].end_of(to);
-        if !self.links[link].alive || !self.links[link].up[1 - end] {
-            return;
-        }
-        if self.is_blocked(link, end) || !self.links[link].held[end].is_empty() {
-            self.links[link].held[end].push_back((group, bytes));
-            return;
-        }
-        self.dispatch(link, end, group, bytes);
-    }
-
-    fn dispatch(&mut self, link: usize, end: usize, group: u32, bytes: Vec<u8>) {
-        let delay_ns = self.plan.delay_ns;
-        let one = &mut self.links[link];
-        let connection = one.connection;
-        let at_ns = one.arrival_ns(end, self.now_ns, delay_ns, &mut self.random);
-        self.at(at_ns - self.now_ns, Event::Deliver { link, end, connection, group, bytes });
-    }
-
-    /// What waited for a direction that is free again goes on.
-    pub fn release_held(&mut self) {
-        for link in 0..self.links.len() {
-            for end in 0..2 {
-                while !self.is_blocked(link, end) {
-                    let Some((group, bytes)) = self.links[link].held[end].pop_front() else { break };
-                    self.dispatch(link, end, group, bytes);
-                }
-            }
-        }
-    }
-
-    fn deliver(
-        &mut self,
-        link: usize,
-        end: usize,
-        connection: u64,
-        group: u32,
-        bytes: &[u8],
-    ) -> Result<(), Violation> {
-        let one = &self.links[link];
-        if one.connection != connection || !one.alive || !one.up[end] {
-            return Ok(());
-        }
-        let (to, from) = (one.ends[end], one.ends[1 - end]);
-        let mut rest = bytes;
-        let decoded = decode_message(&mut rest);
-        let (message, length) =
-            decoded.map_err(|error| Violation::Group(format!("a message cannot be read: {error}")))?;
-        assert_eq!(rest.len(), length as usize, "the length of the data behind a message");
-        self.report.messages += 1;
-        self.note(&[10, from as u64, to as u64, u64::from(group), bytes.len() as u64]);
-        self.trace.add_bytes(bytes);
-        self.count_message(to, &message);
-        self.say(|| format!("{from} -> {to}, group {group}: {message:?}"));
-        let mut result = Ok(());
-        self.with_copy(to, |copies, now_ns, out| {
-            result = copies.receive(now_ns, copy_id(from), group, message, rest, out);
-        })?;
-        result.map_err(|error| Violation::Group(error.to_string()))
-    }
-
-    fn count_message(&mut self, to: usize, message: &Message) {
+    /// Notes what a message says about the state that the cluster is in.
+    pub fn count_message(&mut self, to: usize, message: &Message) {
         match message {
             Message::Tail { entries, .. } if !entries.is_empty() => self.report.saw(Rare::TakeoverWithTail),
             Message::Cut { .. } => self.report.saw(Rare::Cut),
@@ -590,72 +524,6 @@ impl World {
                 }
             }
             _ => {}
-        }
-    }
-
-    /// Makes a connection where there is none, or gives one up that has been blocked for long.
-    fn look_at_link(&mut self, link: usize) {
-        let wait_ns = self.random.between(LINK_NS / 3, LINK_NS);
-        self.at(wait_ns, Event::Link(link));
-        let is_blocked = self.is_blocked(link, 0) || self.is_blocked(link, 1);
-        let ends = self.links[link].ends;
-        let both_up = ends.iter().all(|copy| self.nodes[self.node_of(*copy)].up);
-        if self.links[link].is_idle() && both_up && !is_blocked {
-            let times = [0, 1].map(|_| self.now_ns + self.random.between(50_000, 2_000_000));
-            let one = &mut self.links[link];
-            one.connection += 1;
-            one.alive = true;
-            one.last_ns = times;
-            one.blocked_since_ns = None;
-            let connection = one.connection;
-            for (end, at_ns) in times.into_iter().enumerate() {
-                self.at(at_ns - self.now_ns, Event::Connect { link, end, connection });
-            }
-        }
-        let since = &mut self.links[link].blocked_since_ns;
-        if !is_blocked {
-            *since = None;
-        } else if self.now_ns - *since.get_or_insert(self.now_ns) > 100_000_000 && self.random.chance(1, 10) {
-            self.break_link(link);
-        }
-    }
-
-    fn connect_end(&mut self, link: usize, end: usize, connection: u64) -> Result<(), Violation> {
-        let one = &mut self.links[link];
-        if one.connection != connection || !one.alive {
-            return Ok(());
-        }
-        one.up[end] = true;
-        let (copy, other) = (one.ends[end], one.ends[1 - end]);
-        self.note(&[11, copy as u64, other as u64]);
-        self.with_copy(copy, |copies, now_ns, out| copies.connected(now_ns, copy_id(other), out))
-    }
-
-    fn disconnect_end(&mut self, link: usize, end: usize, connection: u64) -> Result<(), Violation> {
-        let one = &mut self.links[link];
-        if one.connection != connection || !one.up[end] {
-            return Ok(());
-        }
-        one.up[end] = false;
-        let (copy, other) = (one.ends[end], one.ends[1 - end]);
-        self.note(&[12, copy as u64, other as u64]);
-        self.with_copy(copy, |copies, now_ns, out| copies.disconnected(now_ns, copy_id(other), out))
-    }
-
-    /// Nothing is delivered any more; both ends will notice.
-    pub fn break_link(&mut self, link: usize) {
-        let one = &mut self.links[link];
-        if !one.alive && one.up == [false; 2] {
-            return;
-        }
-        one.alive = false;
-        one.held = Default::default();
-        let connection = one.connection;
-        for end in 0..2 {
-            if self.links[link].up[end] {
-                let delay_ns = self.random.between(10_000, 5_000_000);
-                self.at(delay_ns, Event::Disconnect { link, end, connection });
-            }
         }
     }
 }

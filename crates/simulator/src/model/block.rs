@@ -140,6 +140,18 @@ impl BlockModel {
         worlds.doubts.extend(effect);
     }
 
+    /// Nobody will hear how a change ended, and it is over: it has taken effect or never will.
+    pub fn finish_either(&mut self, slot: u8) {
+        let worlds = match &mut self.activity {
+            Activity::Many(worlds) => worlds,
+            _ => self.spread(),
+        };
+        worlds.close();
+        worlds.end(slot as usize);
+        let settled = worlds.settled();
+        self.settle(settled);
+    }
+
     /// A read gave these versions in the sectors of the mask.
     pub fn finish_read(&mut self, slot: u8, mask: u8, seen: &BlockState) -> Result<(), Contradiction> {
         if let Activity::One(_) = self.activity {
