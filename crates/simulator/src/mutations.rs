@@ -45,14 +45,14 @@ pub fn hunt(mutation: Mutation, first_seed: u64, seeds: u64, cuts: u64) -> Optio
 
 /// Every way of breaking the protocol of copies.
 pub const PROTOCOL: [Protocol; 8] = [
-    Protocol::AnswerAfterOneCopy,
-    Protocol::IgnoreEpoch,
-    Protocol::SkipTakeover,
-    Protocol::ForgetPromise,
     Protocol::ReadAfterLease,
     Protocol::DropCut,
     Protocol::ResurrectTrim,
     Protocol::CommitWithoutJoining,
+    Protocol::ForgetPromise,
+    Protocol::AnswerAfterOneCopy,
+    Protocol::IgnoreEpoch,
+    Protocol::SkipTakeover,
 ];
 
 /// Runs clusters with a broken protocol until a seed finds something.

@@ -44,11 +44,7 @@ impl World {
             }
             4 => {
                 self.report.saw(Rare::Partition);
-                for other in (0..self.plan.nodes).filter(|other| *other != node) {
-                    self.block(node, other);
-                    self.block(other, node);
-                }
-                self.hide_from_coordinator(node);
+                self.cut_off(node);
             }
             5 => {
                 self.report.saw(Rare::OneWay);
@@ -103,6 +99,24 @@ impl World {
     fn hide_from_coordinator(&mut self, node: usize) {
         self.nodes[node].sees_coordinator = false;
         self.end_later(Ending::Coordinator(node));
+    }
+
+    /// Cuts a node off from everybody but clients, sometimes for as long as it takes others to go on without it.
+    fn cut_off(&mut self, node: usize) {
+        let long_ns = 2 * self.plan.dead_ns + 2 * self.plan.settings.grant_ns;
+        let length_ns = if self.random.chance(1, 3) {
+            self.random.between(long_ns, 3 * long_ns)
+        } else {
+            self.fault_length_ns()
+        };
+        for other in (0..self.plan.nodes).filter(|other| *other != node) {
+            for (from, to) in [(node, other), (other, node)] {
+                self.blocked[from][to] += 1;
+                self.at(length_ns, Event::EndFault(Ending::Unblock(from, to)));
+            }
+        }
+        self.nodes[node].sees_coordinator = false;
+        self.at(length_ns, Event::EndFault(Ending::Coordinator(node)));
     }
 
     fn block(&mut self, from: usize, to: usize) {
