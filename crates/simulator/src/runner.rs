@@ -140,6 +140,8 @@ pub struct Runner<S> {
     /// Changes that a cut left without an answer.
     unanswered: Vec<Retry>,
     numbers: groups::GroupNumbers,
+    /// The shard that is to persist a configuration, as soon as all entries before it have been counted.
+    config_due: Option<usize>,
     next_token: u64,
     next_version: u32,
     now_ns: u64,
@@ -192,6 +194,7 @@ impl<S: Subject> Runner<S> {
             outstanding: BTreeMap::new(),
             unanswered: Vec::new(),
             numbers: groups::GroupNumbers::default(),
+            config_due: None,
             next_token: 1,
             next_version: 1,
             now_ns: 1_000_000_000,
@@ -372,6 +375,7 @@ impl<S: Subject> Runner<S> {
         let retries = outstanding.into_values().filter_map(|request| request.retry);
         self.unanswered.extend(retries.filter(|retry| retry.kind.is_change()));
         self.cut_groups();
+        self.config_due = None;
         self.model.crash();
         let summary = if power { self.drive.power_cut() } else { self.drive.process_crash() };
         let counters = &mut self.counters;
@@ -436,6 +440,10 @@ impl<S: Subject> Runner<S> {
             for shard in 0..self.shards.len() {
                 if self.drain(shard)? {
                     return Ok(Ended::Cut);
+                }
+                if self.config_due == Some(shard) && !closing {
+                    self.config_due = None;
+                    self.submit_config(shard);
                 }
                 self.shards[shard].turn(self.now_ns);
                 if self.drain(shard)? {

@@ -88,7 +88,8 @@ impl<const FLAW: usize> Toy<FLAW> {
             .collect()
     }
 
-    /// Logs a change. Writes fill half of the log at most; as each block is trimmed once, trims always fit.
+    /// Logs a change. Writes fill a quarter of the log at most; as each block is trimmed once, or once more when a client sends
+    /// its request again, trims always fit.
     fn change(&mut self, request: &Request<'_>, mut changes: Vec<Change>) {
         if !matches!(request.operation, Operation::Write { .. }) {
             changes.retain(|(key, data)| data.iter().any(|byte| *byte != 0) || self.holds_data(*key));
@@ -99,7 +100,7 @@ impl<const FLAW: usize> Toy<FLAW> {
         }
         let needed = changes.len() as u64 * RECORD;
         let trims = !matches!(request.operation, Operation::Write { .. });
-        if self.next_bytes + needed > (self.start_bytes + self.end_bytes) / 2 && !trims {
+        if self.next_bytes + needed > (self.start_bytes * 3 + self.end_bytes) / 4 && !trims {
             let outcome = Outcome::Failed(Failure::NoSpace);
             self.actions.push_back(Action::Done { token: request.token, outcome });
             return;

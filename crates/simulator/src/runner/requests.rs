@@ -264,7 +264,7 @@ impl<S: Subject> Runner<S> {
         }
         let shard = self.random.below(self.shards.len() as u64) as usize;
         match self.random.below(9) {
-            8 => self.submit_config(shard),
+            8 => self.config_due = Some(shard),
             0 => {
                 self.shards[shard].start_scrub();
                 self.last.scrub_ordered = true;
