@@ -114,6 +114,11 @@ pub trait Sink {
     /// Finds all chunks of a group that may differ from those of a copy, and tells
     /// [`ShardCopies::compared`](crate::ShardCopies::compared).
     fn compare(&mut self, group: u32, copy: CopyId, token: RecoveryToken);
+    /// The end of [`ShardCopies::delete_layer`](crate::ShardCopies::delete_layer): durable here, or why it is not. Drivers
+    /// that delete no layers do nothing.
+    fn layer_deleted(&mut self, layer: LayerId, result: Result<(), Failure>) {
+        let _ = (layer, result);
+    }
     /// Something an operator should know.
     fn event(&mut self, event: Event);
 }

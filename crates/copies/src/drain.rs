@@ -1,7 +1,7 @@
 //! What the engine did is told to the groups.
 
 use coquina_engine::{
-    Action as EngineAction, Appended, ChangeKind, Event as EngineEvent, Failure, Origin, Outcome, Record,
+    Action as EngineAction, Appended, ChangeKind, Event as EngineEvent, Failure, Origin, Outcome,
     RequestToken,
 };
 use coquina_replication::{BlockRange, Entry, EntryKind, Input, PayloadRef, Token};
@@ -17,6 +17,7 @@ const FETCH: u64 = 2;
 const READ: u64 = 3;
 const REPLICA: u64 = 4;
 const RECOVERED: u64 = 5;
+const DELETION: u64 = 6;
 
 fn token(kind: u64, key: usize) -> RequestToken {
     RequestToken(kind << KIND_SHIFT | key as u64)
@@ -40,6 +41,11 @@ pub(crate) fn read_token(read: usize) -> RequestToken {
 /// The engine's name for an entry of another primary.
 pub(crate) fn replica_token(key: usize) -> RequestToken {
     token(REPLICA, key)
+}
+
+/// The engine's name for the deletion of a layer.
+pub(crate) fn deletion_token(deletion: usize) -> RequestToken {
+    token(DELETION, deletion)
 }
 
 /// The engine's name for blocks that were missed.
@@ -143,21 +149,19 @@ impl ShardCopies {
                 Outcome::Changed | Outcome::Map(_) => panic!("an entry was read back as {outcome:?}"),
             },
             READ => self.recovery_read_done(key, outcome, sink),
-            REPLICA => {
+            REPLICA | RECOVERED => {
                 if let Outcome::Failed(failure) = outcome {
                     self.halt(key, failure, sink);
                 }
             }
-            RECOVERED => match outcome {
-                // The layer is gone here: a record that changes nothing takes the place of the data.
-                Outcome::Failed(Failure::Invalid) => {
-                    let member = &self.members[key];
-                    let (config, committed) = (member.group.config().clone(), member.commit);
-                    self.shard.submit_record(member.number, &Record::Config { config, committed });
-                }
-                Outcome::Failed(failure) => self.halt(key, failure, sink),
-                _ => {}
-            },
+            DELETION => {
+                let layer = self.deletions.remove(key);
+                let result = match outcome {
+                    Outcome::Failed(failure) => Err(failure),
+                    _ => Ok(()),
+                };
+                sink.layer_deleted(layer, result);
+            }
             _ => panic!("the engine made {token:?} up"),
         }
     }

@@ -24,6 +24,25 @@ struct Held {
     parts: Vec<Option<Vec<u8>>>,
 }
 
+impl Held {
+    /// Takes data that was read back. There is none of an entry that was logged without effect because its layer is deleted
+    /// here: any data does then, for nobody reads that layer again.
+    fn put(&mut self, part: usize, bytes: Vec<u8>) {
+        let entry = match &self.message {
+            Message::Append { entry, .. } => Some(entry),
+            Message::Tail { entries, .. } => {
+                entries.iter().filter(|entry| entry.kind == EntryKind::Write).nth(part)
+            }
+            _ => None,
+        };
+        let is_gone = bytes.is_empty() && entry.is_some_and(|entry| payload::entry_bytes(entry) > 0);
+        let bytes = if is_gone { entry.map(payload::zeroed_entry).unwrap_or_default() } else { bytes };
+        if let Some(place) = self.parts.get_mut(part) {
+            *place = Some(bytes);
+        }
+    }
+}
+
 /// What waits to go out on one connection. Empty nearly always.
 #[derive(Debug, Default)]
 pub(crate) struct Lane {
@@ -144,8 +163,8 @@ impl ShardCopies {
                 if !fetch.dropped {
                     let lane = self.members[key].lanes.get_mut(&fetch.to);
                     let held = lane.and_then(|lane| lane.queue.get_mut((fetch.message - lane.sent) as usize));
-                    if let Some(part) = held.and_then(|held| held.parts.get_mut(fetch.part)) {
-                        *part = Some(bytes);
+                    if let Some(held) = held {
+                        held.put(fetch.part, bytes);
                     }
                 }
             }

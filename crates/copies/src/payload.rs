@@ -57,6 +57,15 @@ pub(crate) fn entry_bytes(entry: &Entry) -> usize {
     }
 }
 
+/// The bytes behind an entry that writes zeros.
+pub(crate) fn zeroed_entry(entry: &Entry) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(entry_bytes(entry));
+    let blocks = vec![0; entry.range.count as usize * BLOCK_BYTES];
+    put_checksums(&blocks, &mut bytes);
+    bytes.extend_from_slice(&blocks);
+    bytes
+}
+
 /// Splits the bytes behind an entry into checksums and blocks.
 pub(crate) fn split_entry<'a>(bytes: &'a [u8], entry: &Entry) -> (&'a [u8], &'a [u8]) {
     bytes[..entry_bytes(entry)].split_at(entry.range.count as usize * 4)

@@ -2,8 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use coquina_base::AlignedBuf;
-use coquina_engine::{Appended, Failure, IoError, IoToken, ReadData, Shard};
+use coquina_base::{AlignedBuf, LayerId};
+use coquina_engine::{
+    Appended, Failure, IoError, IoToken, Operation as EngineOperation, Origin, ReadData,
+    Request as EngineRequest, Shard,
+};
 use coquina_replication::{
     Action, BlockRange, ClientRequest, Config, CopyId, EntryKind, Group, GroupId, Input, Message, RangeSet,
     RecoveryToken, Refusal, Settings, Start, Token,
@@ -13,6 +16,7 @@ use hashbrown::HashMap;
 use slab::Slab;
 
 use crate::api::{Answer, Compared, Event, Operation, Request, Sink};
+use crate::drain::deletion_token;
 use crate::outgoing::{Fetch, Lane};
 use crate::payload::{self, PayloadError};
 
@@ -99,6 +103,8 @@ pub struct ShardCopies {
     pub(crate) requests: Slab<Pending>,
     pub(crate) fetches: Slab<Fetch>,
     pub(crate) reads: Slab<RecoveryRead>,
+    /// Layers that are being deleted.
+    pub(crate) deletions: Slab<LayerId>,
     connected: BTreeSet<CopyId>,
     /// Inputs that arose while actions were executed.
     pub(crate) later: VecDeque<(usize, RecoveryToken, Vec<u8>)>,
@@ -120,6 +126,7 @@ impl ShardCopies {
             requests: Slab::new(),
             fetches: Slab::new(),
             reads: Slab::new(),
+            deletions: Slab::new(),
             connected: BTreeSet::new(),
             later: VecDeque::new(),
             head: Vec::new(),
@@ -294,6 +301,24 @@ impl ShardCopies {
         let Some(&key) = self.by_number.get(&group) else { return };
         let Compared { copy, token, ranges, done } = compared;
         self.input(key, Input::Compared { copy, token, ranges, done }, Context::None, sink);
+        self.drain(sink);
+    }
+
+    /// Deletes what this shard holds of a layer, told by [`Sink::layer_deleted`]. No group is asked: the cluster's map says
+    /// on every copy by itself that the layer belongs to nothing any more, and nobody reads it. Entries and blocks of it
+    /// that still come from other copies are logged without effect; a client's changes fail with [`Failure::Invalid`].
+    pub fn delete_layer(&mut self, now_ns: u64, layer: LayerId, sink: &mut impl Sink) {
+        self.advance(now_ns);
+        let deletion = self.deletions.insert(layer);
+        self.shard.submit(EngineRequest {
+            token: deletion_token(deletion),
+            layer,
+            chunk: 0,
+            offset_bytes: 0,
+            length_bytes: 0,
+            origin: Origin::default(),
+            operation: EngineOperation::DeleteLayer,
+        });
         self.drain(sink);
     }
 

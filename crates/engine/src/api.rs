@@ -80,7 +80,8 @@ pub enum Operation<'a> {
     Map,
     /// Forgets a whole layer (chunk, offset and length are ignored). Answered when it cannot come back;
     /// the space is freed in the background. From then on, and perhaps from now on, requests on the layer answer
-    /// [`Failure::Invalid`]; its id is never used again.
+    /// [`Failure::Invalid`]; its id is never used again. Entries that other primaries have ordered are logged without
+    /// effect.
     DeleteLayer,
 }
 

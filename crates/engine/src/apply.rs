@@ -280,7 +280,8 @@ impl Shard {
             panic!("change {key} is not under way")
         };
         change.parts_left -= 1;
-        if ignored {
+        // What another primary has ordered is done with that: the layer is deleted there, too, or soon will be.
+        if ignored && change.origin.sequence == 0 && !change.origin.recovered {
             change.failure = Some(Failure::Invalid);
         }
         // What is applied is counted as needed from now on; what is left may be the part that needs the room.

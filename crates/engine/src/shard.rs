@@ -242,7 +242,8 @@ impl Shard {
             && request.offset_bytes % 512 == 0
             && request.length_bytes % 512 == 0;
         let is_delete = matches!(request.operation, Operation::DeleteLayer);
-        if !range_ok && !is_delete {
+        let is_empty = request.length_bytes == 0 && request.origin.sequence != 0;
+        if !range_ok && !is_delete && !(is_empty && matches!(request.operation, Operation::Trim)) {
             return self.fail(request.token, Failure::Invalid);
         }
         match request.operation {
@@ -405,13 +406,13 @@ impl Shard {
         self.number
     }
 
-    /// Layers that hold data here.
-    pub fn layers(&self) -> impl Iterator<Item = coquina_base::LayerId> + '_ {
-        self.index
-            .layers()
-            .iter()
-            .filter(|layer| !layer.deleting)
-            .map(|layer| coquina_base::LayerId(layer.id))
+    /// Layers that have blocks here, changes under way included, and are not being deleted; in order.
+    pub fn layers(&self) -> Vec<coquina_base::LayerId> {
+        let layers = self.index.layers().iter().filter(|layer| !layer.deleting);
+        let held = layers.filter(|layer| self.index.next_chunk(layer.id, 0).is_some());
+        let mut layers: Vec<_> = held.map(|layer| coquina_base::LayerId(layer.id)).collect();
+        layers.sort_unstable();
+        layers
     }
 
     pub(crate) fn issue_io(&mut self, purpose: IoPurpose) -> IoToken {

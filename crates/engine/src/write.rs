@@ -60,19 +60,23 @@ impl Shard {
         if matches!(request.operation, Operation::DeleteLayer) {
             return self.submit_delete(request, is_deleting);
         }
+        let origin = request.origin;
+        let is_entry = origin.sequence != 0 || origin.recovered;
+        if is_entry && (is_deleting || request.length_bytes == 0) {
+            return self.take_without_effect(request);
+        }
         if is_deleting {
             return self.fail(request.token, Failure::Invalid);
         }
         if let Err(failure) = self.take_checksums(request) {
             return self.fail(request.token, failure);
         }
-        let origin = request.origin;
         if let Some(failure) = self.refuses_change(&origin) {
             return self.fail(request.token, failure);
         }
         let block = BLOCK_BYTES as u32;
         let aligned = request.offset_bytes % block == 0 && request.length_bytes % block == 0;
-        if origin.sequence != 0 || origin.recovered {
+        if is_entry {
             return if aligned {
                 self.take_entry(request)
             } else {
@@ -154,6 +158,32 @@ impl Shard {
             payload,
         };
         self.append(&ready, change);
+    }
+
+    /// Puts an entry into the log that another primary has ordered for a layer that is deleted here: a trim of no blocks.
+    /// It counts as the entry that it was, here and on replay, and does not bring the layer back.
+    fn take_without_effect(&mut self, request: &Request<'_>) {
+        let origin = request.origin;
+        if let Some(failure) = self.refuses_change(&origin) {
+            return self.fail(request.token, failure);
+        }
+        let context = Context::new(request.layer, origin.session);
+        let group = self.group_of(&origin);
+        if self.log.stream(Head::Hot).building.room_bytes(&context, group.as_ref()) < ENTRY_BYTES {
+            self.rotate(Head::Hot);
+        }
+        let change = self.new_change(request.token, 0, origin);
+        let ready = Ready {
+            layer: request.layer.0,
+            chunk: request.chunk,
+            start_block: 0,
+            blocks: 0,
+            kind: EntryKind::Trim,
+            origin,
+            is_last: !origin.continues,
+            payload: &[],
+        };
+        self.append_part(&ready, 0, change);
     }
 
     /// Checks or makes the checksums of a payload of whole blocks; they lie in the scratch then.
