@@ -12,6 +12,7 @@ mod checks;
 mod clients;
 mod coordinator;
 mod faults;
+mod layers;
 mod network;
 mod node;
 mod plan;

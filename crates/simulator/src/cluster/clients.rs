@@ -41,7 +41,7 @@ pub struct Operation {
     first_target: Option<usize>,
     has_moved: bool,
     /// None once what became of it does not matter to the model.
-    ticket: Option<Ticket>,
+    pub ticket: Option<Ticket>,
 }
 
 /// A client.
@@ -52,7 +52,7 @@ pub struct Client {
     /// Groups that do not know of this attachment yet.
     fences_left: u32,
     next_request: u64,
-    outstanding: usize,
+    pub outstanding: usize,
     /// Requests still to be made.
     pub left: u64,
     map: Vec<Config>,
@@ -96,7 +96,9 @@ impl World {
         let only_reads = self.plan.clients > 1 && client + 1 == self.plan.clients;
         let weights = if only_reads { [1, 0, 0, 0] } else { [30, 60, 5, 5] };
         let kind = [Kind::Read, Kind::Write, Kind::Trim, Kind::Zero][self.random.weighted(&weights)];
-        let (layer, chunk) = (self.random.between(1, LAYERS), self.random.below(u64::from(CHUNKS)) as u32);
+        let layer = self.random.between(1, LAYERS + 1);
+        let layer = if layer > LAYERS { self.doomed } else { layer };
+        let chunk = self.random.below(u64::from(CHUNKS)) as u32;
         let block = BLOCK_BYTES as u64;
         let space_bytes = u64::from(self.plan.blocks) * block;
         let (unit, most) = match self.random.below(8) {
@@ -220,8 +222,12 @@ impl World {
         if !node.up || !node.sees_clients {
             return Ok(());
         }
-        let mut payload = std::mem::take(&mut self.payload);
         let span = operation.span;
+        if self.is_removed(self.node_of(to), span.layer) {
+            self.send_answer(to, id, ClientAnswer::Refused);
+            return Ok(());
+        }
+        let mut payload = std::mem::take(&mut self.payload);
         payload.clear();
         if operation.kind == Kind::Write {
             payload.resize(span.length_bytes as usize, 0);
@@ -341,7 +347,9 @@ impl World {
 
     /// Reads all that was ever used, as clients do.
     pub fn read_everything(&mut self) {
-        for (layer, chunk) in (1..=LAYERS).flat_map(|layer| (0..CHUNKS).map(move |chunk| (layer, chunk))) {
+        for (layer, chunk) in
+            self.layers_in_use().flat_map(|layer| (0..CHUNKS).map(move |chunk| (layer, chunk)))
+        {
             let length_bytes = self.plan.blocks * BLOCK_BYTES as u32;
             self.begin(0, Kind::Read, Span { layer, chunk, offset_bytes: 0, length_bytes });
         }

@@ -2,6 +2,7 @@
 
 use super::report::Rare;
 use super::world::{Event, World};
+use crate::violation::Violation;
 
 /// A fault that ends by itself.
 #[derive(Clone, Copy, Debug)]
@@ -22,11 +23,11 @@ pub enum Ending {
 
 impl World {
     /// One fault at random.
-    pub fn fault(&mut self) {
+    pub fn fault(&mut self) -> Result<(), Violation> {
         self.report.faults += 1;
         let node = self.random.below(self.plan.nodes as u64) as usize;
         let other = (node + self.random.between(1, self.plan.nodes as u64 - 1) as usize) % self.plan.nodes;
-        let choice = self.random.weighted(&[4, 4, 1, 6, 3, 3, 2, 2, 3, 3, 1, 2, 1]);
+        let choice = self.random.weighted(&[4, 4, 1, 6, 3, 3, 2, 2, 3, 3, 1, 2, 1, 2]);
         self.note(&[30, choice as u64, node as u64, other as u64]);
         self.say(|| format!("fault {choice} at node {node}, {other}"));
         match choice {
@@ -75,6 +76,7 @@ impl World {
                     self.end_later(Ending::Repair(node));
                 }
             }
+            13 => self.remove_layer()?,
             12 => {
                 let client = self.random.below(self.plan.clients as u64) as usize;
                 self.crash_client(client);
@@ -85,6 +87,7 @@ impl World {
                 self.coordinator.away_until_ns = self.now_ns + length_ns;
             }
         }
+        Ok(())
     }
 
     fn fault_length_ns(&mut self) -> u64 {
@@ -154,7 +157,7 @@ impl World {
     }
 
     /// A fault ends.
-    pub fn end_fault(&mut self, ending: Ending) -> Result<(), crate::violation::Violation> {
+    pub fn end_fault(&mut self, ending: Ending) -> Result<(), Violation> {
         match ending {
             Ending::Start(node) => self.start_node(node)?,
             Ending::Unblock(from, to) => {
@@ -177,7 +180,7 @@ impl World {
     }
 
     /// Ends all faults.
-    pub fn calm(&mut self) -> Result<(), crate::violation::Violation> {
+    pub fn calm(&mut self) -> Result<(), Violation> {
         self.calm = true;
         self.coordinator.away_until_ns = 0;
         for row in &mut self.blocked {

@@ -1,8 +1,8 @@
 //! Nodes: processes with drives and a clock; what their copies want done is collected and then done.
 
-use coquina_base::{Id128, NodeId};
+use coquina_base::{Id128, LayerId, NodeId};
 use coquina_copies::{Answer, Event as CopyEvent, Payload, ShardCopies, Sink};
-use coquina_engine::{Action as IoAction, FormatOptions, Identity, Shard, format_drive};
+use coquina_engine::{Action as IoAction, Failure, FormatOptions, Identity, Shard, format_drive};
 use coquina_replication::{Config, CopyId, Message, RecoveryToken, encode_message};
 
 use super::plan::ClusterPlan;
@@ -22,6 +22,8 @@ pub struct Node {
     pub sees_coordinator: bool,
     /// Whether clients reach it.
     pub sees_clients: bool,
+    /// The layers below have been deleted, but for those that stay.
+    pub removed_below: u64,
 }
 
 impl Node {
@@ -35,6 +37,7 @@ impl Node {
             drift_ppm: drift * 9 / 10,
             sees_coordinator: true,
             sees_clients: true,
+            removed_below: 0,
         }
     }
 
@@ -104,6 +107,7 @@ pub enum Out {
     Io(IoAction),
     Propose { group: u32, config: Config },
     Compare { group: u32, copy: CopyId, token: RecoveryToken },
+    LayerDeleted(LayerId, Result<(), Failure>),
     Event(CopyEvent),
 }
 
@@ -137,6 +141,10 @@ impl Sink for Outbox {
 
     fn compare(&mut self, group: u32, copy: CopyId, token: RecoveryToken) {
         self.0.push(Out::Compare { group, copy, token });
+    }
+
+    fn layer_deleted(&mut self, layer: LayerId, result: Result<(), Failure>) {
+        self.0.push(Out::LayerDeleted(layer, result));
     }
 
     fn event(&mut self, event: CopyEvent) {

@@ -59,11 +59,15 @@ pub enum Rare {
     StaleClient,
     /// No configuration could be made.
     CoordinatorAway,
+    /// A layer was deleted.
+    LayerRemoved,
+    /// Something of a layer came to a node that knew of its deletion.
+    EntryOfRemovedLayer,
 }
 
 impl Rare {
     /// All of them.
-    pub const ALL: [Rare; 27] = [
+    pub const ALL: [Rare; 29] = [
         Rare::NodeCrash,
         Rare::PowerCut,
         Rare::AllDown,
@@ -91,6 +95,8 @@ impl Rare {
         Rare::Refused,
         Rare::StaleClient,
         Rare::CoordinatorAway,
+        Rare::LayerRemoved,
+        Rare::EntryOfRemovedLayer,
     ];
 }
 

@@ -36,6 +36,8 @@ pub enum Event {
     Propose { from: usize, group: u32, config: Config },
     Heartbeat(usize),
     CheckNodes,
+    MapNews(usize),
+    Collect(usize),
     ClientStep(usize),
     Request { to: usize, operation: u64 },
     Answer { operation: u64, from: usize, answer: ClientAnswer },
@@ -91,6 +93,8 @@ pub struct World {
     pub next_operation: u64,
     pub next_version: u32,
     pub model: Model,
+    /// The newest layer: it will be deleted, as those between [`LAYERS`] and it have been.
+    pub doomed: u64,
     pub report: ClusterReport,
     /// No more faults.
     pub calm: bool,
@@ -126,6 +130,7 @@ impl World {
             next_operation: 1,
             next_version: 1,
             model: Model::default(),
+            doomed: LAYERS + 1,
             report: ClusterReport::default(),
             calm: false,
             events: BinaryHeap::new(),
@@ -143,6 +148,7 @@ impl World {
         for node in 0..world.plan.nodes {
             world.start_node(node)?;
             world.at(0, Event::Heartbeat(node));
+            world.at(0, Event::Collect(node));
         }
         for link in 0..world.links.len() {
             world.at(0, Event::Link(link));
@@ -169,6 +175,7 @@ impl World {
         self.heal()?;
         self.read_everything();
         self.heal()?;
+        self.free_layers()?;
         self.compare_copies()
     }
 
@@ -200,7 +207,7 @@ impl World {
     }
 
     /// Lets one thing happen.
-    fn step(&mut self) -> Result<(), Violation> {
+    pub fn step(&mut self) -> Result<(), Violation> {
         let event_ns = self.events.peek().map(|Reverse(scheduled)| scheduled.at_ns);
         let due = self.hosts.iter().enumerate();
         let drive = due.filter_map(|(copy, host)| host.drive.next_completion_ns().map(|at| (at, copy))).min();
@@ -268,6 +275,11 @@ impl World {
                 self.check_nodes();
                 Ok(())
             }
+            Event::MapNews(node) => {
+                self.hear_map(node);
+                Ok(())
+            }
+            Event::Collect(node) => self.collect_layers(node),
             Event::ClientStep(client) => {
                 self.client_step(client);
                 Ok(())
@@ -282,7 +294,7 @@ impl World {
                 if !self.calm {
                     let wait_ns = self.random.between(1_000_000, 2 * self.plan.fault_ns);
                     self.at(wait_ns, Event::Fault);
-                    self.fault();
+                    self.fault()?;
                 }
                 Ok(())
             }
@@ -424,6 +436,15 @@ impl World {
                 copies.compared(now_ns, group, compared, &mut more);
                 more.0.into_iter().try_for_each(|out| self.carry_out(copy, copies, out))?;
             }
+            Out::LayerDeleted(layer, result) => {
+                if let Err(failure) = result
+                    && !self.hosts[copy].failing
+                {
+                    return Err(Violation::Group(format!(
+                        "copy {copy} did not delete {layer:?}: {failure:?}"
+                    )));
+                }
+            }
             Out::Event(event) => self.copy_event(copy, copies, event)?,
         }
         Ok(())
@@ -449,7 +470,7 @@ impl World {
 
     /// Whole chunks of a group.
     pub fn chunks_of(&self, group: u32) -> Vec<BlockRange> {
-        let all = (1..=LAYERS).flat_map(|layer| (0..CHUNKS).map(move |chunk| (layer, chunk)));
+        let all = self.layers_in_use().flat_map(|layer| (0..CHUNKS).map(move |chunk| (layer, chunk)));
         let own = all.filter(|(layer, chunk)| self.group_of(*layer, *chunk) == group);
         own.map(|(layer, chunk)| BlockRange {
             layer: coquina_base::LayerId(layer),
@@ -502,6 +523,14 @@ impl World {
 
     /// Notes what a message says about the state that the cluster is in.
     pub fn count_message(&mut self, to: usize, message: &Message) {
+        let range = match message {
+            Message::Append { entry, .. } => Some(entry.range),
+            Message::Recover { range, .. } => Some(*range),
+            _ => None,
+        };
+        if range.is_some_and(|range| self.is_removed(self.node_of(to), range.layer.0)) {
+            self.report.saw(Rare::EntryOfRemovedLayer);
+        }
         match message {
             Message::Tail { entries, .. } if !entries.is_empty() => self.report.saw(Rare::TakeoverWithTail),
             Message::Cut { .. } => self.report.saw(Rare::Cut),
