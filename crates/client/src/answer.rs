@@ -1,23 +1,21 @@
 //! What comes from a server: answers to parts, refusals, notifications.
 
-use coquina_protocol::{Body, Header, Message, NotifyKind, Status, decode};
+use coquina_protocol::{Body, Header, Message, Notify, NotifyKind, Status, decode};
 use coquina_reactor::ReceiveBuffer;
 
 use crate::core::ClientCore;
 use crate::error::ClientError;
 use crate::link::LinkState;
-use crate::request::{Buffer, RequestKind};
+use crate::request::{Buffer, Part, RequestKind};
 
 /// How often a part is sent again because its data was damaged on the way.
 const DAMAGED_MAX: u32 = 3;
-/// How long a part waits that a server could not take now.
-const RETRY_NS: u64 = 20_000_000;
 
 impl ClientCore {
     /// Takes the whole messages off the front of what a link received.
     pub fn received(&mut self, link: u32, buffer: &mut ReceiveBuffer, now_ns: u64) {
         self.links[link as usize].last_received_ns = now_ns;
-        self.links[link as usize].pinged = false;
+        self.links[link as usize].probes = 0;
         let mut consumed = 0;
         let broken = loop {
             match decode(&buffer.data()[consumed..]) {
@@ -46,12 +44,12 @@ impl ClientCore {
         match &message.body {
             Body::HelloReply(reply) => self.greeted(link, reply),
             Body::OpenReply(volume) => self.opened(link, header.handle, volume, now_ns),
-            Body::Error(text) if header.request == 0 => self.link_refused(link, header.status, text),
+            Body::Error(text) if header.request == 0 => self.link_refused(link, header.status, text, now_ns),
             Body::Error(text) => self.part_refused(link, header, text, now_ns),
             Body::PingReply => Ok(()),
             Body::Notify(notify) => {
                 if self.volume.as_ref().is_some_and(|volume| volume.volume == notify.volume) {
-                    self.notified(notify.kind, notify.size_bytes);
+                    self.notified(notify, now_ns)?;
                 }
                 Ok(())
             }
@@ -59,23 +57,29 @@ impl ClientCore {
         }
     }
 
-    fn notified(&mut self, kind: NotifyKind, size_bytes: u64) {
-        match kind {
+    fn notified(&mut self, notify: &Notify, now_ns: u64) -> Result<(), String> {
+        match notify.kind {
             NotifyKind::Resized => {
+                self.striping.check(notify.size_bytes).map_err(|error| error.to_string())?;
                 if let Some(volume) = &mut self.volume {
-                    volume.size_bytes = size_bytes;
+                    volume.size_bytes = notify.size_bytes;
                 }
             }
-            NotifyKind::MapChanged => self.refresh(),
+            NotifyKind::MapChanged if self.asking.is_under_way => {
+                // The answer may have been made before the change.
+                self.asking.due_ns = Some(now_ns);
+            }
+            NotifyKind::MapChanged => self.refresh(now_ns),
             NotifyKind::Removed => {
                 self.fail(ClientError::Server { status: Status::UnknownVolume, text: String::new() });
             }
         }
+        Ok(())
     }
 
     fn answered(&mut self, link: u32, header: &Header, body: &Body<'_>) -> Result<(), String> {
         let number = header.request;
-        let part = *self.part_of_answer(link, number)?;
+        let Some(part) = self.part_of_answer(link, number)? else { return Ok(()) };
         let Some(request) = self.requests[part.request as usize].as_mut() else {
             return Err("a part without its request".to_owned());
         };
@@ -103,16 +107,24 @@ impl ClientCore {
         Ok(())
     }
 
-    /// The part that a link answers, which must be in flight there.
-    fn part_of_answer(&mut self, link: u32, number: u64) -> Result<&mut crate::request::Part, String> {
-        match self.window.get(number) {
-            Some(part) if part.link == link && part.in_flight => Ok(part),
-            _ => Err(format!("the server answered request {number}, which it was not asked")),
+    /// The part that a link answers, if it is in flight there; none if it was taken off the link meanwhile.
+    fn part_of_answer(&mut self, link: u32, number: u64) -> Result<Option<Part>, String> {
+        if let Some(part) = self.window.peek(number)
+            && part.link == link
+            && part.in_flight
+        {
+            return Ok(Some(*part));
         }
+        let entry = &mut self.links[link as usize];
+        if entry.strays == 0 || number >= self.window.numbers().end {
+            return Err(format!("the server answered request {number}, which it was not asked"));
+        }
+        entry.strays -= 1;
+        Ok(None)
     }
 
     /// Takes a part off its link's connection, to be sent again.
-    fn take_back(&mut self, link: u32, number: u64) {
+    pub(crate) fn take_back(&mut self, link: u32, number: u64) {
         if let Some(part) = self.window.get(number) {
             part.in_flight = false;
             self.links[link as usize].in_flight -= 1;
@@ -135,16 +147,15 @@ impl ClientCore {
 
     fn part_refused(&mut self, link: u32, header: &Header, text: &str, now_ns: u64) -> Result<(), String> {
         let number = header.request;
-        let part = *self.part_of_answer(link, number)?;
+        let Some(part) = self.part_of_answer(link, number)? else { return Ok(()) };
         let is_write = self.requests[part.request as usize]
             .as_ref()
             .is_some_and(|request| request.kind == RequestKind::Write);
         match header.status {
             Status::ChecksumMismatch if is_write => self.damaged(link, number),
-            Status::Busy | Status::ShuttingDown => self.park(link, number, header.status, now_ns),
-            Status::NotHere | Status::StaleEpoch => {
-                self.park(link, number, header.status, now_ns);
-                self.refresh();
+            status if status.may_pass() => {
+                self.take_back(link, number);
+                self.park(number, status, text, now_ns);
             }
             Status::StaleHandle => return Err("the server does not know the handle any more".to_owned()),
             status => {
@@ -154,51 +165,27 @@ impl ClientCore {
         Ok(())
     }
 
-    fn park(&mut self, link: u32, number: u64, status: Status, now_ns: u64) {
-        self.take_back(link, number);
-        if let Some(part) = self.window.get(number) {
-            part.parked = true;
-            self.parked.push((now_ns + RETRY_NS, number, status));
-        }
-    }
-
-    /// Puts parked parts whose time has come back on their ways; gives up those that waited too long.
-    pub(crate) fn unpark(&mut self, now_ns: u64) {
-        let mut index = 0;
-        while index < self.parked.len() {
-            let (until_ns, number, status) = self.parked[index];
-            if until_ns > now_ns {
-                index += 1;
-                continue;
-            }
-            self.parked.swap_remove(index);
-            let Some(part) = self.window.get(number) else { continue };
-            part.parked = false;
-            if now_ns.saturating_sub(part.started_ns) >= self.config.give_up_ns {
-                self.finish_part(number, Err(ClientError::Server { status, text: "given up".to_owned() }));
-                continue;
-            }
-            let chunk = part.chunk;
-            let link = self.route(chunk);
-            if let Some(part) = self.window.get(number) {
-                part.link = link;
-            }
-            self.links[link as usize].unsent.push_back(number);
-            self.want(link, now_ns);
-        }
-    }
-
     /// The server refused a hello or an open.
-    fn link_refused(&mut self, link: u32, status: Status, text: &str) -> Result<(), String> {
-        match status {
-            Status::Busy | Status::ShuttingDown | Status::NotHere | Status::StaleEpoch => {
-                Err(format!("{status} {text}"))
-            }
-            _ if self.links[link as usize].state == LinkState::Idle => Ok(()),
-            _ => {
-                self.fail(ClientError::Server { status, text: text.to_owned() });
-                Ok(())
-            }
+    fn link_refused(&mut self, link: u32, status: Status, text: &str, now_ns: u64) -> Result<(), String> {
+        if self.links[link as usize].state == LinkState::Idle {
+            return Ok(());
         }
+        let is_lagging = match status {
+            // A node that has not heard of the volume yet, or not of a change that others know.
+            Status::UnknownVolume if link != 0 => true,
+            Status::UnknownVolume if self.volume.is_some() => {
+                self.asking.unknown += 1;
+                self.asking.unknown < self.asking.addresses.len()
+            }
+            status => status.may_pass(),
+        };
+        if is_lagging {
+            if link != 0 {
+                self.refresh(now_ns);
+            }
+            return Err(format!("{status} {text}"));
+        }
+        self.fail(ClientError::Server { status, text: text.to_owned() });
+        Ok(())
     }
 }

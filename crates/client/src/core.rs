@@ -3,60 +3,23 @@
 //! Invariants:
 //! - an unanswered part is in exactly one place: in flight, in its link's `unsent`, parked, or, while its link
 //!   is not ready, in the window only, from which it is sent again when the link is ready;
-//! - a link's `in_flight` counts the window's parts in flight on it.
+//! - a link's `in_flight` counts the window's parts in flight on it, and its `strays` the answers that may still come
+//!   on its connection to parts that are no longer in flight there.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
-use coquina_base::{ClusterId, SECTOR_BYTES, SessionId};
+use coquina_base::SECTOR_BYTES;
+use coquina_cluster::Striping;
 use coquina_protocol::{
     AttachedVolume, FLAG_NO_HOLE, FLAG_RETRY, Header, Status, encode_data_head_for, encode_plain,
 };
 use coquina_reactor::SendList;
 
+use crate::config::ClientConfig;
 use crate::error::ClientError;
 use crate::link::{Link, LinkState};
-use crate::request::{Buffer, ClientCompletion, ClientRequest, Part, Request, RequestKind, Window};
-
-/// How a client behaves.
-#[derive(Clone, Debug)]
-pub struct ClientConfig {
-    /// A node's address: `host:port` or `unix:/path`.
-    pub address: String,
-    /// The volume's name.
-    pub volume: String,
-    /// Refuse changes.
-    pub read_only: bool,
-    /// 64 random bits, never used before.
-    pub session: SessionId,
-    /// The cluster that the volume must be in; nil for any.
-    pub cluster: ClusterId,
-    /// Who this is, for the server's log.
-    pub client: String,
-    /// How long a broken connection is tried again before its requests fail.
-    pub give_up_ns: u64,
-    /// How long a server with requests outstanding may be silent before the connection counts as broken.
-    pub stall_ns: u64,
-    /// Payloads below this size are copied into the send buffer, which is cheaper than a piece of their own.
-    pub copy_bytes_max: usize,
-}
-
-impl ClientConfig {
-    /// The usual behaviour. `session` is 64 random bits.
-    pub fn new(address: &str, volume: &str, session: u64) -> ClientConfig {
-        ClientConfig {
-            address: address.to_owned(),
-            volume: volume.to_owned(),
-            read_only: false,
-            session: SessionId(session),
-            cluster: ClusterId::default(),
-            client: format!("coquina-client/{}", env!("CARGO_PKG_VERSION")),
-            give_up_ns: 30_000_000_000,
-            stall_ns: 10_000_000_000,
-            copy_bytes_max: 16 << 10,
-        }
-    }
-}
+use crate::request::{Buffer, ClientCompletion, ClientRequest, Request, RequestKind, Window};
+use crate::table::Asking;
 
 /// What the driver must do with a connection. The link is a small number that starts at 0.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -86,24 +49,51 @@ pub struct ClientCore {
     /// Requests submitted before the volume was open.
     early: Vec<ClientRequest>,
     pub(crate) window: Window,
-    /// Parts to be tried again later: when, number, why.
-    pub(crate) parked: Vec<(u64, u64, Status)>,
+    /// Parts to be tried again later.
+    pub(crate) parked: Vec<Parked>,
     /// Finished requests whose buffers a send still holds.
     held: Vec<u32>,
     completions: Vec<ClientCompletion>,
     pub(crate) actions: Vec<LinkAction>,
+    /// Whether the driver knows the map, so that nobody has to be asked for it.
+    pub(crate) directed: bool,
     pub(crate) volume: Option<AttachedVolume>,
-    /// For each placement group the link to its shard.
+    pub(crate) striping: Striping,
+    /// Added to a chunk's number before the group is taken from its low bits.
+    pub(crate) group_shift: u32,
+    /// For each placement group the link to its primary, or `NO_LINK`; a power of two of them.
     pub(crate) group_links: Vec<u32>,
-    pub(crate) refreshing: bool,
+    pub(crate) asking: Asking,
     pub(crate) failed: Option<ClientError>,
+}
+
+/// A part that waits for its time to be tried again.
+#[derive(Debug)]
+pub(crate) struct Parked {
+    pub(crate) until_ns: u64,
+    pub(crate) number: u64,
+    /// Why it was refused, with the server's explanation.
+    pub(crate) status: Status,
+    pub(crate) text: String,
 }
 
 impl ClientCore {
     /// A client that wants to be connected.
     pub fn new(config: ClientConfig, now_ns: u64) -> ClientCore {
-        let control = Link::new(config.address.clone(), None);
-        let mut core = ClientCore {
+        let mut core = ClientCore::start(config);
+        core.want(0, now_ns);
+        core
+    }
+
+    /// A client that does nothing before its driver tells it by `set_volume` where the data is.
+    pub fn directed(config: ClientConfig) -> ClientCore {
+        ClientCore { directed: true, ..ClientCore::start(config) }
+    }
+
+    fn start(config: ClientConfig) -> ClientCore {
+        let control = Link::new(config.addresses.first().cloned().unwrap_or_default(), None);
+        ClientCore {
+            asking: Asking::new(config.addresses.clone()),
             config,
             links: vec![control],
             requests: Vec::new(),
@@ -115,13 +105,13 @@ impl ClientCore {
             held: Vec::new(),
             completions: Vec::new(),
             actions: Vec::new(),
+            directed: false,
             volume: None,
+            striping: Striping::PLAIN,
+            group_shift: 0,
             group_links: Vec::new(),
-            refreshing: false,
             failed: None,
-        };
-        core.want(0, now_ns);
-        core
+        }
     }
 
     /// The open volume, as last told by the server.
@@ -141,6 +131,9 @@ impl ClientCore {
 
     /// Moves finished requests to `completions`.
     pub fn take_completions(&mut self, completions: &mut Vec<ClientCompletion>) {
+        if !self.held.is_empty() {
+            self.release_held();
+        }
         completions.append(&mut self.completions);
     }
 
@@ -187,13 +180,12 @@ impl ClientCore {
             return self.refuse(request, Ok(()));
         }
         let ClientRequest { token, kind, offset_bytes, length_bytes, buffer } = request;
-        let shared = kind == RequestKind::Write && length_bytes as usize >= self.config.copy_bytes_max;
         let request = Request {
             token,
             kind,
             offset_bytes,
             length_bytes,
-            buffer: if shared { Buffer::Shared(Arc::new(buffer)) } else { Buffer::Owned(buffer) },
+            buffer: Buffer::Owned(buffer),
             issued_bytes: 0,
             parts_outstanding: 0,
             error: None,
@@ -218,7 +210,10 @@ impl ClientCore {
         let (size_bytes, read_only) =
             self.volume.as_ref().map_or((0, false), |volume| (volume.size_bytes, volume.read_only));
         let aligned = (offset_bytes | length_bytes).is_multiple_of(SECTOR_BYTES as u64);
-        let inside = offset_bytes.checked_add(length_bytes).is_some_and(|end| end <= size_bytes);
+        let may_leave = kind == RequestKind::Discard && self.config.discards_beyond_end;
+        let inside = offset_bytes.checked_add(length_bytes).is_some_and(|end| {
+            end <= size_bytes || may_leave && end <= i64::MAX as u64 && self.striping.check(end).is_ok()
+        });
         if length_bytes == 0 || !aligned || !inside {
             return Err(ClientError::Range { offset_bytes, length_bytes, size_bytes });
         }
@@ -260,27 +255,12 @@ impl ClientCore {
                 self.finish_if_done(index);
                 continue;
             }
-            let (chunk, offset_bytes, length_bytes, at_bytes) = request.next_part();
+            let part = request.next_part(&self.striping, index, now_ns);
             if request.issued_bytes == request.length_bytes {
                 self.backlog.pop_front();
             }
-            let link = self.route(chunk);
-            let part = Part {
-                request: index,
-                link,
-                chunk,
-                offset_bytes,
-                length_bytes,
-                at_bytes,
-                started_ns: now_ns,
-                damaged: 0,
-                sends: 0,
-                in_flight: false,
-                parked: false,
-            };
             let number = self.window.add(part);
-            self.links[link as usize].unsent.push_back(number);
-            self.want(link, now_ns);
+            self.dispatch(number, now_ns);
         }
         for link in 0..self.links.len() {
             self.fill(link, now_ns);
@@ -290,7 +270,7 @@ impl ClientCore {
     /// Makes messages of a link's unsent parts.
     fn fill(&mut self, link: usize, now_ns: u64) {
         let entry = &mut self.links[link];
-        if entry.state != LinkState::Ready || entry.unsent.is_empty() {
+        if entry.state != LinkState::Ready || entry.unsent.is_empty() || entry.is_local {
             return;
         }
         if entry.in_flight == 0 {
@@ -330,17 +310,15 @@ impl ClientCore {
             return encode_plain(entry.list.bytes(), &header);
         }
         let (start, length) = (part.at_bytes as usize, part.length_bytes as usize);
-        match &request.buffer {
-            Buffer::Owned(buffer) => {
-                let payload = &buffer[start..start + length];
-                let bytes = entry.list.bytes();
-                encode_data_head_for(bytes, &header, payload);
-                bytes.extend_from_slice(payload);
-            }
-            Buffer::Shared(buffer) => {
-                encode_data_head_for(entry.list.bytes(), &header, &buffer[start..start + length]);
-                entry.list.push_shared(buffer.clone(), start, length);
-            }
+        if length >= self.config.copy_bytes_max {
+            let buffer = request.buffer.share();
+            encode_data_head_for(entry.list.bytes(), &header, &buffer[start..start + length]);
+            entry.list.push_shared(buffer, start, length);
+        } else {
+            let payload = &request.buffer.bytes()[start..start + length];
+            let bytes = entry.list.bytes();
+            encode_data_head_for(bytes, &header, payload);
+            bytes.extend_from_slice(payload);
         }
     }
 

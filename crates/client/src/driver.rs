@@ -3,15 +3,19 @@
 //! Invariant: a completion is for this client if the upper half of its token is the client's `token_base`; the
 //! lower half names the operation, the link, and the connection's generation, so that late ones are recognised.
 
-use coquina_base::AlignedBuf;
-use coquina_protocol::{AttachedVolume, message_bytes};
+use std::sync::Arc;
+
+use coquina_base::{AlignedBuf, DriveId};
+use coquina_protocol::{AttachedVolume, Status, message_bytes};
 use coquina_reactor::{
     Address, Completion, FileId, Payload, Reactor, ReactorConfig, ReceiveBuffer, Wait, monotonic_ns,
     open_socket, random_u64,
 };
 
-use crate::core::{ClientConfig, ClientCore, LinkAction};
+use crate::config::ClientConfig;
+use crate::core::{ClientCore, LinkAction};
 use crate::error::ClientError;
+use crate::local::{LocalAnswer, LocalPart};
 use crate::request::{ClientCompletion, ClientRequest};
 
 const CONNECT: u64 = 0;
@@ -46,13 +50,57 @@ impl VolumeClient {
     /// A client that starts to connect with the first `flush`. The lower 32 bits of `token_base` must be 0,
     /// the upper ones must differ from those of all other tokens on the reactor.
     pub fn new(config: ClientConfig, token_base: u64) -> VolumeClient {
+        Self::drive(ClientCore::new(config, monotonic_ns()), token_base)
+    }
+
+    /// A client that is told by `set_volume` where the data is, and asks nobody. `token_base` as in `new`.
+    pub fn directed(config: ClientConfig, token_base: u64) -> VolumeClient {
+        Self::drive(ClientCore::directed(config), token_base)
+    }
+
+    fn drive(core: ClientCore, token_base: u64) -> VolumeClient {
         assert_eq!(token_base & 0xffff_ffff, 0, "the lower half of the token is the client's");
-        VolumeClient {
-            core: ClientCore::new(config, monotonic_ns()),
-            token_base,
-            connections: Vec::new(),
-            actions: Vec::new(),
-        }
+        VolumeClient { core, token_base, connections: Vec::new(), actions: Vec::new() }
+    }
+
+    /// Tells a directed client the volume's table: see [`ClientCore::set_volume`].
+    pub fn set_volume(&mut self, volume: &AttachedVolume) {
+        self.core.set_volume(volume, monotonic_ns());
+    }
+
+    /// Which shards are in this process from the next `set_volume` on.
+    pub fn set_local(&mut self, shards: &[(DriveId, u32)]) {
+        self.core.set_local(shards);
+    }
+
+    /// Appends the parts that are for this process now, each once. To be called after `flush`.
+    pub fn take_local(&mut self, parts: &mut Vec<LocalPart>) {
+        self.core.take_local(parts);
+    }
+
+    /// The data of a write that was handed out: see [`ClientCore::local_payload`].
+    pub fn local_payload(&self, number: u64) -> Option<&[u8]> {
+        self.core.local_payload(number)
+    }
+
+    /// A share of the buffer with a write's data: see [`ClientCore::local_share`].
+    pub fn local_share(&mut self, number: u64) -> Option<(Arc<AlignedBuf>, usize)> {
+        self.core.local_share(number)
+    }
+
+    /// Where the data of a read goes: see [`ClientCore::local_buffer`].
+    pub fn local_buffer(&mut self, number: u64) -> Option<&mut [u8]> {
+        self.core.local_buffer(number)
+    }
+
+    /// Answers a part that was handed out.
+    pub fn local_done(&mut self, number: u64, result: Result<LocalAnswer, Status>) {
+        self.core.local_done(number, result, monotonic_ns());
+    }
+
+    /// Gives up for good: everything outstanding and everything to come fails with `error`.
+    pub fn fail(&mut self, error: ClientError) {
+        self.core.fail(error);
     }
 
     /// The open volume, once it is.
@@ -248,7 +296,7 @@ impl VolumeConnection {
     pub fn open(config: ClientConfig) -> Result<VolumeConnection, ClientError> {
         let reactor =
             Reactor::new(ReactorConfig::default()).map_err(|error| ClientError::Local(error.to_string()))?;
-        Address::resolve(&config.address).map_err(|error| ClientError::Address(error.to_string()))?;
+        check_addresses(&config.addresses)?;
         let client = VolumeClient::new(config, 0);
         let mut connection = VolumeConnection { reactor, client, turned: Vec::new() };
         while connection.client.volume().is_none() {
@@ -261,9 +309,9 @@ impl VolumeConnection {
         Ok(connection)
     }
 
-    /// The usual configuration with a fresh session.
-    pub fn config(address: &str, volume: &str) -> ClientConfig {
-        ClientConfig::new(address, volume, random_u64())
+    /// The usual configuration with a fresh session. `addresses` is one address or several with commas between them.
+    pub fn config(addresses: &str, volume: &str) -> ClientConfig {
+        ClientConfig::new(addresses, volume, random_u64())
     }
 
     /// Size of the volume.
@@ -319,4 +367,16 @@ impl VolumeConnection {
     pub fn buffer(length_bytes: usize) -> AlignedBuf {
         AlignedBuf::zeroed(length_bytes.div_ceil(coquina_base::BLOCK_BYTES))
     }
+}
+
+/// Fails if no address can be used at all, which time would not change.
+fn check_addresses(addresses: &[String]) -> Result<(), ClientError> {
+    let mut failure = "no address of a node was given".to_owned();
+    for address in addresses {
+        match Address::resolve(address) {
+            Ok(_) => return Ok(()),
+            Err(error) => failure = error.to_string(),
+        }
+    }
+    Err(ClientError::Address(failure))
 }

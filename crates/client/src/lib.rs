@@ -12,16 +12,22 @@
 //! - data that a read gives has matched its checksums.
 
 mod answer;
+mod config;
 mod core;
 mod driver;
 mod error;
 mod link;
+mod local;
+mod patience;
 mod request;
 mod route;
+mod table;
 mod volume;
 
-pub use core::{ClientConfig, ClientCore, LinkAction};
+pub use config::ClientConfig;
+pub use core::{ClientCore, LinkAction};
 pub use driver::{VolumeClient, VolumeConnection};
 pub use error::ClientError;
+pub use local::{LocalAnswer, LocalPart};
 pub use request::{ClientCompletion, ClientRequest, RequestKind};
 pub use volume::{Volume, VolumeOptions};

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use coquina_base::DriveId;
-use coquina_protocol::ShardRef;
+use coquina_protocol::{REQUEST_WINDOW, ShardRef};
 use coquina_reactor::SendList;
 
 /// Where a connection stands.
@@ -30,6 +30,10 @@ pub(crate) struct Link {
     pub(crate) handle: u64,
     pub(crate) requests_max: u32,
     pub(crate) in_flight: u32,
+    /// Parts that were sent on this connection and taken off it before they were answered.
+    pub(crate) strays: u32,
+    /// Whether the shard is in this process: always ready, and never sent to.
+    pub(crate) is_local: bool,
     /// Numbers of parts to be sent, in order.
     pub(crate) unsent: VecDeque<u64>,
     /// What goes out with the next send.
@@ -44,7 +48,8 @@ pub(crate) struct Link {
     pub(crate) attempts: u32,
     pub(crate) last_failure: String,
     pub(crate) last_received_ns: u64,
-    pub(crate) pinged: bool,
+    /// What was done about its present silence: 1 for a ping, more for asking others.
+    pub(crate) probes: u32,
 }
 
 impl Link {
@@ -56,6 +61,8 @@ impl Link {
             handle: 0,
             requests_max: 0,
             in_flight: 0,
+            strays: 0,
+            is_local: false,
             unsent: VecDeque::new(),
             list: SendList::new(),
             spare: SendList::new(),
@@ -65,12 +72,24 @@ impl Link {
             attempts: 0,
             last_failure: "not connected yet".to_owned(),
             last_received_ns: 0,
-            pinged: false,
+            probes: 0,
         }
     }
 
-    pub(crate) fn serves(&self, shard: &ShardRef, address: &str) -> bool {
-        self.shard == Some((shard.drive, shard.shard)) && self.address == address
+    /// A link to a shard of this process.
+    pub(crate) fn local(shard: (DriveId, u32)) -> Link {
+        Link {
+            state: LinkState::Ready,
+            is_local: true,
+            requests_max: REQUEST_WINDOW as u32,
+            ..Link::new(String::new(), Some(shard))
+        }
+    }
+
+    pub(crate) fn serves(&self, shard: &ShardRef, is_local: bool) -> bool {
+        self.shard == Some((shard.drive, shard.shard))
+            && self.is_local == is_local
+            && (is_local || self.address == shard.address)
     }
 
     /// What to send now, if nothing is being sent.
@@ -94,6 +113,7 @@ impl Link {
         self.sending = false;
         self.in_flight = 0;
         self.unsent.clear();
-        self.pinged = false;
+        self.strays = 0;
+        self.probes = 0;
     }
 }

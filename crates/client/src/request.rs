@@ -1,8 +1,9 @@
-//! Requests of a program, and the parts into which they are split at chunk boundaries.
+//! Requests of a program, and the parts into which they are split where they leave a chunk.
 
 use std::sync::Arc;
 
-use coquina_base::{AlignedBuf, CHUNK_BYTES};
+use coquina_base::AlignedBuf;
+use coquina_cluster::Striping;
 use coquina_protocol::{Extent, Kind, REQUEST_WINDOW};
 
 use crate::error::ClientError;
@@ -81,6 +82,24 @@ pub(crate) enum Buffer {
 }
 
 impl Buffer {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            Buffer::Owned(buffer) => buffer,
+            Buffer::Shared(buffer) => buffer,
+        }
+    }
+
+    /// A share of the buffer, which comes back from `release` when all shares are gone.
+    pub(crate) fn share(&mut self) -> Arc<AlignedBuf> {
+        if let Buffer::Owned(buffer) = self {
+            *self = Buffer::Shared(Arc::new(std::mem::take(buffer)));
+        }
+        match self {
+            Buffer::Shared(shared) => shared.clone(),
+            Buffer::Owned(_) => unreachable!("it was made a shared one"),
+        }
+    }
+
     /// The buffer back, unless a send still holds it.
     pub(crate) fn release(&mut self) -> Option<AlignedBuf> {
         match std::mem::replace(self, Buffer::Owned(AlignedBuf::new())) {
@@ -117,23 +136,42 @@ impl Request {
         self.parts_outstanding == 0 && (self.issued_bytes == self.length_bytes || self.error.is_some())
     }
 
-    /// Cuts the next part off, up to the end of its chunk: chunk, offset in it, length, offset in the request.
-    pub(crate) fn next_part(&mut self) -> (u32, u32, u32, u64) {
+    /// Cuts the next part off: what lies together in a chunk.
+    pub(crate) fn next_part(&mut self, striping: &Striping, request: u32, now_ns: u64) -> Part {
         let start = self.offset_bytes + self.issued_bytes;
-        let within = start % CHUNK_BYTES;
-        let length = (self.length_bytes - self.issued_bytes).min(CHUNK_BYTES - within);
-        let at = self.issued_bytes;
-        self.issued_bytes += length;
+        let left = self.length_bytes - self.issued_bytes;
+        let Some(extent) = striping.extents(start, left).next() else {
+            panic!("a request that is wholly issued has no next part");
+        };
+        let at_bytes = self.issued_bytes;
+        self.issued_bytes += u64::from(extent.length_bytes);
         self.parts_outstanding += 1;
-        ((start / CHUNK_BYTES) as u32, within as u32, length as u32, at)
+        Part {
+            request,
+            link: NO_LINK,
+            chunk: extent.place.chunk,
+            offset_bytes: extent.place.offset_bytes,
+            length_bytes: extent.length_bytes,
+            at_bytes,
+            started_ns: now_ns,
+            damaged: 0,
+            parks: 0,
+            sends: 0,
+            in_flight: false,
+            parked: false,
+        }
     }
 }
+
+/// Stands for no link.
+pub(crate) const NO_LINK: u32 = u32::MAX;
 
 /// A part of a request: one message, one request number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
     /// Index of its request.
     pub(crate) request: u32,
+    /// Where it was sent or waits; [`NO_LINK`] if no primary of its group was known.
     pub(crate) link: u32,
     pub(crate) chunk: u32,
     pub(crate) offset_bytes: u32,
@@ -143,6 +181,8 @@ pub(crate) struct Part {
     pub(crate) started_ns: u64,
     /// How often an answer to it was damaged.
     pub(crate) damaged: u32,
+    /// How often it was parked since its group last moved.
+    pub(crate) parks: u32,
     /// How often it was sent.
     pub(crate) sends: u32,
     /// Whether it is on its way on its link's present connection.
@@ -192,6 +232,13 @@ impl Window {
             return None;
         }
         self.parts[(number % REQUEST_WINDOW) as usize].as_mut()
+    }
+
+    pub(crate) fn peek(&self, number: u64) -> Option<&Part> {
+        if !self.numbers().contains(&number) {
+            return None;
+        }
+        self.parts[(number % REQUEST_WINDOW) as usize].as_ref()
     }
 
     /// Takes an answered part out.

@@ -56,9 +56,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Volume {
-    /// Opens a volume by its name at a node's address (`host:port` or `unix:/path`).
-    pub fn open(address: &str, name: &str, options: &VolumeOptions) -> Result<Volume, ClientError> {
-        let mut config = VolumeConnection::config(address, name);
+    /// Opens a volume by its name at a node's address (`host:port` or `unix:/path`), or several with commas between them.
+    pub fn open(addresses: &str, name: &str, options: &VolumeOptions) -> Result<Volume, ClientError> {
+        let mut config = VolumeConnection::config(addresses, name);
         config.read_only = options.read_only;
         config.give_up_ns =
             u64::try_from(options.give_up.as_nanos()).unwrap_or(u64::MAX / 2).min(u64::MAX / 2);

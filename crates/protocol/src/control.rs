@@ -9,6 +9,10 @@ use crate::{ProtocolError, Status, TEXT_BYTES_MAX};
 
 /// Most placement groups of a volume, and most shards in its table.
 const GROUPS_MAX: u32 = 1 << 18;
+/// Most addresses of nodes in an open reply.
+const NODES_MAX: usize = 1024;
+/// In a volume's table, stands for a placement group of which no primary is known.
+pub const GROUP_UNKNOWN: u32 = u32::MAX;
 /// On the wire, the shard number that stands for "any shard".
 const SHARD_ANY: u32 = u32::MAX;
 
@@ -73,7 +77,7 @@ pub struct ShardRef {
     pub drive: DriveId,
     /// Its number on the drive.
     pub shard: u32,
-    /// Address of its node: `host:port` or `unix:/path`. Empty for the node that answers.
+    /// Address of its node: `host:port` or `unix:/path`.
     pub address: String,
 }
 
@@ -90,21 +94,25 @@ pub struct AttachedVolume {
     pub layer: LayerId,
     /// Names the attachment; to be repeated on the client's other connections.
     pub attach_generation: u64,
-    /// Version of the map that the table was made from.
+    /// Revision of the map that the table was made from.
     pub map_version: u64,
+    /// Names the volume's family; with the chunk it gives the placement group.
+    pub family: u64,
+    /// First placement group of the volume's pool.
+    pub group_first: u32,
+    /// Bytes that go to one chunk before the next of the stripe is used.
+    pub stripe_unit_bytes: u32,
+    /// Chunks that are filled at the same time.
+    pub stripe_count: u32,
     /// Whether changes are refused.
     pub read_only: bool,
-    /// The shards of the volume's placement groups.
+    /// The shards that are primary of a placement group of the pool.
     pub shards: Vec<ShardRef>,
-    /// For each placement group the index of its primary's shard in `shards`.
+    /// For each placement group of the pool, from `group_first` on, the index of its primary in `shards`, or
+    /// [`GROUP_UNKNOWN`]. Their number is a power of two.
     pub groups: Vec<u32>,
-}
-
-impl AttachedVolume {
-    /// Index in `shards` of the shard that serves a chunk.
-    pub fn shard_of_chunk(&self, chunk: u32) -> usize {
-        self.groups[crate::group_of_chunk(chunk, self.groups.len() as u32) as usize] as usize
-    }
+    /// Addresses of the cluster's nodes, any of which opens volumes.
+    pub nodes: Vec<String>,
 }
 
 /// What changed.
@@ -173,12 +181,17 @@ struct WireOpenReply {
     layer: U64,
     attach_generation: U64,
     map_version: U64,
+    family: U64,
+    group_first: U32,
     group_count: U32,
     shard_count: U32,
+    stripe_unit_bytes: U32,
+    stripe_count: U32,
     /// 1: read-only.
     flags: U32,
     name_bytes: U16,
-    reserved: U16,
+    node_count: U16,
+    reserved: U32,
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -269,12 +282,17 @@ pub fn encode_open(out: &mut Vec<u8>, header: &Header, open: &OpenRequest<'_>) {
     });
 }
 
-/// Appends the answer to an open request; `header.handle` is the handle. Panics if a group names no shard.
+/// Appends the answer to an open request; `header.handle` is the handle. Of very many nodes only the first are told.
+/// Panics if a group names no shard, a shard has no address, or the number of groups is not a power of two.
 pub fn encode_open_reply(out: &mut Vec<u8>, header: &Header, reply: &AttachedVolume) {
     let shard_count = reply.shards.len() as u32;
-    assert!(!reply.groups.is_empty() && reply.groups.len() <= GROUPS_MAX as usize, "a volume has groups");
-    assert!(reply.groups.iter().all(|shard| *shard < shard_count), "each group is on a shard of the table");
+    let group_count = reply.groups.len();
+    assert!(group_count.is_power_of_two() && group_count <= GROUPS_MAX as usize, "a pool's groups");
+    let is_known = |shard: u32| shard < shard_count || shard == GROUP_UNKNOWN;
+    assert!(reply.groups.iter().all(|shard| is_known(*shard)), "each group is on a shard of the table");
+    assert!(reply.shards.iter().all(|shard| !shard.address.is_empty()), "each shard is somewhere");
     let name = cut(&reply.name);
+    let nodes = &reply.nodes[..reply.nodes.len().min(NODES_MAX)];
     encode_body(out, header, |body| {
         let wire = WireOpenReply {
             volume: reply.volume,
@@ -282,10 +300,15 @@ pub fn encode_open_reply(out: &mut Vec<u8>, header: &Header, reply: &AttachedVol
             layer: reply.layer.0.into(),
             attach_generation: reply.attach_generation.into(),
             map_version: reply.map_version.into(),
-            group_count: (reply.groups.len() as u32).into(),
+            family: reply.family.into(),
+            group_first: reply.group_first.into(),
+            group_count: (group_count as u32).into(),
             shard_count: shard_count.into(),
+            stripe_unit_bytes: reply.stripe_unit_bytes.into(),
+            stripe_count: reply.stripe_count.into(),
             flags: u32::from(reply.read_only).into(),
             name_bytes: (name.len() as u16).into(),
+            node_count: (nodes.len() as u16).into(),
             reserved: 0.into(),
         };
         body.extend_from_slice(wire.as_bytes());
@@ -303,6 +326,11 @@ pub fn encode_open_reply(out: &mut Vec<u8>, header: &Header, reply: &AttachedVol
         }
         for group in &reply.groups {
             body.extend_from_slice(&group.to_le_bytes());
+        }
+        for node in nodes {
+            let address = cut(node);
+            body.extend_from_slice(&(address.len() as u16).to_le_bytes());
+            body.extend_from_slice(address.as_bytes());
         }
     });
 }
@@ -411,23 +439,16 @@ pub(crate) fn parse_open_reply(body: &[u8]) -> Result<AttachedVolume, ProtocolEr
     let mut reader = Reader { kind: Kind::OpenReply, rest: body };
     let wire: &WireOpenReply = reader.take()?;
     let (group_count, shard_count) = (wire.group_count.get(), wire.shard_count.get());
-    if group_count == 0 || group_count > GROUPS_MAX || shard_count > GROUPS_MAX {
+    let is_count = group_count.is_power_of_two() && group_count <= GROUPS_MAX && shard_count <= GROUPS_MAX;
+    if !is_count || wire.group_first.get().checked_add(group_count).is_none() {
         return Err(reader.malformed());
     }
     let name = reader.text(wire.name_bytes.get().into())?.to_owned();
-    let mut shards = Vec::new();
-    for _ in 0..shard_count {
-        let shard: &WireShard = reader.take()?;
-        let address = reader.text(shard.address_bytes.get().into())?.to_owned();
-        shards.push(ShardRef { drive: shard.drive, shard: shard.shard.get(), address });
-    }
-    let mut groups = Vec::new();
-    for _ in 0..group_count {
-        let group: &U32 = reader.take()?;
-        if group.get() >= shard_count {
-            return Err(reader.malformed());
-        }
-        groups.push(group.get());
+    let (shards, groups) = parse_table(&mut reader, shard_count, group_count)?;
+    let mut nodes = Vec::new();
+    for _ in 0..wire.node_count.get() {
+        let length: &U16 = reader.take()?;
+        nodes.push(reader.text(length.get().into())?.to_owned());
     }
     reader.end()?;
     Ok(AttachedVolume {
@@ -437,10 +458,41 @@ pub(crate) fn parse_open_reply(body: &[u8]) -> Result<AttachedVolume, ProtocolEr
         layer: LayerId(wire.layer.get()),
         attach_generation: wire.attach_generation.get(),
         map_version: wire.map_version.get(),
+        family: wire.family.get(),
+        group_first: wire.group_first.get(),
+        stripe_unit_bytes: wire.stripe_unit_bytes.get(),
+        stripe_count: wire.stripe_count.get(),
         read_only: wire.flags.get() & 1 != 0,
         shards,
         groups,
+        nodes,
     })
+}
+
+/// The shards of an open reply, and for each group the index of one or [`GROUP_UNKNOWN`].
+fn parse_table(
+    reader: &mut Reader<'_>,
+    shard_count: u32,
+    group_count: u32,
+) -> Result<(Vec<ShardRef>, Vec<u32>), ProtocolError> {
+    let mut shards = Vec::new();
+    for _ in 0..shard_count {
+        let shard: &WireShard = reader.take()?;
+        let address = reader.text(shard.address_bytes.get().into())?.to_owned();
+        if address.is_empty() {
+            return Err(reader.malformed());
+        }
+        shards.push(ShardRef { drive: shard.drive, shard: shard.shard.get(), address });
+    }
+    let mut groups = Vec::new();
+    for _ in 0..group_count {
+        let group: &U32 = reader.take()?;
+        if group.get() >= shard_count && group.get() != GROUP_UNKNOWN {
+            return Err(reader.malformed());
+        }
+        groups.push(group.get());
+    }
+    Ok((shards, groups))
 }
 
 pub(crate) fn parse_notify(body: &[u8]) -> Result<Notify, ProtocolError> {

@@ -5,6 +5,7 @@ use coquina_base::BLOCK_BYTES;
 use crate::control::{self, AttachedVolume, Hello, HelloReply, Notify, OpenRequest};
 use crate::data::{Data, Extents, check_range, is_whole_blocks};
 use crate::header::{ChecksumKind, HEADER_BYTES, Header, Kind};
+use crate::peer::{self, PeerHello};
 use crate::{ProtocolError, Status};
 
 /// A message. Slices point into the bytes that it was decoded from.
@@ -39,6 +40,8 @@ pub enum Body<'a> {
     Ping,
     PingReply,
     Notify(Notify),
+    PeerHello(PeerHello),
+    PeerHelloReply(PeerHello),
     /// The explanation, which may be empty; the status is in the header and is not `Ok`.
     Error(&'a str),
 }
@@ -113,6 +116,8 @@ pub fn decode(input: &[u8]) -> Result<Option<(Message<'_>, usize)>, ProtocolErro
         Kind::Ping => Body::Ping,
         Kind::PingReply => Body::PingReply,
         Kind::Notify => Body::Notify(control::parse_notify(body)?),
+        Kind::PeerHello => Body::PeerHello(peer::parse_peer_hello(header.kind, body)?),
+        Kind::PeerHelloReply => Body::PeerHelloReply(peer::parse_peer_hello(header.kind, body)?),
         Kind::Error => Body::Error(control::parse_error(body)?),
     };
     Ok(Some((Message { header, body }, end)))
@@ -123,9 +128,8 @@ fn check_fixed(header: &Header) -> Result<(), ProtocolError> {
     let (ranged, bodied) = match header.kind {
         Kind::Write | Kind::ReadReply | Kind::MapReply => (true, true),
         Kind::Read | Kind::Discard | Kind::WriteZeroes | Kind::Map => (true, false),
-        Kind::Hello | Kind::HelloReply | Kind::Open | Kind::OpenReply | Kind::Notify | Kind::Error => {
-            (false, true)
-        }
+        Kind::Hello | Kind::HelloReply | Kind::Open | Kind::OpenReply => (false, true),
+        Kind::Notify | Kind::PeerHello | Kind::PeerHelloReply | Kind::Error => (false, true),
         _ => (false, false),
     };
     if ranged {

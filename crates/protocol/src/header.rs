@@ -98,6 +98,10 @@ kinds! {
     PingReply = 0x8009,
     /// Something about a volume has changed; from the server, unasked, unanswered.
     Notify = 0x800a,
+    /// First message of a connection between two copies; peer frames follow its answer.
+    PeerHello = 0x0010,
+    /// Answer to it.
+    PeerHelloReply = 0x8010,
     /// A request failed, whatever its kind.
     Error = 0xffff,
 }
@@ -238,8 +242,11 @@ impl WireHeader {
     fn check(&self) -> Result<Header, ProtocolError> {
         let kind = Kind::from_wire(self.kind.get()).ok_or(ProtocolError::Kind(self.kind.get()))?;
         let version = self.version.get();
-        // The layout of a hello, its reply and an error is the same in all versions.
-        let any_version = matches!(kind, Kind::Hello | Kind::HelloReply | Kind::Error);
+        // The layout of hellos, their replies and errors is the same in all versions.
+        let any_version = matches!(
+            kind,
+            Kind::Hello | Kind::HelloReply | Kind::PeerHello | Kind::PeerHelloReply | Kind::Error
+        );
         if !any_version && !(VERSION_MIN..=VERSION_MAX).contains(&version) {
             return Err(ProtocolError::Version(version));
         }

@@ -10,11 +10,12 @@ mod control;
 mod data;
 mod decode;
 mod header;
+mod peer;
 mod status;
 
 pub use control::{
-    AttachedVolume, Hello, HelloReply, Notify, NotifyKind, OpenRequest, ShardRef, VolumeRef, encode_error,
-    encode_hello, encode_hello_reply, encode_notify, encode_open, encode_open_reply,
+    AttachedVolume, GROUP_UNKNOWN, Hello, HelloReply, Notify, NotifyKind, OpenRequest, ShardRef, VolumeRef,
+    encode_error, encode_hello, encode_hello_reply, encode_notify, encode_open, encode_open_reply,
 };
 pub use data::{
     Data, Extent, ExtentKind, Extents, PayloadChecksum, checksum_payload, encode_data_head,
@@ -22,6 +23,10 @@ pub use data::{
 };
 pub use decode::{Body, Message, WriteHead, decode, message_bytes, peek_write};
 pub use header::{ChecksumKind, HEADER_BYTES, Header, Kind};
+pub use peer::{
+    PEER_FRAME_BYTES_MAX, PEER_FRAME_HEADER_BYTES, PeerFrame, PeerFrameHead, PeerHello, decode_peer_frame,
+    encode_peer_frame, encode_peer_hello, peek_peer_frame, peer_frame_bytes,
+};
 pub use status::{ProtocolError, Status};
 
 /// Oldest protocol version spoken here.
@@ -43,9 +48,3 @@ pub const FLAG_NO_HOLE: u32 = 1;
 pub const FLAG_ZEROES: u32 = 2;
 /// A header's flag: the request was sent before, on an earlier connection.
 pub const FLAG_RETRY: u32 = 4;
-
-/// The placement group of a chunk: an index into the volume's table of groups.
-pub fn group_of_chunk(chunk: u32, group_count: u32) -> u32 {
-    assert!(group_count > 0, "a volume has at least one placement group");
-    chunk % group_count
-}

@@ -35,13 +35,19 @@ pub enum Status {
     ShuttingDown = 13,
     /// The server belongs to another cluster.
     WrongCluster = 14,
+    /// This copy does not serve the placement group now. Get the map again and retry.
+    NotServing = 15,
+    /// Fewer copies are in sync than the pool asks for. Retry later.
+    TooFewCopies = 16,
+    /// The volume was attached anew elsewhere, and this attachment may change nothing any more. Never retry.
+    Fenced = 17,
 }
 
 impl Status {
     /// The status of a number on the wire.
     pub fn from_wire(number: u16) -> Option<Status> {
         use Status::*;
-        const ALL: [Status; 15] = [
+        const ALL: [Status; 18] = [
             Ok,
             NoSpace,
             BadBlock,
@@ -57,8 +63,17 @@ impl Status {
             VersionMismatch,
             ShuttingDown,
             WrongCluster,
+            NotServing,
+            TooFewCopies,
+            Fenced,
         ];
         ALL.get(usize::from(number)).copied()
+    }
+
+    /// Whether the same request may be taken later or elsewhere.
+    pub fn may_pass(self) -> bool {
+        use Status::*;
+        matches!(self, StaleEpoch | NotHere | Busy | ShuttingDown | NotServing | TooFewCopies)
     }
 }
 
@@ -80,6 +95,11 @@ impl std::fmt::Display for Status {
             Status::VersionMismatch => "client and server share no protocol version: upgrade the older one",
             Status::ShuttingDown => "the server is stopping",
             Status::WrongCluster => "the server belongs to another cluster",
+            Status::NotServing => "this copy of the data does not serve now",
+            Status::TooFewCopies => {
+                "fewer copies are in sync than the pool asks for: bring nodes or drives back, see `coquina status`"
+            }
+            Status::Fenced => "the volume was attached elsewhere, which ended this attachment: open it again",
         })
     }
 }
@@ -126,6 +146,17 @@ pub enum ProtocolError {
         /// Bytes.
         length_bytes: u32,
     },
+    /// A peer's frame is too short for its head, or longer than any may be.
+    #[error("a peer's frame of {length_bytes} bytes with a head of {head_bytes} is not possible")]
+    PeerFrame {
+        /// Bytes of the frame, as it says.
+        length_bytes: u32,
+        /// Bytes of its head, as it says.
+        head_bytes: u32,
+    },
+    /// The head of a peer's frame was damaged.
+    #[error("the head of a peer's frame is damaged (checksum)")]
+    PeerChecksum,
     /// The body of a control message makes no sense.
     #[error("a message of kind {0:?} has a malformed body")]
     Malformed(crate::Kind),

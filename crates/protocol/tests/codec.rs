@@ -28,20 +28,34 @@ prop_compose! {
 }
 
 fn attached() -> impl Strategy<Value = AttachedVolume> {
-    let shard = (identity(), any::<u32>(), "[a-z:0-9/.]{0,40}")
+    let shard = (identity(), any::<u32>(), "[a-z:0-9/.]{1,40}")
         .prop_map(|(drive, shard, address)| ShardRef { drive: DriveId(drive), shard, address });
-    let table = (proptest::collection::vec(shard, 1..6), proptest::collection::vec(any::<u32>(), 1..40));
-    (identity(), "[a-zA-Z0-9._-]{1,63}", any::<[u64; 4]>(), any::<bool>(), table).prop_map(
-        |(volume, name, numbers, read_only, (shards, groups))| AttachedVolume {
+    let groups = (0u32..6).prop_flat_map(|power| proptest::collection::vec(any::<u32>(), 1usize << power));
+    let nodes = proptest::collection::vec("[a-z:0-9/.]{0,40}", 0..5);
+    let table = (proptest::collection::vec(shard, 1..6), groups, nodes);
+    let numbers = any::<([u64; 5], [u32; 3])>();
+    (identity(), "[a-zA-Z0-9._-]{1,63}", numbers, any::<bool>(), table).prop_map(
+        |(volume, name, (numbers, counts), read_only, (shards, groups, nodes))| AttachedVolume {
             volume: VolumeId(volume),
             name,
             size_bytes: numbers[0],
             layer: LayerId(numbers[1]),
             attach_generation: numbers[2],
             map_version: numbers[3],
+            family: numbers[4],
+            group_first: counts[0] / 2,
+            stripe_unit_bytes: counts[1],
+            stripe_count: counts[2],
             read_only,
-            groups: groups.into_iter().map(|group| group % shards.len() as u32).collect(),
+            groups: groups
+                .into_iter()
+                .map(|group| match group % (shards.len() as u32 + 1) {
+                    0 => GROUP_UNKNOWN,
+                    shard => shard - 1,
+                })
+                .collect(),
             shards,
+            nodes,
         },
     )
 }
@@ -49,7 +63,7 @@ fn attached() -> impl Strategy<Value = AttachedVolume> {
 /// One message of any kind, encoded.
 fn message() -> impl Strategy<Value = Vec<u8>> {
     let text = "\\PC{0,60}";
-    (header(), 0..12u32, attached(), identity(), text, any::<u16>(), any::<bool>()).prop_map(
+    (header(), 0..14u32, attached(), identity(), text, any::<u16>(), any::<bool>()).prop_map(
         |(header, which, attached, identity, text, number, flag)| {
             let mut out = Vec::new();
             let payload: Vec<u8> =
@@ -84,6 +98,14 @@ fn message() -> impl Strategy<Value = Vec<u8>> {
                 9 => {
                     let flags = header.flags | FLAG_ZEROES;
                     encode_plain(&mut out, &Header { kind: Kind::ReadReply, flags, ..header });
+                }
+                10 => {
+                    let header = Header { kind: Kind::PeerHello, ..header };
+                    encode_peer_hello(&mut out, &header, &peer_hello(identity, number));
+                }
+                11 => {
+                    let header = Header { kind: Kind::PeerHelloReply, ..header };
+                    encode_peer_hello(&mut out, &header, &peer_hello(identity, number));
                 }
                 _ => {
                     const PLAIN: [Kind; 11] = [
@@ -126,6 +148,18 @@ fn hello_reply(identity: Id128, version: u16) -> HelloReply {
         cluster: ClusterId(identity),
         node: NodeId(identity),
         requests_max: 128,
+    }
+}
+
+fn peer_hello(identity: Id128, version: u16) -> PeerHello {
+    PeerHello {
+        cluster: ClusterId(identity),
+        node: NodeId(identity),
+        from_copy: 1 << 40,
+        to_copy: 7,
+        version_min: 1,
+        version_max: version,
+        features: 3,
     }
 }
 

@@ -57,6 +57,7 @@ pub struct State {
     pub leave_out_zeroes: bool,
     pub refuse_hello: Option<Status>,
     pub streams: Vec<TcpStream>,
+    pub address: String,
 }
 
 pub struct Fake {
@@ -68,6 +69,7 @@ pub struct Fake {
 
 pub const VOLUME: VolumeId = VolumeId(Id128([9; 16]));
 pub const SHARDS: u32 = 2;
+pub const FAMILY: u64 = 77;
 
 impl Fake {
     pub fn start(size_bytes: usize) -> Fake {
@@ -86,6 +88,7 @@ impl Fake {
             })
             .expect("the port becomes free");
         let address = listener.local_addr().unwrap();
+        state.lock().unwrap().address = address.to_string();
         let stop = Arc::new(AtomicBool::new(false));
         let (state_there, stop_there) = (state.clone(), stop.clone());
         let thread = std::thread::spawn(move || {
@@ -248,15 +251,21 @@ fn attached(state: &State) -> AttachedVolume {
         map_version: 1,
         read_only: false,
         shards: (0..SHARDS)
-            .map(|shard| ShardRef { drive: DriveId(Id128([3; 16])), shard, address: String::new() })
+            .map(|shard| ShardRef { drive: DriveId(Id128([3; 16])), shard, address: state.address.clone() })
             .collect(),
         groups: vec![0, 1, 1, 0],
+        family: FAMILY,
+        group_first: 100,
+        stripe_unit_bytes: 4 << 20,
+        stripe_count: 1,
+        nodes: vec![state.address.clone()],
     }
 }
 
 fn data_request(peer: &Peer, header: &Header, body: &Body<'_>, state: &mut State, out: &mut Vec<u8>) -> GoOn {
     assert!(peer.open, "a volume is opened before it is used");
-    let shard = [0, 1, 1, 0][header.chunk as usize % 4];
+    let group = (coquina_cluster::mix(FAMILY) as u32).wrapping_add(header.chunk) % 4;
+    let shard = [0, 1, 1, 0][group as usize];
     assert_eq!(peer.shard, Some(shard), "each chunk is asked for at its shard");
     assert!(header.request_floor <= header.request && header.request - header.request_floor < REQUEST_WINDOW);
     state.arrivals.push(Arrival {

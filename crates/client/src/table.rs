@@ -1,0 +1,230 @@
+//! Where the data is: the volume's table, and the parts that move when it changes.
+//!
+//! Invariants:
+//! - an older table never replaces a newer one;
+//! - a part goes only to the link that the present table names, however long ago it was first sent.
+
+use coquina_cluster::{Striping, mix};
+use coquina_protocol::{AttachedVolume, GROUP_UNKNOWN, Status};
+
+use crate::core::{ClientCore, LinkAction};
+use crate::error::ClientError;
+use crate::link::{Link, LinkState};
+use crate::request::NO_LINK;
+
+/// Least time between two questions for the table.
+const ASK_NS_MIN: u64 = 20_000_000;
+/// Most connections of one volume.
+pub(crate) const LINKS_MAX: usize = 1 << 14;
+
+/// The questions for the table, and who answers them.
+pub(crate) struct Asking {
+    /// Nodes that can be asked: those of the configuration, then those that a node told of.
+    pub(crate) addresses: Vec<String>,
+    /// The one that link 0 is for.
+    pub(crate) at: usize,
+    /// Whether an answer is awaited on link 0, besides the first one.
+    pub(crate) is_under_way: bool,
+    /// When it was last asked.
+    pub(crate) asked_ns: u64,
+    /// When to ask again.
+    pub(crate) due_ns: Option<u64>,
+    /// How many nodes in a row did not know the volume, which one did before.
+    pub(crate) unknown: usize,
+}
+
+impl Asking {
+    pub(crate) fn new(addresses: Vec<String>) -> Asking {
+        Asking { addresses, at: 0, is_under_way: false, asked_ns: 0, due_ns: None, unknown: 0 }
+    }
+
+    /// Takes over the nodes that a table tells of.
+    fn learn(&mut self, configured: &[String], nodes: &[String]) {
+        let present = self.addresses.get(self.at).cloned();
+        self.addresses.clear();
+        for address in configured.iter().chain(nodes).filter(|address| !address.is_empty()) {
+            if !self.addresses.contains(address) {
+                self.addresses.push(address.clone());
+            }
+        }
+        self.at = self.addresses.iter().position(|address| Some(address) == present.as_ref()).unwrap_or(0);
+    }
+}
+
+impl ClientCore {
+    /// The link that serves a chunk, or [`NO_LINK`] if no primary of its group is known.
+    pub(crate) fn route(&self, chunk: u32) -> u32 {
+        self.group_links[self.group_index(chunk) as usize]
+    }
+
+    /// The group of a chunk, counted from the pool's first: the rule of `coquina_cluster::group_of`.
+    pub(crate) fn group_index(&self, chunk: u32) -> u32 {
+        self.group_shift.wrapping_add(chunk) & (self.group_links.len() as u32 - 1)
+    }
+
+    /// Puts a part that is in no place where it belongs.
+    pub(crate) fn dispatch(&mut self, number: u64, now_ns: u64) {
+        let Some(chunk) = self.window.peek(number).map(|part| part.chunk) else { return };
+        let link = self.route(chunk);
+        if let Some(part) = self.window.get(number) {
+            part.link = link;
+        }
+        if link == NO_LINK {
+            return self.park(number, Status::NotServing, "no primary is known", now_ns);
+        }
+        self.links[link as usize].unsent.push_back(number);
+        self.want(link, now_ns);
+    }
+
+    /// Tells a directed client the volume's table, made from the present map. An older one than before is ignored.
+    /// Of `AttachedVolume`, the addresses of shards in this process are not used.
+    pub fn set_volume(&mut self, volume: &AttachedVolume, now_ns: u64) {
+        assert!(self.directed, "others ask for the table");
+        if self.failed.is_some() {
+            return;
+        }
+        if let Err(reason) = self.adopt(volume, now_ns) {
+            self.fail(ClientError::Local(reason));
+        }
+    }
+
+    /// Which shards are in this process from the next `set_volume` on.
+    pub fn set_local(&mut self, shards: &[(coquina_base::DriveId, u32)]) {
+        self.config.local.clear();
+        self.config.local.extend_from_slice(shards);
+    }
+
+    /// Takes over a volume's table, and moves parts to where it says.
+    pub(crate) fn adopt(&mut self, volume: &AttachedVolume, now_ns: u64) -> Result<(), String> {
+        if self.volume.as_ref().is_some_and(|known| known.map_version > volume.map_version) {
+            return Ok(());
+        }
+        self.check_table(volume)?;
+        let shard_links = self.shard_links(volume)?;
+        self.group_links.clear();
+        self.group_links.extend(volume.groups.iter().map(|shard| match *shard {
+            GROUP_UNKNOWN => NO_LINK,
+            shard => shard_links[shard as usize],
+        }));
+        self.group_shift = mix(volume.family) as u32;
+        self.striping =
+            Striping { stripe_unit_bytes: volume.stripe_unit_bytes, stripe_count: volume.stripe_count };
+        if !self.directed {
+            self.asking.learn(&self.config.addresses, &volume.nodes);
+        }
+        self.volume = Some(volume.clone());
+        self.move_parts(now_ns);
+        self.drop_links(&shard_links);
+        self.submit_early();
+        Ok(())
+    }
+
+    fn check_table(&self, volume: &AttachedVolume) -> Result<(), String> {
+        let striping =
+            Striping { stripe_unit_bytes: volume.stripe_unit_bytes, stripe_count: volume.stripe_count };
+        if self.volume.is_some() && striping != self.striping {
+            return Err("the volume's striping has changed, which cannot be".to_owned());
+        }
+        striping.check(volume.size_bytes).map_err(|error| error.to_string())?;
+        let shard_count = volume.shards.len() as u32;
+        let is_shard = |shard: &u32| *shard < shard_count || *shard == GROUP_UNKNOWN;
+        if !volume.groups.len().is_power_of_two() || !volume.groups.iter().all(is_shard) {
+            return Err("the volume's table of placement groups makes no sense".to_owned());
+        }
+        Ok(())
+    }
+
+    /// The link of each of the table's shards, made if there is none.
+    fn shard_links(&mut self, volume: &AttachedVolume) -> Result<Vec<u32>, String> {
+        let mut shard_links: Vec<u32> = Vec::with_capacity(volume.shards.len());
+        for shard in &volume.shards {
+            let name = (shard.drive, shard.shard);
+            let is_local = self.config.local.contains(&name);
+            let is_link = |link: &Link| link.serves(shard, is_local);
+            let known = self.links.iter().skip(1).position(is_link).map(|index| index + 1);
+            let link = known.unwrap_or(self.links.len());
+            if link == self.links.len() {
+                let new = || Link::new(shard.address.clone(), Some(name));
+                self.links.push(if is_local { Link::local(name) } else { new() });
+            }
+            if link >= LINKS_MAX {
+                return Err("the volume is spread over more shards than a client connects to".to_owned());
+            }
+            shard_links.push(link as u32);
+        }
+        Ok(shard_links)
+    }
+
+    /// Puts every part where the new table says: also those that are on their way to a shard that was primary
+    /// before. It may be gone without a word, and the same number at the new primary takes effect once.
+    fn move_parts(&mut self, now_ns: u64) {
+        self.links.iter_mut().skip(1).for_each(|link| link.unsent.clear());
+        for number in self.window.numbers() {
+            let Some(part) = self.window.peek(number).copied() else { continue };
+            if part.parked {
+                continue;
+            }
+            if part.in_flight {
+                let link = self.route(part.chunk);
+                let old = &mut self.links[part.link as usize];
+                // A part in this process is always answered.
+                if link == part.link || link == NO_LINK || old.is_local {
+                    continue;
+                }
+                old.in_flight -= 1;
+                old.strays += 1;
+                if let Some(part) = self.window.get(number) {
+                    part.in_flight = false;
+                }
+            }
+            self.dispatch(number, now_ns);
+        }
+        for index in 0..self.parked.len() {
+            let number = self.parked[index].number;
+            let Some(part) = self.window.peek(number) else { continue };
+            let (link, chunk) = (part.link, part.chunk);
+            let moved = self.route(chunk);
+            if moved == link || moved == NO_LINK {
+                continue;
+            }
+            self.parked[index].until_ns = now_ns;
+            if let Some(part) = self.window.get(number) {
+                part.parks = 0;
+            }
+        }
+        self.unpark(now_ns);
+    }
+
+    /// Closes the connections that no table needs any more.
+    fn drop_links(&mut self, shard_links: &[u32]) {
+        for link in 1..self.links.len() as u32 {
+            let entry = &mut self.links[link as usize];
+            let is_idle = entry.is_local || entry.in_flight > 0 || entry.state == LinkState::Idle;
+            if !is_idle && !shard_links.contains(&link) {
+                entry.reset();
+                entry.state = LinkState::Idle;
+                self.actions.push(LinkAction::Close { link });
+            }
+        }
+    }
+
+    /// Asks for the volume's table again, though not too often.
+    pub(crate) fn refresh(&mut self, now_ns: u64) {
+        if self.directed || self.volume.is_none() || self.asking.is_under_way {
+            return;
+        }
+        // A link that is being made ends with the table anyway.
+        if self.links[0].state != LinkState::Ready {
+            return;
+        }
+        let earliest_ns = self.asking.asked_ns.saturating_add(ASK_NS_MIN);
+        if now_ns < earliest_ns {
+            self.asking.due_ns = Some(earliest_ns);
+            return;
+        }
+        self.asking.due_ns = None;
+        self.asking.asked_ns = now_ns;
+        self.asking.is_under_way = true;
+        self.encode_open(0);
+    }
+}
