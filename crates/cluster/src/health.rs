@@ -38,6 +38,26 @@ pub enum HealthCode {
     Removing,
     /// A pool is being created or removed.
     PoolPending,
+    /// The store of the map does not answer: the map cannot change, I/O goes on.
+    StoreUnreachable,
+    /// No process leads: nobody decides on failures.
+    NoLeader,
+    /// No room for new data.
+    DriveFull,
+    /// Little room for new data.
+    DriveNearlyFull,
+    /// I/Os on a drive take long.
+    SlowDrive,
+    /// Blocks do not match their checksums or cannot be read.
+    BadBlocks,
+    /// Acknowledged data was not found at start-up.
+    DamagedLog,
+    /// Volume sizes, times copies, add up to more than the drives can hold.
+    Overcommitted,
+    /// The data of a removed volume could not be deleted yet.
+    RemovalPending,
+    /// Interfaces without certificates are reachable from other hosts.
+    OpenInterface,
 }
 
 impl HealthCode {
@@ -55,6 +75,16 @@ impl HealthCode {
             HealthCode::TooFewDomains => "TOO_FEW_DOMAINS",
             HealthCode::Removing => "REMOVING",
             HealthCode::PoolPending => "POOL_PENDING",
+            HealthCode::StoreUnreachable => "STORE_UNREACHABLE",
+            HealthCode::NoLeader => "NO_LEADER",
+            HealthCode::DriveFull => "DRIVE_FULL",
+            HealthCode::DriveNearlyFull => "DRIVE_NEARLY_FULL",
+            HealthCode::SlowDrive => "SLOW_DRIVE",
+            HealthCode::BadBlocks => "BAD_BLOCKS",
+            HealthCode::DamagedLog => "DAMAGED_LOG",
+            HealthCode::Overcommitted => "OVERCOMMITTED",
+            HealthCode::RemovalPending => "REMOVAL_PENDING",
+            HealthCode::OpenInterface => "OPEN_INTERFACE",
         }
     }
 
@@ -64,8 +94,10 @@ impl HealthCode {
             HealthCode::MapWentBack
             | HealthCode::GroupDown
             | HealthCode::GroupBelowMinCopies
-            | HealthCode::CoordinatorIsolated => Severity::Error,
-            HealthCode::Removing | HealthCode::PoolPending => Severity::Notice,
+            | HealthCode::CoordinatorIsolated
+            | HealthCode::DriveFull
+            | HealthCode::DamagedLog => Severity::Error,
+            HealthCode::Removing | HealthCode::PoolPending | HealthCode::RemovalPending => Severity::Notice,
             _ => Severity::Warning,
         }
     }
@@ -98,6 +130,34 @@ impl HealthCode {
                 "add nodes or drives in other failure domains, or label the nodes that have no label"
             }
             HealthCode::Removing | HealthCode::PoolPending => "nothing; it goes on by itself",
+            HealthCode::StoreUnreachable => {
+                "start etcd, or look at the network to it; I/O goes on, but no failure is handled and nothing can be \
+                 changed until it answers"
+            }
+            HealthCode::NoLeader => {
+                "nothing if it lasts for seconds only; otherwise look whether the store answers and the nodes' clocks run"
+            }
+            HealthCode::DriveFull => "remove or trim volumes, or add a drive with `coquina drive add`",
+            HealthCode::DriveNearlyFull => {
+                "remove or trim volumes, or add a drive with `coquina drive add`, before it is full"
+            }
+            HealthCode::SlowDrive => {
+                "look for the device's errors in the kernel log and for other load on it"
+            }
+            HealthCode::BadBlocks => {
+                "nothing for volumes with another good copy, they are repaired from it; run `coquina drive scrub` to \
+                 find all of them, and replace the device if there are more"
+            }
+            HealthCode::DamagedLog => {
+                "nothing for volumes with another good copy; restore others, named in the node's log, from a backup. Run \
+                 `coquina drive check` on the stopped drive"
+            }
+            HealthCode::Overcommitted => "add a drive, or shrink or remove volumes",
+            HealthCode::RemovalPending => {
+                "nothing while all nodes run, it goes on by itself; start the nodes that are down, or remove those that \
+                 are gone for good"
+            }
+            HealthCode::OpenInterface => "give addresses on 127.0.0.1 or a private network",
         }
     }
 }
@@ -130,9 +190,20 @@ pub struct HealthEntry {
 }
 
 impl HealthEntry {
-    fn new(code: HealthCode, subject: impl Into<String>, message: impl Into<String>) -> HealthEntry {
-        let (severity, advice) = (code.severity(), code.advice().to_owned());
+    /// An entry with the code's usual advice.
+    pub fn new(
+        code: HealthCode,
+        severity: Severity,
+        subject: impl Into<String>,
+        message: impl Into<String>,
+    ) -> HealthEntry {
+        let advice = code.advice().to_owned();
         HealthEntry { code, severity, subject: subject.into(), message: message.into(), advice }
+    }
+
+    /// An entry as bad as is usual for its code.
+    pub fn usual(code: HealthCode, subject: impl Into<String>, message: impl Into<String>) -> HealthEntry {
+        HealthEntry::new(code, code.severity(), subject, message)
     }
 }
 
@@ -199,7 +270,7 @@ impl ClusterHealth {
         let errors = coordinator.placement_errors();
         let mut health = ClusterHealth::derive(coordinator.map(), coordinator.liveness(), errors);
         if let Some(error) = coordinator.halted() {
-            let entry = HealthEntry::new(HealthCode::MapWentBack, "cluster", error.to_string());
+            let entry = HealthEntry::usual(HealthCode::MapWentBack, "cluster", error.to_string());
             health.entries.insert(0, entry);
         }
         health
@@ -240,7 +311,8 @@ impl ClusterHealth {
         for pool in map.pools() {
             let pool = &pool.value;
             let subject = format!("pool {}", pool.name);
-            let mut add = |code, message| self.entries.push(HealthEntry::new(code, subject.clone(), message));
+            let mut add =
+                |code, message| self.entries.push(HealthEntry::usual(code, subject.clone(), message));
             let counts = self.pools.get(&pool.id).copied().unwrap_or_default();
             let of = format!("of {} group(s)", counts.total);
             if counts.down > 0 {
@@ -283,19 +355,19 @@ impl ClusterHealth {
     fn node_entries(&mut self, map: &MapView, liveness: &Liveness) {
         if liveness.is_isolated() {
             let message = "more than half of the nodes are silent at once; none of them counts as dead";
-            self.entries.push(HealthEntry::new(HealthCode::CoordinatorIsolated, "coordinator", message));
+            self.entries.push(HealthEntry::usual(HealthCode::CoordinatorIsolated, "coordinator", message));
         }
         for node in map.nodes() {
             let (id, subject) = (node.value.id, format!("node {}", node.value.name));
             if liveness.is_node_dead(id) {
                 let drives = map.drives_of(id).count();
                 let message = format!("it does not answer; it has {drives} drive(s)");
-                self.entries.push(HealthEntry::new(HealthCode::NodeDown, subject.clone(), message));
+                self.entries.push(HealthEntry::usual(HealthCode::NodeDown, subject.clone(), message));
             }
             if node.value.wanted == Wanted::Removing {
                 let groups: usize = map.drives_of(id).map(|drive| groups_on(map, drive.id)).sum();
                 let message = format!("{groups} group(s) have still a copy there");
-                self.entries.push(HealthEntry::new(HealthCode::Removing, subject, message));
+                self.entries.push(HealthEntry::usual(HealthCode::Removing, subject, message));
             }
         }
     }
@@ -304,7 +376,8 @@ impl ClusterHealth {
         for drive in map.drives() {
             let drive = &drive.value;
             let subject = format!("drive {} on {}", drive.path, node_name(map, drive.node));
-            let mut add = |code, message| self.entries.push(HealthEntry::new(code, subject.clone(), message));
+            let mut add =
+                |code, message| self.entries.push(HealthEntry::usual(code, subject.clone(), message));
             let groups = || groups_on(map, drive.id);
             match drive.state {
                 DriveState::Healthy => {}

@@ -1,26 +1,21 @@
 //! What a running node offers to the control plane.
 //!
-//! Every call comes from threads of the control plane, never from a reactor, and may block; calls about one
-//! volume never overlap. A node takes the active volumes from the coordinator's map when it starts, and
-//! hears of later changes only through these calls.
+//! Every call comes from threads of the control plane, never from a reactor, and may block unless it says that it does
+//! not wait. A process without shards (a gateway, a supervisor) offers a backend with nothing in it.
 
-use coquina_base::{DriveId, VolumeId};
+use std::sync::Arc;
+
+use coquina_base::{DriveId, LayerId, VolumeId};
+use coquina_cluster::{Config, DriveReport, GroupId, HealthEntry, MapView, ShardRef};
 use coquina_engine::ShardStats;
+use serde::{Deserialize, Serialize};
 
 use crate::counters::VolumeCounters;
-use crate::health::HealthEntry;
 use crate::histogram::LatencyHistogram;
-use crate::state::VolumeRecord;
 
 /// Why a node could not do what it was asked to.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BackendError {
-    /// The volume has connections.
-    #[error("the volume is in use by {connections} connection(s)")]
-    Attached {
-        /// How many.
-        connections: u64,
-    },
     /// A drive took no change; the call can be repeated later.
     #[error("drive {drive} refused the change: {reason}")]
     Drive {
@@ -30,11 +25,22 @@ pub enum BackendError {
         reason: String,
     },
     /// No such drive on this node.
-    #[error("no drive {0} on this node")]
+    #[error("no drive {0} on this node; `coquina drive list` shows which node has it")]
     UnknownDrive(DriveId),
     /// A drive of the map is not there, or cannot be used.
-    #[error("drive {0} is missing; bring it back, or give it up with `coquina drive remove {0}`")]
+    #[error("drive {0} is missing; bring it back, or give it up with `coquina drive remove {0} --lost`")]
     DriveMissing(DriveId),
+    /// A drive could not be opened or formatted.
+    #[error("cannot use {path} as a drive: {reason}")]
+    DriveRefused {
+        /// The path as it was given.
+        path: String,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// This process has no drives.
+    #[error("this process serves no drives; ask a node of the cluster, by its --http address")]
+    NoNode,
     /// The node is stopping.
     #[error("the server is stopping")]
     Stopping,
@@ -42,42 +48,95 @@ pub enum BackendError {
 
 /// A running node, as the control plane sees it.
 pub trait NodeBackend: Send + Sync {
-    /// All counters and gauges. Called a few times per second at most.
+    /// All counters and gauges of this process. Called a few times per second at most.
     fn snapshot(&self) -> NodeSnapshot;
 
-    /// A volume was made (its record is durable): offer it.
-    fn volume_opened(&self, volume: &VolumeRecord) -> Result<(), BackendError>;
+    /// There is a newer map. Returns when every reactor follows it. Never called with an older one.
+    fn set_map(&self, map: Arc<MapView>) -> Result<(), BackendError>;
 
-    /// A volume's size or name changed (its record is durable). When this returns, sessions see the new size,
-    /// and no request beyond the new end is running or will be accepted.
-    fn volume_changed(&self, volume: &VolumeRecord) -> Result<(), BackendError>;
+    /// The store of the map went backwards or the map is damaged: all I/O is refused from now on, with this reason.
+    fn refuse_io(&self, reason: String);
 
-    /// A volume is about to be removed: refuse with [`BackendError::Attached`] while it has connections,
-    /// unless `force`; else drop its exports and connections. When this returns `Ok`, no request for it is
-    /// running or will be accepted. If the removal cannot be recorded, `volume_opened` follows.
-    fn volume_removed(&self, volume: &VolumeRecord, force: bool) -> Result<(), BackendError>;
+    /// How the drives here are, for heartbeats. Does not wait.
+    fn drive_reports(&self) -> Vec<DriveReport>;
 
-    /// Deletes a layer on every shard of the volume's placement. Returns when it cannot come back. Safe to
-    /// repeat.
-    fn delete_layer(&self, volume: &VolumeRecord) -> Result<(), BackendError>;
+    /// What primaries here asked for last, as the configurations that they would like. Does not wait.
+    fn proposals(&self) -> Vec<(GroupId, Config)>;
 
-    /// Trims a volume's layer from `from_bytes` up to `to_bytes` on every shard of its placement. Returns
-    /// when the data cannot come back. Safe to repeat.
-    fn trim_layer(&self, volume: &VolumeRecord, from_bytes: u64, to_bytes: u64) -> Result<(), BackendError>;
+    /// Returns when no request of the volume that was taken under an older map is under way here any more.
+    fn quiesce(&self, volume: VolumeId) -> Result<(), BackendError>;
+
+    /// The layers that shards here hold blocks of.
+    fn layers(&self) -> Result<Vec<(ShardRef, Vec<LayerId>)>, BackendError>;
+
+    /// Deletes a layer from one shard. Durable when it returns. Safe to repeat.
+    fn delete_layer(&self, shard: ShardRef, layer: LayerId) -> Result<(), BackendError>;
 
     /// Starts a scrub of all shards of a drive, or of all drives; one that runs goes on. When this returns,
     /// [`snapshot`](Self::snapshot) shows the progress.
     fn scrub_start(&self, drive: Option<DriveId>) -> Result<(), BackendError>;
 
-    /// A drive goes: no volume has a place on it any more. When this returns, its file or device is free for others,
-    /// and [`snapshot`](Self::snapshot) shows it neither among the drives nor among the absent ones. Safe to repeat.
+    /// Opens `PATH[:SIZE]` or formats it (over other data with `force` only), registers it in the map and serves it.
+    fn drive_add(&self, path: &str, force: bool) -> Result<DriveId, BackendError>;
+
+    /// A drive is no longer in the map. When this returns, its file or device is free for others and
+    /// [`snapshot`](Self::snapshot) does not show it. Safe to repeat.
     fn drive_removed(&self, drive: DriveId) -> Result<(), BackendError>;
 }
 
-/// Everything that a node counts.
-#[derive(Clone, Debug, Default)]
+/// The backend of a process without shards.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoNode;
+
+impl NodeBackend for NoNode {
+    fn snapshot(&self) -> NodeSnapshot {
+        NodeSnapshot::default()
+    }
+
+    fn set_map(&self, _: Arc<MapView>) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    fn refuse_io(&self, _: String) {}
+
+    fn drive_reports(&self) -> Vec<DriveReport> {
+        Vec::new()
+    }
+
+    fn proposals(&self) -> Vec<(GroupId, Config)> {
+        Vec::new()
+    }
+
+    fn quiesce(&self, _: VolumeId) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    fn layers(&self) -> Result<Vec<(ShardRef, Vec<LayerId>)>, BackendError> {
+        Ok(Vec::new())
+    }
+
+    fn delete_layer(&self, _: ShardRef, _: LayerId) -> Result<(), BackendError> {
+        Err(BackendError::NoNode)
+    }
+
+    fn scrub_start(&self, _: Option<DriveId>) -> Result<(), BackendError> {
+        Err(BackendError::NoNode)
+    }
+
+    fn drive_add(&self, _: &str, _: bool) -> Result<DriveId, BackendError> {
+        Err(BackendError::NoNode)
+    }
+
+    fn drive_removed(&self, _: DriveId) -> Result<(), BackendError> {
+        Ok(())
+    }
+}
+
+/// Everything that a process counts.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct NodeSnapshot {
-    /// Time since the node started.
+    /// Time since the process started.
     pub uptime_ns: u64,
     /// Drives that are served.
     pub drives: Vec<DriveSnapshot>,
@@ -93,8 +152,9 @@ pub struct NodeSnapshot {
     pub native_connections: u64,
     /// Connections dropped because they broke the protocol or stalled.
     pub dropped_connections: u64,
-    /// What the node itself found (a slow drive, a bad block with its place). What follows from the other
-    /// fields is added by [`derive_health`](crate::derive_health).
+    /// Connections to other copies.
+    pub peers: Vec<PeerSnapshot>,
+    /// What the node itself found: a slow drive, a bad block with its place.
     pub health: Vec<HealthEntry>,
 }
 
@@ -111,7 +171,8 @@ impl NodeSnapshot {
 }
 
 /// A drive that cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct AbsentDrive {
     /// The drive.
     pub id: DriveId,
@@ -120,7 +181,8 @@ pub struct AbsentDrive {
 }
 
 /// A drive of a node.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct DriveSnapshot {
     /// The drive.
     pub id: DriveId,
@@ -137,18 +199,85 @@ pub struct DriveSnapshot {
 }
 
 /// A shard of a drive.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ShardSnapshot {
     /// The engine's counters and gauges.
+    #[serde(with = "crate::shard_stats")]
     pub stats: ShardStats,
     /// The reactor that carries it.
     pub reactor: u32,
     /// Time that the last start-up took.
     pub open_ns: u64,
+    /// Its placement groups.
+    pub groups: Vec<GroupSnapshot>,
+}
+
+/// What a copy is to its group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GroupRole {
+    /// It orders changes and answers.
+    Primary,
+    /// It is in sync and follows the primary.
+    Backup,
+    /// It is a member that has not everything.
+    #[default]
+    Out,
+}
+
+impl GroupRole {
+    /// The word that is shown.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            GroupRole::Primary => "primary",
+            GroupRole::Backup => "backup",
+            GroupRole::Out => "out",
+        }
+    }
+}
+
+/// A copy of a placement group on a shard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GroupSnapshot {
+    /// The group's number.
+    pub group: u32,
+    /// The epoch that it follows.
+    pub epoch: u64,
+    /// What it is to the group.
+    pub role: GroupRole,
+    /// Whether it answers reads and writes; of a primary only.
+    pub serving: bool,
+    /// Copies in sync by its configuration.
+    pub in_sync: u8,
+    /// Blocks that copies which come back still lack, as far as this primary knows.
+    pub recovering_blocks_left: u64,
+    /// Blocks that this copy has sent to copies that came back, since the process started.
+    pub recovered_blocks: u64,
+}
+
+/// A connection to another copy.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PeerSnapshot {
+    /// The copy here.
+    pub from_copy: u64,
+    /// The copy at the other end.
+    pub to_copy: u64,
+    /// Where it is, as `host:port`.
+    pub address: String,
+    /// Whether messages pass.
+    pub connected: bool,
+    /// Bytes sent to it.
+    pub sent_bytes: u64,
+    /// Bytes that came from it.
+    pub received_bytes: u64,
 }
 
 /// A volume, as the node counts it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct VolumeSnapshot {
     /// The volume.
     pub id: VolumeId,
@@ -159,7 +288,8 @@ pub struct VolumeSnapshot {
 }
 
 /// A reactor's counters.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ReactorSnapshot {
     /// Turns of its loop.
     pub turns: u64,

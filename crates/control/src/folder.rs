@@ -77,6 +77,34 @@ fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Folde
     move |source| FolderError::Io { doing, path, source }
 }
 
+/// Reads a file of a folder. `None` if there is none.
+pub(crate) fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, FolderError> {
+    match fs::read(path) {
+        Ok(bytes) => serde_json::from_slice(&bytes)
+            .map(Some)
+            .map_err(|error| io_error("understand", path)(io::Error::other(error))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(io_error("read", path)(error)),
+    }
+}
+
+/// Replaces a file of a folder, durably and as a whole. Makes the folder if it is missing.
+pub(crate) fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), FolderError> {
+    let encoded = serde_json::to_vec_pretty(value)
+        .map_err(|error| io_error("encode", path)(io::Error::other(error)))?;
+    let temporary = path.with_extension("new.json");
+    let folder = path.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(folder).map_err(io_error("make", folder))?;
+    let write = || -> io::Result<()> {
+        let mut file = File::create(&temporary)?;
+        file.write_all(&encoded)?;
+        file.sync_all()
+    };
+    write().map_err(io_error("write", &temporary))?;
+    fs::rename(&temporary, path).map_err(io_error("replace", path))?;
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(io_error("sync", folder))
+}
+
 /// Holds a folder for one server. Released when dropped, or by the kernel when the process ends.
 #[derive(Debug)]
 pub struct FolderLock {

@@ -1,12 +1,14 @@
 //! Latency histograms with fixed buckets: cheap to record on the I/O path, mergeable, and directly what
 //! `/metrics` shows.
 
+use serde::{Deserialize, Serialize};
+
 /// Number of buckets: upper bounds of 4.096 us, doubled up to 17.2 s, and one without bound.
 pub const LATENCY_BUCKETS: usize = 24;
 const FIRST_BOUND_SHIFT: u32 = 12;
 
 /// Counts of latencies per bucket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LatencyHistogram {
     /// Count per bucket, not cumulative.
     pub counts: [u64; LATENCY_BUCKETS],

@@ -1,0 +1,380 @@
+//! The cluster map of this process, kept as the store has it, and the way to change it.
+//!
+//! Invariants:
+//! - the map never goes backwards; a store that does ends the service: [`MapService::state`] and every follower say so,
+//!   and what follows the map refuses I/O;
+//! - without the store the service goes on with the map that it has and asks again, without end;
+//! - a change is one compare-and-set, made anew on a newer map as long as somebody else was faster;
+//! - all that talks to the store runs on the one thread of the service's runtime, which nothing blocks; followers have
+//!   a thread of their own.
+
+mod follow;
+mod followers;
+mod records;
+
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use coquina_base::ClusterId;
+use coquina_cluster::{MapError, MapView, OperationError, Write};
+use coquina_store::{Compare, Store, StoreError};
+use tokio::sync::{mpsc as async_mpsc, oneshot, watch};
+
+use crate::cluster_file::ClusterFile;
+use crate::folder::FolderError;
+use follow::Started;
+pub(crate) use records::{ELECTION, decode_revision, decode_snapshot, read_prefix, transaction};
+
+/// How long a change is tried.
+const CHANGE_TIME_MAX: Duration = Duration::from_secs(15);
+/// How long it is waited for the watch to show what is in the store.
+const WATCH_PATIENCE: Duration = Duration::from_secs(1);
+/// Pause before a change is tried again that the store did not take.
+const CHANGE_PAUSE: Duration = Duration::from_millis(200);
+
+/// Why there is no map.
+#[derive(Debug, thiserror::Error)]
+pub enum MapServiceError {
+    /// The store cannot be used.
+    #[error("{0}")]
+    Store(#[from] StoreError),
+    /// The map cannot be used.
+    #[error("{0}")]
+    Map(#[from] MapError),
+    /// The folder cannot be used.
+    #[error("{0}")]
+    Folder(#[from] FolderError),
+    /// The store has another cluster than the folder.
+    #[error(
+        "{folder} belongs to cluster {own}, and the store has cluster {found}: give the store of its own cluster \
+         (--etcd), or another folder (--dir) to join that one"
+    )]
+    OtherCluster {
+        /// The folder.
+        folder: String,
+        /// Its cluster.
+        own: ClusterId,
+        /// The store's.
+        found: ClusterId,
+    },
+    /// The store has lost what the folder remembers.
+    #[error(
+        "the store has lost changes: {reason}. It was wiped, replaced or restored from an old backup, so I/O is refused \
+         rather than answered wrongly. Bring back the newest state of the store. Only if it is certain that nothing was \
+         lost, delete {file} and start again"
+    )]
+    StoreLost {
+        /// What is known of it.
+        reason: String,
+        /// The file that remembers.
+        file: String,
+    },
+    /// The store has no cluster, and none is to be made.
+    #[error(
+        "the store has no cluster yet: start one with `coquina node --new-cluster`, or give the right store's address"
+    )]
+    Empty,
+    /// No thread, runtime or randomness.
+    #[error("cannot follow the cluster map: {0}")]
+    System(std::io::Error),
+    /// It was stopped while it started.
+    #[error("the server is stopping")]
+    Stopping,
+}
+
+/// Why the map was not changed, unless the text says that it may have been.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChangeError {
+    /// It is not allowed.
+    #[error("{0}")]
+    Operation(#[from] OperationError),
+    /// The store does not take it.
+    #[error("the cluster map cannot be changed now: {0}")]
+    Store(#[from] StoreError),
+    /// The map must not be used any more.
+    #[error("{0}")]
+    Refused(MapError),
+    /// Others change the same record all the time.
+    #[error("others change the same record of the cluster map all the time; try again")]
+    Busy,
+    /// The service is being stopped.
+    #[error("the server is stopping")]
+    Stopping,
+}
+
+/// How the store and the map are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreState {
+    /// Why the store does not answer, and since when, if it does not.
+    pub unreachable: Option<(Instant, String)>,
+    /// Why nothing may be served by the map any more.
+    pub refused: Option<MapError>,
+}
+
+/// Is called with the map: see [`MapService::subscribe`].
+pub type MapFollower = Box<dyn FnMut(Result<Arc<MapView>, MapError>) + Send>;
+
+/// The map of this process. See the head of the module.
+pub struct MapService {
+    shared: Arc<Shared>,
+    store: Arc<dyn Store>,
+    cluster: ClusterId,
+    runtime: tokio::runtime::Handle,
+    reads: async_mpsc::UnboundedSender<ReadRequest>,
+    stop: watch::Sender<bool>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// Asks for a read of the whole store that begins after this was sent.
+type ReadRequest = oneshot::Sender<Result<Arc<MapView>, ChangeError>>;
+
+/// What the threads share.
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    map: Arc<MapView>,
+    store: StoreState,
+    stopping: bool,
+    /// Revision of the map that all followers have been called with.
+    followed: u64,
+    /// Followers that have not been called yet.
+    joining: Vec<MapFollower>,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing is half changed when a thread panics.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change_state<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let result = change(&mut self.state());
+        self.changed.notify_all();
+        result
+    }
+
+    /// Waits until something holds of the state. `None` when the time is over.
+    fn wait_until<T>(&self, deadline: Instant, mut holds: impl FnMut(&State) -> Option<T>) -> Option<T> {
+        let mut state = self.state();
+        loop {
+            if let Some(value) = holds(&state) {
+                return Some(value);
+            }
+            let left = deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())?;
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+impl State {
+    /// The map, if changes can be based on it.
+    fn usable(&self) -> Result<&Arc<MapView>, ChangeError> {
+        match &self.store.refused {
+            Some(error) => Err(ChangeError::Refused(error.clone())),
+            None if self.stopping => Err(ChangeError::Stopping),
+            None => Ok(&self.map),
+        }
+    }
+}
+
+impl MapService {
+    /// Reads the map; makes a cluster if the store has none and `create` says so. Waits through errors that pass, telling
+    /// `waiting` each of them; blocks until then. The folder keeps `cluster.json`, so that another cluster's store or one
+    /// that was wiped or is older than before is refused.
+    pub fn start(
+        store: Arc<dyn Store>,
+        folder: &Path,
+        create: bool,
+        waiting: &mut dyn FnMut(&StoreError),
+    ) -> Result<Arc<MapService>, MapServiceError> {
+        let known = ClusterFile::read(folder)?;
+        let (started, news) = mpsc::channel();
+        let (reads, read_requests) = async_mpsc::unbounded_channel();
+        let (stop, stopped) = watch::channel(false);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(MapServiceError::System)?;
+        let handle = runtime.handle().clone();
+        let begin = follow::Begin {
+            store: store.clone(),
+            folder: folder.to_owned(),
+            known,
+            create,
+            read_requests,
+            stopped,
+        };
+        let thread = std::thread::Builder::new()
+            .name("map".to_owned())
+            .spawn(move || runtime.block_on(follow::run(begin, &started)))
+            .map_err(MapServiceError::System)?;
+        let shared = loop {
+            match news.recv() {
+                Ok(Started::Waiting(error)) => waiting(&error),
+                Ok(Started::Ready(shared)) => break shared,
+                Ok(Started::Failed(error)) => {
+                    let _ = thread.join();
+                    return Err(error);
+                }
+                Err(mpsc::RecvError) => return Err(MapServiceError::Stopping),
+            }
+        };
+        let cluster = shared.state().map.cluster().map(|cluster| cluster.id).unwrap_or_default();
+        let followed = shared.clone();
+        let followers = std::thread::Builder::new()
+            .name("map-followers".to_owned())
+            .spawn(move || followers::run(&followed))
+            .map_err(MapServiceError::System)?;
+        let threads = Mutex::new(vec![thread, followers]);
+        Ok(Arc::new(MapService { shared, store, cluster, runtime: handle, reads, stop, threads }))
+    }
+
+    /// The newest map that is known.
+    pub fn map(&self) -> Arc<MapView> {
+        self.shared.state().map.clone()
+    }
+
+    /// The cluster.
+    pub fn cluster(&self) -> ClusterId {
+        self.cluster
+    }
+
+    /// How the store and the map are.
+    pub fn state(&self) -> StoreState {
+        self.shared.state().store.clone()
+    }
+
+    /// Calls `follow` with the present map at once and then with newer ones, in order, on one thread that all followers
+    /// share. It always ends with the newest, and may leave out some in between. With `Err` the map must not be used any
+    /// more, and nothing else follows. A follower must not wait for a [`change`](Self::change).
+    pub fn subscribe(&self, follow: MapFollower) {
+        self.shared.change_state(|state| state.joining.push(follow));
+    }
+
+    /// Waits until all followers of this process have been called with a revision; `false` if that takes too long.
+    pub fn wait_followed(&self, revision: u64, patience: Duration) -> bool {
+        let done = |state: &State| (state.followed >= revision || state.stopping).then_some(());
+        self.shared.wait_until(Instant::now() + patience, done).is_some()
+    }
+
+    /// Waits until something holds of the map; `None` if that takes too long, or the service ends.
+    pub fn wait_for_map(
+        &self,
+        patience: Duration,
+        mut holds: impl FnMut(&MapView) -> bool,
+    ) -> Option<Arc<MapView>> {
+        let found = self.shared.wait_until(Instant::now() + patience, |state| match state.usable() {
+            Ok(map) => holds(map).then(|| Some(map.clone())),
+            Err(_) => Some(None),
+        });
+        found.flatten()
+    }
+
+    /// Makes a change by compare-and-set, decides anew on conflicts, and returns the map that shows it. `make` gives
+    /// `None` if nothing is to do. Blocks: not for the runtime's thread, and not for followers.
+    ///
+    /// It can happen that `make` is called again after its change was made, since the answer was lost: it should then
+    /// find that nothing is to do.
+    pub fn change(
+        &self,
+        make: &dyn Fn(&MapView) -> Result<Option<Write>, OperationError>,
+    ) -> Result<Arc<MapView>, ChangeError> {
+        let deadline = Instant::now() + CHANGE_TIME_MAX;
+        loop {
+            let map = self.shared.state().usable()?.clone();
+            let Some(write) = make(&map)? else { return Ok(map) };
+            let (key, expected) = (write.key, write.expected_revision);
+            let error = match self.write(write, None) {
+                Ok(revision) => return self.wait_for(|map| map.revision() >= revision),
+                Err(ChangeError::Store(error)) => error,
+                Err(error) => return Err(error),
+            };
+            let late = Instant::now() >= deadline;
+            match error {
+                StoreError::Conflict { .. } if late => return Err(ChangeError::Busy),
+                StoreError::Conflict { .. } => {
+                    self.wait_for(|map| map.revision_of(&key) != expected)?;
+                }
+                error if late || !error.is_passing() => return Err(error.into()),
+                StoreError::OutcomeUnknown { .. } => {
+                    self.read_again()?;
+                }
+                _ => std::thread::sleep(CHANGE_PAUSE),
+            }
+        }
+    }
+
+    /// Reads everything again, with a read that begins now, and returns the map that shows at least that. Blocks, as
+    /// [`change`](Self::change) does.
+    pub fn read_again(&self) -> Result<Arc<MapView>, ChangeError> {
+        let (reply, answer) = oneshot::channel();
+        self.reads.send(reply).map_err(|_| ChangeError::Stopping)?;
+        answer.blocking_recv().map_err(|_| ChangeError::Stopping)?
+    }
+
+    /// Has everything be read again, without waiting for it.
+    pub fn read_again_soon(&self) {
+        let _ = self.reads.send(oneshot::channel().0);
+    }
+
+    /// Ends the service: the map stays as it is, and changes are refused. Waits for the threads, so not for followers.
+    pub fn stop(&self) {
+        self.shared.change_state(|state| state.stopping = true);
+        self.stop.send_replace(true);
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in threads {
+            // A panic of the thread was already reported by the panic hook.
+            let _ = thread.join();
+        }
+    }
+
+    /// The store.
+    pub(crate) fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// The runtime on which all that talks to the store runs.
+    pub(crate) fn runtime(&self) -> &tokio::runtime::Handle {
+        &self.runtime
+    }
+
+    /// Tells when the service ends.
+    pub(crate) fn stopped(&self) -> watch::Receiver<bool> {
+        self.stop.subscribe()
+    }
+
+    /// Waits until the map shows what is in the store already; reads again if the watch is late.
+    fn wait_for(&self, shows: impl Fn(&MapView) -> bool) -> Result<Arc<MapView>, ChangeError> {
+        match self.wait_for_map(WATCH_PATIENCE, &shows) {
+            Some(map) => Ok(map),
+            None => self.read_again(),
+        }
+    }
+
+    /// One compare-and-set, perhaps under a fence. Returns its revision.
+    fn write(&self, write: Write, fence: Option<Compare>) -> Result<u64, ChangeError> {
+        let transaction = transaction(write, fence);
+        let store = self.store.clone();
+        let (reply, answer) = oneshot::channel();
+        self.runtime.spawn(async move {
+            let _ = reply.send(store.transaction(transaction).await);
+        });
+        let result = answer.blocking_recv().map_err(|_| ChangeError::Stopping)?;
+        Ok(result?)
+    }
+}
+
+impl Drop for MapService {
+    fn drop(&mut self) {
+        self.shared.change_state(|state| state.stopping = true);
+        self.stop.send_replace(true);
+    }
+}
+
+#[cfg(test)]
+mod tests;

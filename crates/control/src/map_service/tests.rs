@@ -1,0 +1,95 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use coquina_base::{Id128, NodeId};
+use coquina_cluster::{NodeRecord, operation};
+use coquina_store::EmbeddedStore;
+
+use super::*;
+
+fn start(store: &EmbeddedStore, folder: &Path, create: bool) -> Result<Arc<MapService>, MapServiceError> {
+    MapService::start(Arc::new(store.clone()), folder, create, &mut |error| panic!("{error}"))
+}
+
+fn node(number: u8) -> NodeRecord {
+    NodeRecord {
+        id: NodeId(Id128([number; 16])),
+        name: format!("n{number}"),
+        addresses: Default::default(),
+        domains: Default::default(),
+        versions: Default::default(),
+        wanted: Default::default(),
+    }
+}
+
+#[test]
+fn a_change_is_seen_by_every_process_and_by_followers_in_order() {
+    let store = EmbeddedStore::in_memory().unwrap();
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    assert!(matches!(start(&store, folders[0].path(), false), Err(MapServiceError::Empty)));
+    let first = start(&store, folders[0].path(), true).unwrap();
+    let second = start(&store, folders[1].path(), true).unwrap();
+    assert_eq!(first.cluster(), second.cluster());
+
+    let seen = Arc::new(AtomicU64::new(0));
+    let told = seen.clone();
+    second.subscribe(Box::new(move |map| {
+        let revision = map.unwrap().revision();
+        assert!(told.swap(revision, Ordering::SeqCst) < revision);
+    }));
+    std::thread::scope(|scope| {
+        for (service, from) in [(&first, 1), (&second, 101)] {
+            scope.spawn(move || {
+                for number in from..from + 20 {
+                    let record = node(number);
+                    let map = service.change(&|map| operation::register_node(map, None, &record)).unwrap();
+                    assert_eq!(map.node(record.id), Some(&record));
+                }
+            });
+        }
+    });
+    let revision = first.read_again().unwrap().revision();
+    assert!(second.wait_for_map(Duration::from_secs(5), |map| map.revision() >= revision - 1).is_some());
+    assert!(second.wait_followed(revision - 1, Duration::from_secs(5)));
+    assert_eq!(second.map().nodes().count(), 40);
+    assert!(seen.load(Ordering::SeqCst) >= revision - 1);
+    first.stop();
+    let error = first.change(&|map| operation::register_node(map, None, &node(200))).unwrap_err();
+    assert_eq!(error, ChangeError::Stopping);
+    second.stop();
+}
+
+#[test]
+fn another_cluster_or_a_wiped_store_is_refused_at_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = EmbeddedStore::in_memory().unwrap();
+    start(&store, folder.path(), true).unwrap().stop();
+    start(&store, folder.path(), true).unwrap().stop();
+
+    let empty = EmbeddedStore::in_memory().unwrap();
+    let error = start(&empty, folder.path(), true).map(drop).unwrap_err();
+    assert!(matches!(&error, MapServiceError::StoreLost { .. }), "{error}");
+    assert!(error.to_string().contains("cluster.json"), "{error}");
+
+    let other_folder = tempfile::tempdir().unwrap();
+    start(&empty, other_folder.path(), true).unwrap().stop();
+    let error = start(&empty, folder.path(), true).map(drop).unwrap_err();
+    assert!(matches!(error, MapServiceError::OtherCluster { .. }), "{error}");
+}
+
+#[test]
+fn a_store_that_loses_the_map_stops_everything() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = EmbeddedStore::in_memory().unwrap();
+    let service = start(&store, folder.path(), true).unwrap();
+    let (sender, told) = mpsc::channel();
+    service.subscribe(Box::new(move |map| drop(sender.send(map.map(drop)))));
+    assert_eq!(told.recv().unwrap(), Ok(()));
+    let key = coquina_cluster::Key::Cluster;
+    let wipe = Write { key, expected_revision: service.map().revision_of(&key), record: None };
+    service.write(wipe, None).unwrap();
+    assert_eq!(told.recv().unwrap(), Err(MapError::Empty));
+    assert_eq!(service.state().refused, Some(MapError::Empty));
+    let error = service.change(&|map| operation::register_node(map, None, &node(1))).unwrap_err();
+    assert_eq!(error, ChangeError::Refused(MapError::Empty));
+    service.stop();
+}
