@@ -74,6 +74,7 @@ impl ShardCopies {
                 io => sink.io(io),
             }
         }
+        self.send_grants(sink);
     }
 
     fn engine_event(&mut self, event: EngineEvent, sink: &mut impl Sink) {

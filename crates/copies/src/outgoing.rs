@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use coquina_engine::{Failure, Piece, ReadData};
-use coquina_replication::{CopyId, Entry, EntryKind, Message};
+use coquina_replication::{CopyId, Entry, EntryKind, GroupEpoch, GroupId, Message};
 
 use crate::api::Sink;
 use crate::drain::fetch_token;
@@ -77,6 +77,16 @@ impl ShardCopies {
         let member = &mut self.members[key];
         let number = member.number;
         let Some(lane) = member.lanes.get_mut(&to) else { return };
+        let one = |epoch| GroupEpoch { group: GroupId(number), epoch };
+        match message {
+            Message::GrantRequest { config_epoch, sent_ns } => {
+                return self.keep_grant(to, one(config_epoch), sent_ns, true);
+            }
+            Message::Grant { config_epoch, sent_ns } => {
+                return self.keep_grant(to, one(config_epoch), sent_ns, false);
+            }
+            _ => {}
+        }
         let is_free = lane.queue.is_empty();
         let mut wanted = Vec::new();
         let parts = match (&mut message, context) {

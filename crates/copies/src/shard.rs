@@ -17,6 +17,7 @@ use slab::Slab;
 
 use crate::api::{Answer, Compared, Event, Operation, Request, Sink};
 use crate::drain::deletion_token;
+use crate::grants::Grants;
 use crate::outgoing::{Fetch, Lane};
 use crate::payload::{self, PayloadError};
 
@@ -110,7 +111,11 @@ pub struct ShardCopies {
     pub(crate) later: VecDeque<(usize, RecoveryToken, Vec<u8>)>,
     /// Checksums of the entry that is being sent.
     pub(crate) head: Vec<u8>,
+    /// What goes to other copies at the end of the call.
+    pub(crate) grants: Grants,
     actions: Vec<Action>,
+    /// Members to be told of something; its memory is used again.
+    keys: Vec<usize>,
 }
 
 impl ShardCopies {
@@ -130,7 +135,9 @@ impl ShardCopies {
             connected: BTreeSet::new(),
             later: VecDeque::new(),
             head: Vec::new(),
+            grants: Grants::default(),
             actions: Vec::new(),
+            keys: Vec::new(),
         }
     }
 
@@ -242,6 +249,10 @@ impl ShardCopies {
     ) -> Result<(), PayloadError> {
         self.advance(now_ns);
         payload::check(&message, data)?;
+        if self.receive_grants(from, &message, sink) {
+            self.drain(sink);
+            return Ok(());
+        }
         let Some(&key) = self.by_number.get(&group) else { return Ok(()) };
         if let Message::Tail { entries, .. } = &mut message {
             let mut start = 0;
@@ -325,10 +336,13 @@ impl ShardCopies {
     /// Time has passed: due several times within `suspect_ns` and `grant_ns`.
     pub fn tick(&mut self, now_ns: u64, sink: &mut impl Sink) {
         self.advance(now_ns);
-        for key in self.keys() {
+        let mut keys = std::mem::take(&mut self.keys);
+        keys.extend(self.members.iter().map(|(key, _)| key));
+        for key in keys.drain(..) {
             self.input(key, Input::Tick, Context::None, sink);
             self.give_away(key, sink);
         }
+        self.keys = keys;
         self.drain(sink);
     }
 

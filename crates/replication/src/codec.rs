@@ -11,7 +11,7 @@ use crate::changed::{ChangedSet, Missing, MissingSets, RangeSet};
 use crate::history::{History, Run};
 use crate::message::Message;
 use crate::session::{SESSIONS_MAX, Sessions, Window};
-use crate::types::{BlockRange, Config, CopyId, Entry, EntryKind, PayloadRef, Recovery};
+use crate::types::{BlockRange, Config, CopyId, Entry, EntryKind, GroupEpoch, GroupId, PayloadRef, Recovery};
 
 /// Why bytes are not what they should be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -123,6 +123,19 @@ impl Codec for CopyId {
 
     fn decode(bytes: &mut &[u8]) -> Result<Self, DecodeError> {
         u64::decode(bytes).map(CopyId)
+    }
+}
+
+impl Codec for GroupEpoch {
+    const BYTES_MIN: usize = 12;
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.group.0.encode(out);
+        self.epoch.encode(out);
+    }
+
+    fn decode(bytes: &mut &[u8]) -> Result<Self, DecodeError> {
+        Ok(GroupEpoch { group: GroupId(u32::decode(bytes)?), epoch: u64::decode(bytes)? })
     }
 }
 
@@ -430,4 +443,6 @@ messages! {
     16 Recover { config_epoch, range } { payload };
     17 Sessions { config_epoch, sessions };
     18 StreamAck { config_epoch, position, durable };
+    19 GrantRequests { sent_ns, groups };
+    20 Grants { sent_ns, groups };
 }

@@ -63,10 +63,14 @@ impl Lease {
         now_ns < self.until_ns
     }
 
-    /// Whether to ask now: half of it is gone, and no request younger than that half is under way.
+    /// Whether to ask now: the last one was asked for before the half of a lease's time that the clock is in began, and no
+    /// request younger than such a half is under way. All leases are renewed at the same times so, and the requests of many
+    /// groups can go together.
     pub fn is_due(&self, now_ns: u64, lease_ns: u64) -> bool {
-        let recently = self.asked_ns.is_some_and(|asked| now_ns < asked.saturating_add(lease_ns / 2));
-        !recently && now_ns.saturating_add(lease_ns / 2) >= self.until_ns
+        let half_ns = (lease_ns / 2).max(1);
+        let recently = self.asked_ns.is_some_and(|asked| now_ns < asked.saturating_add(half_ns));
+        let since_ns = self.until_ns.saturating_sub(lease_ns);
+        !recently && (!self.is_valid(now_ns) || since_ns / half_ns < now_ns / half_ns)
     }
 
     /// Notes a request.
@@ -107,6 +111,18 @@ mod tests {
         promises.given_back(CopyId(2));
         assert!(!promises.are_over(119));
         assert!(promises.are_over(120));
+    }
+
+    #[test]
+    fn leases_asked_for_at_different_times_are_renewed_at_the_same_time() {
+        let lease_asked_at = |asked| {
+            let mut lease = Lease::default();
+            lease.asked(asked);
+            lease.granted(asked, 100);
+            lease
+        };
+        let leases = [1003, 1021, 1049].map(lease_asked_at);
+        assert!(leases.iter().all(|lease| !lease.is_due(1049, 100) && lease.is_due(1050, 100)));
     }
 
     #[test]

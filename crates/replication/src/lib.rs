@@ -80,5 +80,6 @@ pub use history::{History, Run};
 pub use message::Message;
 pub use session::{SESSION_WINDOW, SESSIONS_MAX, Sessions, Window};
 pub use types::{
-    BlockRange, Config, CopyId, Entry, EntryKind, GroupId, PayloadRef, Recovery, RecoveryToken, Token,
+    BlockRange, Config, CopyId, Entry, EntryKind, GroupEpoch, GroupId, PayloadRef, Recovery, RecoveryToken,
+    Token,
 };

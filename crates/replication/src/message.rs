@@ -5,7 +5,7 @@
 
 use crate::history::History;
 use crate::session::Sessions;
-use crate::types::{BlockRange, Config, Entry, PayloadRef};
+use crate::types::{BlockRange, Config, Entry, GroupEpoch, PayloadRef};
 
 /// A message. `config_epoch` is the sender's epoch.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -84,6 +84,20 @@ pub enum Message {
         config_epoch: u64,
         /// The time in the request.
         sent_ns: u64,
+    },
+    /// `GrantRequest` of many groups at once: a message of two copies, not of one group.
+    GrantRequests {
+        /// The primary's time when it asked.
+        sent_ns: u64,
+        /// The groups, with the primary's epochs.
+        groups: Vec<GroupEpoch>,
+    },
+    /// `Grant` of many groups at once: a message of two copies, not of one group.
+    Grants {
+        /// The time in the request.
+        sent_ns: u64,
+        /// The groups, with the epochs granted for.
+        groups: Vec<GroupEpoch>,
     },
     /// Asks an out copy where it stands.
     JoinQuery {

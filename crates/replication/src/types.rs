@@ -22,6 +22,15 @@ pub struct RecoveryToken(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct PayloadRef(pub u64);
 
+/// A group under an epoch, for messages about many groups.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct GroupEpoch {
+    /// The group.
+    pub group: GroupId,
+    /// Epoch of its configuration.
+    pub epoch: u64,
+}
+
 /// Whole blocks of one chunk.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct BlockRange {

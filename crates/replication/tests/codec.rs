@@ -2,8 +2,9 @@
 
 use coquina_base::LayerId;
 use coquina_replication::{
-    BlockRange, ChangedSet, Codec, Config, CopyId, DecodeError, Entry, EntryKind, History, Message, Missing,
-    MissingSets, PayloadRef, RangeSet, Recovery, Run, Sessions, decode_message, encode_message,
+    BlockRange, ChangedSet, Codec, Config, CopyId, DecodeError, Entry, EntryKind, GroupEpoch, GroupId,
+    History, Message, Missing, MissingSets, PayloadRef, RangeSet, Recovery, Run, Sessions, decode_message,
+    encode_message,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -98,6 +99,11 @@ fn missing() -> impl Strategy<Value = MissingSets<RangeSet>> {
     })
 }
 
+fn group_epochs() -> impl Strategy<Value = Vec<GroupEpoch>> {
+    let one = (any::<u32>(), any::<u64>());
+    vec(one.prop_map(|(group, epoch)| GroupEpoch { group: GroupId(group), epoch }), 0..5)
+}
+
 fn message() -> impl Strategy<Value = Message> {
     let epoch = any::<u64>();
     let payload = PayloadRef::default();
@@ -123,6 +129,8 @@ fn message() -> impl Strategy<Value = Message> {
                 Message::JoinState { config_epoch, history, last, committed, incomplete_since, intact }
             }
         ),
+        (epoch, group_epochs()).prop_map(|(sent_ns, groups)| Message::GrantRequests { sent_ns, groups }),
+        (epoch, group_epochs()).prop_map(|(sent_ns, groups)| Message::Grants { sent_ns, groups }),
         (epoch, epoch).prop_map(|(config_epoch, at)| Message::Cut { config_epoch, at }),
         (epoch, vec(range(), 0..5))
             .prop_map(|(config_epoch, ranges)| Message::CutDone { config_epoch, ranges }),

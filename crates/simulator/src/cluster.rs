@@ -37,6 +37,19 @@ pub fn run_mutated(seed: u64, mutation: coquina_replication::Mutation) -> Result
     run(seed, false, |plan| plan.settings.mutation = Some(mutation))
 }
 
+/// Messages between copies per second in a cluster of three nodes and three copies that nobody uses, with the times of a
+/// real one.
+pub fn idle_messages_per_s(groups: u32) -> Result<u64, Violation> {
+    const SECONDS: u64 = 20;
+    let mut random = Random::new(1);
+    let plan = ClusterPlan::idle(groups, &mut random);
+    let mut world = World::new(plan, random, false)?;
+    world.pass(5_000_000_000)?;
+    let before = world.report.messages;
+    world.pass(SECONDS * 1_000_000_000)?;
+    Ok((world.report.messages - before) / SECONDS)
+}
+
 fn run(seed: u64, verbose: bool, adjust: impl FnOnce(&mut ClusterPlan)) -> Result<ClusterReport, Violation> {
     let mut random = Random::new(seed ^ 0x00c0_9a11);
     let mut plan = ClusterPlan::random(&mut random);

@@ -1,6 +1,6 @@
 //! Clusters in the size for every test run.
 
-use coquina_simulator::cluster::{ClusterReport, Rare, run_seed};
+use coquina_simulator::cluster::{ClusterReport, Rare, idle_messages_per_s, run_seed};
 
 /// Enough to reach every rare state.
 const SEEDS: u64 = 150;
@@ -36,5 +36,14 @@ fn the_same_seed_gives_the_same_run_byte_for_byte() {
         let (one, other) = (check(seed), check(seed));
         assert_eq!((one.trace, one.messages), (other.trace, other.messages));
         assert_ne!(one.trace, check(seed + 1).trace);
+    }
+}
+
+/// Three pairs of copies: a request and a grant each way, twice a second.
+#[test]
+fn an_idle_cluster_is_quiet_however_many_groups_it_has() {
+    for groups in [4, 256] {
+        let messages = idle_messages_per_s(groups).unwrap_or_else(|violation| panic!("{violation}"));
+        assert!((12..=30).contains(&messages), "{messages} messages per second with {groups} groups");
     }
 }

@@ -48,6 +48,27 @@ pub struct ClusterPlan {
 }
 
 impl ClusterPlan {
+    /// Three nodes and three copies, no clients, no faults, and times of a real cluster.
+    pub fn idle(groups: u32, random: &mut Random) -> ClusterPlan {
+        let plan = ClusterPlan::random(random);
+        let settings =
+            Settings { grant_ns: 1000 * MS, drift_ppm: 1_000, suspect_ns: 1000 * MS, ..plan.settings };
+        ClusterPlan {
+            nodes: 3,
+            drives_per_node: 1,
+            groups,
+            copies: 3,
+            min_copies: 2,
+            clients: 0,
+            settings,
+            tick_ns: 50 * MS,
+            drift_ppm: 1_000,
+            fault_ns: 1 << 60,
+            dead_ns: 2000 * MS,
+            ..plan
+        }
+    }
+
     /// A small cluster with short times.
     #[allow(clippy::needless_update, reason = "the settings have one field more with mutations")]
     pub fn random(random: &mut Random) -> ClusterPlan {

@@ -179,6 +179,15 @@ impl World {
         self.compare_copies()
     }
 
+    /// Lets time pass.
+    pub fn pass(&mut self, time_ns: u64) -> Result<(), Violation> {
+        let end_ns = self.now_ns + time_ns;
+        while self.now_ns < end_ns {
+            self.step()?;
+        }
+        Ok(())
+    }
+
     /// Ends all faults and waits until all is answered and all copies are back.
     fn heal(&mut self) -> Result<(), Violation> {
         self.say(|| String::from("calm"));

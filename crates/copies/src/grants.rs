@@ -1,0 +1,93 @@
+//! Read grants between two copies: those of all their groups go together, so that an idle cluster is quiet however many
+//! groups it has.
+//!
+//! What has come up in a call is sent at its end. It may overtake changes that were to go before it: a grant says nothing
+//! of them.
+
+use std::collections::BTreeMap;
+
+use coquina_replication::{CopyId, GroupEpoch, Input, Message};
+
+use crate::api::Sink;
+use crate::payload::Payload;
+use crate::shard::{Context, ShardCopies};
+
+/// The number under which messages go that are of no single group.
+pub(crate) const NO_GROUP: u32 = 0;
+
+/// Groups that ask, or grant, for the same time.
+#[derive(Debug, Default)]
+struct Batch {
+    sent_ns: u64,
+    groups: Vec<GroupEpoch>,
+}
+
+/// What goes to each copy at the end of the call.
+#[derive(Debug, Default)]
+pub(crate) struct Grants {
+    requests: BTreeMap<CopyId, Batch>,
+    grants: BTreeMap<CopyId, Batch>,
+    is_any: bool,
+}
+
+impl ShardCopies {
+    /// Keeps a request for a grant, or a grant, until the end of the call.
+    pub(crate) fn keep_grant(&mut self, to: CopyId, one: GroupEpoch, sent_ns: u64, is_request: bool) {
+        let kept = if is_request { &mut self.grants.requests } else { &mut self.grants.grants };
+        let batch = kept.entry(to).or_default();
+        // Those of an older time are answered late or not at all, as if the message had been lost.
+        if batch.sent_ns != sent_ns {
+            batch.groups.clear();
+            batch.sent_ns = sent_ns;
+        }
+        batch.groups.push(one);
+        self.grants.is_any = true;
+    }
+
+    /// Sends what was kept.
+    pub(crate) fn send_grants(&mut self, sink: &mut impl Sink) {
+        if !std::mem::take(&mut self.grants.is_any) {
+            return;
+        }
+        for (to, batch) in &mut self.grants.requests {
+            batch.send(*to, |sent_ns, groups| Message::GrantRequests { sent_ns, groups }, sink);
+        }
+        for (to, batch) in &mut self.grants.grants {
+            batch.send(*to, |sent_ns, groups| Message::Grants { sent_ns, groups }, sink);
+        }
+    }
+
+    /// Takes requests or grants of many groups; says whether the message was such.
+    pub(crate) fn receive_grants(&mut self, from: CopyId, message: &Message, sink: &mut impl Sink) -> bool {
+        let (sent_ns, groups, is_request) = match message {
+            Message::GrantRequests { sent_ns, groups } => (*sent_ns, groups, true),
+            Message::Grants { sent_ns, groups } => (*sent_ns, groups, false),
+            _ => return false,
+        };
+        for one in groups {
+            let Some(key) = self.key_of(one.group.0) else { continue };
+            let config_epoch = one.epoch;
+            let message = match is_request {
+                true => Message::GrantRequest { config_epoch, sent_ns },
+                false => Message::Grant { config_epoch, sent_ns },
+            };
+            self.input(key, Input::Message(from, message), Context::None, sink);
+        }
+        true
+    }
+}
+
+impl Batch {
+    /// Sends it, if there is anything, and keeps its memory.
+    fn send(&mut self, to: CopyId, make: impl Fn(u64, Vec<GroupEpoch>) -> Message, sink: &mut impl Sink) {
+        if self.groups.is_empty() {
+            return;
+        }
+        let message = make(self.sent_ns, std::mem::take(&mut self.groups));
+        sink.send(to, NO_GROUP, &message, Payload::default());
+        if let Message::GrantRequests { groups, .. } | Message::Grants { groups, .. } = message {
+            self.groups = groups;
+            self.groups.clear();
+        }
+    }
+}
