@@ -12,22 +12,43 @@
 //! | `POST /v1/volumes/NAME/resize` | [`ResizeVolume`] | [`Volume`] |
 //! | `POST /v1/volumes/NAME/rename` | [`RenameVolume`] | [`Volume`] |
 //! | `POST /v1/volumes/NAME/remove` | [`RemoveVolume`] | [`Volume`] |
+//! | `GET /v1/pools` | | [`PoolList`] |
+//! | `POST /v1/pools` | [`CreatePool`] | [`Pool`] |
+//! | `POST /v1/pools/NAME/remove` | [`RemovePool`] | [`Pool`] |
+//! | `GET /v1/nodes` | | [`NodeList`] |
+//! | `POST /v1/nodes/remove` | [`RemoveNode`] | [`RemovedNode`] |
 //! | `GET /v1/drives` | | [`DriveList`] |
+//! | `POST /v1/drives/add` | [`AddDrive`] | [`Drive`] |
+//! | `POST /v1/drives/reweight` | [`ReweightDrive`] | [`Drive`] |
 //! | `POST /v1/drives/scrub` | [`ScrubDrives`] | [`DriveList`] |
 //! | `POST /v1/drives/remove` | [`RemoveDrive`] | [`RemovedDrive`] |
+//! | `GET /v1/groups?volume=NAME` | | [`GroupList`] |
+//! | `POST /v1/cluster/overcommit` | [`SetOvercommit`] | [`DataSummary`] |
 //! | `POST /v1/shutdown` | [`Shutdown`] | [`Shutdown`] |
 //! | `GET /health` | | [`Health`], with status 503 if something does not work |
 //! | `GET /metrics` | | Prometheus text |
 //!
+//! Between the processes of a cluster:
+//!
+//! | request | body | answer |
+//! |---|---|---|
+//! | `GET /v1/local` | | [`Local`]: what this process counts |
+//! | `GET /v1/health` | | [`LeaderHealth`]: how the cluster is, as its leader sees it; of the leader only |
+//! | `POST /v1/heartbeat` | [`Heartbeat`](coquina_cluster::Heartbeat) | [`HeartbeatReply`]; of the leader only |
+//! | `POST /v1/quiesce` | [`Quiesce`] | [`Quiesce`], when nothing taken under an older map is under way |
+//!
 //! With `interval_ms` (up to 10,000) the server measures for that long and answers with live rates. An error
 //! has a status of 400 or above and the body [`Error`].
 
+use std::collections::BTreeMap;
+
 use coquina_base::{ClusterId, DriveId, NodeId, VolumeId};
+use coquina_cluster::{ClusterHealth, GroupCounts, HealthEntry, NodeRequest};
+pub use coquina_cluster::{DriveState, PoolState, VolumeState, Wanted};
 use serde::{Deserialize, Serialize};
 
+use crate::backend::NodeSnapshot;
 use crate::counters::VolumeCounters;
-use crate::health::HealthEntry;
-pub use crate::state::{DriveState, VolumeState};
 
 /// The longest interval that a request may ask live rates for.
 pub const INTERVAL_MS_MAX: u64 = 10_000;
@@ -42,13 +63,25 @@ pub struct Error {
 }
 
 /// Asks for a new volume.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CreateVolume {
     /// Its name.
     pub name: String,
     /// Its size: a multiple of 512, rounded up to whole blocks of 4 KiB.
     pub size_bytes: u64,
+    /// Its pool. Without one: the only pool of that many copies, or a new one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// Copies, if no pool is given. Without either: the only pool, or a new one with up to three copies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copies: Option<u32>,
+    /// Bytes that go to one chunk before the next of the stripe is used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stripe_unit_bytes: Option<u32>,
+    /// Chunks that are filled at the same time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stripe_count: Option<u32>,
 }
 
 /// Asks for another size.
@@ -88,21 +121,27 @@ pub struct ScrubDrives {
     pub drive: Option<String>,
 }
 
-/// Asks for a drive to be forgotten.
+/// Asks for a drive to be taken out of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RemoveDrive {
-    /// Path or identity of a drive, or the beginning of its identity.
+    /// Path or identity of a drive, or the beginning of its identity; `NODE:PATH` if several nodes have that path.
     pub drive: String,
-    /// Give up what volumes have on it, if it is missing; those volumes are removed.
+    /// It is lost for good: nothing is read from it, its copies are made anew from others.
+    #[serde(default)]
+    pub lost: bool,
+    /// Give up data that has its only good copy on it, if it is missing; the volumes of such pools are removed.
     #[serde(default)]
     pub lose_data: bool,
     /// Only say what would be done.
     #[serde(default)]
     pub dry_run: bool,
+    /// Let the drive stay after all, if its data is being moved away.
+    #[serde(default)]
+    pub cancel: bool,
 }
 
-/// A drive that was removed, or would be.
+/// A drive that is removed, or would be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemovedDrive {
     /// The drive.
@@ -113,6 +152,275 @@ pub struct RemovedDrive {
     pub volumes_lost: Vec<String>,
     /// Whether nothing was done.
     pub dry_run: bool,
+    /// Groups whose copy there has to be moved or made anew elsewhere before it is gone.
+    #[serde(default)]
+    pub groups_left: u64,
+}
+
+/// Asks for a drive to be used by the node that is asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AddDrive {
+    /// `PATH[:SIZE]`: a file, made with that size if it is missing, or a block device.
+    pub path: String,
+    /// Use it although it holds something else, which is lost.
+    #[serde(default)]
+    pub force: bool,
+    /// The node, by name or identity; the one that is asked without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+}
+
+/// Asks for another share of the data for a drive.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReweightDrive {
+    /// As in [`RemoveDrive`].
+    pub drive: String,
+    /// Its weight, in any unit that is the same for all drives; MiB of capacity if nobody says otherwise. 0 takes none.
+    pub weight: u64,
+}
+
+/// Asks for a new pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CreatePool {
+    /// Its name.
+    pub name: String,
+    /// Copies of each block.
+    pub copies: u32,
+    /// Writes are refused while fewer copies are in sync; 2 of 3 and 1 of 2 without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_copies: Option<u32>,
+    /// No two copies in the same `drive`, `node` or label of nodes; `node` without, or `drive` on a single node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub domain: Option<String>,
+    /// Placement groups: a power of two.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub groups: Option<u32>,
+}
+
+/// Asks for a pool's removal.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RemovePool {}
+
+/// Asks for a node to be taken out of the cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RemoveNode {
+    /// Name or identity.
+    pub node: String,
+    /// It is lost for good, with its drives.
+    #[serde(default)]
+    pub lost: bool,
+    /// Only say what would be done.
+    #[serde(default)]
+    pub dry_run: bool,
+    /// Let the node stay after all.
+    #[serde(default)]
+    pub cancel: bool,
+}
+
+/// A node that is removed, or would be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemovedNode {
+    /// The node.
+    pub id: NodeId,
+    /// Its name.
+    pub name: String,
+    /// Its drives.
+    pub drives: Vec<DriveId>,
+    /// Groups whose copy there has to be moved or made anew elsewhere before it is gone.
+    pub groups_left: u64,
+    /// Whether nothing was done.
+    pub dry_run: bool,
+}
+
+/// Sets what volume sizes, times copies, may add up to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SetOvercommit {
+    /// In percent of the capacity.
+    pub percent: u32,
+}
+
+/// All pools.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PoolList {
+    /// By number.
+    pub pools: Vec<Pool>,
+}
+
+/// A pool: volumes of the same policy.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Pool {
+    /// Its number.
+    pub id: u32,
+    /// Its name.
+    pub name: String,
+    /// Where it is in its life.
+    pub state: PoolState,
+    /// Copies of each block.
+    pub copies: u32,
+    /// Writes are refused while fewer copies are in sync.
+    pub min_copies: u32,
+    /// No two copies in the same of these.
+    pub domain: String,
+    /// Placement groups.
+    pub groups: u32,
+    /// Its groups by state, if the leader could be asked.
+    pub states: Option<GroupCounts>,
+    /// Active volumes.
+    pub volumes: u64,
+    /// Sum of their sizes, one copy.
+    pub provisioned_bytes: u64,
+}
+
+/// All nodes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NodeList {
+    /// By name.
+    pub nodes: Vec<Node>,
+}
+
+/// How a node is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeState {
+    /// It answers.
+    Up,
+    /// It does not answer.
+    Down,
+    /// Nobody can say: it does not answer here, and the leader does not count it as dead.
+    #[default]
+    Unknown,
+}
+
+/// A node of the cluster.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Node {
+    /// The node.
+    pub id: NodeId,
+    /// Its name.
+    pub name: String,
+    /// How it is.
+    pub state: NodeState,
+    /// Whether it stays.
+    pub wanted: Wanted,
+    /// Whether it leads: decides on failures and moves.
+    pub leads: bool,
+    /// Its addresses.
+    pub http: String,
+    /// Clients' native protocol.
+    pub native: String,
+    /// Other nodes.
+    pub peer: String,
+    /// Failure domains.
+    pub domains: BTreeMap<String, String>,
+    /// Version of its program, if it answers.
+    pub version: Option<String>,
+    /// Time since it started, if it answers.
+    pub uptime_ns: Option<u64>,
+    /// Drives of it in the map.
+    pub drives: u64,
+    /// What they can hold.
+    pub capacity_bytes: u64,
+    /// Live user data on them, if it answers.
+    pub live_bytes: u64,
+    /// Groups that have a copy in sync on it.
+    pub groups: u64,
+    /// Groups whose primary is on it.
+    pub primaries: u64,
+    /// Groups with a copy there that has to be moved before it can go.
+    pub groups_left: u64,
+}
+
+/// Placement groups.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GroupList {
+    /// By number.
+    pub groups: Vec<Group>,
+}
+
+/// A placement group.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Group {
+    /// Its number.
+    pub id: u32,
+    /// Its pool.
+    pub pool: String,
+    /// Number of its configuration.
+    pub epoch: u64,
+    /// Copies in sync, the primary first.
+    pub in_sync: Vec<GroupCopy>,
+    /// Copies that are absent or being brought up.
+    pub others: Vec<GroupCopy>,
+    /// Where the copies are to be in the end, if elsewhere.
+    pub wanted: Vec<GroupCopy>,
+    /// Whether its primary answers, as far as it could be asked.
+    pub serving: Option<bool>,
+    /// Blocks that copies which come back still lack.
+    pub blocks_left: u64,
+}
+
+/// A copy of a placement group.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupCopy {
+    /// The node, by name.
+    pub node: String,
+    /// The drive.
+    pub drive: DriveId,
+    /// Its path.
+    pub path: String,
+    /// The shard on it.
+    pub shard: u32,
+}
+
+/// What a process counts, for the others that put a whole together.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Local {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// The node; none for gateways and supervisors.
+    pub node: Option<NodeId>,
+    /// Version of the program.
+    pub version: String,
+    /// The process.
+    pub process: u32,
+    /// Revision of the map that it follows.
+    pub map_revision: u64,
+    /// Addresses of its NBD server.
+    pub nbd: Vec<String>,
+    /// All counters.
+    pub snapshot: NodeSnapshot,
+}
+
+/// How the cluster is, as its leader sees it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LeaderHealth {
+    /// Groups by state and what is wrong.
+    pub health: ClusterHealth,
+    /// Nodes that it counts as dead.
+    pub dead: Vec<NodeId>,
+}
+
+/// The answer to a heartbeat.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeartbeatReply {
+    /// What the node is asked to do.
+    #[serde(default)]
+    pub requests: Vec<NodeRequest>,
+}
+
+/// Asks a process to say when nothing of a volume that was taken under an older map is under way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Quiesce {
+    /// The volume.
+    pub volume: VolumeId,
+    /// The map.
+    pub map_revision: u64,
 }
 
 /// Asks the server to stop cleanly, and its answer.
@@ -144,10 +452,28 @@ pub struct Volume {
     pub layer: u64,
     /// Size from which it is still being shrunk.
     pub shrinking_from_bytes: Option<u64>,
-    /// Number of placement groups.
+    /// Number of placement groups that it lies on.
     pub groups: u64,
-    /// The shards that its groups lie on.
+    /// The shards that have copies of them.
     pub placement: Vec<PlacementShare>,
+    /// Its pool.
+    #[serde(default)]
+    pub pool: String,
+    /// Copies of each block.
+    #[serde(default)]
+    pub copies: u32,
+    /// Writes are refused while fewer copies are in sync.
+    #[serde(default)]
+    pub min_copies: u32,
+    /// Bytes that go to one chunk before the next of the stripe is used.
+    #[serde(default)]
+    pub stripe_unit_bytes: u32,
+    /// Chunks that are filled at the same time.
+    #[serde(default)]
+    pub stripe_count: u32,
+    /// Groups with fewer copies in sync than there should be.
+    #[serde(default)]
+    pub groups_degraded: u64,
     /// What was done with it since the server started.
     pub io: VolumeIo,
     /// What is being done with it now, if an interval was asked for.
@@ -163,8 +489,17 @@ pub struct PlacementShare {
     pub path: String,
     /// Number of the shard on it.
     pub shard: u32,
-    /// How many of the volume's groups it holds.
+    /// How many of the volume's groups have a copy there.
     pub groups: u64,
+    /// The node, by name.
+    #[serde(default)]
+    pub node: String,
+    /// Of how many of them it is the primary.
+    #[serde(default)]
+    pub primaries: u64,
+    /// Of how many of them the copy there is not in sync.
+    #[serde(default)]
+    pub groups_out: u64,
 }
 
 /// What was done with a volume since the server started.
@@ -238,6 +573,21 @@ pub struct Drive {
     pub read_latency: Latency,
     /// Its shards.
     pub shards: Vec<Shard>,
+    /// The node's name.
+    #[serde(default)]
+    pub node_name: String,
+    /// Whether it stays.
+    #[serde(default)]
+    pub wanted: Wanted,
+    /// Its share of the data.
+    #[serde(default)]
+    pub weight: u64,
+    /// Groups that have a copy on it or are to have one.
+    #[serde(default)]
+    pub groups: u64,
+    /// Groups whose primary is on it.
+    #[serde(default)]
+    pub primaries: u64,
 }
 
 /// A shard of a drive; counters start at zero with the server.
@@ -347,8 +697,49 @@ pub struct Status {
     pub drives: Vec<Drive>,
     /// What is being done now, over all volumes, if an interval was asked for.
     pub rates: Option<Rates>,
-    /// Reactors.
+    /// Reactors of the process that answers.
     pub reactors: Vec<Reactor>,
+    /// All nodes.
+    #[serde(default)]
+    pub nodes: Vec<Node>,
+    /// All placement groups by state, if the leader could be asked.
+    #[serde(default)]
+    pub groups: Option<GroupCounts>,
+    /// Pools.
+    #[serde(default)]
+    pub pools: Vec<Pool>,
+    /// Copies that are being brought up to date or moved.
+    #[serde(default)]
+    pub recovery: Recovery,
+    /// The store of the map.
+    #[serde(default)]
+    pub store: StoreSummary,
+}
+
+/// Copies that are being brought up to date or moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Recovery {
+    /// Groups with a copy that is being brought up.
+    pub groups: u64,
+    /// Bytes that such copies still lack, as far as their primaries know.
+    pub left_bytes: u64,
+    /// Bytes sent to such copies since the nodes started.
+    pub done_bytes: u64,
+    /// Bytes per second, if an interval was asked for.
+    pub bytes_per_s: Option<f64>,
+    /// Time left at that rate.
+    pub left_ns: Option<u64>,
+}
+
+/// The store of the map.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreSummary {
+    /// Whether it answers this process.
+    pub reachable: bool,
+    /// Why not.
+    pub problem: Option<String>,
+    /// REST address of the process that leads.
+    pub leader: Option<String>,
 }
 
 /// A cluster.
@@ -362,12 +753,12 @@ pub struct ClusterSummary {
     pub revision: u64,
 }
 
-/// A node.
+/// The process that answers, and the node that it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeSummary {
-    /// The node.
+    /// The node; zero for a process without one.
     pub id: NodeId,
-    /// Its name.
+    /// Its name; empty for a process without a node.
     pub name: String,
     /// Version of its program.
     pub version: String,
@@ -399,13 +790,13 @@ pub struct Services {
 pub struct DataSummary {
     /// What the drives can hold for users.
     pub capacity_bytes: u64,
-    /// Live user data.
+    /// Live user data, all copies, as far as nodes answer.
     pub live_bytes: u64,
     /// Number of active volumes.
     pub volumes: u64,
     /// Number of volumes that are being removed.
     pub volumes_removing: u64,
-    /// Sum of the sizes of active volumes.
+    /// Sum of the sizes of active volumes, all copies.
     pub provisioned_bytes: u64,
     /// What that sum may be.
     pub provisionable_bytes: u64,

@@ -65,6 +65,15 @@ pub struct Client {
 impl Client {
     /// A client of the server at `HOST:PORT`. Connects with the first request.
     pub fn new(address: &str) -> Result<Client, ClientError> {
+        Client::with_patience(address, CONNECT_TIME_MAX, ANSWER_TIME_MAX)
+    }
+
+    /// A client that waits no longer than that for a connection and for each answer.
+    pub(crate) fn with_patience(
+        address: &str,
+        connect: Duration,
+        answer: Duration,
+    ) -> Result<Client, ClientError> {
         let failed = |reason: String| ClientError::Address { address: address.to_owned(), reason };
         let bare = address.strip_prefix("http://").unwrap_or(address).trim_end_matches('/');
         // Requests name the address, not the name: servers refuse names that are not theirs.
@@ -73,8 +82,8 @@ impl Client {
         let agent = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .proxy(None)
-            .timeout_connect(Some(CONNECT_TIME_MAX))
-            .timeout_global(Some(ANSWER_TIME_MAX))
+            .timeout_connect(Some(connect))
+            .timeout_global(Some(answer))
             .max_redirects(0)
             .build()
             .into();
@@ -151,6 +160,77 @@ impl Client {
         self.post("/v1/drives/remove", request)
     }
 
+    /// Has the node that is asked, or another one, use a drive.
+    pub fn add_drive(&self, request: &api::AddDrive) -> Result<api::Drive, ClientError> {
+        self.post("/v1/drives/add", request)
+    }
+
+    /// Gives a drive another share of the data.
+    pub fn reweight_drive(&self, request: &api::ReweightDrive) -> Result<api::Drive, ClientError> {
+        self.post("/v1/drives/reweight", request)
+    }
+
+    /// All pools.
+    pub fn pools(&self) -> Result<api::PoolList, ClientError> {
+        self.get("/v1/pools")
+    }
+
+    /// Makes a pool.
+    pub fn create_pool(&self, request: &api::CreatePool) -> Result<api::Pool, ClientError> {
+        self.post("/v1/pools", request)
+    }
+
+    /// Removes a pool without volumes.
+    pub fn remove_pool(&self, name: &str) -> Result<api::Pool, ClientError> {
+        self.post(&named_path("/v1/pools/", name, "/remove"), &api::RemovePool {})
+    }
+
+    /// All nodes.
+    pub fn nodes(&self) -> Result<api::NodeList, ClientError> {
+        self.get("/v1/nodes")
+    }
+
+    /// Takes a node out of the cluster, or says what that would do.
+    pub fn remove_node(&self, request: &api::RemoveNode) -> Result<api::RemovedNode, ClientError> {
+        self.post("/v1/nodes/remove", request)
+    }
+
+    /// Placement groups: all, or those of a volume.
+    pub fn groups(&self, volume: Option<&str>) -> Result<api::GroupList, ClientError> {
+        match volume {
+            Some(volume) => self.get(&named_path("/v1/groups?volume=", volume, "")),
+            None => self.get("/v1/groups"),
+        }
+    }
+
+    /// Sets what volume sizes, times copies, may add up to.
+    pub fn set_overcommit(&self, percent: u32) -> Result<api::DataSummary, ClientError> {
+        self.post("/v1/cluster/overcommit", &api::SetOvercommit { percent })
+    }
+
+    /// What the process counts.
+    pub fn local(&self) -> Result<api::Local, ClientError> {
+        self.get("/v1/local")
+    }
+
+    /// How the cluster is, as its leader sees it; refused by others.
+    pub(crate) fn leader_health(&self) -> Result<api::LeaderHealth, ClientError> {
+        self.get("/v1/health")
+    }
+
+    /// Tells the leader that a node is there.
+    pub(crate) fn heartbeat(
+        &self,
+        heartbeat: &coquina_cluster::Heartbeat,
+    ) -> Result<api::HeartbeatReply, ClientError> {
+        self.post("/v1/heartbeat", heartbeat)
+    }
+
+    /// Waits until nothing of a volume that was taken under an older map is under way there.
+    pub(crate) fn quiesce(&self, request: &api::Quiesce) -> Result<api::Quiesce, ClientError> {
+        self.post("/v1/quiesce", request)
+    }
+
     /// Asks the server to stop cleanly.
     pub fn shutdown(&self) -> Result<api::Shutdown, ClientError> {
         self.post("/v1/shutdown", &api::Shutdown {})
@@ -215,9 +295,13 @@ impl Client {
     }
 }
 
-/// The path of a volume, with everything escaped that could be taken for another path.
 fn volume_path(name: &str, operation: &str) -> String {
-    let mut path = "/v1/volumes/".to_owned();
+    named_path("/v1/volumes/", name, operation)
+}
+
+/// A path with a name in it, with everything escaped that could be taken for another path.
+fn named_path(prefix: &str, name: &str, operation: &str) -> String {
+    let mut path = prefix.to_owned();
     for byte in name.bytes() {
         if byte.is_ascii_alphanumeric()
             || b"_-~".contains(&byte)

@@ -6,7 +6,9 @@
 //! - nothing here is on the path of an I/O: losing this crate's threads stops changes, not reads and writes;
 //! - what a client, a file or the store hands in is checked before it is used, and every error says what to do.
 
+pub mod api;
 mod backend;
+mod client;
 mod cluster_file;
 mod counters;
 mod folder;
@@ -20,6 +22,7 @@ pub use backend::{
     AbsentDrive, BackendError, DriveSnapshot, GroupRole, GroupSnapshot, NoNode, NodeBackend, NodeSnapshot,
     PeerSnapshot, ReactorSnapshot, ShardSnapshot, VolumeSnapshot,
 };
+pub use client::{Client, ClientError};
 pub use cluster_file::ClusterFile;
 pub use coquina_cluster::{HealthCode, HealthEntry, Severity};
 pub use counters::VolumeCounters;
