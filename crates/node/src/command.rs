@@ -5,16 +5,17 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use coquina_base::{DriveId, LayerId, VolumeId};
-use coquina_control::VolumeRecord;
-use coquina_engine::{Outcome, RequestToken};
+use coquina_cluster::{MapView, ShardRef};
+use coquina_copies::Answer;
 use coquina_reactor::ReceiveBuffer;
 
 use crate::connection::Protocol;
 use crate::request::HoppingRequest;
 use crate::snapshot::CoreSnapshot;
+use crate::threads::{Places, SeedShard};
 
 /// A message to a reactor.
-pub enum Command {
+pub(crate) enum Command {
     /// A connection that belongs to a shard of this reactor, with what was received already.
     Adopt {
         /// The socket.
@@ -24,64 +25,65 @@ pub enum Command {
         /// Bytes received so far.
         received: ReceiveBuffer,
     },
-    /// A request of a gateway on another reactor.
+    /// A part of a request of a gateway on another reactor.
     Hop {
         /// Reactor that asks.
         from: usize,
-        /// Its name for the request.
-        token: RequestToken,
+        /// The gateway's slot there.
+        gateway: usize,
+        /// Its name for the part.
+        number: u64,
         /// What to do.
         request: HoppingRequest,
     },
     /// The answer to a [`Command::Hop`].
     HopDone {
-        /// The name of the request.
-        token: RequestToken,
+        /// The gateway's slot.
+        gateway: usize,
+        /// The name of the part.
+        number: u64,
         /// What became of it.
-        outcome: Outcome,
+        answer: Answer,
     },
-    /// A volume is new or has changed.
-    SetVolume {
-        /// Its record.
-        volume: Arc<VolumeRecord>,
+    /// There is a newer map.
+    Follow {
+        /// The map.
+        map: Arc<MapView>,
+        /// Told when the reactor follows it.
+        done: Sender<()>,
+    },
+    /// The map cannot be trusted any more: no I/O is done.
+    RefuseIo {
+        /// Why.
+        reason: String,
+    },
+    /// Shards of this reactor that are new, and where all shards are now.
+    Shards {
+        /// New ones of this reactor.
+        new: Vec<SeedShard>,
+        /// Reactor and slot of every shard of the node.
+        places: Arc<Places>,
         /// Told when the reactor knows.
         done: Sender<()>,
     },
-    /// A volume goes: its connections are closed, no request is taken any more.
-    DropVolume {
-        /// The volume.
-        volume: VolumeId,
-        /// Told when no request is under way.
-        done: Sender<()>,
-    },
-    /// No request beyond a volume's end may be under way when this is answered.
+    /// No request that was taken before may be under way when this is answered.
     Quiesce {
         /// The volume.
         volume: VolumeId,
         /// Told then.
         done: Sender<()>,
     },
-    /// Delete a layer on a shard of this reactor.
-    DeleteLayer {
-        /// The drive.
-        drive: DriveId,
-        /// The shard.
-        shard: u32,
-        /// The layer.
-        layer: LayerId,
-        /// What became of it.
-        done: Sender<Result<(), String>>,
+    /// Which layers have blocks.
+    Layers {
+        /// Told.
+        done: Sender<Vec<(ShardRef, Vec<LayerId>)>>,
     },
-    /// Trim parts of a layer on a shard of this reactor.
-    TrimLayer {
-        /// The drive.
-        drive: DriveId,
+    /// Delete what a shard of this reactor holds of a layer.
+    DeleteLayer {
         /// The shard.
-        shard: u32,
+        shard: ShardRef,
         /// The layer.
         layer: LayerId,
-        /// (chunk, first byte, bytes) each.
-        ranges: Vec<(u32, u32, u32)>,
         /// What became of it.
         done: Sender<Result<(), String>>,
     },

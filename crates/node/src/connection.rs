@@ -1,8 +1,8 @@
 //! A connection: a socket, what was received, what is to be sent, and what it speaks.
 
-use coquina_control::ShardRef;
+use coquina_cluster::ShardRef;
+use coquina_replication::CopyId;
 use coquina_nbd::ServerSession;
-use coquina_protocol::Header;
 use coquina_reactor::{FileId, ReceiveBuffer, SendList};
 
 /// Room for the first bytes of a connection.
@@ -25,8 +25,10 @@ pub const SEND_NS_MAX: u64 = 60_000_000_000;
 pub enum Protocol {
     /// NBD.
     Nbd,
-    /// The native protocol.
+    /// The native protocol, of clients and of other copies until they have said what they are.
     Native,
+    /// What copies say to each other.
+    Peer,
 }
 
 /// Where a connection is in its protocol.
@@ -35,6 +37,30 @@ pub enum State {
     Nbd(Box<ServerSession>),
     /// The native protocol.
     Native(Box<NativeState>),
+    /// Another copy.
+    Peer(PeerState),
+}
+
+/// A connection to another copy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PeerState {
+    /// Slot of the shard here.
+    pub slot: usize,
+    /// The copy at the other end.
+    pub copy: CopyId,
+    /// How far it is.
+    pub phase: PeerPhase,
+}
+
+/// How far a connection to another copy is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PeerPhase {
+    /// Being made.
+    Connecting,
+    /// The greeting is under way.
+    Greeting,
+    /// Messages of groups go both ways.
+    Up,
 }
 
 /// A native connection.
@@ -48,20 +74,6 @@ pub struct NativeState {
     pub greeted: bool,
     /// Whether the volume was opened for reading only.
     pub read_only: bool,
-    /// The write whose payload is being received into the buffers of its frames.
-    pub landing: Option<LandingWrite>,
-    /// A list of checksums to be used again.
-    pub spare_checksums: Vec<u8>,
-}
-
-/// A write whose payload is on its way into its landing.
-pub struct LandingWrite {
-    /// Its header.
-    pub header: Header,
-    /// CRC32C of each block, little-endian.
-    pub checksums_le: Vec<u8>,
-    /// Where the next message goes.
-    pub received: ReceiveBuffer,
 }
 
 /// A connection.
@@ -115,6 +127,7 @@ impl Connection {
         match &self.state {
             State::Nbd(_) => self.volume.is_none(),
             State::Native(native) => !native.greeted,
+            State::Peer(peer) => peer.phase != PeerPhase::Up,
         }
     }
 }

@@ -1,27 +1,40 @@
-//! The loop of a reactor: completions in, engine, replies out, one system call per turn.
+//! The loop of a reactor: completions in, shards, gateways and connections served, one system call per turn.
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use coquina_base::{AlignedBuf, ClusterId, DriveId, NodeId};
-use coquina_control::{LatencyHistogram, ShardRef};
-use coquina_engine::{Action, IoError, IoToken, Operation, Origin, Outcome, Request, RequestToken, Shard};
+use coquina_base::{ClusterId, DriveId, NodeId};
+use coquina_cluster::{MapView, ShardRef};
+use coquina_control::LatencyHistogram;
+use coquina_copies::{Answer, Operation, Request, ShardCopies};
+use coquina_engine::{IoError, IoToken, ReadData};
 use coquina_reactor::{
     Completion, FileId, Mailbox, MailboxSender, Payload, Reactor, ReactorError, WAKE_TOKEN, Wait,
     boottime_ns, monotonic_ns,
 };
+use coquina_replication::{CopyId, RecoveryToken};
 use hashbrown::HashMap;
 use slab::Slab;
 
 use crate::command::Command;
-use crate::connection::{Connection, HANDSHAKE_NS_MAX, Protocol, SEND_NS_MAX};
+use crate::connection::{Connection, HANDSHAKE_NS_MAX, Protocol, SEND_NS_MAX, State};
+use crate::follow::PoolTables;
+use crate::gateway::Gateway;
+use crate::hands::Hands;
 use crate::housekeeper::Notice;
-use crate::request::{Asker, ConnectionKey, ControlJob, Group, HoppingRequest, InFlight, Kind, kind_of};
+use crate::node::Proposals;
+use crate::peers::PeerLinks;
+use crate::request::{Asker, ConnectionKey, HoppingRequest, InFlight, Kind, NbdRequest, kind_of};
 use crate::snapshot::{CoreShard, CoreSnapshot};
+use crate::threads::Places;
 use crate::volume::VolumeTable;
 
 /// How often a busy loop looks for what stalls.
 const HOUSEKEEPING_NS: u64 = 1_000_000_000;
+/// How often time is told to groups that have other copies.
+const TICK_NS: u64 = 100_000_000;
+/// The same where no group has.
+const TICK_ALONE_NS: u64 = 1_000_000_000;
 /// An I/O that takes so long is worth a warning.
 const SLOW_NS: u64 = 5_000_000_000;
 /// An I/O that takes so long is given up, and its drive with it.
@@ -46,6 +59,10 @@ pub mod tag {
     pub const TIMER: u64 = 6 << 56;
     /// Nothing that needs to be known.
     pub const IGNORED: u64 = 7 << 56;
+    /// A gateway's client; its slot is in bits 32 to 55.
+    pub const GATEWAY: u64 = 8 << 56;
+    /// A connection to another copy that is being made.
+    pub const CONNECT: u64 = 9 << 56;
     /// The rest of a token.
     pub const MASK: u64 = (1 << 56) - 1;
 }
@@ -54,8 +71,12 @@ pub mod tag {
 pub struct ShardSlot {
     /// Its name in the map.
     pub reference: ShardRef,
-    /// The engine.
-    pub shard: Shard,
+    /// Which copy of its groups it is.
+    pub copy: CopyId,
+    /// Its groups and its engine; taken out while they are at work.
+    pub copies: Option<Box<ShardCopies>>,
+    /// Connections to the other copies of its groups.
+    pub peers: PeerLinks,
     /// The drive.
     pub file: FileId,
     /// How long its start-up took.
@@ -74,8 +95,24 @@ pub struct ShardSlot {
     pub stalled: u64,
     /// What was damaged.
     pub damage: Vec<String>,
+    /// Layers being deleted, and who waits for it.
+    pub deletions: Vec<(coquina_base::LayerId, Sender<Result<(), String>>)>,
     /// Whether the drive was let go of. The slot stays, so that others keep their numbers.
     pub released: bool,
+}
+
+impl ShardSlot {
+    /// Its groups. They are in their place whenever none of their methods runs.
+    pub fn copies(&self) -> &ShardCopies {
+        let Some(copies) = self.copies.as_deref() else { panic!("a shard is asked about itself while it works") };
+        copies
+    }
+
+    /// The same, to be changed by what needs no hands.
+    pub fn copies_mut(&mut self) -> &mut ShardCopies {
+        let Some(copies) = self.copies.as_deref_mut() else { panic!("a shard is changed while it works") };
+        copies
+    }
 }
 
 /// A listener of a reactor.
@@ -86,7 +123,15 @@ pub struct ListenerSlot {
     pub protocol: Protocol,
 }
 
-/// A reactor's thread.
+/// Blocks that a group wants to know of: all that may differ on another copy.
+pub(crate) struct Comparison {
+    pub slot: usize,
+    pub group: u32,
+    pub copy: CopyId,
+    pub token: RecoveryToken,
+}
+
+/// A reactor's thread. All times are of `CLOCK_BOOTTIME`.
 pub struct Core {
     pub(crate) index: usize,
     pub(crate) reactor: Reactor,
@@ -94,9 +139,13 @@ pub struct Core {
     pub(crate) peers: Vec<MailboxSender<Command>>,
     pub(crate) cluster: ClusterId,
     pub(crate) node: NodeId,
+    pub(crate) map: Arc<MapView>,
+    pub(crate) tables: PoolTables,
+    /// Why no I/O is done any more.
+    pub(crate) refused: Option<String>,
     pub(crate) shards: Vec<ShardSlot>,
     /// Reactor and slot of every shard of the node.
-    pub(crate) places: Arc<HashMap<ShardRef, (usize, usize)>>,
+    pub(crate) places: Arc<Places>,
     pub(crate) listeners: Vec<ListenerSlot>,
     pub(crate) connections: Slab<Connection>,
     pub(crate) generation_next: u32,
@@ -104,8 +153,9 @@ pub struct Core {
     pub(crate) listed: Vec<usize>,
     pub(crate) requests: Slab<InFlight>,
     pub(crate) serial_next: u64,
-    pub(crate) groups: Slab<Group>,
-    pub(crate) spare_outcomes: Vec<Vec<Option<Outcome>>>,
+    pub(crate) gateways: Slab<Gateway>,
+    /// Requests of NBD clients.
+    pub(crate) nbd_requests: Slab<NbdRequest>,
     pub(crate) volumes: VolumeTable,
     pub(crate) sessions: HashMap<(u64, ShardRef), ConnectionKey>,
     /// Volumes that somebody waits for: slot, last serial that counts, who.
@@ -113,8 +163,15 @@ pub struct Core {
     /// Drives that are let go of, and who waits for it.
     pub(crate) releases: Vec<(DriveId, Sender<()>)>,
     pub(crate) notices: Sender<Notice>,
+    pub(crate) proposals: Arc<Proposals>,
+    /// Connections to copies that are gone, and of which their shards do not know.
+    pub(crate) lost_peers: Vec<(usize, CopyId)>,
+    pub(crate) comparisons: Vec<Comparison>,
+    /// Buffers that go back to their shards.
+    pub(crate) emptied: Vec<ReadData>,
     pub(crate) now_ns: u64,
     pub(crate) housekeeping_ns: u64,
+    pub(crate) tick_ns: u64,
     /// Whether a time-out for housekeeping is on its way.
     pub(crate) timer_runs: bool,
     pub(crate) stopping_since_ns: Option<u64>,
@@ -134,17 +191,19 @@ impl Core {
         }
         let mut completions: Vec<Completion> = Vec::new();
         let mut commands = Vec::new();
-        self.now_ns = monotonic_ns();
+        self.now_ns = boottime_ns();
+        let map = self.map.clone();
+        self.follow(map);
         loop {
             self.service();
             if self.is_stopped() {
                 return Ok(());
             }
-            let before = monotonic_ns();
+            let before = boottime_ns();
             self.busy_ns += before.saturating_sub(self.now_ns);
             let wait = self.wait(before);
             self.reactor.turn(wait, &mut completions)?;
-            self.now_ns = monotonic_ns();
+            self.now_ns = boottime_ns();
             self.turns += 1;
             self.operations += completions.len() as u64;
             let mut woken = false;
@@ -157,6 +216,9 @@ impl Core {
                 for command in commands.drain(..) {
                     self.obey(command);
                 }
+            }
+            if self.now_ns >= self.tick_ns {
+                self.tick();
             }
             if self.now_ns >= self.housekeeping_ns {
                 self.housekeeping_ns = self.now_ns + HOUSEKEEPING_NS;
@@ -181,27 +243,69 @@ impl Core {
             self.reactor.timeout_at(boottime_ns() + HOUSEKEEPING_NS, tag::TIMER);
         }
         for slot in self.shards.iter().filter(|slot| !slot.released) {
-            until = until.min(slot.shard.next_wake_ns().unwrap_or(u64::MAX));
+            until = until.min(slot.copies().next_wake_ns().unwrap_or(u64::MAX)).min(self.tick_ns);
+        }
+        let monotonic = monotonic_ns();
+        for (_, gateway) in &self.gateways {
+            let deadline_ns = gateway.deadline_ns().unwrap_or(u64::MAX);
+            until = until.min(deadline_ns.saturating_sub(monotonic).saturating_add(now_ns));
         }
         match until {
             u64::MAX => Wait::Forever,
             until if until <= now_ns => Wait::Poll,
-            until => Wait::Until(until),
+            until => Wait::Until(monotonic + (until - now_ns)),
         }
     }
 
-    /// Turns the shards and looks after connections until nothing more comes of it.
+    /// Tells time to the groups, and makes connections that are due.
+    fn tick(&mut self) {
+        let mut has_peers = false;
+        for slot in 0..self.shards.len() {
+            if self.shards[slot].released {
+                continue;
+            }
+            has_peers |= !self.shards[slot].peers.is_empty();
+            self.tell_lost_peers();
+            self.on_shard(slot, |copies, now_ns, hands| copies.tick(now_ns, hands));
+            self.connect_peers(slot);
+        }
+        self.tick_ns = self.now_ns + if has_peers { TICK_NS } else { TICK_ALONE_NS };
+    }
+
+    /// Has a shard do something.
+    pub(crate) fn on_shard<T>(
+        &mut self,
+        slot: usize,
+        work: impl FnOnce(&mut ShardCopies, u64, &mut Hands<'_>) -> T,
+    ) -> T {
+        let Some(mut copies) = self.shards[slot].copies.take() else { panic!("a shard is called while it works") };
+        let now_ns = self.now_ns;
+        let result = work(&mut copies, now_ns, &mut Hands { core: self, slot });
+        while let Some(data) = self.emptied.pop() {
+            copies.recycle(data);
+        }
+        self.shards[slot].copies = Some(copies);
+        result
+    }
+
+    /// Turns the shards and looks after gateways and connections until nothing more comes of it.
     fn service(&mut self) {
         for _ in 0..16 {
             let mut acted = false;
             for slot in 0..self.shards.len() {
-                if self.shards[slot].released {
-                    continue;
+                if !self.shards[slot].released {
+                    let before = self.operations_done();
+                    self.on_shard(slot, |copies, now_ns, hands| copies.turn(now_ns, hands));
+                    acted |= before != self.operations_done();
                 }
-                self.shards[slot].shard.turn(self.now_ns);
-                acted |= self.drain_actions(slot);
             }
+            acted |= self.look_after_gateways();
             acted |= self.look_after_connections();
+            if !self.lost_peers.is_empty() || !self.comparisons.is_empty() {
+                self.tell_lost_peers();
+                self.compare();
+                acted = true;
+            }
             if !acted {
                 break;
             }
@@ -214,44 +318,9 @@ impl Core {
         }
     }
 
-    fn drain_actions(&mut self, slot: usize) -> bool {
-        let mut acted = false;
-        while let Some(action) = self.shards[slot].shard.next_action() {
-            acted = true;
-            match action {
-                Action::Write { io, offset_bytes, buffer } => {
-                    let file = self.start_io(slot, io, true);
-                    self.reactor.write_at(file, offset_bytes, buffer, true, io_token(slot, io));
-                }
-                Action::Read { io, offset_bytes, buffer } => {
-                    let file = self.start_io(slot, io, false);
-                    self.reactor.read_at(file, offset_bytes, buffer, io_token(slot, io));
-                }
-                Action::Prewrite { io, offset_bytes, length_bytes } => {
-                    let file = self.start_io(slot, io, false);
-                    self.reactor.write_zeroes(file, offset_bytes, length_bytes, io_token(slot, io));
-                }
-                // Copies on other nodes are to come.
-                Action::Appended(_) | Action::FenceAppended { .. } | Action::Durable { .. } => {}
-                Action::Done { token, outcome } => self.request_done(slot, token, outcome),
-                Action::Event(event) => self.report(slot, &event),
-            }
-        }
-        acted
-    }
-
-    fn start_io(&mut self, slot: usize, io: IoToken, is_write: bool) -> FileId {
-        let now_ns = self.now_ns;
-        let slot = &mut self.shards[slot];
-        let index = io.0 as usize;
-        if slot.issued_ns.len() <= index {
-            slot.issued_ns.resize(index + 1, 0);
-            slot.is_write.resize(index + 1, false);
-        }
-        slot.issued_ns[index] = now_ns;
-        slot.is_write[index] = is_write;
-        slot.under_way += 1;
-        slot.file
+    /// Moves with everything that a shard had done for it.
+    fn operations_done(&self) -> usize {
+        self.reactor.in_flight() + self.requests.len() + self.listed.len()
     }
 
     fn complete(&mut self, completion: Completion) {
@@ -263,6 +332,8 @@ impl Core {
             tag::SEND => self.sent(rest as usize, completion),
             tag::CLOSE => self.closed(rest as usize),
             tag::TIMER => self.timer_runs = false,
+            tag::GATEWAY => self.gateway_completion((rest >> 32) as usize, completion),
+            tag::CONNECT => self.peer_connected(rest as usize, &completion),
             _ => {}
         }
     }
@@ -275,7 +346,7 @@ impl Core {
         let latency = now_ns.saturating_sub(slot.issued_ns[io as usize]);
         let buffer = match completion.payload {
             Payload::Buffer(buffer) => buffer,
-            _ => AlignedBuf::new(),
+            _ => Default::default(),
         };
         if slot.is_write[io as usize] {
             slot.write_latency.record(latency);
@@ -283,90 +354,68 @@ impl Core {
             slot.read_latency.record(latency);
         }
         let result = completion.result.map(drop).map_err(|errno| IoError(errno.0));
-        slot.shard.io_done(IoToken(io), buffer, result);
+        self.on_shard(index, |copies, _, hands| copies.io_done(IoToken(io), buffer, result, hands));
     }
 
-    /// Hands a request to the shard that has the data, here or on another reactor.
+    /// Hands a request to a shard of this reactor. `request.client` is set here.
     pub(crate) fn submit(
         &mut self,
         asker: Asker,
         volume: Option<usize>,
-        shard: ShardRef,
-        place: (usize, usize),
+        slot: usize,
         request: &Request<'_>,
     ) {
-        let token = self.register(asker, volume, request);
-        let (core, slot) = place;
-        if core == self.index {
-            self.shards[slot].shard.submit(Request { token, ..*request });
-            return;
+        let client = self.register(asker, volume, request.length_bytes, &request.operation);
+        if self.refused.is_some() {
+            return self.request_done(client, Answer::Failed(coquina_engine::Failure::Device));
         }
-        let hopping = HoppingRequest {
-            shard,
-            layer: request.layer,
-            chunk: request.chunk,
-            offset_bytes: request.offset_bytes,
-            length_bytes: request.length_bytes,
-            operation: HoppingRequest::copy_operation(&request.operation),
-        };
-        self.peers[core].send(Command::Hop { from: self.index, token, request: hopping });
+        let request = Request { client, ..*request };
+        self.on_shard(slot, |copies, now_ns, hands| copies.request(now_ns, &request, hands));
     }
 
     /// Notes who asked for a request; gives its token.
-    pub(crate) fn register(
+    fn register(
         &mut self,
         asker: Asker,
         volume: Option<usize>,
-        request: &Request<'_>,
-    ) -> RequestToken {
+        length_bytes: u32,
+        operation: &Operation<'_>,
+    ) -> u64 {
         let serial = self.serial_next;
         self.serial_next += 1;
         if let Some(volume) = volume.and_then(|slot| self.volumes.get_mut(slot)) {
             volume.under_way += 1;
         }
-        let key = self.requests.insert(InFlight {
-            asker,
-            volume,
-            started_ns: self.now_ns,
-            serial,
-            length_bytes: request.length_bytes,
-            kind: kind_of(&request.operation),
-        });
-        RequestToken(key as u64)
+        let started_ns = self.now_ns;
+        let kind = kind_of(operation);
+        self.requests.insert(InFlight { asker, volume, started_ns, serial, length_bytes, kind }) as u64
     }
 
-    fn request_done(&mut self, slot: usize, token: RequestToken, outcome: Outcome) {
-        let Some(request) = self.requests.try_remove(token.0 as usize) else {
-            panic!("the shard answered {token:?}, which is not under way");
+    pub(crate) fn request_done(&mut self, client: u64, answer: Answer) {
+        let Some(request) = self.requests.try_remove(client as usize) else {
+            panic!("the shard answered request {client}, which is not under way");
         };
-        self.count(&request, &outcome);
+        self.count(&request, &answer);
         match request.asker {
-            Asker::Native(connection, header) => self.answer_native(slot, connection, &header, outcome),
-            Asker::Gateway { group, part } => self.part_done(group, part, outcome),
-            Asker::Hop { core, token } => self.peers[core].send(Command::HopDone { token, outcome }),
-            Asker::Control(job) => {
-                let mut job = job.borrow_mut();
-                if let Outcome::Failed(failure) = outcome {
-                    job.failure.get_or_insert_with(|| format!("{failure:?}"));
-                }
-                job.left -= 1;
-                if job.left == 0 {
-                    let result = job.failure.take().map_or(Ok(()), Err);
-                    // Nobody listens any more if the control plane has stopped.
-                    let _ = job.done.send(result);
-                }
+            Asker::Native(connection, header) => self.answer_native(connection, &header, answer),
+            Asker::Gateway { gateway, number } => self.part_done(gateway, number, answer),
+            Asker::Hop { core, gateway, number } => {
+                self.peers[core].send(Command::HopDone { gateway, number, answer });
             }
         }
     }
 
-    fn count(&mut self, request: &InFlight, outcome: &Outcome) {
+    fn count(&mut self, request: &InFlight, answer: &Answer) {
         let now_ns = self.now_ns;
         let Some(volume) = request.volume.and_then(|slot| self.volumes.get_mut(slot)) else { return };
         volume.under_way -= 1;
         let counters = &mut volume.counters;
         let latency = now_ns.saturating_sub(request.started_ns);
-        if matches!(outcome, Outcome::Failed(_)) {
-            counters.errors += 1;
+        match answer {
+            // It comes again: only what was done counts.
+            Answer::Refused(_) => return,
+            Answer::Failed(_) => counters.errors += 1,
+            _ => {}
         }
         let bytes = u64::from(request.length_bytes);
         match request.kind {
@@ -395,13 +444,17 @@ impl Core {
                 let file = self.reactor.attach(socket);
                 self.adopt(file, protocol, Some(received));
             }
-            Command::Hop { from, token, request } => self.hop(from, token, &request),
-            Command::HopDone { token, outcome } => self.request_done(usize::MAX, token, outcome),
-            Command::SetVolume { volume, done } => {
-                self.set_volume(volume);
+            Command::Hop { from, gateway, number, request } => self.hop(from, gateway, number, &request),
+            Command::HopDone { gateway, number, answer } => self.part_done(gateway, number, answer),
+            Command::Follow { map, done } => {
+                self.follow(map);
                 let _ = done.send(());
             }
-            Command::DropVolume { volume, done } => self.drop_volume(volume, done),
+            Command::RefuseIo { reason } => self.refused = Some(reason),
+            Command::Shards { new, places, done } => {
+                self.take_shards(new, places);
+                let _ = done.send(());
+            }
             Command::Quiesce { volume, done } => {
                 let serial = self.serial_next;
                 match self.volumes.by_id(volume) {
@@ -409,29 +462,30 @@ impl Core {
                     None => drop(done.send(())),
                 }
             }
-            Command::DeleteLayer { drive, shard, layer, done } => {
-                let request = (0, 0, 0);
-                self.control_job(
-                    ShardRef { drive, shard },
-                    layer,
-                    vec![request],
-                    Operation::DeleteLayer,
-                    done,
-                );
+            Command::Layers { done } => {
+                let open = self.shards.iter().filter(|slot| !slot.released);
+                let layers = open.map(|slot| (slot.reference, slot.copies().shard().layers())).collect();
+                let _ = done.send(layers);
             }
-            Command::TrimLayer { drive, shard, layer, ranges, done } => {
-                self.control_job(ShardRef { drive, shard }, layer, ranges, Operation::Trim, done);
+            Command::DeleteLayer { shard, layer, done } => {
+                let slot = self.shards.iter().position(|slot| slot.reference == shard && !slot.released);
+                let Some(slot) = slot else {
+                    let _ = done.send(Err("no such shard on this node".to_owned()));
+                    return;
+                };
+                self.shards[slot].deletions.push((layer, done));
+                self.on_shard(slot, |copies, now_ns, hands| copies.delete_layer(now_ns, layer, hands));
             }
             Command::Scrub { drive } => {
                 for slot in &mut self.shards {
                     if !slot.released && drive.is_none_or(|drive| drive == slot.reference.drive) {
-                        slot.shard.start_scrub();
+                        slot.copies_mut().shard_mut().start_scrub();
                     }
                 }
             }
             Command::SetCache { bytes_per_shard } => {
                 for slot in &mut self.shards {
-                    slot.shard.set_cache_bytes(bytes_per_shard);
+                    slot.copies_mut().shard_mut().set_cache_bytes(bytes_per_shard);
                 }
             }
             Command::Snapshot { done } => {
@@ -439,7 +493,7 @@ impl Core {
             }
             Command::ReleaseDrive { drive, done } => {
                 for slot in self.shards.iter_mut().filter(|slot| slot.reference.drive == drive) {
-                    slot.shard.close();
+                    slot.copies_mut().shard_mut().close();
                 }
                 self.releases.push((drive, done));
             }
@@ -447,53 +501,16 @@ impl Core {
         }
     }
 
-    fn hop(&mut self, from: usize, token: RequestToken, request: &HoppingRequest) {
-        let Some(&(core, slot)) = self.places.get(&request.shard) else { return };
-        assert_eq!(core, self.index, "a request for a shard of another reactor");
-        let serial = self.serial_next;
-        self.serial_next += 1;
-        let engine_request = request.to_engine(RequestToken(0));
-        let key = self.requests.insert(InFlight {
-            asker: Asker::Hop { core: from, token },
-            volume: None,
-            started_ns: self.now_ns,
-            serial,
-            length_bytes: request.length_bytes,
-            kind: kind_of(&engine_request.operation),
-        });
-        self.shards[slot].shard.submit(Request { token: RequestToken(key as u64), ..engine_request });
-    }
-
-    fn control_job(
-        &mut self,
-        shard: ShardRef,
-        layer: coquina_base::LayerId,
-        ranges: Vec<(u32, u32, u32)>,
-        operation: Operation<'static>,
-        done: Sender<Result<(), String>>,
-    ) {
-        let Some(&(core, slot)) = self.places.get(&shard) else {
-            let _ = done.send(Err("no such shard on this node".to_owned()));
-            return;
+    fn hop(&mut self, from: usize, gateway: usize, number: u64, request: &HoppingRequest) {
+        let asker = Asker::Hop { core: from, gateway, number };
+        let place = self.places.get(&request.shard).copied();
+        let Some((_, slot)) = place.filter(|(core, slot)| *core == self.index && !self.shards[*slot].released)
+        else {
+            let answer = Answer::Refused(coquina_replication::Refusal::NotServing);
+            return self.peers[from].send(Command::HopDone { gateway, number, answer });
         };
-        if ranges.is_empty() {
-            let _ = done.send(Ok(()));
-            return;
-        }
-        let job = ControlJob { left: ranges.len(), failure: None, done };
-        let job = std::rc::Rc::new(std::cell::RefCell::new(job));
-        for (chunk, offset_bytes, length_bytes) in ranges {
-            let request = Request {
-                token: RequestToken(0),
-                layer,
-                chunk,
-                offset_bytes,
-                length_bytes,
-                origin: Origin::default(),
-                operation,
-            };
-            self.submit(Asker::Control(job.clone()), None, shard, (core, slot), &request);
-        }
+        let volume = self.volumes.by_id(request.volume);
+        self.submit(asker, volume, slot, &request.to_request(0));
     }
 
     fn tell_waiters(&mut self) {
@@ -514,10 +531,10 @@ impl Core {
         self.releases.retain(|(drive, done)| {
             let mut busy = false;
             for slot in shards.iter_mut().filter(|slot| slot.reference.drive == *drive && !slot.released) {
-                slot.released = slot.shard.is_closed();
+                slot.released = slot.copies().shard().is_closed();
                 busy |= !slot.released;
                 if slot.released {
-                    slot.shard.set_cache_bytes(0);
+                    slot.copies_mut().shard_mut().set_cache_bytes(0);
                     reactor.close(slot.file, tag::IGNORED);
                 }
             }
@@ -531,13 +548,19 @@ impl Core {
     fn housekeeping(&mut self) {
         let now_ns = self.now_ns;
         for slot in &mut self.shards {
-            slot.stalled = slot.shard.stalled_ios(now_ns.saturating_sub(SLOW_NS)) as u64;
-            if slot.shard.stalled_ios(now_ns.saturating_sub(STALLED_NS)) > 0 && !slot.shard.stats().poisoned {
+            if slot.released {
+                continue;
+            }
+            let shard = slot.copies().shard();
+            let stalled = shard.stalled_ios(now_ns.saturating_sub(SLOW_NS)) as u64;
+            let is_lost = shard.stalled_ios(now_ns.saturating_sub(STALLED_NS)) > 0 && !shard.stats().poisoned;
+            slot.stalled = stalled;
+            if is_lost {
                 tracing::error!(
                     drive = %slot.reference.drive,
                     "the drive has not answered for 30 s: it is given up and takes no changes any more"
                 );
-                slot.shard.give_up(ETIMEDOUT);
+                slot.copies_mut().shard_mut().give_up(ETIMEDOUT);
             }
         }
         let late: Vec<usize> = self
@@ -556,37 +579,12 @@ impl Core {
         }
     }
 
-    fn report(&mut self, slot: usize, event: &coquina_engine::Event) {
-        use coquina_engine::Event;
-        let slot = &mut self.shards[slot];
-        let (drive, shard) = (slot.reference.drive, slot.reference.shard);
-        match event {
-            Event::BadBlock { layer, chunk, block, offset_bytes } => {
-                tracing::error!(%drive, shard, layer = layer.0, chunk, block, offset_bytes, "bad block");
-            }
-            Event::Damage { offset_bytes, reason } => {
-                tracing::error!(%drive, shard, offset_bytes, reason, "damage");
-                if slot.damage.len() < 16 {
-                    slot.damage
-                        .push(format!("drive {drive}, shard {shard}: {reason} (near byte {offset_bytes})"));
-                }
-            }
-            Event::Poisoned { errno } => {
-                tracing::error!(%drive, shard, errno, "a write failed: the drive takes no changes any more");
-                // Nobody listens any more if the node is stopping.
-                let _ = self.notices.send(Notice::Poisoned(drive));
-            }
-            Event::Checkpoint { number } => tracing::debug!(%drive, shard, number, "checkpoint"),
-            Event::ScrubDone { blocks, bad } => tracing::info!(%drive, shard, blocks, bad, "scrub done"),
-        }
-    }
-
     fn snapshot(&self) -> CoreSnapshot {
         let shards = self.shards.iter().filter(|slot| !slot.released).map(|slot| CoreShard {
             drive: slot.reference.drive,
             number: slot.reference.shard,
             shard: coquina_control::ShardSnapshot {
-                stats: slot.shard.stats(),
+                stats: slot.copies().shard().stats(),
                 reactor: self.index as u32,
                 open_ns: slot.open_ns,
             },
@@ -624,28 +622,24 @@ impl Core {
             self.close_connection(index);
         }
         for slot in self.shards.iter_mut().filter(|slot| !slot.released) {
-            slot.shard.close();
+            slot.copies_mut().shard_mut().close();
         }
     }
 
     fn is_stopped(&self) -> bool {
         let Some(since_ns) = self.stopping_since_ns else { return false };
-        let closed = self.shards.iter().all(|slot| slot.released || slot.shard.is_closed());
+        let closed = self.shards.iter().all(|slot| slot.released || slot.copies().shard().is_closed());
         closed || self.now_ns.saturating_sub(since_ns) > STOP_NS_MAX
     }
-}
-
-fn io_token(slot: usize, io: IoToken) -> u64 {
-    assert!(io.0 < 1 << 40 && slot < 1 << 16, "an I/O token does not fit");
-    tag::SHARD | (slot as u64) << 40 | io.0
 }
 
 impl Connection {
     /// What it speaks.
     pub fn protocol(&self) -> Protocol {
         match self.state {
-            crate::connection::State::Nbd(_) => Protocol::Nbd,
-            crate::connection::State::Native(_) => Protocol::Native,
+            State::Nbd(_) => Protocol::Nbd,
+            State::Native(_) => Protocol::Native,
+            State::Peer(_) => Protocol::Peer,
         }
     }
 }

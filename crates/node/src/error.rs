@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use coquina_control::CoordinatorError;
+use coquina_control::ChangeError;
 use coquina_engine::{OpenError, SuperblockError};
 use coquina_reactor::{DriveProblem, ReactorError};
 
@@ -116,6 +116,9 @@ pub enum NodeError {
         /// The drive.
         path: PathBuf,
     },
+    /// Drives belong to nodes.
+    #[error("this process serves no drives; ask a node of the cluster")]
+    NoNode,
     /// Nothing to serve from.
     #[error(
         "none of the server's drives can be used:{reasons}\nbring one back, give its new path with --drive, or name \
@@ -145,9 +148,9 @@ pub enum NodeError {
         /// Its folder.
         folder: PathBuf,
     },
-    /// The cluster state.
+    /// The cluster map.
     #[error(transparent)]
-    Coordinator(#[from] CoordinatorError),
+    Change(#[from] ChangeError),
     /// An address that cannot be listened on.
     #[error("{address}: {reason}")]
     Address {

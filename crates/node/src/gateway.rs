@@ -1,23 +1,214 @@
-//! The NBD gateway: requests of NBD clients, cut into parts that lie within one chunk each.
+//! The NBD gateway: a client of the cluster for each volume that somebody has open. What lies on a shard of this process
+//! goes there without the network.
+//!
+//! Invariant: a part keeps its session and number wherever it is tried, so that it takes effect once.
 
-use coquina_base::CHUNK_BYTES;
-use coquina_engine::{Failure, MapKind, Operation, Origin, Outcome, Request, RequestToken};
+use coquina_base::{AlignedBuf, BLOCK_BYTES, DriveId};
+use coquina_client::{
+    ClientCompletion, ClientConfig, ClientError, ClientRequest, LocalAnswer, LocalPart, RequestKind, VolumeClient,
+};
+use coquina_cluster::ShardRef;
+use coquina_copies::{Answer as CopyAnswer, Operation, Request};
+use coquina_engine::{Piece, ReadData};
 use coquina_nbd::{
     BlockState, BlockStatusReply, Command, Cookie, ErrorCode, Event, ExportInfo, ExportRefusal,
     LookUpPurpose, ReplyEncoder,
 };
-use coquina_reactor::ReceiveBuffer;
+use coquina_protocol::{ExtentKind, Status};
+use coquina_reactor::{Completion, ReceiveBuffer, random_u64};
 
-use crate::connection::State;
-use crate::core::Core;
-use crate::native::{Next, push_pieces};
-use crate::request::{Answer, Asker, ConnectionKey, Group};
-use crate::volume::parts_of;
+use crate::command::Command as CoreCommand;
+use crate::connection::{Connection, State};
+use crate::core::{Core, tag};
+use crate::native::{Next, status_of, status_of_refusal, wire_extent};
+use crate::request::{Answer, Asker, ConnectionKey, HoppingRequest, NbdRequest, volume_number};
 
 /// Bytes that one request to cache may bring into memory.
 const CACHE_BYTES_MAX: u64 = 32 << 20;
+/// Data below this size is copied into the reply rather than sent from where it lies.
+const COPY_BYTES_MAX: usize = 16 << 10;
+/// Buffers that are kept for the next requests.
+const SPARE_BUFFERS_MAX: usize = 256;
+/// Larger ones are not kept.
+const SPARE_BLOCKS_MAX: usize = 256;
+
+/// A volume's client.
+pub struct Gateway {
+    /// The client; taken out while one of its parts is handed over.
+    client: Option<Box<VolumeClient>>,
+    /// Answers that came while it was taken out.
+    early: Vec<(u64, CopyAnswer)>,
+    /// Slot of the volume.
+    pub volume: usize,
+    /// Its session.
+    session: u64,
+    /// Parts for shards of this process.
+    parts: Vec<LocalPart>,
+    completions: Vec<ClientCompletion>,
+    spare: Vec<AlignedBuf>,
+}
+
+impl Gateway {
+    /// Its client. It is in its place whenever nothing is being handed over.
+    pub fn client(&mut self) -> &mut VolumeClient {
+        let Some(client) = self.client.as_deref_mut() else { panic!("a gateway's client is not in its place") };
+        client
+    }
+
+    /// When its client wants to be looked after, by the monotonic clock.
+    pub fn deadline_ns(&self) -> Option<u64> {
+        self.client.as_ref().and_then(|client| client.deadline_ns())
+    }
+
+    /// A buffer of at least so many bytes, with anything in it.
+    fn buffer(&mut self, length_bytes: usize) -> AlignedBuf {
+        let blocks = length_bytes.div_ceil(BLOCK_BYTES);
+        let fits = self.spare.iter().rposition(|buffer| buffer.blocks() == blocks);
+        fits.map_or_else(|| AlignedBuf::zeroed(blocks), |index| self.spare.swap_remove(index))
+    }
+
+    fn keep(&mut self, buffer: AlignedBuf) {
+        if (1..=SPARE_BLOCKS_MAX).contains(&buffer.blocks()) && self.spare.len() < SPARE_BUFFERS_MAX {
+            self.spare.push(buffer);
+        }
+    }
+}
 
 impl Core {
+    /// The gateway of a volume; made if there is none yet.
+    fn gateway_of(&mut self, slot: usize) -> Option<usize> {
+        let present = self.gateways.iter().find(|(_, gateway)| gateway.volume == slot);
+        if let Some((index, _)) = present {
+            return Some(index);
+        }
+        let attached = self.attached(slot, false)?;
+        let session = random_u64();
+        let config = ClientConfig {
+            cluster: self.cluster,
+            local: self.local_shards(),
+            ..ClientConfig::new("", &attached.name, session)
+        };
+        let entry = self.gateways.vacant_entry();
+        let index = entry.key();
+        let token_base = tag::GATEWAY | (index as u64) << 32;
+        let mut client = VolumeClient::directed(config, token_base);
+        client.set_volume(&attached);
+        entry.insert(Gateway {
+            client: Some(Box::new(client)),
+            early: Vec::new(),
+            volume: slot,
+            session,
+            parts: Vec::new(),
+            completions: Vec::new(),
+            spare: Vec::new(),
+        });
+        Some(index)
+    }
+
+    fn local_shards(&self) -> Vec<(DriveId, u32)> {
+        self.places.keys().map(|reference| (reference.drive, reference.shard)).collect()
+    }
+
+    /// Tells all gateways of the map, and of the shards of this process.
+    pub(crate) fn refresh_gateways(&mut self) {
+        let all: Vec<(usize, usize)> =
+            self.gateways.iter().map(|(index, gateway)| (index, gateway.volume)).collect();
+        let local = self.local_shards();
+        for (index, slot) in all {
+            if let Some(attached) = self.attached(slot, false) {
+                let client = self.gateways[index].client();
+                client.set_local(&local);
+                client.set_volume(&attached);
+            }
+        }
+    }
+
+    /// Ends the gateway of a volume that is gone.
+    pub(crate) fn drop_gateway(&mut self, slot: usize) {
+        let found = self.gateways.iter().find(|(_, gateway)| gateway.volume == slot).map(|(index, _)| index);
+        if let Some(index) = found {
+            let gateway = &mut self.gateways[index];
+            gateway.client().shut_down(&mut self.reactor);
+            self.answer_finished(index);
+        }
+    }
+
+    /// Something that a gateway's client asked the ring for is done.
+    pub(crate) fn gateway_completion(&mut self, index: usize, completion: Completion) {
+        if let Some(gateway) = self.gateways.get_mut(index) {
+            gateway.client().complete(&mut self.reactor, completion);
+        }
+    }
+
+    /// Sends what is to be sent, hands over what stays here, answers what is finished; says whether any of it was.
+    pub(crate) fn look_after_gateways(&mut self) -> bool {
+        let mut acted = false;
+        for index in 0..self.gateways.capacity() {
+            let Some(gateway) = self.gateways.get_mut(index) else { continue };
+            gateway.client().flush(&mut self.reactor);
+            let mut parts = std::mem::take(&mut gateway.parts);
+            gateway.client().take_local(&mut parts);
+            acted |= !parts.is_empty();
+            for part in parts.drain(..) {
+                self.submit_part(index, &part);
+            }
+            self.gateways[index].parts = parts;
+            acted |= self.answer_finished(index);
+        }
+        acted
+    }
+
+    fn submit_part(&mut self, index: usize, part: &LocalPart) {
+        let gateway = &mut self.gateways[index];
+        let (slot, session, number) = (gateway.volume, gateway.session, part.number);
+        let reference = ShardRef { drive: part.drive, shard: part.shard };
+        let place = self.places.get(&reference).copied();
+        let Some(volume) = self.volumes.served(slot) else {
+            return gateway.client().local_done(number, Err(Status::UnknownVolume));
+        };
+        let Some((core, shard)) = place else {
+            return gateway.client().local_done(number, Err(Status::NotServing));
+        };
+        let record = volume.record.clone();
+        let Some(client) = gateway.client.take() else { return };
+        let operation = match part.kind {
+            RequestKind::Write => {
+                let payload = client.local_payload(number).unwrap_or_default();
+                Operation::Write { payload, checksums_le: &[] }
+            }
+            RequestKind::Discard => Operation::Trim,
+            RequestKind::WriteZeroes { no_hole } => Operation::WriteZeroes { no_hole },
+            RequestKind::Map => Operation::Map,
+            RequestKind::Read | RequestKind::Flush => Operation::Read,
+        };
+        let request = Request {
+            client: 0,
+            group: part.group,
+            session,
+            request: number,
+            volume: volume_number(record.id),
+            generation: record.attach_generation,
+            layer: record.layer,
+            chunk: part.chunk,
+            offset_bytes: part.offset_bytes,
+            length_bytes: part.length_bytes,
+            operation,
+        };
+        if core == self.index {
+            let asker = Asker::Gateway { gateway: index, number };
+            self.submit(asker, Some(slot), shard, &request);
+        } else {
+            let request = HoppingRequest::of(reference, record.id, &request);
+            let command = CoreCommand::Hop { from: self.index, gateway: index, number, request };
+            self.peers[core].send(command);
+        }
+        let gateway = &mut self.gateways[index];
+        gateway.client = Some(client);
+        for (number, answer) in std::mem::take(&mut gateway.early) {
+            self.part_done(index, number, answer);
+        }
+    }
+
     /// Takes requests from what was received, as long as there is room for them.
     pub(crate) fn parse_nbd(&mut self, index: usize, received: &mut ReceiveBuffer) -> Next {
         loop {
@@ -78,7 +269,7 @@ impl Core {
     }
 
     fn look_up(&mut self, index: usize, name: &str, purpose: LookUpPurpose) -> Next {
-        let slot = self.volumes.by_name(name);
+        let slot = self.volumes.by_name(name).filter(|_| self.refused.is_none());
         let size_bytes = slot.and_then(|slot| self.volumes.get(slot)).map(|volume| volume.record.size_bytes);
         let connection = &mut self.connections[index];
         let State::Nbd(session) = &mut connection.state else { return Next::Continue };
@@ -99,30 +290,25 @@ impl Core {
     }
 
     fn take_nbd_request(&mut self, index: usize, request: &coquina_nbd::Request, input: &[u8]) {
-        let (cookie, offset, length) = (request.cookie, request.offset_bytes, request.length_bytes);
         match request.command {
-            Command::Read { .. } => {
-                self.start_group(index, cookie, offset, length, Answer::Data, Operation::Read)
-            }
+            Command::Read { .. } => self.start_nbd(index, request, Answer::Data, RequestKind::Read, &[]),
             Command::Write { payload, .. } => {
                 let payload = &input[payload.as_range()];
-                let operation = Operation::Write { payload, checksums_le: &[] };
-                self.start_group(index, cookie, offset, length, Answer::Success, operation);
+                self.start_nbd(index, request, Answer::Success, RequestKind::Write, payload);
             }
             Command::Trim { .. } => {
-                self.start_group(index, cookie, offset, length, Answer::Success, Operation::Trim);
+                self.start_nbd(index, request, Answer::Success, RequestKind::Discard, &[]);
             }
             Command::WriteZeroes { no_hole, .. } => {
-                let operation = Operation::WriteZeroes { no_hole };
-                self.start_group(index, cookie, offset, length, Answer::Success, operation);
+                self.start_nbd(index, request, Answer::Success, RequestKind::WriteZeroes { no_hole }, &[]);
             }
             Command::Cache => {
-                let length = u64::from(length).min(CACHE_BYTES_MAX) as u32;
-                self.start_group(index, cookie, offset, length, Answer::Cached, Operation::Read);
+                let length_bytes = u64::from(request.length_bytes).min(CACHE_BYTES_MAX) as u32;
+                let request = coquina_nbd::Request { length_bytes, ..*request };
+                self.start_nbd(index, &request, Answer::Cached, RequestKind::Read, &[]);
             }
             Command::BlockStatus { one_extent } => {
-                let answer = Answer::BlockStatus { one_extent };
-                self.start_group(index, cookie, offset, length, answer, Operation::Map);
+                self.start_nbd(index, request, Answer::BlockStatus { one_extent }, RequestKind::Map, &[]);
             }
             Command::Flush => {
                 // Everything that was answered is on stable storage, whichever connection it came by.
@@ -130,162 +316,192 @@ impl Core {
                 if let Some(volume) = connection.volume.and_then(|slot| self.volumes.get_mut(slot)) {
                     volume.counters.flushes += 1;
                 }
-                encoder(&connection.state).success(cookie, connection.output.bytes());
+                encoder(&connection.state).success(request.cookie, connection.output.bytes());
                 self.list(index);
             }
         }
     }
 
-    fn start_group(
+    fn start_nbd(
         &mut self,
         index: usize,
-        cookie: Cookie,
-        offset_bytes: u64,
-        length_bytes: u32,
+        request: &coquina_nbd::Request,
         answer: Answer,
-        operation: Operation<'_>,
+        kind: RequestKind,
+        payload: &[u8],
     ) {
+        let (offset_bytes, length_bytes) = (request.offset_bytes, request.length_bytes);
         let connection = &mut self.connections[index];
         let key = ConnectionKey { index, generation: connection.generation };
         let slot = connection.volume;
-        let volume = slot.and_then(|slot| self.volumes.get(slot));
-        let served = volume.filter(|volume| {
+        let gateway = slot.filter(|slot| {
             // The volume may have shrunk or gone since the session was told its size.
-            let end = offset_bytes + u64::from(length_bytes);
-            end <= volume.record.size_bytes && self.volumes.by_id(volume.record.id) == slot
+            let size_bytes = self.volumes.served(*slot).map_or(0, |volume| volume.record.size_bytes);
+            offset_bytes.checked_add(u64::from(length_bytes)).is_some_and(|end| end <= size_bytes)
         });
-        let Some(volume) = served else {
-            let code = if matches!(operation, Operation::Write { .. }) {
-                ErrorCode::NoSpace
-            } else {
-                ErrorCode::InvalidArgument
-            };
+        let Some(gateway) = gateway.and_then(|slot| self.gateway_of(slot)) else {
+            let code = if kind == RequestKind::Write { ErrorCode::NoSpace } else { ErrorCode::InvalidArgument };
             let text = "the range lies beyond the end of the volume";
-            encoder(&connection.state).error(cookie, code, text, connection.output.bytes());
+            let connection = &mut self.connections[index];
+            encoder(&connection.state).error(request.cookie, code, text, connection.output.bytes());
             return self.list(index);
         };
-        let record = volume.record.clone();
-        let counted = counted_bytes(answer, length_bytes);
+        let connection = &mut self.connections[index];
         connection.under_way += 1;
-        connection.under_way_bytes += counted;
-        let parts = parts_of(offset_bytes, u64::from(length_bytes)).count();
-        let mut outcomes = self.spare_outcomes.pop().unwrap_or_default();
-        outcomes.resize_with(parts, || None);
-        let group = self.groups.insert(Group {
-            connection: key,
-            cookie,
+        connection.under_way_bytes += counted_bytes(answer, length_bytes);
+        let cookie = request.cookie;
+        let token =
+            self.nbd_requests.insert(NbdRequest { connection: key, cookie, offset_bytes, length_bytes, answer });
+        let gateway = &mut self.gateways[gateway];
+        let buffer = match kind {
+            RequestKind::Read => gateway.buffer(length_bytes as usize),
+            RequestKind::Write => {
+                let mut buffer = gateway.buffer(length_bytes as usize);
+                buffer[..payload.len()].copy_from_slice(payload);
+                buffer
+            }
+            _ => AlignedBuf::new(),
+        };
+        gateway.client().submit(ClientRequest {
+            token: token as u64,
+            kind,
             offset_bytes,
-            length_bytes,
-            answer,
-            left: parts as u32,
-            is_missing: false,
-            outcomes,
+            length_bytes: u64::from(length_bytes),
+            buffer,
         });
-        for (part, (chunk, within, length)) in parts_of(offset_bytes, u64::from(length_bytes)).enumerate() {
-            let operation = match operation {
-                Operation::Write { payload, .. } => {
-                    let start = u64::from(chunk) * CHUNK_BYTES + u64::from(within) - offset_bytes;
-                    let payload = &payload[start as usize..start as usize + length as usize];
-                    Operation::Write { payload, checksums_le: &[] }
+    }
+
+    /// A shard has answered a part of a gateway's request.
+    pub(crate) fn part_done(&mut self, index: usize, number: u64, answer: CopyAnswer) {
+        let Some(gateway) = self.gateways.get_mut(index) else {
+            if let CopyAnswer::Read(data) = answer {
+                self.emptied.push(data);
+            }
+            return;
+        };
+        let Some(client) = gateway.client.as_deref_mut() else {
+            return gateway.early.push((number, answer));
+        };
+        let result = match answer {
+            CopyAnswer::Done => Ok(LocalAnswer::Changed),
+            CopyAnswer::Read(data) => {
+                if let Some(buffer) = client.local_buffer(number) {
+                    copy_pieces(&data, buffer);
                 }
-                other => other,
-            };
-            let request = Request {
-                token: RequestToken(0),
-                layer: record.layer,
-                chunk,
-                offset_bytes: within,
-                length_bytes: length,
-                origin: Origin::default(),
-                operation,
-            };
-            let shard = record.placement.shard_of_chunk(chunk);
-            let asker = Asker::Gateway { group, part: part as u32 };
-            match self.places.get(&shard).copied() {
-                Some(place) => self.submit(asker, slot, shard, place, &request),
-                None => self.part_missing(group, part as u32, slot),
+                self.emptied.push(data);
+                Ok(LocalAnswer::Data)
             }
-        }
+            CopyAnswer::Map(extents) => Ok(LocalAnswer::Map(extents.iter().map(wire_extent).collect())),
+            CopyAnswer::Refused(refusal) => Err(status_of_refusal(refusal)),
+            CopyAnswer::Failed(failure) => Err(status_of(failure)),
+        };
+        client.local_done(number, result);
     }
 
-    /// Answers a part that lies on a drive which is not served.
-    fn part_missing(&mut self, group: usize, part: u32, volume: Option<usize>) {
-        if let Some(volume) = volume.and_then(|slot| self.volumes.get_mut(slot)) {
-            volume.counters.errors += 1;
+    /// Answers the requests that a gateway has finished.
+    fn answer_finished(&mut self, index: usize) -> bool {
+        let Some(gateway) = self.gateways.get_mut(index) else { return false };
+        let mut completions = std::mem::take(&mut gateway.completions);
+        gateway.client().take_completions(&mut completions);
+        let acted = !completions.is_empty();
+        for completion in completions.drain(..) {
+            let buffer = self.answer_nbd(completion);
+            self.gateways[index].keep(buffer);
         }
-        self.groups[group].is_missing = true;
-        self.part_done(group, part, Outcome::Failed(Failure::Device));
+        self.gateways[index].completions = completions;
+        acted
     }
 
-    pub(crate) fn part_done(&mut self, key: usize, part: u32, outcome: Outcome) {
-        let group = &mut self.groups[key];
-        group.outcomes[part as usize] = Some(outcome);
-        group.left -= 1;
-        if group.left == 0 {
-            let mut group = self.groups.remove(key);
-            let mut outcomes = std::mem::take(&mut group.outcomes);
-            self.answer_group(&group, &mut outcomes);
-            for outcome in outcomes.drain(..).flatten() {
-                self.recycle_outcome(0, outcome);
-            }
-            self.spare_outcomes.push(outcomes);
-        }
-    }
-
-    fn answer_group(&mut self, group: &Group, outcomes: &mut [Option<Outcome>]) {
-        let key = group.connection;
+    /// Answers an NBD client; gives the buffer back if it was not sent from.
+    fn answer_nbd(&mut self, completion: ClientCompletion) -> AlignedBuf {
+        let ClientCompletion { token, result, buffer, extents } = completion;
+        let Some(request) = self.nbd_requests.try_remove(token as usize) else {
+            panic!("a gateway's client answered {token}, which nobody asked for");
+        };
+        let key = request.connection;
         let connection = self.connections.get_mut(key.index);
         let Some(connection) = connection.filter(|one| one.generation == key.generation && !one.closed)
         else {
-            return;
+            return buffer;
         };
         connection.under_way -= 1;
-        connection.under_way_bytes -= counted_bytes(group.answer, group.length_bytes);
-        let replies = encoder(&connection.state);
-        let output = &mut connection.output;
-        let failure = outcomes.iter().flatten().find_map(|outcome| match outcome {
-            Outcome::Failed(failure) => Some(*failure),
-            _ => None,
-        });
-        if let Some(failure) = failure {
-            let (code, text) = match group.is_missing {
-                true => (ErrorCode::Io, "a drive that holds part of this is missing: see `coquina status`"),
-                false => error_of(failure),
-            };
-            replies.error(group.cookie, code, text, output.bytes());
-            return self.list(key.index);
-        }
-        match group.answer {
-            Answer::Success | Answer::Cached => replies.success(group.cookie, output.bytes()),
-            Answer::Data => {
-                let header = replies.read(group.cookie, group.offset_bytes, group.length_bytes);
-                output.bytes().extend_from_slice(header.as_bytes());
-                for outcome in outcomes.iter_mut().flatten() {
-                    if let Outcome::Read(data) = outcome {
-                        push_pieces(output, data);
-                    }
-                }
-            }
-            Answer::BlockStatus { one_extent } => {
-                let mut reply =
-                    BlockStatusReply::new(group.cookie, group.length_bytes, one_extent, output.bytes());
-                'all: for outcome in outcomes.iter().flatten() {
-                    let Outcome::Map(extents) = outcome else { continue };
-                    for extent in extents {
-                        let state = match extent.kind {
-                            MapKind::Data => BlockState::DATA,
-                            MapKind::Zeroes => BlockState { hole: false, zero: true },
-                            MapKind::Hole => BlockState::HOLE,
-                        };
-                        if !reply.push(u64::from(extent.length_bytes), state) {
-                            break 'all;
-                        }
-                    }
-                }
-                reply.finish();
-            }
-        }
+        connection.under_way_bytes -= counted_bytes(request.answer, request.length_bytes);
+        let rest = encode_answer(connection, &request, result, buffer, &extents);
         self.list(key.index);
+        rest
+    }
+
+    /// Keeps buffers that were sent from.
+    pub(crate) fn keep_buffers(&mut self, data: ReadData) {
+        let Some((_, gateway)) = self.gateways.iter_mut().next() else { return };
+        for piece in data.pieces {
+            if let Piece::Data { buffer, .. } = piece {
+                gateway.keep(buffer);
+            }
+        }
+    }
+}
+
+fn encode_answer(
+    connection: &mut Connection,
+    request: &NbdRequest,
+    result: Result<(), ClientError>,
+    buffer: AlignedBuf,
+    extents: &[coquina_protocol::Extent],
+) -> AlignedBuf {
+    let replies = encoder(&connection.state);
+    let output = &mut connection.output;
+    if let Err(error) = result {
+        let (code, text) = error_of(&error);
+        replies.error(request.cookie, code, &text, output.bytes());
+        return buffer;
+    }
+    match request.answer {
+        Answer::Success | Answer::Cached => replies.success(request.cookie, output.bytes()),
+        Answer::Data => {
+            let length = request.length_bytes as usize;
+            let header = replies.read(request.cookie, request.offset_bytes, request.length_bytes);
+            output.bytes().extend_from_slice(header.as_bytes());
+            if length >= COPY_BYTES_MAX {
+                output.push_buffer(buffer, 0, length);
+                return AlignedBuf::new();
+            }
+            output.bytes().extend_from_slice(&buffer[..length]);
+        }
+        Answer::BlockStatus { one_extent } => {
+            let mut reply =
+                BlockStatusReply::new(request.cookie, request.length_bytes, one_extent, output.bytes());
+            for extent in extents {
+                let state = match extent.kind {
+                    ExtentKind::Data => BlockState::DATA,
+                    ExtentKind::Zeroes => BlockState { hole: false, zero: true },
+                    ExtentKind::Hole => BlockState::HOLE,
+                };
+                if !reply.push(u64::from(extent.length_bytes), state) {
+                    break;
+                }
+            }
+            reply.finish();
+        }
+    }
+    buffer
+}
+
+/// Copies what was read to the front of a buffer.
+fn copy_pieces(data: &ReadData, buffer: &mut [u8]) {
+    let mut at = 0;
+    for piece in &data.pieces {
+        match piece {
+            Piece::Zeroes { length_bytes } => {
+                buffer[at..at + length_bytes].fill(0);
+                at += length_bytes;
+            }
+            Piece::Data { buffer: from, start_bytes, length_bytes } => {
+                buffer[at..at + length_bytes]
+                    .copy_from_slice(&from[*start_bytes..*start_bytes + *length_bytes]);
+                at += length_bytes;
+            }
+        }
     }
 }
 
@@ -300,20 +516,17 @@ fn counted_bytes(answer: Answer, length_bytes: u32) -> u64 {
 fn encoder(state: &State) -> ReplyEncoder {
     match state {
         State::Nbd(session) => session.replies(),
-        State::Native(_) => unreachable!("a gateway's request of a native connection"),
+        State::Native(_) | State::Peer(_) => unreachable!("a gateway's request of another connection"),
     }
 }
 
-fn error_of(failure: Failure) -> (ErrorCode, &'static str) {
-    match failure {
-        Failure::NoSpace => {
-            (ErrorCode::NoSpace, "the drives are full: remove or trim volumes, or add a drive")
+fn error_of(error: &ClientError) -> (ErrorCode, String) {
+    let code = match error {
+        ClientError::Server { status: Status::NoSpace, .. } => ErrorCode::NoSpace,
+        ClientError::Server { status: Status::Invalid, .. } | ClientError::Range { .. } => {
+            ErrorCode::InvalidArgument
         }
-        Failure::BadBlock => (ErrorCode::Io, "a block is damaged on its drive"),
-        Failure::ReadOnly => (ErrorCode::Io, "the drive takes no changes since a write to it failed"),
-        Failure::Device => (ErrorCode::Io, "the drive failed"),
-        Failure::ChecksumOnArrival => (ErrorCode::Io, "the data was damaged on its way"),
-        Failure::Invalid => (ErrorCode::InvalidArgument, "the request makes no sense"),
-        Failure::NotPrimary | Failure::OutOfOrder => (ErrorCode::Io, "another node has the data now"),
-    }
+        _ => ErrorCode::Io,
+    };
+    (code, error.to_string())
 }

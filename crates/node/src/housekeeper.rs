@@ -1,14 +1,13 @@
 //! The thread that looks after a node now and then: how much memory the block cache may take, and which drives have
 //! failed.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use coquina_base::DriveId;
-use coquina_control::{Coordinator, DriveState, record_drive_state};
 use coquina_reactor::MailboxSender;
 
 use crate::cache_size::{HostMemory, target_bytes};
@@ -35,7 +34,8 @@ pub(crate) struct Housekeeper {
 
 /// What the thread works with.
 pub(crate) struct HousekeeperConfig {
-    pub coordinator: Arc<dyn Coordinator>,
+    /// Drives that take no changes any more.
+    pub read_only: Arc<Mutex<BTreeSet<DriveId>>>,
     pub cores: Vec<MailboxSender<Command>>,
     /// Shards that the cache is divided among.
     pub shards: u64,
@@ -50,7 +50,7 @@ impl Housekeeper {
         stop: Sender<Notice>,
         notices: Receiver<Notice>,
     ) -> Result<Housekeeper, NodeError> {
-        let mut task = Task { config, cache_bytes: 0, to_record: BTreeMap::new() };
+        let mut task = Task { config, cache_bytes: 0 };
         let thread = std::thread::Builder::new()
             .name("housekeeper".to_owned())
             .spawn(move || task.run(&notices))
@@ -69,8 +69,6 @@ impl Housekeeper {
 struct Task {
     config: HousekeeperConfig,
     cache_bytes: u64,
-    /// Drives whose state the map does not have yet.
-    to_record: BTreeMap<DriveId, DriveState>,
 }
 
 impl Task {
@@ -79,29 +77,16 @@ impl Task {
         loop {
             match notices.recv_timeout(due.saturating_duration_since(Instant::now())) {
                 Ok(Notice::Poisoned(drive)) => {
-                    self.to_record.insert(drive, DriveState::ReadOnly);
-                    self.record();
+                    let read_only = &self.config.read_only;
+                    read_only.lock().unwrap_or_else(PoisonError::into_inner).insert(drive);
                 }
                 Ok(Notice::Stop) | Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {
                     due = Instant::now() + PERIOD;
-                    self.record();
                     self.size_cache();
                 }
             }
         }
-    }
-
-    /// Tells the map what became of drives. What fails is tried again.
-    fn record(&mut self) {
-        let coordinator = &*self.config.coordinator;
-        self.to_record.retain(|drive, state| match record_drive_state(coordinator, *drive, *state) {
-            Ok(()) => false,
-            Err(error) => {
-                tracing::warn!(%drive, %error, "the state of a drive could not be recorded and is tried again");
-                true
-            }
-        });
     }
 
     fn size_cache(&mut self) {

@@ -1,13 +1,7 @@
 //! Sockets of a reactor: accepting, receiving, sending, closing.
 
-use std::sync::Arc;
-use std::sync::mpsc::Sender;
-
-use coquina_base::VolumeId;
-use coquina_control::VolumeRecord;
 use coquina_engine::{Piece, ReadData};
 use coquina_nbd::{ServerConfig, ServerSession};
-use coquina_protocol::{Header, Kind, Notify, NotifyKind, encode_notify};
 use coquina_reactor::{Completion, FileId, Payload, ReceiveBuffer, SendList};
 
 use crate::command::Command;
@@ -56,20 +50,30 @@ impl Core {
             Protocol::Nbd => {
                 State::Nbd(Box::new(ServerSession::new(ServerConfig::default(), output.bytes())))
             }
-            Protocol::Native => State::Native(Box::default()),
+            Protocol::Native | Protocol::Peer => State::Native(Box::default()),
         };
+        let received = received.unwrap_or_else(|| ReceiveBuffer::with_capacity_bytes(RECEIVE_BYTES_MIN));
+        let index = self.insert_connection(file, state, received);
+        let connection = &mut self.connections[index];
+        connection.output = output;
+        connection.held_back = true;
+        self.list(index);
+    }
+
+    /// Makes room for a connection.
+    pub(crate) fn insert_connection(&mut self, file: FileId, state: State, received: ReceiveBuffer) -> usize {
         self.generation_next = self.generation_next.wrapping_add(1);
-        let index = self.connections.insert(Connection {
+        self.connections.insert(Connection {
             file,
             generation: self.generation_next,
             state,
-            received: Some(received.unwrap_or_else(|| ReceiveBuffer::with_capacity_bytes(RECEIVE_BYTES_MIN))),
-            output,
+            received: Some(received),
+            output: SendList::new(),
             spare: Some(SendList::new()),
             sending: false,
             under_way: 0,
             under_way_bytes: 0,
-            held_back: true,
+            held_back: false,
             listed: false,
             closing: false,
             closed: false,
@@ -77,8 +81,7 @@ impl Core {
             since_ns: self.now_ns,
             sent_ns: self.now_ns,
             needed_bytes: 0,
-        });
-        self.list(index);
+        })
     }
 
     /// Notes that a connection has something to send or to take up again.
@@ -122,8 +125,9 @@ impl Core {
         let next = match self.connections[index].protocol() {
             Protocol::Nbd => self.parse_nbd(index, &mut received),
             Protocol::Native => self.parse_native(index, &mut received),
+            Protocol::Peer => self.parse_peer(index, &mut received),
         };
-        if let Next::Gone | Next::Landing = next {
+        if let Next::Gone = next {
             return;
         }
         let Some(connection) = self.connections.get_mut(index) else { return };
@@ -133,7 +137,8 @@ impl Core {
         }
         let held = received.data().len();
         let room = connection.needed_bytes.saturating_sub(held);
-        let busy = if connection.volume.is_some() { RECEIVE_BYTES_BUSY - RECEIVE_BYTES_BUSY / 4 } else { 0 };
+        let is_peer = connection.protocol() == Protocol::Peer;
+        let busy = if connection.volume.is_some() || is_peer { RECEIVE_BYTES_BUSY - RECEIVE_BYTES_BUSY / 4 } else { 0 };
         if room > 0 || received.capacity_bytes() - held < RECEIVE_BYTES_MIN / 2 {
             received.reserve(room.max(RECEIVE_BYTES_MIN).max(busy.min(received.capacity_bytes() * 2)));
         }
@@ -142,14 +147,7 @@ impl Core {
     }
 
     pub(crate) fn received(&mut self, index: usize, completion: Completion) {
-        let received = match completion.payload {
-            Payload::Receive(received) => received,
-            Payload::Landing(landing) => match self.landed(index, landing, completion.result.is_ok()) {
-                Some(received) => received,
-                None => return,
-            },
-            _ => return,
-        };
+        let Payload::Receive(received) = completion.payload else { return };
         let Some(connection) = self.connections.get_mut(index) else { return };
         if connection.closed {
             return;
@@ -187,8 +185,11 @@ impl Core {
         let Payload::Send(mut list) = completion.payload else { return };
         let mut data = ReadData::default();
         list.recycle(|buffer| data.pieces.push(Piece::Data { buffer, start_bytes: 0, length_bytes: 0 }));
-        if let (false, Some(slot)) = (data.pieces.is_empty(), self.shards.first_mut()) {
-            slot.shard.recycle(data);
+        if !data.pieces.is_empty() {
+            match self.shards.iter_mut().find(|slot| !slot.released) {
+                Some(slot) => slot.copies_mut().recycle(data),
+                None => self.keep_buffers(data),
+            }
         }
         let Some(connection) = self.connections.get_mut(index) else { return };
         connection.sending = false;
@@ -234,7 +235,14 @@ impl Core {
                 self.sessions.remove(&name);
             }
         }
+        let peer = match &connection.state {
+            State::Peer(peer) => Some(*peer),
+            _ => None,
+        };
         self.reactor.close(file, tag::CLOSE | index as u64);
+        if let Some(peer) = peer {
+            self.peer_closed(index, peer);
+        }
     }
 
     /// A connection's last operation is done.
@@ -242,42 +250,5 @@ impl Core {
         if self.connections.get(index).is_some_and(|connection| connection.closed) {
             self.connections.remove(index);
         }
-    }
-
-    pub(crate) fn set_volume(&mut self, record: Arc<VolumeRecord>) {
-        let (id, size_bytes) = (record.id, record.size_bytes);
-        self.volumes.set(record);
-        let slot = self.volumes.by_id(id);
-        let users: Vec<usize> = self.users_of(slot);
-        for index in users {
-            let connection = &mut self.connections[index];
-            match &mut connection.state {
-                State::Nbd(session) => session.resize(size_bytes),
-                State::Native(_) => {
-                    let notify = Notify { kind: NotifyKind::Resized, volume: id, size_bytes, map_version: 0 };
-                    encode_notify(connection.output.bytes(), &Header::new(Kind::Notify), &notify);
-                    self.list(index);
-                }
-            }
-        }
-    }
-
-    fn users_of(&self, slot: Option<usize>) -> Vec<usize> {
-        let users = self
-            .connections
-            .iter()
-            .filter(|(_, connection)| slot.is_some() && connection.volume == slot && !connection.closed);
-        users.map(|(index, _)| index).collect()
-    }
-
-    pub(crate) fn drop_volume(&mut self, id: VolumeId, done: Sender<()>) {
-        let Some(slot) = self.volumes.hide(id) else {
-            let _ = done.send(());
-            return;
-        };
-        for index in self.users_of(Some(slot)) {
-            self.close_connection(index);
-        }
-        self.waiters.push((slot, self.serial_next, done));
     }
 }

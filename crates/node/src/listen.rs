@@ -7,7 +7,7 @@ use crate::node::NodeConfig;
 use crate::open::patiently;
 
 /// Listeners for NBD, and the one for native clients.
-pub(crate) fn bind_all(config: &NodeConfig) -> Result<(Vec<Listener>, Listener), NodeError> {
+pub(crate) fn bind_all(config: &NodeConfig) -> Result<(Vec<Listener>, Option<Listener>), NodeError> {
     let bind = |flag: &str, text: &str| {
         let named = |reason: String| NodeError::Address { address: format!("{flag} {text}"), reason };
         let address = Address::resolve(text).map_err(|error| named(error.to_string()))?;
@@ -20,5 +20,6 @@ pub(crate) fn bind_all(config: &NodeConfig) -> Result<(Vec<Listener>, Listener),
         })
     };
     let nbd = config.nbd.iter().map(|text| bind("--nbd", text)).collect::<Result<Vec<_>, _>>()?;
-    Ok((nbd, bind("--listen", &config.native)?))
+    let native = config.native.as_ref().map(|text| bind("--listen", text)).transpose()?;
+    Ok((nbd, native))
 }

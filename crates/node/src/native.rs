@@ -1,20 +1,21 @@
 //! Native clients: messages in, replies out. See `docs/protocol.md`.
 
-use coquina_base::{LayerId, SessionId};
-use coquina_control::ShardRef;
-use coquina_engine::{Failure, MapKind, Operation, Origin, Outcome, Piece, ReadData, Request, RequestToken};
+use coquina_base::{SessionId, VolumeId};
+use coquina_cluster::ShardRef;
+use coquina_copies::{Answer, Operation, Request};
+use coquina_engine::{Failure, MapKind, Piece, ReadData};
 use coquina_protocol::{
-    AttachedVolume, Body, ChecksumKind, Extent, ExtentKind, FLAG_NO_HOLE, FLAG_ZEROES, Header, Hello,
-    HelloReply, Kind, Message, OpenRequest, PayloadChecksum, Status, VERSION_MAX, VERSION_MIN, VolumeRef,
-    decode, encode_data_head, encode_error, encode_hello_reply, encode_map_reply, encode_open_reply,
-    encode_plain,
+    Body, ChecksumKind, Extent, ExtentKind, FLAG_NO_HOLE, FLAG_ZEROES, Header, Hello, HelloReply, Kind,
+    Message, OpenRequest, PayloadChecksum, Status, VERSION_MAX, VERSION_MIN, VolumeRef, decode,
+    encode_data_head, encode_error, encode_hello_reply, encode_map_reply, encode_open_reply, encode_plain,
 };
 use coquina_reactor::{ReceiveBuffer, SendList};
+use coquina_replication::Refusal;
 
 use crate::command::Command;
 use crate::connection::{Protocol, REQUESTS_MAX, State};
 use crate::core::Core;
-use crate::request::{Asker, ConnectionKey};
+use crate::request::{Asker, ConnectionKey, volume_number};
 
 /// Pieces below this size are copied into the reply rather than sent from where they lie.
 const COPY_BYTES_MAX: usize = 16 << 10;
@@ -23,8 +24,6 @@ const COPY_BYTES_MAX: usize = 16 << 10;
 pub enum Next {
     /// Go on.
     Continue,
-    /// The rest of a payload is being received into the buffers of its frames.
-    Landing,
     /// The connection now belongs to another reactor, or is closed.
     Gone,
 }
@@ -43,16 +42,18 @@ impl Core {
             }
             let consumed = match decode(received.data()) {
                 Ok(None) => {
-                    if self.start_landing(index, received) {
-                        return Next::Landing;
-                    }
                     let needed = coquina_protocol::message_bytes(received.data());
                     let connection = &mut self.connections[index];
                     connection.needed_bytes = needed.ok().flatten().unwrap_or(0);
                     return Next::Continue;
                 }
                 Ok(Some((message, consumed))) => {
-                    if let Some(next) = self.take_message(index, &message) {
+                    let taken = self.take_message(index, &message);
+                    if taken.is_none() && self.connections[index].protocol() == Protocol::Peer {
+                        received.consume(consumed);
+                        return self.parse_peer(index, received);
+                    }
+                    if let Some(next) = taken {
                         match next {
                             Taken::HandOver(core) => {
                                 self.hand_over(index, core, Protocol::Native, received);
@@ -80,7 +81,8 @@ impl Core {
         let greeted = matches!(&self.connections[index].state, State::Native(native) if native.greeted);
         match &message.body {
             Body::Hello(hello) if !greeted => return self.take_hello(index, &message.header, hello),
-            Body::Hello(_) => return Some(Taken::Violation("a second Hello")),
+            Body::PeerHello(hello) if !greeted => return self.take_peer_hello(index, &message.header, hello),
+            Body::Hello(_) | Body::PeerHello(_) => return Some(Taken::Violation("a second Hello")),
             _ if !greeted => return Some(Taken::Violation("no Hello")),
             Body::Open(open) => self.take_open(index, &message.header, open),
             Body::Ping => self.reply_plain(index, &message.header, Kind::PingReply),
@@ -126,15 +128,11 @@ impl Core {
         }
         let mut place = None;
         if let Some((drive, shard)) = hello.shard {
-            let reference = coquina_control::ShardRef { drive, shard };
-            let known = self.places.get(&reference).copied();
-            // A drive of ours that is missing: its client is told so with every request.
-            let is_missing = known.is_none() && self.volumes.iter().any(|volume| volume.is_on(&reference));
-            match known {
+            let reference = ShardRef { drive, shard };
+            match self.places.get(&reference).copied() {
                 Some((core, _)) if core != self.index => return Some(Taken::HandOver(core)),
-                Some((_, slot)) => place = Some((reference, slot)),
-                None if is_missing => {}
-                None => {
+                Some((_, slot)) if !self.shards[slot].released => place = Some((reference, slot)),
+                _ => {
                     self.reply_error(index, header, Status::NotHere);
                     self.close_after_send(index);
                     return None;
@@ -174,32 +172,18 @@ impl Core {
             VolumeRef::Name(name) => self.volumes.by_name(name),
             VolumeRef::Id(id) => self.volumes.by_id(id),
         };
-        let Some((slot, volume)) =
-            slot.and_then(|slot| self.volumes.get_mut(slot).map(|volume| (slot, volume)))
-        else {
+        let Some(slot) = slot.filter(|_| self.refused.is_none()) else {
             return self.reply_error(index, header, Status::UnknownVolume);
         };
-        let record = &volume.record;
-        if open.attach_generation != 0 && open.attach_generation != record.attach_generation {
+        let Some(attached) = self.attached(slot, open.read_only) else {
+            return self.reply_error(index, header, Status::UnknownVolume);
+        };
+        if open.attach_generation != 0 && open.attach_generation != attached.attach_generation {
             return self.reply_error(index, header, Status::StaleHandle);
         }
-        let shards = record.placement.shards.iter().map(|shard| coquina_protocol::ShardRef {
-            drive: shard.drive,
-            shard: shard.shard,
-            address: String::new(),
-        });
-        let attached = AttachedVolume {
-            volume: record.id,
-            name: record.name.clone(),
-            size_bytes: record.size_bytes,
-            layer: record.layer,
-            attach_generation: record.attach_generation,
-            map_version: 0,
-            read_only: open.read_only,
-            shards: shards.collect(),
-            groups: record.placement.groups.iter().map(|group| u32::from(*group)).collect(),
-        };
-        volume.counters.connections += 1;
+        if let Some(volume) = self.volumes.get_mut(slot) {
+            volume.counters.connections += 1;
+        }
         let connection = &mut self.connections[index];
         let before = connection.volume.replace(slot);
         if let State::Native(native) = &mut connection.state {
@@ -219,37 +203,40 @@ impl Core {
             Err(status) => return self.reply_error(index, header, status),
         };
         let asker = self.admit_native(index, header);
-        let request = place.request(header, operation);
-        self.submit(asker, Some(place.volume), place.shard, (self.index, place.slot), &request);
+        self.submit(asker, Some(place.volume), place.slot, &place.request(header, operation));
     }
 
     /// Where a request goes, or why it is refused.
-    pub(crate) fn place_of(&self, index: usize, header: &Header) -> Result<Place, Status> {
+    fn place_of(&self, index: usize, header: &Header) -> Result<Place, Status> {
         let connection = &self.connections[index];
         let State::Native(native) = &connection.state else { return Err(Status::StaleHandle) };
         let slot = connection.volume.filter(|slot| *slot as u64 + 1 == header.handle);
         let slot = slot.ok_or(Status::StaleHandle)?;
-        let volume =
-            self.volumes.get(slot).filter(|volume| self.volumes.by_id(volume.record.id) == Some(slot));
-        let volume = volume.ok_or(Status::UnknownVolume)?;
+        let volume = self.volumes.served(slot).ok_or(Status::UnknownVolume)?;
         if native.read_only && !matches!(header.kind, Kind::Read | Kind::Map) {
             return Err(Status::ReadOnly);
         }
-        let start = u64::from(header.chunk) * coquina_base::CHUNK_BYTES + u64::from(header.offset_bytes);
-        let size_bytes = volume.record.size_bytes;
-        if start.checked_add(u64::from(header.length_bytes)).is_none_or(|end| end > size_bytes) {
+        let is_discard = header.kind == Kind::Discard;
+        if !volume.has_range(header.chunk, header.offset_bytes, header.length_bytes, is_discard) {
             return Err(Status::Invalid);
         }
-        let wanted = volume.shard_of(header.chunk);
-        let place = native.shard.filter(|(reference, _)| *reference == wanted);
-        let status = if self.places.contains_key(&wanted) { Status::NotHere } else { Status::Device };
-        let (shard, place) = place.ok_or(status)?;
-        let (layer, session) = (volume.record.layer, native.session);
-        Ok(Place { volume: slot, shard, slot: place, layer, session })
+        let (reference, place) = native.shard.ok_or(Status::NotHere)?;
+        if self.shards[place].released || self.shards[place].reference != reference {
+            return Err(Status::NotHere);
+        }
+        Ok(Place {
+            volume: slot,
+            slot: place,
+            id: volume.record.id,
+            group: volume.group_of(header.chunk),
+            layer: volume.record.layer,
+            generation: volume.record.attach_generation,
+            session: native.session,
+        })
     }
 
     /// Counts a request as under way.
-    pub(crate) fn admit_native(&mut self, index: usize, header: &Header) -> Asker {
+    fn admit_native(&mut self, index: usize, header: &Header) -> Asker {
         let connection = &mut self.connections[index];
         connection.under_way += 1;
         connection.under_way_bytes += u64::from(header.length_bytes);
@@ -267,23 +254,20 @@ impl Core {
     }
 
     /// A request of a native client is finished.
-    pub(crate) fn answer_native(
-        &mut self,
-        slot: usize,
-        key: ConnectionKey,
-        header: &Header,
-        outcome: Outcome,
-    ) {
+    pub(crate) fn answer_native(&mut self, key: ConnectionKey, header: &Header, answer: Answer) {
         let connection = self.connections.get_mut(key.index);
         let Some(connection) = connection.filter(|one| one.generation == key.generation && !one.closed)
         else {
-            return self.recycle_outcome(slot, outcome);
+            if let Answer::Read(data) = answer {
+                self.emptied.push(data);
+            }
+            return;
         };
         connection.under_way -= 1;
         connection.under_way_bytes -= u64::from(header.length_bytes);
         let output = &mut connection.output;
-        match outcome {
-            Outcome::Changed => {
+        match answer {
+            Answer::Done => {
                 let kind = match header.kind {
                     Kind::Write => Kind::WriteReply,
                     Kind::Discard => Kind::DiscardReply,
@@ -291,35 +275,17 @@ impl Core {
                 };
                 encode_plain(output.bytes(), &header.reply(kind));
             }
-            Outcome::Read(data) => {
-                let emptied = encode_read(output, header, data);
-                if let Some(slot) = self.shards.get_mut(slot) {
-                    slot.shard.recycle(emptied);
-                }
-            }
-            Outcome::Map(extents) => {
-                let extents: Vec<Extent> = extents
-                    .iter()
-                    .map(|extent| Extent {
-                        length_bytes: extent.length_bytes,
-                        kind: match extent.kind {
-                            MapKind::Data => ExtentKind::Data,
-                            MapKind::Zeroes => ExtentKind::Zeroes,
-                            MapKind::Hole => ExtentKind::Hole,
-                        },
-                    })
-                    .collect();
+            Answer::Read(data) => self.emptied.push(encode_read(output, header, data)),
+            Answer::Map(extents) => {
+                let extents: Vec<Extent> = extents.iter().map(wire_extent).collect();
                 encode_map_reply(output.bytes(), &header.reply(Kind::MapReply), &extents);
             }
-            Outcome::Failed(failure) => encode_error(output.bytes(), header, status_of(failure), ""),
+            Answer::Failed(failure) => encode_error(output.bytes(), header, status_of(failure), ""),
+            Answer::Refused(refusal) => {
+                encode_error(output.bytes(), header, status_of_refusal(refusal), "");
+            }
         }
         self.list(key.index);
-    }
-
-    pub(crate) fn recycle_outcome(&mut self, slot: usize, outcome: Outcome) {
-        if let (Outcome::Read(data), Some(slot)) = (outcome, self.shards.get_mut(slot)) {
-            slot.shard.recycle(data);
-        }
     }
 
     /// Gives a connection, with what it has received, to another reactor.
@@ -339,33 +305,39 @@ impl Core {
 
 /// Where a request goes.
 #[derive(Clone, Copy)]
-pub(crate) struct Place {
+struct Place {
     /// Slot of the volume.
-    pub(crate) volume: usize,
-    pub(crate) shard: ShardRef,
+    volume: usize,
     /// Slot of the shard on this reactor.
-    pub(crate) slot: usize,
-    layer: LayerId,
+    slot: usize,
+    id: VolumeId,
+    group: u32,
+    layer: coquina_base::LayerId,
+    generation: u64,
     session: u64,
 }
 
 impl Place {
-    /// The engine's request for a client's.
-    pub(crate) fn request<'a>(&self, header: &Header, operation: Operation<'a>) -> Request<'a> {
+    /// The shard's request for a client's.
+    fn request<'a>(&self, header: &Header, operation: Operation<'a>) -> Request<'a> {
         Request {
-            token: RequestToken(0),
+            client: 0,
+            group: self.group,
+            session: self.session,
+            request: header.request,
+            volume: volume_number(self.id),
+            generation: self.generation,
             layer: self.layer,
             chunk: header.chunk,
             offset_bytes: header.offset_bytes,
             length_bytes: header.length_bytes,
-            origin: Origin { session: self.session, request: header.request, ..Origin::default() },
             operation,
         }
     }
 }
 
 /// Why a message is not simply done with.
-enum Taken {
+pub(crate) enum Taken {
     /// The connection belongs to another reactor.
     HandOver(usize),
     /// The client breaks the protocol.
@@ -412,7 +384,30 @@ pub fn push_pieces(output: &mut SendList, data: &mut ReadData) {
     }
 }
 
-fn status_of(failure: Failure) -> Status {
+/// An extent as it is told.
+pub(crate) fn wire_extent(extent: &coquina_engine::MapExtent) -> Extent {
+    Extent {
+        length_bytes: extent.length_bytes,
+        kind: match extent.kind {
+            MapKind::Data => ExtentKind::Data,
+            MapKind::Zeroes => ExtentKind::Zeroes,
+            MapKind::Hole => ExtentKind::Hole,
+        },
+    }
+}
+
+/// Why a group does not do a request now.
+pub(crate) fn status_of_refusal(refusal: Refusal) -> Status {
+    match refusal {
+        Refusal::NotServing | Refusal::NoLease => Status::NotServing,
+        Refusal::TooFewCopies => Status::TooFewCopies,
+        Refusal::Fenced => Status::Fenced,
+        Refusal::NoSpace => Status::NoSpace,
+    }
+}
+
+/// Why a request failed.
+pub(crate) fn status_of(failure: Failure) -> Status {
     match failure {
         Failure::NoSpace => Status::NoSpace,
         Failure::BadBlock => Status::BadBlock,
@@ -420,7 +415,7 @@ fn status_of(failure: Failure) -> Status {
         Failure::Device => Status::Device,
         Failure::ChecksumOnArrival => Status::ChecksumMismatch,
         Failure::Invalid => Status::Invalid,
-        Failure::NotPrimary => Status::NotHere,
+        Failure::NotPrimary => Status::NotServing,
         Failure::OutOfOrder => Status::StaleEpoch,
     }
 }

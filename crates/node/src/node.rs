@@ -1,6 +1,6 @@
-//! A node: opens its drives, starts its reactors, and answers the control plane.
+//! A node: opens its drives, starts its reactors, and answers the control plane. Without drives it is a gateway.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::mpsc::{Sender, channel};
@@ -8,15 +8,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use coquina_base::{CHUNK_BYTES, DriveId, NodeId, VolumeId};
+use coquina_base::{DriveId, LayerId, NodeId, VolumeId};
+use coquina_cluster::{
+    Config, DriveCondition, DriveRecord, DriveReport, DriveState, GroupId, HealthCode, HealthEntry, MapView,
+    NodeAddresses, Severity, ShardRef, VolumeState, Wanted,
+    operation::{claim_copies, register_drive, register_node},
+};
 use coquina_control::{
-    AbsentDrive, BackendError, ClusterMap, Coordinator, DriveRecord, DriveState, HealthCode, HealthEntry,
-    NodeBackend, NodeSnapshot, Severity, ShardRef, VolumeCounters, VolumeRecord, VolumeSnapshot, VolumeState,
-    record_drive_state, register_drive,
+    AbsentDrive, BackendError, MapService, NodeBackend, NodeSnapshot, VolumeCounters, VolumeSnapshot,
 };
 use coquina_engine::{Identity, ShardConfig};
 use coquina_reactor::{Address, Listener, MailboxSender};
-use hashbrown::HashMap;
+use coquina_replication::CopyId;
 
 use crate::cache_size::{HostMemory, default_bound_bytes, target_bytes};
 use crate::command::Command;
@@ -26,8 +29,7 @@ use crate::housekeeper::{Housekeeper, HousekeeperConfig};
 use crate::listen::bind_all;
 use crate::open::{DriveSpec, OpenedDrive, open_drives};
 use crate::snapshot::drive_snapshot;
-use crate::threads::{Seed, SeedShard, start_cores};
-use crate::volume::parts_of;
+use crate::threads::{Places, Seed, SeedShard, start_cores};
 
 /// How long the control plane waits for a reactor.
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -37,12 +39,12 @@ const INDEX_MEMORY_PART: u64 = 8;
 /// How a node is started.
 #[derive(Clone, Debug)]
 pub struct NodeConfig {
-    /// Folder of the cluster state; not used for data.
-    pub folder: PathBuf,
+    /// Who it is. Drives and native addresses are registered for it.
+    pub identity: Option<NodeIdentity>,
     /// Drives to serve; those without a superblock are formatted if they are empty.
     pub drives: Vec<DriveSpec>,
-    /// Address for native clients.
-    pub native: String,
+    /// Address for native clients and other nodes; none for a gateway.
+    pub native: Option<String>,
     /// Addresses for NBD clients; `unix:PATH` for Unix sockets.
     pub nbd: Vec<String>,
     /// Most bytes of index in memory, for all shards together.
@@ -53,8 +55,40 @@ pub struct NodeConfig {
     pub reactors: Option<usize>,
 }
 
-/// Reactor and slot of every shard.
-type Places = HashMap<ShardRef, (usize, usize)>;
+/// A node as it registers.
+#[derive(Clone, Debug)]
+pub struct NodeIdentity {
+    /// The node.
+    pub id: NodeId,
+    /// Its name.
+    pub name: String,
+    /// Where its REST interface is.
+    pub http: String,
+    /// Failure domains that it is in.
+    pub domains: BTreeMap<String, String>,
+}
+
+/// What primaries of a node asked for: the newest configuration for each group that the map does not have.
+#[derive(Default)]
+pub(crate) struct Proposals(Mutex<BTreeMap<u32, Config>>);
+
+impl Proposals {
+    pub fn set(&self, group: u32, config: Config) {
+        lock(&self.0).insert(group, config);
+    }
+
+    /// Forgets what the map has, or something newer.
+    pub fn prune(&self, map: &MapView) {
+        let mut proposals = lock(&self.0);
+        proposals.retain(|group, config| {
+            map.group(GroupId(*group)).is_none_or(|record| record.epoch < config.epoch)
+        });
+    }
+
+    fn all(&self) -> Vec<(GroupId, Config)> {
+        lock(&self.0).iter().map(|(group, config)| (GroupId(*group), config.clone())).collect()
+    }
+}
 
 /// A drive as the node knows it.
 #[derive(Clone)]
@@ -66,88 +100,123 @@ pub(crate) struct NodeDrive {
 }
 
 /// The drives of a node.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 struct NodeDrives {
     served: Vec<NodeDrive>,
     absent: Vec<AbsentDrive>,
+    places: Arc<Places>,
 }
 
 /// A running node.
 pub struct Node {
+    identity: Option<NodeIdentity>,
+    map_service: Arc<MapService>,
     cores: Vec<MailboxSender<Command>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     housekeeper: Mutex<Option<Housekeeper>>,
-    places: Arc<Places>,
     drives: Mutex<NodeDrives>,
-    volumes: Mutex<BTreeMap<VolumeId, Arc<VolumeRecord>>>,
+    /// Held while drives come and go.
+    changing_drives: Mutex<()>,
+    read_only: Arc<Mutex<BTreeSet<DriveId>>>,
+    proposals: Arc<Proposals>,
+    shard_config: ShardConfig,
     nbd: Vec<Address>,
-    native: Address,
+    listeners: Vec<Address>,
+    native: Option<Address>,
     started: Instant,
 }
 
 impl Node {
-    /// Opens or formats the drives, replays their logs, and serves. Drives of the map that cannot be used are left out
-    /// and recorded as missing, as long as there is one that can.
-    pub fn start(config: NodeConfig, coordinator: Arc<dyn Coordinator>) -> Result<Arc<Node>, NodeError> {
-        let map = coordinator.map();
-        let identity = Identity {
-            cluster: map.cluster.value.id,
-            node: coordinator.node_id(),
-            drive: DriveId::default(),
-        };
+    /// Registers the node, opens or formats the drives, replays their logs, and serves; follows the map from then on.
+    /// Drives of the map that cannot be used are left out, as long as there is one that can.
+    pub fn start(config: NodeConfig, map_service: Arc<MapService>) -> Result<Arc<Node>, NodeError> {
         let (nbd, native) = bind_all(&config)?;
-        let mut found = open_drives(&config.drives, identity, &map)?;
+        let native_address = native.as_ref().map(|listener| listener.address().clone());
+        let mut found = crate::open::Drives { opened: Vec::new(), absent: Vec::new() };
+        if let Some(node) = &config.identity {
+            register(&map_service, node, native_address.as_ref())?;
+            found = open_drives(&config.drives, drive_identity(&map_service, node), &map_service.map())?;
+        }
         let shards_all: usize = found.opened.iter().map(|drive| drive.shards as usize).sum();
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let reactors = config.reactors.unwrap_or(cores.min(shards_all)).clamp(1, 256);
+        let reactors = config.reactors.unwrap_or(cores.min(shards_all.max(1))).clamp(1, 256);
         let memory = HostMemory::read();
         let cache_bound_bytes = config.cache_memory_bytes.unwrap_or_else(|| default_bound_bytes(memory));
         let shard_config = shard_config(&config, shards_all as u64, memory, cache_bound_bytes);
-        let ready = found.open_shards(&map, &shard_config)?;
-        if ready.is_empty() {
+        let ready = open_shards(&map_service, &mut found, &shard_config)?;
+        if ready.is_empty() && config.identity.is_some() {
             let reasons = found.absent.iter().map(|absent| format!("\n  {}: {}", absent.id, absent.reason));
             return Err(NodeError::NoDrive { reasons: reasons.collect() });
         }
-        record_drives(&*coordinator, identity.node, &ready, &found.absent)?;
+        if let Some(node) = &config.identity {
+            ready.iter().try_for_each(|drive| record_drive(&map_service, node.id, drive))?;
+        }
         let Distribution { drives, placed, places } = distribute(ready, reactors)?;
+        let places = Arc::new(places);
 
-        let volumes = active_volumes(&coordinator.map());
-        let nbd_addresses = nbd.iter().map(|listener| listener.address().clone()).collect();
-        let native_address = native.address().clone();
+        let nbd_addresses: Vec<Address> = nbd.iter().map(|listener| listener.address().clone()).collect();
         let mut listeners: Vec<(OwnedFd, Protocol)> =
             nbd.into_iter().map(|listener| (listener.into_socket(), Protocol::Nbd)).collect();
-        listeners.push((native.into_socket(), Protocol::Native));
+        listeners.extend(native.map(|listener| (listener.into_socket(), Protocol::Native)));
         let mut listeners = Some(listeners);
         let (notice_sender, notices) = channel();
+        let proposals = Arc::new(Proposals::default());
+        let map = map_service.map();
         let seeds = placed.into_iter().enumerate().map(|(index, shards)| Seed {
             index,
             shards,
             listeners: listeners.take().unwrap_or_default(),
             places: places.clone(),
-            volumes: volumes.values().cloned().collect(),
-            cluster: identity.cluster,
-            node: identity.node,
+            map: map.clone(),
+            cluster: map_service.cluster(),
+            node: config.identity.as_ref().map_or_else(NodeId::default, |node| node.id),
             notices: notice_sender.clone(),
+            proposals: proposals.clone(),
         });
         let (cores, threads) = start_cores(seeds.collect())?;
+        let read_only = Arc::new(Mutex::new(BTreeSet::new()));
         let housekeeper_config = HousekeeperConfig {
-            coordinator,
+            read_only: read_only.clone(),
             cores: cores.clone(),
             shards: shards_all as u64,
             cache_bound_bytes,
         };
         let housekeeper = Housekeeper::start(housekeeper_config, notice_sender, notices)?;
-        Ok(Arc::new(Node {
+        let all = nbd_addresses.iter().chain(&native_address).cloned().collect();
+        let node = Arc::new(Node {
+            identity: config.identity,
+            map_service: map_service.clone(),
             cores,
             threads: Mutex::new(threads),
             housekeeper: Mutex::new(Some(housekeeper)),
-            places,
-            drives: Mutex::new(NodeDrives { served: drives, absent: found.absent }),
-            volumes: Mutex::new(volumes),
+            drives: Mutex::new(NodeDrives { served: drives, absent: found.absent, places }),
+            changing_drives: Mutex::new(()),
+            read_only,
+            proposals,
+            shard_config,
             nbd: nbd_addresses,
+            listeners: all,
             native: native_address,
             started: Instant::now(),
-        }))
+        });
+        node.follow_map();
+        Ok(node)
+    }
+
+    /// Follows the map for as long as the node lives.
+    fn follow_map(self: &Arc<Self>) {
+        let node = Arc::downgrade(self);
+        self.map_service.subscribe(Box::new(move |followed| {
+            let Some(node) = node.upgrade() else { return };
+            match followed {
+                Ok(map) => {
+                    if let Err(error) = node.set_map(map) {
+                        tracing::warn!(%error, "a reactor does not follow the map");
+                    }
+                }
+                Err(error) => node.refuse_io(error.to_string()),
+            }
+        }));
     }
 
     /// Where NBD clients connect.
@@ -155,9 +224,9 @@ impl Node {
         self.nbd.iter().map(ToString::to_string).collect()
     }
 
-    /// Where native clients connect.
+    /// Where native clients and other nodes connect; empty for a gateway.
     pub fn native_address(&self) -> String {
-        self.native.to_string()
+        self.native.as_ref().map(ToString::to_string).unwrap_or_default()
     }
 
     /// Stops: connections are closed, what is acknowledged stays, and the next start has little to replay.
@@ -171,7 +240,7 @@ impl Node {
         for thread in lock(&self.threads).drain(..) {
             let _ = thread.join();
         }
-        self.nbd.iter().for_each(Listener::remove);
+        self.listeners.iter().for_each(Listener::remove);
     }
 
     /// Asks every reactor and waits for all.
@@ -188,61 +257,73 @@ impl Node {
         Ok(answers)
     }
 
-    /// Has a job done on each shard of a volume's placement. What can be done is, also where something cannot; the
-    /// first error is told.
-    fn on_shards(
-        &self,
-        volume: &VolumeRecord,
-        make: impl Fn(ShardRef, Sender<Result<(), String>>) -> Command,
-    ) -> Result<(), BackendError> {
-        let mut result = Ok(());
-        for shard in &volume.placement.shards {
-            result = result.and(self.on_shard(*shard, &make));
-        }
-        result
+    /// The reactor of a shard.
+    fn core_of(&self, shard: ShardRef) -> Result<&MailboxSender<Command>, BackendError> {
+        let place = lock(&self.drives).places.get(&shard).copied();
+        place.map(|(core, _)| &self.cores[core]).ok_or(BackendError::DriveMissing(shard.drive))
     }
 
-    fn on_shard(
-        &self,
-        shard: ShardRef,
-        make: impl Fn(ShardRef, Sender<Result<(), String>>) -> Command,
-    ) -> Result<(), BackendError> {
-        let Some(&(core, _)) = self.places.get(&shard) else {
-            return Err(BackendError::DriveMissing(shard.drive));
+    /// Opens and registers drives of a running node, and serves them.
+    fn add_drive(&self, spec: DriveSpec) -> Result<DriveId, NodeError> {
+        let Some(node) = &self.identity else { return Err(NodeError::NoNode) };
+        let _one_at_a_time = lock(&self.changing_drives);
+        let map = self.map_service.map();
+        let mut found = open_drives(&[spec], drive_identity(&self.map_service, node), &map)?;
+        let mut ready = open_shards(&self.map_service, &mut found, &self.shard_config)?;
+        let Some(drive) = ready.pop() else {
+            let reasons = found.absent.iter().map(|absent| format!("\n  {}", absent.reason)).collect();
+            return Err(NodeError::NoDrive { reasons });
         };
-        let (sender, receiver) = channel();
-        self.cores[core].send(make(shard, sender));
-        let answer = receiver.recv_timeout(PATIENCE).map_err(|_| BackendError::Stopping)?;
-        answer.map_err(|reason| BackendError::Drive { drive: shard.drive, reason })
-    }
-
-    fn connections_of(&self, volume: VolumeId) -> Result<u64, BackendError> {
-        let snapshots = self.ask_all(|done| Command::Snapshot { done })?;
-        let counters = snapshots.iter().flat_map(|snapshot| &snapshot.volumes);
-        Ok(counters.filter(|(id, _)| *id == volume).map(|(_, counters)| counters.connections).sum())
+        let id = drive.drive.id;
+        record_drive(&self.map_service, node.id, &drive)?;
+        let mut drives = lock(&self.drives);
+        let mut places = (*drives.places).clone();
+        let mut counts: Vec<usize> = vec![0; self.cores.len()];
+        places.values().for_each(|(core, slot)| counts[*core] = counts[*core].max(slot + 1));
+        let mut turn = (0..self.cores.len()).cycle().skip(places.len());
+        let mut seeds: Vec<Vec<SeedShard>> = self.cores.iter().map(|_| Vec::new()).collect();
+        let served = place_shards(drive, &mut |reference, seed| {
+            let core = turn.next().unwrap_or(0);
+            places.insert(reference, (core, counts[core]));
+            counts[core] += 1;
+            seeds[core].push(seed);
+        })?;
+        drives.places = Arc::new(places);
+        drives.absent.retain(|absent| absent.id != id);
+        drives.served.push(served);
+        let places = drives.places.clone();
+        drop(drives);
+        let (done, told) = channel();
+        for (core, new) in self.cores.iter().zip(seeds) {
+            core.send(Command::Shards { new, places: places.clone(), done: done.clone() });
+        }
+        drop(done);
+        while told.recv_timeout(PATIENCE).is_ok() {}
+        Ok(id)
     }
 }
 
 impl NodeBackend for Node {
     fn snapshot(&self) -> NodeSnapshot {
         let answered = self.ask_all(|done| Command::Snapshot { done });
-        let records = lock(&self.volumes).clone();
+        let map = self.map_service.map();
         let mut health = Vec::new();
         if answered.is_err() {
             let message = "a reactor has not answered for 40 s".to_owned();
             health.push(HealthEntry::new(HealthCode::SlowDrive, Severity::Error, "node".to_owned(), message));
         }
         let cores = answered.unwrap_or_default();
-        let NodeDrives { served, absent } = lock(&self.drives).clone();
+        let NodeDrives { served, absent, .. } = lock(&self.drives).clone();
         let drives = served.iter().map(|drive| drive_snapshot(drive, &cores, &mut health)).collect();
         let mut counters: BTreeMap<VolumeId, VolumeCounters> = BTreeMap::new();
         for (id, one) in cores.iter().flat_map(|core| &core.volumes) {
             counters.entry(*id).or_default().merge(one);
         }
-        let volumes = records.values().map(|record| VolumeSnapshot {
-            id: record.id,
-            name: record.name.clone(),
-            counters: counters.remove(&record.id).unwrap_or_default(),
+        let active = map.volumes().filter(|volume| volume.value.state == VolumeState::Active);
+        let volumes = active.map(|volume| VolumeSnapshot {
+            id: volume.value.id,
+            name: volume.value.name.clone(),
+            counters: counters.remove(&volume.value.id).unwrap_or_default(),
         });
         NodeSnapshot {
             uptime_ns: self.started.elapsed().as_nanos() as u64,
@@ -253,57 +334,59 @@ impl NodeBackend for Node {
             nbd_connections: cores.iter().map(|core| core.nbd_connections).sum(),
             native_connections: cores.iter().map(|core| core.native_connections).sum(),
             dropped_connections: cores.iter().map(|core| core.dropped_connections).sum(),
+            peers: cores.iter().flat_map(|core| core.peers.iter().cloned()).collect(),
             health,
         }
     }
 
-    fn volume_opened(&self, volume: &VolumeRecord) -> Result<(), BackendError> {
-        let record = Arc::new(volume.clone());
-        lock(&self.volumes).insert(volume.id, record.clone());
-        self.ask_all(|done| Command::SetVolume { volume: record.clone(), done }).map(drop)
+    fn set_map(&self, map: Arc<MapView>) -> Result<(), BackendError> {
+        self.ask_all(|done| Command::Follow { map: map.clone(), done }).map(drop)
     }
 
-    fn volume_changed(&self, volume: &VolumeRecord) -> Result<(), BackendError> {
-        self.volume_opened(volume)?;
-        self.ask_all(|done| Command::Quiesce { volume: volume.id, done }).map(drop)
-    }
-
-    fn volume_removed(&self, volume: &VolumeRecord, force: bool) -> Result<(), BackendError> {
-        let connections = self.connections_of(volume.id)?;
-        if connections > 0 && !force {
-            return Err(BackendError::Attached { connections });
+    fn refuse_io(&self, reason: String) {
+        tracing::error!(reason, "I/O is refused from now on");
+        for core in &self.cores {
+            core.send(Command::RefuseIo { reason: reason.clone() });
         }
-        lock(&self.volumes).remove(&volume.id);
-        self.ask_all(|done| Command::DropVolume { volume: volume.id, done }).map(drop)
     }
 
-    fn delete_layer(&self, volume: &VolumeRecord) -> Result<(), BackendError> {
-        self.on_shards(volume, |shard, done| Command::DeleteLayer {
-            drive: shard.drive,
-            shard: shard.shard,
-            layer: volume.layer,
-            done,
-        })
+    fn drive_reports(&self) -> Vec<DriveReport> {
+        let read_only = lock(&self.read_only);
+        let drives = lock(&self.drives);
+        let report = |drive: &NodeDrive| DriveReport {
+            drive: drive.id,
+            condition: match read_only.contains(&drive.id) {
+                true => DriveCondition::ReadOnly,
+                false => DriveCondition::Serving,
+            },
+            shards_failed: Vec::new(),
+        };
+        let absent = drives.absent.iter().map(|absent| DriveReport {
+            drive: absent.id,
+            condition: DriveCondition::Failed,
+            shards_failed: Vec::new(),
+        });
+        drives.served.iter().map(report).chain(absent).collect()
     }
 
-    fn trim_layer(&self, volume: &VolumeRecord, from_bytes: u64, to_bytes: u64) -> Result<(), BackendError> {
-        // A bounded number of chunks at a time, so that a large volume takes no large list.
-        let step = CHUNK_BYTES * 4096;
-        let mut from = from_bytes;
-        while from < to_bytes {
-            let to = to_bytes.min((from / step + 1) * step);
-            self.on_shards(volume, |shard, done| Command::TrimLayer {
-                drive: shard.drive,
-                shard: shard.shard,
-                layer: volume.layer,
-                ranges: parts_of(from, to - from)
-                    .filter(|(chunk, _, _)| volume.placement.shard_of_chunk(*chunk) == shard)
-                    .collect(),
-                done,
-            })?;
-            from = to;
-        }
-        Ok(())
+    fn proposals(&self) -> Vec<(GroupId, Config)> {
+        self.proposals.all()
+    }
+
+    fn quiesce(&self, volume: VolumeId) -> Result<(), BackendError> {
+        self.ask_all(|done| Command::Quiesce { volume, done }).map(drop)
+    }
+
+    fn layers(&self) -> Result<Vec<(ShardRef, Vec<LayerId>)>, BackendError> {
+        let answers = self.ask_all(|done| Command::Layers { done })?;
+        Ok(answers.into_iter().flatten().collect())
+    }
+
+    fn delete_layer(&self, shard: ShardRef, layer: LayerId) -> Result<(), BackendError> {
+        let (done, told) = channel();
+        self.core_of(shard)?.send(Command::DeleteLayer { shard, layer, done });
+        let answer = told.recv_timeout(PATIENCE).map_err(|_| BackendError::Stopping)?;
+        answer.map_err(|reason| BackendError::Drive { drive: shard.drive, reason })
     }
 
     fn scrub_start(&self, drive: Option<DriveId>) -> Result<(), BackendError> {
@@ -321,6 +404,13 @@ impl NodeBackend for Node {
         }
         // Mailboxes keep their order: an answer to this means that the scrub has begun.
         self.ask_all(|done| Command::Snapshot { done }).map(drop)
+    }
+
+    fn drive_add(&self, path: &str, force: bool) -> Result<DriveId, BackendError> {
+        let refused = |reason: String| BackendError::DriveRefused { path: path.to_owned(), reason };
+        let mut spec = DriveSpec::parse(path).map_err(refused)?;
+        spec.force = force;
+        self.add_drive(spec).map_err(|error| refused(error.to_string()))
     }
 
     fn drive_removed(&self, drive: DriveId) -> Result<(), BackendError> {
@@ -342,31 +432,73 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Says in the map which drives are served and which are not.
-fn record_drives(
-    coordinator: &dyn Coordinator,
-    node: NodeId,
-    ready: &[OpenedDrive],
-    absent: &[AbsentDrive],
+fn drive_identity(map_service: &MapService, node: &NodeIdentity) -> Identity {
+    Identity { cluster: map_service.cluster(), node: node.id, drive: DriveId::default() }
+}
+
+/// Puts the node into the map, or brings its record up to date.
+fn register(
+    map_service: &MapService,
+    node: &NodeIdentity,
+    native: Option<&Address>,
 ) -> Result<(), NodeError> {
-    for OpenedDrive { drive, shards } in ready {
-        let capacity_bytes = shards.iter().map(|shard| shard.engine.stats().capacity_bytes).sum();
-        register_drive(
-            coordinator,
-            &DriveRecord {
-                id: drive.id,
-                node,
-                path: drive.path.display().to_string(),
-                size_bytes: drive.size_bytes,
-                capacity_bytes,
-                shards: drive.shards,
-                state: DriveState::Healthy,
-            },
-        )?;
-    }
-    for absent in absent {
-        record_drive_state(coordinator, absent.id, DriveState::Missing)?;
-    }
+    let address = native.map(ToString::to_string).unwrap_or_default();
+    let record = coquina_cluster::NodeRecord {
+        id: node.id,
+        name: node.name.clone(),
+        addresses: NodeAddresses { native: address.clone(), http: node.http.clone(), peer: address },
+        domains: node.domains.clone(),
+        versions: coquina_cluster::VersionRange {
+            min: u32::from(coquina_protocol::VERSION_MIN),
+            max: u32::from(coquina_protocol::VERSION_MAX),
+        },
+        wanted: Wanted::In,
+    };
+    let own = Some(map_service.cluster());
+    map_service.change(&|map| register_node(map, own, &record))?;
+    // Of two that register at the same moment under one name the second look tells who stays.
+    map_service.change(&|map| register_node(map, own, &record))?;
+    Ok(())
+}
+
+/// Opens the shards of drives with their copy numbers, which new ones are given here.
+fn open_shards(
+    map_service: &MapService,
+    found: &mut crate::open::Drives,
+    config: &ShardConfig,
+) -> Result<Vec<OpenedDrive>, NodeError> {
+    let map = map_service.map();
+    found.open_shards(&map, config, &mut |drive| {
+        if let Some(record) = map.drive(drive.id) {
+            return Ok(record.copy_first);
+        }
+        let first = std::cell::Cell::new(0);
+        map_service.change(&|map| {
+            let (copy, write) = claim_copies(map, drive.shards)?;
+            first.set(copy);
+            Ok(Some(write))
+        })?;
+        Ok(first.get())
+    })
+}
+
+/// Puts a drive into the map, or brings its record up to date.
+fn record_drive(map_service: &MapService, node: NodeId, opened: &OpenedDrive) -> Result<(), NodeError> {
+    let OpenedDrive { drive, copy_first, shards } = opened;
+    let capacity_bytes = shards.iter().map(|shard| shard.engine.stats().capacity_bytes).sum();
+    let record = DriveRecord {
+        id: drive.id,
+        node,
+        path: drive.path.display().to_string(),
+        size_bytes: drive.size_bytes,
+        capacity_bytes,
+        shards: drive.shards,
+        weight: DriveRecord::weight_of_capacity(capacity_bytes),
+        copy_first: *copy_first,
+        state: DriveState::Healthy,
+        wanted: Wanted::In,
+    };
+    map_service.change(&|map| register_drive(map, &record))?;
     Ok(())
 }
 
@@ -374,41 +506,41 @@ fn record_drives(
 struct Distribution {
     drives: Vec<NodeDrive>,
     placed: Vec<Vec<SeedShard>>,
-    places: Arc<Places>,
+    places: Places,
 }
 
 /// Gives shards to reactors in turn.
 fn distribute(ready: Vec<OpenedDrive>, reactors: usize) -> Result<Distribution, NodeError> {
     let mut placed: Vec<Vec<SeedShard>> = (0..reactors).map(|_| Vec::new()).collect();
-    let mut places = HashMap::new();
+    let mut places = Places::new();
     let mut drives = Vec::new();
     let mut turn = (0..reactors).cycle();
-    for OpenedDrive { drive, shards } in ready {
-        for (number, shard) in shards.into_iter().enumerate() {
+    for drive in ready {
+        drives.push(place_shards(drive, &mut |reference, seed| {
             let core = turn.next().unwrap_or(0);
-            let reference = ShardRef { drive: drive.id, shard: number as u32 };
             places.insert(reference, (core, placed[core].len()));
-            let descriptor = drive.file.try_clone_descriptor()?;
-            placed[core].push(SeedShard {
-                reference,
-                engine: shard.engine,
-                descriptor,
-                open_ns: shard.open_ns,
-            });
-        }
-        drives.push(NodeDrive {
-            id: drive.id,
-            path: drive.path,
-            size_bytes: drive.size_bytes,
-            shards: drive.shards,
-        });
+            placed[core].push(seed);
+        })?);
     }
-    Ok(Distribution { drives, placed, places: Arc::new(places) })
+    Ok(Distribution { drives, placed, places })
 }
 
-fn active_volumes(map: &ClusterMap) -> BTreeMap<VolumeId, Arc<VolumeRecord>> {
-    let active = map.volumes.values().filter(|volume| volume.value.state == VolumeState::Active);
-    active.map(|volume| (volume.value.id, Arc::new(volume.value.clone()))).collect()
+/// Hands out a drive's shards.
+fn place_shards(
+    opened: OpenedDrive,
+    place: &mut dyn FnMut(ShardRef, SeedShard),
+) -> Result<NodeDrive, NodeError> {
+    let OpenedDrive { drive, copy_first, shards } = opened;
+    for (number, shard) in (0u32..).zip(shards) {
+        let reference = ShardRef { drive: drive.id, shard: number };
+        let descriptor = drive.file.try_clone_descriptor()?;
+        let copy = CopyId(copy_first + u64::from(number));
+        place(
+            reference,
+            SeedShard { reference, copy, engine: shard.engine, descriptor, open_ns: shard.open_ns },
+        );
+    }
+    Ok(NodeDrive { id: drive.id, path: drive.path, size_bytes: drive.size_bytes, shards: drive.shards })
 }
 
 fn shard_config(

@@ -9,7 +9,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use coquina_base::DriveId;
-use coquina_control::{AbsentDrive, ClusterMap};
+use coquina_cluster::MapView;
+use coquina_control::AbsentDrive;
 use coquina_engine::{DriveSuperblock, Identity, OpenError, Shard, ShardConfig, SuperblockError};
 use coquina_reactor::{DriveFile, DriveOptions, DriveProblem, ReactorError, SyncDevice, random_u64};
 
@@ -51,7 +52,7 @@ pub(crate) struct Drives {
 pub(crate) fn open_drives(
     specs: &[DriveSpec],
     identity: Identity,
-    map: &ClusterMap,
+    map: &MapView,
 ) -> Result<Drives, NodeError> {
     let mut drives = Drives { opened: Vec::new(), absent: Vec::new() };
     for spec in specs {
@@ -88,19 +89,26 @@ impl Drives {
         self.absent.push(AbsentDrive { id, reason: error.to_string() });
     }
 
-    /// Opens the shards of every drive. A drive of the map with a shard that cannot be opened counts as absent.
+    /// Opens the shards of every drive, with the copy numbers that `copies` gives to its first shard. A drive of the map
+    /// with a shard that cannot be opened counts as absent.
     pub fn open_shards(
         &mut self,
-        map: &ClusterMap,
+        map: &MapView,
         config: &ShardConfig,
+        copies: &mut dyn FnMut(&Opened) -> Result<u64, NodeError>,
     ) -> Result<Vec<OpenedDrive>, NodeError> {
         let mut ready = Vec::new();
         for drive in std::mem::take(&mut self.opened) {
-            let shards: Result<Vec<_>, _> =
-                (0..drive.shards).map(|number| open_shard(&drive, number, config)).collect();
+            let copy_first = copies(&drive)?;
+            let shards: Result<Vec<_>, _> = (0..drive.shards)
+                .map(|number| {
+                    let copy = copy_first + u64::from(number);
+                    open_shard(&drive, number, &ShardConfig { copy, ..config.clone() })
+                })
+                .collect();
             match shards {
-                Ok(shards) => ready.push(OpenedDrive { drive, shards }),
-                Err(error) if map.drives.contains_key(&drive.id) && is_absence(&error) => {
+                Ok(shards) => ready.push(OpenedDrive { drive, copy_first, shards }),
+                Err(error) if map.drive(drive.id).is_some() && is_absence(&error) => {
                     self.miss(drive.id, &drive.path, &error);
                 }
                 Err(error) => return Err(error),
@@ -113,6 +121,7 @@ impl Drives {
 /// A drive with its shards, before its reactors have them.
 pub(crate) struct OpenedDrive {
     pub drive: Opened,
+    pub copy_first: u64,
     pub shards: Vec<OpenedShard>,
 }
 
@@ -165,7 +174,7 @@ pub(crate) fn patiently<T>(
     }
 }
 
-fn open_drive(spec: &DriveSpec, identity: Identity, map: &ClusterMap) -> Result<Opened, NodeError> {
+fn open_drive(spec: &DriveSpec, identity: Identity, map: &MapView) -> Result<Opened, NodeError> {
     let path = &spec.path;
     let is_new = !path.exists();
     let (file, is_made) = (open_file(spec, is_new)?, is_new);
@@ -219,7 +228,7 @@ fn refuse_foreign(
     spec: &DriveSpec,
     superblock: &DriveSuperblock,
     identity: Identity,
-    map: &ClusterMap,
+    map: &MapView,
 ) -> Result<(), NodeError> {
     let path = spec.path.clone();
     let found = superblock.identity;
@@ -227,7 +236,7 @@ fn refuse_foreign(
         let (found, expected) = (found.cluster, identity.cluster);
         return Err(NodeError::OtherCluster { path, found, expected });
     }
-    if map.cluster.value.given_up_drives.contains(&found.drive) {
+    if map.cluster().is_some_and(|cluster| cluster.given_up_drives.contains(&found.drive)) {
         return Err(NodeError::GivenUp { path });
     }
     Ok(())

@@ -1,11 +1,8 @@
 //! Requests under way: who asked, and who is to be told.
 
-use std::cell::RefCell;
-use std::rc::Rc;
-use std::sync::mpsc::Sender;
-
 use coquina_base::LayerId;
-use coquina_engine::{Operation, Origin, Outcome, Request, RequestToken};
+use coquina_cluster::ShardRef;
+use coquina_copies::{Operation, Request};
 use coquina_nbd::Cookie;
 use coquina_protocol::Header;
 
@@ -32,38 +29,29 @@ pub enum Kind {
 }
 
 /// Who asked.
+#[derive(Clone, Copy, Debug)]
 pub enum Asker {
     /// A native client: its header goes into the reply.
     Native(ConnectionKey, Header),
-    /// A part of a gateway's request.
+    /// A gateway of this reactor.
     Gateway {
-        /// The request.
-        group: usize,
-        /// Which part.
-        part: u32,
+        /// The gateway's slot.
+        gateway: usize,
+        /// Its name for the part.
+        number: u64,
     },
     /// A gateway on another reactor.
     Hop {
         /// The reactor.
         core: usize,
-        /// Its name for the request.
-        token: RequestToken,
+        /// The gateway's slot there.
+        gateway: usize,
+        /// Its name for the part.
+        number: u64,
     },
-    /// The control plane.
-    Control(Rc<RefCell<ControlJob>>),
 }
 
-/// Several requests of the control plane that are answered together.
-pub struct ControlJob {
-    /// Requests that are not finished.
-    pub left: usize,
-    /// The first failure.
-    pub failure: Option<String>,
-    /// Told at the end.
-    pub done: Sender<Result<(), String>>,
-}
-
-/// A request under way.
+/// A request under way at a shard of this reactor.
 pub struct InFlight {
     /// Who asked.
     pub asker: Asker,
@@ -79,8 +67,8 @@ pub struct InFlight {
     pub kind: Kind,
 }
 
-/// A gateway's request, in parts that lie within one chunk each.
-pub struct Group {
+/// A request of an NBD client.
+pub struct NbdRequest {
     /// Who is answered.
     pub connection: ConnectionKey,
     /// The client's name for it.
@@ -91,12 +79,6 @@ pub struct Group {
     pub length_bytes: u32,
     /// How it is answered.
     pub answer: Answer,
-    /// Parts that are not finished.
-    pub left: u32,
-    /// Whether a part lies on a drive that is missing.
-    pub is_missing: bool,
-    /// What became of each part.
-    pub outcomes: Vec<Option<Outcome>>,
 }
 
 /// How a gateway's request is answered.
@@ -115,10 +97,20 @@ pub enum Answer {
     },
 }
 
-/// A request on its way to another reactor, with its payload.
+/// A part of a gateway's request on its way to the reactor of its shard, with its payload.
 pub struct HoppingRequest {
     /// Drive and shard.
-    pub shard: coquina_control::ShardRef,
+    pub shard: ShardRef,
+    /// The placement group.
+    pub group: u32,
+    /// The gateway's session.
+    pub session: u64,
+    /// The part's number in it.
+    pub request: u64,
+    /// The volume.
+    pub volume: coquina_base::VolumeId,
+    /// Generation of the attachment.
+    pub generation: u64,
     /// The layer.
     pub layer: LayerId,
     /// The chunk.
@@ -149,8 +141,8 @@ pub enum HoppingOperation {
 }
 
 impl HoppingRequest {
-    /// As the engine takes it.
-    pub fn to_engine(&self, token: RequestToken) -> Request<'_> {
+    /// As the shard takes it.
+    pub fn to_request(&self, client: u64) -> Request<'_> {
         let operation = match &self.operation {
             HoppingOperation::Read => Operation::Read,
             HoppingOperation::Write(payload) => Operation::Write { payload, checksums_le: &[] },
@@ -159,24 +151,41 @@ impl HoppingRequest {
             HoppingOperation::Map => Operation::Map,
         };
         Request {
-            token,
+            client,
+            group: self.group,
+            session: self.session,
+            request: self.request,
+            volume: volume_number(self.volume),
+            generation: self.generation,
             layer: self.layer,
             chunk: self.chunk,
             offset_bytes: self.offset_bytes,
             length_bytes: self.length_bytes,
-            origin: Origin::default(),
             operation,
         }
     }
 
-    /// Copies an operation for the way.
-    pub fn copy_operation(operation: &Operation<'_>) -> HoppingOperation {
-        match operation {
+    /// Copies a request for the way.
+    pub fn of(shard: ShardRef, volume: coquina_base::VolumeId, request: &Request<'_>) -> HoppingRequest {
+        let operation = match request.operation {
             Operation::Write { payload, .. } => HoppingOperation::Write(payload.to_vec()),
             Operation::Trim => HoppingOperation::Trim,
-            Operation::WriteZeroes { no_hole } => HoppingOperation::WriteZeroes { no_hole: *no_hole },
+            Operation::WriteZeroes { no_hole } => HoppingOperation::WriteZeroes { no_hole },
             Operation::Map => HoppingOperation::Map,
-            Operation::Read | Operation::DeleteLayer => HoppingOperation::Read,
+            Operation::Read | Operation::Fence => HoppingOperation::Read,
+        };
+        HoppingRequest {
+            shard,
+            group: request.group,
+            session: request.session,
+            request: request.request,
+            volume,
+            generation: request.generation,
+            layer: request.layer,
+            chunk: request.chunk,
+            offset_bytes: request.offset_bytes,
+            length_bytes: request.length_bytes,
+            operation,
         }
     }
 }
@@ -187,6 +196,11 @@ pub fn kind_of(operation: &Operation<'_>) -> Kind {
         Operation::Read => Kind::Read,
         Operation::Write { .. } => Kind::Write,
         Operation::Map => Kind::Map,
-        _ => Kind::Trim,
+        Operation::Trim | Operation::WriteZeroes { .. } | Operation::Fence => Kind::Trim,
     }
+}
+
+/// A volume's identity as a number, as fences have it.
+pub fn volume_number(volume: coquina_base::VolumeId) -> u128 {
+    u128::from_le_bytes(volume.0.0)
 }

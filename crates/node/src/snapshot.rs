@@ -1,9 +1,9 @@
 //! What a reactor counts, as handed to the control plane.
 
 use coquina_base::{DriveId, VolumeId};
+use coquina_cluster::{HealthCode, HealthEntry, Severity};
 use coquina_control::{
-    DriveSnapshot, HealthCode, HealthEntry, LatencyHistogram, ReactorSnapshot, Severity, ShardSnapshot,
-    VolumeCounters,
+    DriveSnapshot, LatencyHistogram, PeerSnapshot, ReactorSnapshot, ShardSnapshot, VolumeCounters,
 };
 
 use crate::node::NodeDrive;
@@ -34,6 +34,8 @@ pub struct CoreSnapshot {
     pub shards: Vec<CoreShard>,
     /// Volumes with what they did here.
     pub volumes: Vec<(VolumeId, VolumeCounters)>,
+    /// Connections to other copies.
+    pub peers: Vec<PeerSnapshot>,
     /// The loop itself.
     pub reactor: ReactorSnapshot,
     /// Open NBD connections.
@@ -67,12 +69,7 @@ pub(crate) fn drive_snapshot(
         snapshot.read_latency.merge(&shard.read_latency);
         if shard.stalled > 0 {
             let message = format!("{} I/O(s) have been on their way for over 5 s", shard.stalled);
-            health.push(HealthEntry::new(
-                HealthCode::SlowDrive,
-                Severity::Warning,
-                snapshot.path.clone(),
-                message,
-            ));
+            health.push(HealthEntry::new(HealthCode::SlowDrive, Severity::Warning, snapshot.path.clone(), message));
         }
         for damage in &shard.damage {
             let path = snapshot.path.clone();

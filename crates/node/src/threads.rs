@@ -6,9 +6,11 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 use coquina_base::{ClusterId, NodeId};
-use coquina_control::{ShardRef, VolumeRecord};
+use coquina_cluster::{MapView, ShardRef};
+use coquina_copies::ShardCopies;
 use coquina_engine::Shard;
-use coquina_reactor::{MailboxSender, Reactor, ReactorConfig, ReactorError, mailbox};
+use coquina_reactor::{MailboxSender, Reactor, ReactorConfig, ReactorError, boottime_ns, mailbox};
+use coquina_replication::CopyId;
 use hashbrown::HashMap;
 
 use crate::command::Command;
@@ -16,26 +18,69 @@ use crate::connection::Protocol;
 use crate::core::{Core, ListenerSlot, ShardSlot};
 use crate::error::NodeError;
 use crate::housekeeper::Notice;
+use crate::node::Proposals;
+use crate::peers::PeerLinks;
 use crate::volume::VolumeTable;
+
+/// Reactor and slot of every shard.
+pub(crate) type Places = HashMap<ShardRef, (usize, usize)>;
 
 /// What a reactor's thread starts with.
 pub(crate) struct Seed {
     pub index: usize,
     pub shards: Vec<SeedShard>,
     pub listeners: Vec<(OwnedFd, Protocol)>,
-    pub places: Arc<HashMap<ShardRef, (usize, usize)>>,
-    pub volumes: Vec<Arc<VolumeRecord>>,
+    pub places: Arc<Places>,
+    pub map: Arc<MapView>,
     pub cluster: ClusterId,
     pub node: NodeId,
     pub notices: Sender<Notice>,
+    pub proposals: Arc<Proposals>,
 }
 
 /// A shard on its way to its reactor.
 pub(crate) struct SeedShard {
     pub reference: ShardRef,
+    pub copy: CopyId,
     pub engine: Shard,
     pub descriptor: OwnedFd,
     pub open_ns: u64,
+}
+
+impl SeedShard {
+    /// The shard on its reactor.
+    fn into_slot(self, reactor: &mut Reactor) -> ShardSlot {
+        ShardSlot {
+            reference: self.reference,
+            copy: self.copy,
+            copies: Some(Box::new(ShardCopies::new(self.engine, boottime_ns()))),
+            peers: PeerLinks::new(self.copy),
+            file: reactor.attach(self.descriptor),
+            open_ns: self.open_ns,
+            write_latency: Default::default(),
+            read_latency: Default::default(),
+            issued_ns: Vec::new(),
+            is_write: Vec::new(),
+            under_way: 0,
+            stalled: 0,
+            damage: Vec::new(),
+            deletions: Vec::new(),
+            released: false,
+        }
+    }
+}
+
+impl Core {
+    /// Takes over new shards, and where all are.
+    pub(crate) fn take_shards(&mut self, new: Vec<SeedShard>, places: Arc<Places>) {
+        for seed in new {
+            let slot = seed.into_slot(&mut self.reactor);
+            self.shards.push(slot);
+        }
+        self.places = places;
+        let map = self.map.clone();
+        self.follow(map);
+    }
 }
 
 /// Ways to the reactors, and their threads.
@@ -87,31 +132,12 @@ fn run_core(seed: Seed, ready: &Ready, peers: &Receiver<Vec<MailboxSender<Comman
     }
     // The others did not start.
     let Ok(peers) = peers.recv() else { return };
-    let shards = seed
-        .shards
-        .into_iter()
-        .map(|seed| ShardSlot {
-            reference: seed.reference,
-            shard: seed.engine,
-            file: reactor.attach(seed.descriptor),
-            open_ns: seed.open_ns,
-            released: false,
-            write_latency: Default::default(),
-            read_latency: Default::default(),
-            issued_ns: Vec::new(),
-            is_write: Vec::new(),
-            under_way: 0,
-            stalled: 0,
-            damage: Vec::new(),
-        })
-        .collect();
+    let shards = seed.shards.into_iter().map(|shard| shard.into_slot(&mut reactor)).collect();
     let listeners = seed
         .listeners
         .into_iter()
         .map(|(socket, protocol)| ListenerSlot { file: reactor.attach(socket), protocol })
         .collect();
-    let mut volumes = VolumeTable::default();
-    seed.volumes.into_iter().for_each(|record| volumes.set(record));
     let core = Core {
         index,
         reactor,
@@ -119,6 +145,9 @@ fn run_core(seed: Seed, ready: &Ready, peers: &Receiver<Vec<MailboxSender<Comman
         peers,
         cluster: seed.cluster,
         node: seed.node,
+        map: seed.map,
+        tables: Default::default(),
+        refused: None,
         shards,
         places: seed.places,
         listeners,
@@ -127,15 +156,20 @@ fn run_core(seed: Seed, ready: &Ready, peers: &Receiver<Vec<MailboxSender<Comman
         listed: Vec::new(),
         requests: slab::Slab::new(),
         serial_next: 0,
-        groups: slab::Slab::new(),
-        spare_outcomes: Vec::new(),
-        volumes,
+        gateways: slab::Slab::new(),
+        nbd_requests: slab::Slab::new(),
+        volumes: VolumeTable::default(),
         sessions: HashMap::new(),
         waiters: Vec::new(),
         releases: Vec::new(),
         notices: seed.notices,
+        proposals: seed.proposals,
+        lost_peers: Vec::new(),
+        comparisons: Vec::new(),
+        emptied: Vec::new(),
         now_ns: 0,
         housekeeping_ns: 0,
+        tick_ns: 0,
         timer_runs: false,
         stopping_since_ns: None,
         adopt_next: 0,

@@ -1,15 +1,20 @@
-//! A reactor's copy of the volume table.
+//! A reactor's copy of the volume table, brought up to each map.
 
 use std::sync::Arc;
 
-use coquina_base::{CHUNK_BYTES, VolumeId};
-use coquina_control::{ShardRef, VolumeCounters, VolumeRecord};
+use coquina_base::VolumeId;
+use coquina_cluster::{MapView, PoolRecord, VolumeRecord, VolumeState, group_of};
+use coquina_control::VolumeCounters;
 use hashbrown::HashMap;
 
 /// A volume, as a reactor knows it.
 pub struct Volume {
     /// Its record.
     pub record: Arc<VolumeRecord>,
+    /// Revision of the map that changed the record last.
+    pub revision: u64,
+    /// Its pool.
+    pub pool: Arc<PoolRecord>,
     /// What it did here.
     pub counters: VolumeCounters,
     /// Requests under way here.
@@ -17,15 +22,27 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// The shard of a chunk.
-    pub fn shard_of(&self, chunk: u32) -> ShardRef {
-        self.record.placement.shard_of_chunk(chunk)
+    /// The placement group of a chunk.
+    pub fn group_of(&self, chunk: u32) -> u32 {
+        group_of(&self.pool, self.record.family, chunk).0
     }
 
-    /// Whether chunks of it are on a shard.
-    pub fn is_on(&self, shard: &ShardRef) -> bool {
-        self.record.placement.shards.contains(shard)
+    /// Whether a range of a chunk lies within the volume. What a shrink has cut off may be discarded still.
+    pub fn has_range(&self, chunk: u32, offset_bytes: u32, length_bytes: u32, is_discard: bool) -> bool {
+        let shrunk_bytes = self.record.shrinking_from_bytes.filter(|_| is_discard);
+        let size_bytes = shrunk_bytes.unwrap_or(0).max(self.record.size_bytes);
+        let used_bytes = self.record.striping().chunk_used_bytes(chunk, size_bytes);
+        offset_bytes.checked_add(length_bytes).is_some_and(|end| end <= used_bytes)
     }
+}
+
+/// What a new map changed.
+#[derive(Default)]
+pub struct VolumeChanges {
+    /// Slots whose size changed.
+    pub resized: Vec<usize>,
+    /// Slots that are served no more.
+    pub gone: Vec<usize>,
 }
 
 /// The volumes that a reactor serves. A slot is never given to another volume.
@@ -37,27 +54,61 @@ pub struct VolumeTable {
 }
 
 impl VolumeTable {
-    /// Adds a volume, or takes over its new record.
-    pub fn set(&mut self, record: Arc<VolumeRecord>) {
-        match self.by_id.get(&record.id).copied() {
-            Some(slot) => {
-                if let Some(volume) = self.volumes[slot].as_mut() {
-                    self.by_name.remove(&volume.record.name);
-                    self.by_name.insert(record.name.clone(), slot);
-                    volume.record = record;
-                }
-            }
-            None => {
-                let slot = self.volumes.len();
-                self.by_id.insert(record.id, slot);
-                self.by_name.insert(record.name.clone(), slot);
-                self.volumes.push(Some(Volume { record, counters: VolumeCounters::default(), under_way: 0 }));
-            }
+    /// Takes over what a map says.
+    pub fn follow(&mut self, map: &MapView) -> VolumeChanges {
+        let mut changes = VolumeChanges::default();
+        let is_served = |id: &VolumeId| {
+            let record = map.volume(*id);
+            record.is_some_and(|record| {
+                record.state == VolumeState::Active && map.pool(record.pool).is_some()
+            })
+        };
+        let gone: Vec<VolumeId> = self.by_id.keys().filter(|id| !is_served(id)).copied().collect();
+        for id in gone {
+            changes.gone.extend(self.hide(id));
         }
+        for volume in map.volumes().filter(|volume| is_served(&volume.value.id)) {
+            let Some(pool) = map.pools().find(|pool| pool.value.id == volume.value.pool) else { continue };
+            self.set(volume.value.clone(), volume.revision, pool.value.clone(), &mut changes);
+        }
+        changes
+    }
+
+    fn set(
+        &mut self,
+        record: Arc<VolumeRecord>,
+        revision: u64,
+        pool: Arc<PoolRecord>,
+        changes: &mut VolumeChanges,
+    ) {
+        let Some(slot) = self.by_id.get(&record.id).copied() else {
+            let slot = self.volumes.len();
+            self.by_id.insert(record.id, slot);
+            self.by_name.insert(record.name.clone(), slot);
+            let counters = VolumeCounters::default();
+            self.volumes.push(Some(Volume { record, revision, pool, counters, under_way: 0 }));
+            return;
+        };
+        let Some(volume) = self.volumes[slot].as_mut() else { return };
+        volume.pool = pool;
+        if volume.revision == revision {
+            return;
+        }
+        volume.revision = revision;
+        if volume.record.name != record.name {
+            if self.by_name.get(&volume.record.name) == Some(&slot) {
+                self.by_name.remove(&volume.record.name);
+            }
+            self.by_name.insert(record.name.clone(), slot);
+        }
+        if volume.record.size_bytes != record.size_bytes {
+            changes.resized.push(slot);
+        }
+        volume.record = record;
     }
 
     /// Takes a volume out of both tables; requests under way still find its slot.
-    pub fn hide(&mut self, id: VolumeId) -> Option<usize> {
+    fn hide(&mut self, id: VolumeId) -> Option<usize> {
         let slot = self.by_id.remove(&id)?;
         if let Some(volume) = &self.volumes[slot]
             && self.by_name.get(&volume.record.name) == Some(&slot)
@@ -75,6 +126,11 @@ impl VolumeTable {
     /// A volume by its slot, to be changed.
     pub fn get_mut(&mut self, slot: usize) -> Option<&mut Volume> {
         self.volumes.get_mut(slot)?.as_mut()
+    }
+
+    /// A volume that is served, by its slot.
+    pub fn served(&self, slot: usize) -> Option<&Volume> {
+        self.get(slot).filter(|volume| self.by_id.get(&volume.record.id) == Some(&slot))
     }
 
     /// Slot of a volume by its name.
@@ -98,20 +154,4 @@ impl VolumeTable {
     pub fn iter(&self) -> impl Iterator<Item = &Volume> {
         self.by_id.values().filter_map(|slot| self.volumes[*slot].as_ref())
     }
-}
-
-/// Parts of a range of a volume, each within one chunk: (chunk, first byte within it, bytes).
-pub fn parts_of(offset_bytes: u64, length_bytes: u64) -> impl Iterator<Item = (u32, u32, u32)> {
-    let end = offset_bytes + length_bytes;
-    let mut at = offset_bytes;
-    std::iter::from_fn(move || {
-        if at >= end {
-            return None;
-        }
-        let chunk = (at / CHUNK_BYTES) as u32;
-        let within = at % CHUNK_BYTES;
-        let length = (CHUNK_BYTES - within).min(end - at);
-        at += length;
-        Some((chunk, within as u32, length as u32))
-    })
 }

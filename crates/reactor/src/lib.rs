@@ -29,7 +29,7 @@ pub use operation::{Completion, Payload};
 pub use reactor::{FileId, Reactor, ReactorConfig, Wait};
 pub use receive::ReceiveBuffer;
 pub use send::SendList;
-pub use socket::open_socket;
+pub use socket::{keep_watch, open_socket};
 pub use waker::{Mailbox, MailboxSender, Waker, mailbox};
 
 /// Token of the completions that report a wake-up by a [`Waker`]; not to be used for other operations.

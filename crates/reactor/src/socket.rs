@@ -15,6 +15,23 @@ pub fn open_socket(address: &Address) -> Result<OwnedFd, ReactorError> {
     opened.map_err(|errno| ReactorError::Socket { address: address.to_string(), errno })
 }
 
+/// Has the kernel give a connection up after so many seconds of silence, whether anything is on its way or not. For peers
+/// that would otherwise wait for long for one that is gone. A socket that is not TCP stays as it is.
+pub fn keep_watch(socket: &OwnedFd, seconds: u32) {
+    let seconds = seconds.clamp(2, 3600) as i32;
+    let options = [
+        (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, 1),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, 1),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, seconds - 1),
+        (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, seconds * 1000),
+    ];
+    for (level, name, value) in options {
+        // Without them an end is only noticed later.
+        let _ = set_option(socket, level, name, value);
+    }
+}
+
 /// A TCP socket that sends at once. A listener hands the option on to its connections.
 pub(crate) fn open_tcp(address: &SocketAddr) -> Result<OwnedFd, Errno> {
     let socket = open(if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 })?;

@@ -1,0 +1,238 @@
+//! A new map: volumes, groups, connections to other copies and gateways are brought up to it.
+//!
+//! Invariant: a reactor never goes back to an older map.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use coquina_base::CHUNK_BYTES;
+use coquina_cluster::{GroupId, MapView, PoolId, PoolRecord, VolumeRecord, VolumeState, group_of};
+use coquina_copies::Compared;
+use coquina_protocol::{
+    AttachedVolume, GROUP_UNKNOWN, Header, Kind, Notify, NotifyKind, ShardRef as WireShard, encode_notify,
+};
+use coquina_replication::{BlockRange, Settings};
+use hashbrown::HashMap;
+
+use crate::connection::State;
+use crate::core::{Comparison, Core};
+
+/// How long a copy promises not to become primary. With what a coordinator needs to find out that a node is dead, it
+/// decides how long a failover takes.
+const GRANT_NS: u64 = 1_000_000_000;
+/// How much clocks may drift: far more than those of computers do.
+const DRIFT_PPM: u64 = 1_000;
+/// A copy in sync that is silent for so long is to be removed.
+const SUSPECT_NS: u64 = 1_000_000_000;
+/// Blocks in one message to a copy that lacks them.
+const RECOVER_BLOCKS_MAX: u32 = 16;
+/// Such messages on their way.
+const RECOVER_WINDOW: u32 = 16;
+/// Ranges handed to a group at a time.
+const COMPARED_RANGES_MAX: usize = 4096;
+
+/// Who is primary of a pool's groups, as clients are told.
+pub(crate) struct PoolTable {
+    shards: Vec<WireShard>,
+    groups: Vec<u32>,
+}
+
+/// Tables of all pools that somebody asked about, of one map.
+#[derive(Default)]
+pub(crate) struct PoolTables {
+    revision: u64,
+    tables: HashMap<PoolId, Arc<PoolTable>>,
+}
+
+impl PoolTables {
+    /// The table of a pool.
+    pub fn get(&mut self, map: &MapView, pool: &PoolRecord) -> Arc<PoolTable> {
+        if self.revision != map.revision() {
+            self.revision = map.revision();
+            self.tables.clear();
+        }
+        self.tables.entry(pool.id).or_insert_with(|| Arc::new(make_table(map, pool))).clone()
+    }
+}
+
+fn make_table(map: &MapView, pool: &PoolRecord) -> PoolTable {
+    let mut shards: Vec<WireShard> = Vec::new();
+    let mut known = HashMap::new();
+    let mut place_of = |group: GroupId| {
+        let primary = map.group(group)?.primary()?;
+        if let Some(index) = known.get(&primary) {
+            return Some(*index);
+        }
+        let address = &map.node(map.node_of(primary)?)?.addresses.native;
+        if address.is_empty() {
+            return None;
+        }
+        let index = shards.len() as u32;
+        shards.push(WireShard { drive: primary.drive, shard: primary.shard, address: address.clone() });
+        known.insert(primary, index);
+        Some(index)
+    };
+    let groups = pool.groups().map(|group| place_of(group).unwrap_or(GROUP_UNKNOWN)).collect();
+    PoolTable { shards, groups }
+}
+
+impl Core {
+    /// Follows a map, unless it is an older one.
+    pub(crate) fn follow(&mut self, map: Arc<MapView>) {
+        if map.revision() < self.map.revision() {
+            return;
+        }
+        self.map = map.clone();
+        let changes = self.volumes.follow(&map);
+        for slot in changes.gone {
+            for index in self.users_of(slot) {
+                self.close_connection(index);
+            }
+            self.drop_gateway(slot);
+        }
+        for slot in changes.resized {
+            self.tell_size(slot);
+        }
+        for slot in 0..self.shards.len() {
+            if !self.shards[slot].released {
+                self.follow_groups(slot, &map);
+                self.connect_peers(slot);
+            }
+        }
+        self.proposals.prune(&map);
+        self.refresh_gateways();
+    }
+
+    fn follow_groups(&mut self, slot: usize, map: &MapView) {
+        let reference = self.shards[slot].reference;
+        let is_member = |group: &GroupId| map.group(*group).is_some_and(|one| one.is_member(reference));
+        let mut numbers: BTreeSet<u32> =
+            map.groups_on(reference).iter().filter(|group| is_member(group)).map(|group| group.0).collect();
+        let mut others = Vec::new();
+        for number in &numbers {
+            let members = map.group(GroupId(*number)).into_iter().flat_map(|group| group.members());
+            for shard in members.filter(|shard| *shard != reference) {
+                others.extend(map.copy_of(shard).map(|copy| (copy, shard)));
+            }
+        }
+        numbers.extend(self.shards[slot].copies().groups());
+        for number in numbers {
+            // Groups of a pool that is gone rest.
+            let Some(config) = map.config(GroupId(number)) else { continue };
+            let known = self.shards[slot].copies().group(number).map(|group| group.config().epoch);
+            match known {
+                None => self.on_shard(slot, |copies, _, hands| {
+                    copies.open_group(number, settings(), config, hands);
+                }),
+                Some(epoch) if epoch < config.epoch => {
+                    self.on_shard(slot, |copies, now_ns, hands| copies.config(now_ns, number, config, hands));
+                }
+                Some(_) => {}
+            }
+        }
+        for lost in self.shards[slot].peers.follow(others) {
+            self.close_connection(lost);
+        }
+    }
+
+    /// Connections that use a volume.
+    pub(crate) fn users_of(&self, slot: usize) -> Vec<usize> {
+        let uses = |(_, connection): &(usize, &crate::connection::Connection)| {
+            connection.volume == Some(slot) && !connection.closed
+        };
+        self.connections.iter().filter(uses).map(|(index, _)| index).collect()
+    }
+
+    /// Tells everybody that uses a volume how large it is now.
+    fn tell_size(&mut self, slot: usize) {
+        let Some(volume) = self.volumes.get(slot) else { return };
+        let (id, size_bytes) = (volume.record.id, volume.record.size_bytes);
+        let map_version = self.map.revision();
+        for index in self.users_of(slot) {
+            let connection = &mut self.connections[index];
+            match &mut connection.state {
+                State::Nbd(session) => session.resize(size_bytes),
+                State::Native(_) => {
+                    let notify = Notify { kind: NotifyKind::Resized, volume: id, size_bytes, map_version };
+                    encode_notify(connection.output.bytes(), &Header::new(Kind::Notify), &notify);
+                    self.list(index);
+                }
+                State::Peer(_) => {}
+            }
+        }
+    }
+
+    /// What a client is told of a volume.
+    pub(crate) fn attached(&mut self, slot: usize, read_only: bool) -> Option<AttachedVolume> {
+        let volume = self.volumes.served(slot)?;
+        let (record, pool) = (volume.record.clone(), volume.pool.clone());
+        let table = self.tables.get(&self.map, &pool);
+        let addresses = self.map.nodes().map(|node| node.value.addresses.native.clone());
+        Some(AttachedVolume {
+            volume: record.id,
+            name: record.name.clone(),
+            size_bytes: record.size_bytes,
+            layer: record.layer,
+            attach_generation: record.attach_generation,
+            map_version: self.map.revision(),
+            family: record.family,
+            group_first: pool.group_first.0,
+            stripe_unit_bytes: record.stripe_unit_bytes,
+            stripe_count: record.stripe_count,
+            read_only,
+            shards: table.shards.clone(),
+            groups: table.groups.clone(),
+            nodes: addresses.filter(|address| !address.is_empty()).collect(),
+        })
+    }
+
+    /// Answers groups that want to know what may differ on another copy: all that their volumes may hold. What is a hole
+    /// there costs little.
+    pub(crate) fn compare(&mut self) {
+        for Comparison { slot, group, copy, token } in std::mem::take(&mut self.comparisons) {
+            let mut ranges = chunks_of(&self.map, GroupId(group));
+            loop {
+                let rest = ranges.split_off(ranges.len().min(COMPARED_RANGES_MAX));
+                let done = rest.is_empty();
+                let compared = Compared { copy, token, ranges, done };
+                self.on_shard(slot, |copies, now_ns, hands| {
+                    copies.compared(now_ns, group, compared, hands);
+                });
+                if done {
+                    break;
+                }
+                ranges = rest;
+            }
+        }
+    }
+}
+
+/// All chunks of a group.
+fn chunks_of(map: &MapView, group: GroupId) -> Vec<BlockRange> {
+    let mut ranges = Vec::new();
+    for volume in map.volumes().filter(|volume| volume.value.state == VolumeState::Active) {
+        let Some(pool) = map.pool(volume.value.pool).filter(|pool| pool.has_group(group)) else { continue };
+        let record: &VolumeRecord = &volume.value;
+        let size_bytes = record.size_bytes.max(record.shrinking_from_bytes.unwrap_or(0));
+        let chunks = u32::try_from(record.striping().chunks(size_bytes)).unwrap_or(u32::MAX);
+        let whole = |chunk| BlockRange { layer: record.layer, chunk, first: 0, count: CHUNK_BLOCKS };
+        ranges.extend((0..chunks).filter(|chunk| group_of(pool, record.family, *chunk) == group).map(whole));
+    }
+    ranges
+}
+
+/// Blocks of a chunk.
+const CHUNK_BLOCKS: u32 = (CHUNK_BYTES / coquina_base::BLOCK_BYTES as u64) as u32;
+
+/// Group and copy are set where a group is opened.
+fn settings() -> Settings {
+    Settings {
+        group: GroupId(0),
+        copy: Default::default(),
+        grant_ns: GRANT_NS,
+        drift_ppm: DRIFT_PPM,
+        suspect_ns: SUSPECT_NS,
+        recover_blocks_max: RECOVER_BLOCKS_MAX,
+        recover_window: RECOVER_WINDOW,
+    }
+}
