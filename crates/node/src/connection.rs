@@ -1,9 +1,9 @@
 //! A connection: a socket, what was received, what is to be sent, and what it speaks.
 
 use coquina_cluster::ShardRef;
-use coquina_replication::CopyId;
 use coquina_nbd::ServerSession;
 use coquina_reactor::{FileId, ReceiveBuffer, SendList};
+use coquina_replication::CopyId;
 
 /// Room for the first bytes of a connection.
 pub const RECEIVE_BYTES_MIN: usize = 16 << 10;

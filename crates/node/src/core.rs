@@ -5,7 +5,7 @@ use std::sync::mpsc::Sender;
 
 use coquina_base::{ClusterId, DriveId, NodeId};
 use coquina_cluster::{MapView, ShardRef};
-use coquina_control::LatencyHistogram;
+use coquina_control::{GroupRole, GroupSnapshot, LatencyHistogram};
 use coquina_copies::{Answer, Operation, Request, ShardCopies};
 use coquina_engine::{IoError, IoToken, ReadData};
 use coquina_reactor::{
@@ -104,7 +104,9 @@ pub struct ShardSlot {
 impl ShardSlot {
     /// Its groups. They are in their place whenever none of their methods runs.
     pub fn copies(&self) -> &ShardCopies {
-        let Some(copies) = self.copies.as_deref() else { panic!("a shard is asked about itself while it works") };
+        let Some(copies) = self.copies.as_deref() else {
+            panic!("a shard is asked about itself while it works")
+        };
         copies
     }
 
@@ -112,6 +114,32 @@ impl ShardSlot {
     pub fn copies_mut(&mut self) -> &mut ShardCopies {
         let Some(copies) = self.copies.as_deref_mut() else { panic!("a shard is changed while it works") };
         copies
+    }
+}
+
+impl ShardSlot {
+    /// How a group is here.
+    fn group(&self, number: u32) -> Option<GroupSnapshot> {
+        let group = self.copies().group(number)?;
+        let config = group.config();
+        let role = match config.primary() {
+            Some(primary) if primary == self.copy => GroupRole::Primary,
+            _ if config.is_in_sync(self.copy) => GroupRole::Backup,
+            _ => GroupRole::Out,
+        };
+        let missing = config.others.iter().filter_map(|copy| group.missing(*copy));
+        Some(GroupSnapshot {
+            group: number,
+            epoch: config.epoch,
+            role,
+            serving: role == GroupRole::Primary && group.is_serving(),
+            in_sync: u8::try_from(config.in_sync.len()).unwrap_or(u8::MAX),
+            recovering_blocks_left: missing
+                .flat_map(|missing| missing.set.ranges())
+                .map(|range| u64::from(range.count))
+                .sum(),
+            recovered_blocks: 0,
+        })
     }
 }
 
@@ -278,7 +306,9 @@ impl Core {
         slot: usize,
         work: impl FnOnce(&mut ShardCopies, u64, &mut Hands<'_>) -> T,
     ) -> T {
-        let Some(mut copies) = self.shards[slot].copies.take() else { panic!("a shard is called while it works") };
+        let Some(mut copies) = self.shards[slot].copies.take() else {
+            panic!("a shard is called while it works")
+        };
         let now_ns = self.now_ns;
         let result = work(&mut copies, now_ns, &mut Hands { core: self, slot });
         while let Some(data) = self.emptied.pop() {
@@ -358,13 +388,7 @@ impl Core {
     }
 
     /// Hands a request to a shard of this reactor. `request.client` is set here.
-    pub(crate) fn submit(
-        &mut self,
-        asker: Asker,
-        volume: Option<usize>,
-        slot: usize,
-        request: &Request<'_>,
-    ) {
+    pub(crate) fn submit(&mut self, asker: Asker, volume: Option<usize>, slot: usize, request: &Request<'_>) {
         let client = self.register(asker, volume, request.length_bytes, &request.operation);
         if self.refused.is_some() {
             return self.request_done(client, Answer::Failed(coquina_engine::Failure::Device));
@@ -504,7 +528,8 @@ impl Core {
     fn hop(&mut self, from: usize, gateway: usize, number: u64, request: &HoppingRequest) {
         let asker = Asker::Hop { core: from, gateway, number };
         let place = self.places.get(&request.shard).copied();
-        let Some((_, slot)) = place.filter(|(core, slot)| *core == self.index && !self.shards[*slot].released)
+        let Some((_, slot)) =
+            place.filter(|(core, slot)| *core == self.index && !self.shards[*slot].released)
         else {
             let answer = Answer::Refused(coquina_replication::Refusal::NotServing);
             return self.peers[from].send(Command::HopDone { gateway, number, answer });
@@ -587,6 +612,7 @@ impl Core {
                 stats: slot.copies().shard().stats(),
                 reactor: self.index as u32,
                 open_ns: slot.open_ns,
+                groups: slot.copies().groups().into_iter().filter_map(|group| slot.group(group)).collect(),
             },
             write_latency: slot.write_latency,
             read_latency: slot.read_latency,
@@ -603,6 +629,11 @@ impl Core {
                 busy_ns: self.busy_ns,
                 operations: self.operations,
             },
+            peers: self
+                .shards
+                .iter()
+                .flat_map(|slot| slot.peers.snapshot(&self.map, &self.connections))
+                .collect(),
             nbd_connections: count(Protocol::Nbd) as u64,
             native_connections: count(Protocol::Native) as u64,
             dropped_connections: self.dropped_connections,

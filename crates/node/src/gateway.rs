@@ -5,14 +5,15 @@
 
 use coquina_base::{AlignedBuf, BLOCK_BYTES, DriveId};
 use coquina_client::{
-    ClientCompletion, ClientConfig, ClientError, ClientRequest, LocalAnswer, LocalPart, RequestKind, VolumeClient,
+    ClientCompletion, ClientConfig, ClientError, ClientRequest, LocalAnswer, LocalPart, RequestKind,
+    VolumeClient,
 };
 use coquina_cluster::ShardRef;
 use coquina_copies::{Answer as CopyAnswer, Operation, Request};
 use coquina_engine::{Piece, ReadData};
 use coquina_nbd::{
-    BlockState, BlockStatusReply, Command, Cookie, ErrorCode, Event, ExportInfo, ExportRefusal,
-    LookUpPurpose, ReplyEncoder,
+    BlockState, BlockStatusReply, Command, ErrorCode, Event, ExportInfo, ExportRefusal, LookUpPurpose,
+    ReplyEncoder,
 };
 use coquina_protocol::{ExtentKind, Status};
 use coquina_reactor::{Completion, ReceiveBuffer, random_u64};
@@ -51,7 +52,9 @@ pub struct Gateway {
 impl Gateway {
     /// Its client. It is in its place whenever nothing is being handed over.
     pub fn client(&mut self) -> &mut VolumeClient {
-        let Some(client) = self.client.as_deref_mut() else { panic!("a gateway's client is not in its place") };
+        let Some(client) = self.client.as_deref_mut() else {
+            panic!("a gateway's client is not in its place")
+        };
         client
     }
 
@@ -340,7 +343,8 @@ impl Core {
             offset_bytes.checked_add(u64::from(length_bytes)).is_some_and(|end| end <= size_bytes)
         });
         let Some(gateway) = gateway.and_then(|slot| self.gateway_of(slot)) else {
-            let code = if kind == RequestKind::Write { ErrorCode::NoSpace } else { ErrorCode::InvalidArgument };
+            let code =
+                if kind == RequestKind::Write { ErrorCode::NoSpace } else { ErrorCode::InvalidArgument };
             let text = "the range lies beyond the end of the volume";
             let connection = &mut self.connections[index];
             encoder(&connection.state).error(request.cookie, code, text, connection.output.bytes());
@@ -350,8 +354,13 @@ impl Core {
         connection.under_way += 1;
         connection.under_way_bytes += counted_bytes(answer, length_bytes);
         let cookie = request.cookie;
-        let token =
-            self.nbd_requests.insert(NbdRequest { connection: key, cookie, offset_bytes, length_bytes, answer });
+        let token = self.nbd_requests.insert(NbdRequest {
+            connection: key,
+            cookie,
+            offset_bytes,
+            length_bytes,
+            answer,
+        });
         let gateway = &mut self.gateways[gateway];
         let buffer = match kind {
             RequestKind::Read => gateway.buffer(length_bytes as usize),

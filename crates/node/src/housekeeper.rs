@@ -1,9 +1,9 @@
 //! The thread that looks after a node now and then: how much memory the block cache may take, and which drives have
 //! failed.
 
-use std::sync::{Arc, Mutex, PoisonError};
 use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 

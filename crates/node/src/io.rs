@@ -138,7 +138,11 @@ impl Core {
         let held = received.data().len();
         let room = connection.needed_bytes.saturating_sub(held);
         let is_peer = connection.protocol() == Protocol::Peer;
-        let busy = if connection.volume.is_some() || is_peer { RECEIVE_BYTES_BUSY - RECEIVE_BYTES_BUSY / 4 } else { 0 };
+        let busy = if connection.volume.is_some() || is_peer {
+            RECEIVE_BYTES_BUSY - RECEIVE_BYTES_BUSY / 4
+        } else {
+            0
+        };
         if room > 0 || received.capacity_bytes() - held < RECEIVE_BYTES_MIN / 2 {
             received.reserve(room.max(RECEIVE_BYTES_MIN).max(busy.min(received.capacity_bytes() * 2)));
         }

@@ -33,6 +33,26 @@ pub struct DriveSpec {
     pub remembered: Option<DriveId>,
 }
 
+impl DriveSpec {
+    /// Reads `PATH[:SIZE]`. What exists under the whole text is a path without a size.
+    pub fn parse(text: &str) -> Result<DriveSpec, String> {
+        let spec = |path: &str, size_bytes| {
+            let absolute = std::path::absolute(path).map_err(|error| error.to_string())?;
+            Ok(DriveSpec { path: absolute, size_bytes, force: false, remembered: None })
+        };
+        if text.is_empty() {
+            return Err("a drive needs a path; write it like /srv/drive1:100G".to_owned());
+        }
+        match text.rsplit_once(':') {
+            Some((path, size)) if !std::path::Path::new(text).exists() && !size.contains('/') => {
+                let size_bytes = coquina_base::parse_size_bytes(size).map_err(|error| error.to_string())?;
+                spec(path, Some(size_bytes))
+            }
+            _ => spec(text, None),
+        }
+    }
+}
+
 /// A drive that is open, before its reactor has it.
 pub(crate) struct Opened {
     pub file: DriveFile,

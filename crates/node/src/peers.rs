@@ -6,7 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use coquina_cluster::ShardRef;
+use coquina_cluster::{MapView, ShardRef};
+use coquina_control::PeerSnapshot;
 use coquina_copies::Payload;
 use coquina_protocol::{
     Body, Header, Kind, PeerHello, Status, VERSION_MAX, VERSION_MIN, decode, decode_peer_frame,
@@ -14,8 +15,9 @@ use coquina_protocol::{
 };
 use coquina_reactor::{Address, Completion, ReceiveBuffer, keep_watch, open_socket};
 use coquina_replication::{CopyId, Message, decode_message, encode_message};
+use slab::Slab;
 
-use crate::connection::{PeerPhase, PeerState, Protocol, RECEIVE_BYTES_BUSY, State};
+use crate::connection::{Connection, PeerPhase, PeerState, RECEIVE_BYTES_BUSY, State};
 use crate::core::{Core, tag};
 use crate::native::{Next, Taken};
 use crate::request::ConnectionKey;
@@ -32,6 +34,8 @@ struct PeerLink {
     connection: Option<ConnectionKey>,
     next_ns: u64,
     attempts: u32,
+    sent_bytes: u64,
+    received_bytes: u64,
 }
 
 /// The other copies of a shard's groups.
@@ -51,16 +55,18 @@ impl PeerLinks {
         self.links.is_empty()
     }
 
-    /// How many connections stand or are being made.
-    pub fn connections(&self) -> usize {
-        self.links.values().filter(|link| link.connection.is_some()).count()
-    }
-
     /// Takes over who the others are. Returns connections that nobody needs any more.
     pub fn follow(&mut self, others: Vec<(CopyId, ShardRef)>) -> Vec<usize> {
         let mut before = std::mem::take(&mut self.links);
         for (copy, reference) in others {
-            let fresh = PeerLink { reference, connection: None, next_ns: 0, attempts: 0 };
+            let fresh = PeerLink {
+                reference,
+                connection: None,
+                next_ns: 0,
+                attempts: 0,
+                sent_bytes: 0,
+                received_bytes: 0,
+            };
             let link = before.remove(&copy).unwrap_or(fresh);
             self.links.entry(copy).or_insert(link);
         }
@@ -68,6 +74,26 @@ impl PeerLinks {
         let lost: Vec<usize> =
             before.values().filter_map(|link| link.connection).map(|connection| connection.index).collect();
         lost
+    }
+
+    /// All connections, those that are missing included.
+    pub fn snapshot(&self, map: &MapView, connections: &Slab<Connection>) -> Vec<PeerSnapshot> {
+        let one = |(copy, link): (&CopyId, &PeerLink)| {
+            let connection = link.connection.and_then(|key| connections.get(key.index));
+            let is_up = |connection: &Connection| {
+                matches!(connection.state, State::Peer(PeerState { phase: PeerPhase::Up, .. }))
+            };
+            let node = map.node_of(link.reference).and_then(|node| map.node(node));
+            PeerSnapshot {
+                from_copy: self.own.0,
+                to_copy: copy.0,
+                address: node.map(|node| node.addresses.peer.clone()).unwrap_or_default(),
+                connected: connection.is_some_and(is_up),
+                sent_bytes: link.sent_bytes,
+                received_bytes: link.received_bytes,
+            }
+        };
+        self.links.iter().map(one).collect()
     }
 
     fn due(&self, now_ns: u64) -> Vec<CopyId> {
@@ -270,6 +296,9 @@ impl Core {
         let Some((frame, consumed)) = decode_peer_frame(input).map_err(|error| error.to_string())? else {
             return Ok(0);
         };
+        if let Some(link) = self.shards[peer.slot].peers.links.get_mut(&peer.copy) {
+            link.received_bytes += consumed as u64;
+        }
         let mut head = frame.head;
         let (message, payload_bytes) = decode_message(&mut head).map_err(|error| error.to_string())?;
         if !head.is_empty() || frame.payload.len() != payload_bytes as usize {
@@ -292,7 +321,9 @@ impl Core {
         message: &Message,
         payload: Payload<'_>,
     ) {
-        let Some(key) = self.shards[slot].peers.links.get(&to).and_then(|link| link.connection) else { return };
+        let Some(key) = self.shards[slot].peers.links.get(&to).and_then(|link| link.connection) else {
+            return;
+        };
         let Some(connection) = self.connections.get_mut(key.index) else { return };
         let is_up = matches!(connection.state, State::Peer(PeerState { phase: PeerPhase::Up, .. }));
         if connection.generation != key.generation || connection.closed || !is_up {
@@ -300,14 +331,21 @@ impl Core {
         }
         let length_bytes = payload.length_bytes();
         let out = connection.output.bytes();
+        let before = out.len();
         encode_peer_frame(out, group, length_bytes, |out| encode_message(message, length_bytes as u32, out));
         payload.append_to(out);
+        let sent_bytes = (out.len() - before) as u64;
+        if let Some(link) = self.shards[slot].peers.links.get_mut(&to) {
+            link.sent_bytes += sent_bytes;
+        }
         self.list(key.index);
     }
 
     /// Ends the connection to a copy.
     pub(crate) fn break_peer(&mut self, slot: usize, copy: CopyId, reason: &str) {
-        let Some(key) = self.shards[slot].peers.links.get(&copy).and_then(|link| link.connection) else { return };
+        let Some(key) = self.shards[slot].peers.links.get(&copy).and_then(|link| link.connection) else {
+            return;
+        };
         tracing::debug!(copy = copy.0, reason, "the connection to a copy is broken off");
         self.close_connection(key.index);
     }
@@ -335,9 +373,4 @@ impl Core {
             }
         }
     }
-}
-
-/// Whether a protocol is between copies.
-pub(crate) fn is_peer(protocol: Protocol) -> bool {
-    protocol == Protocol::Peer
 }

@@ -69,7 +69,12 @@ pub(crate) fn drive_snapshot(
         snapshot.read_latency.merge(&shard.read_latency);
         if shard.stalled > 0 {
             let message = format!("{} I/O(s) have been on their way for over 5 s", shard.stalled);
-            health.push(HealthEntry::new(HealthCode::SlowDrive, Severity::Warning, snapshot.path.clone(), message));
+            health.push(HealthEntry::new(
+                HealthCode::SlowDrive,
+                Severity::Warning,
+                snapshot.path.clone(),
+                message,
+            ));
         }
         for damage in &shard.damage {
             let path = snapshot.path.clone();

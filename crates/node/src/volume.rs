@@ -59,9 +59,8 @@ impl VolumeTable {
         let mut changes = VolumeChanges::default();
         let is_served = |id: &VolumeId| {
             let record = map.volume(*id);
-            record.is_some_and(|record| {
-                record.state == VolumeState::Active && map.pool(record.pool).is_some()
-            })
+            record
+                .is_some_and(|record| record.state == VolumeState::Active && map.pool(record.pool).is_some())
         };
         let gone: Vec<VolumeId> = self.by_id.keys().filter(|id| !is_served(id)).copied().collect();
         for id in gone {
