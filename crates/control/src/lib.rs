@@ -7,16 +7,22 @@
 //! - what a client, a file or the store hands in is checked before it is used, and every error says what to do.
 
 pub mod api;
+mod ask;
 mod backend;
 mod client;
+mod clock;
 mod cluster_file;
+mod coordinator_service;
 mod counters;
 mod folder;
+mod heartbeat;
 mod histogram;
+mod layers;
 mod map_service;
 mod node_file;
 mod random;
 mod shard_stats;
+mod trim;
 
 pub use backend::{
     AbsentDrive, BackendError, DriveSnapshot, GroupRole, GroupSnapshot, NoNode, NodeBackend, NodeSnapshot,
@@ -24,10 +30,13 @@ pub use backend::{
 };
 pub use client::{Client, ClientError};
 pub use cluster_file::ClusterFile;
+pub use coordinator_service::{CoordinatorConfig, CoordinatorService};
 pub use coquina_cluster::{HealthCode, HealthEntry, Severity};
 pub use counters::VolumeCounters;
 pub use folder::{FolderError, FolderLock, ServerFile, running_server};
+pub use heartbeat::{HeartbeatService, follow_map};
 pub use histogram::{LATENCY_BUCKETS, LatencyHistogram};
-pub use map_service::{ChangeError, MapFollower, MapService, MapServiceError, StoreState};
+pub use map_service::{ChangeError, Leader, MapFollower, MapService, MapServiceError, StoreState};
 pub use node_file::NodeFile;
 pub use random::{random_id, random_u64};
+pub use trim::{NativeTrimmer, Trimmer};

@@ -10,6 +10,7 @@
 
 mod follow;
 mod followers;
+mod leader;
 mod records;
 
 use std::path::Path;
@@ -25,6 +26,8 @@ use tokio::sync::{mpsc as async_mpsc, oneshot, watch};
 use crate::cluster_file::ClusterFile;
 use crate::folder::FolderError;
 use follow::Started;
+pub(crate) use leader::Candidate;
+pub use leader::Leader;
 pub(crate) use records::{ELECTION, decode_revision, decode_snapshot, read_prefix, transaction};
 
 /// How long a change is tried.
@@ -144,6 +147,10 @@ struct State {
     followed: u64,
     /// Followers that have not been called yet.
     joining: Vec<MapFollower>,
+    /// The process that leads now.
+    leader: Option<Leader>,
+    /// The one that leads or led last, and the one before.
+    leaders_last: [Option<Leader>; 2],
 }
 
 impl Shared {
@@ -247,6 +254,37 @@ impl MapService {
     /// How the store and the map are.
     pub fn state(&self) -> StoreState {
         self.shared.state().store.clone()
+    }
+
+    /// The process that leads, if one does.
+    pub fn leader(&self) -> Option<Leader> {
+        self.shared.state().leader.clone()
+    }
+
+    /// Waits until somebody else leads than `known`, or nobody does; or as long as `patience`. Returns who leads then.
+    pub fn wait_for_leader(&self, known: Option<&Leader>, patience: Duration) -> Option<Leader> {
+        let changed =
+            |state: &State| (state.leader.as_ref() != known || state.stopping).then(|| state.leader.clone());
+        let found = self.shared.wait_until(Instant::now() + patience, changed);
+        found.unwrap_or_else(|| known.cloned())
+    }
+
+    /// Who led before a term, as far as it was seen.
+    pub(crate) fn leader_before(&self, term: u64) -> Option<Leader> {
+        let last = self.shared.state().leaders_last.clone();
+        last.into_iter().flatten().find(|leader| leader.term < term)
+    }
+
+    /// Revision of the map that all followers of this process have been called with.
+    pub fn followed(&self) -> u64 {
+        self.shared.state().followed
+    }
+
+    /// Has nobody use the map any more, since it was found to be wrong in another way than the store itself tells.
+    pub(crate) fn refuse(&self, error: MapError) {
+        self.shared.change_state(|state| {
+            state.store.refused.get_or_insert(error);
+        });
     }
 
     /// Calls `follow` with the present map at once and then with newer ones, in order, on one thread that all followers
@@ -357,7 +395,7 @@ impl MapService {
     }
 
     /// One compare-and-set, perhaps under a fence. Returns its revision.
-    fn write(&self, write: Write, fence: Option<Compare>) -> Result<u64, ChangeError> {
+    pub(crate) fn write(&self, write: Write, fence: Option<Compare>) -> Result<u64, ChangeError> {
         let transaction = transaction(write, fence);
         let store = self.store.clone();
         let (reply, answer) = oneshot::channel();

@@ -9,7 +9,10 @@
 //!   believes nobody dead then. So a real loss of more than half of the nodes at once stops the groups that need them
 //!   until some come back or the operator gives their drives up. *At once* is: silent for half of `node_dead_ns` when
 //!   one of them is silent for all of it;
-//! - who was not heard since the election is neither dead nor alive, and nothing is promoted there.
+//! - who was not heard since the election is neither dead nor alive, and nothing is promoted there;
+//! - the node of the coordinator before, whose lease ran out and which does not answer, counts as silent since that lease
+//!   could last have been renewed: it is dead without being watched anew, if it was silent for `node_dead_ns` by then and at
+//!   least half of all nodes were heard since the election.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -60,6 +63,8 @@ pub struct Liveness {
     nodes: BTreeMap<NodeId, NodeWatch>,
     drives: BTreeMap<DriveId, DriveWatch>,
     isolated: bool,
+    /// The node of the coordinator before, and since when it is silent.
+    predecessor: Option<(NodeId, u64)>,
 }
 
 impl Liveness {
@@ -70,7 +75,13 @@ impl Liveness {
             nodes: BTreeMap::new(),
             drives: BTreeMap::new(),
             isolated: false,
+            predecessor: None,
         }
+    }
+
+    /// The coordinator before ran on that node, and it is silent since then.
+    pub(super) fn predecessor_silent(&mut self, node: NodeId, since_ns: u64) {
+        self.predecessor = Some((node, since_ns));
     }
 
     /// Whether so many nodes are silent that it is rather the coordinator that is cut off.
@@ -122,6 +133,7 @@ impl Liveness {
     /// The coordinator itself was asleep: nothing is known of the time since.
     pub(super) fn begin_anew(&mut self, now_ns: u64) {
         self.began_ns = now_ns;
+        self.predecessor = None;
         for watch in self.nodes.values_mut() {
             watch.heard_ns = now_ns;
         }
@@ -195,7 +207,7 @@ impl Liveness {
 
     /// Finds who has been silent for too long. Returns the drives that are dead now and were not before.
     pub(super) fn judge(&mut self, map: &MapView, now_ns: u64) -> BTreeSet<DriveId> {
-        let mut changed = BTreeSet::new();
+        let mut changed = self.judge_predecessor(map, now_ns);
         if now_ns.saturating_sub(self.began_ns) < self.node_dead_ns {
             return changed;
         }
@@ -227,6 +239,31 @@ impl Liveness {
             if node_dead || silent {
                 watch.dead_since_ns = Some(now_ns);
                 changed.insert(*id);
+            }
+        }
+        changed
+    }
+
+    /// Finds whether the node of the coordinator before is dead, before it has been watched.
+    fn judge_predecessor(&mut self, map: &MapView, now_ns: u64) -> BTreeSet<DriveId> {
+        let mut changed = BTreeSet::new();
+        let Some((node, since_ns)) = self.predecessor else { return changed };
+        if now_ns.saturating_sub(since_ns) < self.node_dead_ns {
+            return changed;
+        }
+        let unheard = self.nodes.values().filter(|watch| !watch.heard).count();
+        if unheard * 2 > self.nodes.len() {
+            return changed;
+        }
+        self.predecessor = None;
+        let Some(watch) = self.nodes.get_mut(&node).filter(|watch| !watch.heard) else { return changed };
+        watch.dead = true;
+        for drive in map.drives_of(node) {
+            if let Some(watch) = self.drives.get_mut(&drive.id)
+                && watch.dead_since_ns.is_none()
+            {
+                watch.dead_since_ns = Some(now_ns);
+                changed.insert(drive.id);
             }
         }
         changed

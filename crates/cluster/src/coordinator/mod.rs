@@ -150,6 +150,12 @@ impl Coordinator {
         }
     }
 
+    /// Says that the coordinator before ran on that node, did not resign and does not answer. Its lease ran out, so it is
+    /// silent since `since_ns` at the latest: when that lease could last have been renewed.
+    pub fn predecessor_silent(&mut self, node: NodeId, since_ns: u64) {
+        self.liveness.predecessor_silent(node, since_ns);
+    }
+
     /// The map as it is known here.
     pub fn map(&self) -> &MapView {
         &self.map

@@ -9,7 +9,7 @@ use coquina_cluster::{MapError, MapView, operation};
 use coquina_store::{Identity, Snapshot, Store, StoreError, Watch, Watched};
 use tokio::sync::{mpsc as async_mpsc, watch};
 
-use super::{ChangeError, MapServiceError, ReadRequest, Shared, State, StoreState};
+use super::{ChangeError, MapServiceError, ReadRequest, Shared, State, StoreState, leader};
 use super::{decode_revision, decode_snapshot, read_prefix, transaction};
 use crate::cluster_file::ClusterFile;
 use crate::random::random_id;
@@ -54,6 +54,8 @@ pub(super) async fn run(mut begin: Begin, started: &mpsc::Sender<Started>) {
         stopping: false,
         followed: 0,
         joining: Vec::new(),
+        leader: None,
+        leaders_last: [None, None],
     };
     let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
     if started.send(Started::Ready(shared.clone())).is_err() {
@@ -71,6 +73,7 @@ pub(super) async fn run(mut begin: Begin, started: &mpsc::Sender<Started>) {
     tokio::select! {
         _ = stopped.wait_for(|stopped| *stopped) => {}
         () = follower.probe() => {}
+        () = leader::follow(&follower.shared, begin.store.clone()) => {}
         () = follower.follow(&mut begin.read_requests) => {}
     }
     follower.save();

@@ -1,0 +1,200 @@
+//! The process's part in leading the cluster: it is a candidate, and runs the coordinator while it leads.
+//!
+//! Invariants:
+//! - every write is fenced by the election: a leader that was replaced without knowing changes nothing;
+//! - losing the lease, the election or the map's trust ends the leadership before the next decision;
+//! - the coordinator has a thread and a runtime of its own; large placements run on others.
+
+mod chores;
+mod lead;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use coquina_base::NodeId;
+use coquina_cluster::Heartbeat;
+use coquina_store::{LeaseKeeper, StoreError, campaign};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::api::{HeartbeatReply, LeaderHealth};
+use crate::map_service::{Candidate, ELECTION, MapService};
+use crate::trim::Trimmer;
+use lead::{Ended, Input};
+
+/// Life of a candidate's lease: as short as etcd allows. A killed leader is replaced after that at the latest.
+const LEASE_SECONDS: u64 = 2;
+/// Pause before the next campaign after trouble with the store.
+const RETRY_PAUSE: Duration = Duration::from_millis(300);
+/// How long the leader's thread may take to answer.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// Who a candidate is.
+pub struct CoordinatorConfig {
+    /// Address of this process's REST interface, where heartbeats are sent to.
+    pub http: String,
+    /// The node of this process, if it has one.
+    pub node: Option<NodeId>,
+    /// Deletes what volumes hold beyond their end, to finish shrinks.
+    pub trimmer: Arc<dyn Trimmer>,
+}
+
+/// Takes part in the election, and leads when elected. See the head of the module.
+pub struct CoordinatorService {
+    shared: Arc<Shared>,
+    stop: watch::Sender<bool>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+struct Shared {
+    map: Arc<MapService>,
+    config: CoordinatorConfig,
+    /// The way to the leader's loop, while this process leads.
+    inputs: Mutex<Option<mpsc::UnboundedSender<Input>>>,
+}
+
+impl Shared {
+    fn inputs(&self) -> MutexGuard<'_, Option<mpsc::UnboundedSender<Input>>> {
+        self.inputs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks the leader's loop something; `None` if this process does not lead.
+    async fn ask<T>(&self, question: impl FnOnce(oneshot::Sender<T>) -> Input) -> Option<T> {
+        let (reply, answer) = oneshot::channel();
+        self.inputs().as_ref()?.send(question(reply)).ok()?;
+        tokio::time::timeout(ANSWER_TIME_MAX, answer).await.ok()?.ok()
+    }
+
+    /// The same for threads that may block.
+    fn ask_blocking<T>(&self, question: impl FnOnce(oneshot::Sender<T>) -> Input) -> Option<T> {
+        let (reply, answer) = oneshot::channel();
+        self.inputs().as_ref()?.send(question(reply)).ok()?;
+        answer.blocking_recv().ok()
+    }
+
+    fn leads(&self) -> bool {
+        self.inputs().is_some()
+    }
+}
+
+impl CoordinatorService {
+    /// Becomes a candidate.
+    pub fn start(
+        map: Arc<MapService>,
+        config: CoordinatorConfig,
+    ) -> std::io::Result<Arc<CoordinatorService>> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(4)
+            .thread_name("coordinator-blocking")
+            .build()?;
+        let (stop, stopped) = watch::channel(false);
+        let shared = Arc::new(Shared { map, config, inputs: Mutex::new(None) });
+        let for_thread = shared.clone();
+        let until = stopped.clone();
+        let coordinator = std::thread::Builder::new().name("coordinator".to_owned()).spawn(move || {
+            runtime.block_on(run(&for_thread, until));
+            // A placement that is being computed is of no use any more.
+            runtime.shutdown_background();
+        })?;
+        let for_thread = shared.clone();
+        let chores = std::thread::Builder::new()
+            .name("chores".to_owned())
+            .spawn(move || chores::run(&for_thread, &stopped))?;
+        let threads = Mutex::new(vec![coordinator, chores]);
+        Ok(Arc::new(CoordinatorService { shared, stop, threads }))
+    }
+
+    /// Whether this process leads, as far as it knows.
+    pub fn leads(&self) -> bool {
+        self.shared.leads()
+    }
+
+    /// Takes a node's heartbeat. `None` if this process does not lead. Blocks for a moment.
+    pub fn heartbeat_blocking(&self, heartbeat: Heartbeat) -> Option<HeartbeatReply> {
+        self.shared.ask_blocking(|reply| Input::Heartbeat(heartbeat, reply))
+    }
+
+    /// The same without blocking.
+    pub async fn heartbeat(&self, heartbeat: Heartbeat) -> Option<HeartbeatReply> {
+        self.shared.ask(|reply| Input::Heartbeat(heartbeat, reply)).await
+    }
+
+    /// How the cluster is. `None` if this process does not lead. Blocks for a moment.
+    pub fn health_blocking(&self) -> Option<LeaderHealth> {
+        self.shared.ask_blocking(Input::Health)
+    }
+
+    /// Resigns, if it leads, and ends. Waits for the threads.
+    pub fn stop(&self) {
+        self.stop.send_replace(true);
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in threads {
+            // A panic of the thread was already reported by the panic hook.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for CoordinatorService {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+    }
+}
+
+/// Campaigns and leads until it is told to stop.
+async fn run(shared: &Arc<Shared>, mut stopped: watch::Receiver<bool>) {
+    loop {
+        if *stopped.borrow() {
+            return;
+        }
+        if shared.map.state().refused.is_none() {
+            match candidacy(shared, &mut stopped).await {
+                Ok(Ended::Stopped) => return,
+                Ok(Ended::Halted(error)) => {
+                    tracing::error!(%error, "the map cannot be trusted; this process leads no more");
+                    shared.map.refuse(error);
+                }
+                Ok(Ended::Replaced) => tracing::warn!("another process leads now"),
+                Err(StoreError::LeaseLost { .. }) => tracing::warn!("the lease was lost; campaigning anew"),
+                Err(error) => tracing::debug!(%error, "cannot campaign now"),
+            }
+        }
+        tokio::select! {
+            _ = stopped.wait_for(|stopped| *stopped) => return,
+            () = tokio::time::sleep(RETRY_PAUSE) => {}
+        }
+    }
+}
+
+/// One candidacy with one lease, from the campaign to the end of the leadership.
+async fn candidacy(shared: &Arc<Shared>, stopped: &mut watch::Receiver<bool>) -> Result<Ended, StoreError> {
+    let store = shared.map.store().clone();
+    let mut keeper = LeaseKeeper::grant(store.clone(), LEASE_SECONDS).await?;
+    let lease = keeper.lease();
+    let candidate =
+        Candidate { http: shared.config.http.clone(), node: shared.config.node, process: std::process::id() };
+    let value = serde_json::to_vec(&candidate).unwrap_or_default();
+    let leading = async {
+        let leadership = campaign(&*store, ELECTION, value, lease).await?;
+        let before = shared.map.leader_before(leadership.create_revision);
+        tracing::info!(term = leadership.create_revision, "this process leads the cluster");
+        let (inputs, receiver) = mpsc::unbounded_channel();
+        let leader = lead::Lead::new(shared, leadership, inputs.clone(), before);
+        *shared.inputs() = Some(inputs);
+        leader.run(receiver).await
+    };
+    let result = tokio::select! {
+        result = leading => result,
+        error = keeper.lost() => Err(error),
+        _ = stopped.wait_for(|stopped| *stopped) => Ok(Ended::Stopped),
+    };
+    *shared.inputs() = None;
+    drop(keeper);
+    // Whatever happened, others need not wait for the lease to run out.
+    let revoked = tokio::time::timeout(Duration::from_secs(1), store.lease_revoke(lease)).await;
+    if !matches!(revoked, Ok(Ok(()))) {
+        tracing::debug!("the lease could not be given back; it runs out by itself");
+    }
+    result
+}

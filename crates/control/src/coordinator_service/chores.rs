@@ -1,0 +1,97 @@
+//! What the process that leads does for operators: finishing shrinks.
+//!
+//! A shrink is recorded before anything is cut off. Then every node has to refuse what lies beyond the new end, with nothing
+//! of the kind under way; then it is deleted by a client; then the record says that it is done. Any step can be repeated,
+//! by whoever leads then.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use coquina_base::NodeId;
+use coquina_cluster::{Key, MapView, Record, VolumeRecord, VolumeState, Write};
+use tokio::sync::watch;
+
+use super::{Input, Shared};
+use crate::api::Quiesce;
+use crate::client::Client;
+
+/// How long it is waited for changes of the map before looking again.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Pause after something failed.
+const RETRY_PAUSE: Duration = Duration::from_secs(3);
+/// How long a node may take to say that nothing is under way.
+const QUIESCE_TIME_MAX: Duration = Duration::from_secs(20);
+
+/// Runs until it is told to stop.
+pub(super) fn run(shared: &Arc<Shared>, stopped: &watch::Receiver<bool>) {
+    while !*stopped.borrow() {
+        let map = shared.map.wait_for_map(PATIENCE, |map| shrinking(map).next().is_some());
+        let Some(map) = map.filter(|_| shared.leads()) else {
+            std::thread::sleep(Duration::from_millis(200));
+            continue;
+        };
+        let volumes: Vec<VolumeRecord> = shrinking(&map).cloned().collect();
+        for volume in volumes {
+            if let Err(reason) = finish_shrink(shared, &map, &volume) {
+                tracing::warn!(volume = %volume.name, reason, "deleting what was cut off failed and is tried again");
+                pause(stopped);
+            }
+        }
+    }
+}
+
+fn pause(stopped: &watch::Receiver<bool>) {
+    let end = std::time::Instant::now() + RETRY_PAUSE;
+    while !*stopped.borrow() && std::time::Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+fn shrinking(map: &MapView) -> impl Iterator<Item = &VolumeRecord> {
+    map.volumes()
+        .map(|volume| &*volume.value)
+        .filter(|volume| volume.state == VolumeState::Active && volume.shrinking_from_bytes.is_some())
+}
+
+fn finish_shrink(shared: &Shared, map: &MapView, volume: &VolumeRecord) -> Result<(), String> {
+    let Some(from_bytes) = volume.shrinking_from_bytes else { return Ok(()) };
+    let revision = map.revision_of(&Key::Volume(volume.id));
+    quiesce_everywhere(shared, map, volume, revision)?;
+    let addresses: Vec<String> = map
+        .nodes()
+        .map(|node| node.value.addresses.native.clone())
+        .filter(|address| !address.is_empty())
+        .collect();
+    shared.config.trimmer.trim(&addresses, &volume.name, volume.size_bytes, from_bytes)?;
+    let done = |map: &MapView| {
+        let key = Key::Volume(volume.id);
+        // Whoever changed the record meanwhile has to be finished anew.
+        if map.volume(volume.id) != Some(volume) {
+            return Ok(None);
+        }
+        let record = VolumeRecord { shrinking_from_bytes: None, ..volume.clone() };
+        let expected_revision = map.revision_of(&key);
+        Ok(Some(Write { key, expected_revision, record: Some(Record::Volume(record)) }))
+    };
+    shared.map.change(&done).map(drop).map_err(|error| error.to_string())
+}
+
+/// Returns when no living node takes or has under way what lies beyond the new end.
+fn quiesce_everywhere(
+    shared: &Shared,
+    map: &MapView,
+    volume: &VolumeRecord,
+    map_revision: u64,
+) -> Result<(), String> {
+    let health = shared.ask_blocking(Input::Health).ok_or("this process leads no more")?;
+    let dead = |node: &NodeId| health.dead.contains(node);
+    let request = Quiesce { volume: volume.id, map_revision };
+    for node in map.nodes().filter(|node| !dead(&node.value.id)) {
+        let (name, address) = (&node.value.name, &node.value.addresses.http);
+        let client = Client::with_patience(address, Duration::from_secs(1), QUIESCE_TIME_MAX);
+        client
+            .and_then(|client| client.quiesce(&request))
+            .map_err(|error| format!("node {name} has to refuse the old size first: {error}"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,244 @@
+//! A node's part in the cluster: it tells the leader that it is there, and keeps house by the map.
+//!
+//! Invariants:
+//! - a heartbeat says what the node is at that moment; one that cannot be delivered is not repeated, the next one follows;
+//! - the thread that sends waits for the leader for less than the time after which a node counts as dead.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use coquina_base::NodeId;
+use coquina_cluster::{Heartbeat, NodeRequest, Proposal};
+
+use crate::api::HeartbeatReply;
+use crate::backend::{BackendError, NodeBackend};
+use crate::client::Client;
+use crate::coordinator_service::CoordinatorService;
+use crate::layers;
+use crate::map_service::{Leader, MapService};
+
+/// How often the leader is told that the node is there.
+const INTERVAL: Duration = Duration::from_millis(250);
+/// How often it is looked whether there is something new to tell.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+/// How long the leader may take to answer.
+const ANSWER_TIME_MAX: Duration = Duration::from_millis(500);
+/// How long a node that stops waits until its primaries are elsewhere.
+const LEAVE_TIME_MAX: Duration = Duration::from_secs(1);
+
+/// Has a backend follow the map, or refuse all I/O when the map must not be used any more.
+pub fn follow_map(map: &MapService, backend: Arc<dyn NodeBackend>) {
+    map.subscribe(Box::new(move |news| match news {
+        Ok(map) => match backend.set_map(map) {
+            Ok(()) | Err(BackendError::Stopping) => {}
+            Err(error) => tracing::error!(%error, "the node could not follow the map"),
+        },
+        Err(error) => backend.refuse_io(error.to_string()),
+    }));
+}
+
+/// Sends heartbeats of a node and deletes what the map no longer needs here.
+pub struct HeartbeatService {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+pub(crate) struct Shared {
+    pub(crate) map: Arc<MapService>,
+    pub(crate) backend: Arc<dyn NodeBackend>,
+    node: NodeId,
+    coordinator: Option<Arc<CoordinatorService>>,
+    pub(crate) stop: StopSignal,
+    removed: AtomicBool,
+}
+
+/// Tells threads to end, and wakes them for it.
+#[derive(Default)]
+pub(crate) struct StopSignal {
+    stop: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl StopSignal {
+    pub(crate) fn is_set(&self) -> bool {
+        *self.stop.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self) {
+        *self.stop.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.changed.notify_all();
+    }
+
+    /// Sleeps; returns whether to end.
+    pub(crate) fn sleep(&self, time: Duration) -> bool {
+        let stop = self.stop.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = self.changed.wait_timeout_while(stop, time, |stop| !*stop);
+        *result.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+impl HeartbeatService {
+    /// Begins. With a coordinator in the same process, heartbeats take the short way while that leads.
+    pub fn start(
+        map: Arc<MapService>,
+        backend: Arc<dyn NodeBackend>,
+        node: NodeId,
+        coordinator: Option<Arc<CoordinatorService>>,
+    ) -> std::io::Result<HeartbeatService> {
+        let shared = Arc::new(Shared {
+            map,
+            backend,
+            node,
+            coordinator,
+            stop: StopSignal::default(),
+            removed: AtomicBool::new(false),
+        });
+        let mut threads = Vec::new();
+        let works: [(&str, fn(&Shared)); 2] = [("heartbeat", run), ("layers", layers::run)];
+        for (name, work) in works {
+            let shared = shared.clone();
+            threads.push(std::thread::Builder::new().name(name.to_owned()).spawn(move || work(&shared))?);
+        }
+        Ok(HeartbeatService { shared, threads: Mutex::new(threads) })
+    }
+
+    /// Whether the leader says that the node is not in the map any more: it was removed.
+    pub fn was_removed(&self) -> bool {
+        self.shared.removed.load(Ordering::Relaxed)
+    }
+
+    /// Ends. With `leave` the leader is told that the node stops, so that others need not wait for it, and up to a second
+    /// is waited until groups with other copies have their primaries there: the node must still serve meanwhile. Without,
+    /// as when all nodes stop together, the copies here stay in sync.
+    pub fn stop(&self, leave: bool) {
+        self.shared.stop.set();
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in threads {
+            // A panic of the thread was already reported by the panic hook.
+            let _ = thread.join();
+        }
+        if leave {
+            self.leave();
+        }
+    }
+
+    fn leave(&self) {
+        let shared = &self.shared;
+        let deadline = Instant::now() + LEAVE_TIME_MAX;
+        let mut sender = Sender::default();
+        let mut heartbeat = heartbeat(shared);
+        heartbeat.stopping = true;
+        heartbeat.proposals.clear();
+        while Instant::now() < deadline {
+            let leader = shared.map.leader();
+            let told = leader.and_then(|leader| sender.send(shared, &leader, heartbeat.clone())).is_some();
+            let patience = if told { LEAVE_TIME_MAX } else { LOOK_INTERVAL };
+            let patience = patience.min(deadline.saturating_duration_since(Instant::now()));
+            let gone = shared.map.wait_for_map(patience, |map| {
+                let here = |shard| map.node_of(shard) == Some(shared.node);
+                !map.groups().any(|group| {
+                    group.primary().is_some_and(here) && group.in_sync.iter().any(|shard| !here(*shard))
+                })
+            });
+            if gone.is_some() {
+                return;
+            }
+        }
+        tracing::info!("not all groups had another primary before the node stopped");
+    }
+}
+
+impl Drop for HeartbeatService {
+    fn drop(&mut self) {
+        self.shared.stop.set();
+    }
+}
+
+/// Sends until it is told to stop.
+fn run(shared: &Shared) {
+    let mut sender = Sender::default();
+    let mut sent: Option<(Instant, Option<Leader>, Vec<Proposal>)> = None;
+    loop {
+        let leader = shared.map.leader();
+        let proposals = proposals(shared);
+        let due = sent
+            .as_ref()
+            .is_none_or(|(at, to, what)| at.elapsed() >= INTERVAL || *to != leader || *what != proposals);
+        if due {
+            sent = Some((Instant::now(), leader.clone(), proposals));
+            if let Some(leader) = &leader
+                && let Some(reply) = sender.send(shared, leader, heartbeat(shared))
+            {
+                obey(shared, &reply);
+            }
+        }
+        if shared.stop.sleep(LOOK_INTERVAL) {
+            return;
+        }
+    }
+}
+
+fn proposals(shared: &Shared) -> Vec<Proposal> {
+    let map = shared.map.map();
+    let proposals = shared.backend.proposals();
+    proposals.iter().filter_map(|(group, config)| Proposal::of_config(&map, *group, config)).collect()
+}
+
+fn heartbeat(shared: &Shared) -> Heartbeat {
+    Heartbeat {
+        node: shared.node,
+        cluster: shared.map.cluster(),
+        map_revision: shared.map.followed(),
+        stopping: false,
+        drives: shared.backend.drive_reports(),
+        proposals: proposals(shared),
+    }
+}
+
+fn obey(shared: &Shared, reply: &HeartbeatReply) {
+    let mut removed = false;
+    for request in &reply.requests {
+        match request {
+            NodeRequest::ReadMap { revision } => {
+                tracing::info!(revision, "the leader says that the map here is old; reading it again");
+                shared.map.read_again_soon();
+            }
+            NodeRequest::NotInMap => removed = shared.map.map().node(shared.node).is_none(),
+            NodeRequest::OtherCluster { expected } => {
+                tracing::error!(%expected, "the leader belongs to another cluster; see which store each node uses");
+            }
+        }
+    }
+    if removed && !shared.removed.swap(true, Ordering::Relaxed) {
+        tracing::error!("this node is not in the cluster any more: it was removed");
+    }
+}
+
+/// Keeps the connection to the leader.
+#[derive(Default)]
+struct Sender {
+    client: Option<(String, Client)>,
+}
+
+impl Sender {
+    /// The leader's answer, if it came in time.
+    fn send(&mut self, shared: &Shared, leader: &Leader, heartbeat: Heartbeat) -> Option<HeartbeatReply> {
+        if let Some(coordinator) = shared.coordinator.as_ref().filter(|coordinator| coordinator.leads()) {
+            return coordinator.heartbeat_blocking(heartbeat);
+        }
+        if self.client.as_ref().is_none_or(|(address, _)| *address != leader.http) {
+            let client = Client::with_patience(&leader.http, ANSWER_TIME_MAX, ANSWER_TIME_MAX).ok()?;
+            self.client = Some((leader.http.clone(), client));
+        }
+        let (_, client) = self.client.as_ref()?;
+        match client.heartbeat(&heartbeat) {
+            Ok(reply) => Some(reply),
+            Err(error) => {
+                tracing::debug!(%error, leader = leader.http, "a heartbeat was not taken");
+                None
+            }
+        }
+    }
+}

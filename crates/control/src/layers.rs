@@ -1,0 +1,107 @@
+//! Deletes what the map no longer needs from the drives of this node: layers of removed volumes, and drives that left.
+//!
+//! No delete of a volume goes through its groups. Each node finds by itself what may go: it lists what its shards hold, then
+//! reads the map with a read that begins after that. A layer that was listed belonged to a volume of the map before it had
+//! data, so if that map has no active volume with it, the volume was removed. Numbers of layers are never used again.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use coquina_base::{DriveId, LayerId};
+use coquina_cluster::{MapView, VolumeState};
+
+use crate::heartbeat::Shared;
+
+/// Pause between two looks at the map.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// Pause between rounds while there is something to delete.
+const ROUND_INTERVAL: Duration = Duration::from_secs(3);
+/// Rounds without a find before it counts as clean: what was under way when a volume was removed may land later.
+const ROUNDS_CLEAN: u32 = 2;
+/// A round without a reason.
+const ROUND_INTERVAL_MAX: Duration = Duration::from_secs(600);
+
+/// Runs until it is told to stop.
+pub(crate) fn run(shared: &Shared) {
+    let mut seen: Option<(u64, BTreeSet<LayerId>)> = None;
+    let mut known: BTreeSet<DriveId> = BTreeSet::new();
+    let (mut clean, mut last) = (0, Instant::now());
+    while !shared.stop.sleep(LOOK_INTERVAL) {
+        let map = shared.map.map();
+        if seen.as_ref().is_none_or(|(revision, _)| *revision != map.revision()) {
+            let active = active_layers(&map);
+            if seen.as_ref().is_none_or(|(_, before)| !before.is_subset(&active)) {
+                clean = 0;
+            }
+            seen = Some((map.revision(), active));
+            release_drives(shared, &map, &mut known);
+        }
+        let due = if clean < ROUNDS_CLEAN { ROUND_INTERVAL } else { ROUND_INTERVAL_MAX };
+        if last.elapsed() < due {
+            continue;
+        }
+        last = Instant::now();
+        match round(shared) {
+            Ok(0) => clean += 1,
+            Ok(deleted) => {
+                tracing::info!(deleted, "deleted layers of removed volumes");
+                clean = 0;
+            }
+            Err(reason) => {
+                tracing::debug!(reason, "deleting layers of removed volumes is tried again");
+                clean = 0;
+            }
+        }
+    }
+}
+
+fn active_layers(map: &MapView) -> BTreeSet<LayerId> {
+    let active = map.volumes().filter(|volume| volume.value.state == VolumeState::Active);
+    active.map(|volume| volume.value.layer).collect()
+}
+
+/// Deletes what can go now; returns how many layers of shards that were.
+pub(crate) fn round(shared: &Shared) -> Result<usize, String> {
+    let held = shared.backend.layers().map_err(|error| error.to_string())?;
+    if held.iter().all(|(_, layers)| layers.is_empty()) {
+        return Ok(0);
+    }
+    let active = active_layers(&shared.map.map());
+    if held.iter().flat_map(|(_, layers)| layers).all(|layer| active.contains(layer)) {
+        return Ok(0);
+    }
+    // Something may go: now it has to be certain.
+    let map = shared.map.read_again().map_err(|error| error.to_string())?;
+    let active = active_layers(&map);
+    let given_out = map.cluster().map_or(0, |cluster| cluster.layer_next);
+    let mut deleted = 0;
+    for (shard, layers) in held {
+        for layer in layers.into_iter().filter(|layer| layer.0 < given_out && !active.contains(layer)) {
+            if shared.stop.is_set() {
+                return Ok(deleted);
+            }
+            shared.backend.delete_layer(shard, layer).map_err(|error| error.to_string())?;
+            deleted += 1;
+        }
+    }
+    Ok(deleted)
+}
+
+/// Lets go of drives that were in the map and are not any more.
+fn release_drives(shared: &Shared, map: &MapView, known: &mut BTreeSet<DriveId>) {
+    for report in shared.backend.drive_reports() {
+        if map.drive(report.drive).is_some() {
+            known.insert(report.drive);
+        }
+    }
+    let gone: Vec<DriveId> = known.iter().copied().filter(|drive| map.drive(*drive).is_none()).collect();
+    for drive in gone {
+        match shared.backend.drive_removed(drive) {
+            Ok(()) => {
+                known.remove(&drive);
+                tracing::info!(%drive, "the drive was removed from the cluster and is let go");
+            }
+            Err(error) => tracing::warn!(%drive, %error, "a removed drive is still held"),
+        }
+    }
+}
