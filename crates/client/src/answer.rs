@@ -153,10 +153,7 @@ impl ClientCore {
             .is_some_and(|request| request.kind == RequestKind::Write);
         match header.status {
             Status::ChecksumMismatch if is_write => self.damaged(link, number),
-            status if status.may_pass() => {
-                self.take_back(link, number);
-                self.park(number, status, text, now_ns);
-            }
+            status if status.may_pass() => self.refused(number, status, text, now_ns),
             Status::StaleHandle => return Err("the server does not know the handle any more".to_owned()),
             status => {
                 self.finish_part(number, Err(ClientError::Server { status, text: text.to_owned() }));

@@ -373,7 +373,7 @@ impl ClientCore {
         self.failed = Some(error.clone());
         for link in 0..self.links.len() {
             let entry = &mut self.links[link];
-            if !matches!(entry.state, LinkState::Idle | LinkState::Backoff { .. }) {
+            if !entry.is_local && !matches!(entry.state, LinkState::Idle | LinkState::Backoff { .. }) {
                 self.actions.push(LinkAction::Close { link: link as u32 });
             }
             entry.reset();

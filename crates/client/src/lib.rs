@@ -22,6 +22,8 @@ mod patience;
 mod request;
 mod route;
 mod table;
+#[cfg(test)]
+mod tests;
 mod volume;
 
 pub use config::ClientConfig;

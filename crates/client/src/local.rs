@@ -102,6 +102,9 @@ impl ClientCore {
     pub fn local_share(&mut self, number: u64) -> Option<(Arc<AlignedBuf>, usize)> {
         let part = self.local_part(number)?;
         let request = self.requests[part.request as usize].as_mut()?;
+        if request.kind != RequestKind::Write {
+            return None;
+        }
         Some((request.buffer.share(), part.at_bytes as usize))
     }
 
@@ -129,8 +132,7 @@ impl ClientCore {
                 self.finish_part(number, Ok(()));
             }
             Err(status) if status.may_pass() || status == Status::StaleHandle => {
-                self.take_back(part.link, number);
-                self.park(number, status, "", now_ns);
+                self.refused(number, status, "", now_ns);
             }
             Err(status) => {
                 let error = ClientError::Server { status, text: String::new() };

@@ -5,6 +5,7 @@ use coquina_protocol::{Header, Kind, Status, encode_plain};
 use crate::core::{ClientCore, LinkAction, Parked};
 use crate::error::ClientError;
 use crate::link::{Link, LinkState};
+use crate::request::NO_LINK;
 
 /// How long connecting and greeting may take.
 const GREETING_NS_MAX: u64 = 5_000_000_000;
@@ -17,6 +18,19 @@ const PARK_NS_MIN: u64 = 10_000_000;
 const PARK_NS_MAX: u64 = 200_000_000;
 
 impl ClientCore {
+    /// A link could not take a part: it goes where the data has moved meanwhile, or waits.
+    pub(crate) fn refused(&mut self, number: u64, status: Status, text: &str, now_ns: u64) {
+        let Some(part) = self.window.peek(number).copied() else { return };
+        if part.in_flight {
+            self.take_back(part.link, number);
+        }
+        let link = self.route(part.chunk);
+        if link != part.link && link != NO_LINK {
+            return self.dispatch(number, now_ns);
+        }
+        self.park(number, status, text, now_ns);
+    }
+
     /// Lets a part that is in no place wait before it is tried again.
     pub(crate) fn park(&mut self, number: u64, status: Status, text: &str, now_ns: u64) {
         let Some(part) = self.window.get(number) else { return };

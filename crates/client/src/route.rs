@@ -20,6 +20,7 @@ impl ClientCore {
         let entry = &mut self.links[link as usize];
         if entry.state == LinkState::Idle && self.failed.is_none() {
             entry.broken_since_ns = now_ns;
+            entry.attempts = 0;
             entry.enter(LinkState::Connecting, now_ns);
             self.actions.push(LinkAction::Connect { link, address: entry.address.clone() });
         }
@@ -95,9 +96,17 @@ impl ClientCore {
                 }
             }
         }
+        let known = self.volume.as_ref().map(|known| (known.map_version, known.attach_generation));
+        let is_newer = known.is_none_or(|(version, _)| volume.map_version > version);
         if link == 0 {
             self.asking.is_under_way = false;
             self.asking.unknown = 0;
+            self.adopt(volume, now_ns)?;
+            if !first && self.asking.is_stale(is_newer, now_ns) {
+                return Err("the server's map does not move on".to_owned());
+            }
+        } else if is_newer && !self.directed && known.is_some_and(|(_, own)| own == volume.attach_generation)
+        {
             self.adopt(volume, now_ns)?;
         }
         Ok(())

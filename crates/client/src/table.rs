@@ -5,7 +5,7 @@
 //! - a part goes only to the link that the present table names, however long ago it was first sent.
 
 use coquina_cluster::{Striping, mix};
-use coquina_protocol::{AttachedVolume, GROUP_UNKNOWN, Status};
+use coquina_protocol::{AttachedVolume, GROUP_UNKNOWN, ShardRef, Status};
 
 use crate::core::{ClientCore, LinkAction};
 use crate::error::ClientError;
@@ -14,6 +14,10 @@ use crate::request::NO_LINK;
 
 /// Least time between two questions for the table.
 const ASK_NS_MIN: u64 = 20_000_000;
+/// A node that tells the same old table for so long, while parts are refused under it, may be cut off itself.
+const STALE_NS_MAX: u64 = 500_000_000;
+/// Questions further apart than this have nothing to do with each other.
+const STALE_NS_APART: u64 = 1_000_000_000;
 /// Most connections of one volume.
 pub(crate) const LINKS_MAX: usize = 1 << 14;
 
@@ -29,13 +33,37 @@ pub(crate) struct Asking {
     pub(crate) asked_ns: u64,
     /// When to ask again.
     pub(crate) due_ns: Option<u64>,
+    /// Since when the answers have not been newer than what was known.
+    pub(crate) stale_since_ns: Option<u64>,
     /// How many nodes in a row did not know the volume, which one did before.
     pub(crate) unknown: usize,
 }
 
 impl Asking {
     pub(crate) fn new(addresses: Vec<String>) -> Asking {
-        Asking { addresses, at: 0, is_under_way: false, asked_ns: 0, due_ns: None, unknown: 0 }
+        Asking {
+            addresses,
+            at: 0,
+            is_under_way: false,
+            asked_ns: 0,
+            due_ns: None,
+            stale_since_ns: None,
+            unknown: 0,
+        }
+    }
+
+    /// Whether another node should be asked, after an answer that was newer than what was known or was not.
+    pub(crate) fn is_stale(&mut self, is_newer: bool, now_ns: u64) -> bool {
+        if is_newer {
+            self.stale_since_ns = None;
+            return false;
+        }
+        let since_ns = *self.stale_since_ns.get_or_insert(now_ns);
+        let is_stale = self.addresses.len() > 1 && now_ns.saturating_sub(since_ns) >= STALE_NS_MAX;
+        if is_stale {
+            self.stale_since_ns = None;
+        }
+        is_stale
     }
 
     /// Takes over the nodes that a table tells of.
@@ -142,17 +170,33 @@ impl ClientCore {
             let is_local = self.config.local.contains(&name);
             let is_link = |link: &Link| link.serves(shard, is_local);
             let known = self.links.iter().skip(1).position(is_link).map(|index| index + 1);
-            let link = known.unwrap_or(self.links.len());
-            if link == self.links.len() {
-                let new = || Link::new(shard.address.clone(), Some(name));
-                self.links.push(if is_local { Link::local(name) } else { new() });
+            if let Some(link) = known {
+                shard_links.push(link as u32);
+                continue;
             }
+            let new = match is_local {
+                true => Link::local(name),
+                false => Link::new(shard.address.clone(), Some(name)),
+            };
+            let link = self.unused_link(&volume.shards).unwrap_or(self.links.len());
             if link >= LINKS_MAX {
                 return Err("the volume is spread over more shards than a client connects to".to_owned());
+            }
+            match self.links.get_mut(link) {
+                Some(unused) => *unused = new,
+                None => self.links.push(new),
             }
             shard_links.push(link as u32);
         }
         Ok(shard_links)
+    }
+
+    /// A link of an earlier table that is not connected and not in this one. No part is in flight there, and all others
+    /// are put where they belong when the table is adopted.
+    fn unused_link(&self, shards: &[ShardRef]) -> Option<usize> {
+        let is_wanted = |link: &Link| shards.iter().any(|shard| link.serves(shard, false));
+        let is_unused = |link: &Link| link.state == LinkState::Idle && !is_wanted(link);
+        self.links.iter().skip(1).position(is_unused).map(|index| index + 1)
     }
 
     /// Puts every part where the new table says: also those that are on their way to a shard that was primary
@@ -221,6 +265,9 @@ impl ClientCore {
         if now_ns < earliest_ns {
             self.asking.due_ns = Some(earliest_ns);
             return;
+        }
+        if now_ns.saturating_sub(self.asking.asked_ns) >= STALE_NS_APART {
+            self.asking.stale_since_ns = None;
         }
         self.asking.due_ns = None;
         self.asking.asked_ns = now_ns;

@@ -1,0 +1,10 @@
+//! Tests of the core in a made-up cluster: no socket, no clock.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod accidents;
+mod consistent;
+mod local;
+mod random;
+mod striping;
+mod world;

@@ -1,0 +1,286 @@
+//! Nodes that die, fall silent or lag, and data that moves.
+
+use coquina_cluster::Striping;
+use coquina_protocol::Status;
+
+use super::world::{Life, World, address, config, tags};
+use crate::{ClientError, RequestKind};
+
+const MS: u64 = 1_000_000;
+
+/// Three nodes, one of which (2) the client was not told of; all data is on `node`.
+fn world(node: usize) -> World {
+    let mut world = World::new(config(2), 3, 4, Striping::PLAIN, false);
+    world.primaries = vec![Some(node); 4];
+    world.settle();
+    assert!(world.core.volume().is_some());
+    world
+}
+
+fn outcome(world: &mut World) -> Result<(), ClientError> {
+    assert_eq!(world.completions.len(), 1, "one completion");
+    world.completions.remove(0).result
+}
+
+#[test]
+fn nodes_that_refuse_are_passed_over_at_the_start() {
+    let mut world = World::new(config(3), 3, 4, Striping::PLAIN, false);
+    world.lives = vec![Life::Dead, Life::Dead, Life::Up];
+    world.primaries = vec![Some(2); 4];
+    world.pass(5 * MS);
+    assert!(world.core.volume().is_some(), "the third was asked without a pause");
+    assert_eq!(world.connects, [(0, 0), (0, 1), (0, 2)]);
+}
+
+#[test]
+fn nodes_that_say_nothing_are_passed_over_at_the_start() {
+    let mut world = World::new(config(3), 3, 4, Striping::PLAIN, false);
+    world.lives = vec![Life::Stopped, Life::Stopped, Life::Up];
+    world.pass(1900 * MS);
+    assert!(world.core.volume().is_none());
+    world.pass(200 * MS);
+    assert!(world.core.volume().is_some());
+}
+
+#[test]
+fn giving_up_names_all_addresses() {
+    let mut world = World::new(config(2), 2, 4, Striping::PLAIN, false);
+    world.lives = vec![Life::Dead; 2];
+    world.submit(1, RequestKind::Read, 0, 1);
+    world.pass(40_000 * MS);
+    let error = outcome(&mut world).unwrap_err();
+    assert!(error.to_string().contains("node0:1, node1:1"), "{error}");
+    assert!(world.connects.len() < 200, "with pauses: {}", world.connects.len());
+}
+
+#[test]
+fn a_killed_primary_with_link_0_on_it_is_left_for_its_successor() {
+    let mut world = world(0);
+    world.submit(1, RequestKind::Write, 0, 8);
+    world.settle();
+    assert_eq!(outcome(&mut world), Ok(()));
+    world.lives[0] = Life::Dead;
+    world.submit(2, RequestKind::Write, 0, 8);
+    for link in world.wires() {
+        world.break_wire(link);
+    }
+    world.pass(300 * MS);
+    assert!(world.completions.is_empty(), "nobody serves");
+    world.promote(0, Some(2));
+    world.primaries = vec![Some(2); 4];
+    // Node 1 tells that the map has changed.
+    assert_eq!(world.node_of(0), Some(1));
+    world.notify(0);
+    world.pass(25 * MS);
+    assert_eq!(outcome(&mut world), Ok(()));
+    let newest = world.arrivals.last().unwrap();
+    assert_eq!((newest.node, newest.number), (2, 2));
+}
+
+#[test]
+fn a_node_that_does_not_serve_sends_the_client_for_the_table() {
+    let mut world = world(0);
+    world.submit(1, RequestKind::Write, 0, 8);
+    world.settle();
+    assert_eq!(outcome(&mut world), Ok(()));
+    // The data moves, and nobody says so.
+    world.promote(0, Some(2));
+    world.primaries = vec![Some(2); 4];
+    world.pass(100 * MS);
+    world.submit(2, RequestKind::Write, 0, 8);
+    world.settle();
+    assert_eq!(outcome(&mut world), Ok(()), "without waiting: the table was newer");
+    let sent: Vec<_> =
+        world.arrivals.iter().map(|arrival| (arrival.node, arrival.number, arrival.is_retry)).collect();
+    assert_eq!(sent, [(0, 1, false), (0, 2, false), (2, 2, true)]);
+}
+
+#[test]
+fn a_shard_that_is_connected_to_later_brings_its_newer_table_along() {
+    let mut world = world(0);
+    world.promote(0, Some(2));
+    world.primaries = vec![Some(2); 4];
+    world.submit(1, RequestKind::Write, 0, 8);
+    world.settle();
+    assert_eq!(outcome(&mut world), Ok(()));
+    assert!(world.arrivals.iter().all(|arrival| arrival.node == 2));
+}
+
+#[test]
+fn refusals_under_the_same_table_are_tried_again_with_growing_pauses() {
+    let mut world = world(0);
+    world.submit(1, RequestKind::Write, 0, 8);
+    world.refusals = [Some(Status::NotServing); 8].into();
+    world.pass(100 * MS);
+    // At 0, 10, 30 and 70 ms.
+    assert_eq!(world.arrivals.len(), 4);
+    world.pass(900 * MS);
+    // At 150, 310, 510, 710 ms, and done at 910 ms.
+    assert_eq!(world.arrivals.len(), 9);
+    assert_eq!(outcome(&mut world), Ok(()));
+    assert!(world.arrivals[1..].iter().all(|arrival| arrival.number == 1 && arrival.is_retry));
+}
+
+#[test]
+fn a_silent_primary_that_also_told_the_table_costs_less_than_two_seconds() {
+    for first in [RequestKind::Write, RequestKind::Read] {
+        let mut world = world(0);
+        assert_eq!(world.node_of(0), Some(0));
+        world.submit(1, RequestKind::Write, 0, 64);
+        world.settle();
+        world.completions.clear();
+        world.lives[0] = Life::Stopped;
+        world.submit(2, first, 0, 64);
+        world.settle();
+        world.promote(0, Some(1));
+        world.primaries = vec![Some(1); 4];
+        world.pass(1900 * MS);
+        assert_eq!(outcome(&mut world), Ok(()), "{first:?}");
+        assert_eq!(world.node_of(0), Some(1));
+        let newest = world.arrivals.last().unwrap();
+        assert_eq!((newest.node, newest.number, newest.is_retry), (1, 2, true));
+    }
+}
+
+#[test]
+fn an_answer_of_the_former_primary_that_comes_late_is_passed_over() {
+    let mut world = world(0);
+    world.submit(1, RequestKind::Write, 0, 8);
+    world.settle();
+    world.completions.clear();
+    world.submit(2, RequestKind::Write, 0, 8);
+    world.submit(3, RequestKind::Write, 8, 8);
+    world.pump();
+    let link = world.wires().into_iter().find(|link| *link != 0).unwrap();
+    world.serve(link);
+    world.serve(link);
+    // Only the group of chunk 1 stays on node 0, so the connection stays.
+    let (moved, kept) = (world.group(0), world.group(1));
+    assert_ne!(moved, kept);
+    world.promote(moved, Some(1));
+    world.notify(0);
+    world.finish_send(0);
+    while world.deliver(0, usize::MAX) {
+        world.pump();
+        world.serve(0);
+        world.finish_send(0);
+    }
+    world.pass(5 * MS);
+    assert_eq!(world.completions.len(), 2);
+    assert!(world.completions.iter().all(|done| done.result.is_ok()));
+    assert_eq!(world.connects.iter().filter(|(_, node)| *node == 0).count(), 2, "no connection was broken");
+}
+
+#[test]
+fn a_node_that_lags_behind_is_left_for_another() {
+    let mut world = world(0);
+    let old = world.table();
+    world.promote(0, Some(2));
+    world.primaries = vec![Some(2); 4];
+    world.lagging.insert(0, old);
+    world.submit(1, RequestKind::Write, 0, 8);
+    world.pass(1000 * MS);
+    assert_eq!(outcome(&mut world), Ok(()));
+    assert_eq!(world.node_of(0), Some(1), "the node that does not hear of changes was left");
+}
+
+#[test]
+fn an_older_table_is_not_taken() {
+    let mut world = world(0);
+    let old = world.table();
+    world.promote(0, Some(2));
+    world.primaries = vec![Some(2); 4];
+    world.notify(0);
+    world.pass(30 * MS);
+    assert_eq!(world.core.volume().unwrap().map_version, 2);
+    world.lagging.insert(0, old.clone());
+    world.lagging.insert(1, old);
+    world.notify(0);
+    world.pass(30 * MS);
+    assert_eq!(world.core.volume().unwrap().map_version, 2);
+    world.submit(1, RequestKind::Write, 0, 8);
+    world.settle();
+    assert_eq!(outcome(&mut world), Ok(()));
+    assert_eq!(world.arrivals.last().unwrap().node, 2);
+}
+
+#[test]
+fn too_few_copies_are_waited_for_and_then_told() {
+    let mut world = world(0);
+    world.refusals = [Some(Status::TooFewCopies); 1000].into();
+    world.submit(1, RequestKind::Write, 0, 8);
+    world.pass(29_000 * MS);
+    assert!(world.completions.is_empty());
+    world.pass(2_000 * MS);
+    let error = outcome(&mut world).unwrap_err();
+    assert_eq!(error, ClientError::Server { status: Status::TooFewCopies, text: "as ordered".to_owned() });
+    world.refusals.clear();
+    world.submit(2, RequestKind::Write, 0, 8);
+    world.settle();
+    assert_eq!(outcome(&mut world), Ok(()));
+}
+
+#[test]
+fn a_fenced_attachment_is_not_tried_again() {
+    let mut world = world(0);
+    world.refusals = [Some(Status::Fenced)].into();
+    world.submit(1, RequestKind::Write, 0, 8);
+    world.settle();
+    assert_eq!(outcome(&mut world).unwrap_err().status(), Some(Status::Fenced));
+    assert_eq!(world.arrivals.len(), 1);
+}
+
+#[test]
+fn a_group_without_a_known_primary_is_waited_for() {
+    let mut world = world(0);
+    world.primaries = vec![None; 4];
+    world.version += 1;
+    world.notify(0);
+    world.pass(30 * MS);
+    world.submit(1, RequestKind::Read, 0, 8);
+    world.pass(2_000 * MS);
+    assert!(world.completions.is_empty() && world.arrivals.is_empty());
+    world.primaries = vec![Some(2); 4];
+    world.version += 1;
+    world.pass(500 * MS);
+    assert_eq!(outcome(&mut world), Ok(()));
+}
+
+#[test]
+fn links_of_nodes_that_left_are_used_again() {
+    let mut world = world(0);
+    for round in 0..50 {
+        world.lives.push(Life::Up);
+        world.primaries = vec![Some(world.lives.len() - 1); 4];
+        world.version += 1;
+        // The table names only the shard in use, as a server's does.
+        let mut table = world.table();
+        table.shards = vec![table.shards[world.lives.len() - 1].clone()];
+        table.groups = vec![0; 4];
+        for node in 0..world.lives.len() {
+            world.lagging.insert(node, table.clone());
+        }
+        world.notify(0);
+        world.pass(30 * MS);
+        world.submit(round, RequestKind::Read, 0, 8);
+        world.settle();
+        assert_eq!(outcome(&mut world), Ok(()), "{}", address(world.lives.len() - 1));
+    }
+    assert!(world.core.links() < 6, "{} links", world.core.links());
+}
+
+#[test]
+fn what_was_written_is_read_wherever_it_moves() {
+    let mut world = world(0);
+    for round in 0..30u64 {
+        world.submit(round + 1, RequestKind::Write, 16000, 800);
+        world.pump();
+        world.promote(round as usize % 4, Some(round as usize % 3));
+        world.pass(400 * MS);
+        assert_eq!(outcome(&mut world), Ok(()));
+        world.submit(0, RequestKind::Read, 16000, 800);
+        world.pass(400 * MS);
+        let done = world.completions.remove(0);
+        assert!(tags(&done.buffer[..800 * 512]).iter().all(|tag| *tag == round + 1));
+    }
+}

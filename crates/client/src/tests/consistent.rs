@@ -1,0 +1,59 @@
+//! The core's invariants, checked from inside.
+
+use crate::core::ClientCore;
+use crate::link::LinkState;
+use crate::request::NO_LINK;
+
+impl ClientCore {
+    /// Panics if a part is in no place or in two, or a count does not hold.
+    pub(crate) fn assert_consistent(&self) {
+        let mut in_flight = vec![0; self.links.len()];
+        let mut parts_of = vec![0; self.requests.len()];
+        for number in self.window.numbers() {
+            let Some(part) = self.window.peek(number) else { continue };
+            parts_of[part.request as usize] += 1;
+            let parked = self.parked.iter().filter(|parked| parked.number == number).count();
+            assert_eq!(parked, usize::from(part.parked), "part {number} is parked as often as it says");
+            let waits: Vec<usize> =
+                (0..self.links.len()).filter(|link| self.links[*link].unsent.contains(&number)).collect();
+            if part.parked || part.in_flight {
+                assert!(!(part.parked && part.in_flight), "part {number} is in one place");
+                assert_eq!(waits, [0; 0], "part {number} is in one place");
+            }
+            if part.in_flight {
+                in_flight[part.link as usize] += 1;
+                assert_eq!(
+                    self.links[part.link as usize].state,
+                    LinkState::Ready,
+                    "part {number} is on its way"
+                );
+            } else if !part.parked {
+                assert_ne!(part.link, NO_LINK, "part {number} is somewhere");
+                let link = &self.links[part.link as usize];
+                assert_ne!(link.state, LinkState::Idle, "part {number} waits for a link that is wanted");
+                assert!(waits.iter().all(|at| *at == part.link as usize), "part {number} waits at its link");
+                let is_ready = link.state == LinkState::Ready;
+                assert!(!is_ready || waits.len() == 1, "part {number} is lost");
+            }
+        }
+        for (index, link) in self.links.iter().enumerate() {
+            assert_eq!(link.in_flight, in_flight[index], "link {index} counts what is in flight");
+            let mut unsent: Vec<u64> = link.unsent.iter().copied().collect();
+            assert!(
+                unsent.iter().all(|number| self.window.peek(*number).is_some()),
+                "nothing answered waits"
+            );
+            unsent.sort_unstable();
+            unsent.dedup();
+            assert_eq!(unsent.len(), link.unsent.len(), "nothing waits twice");
+        }
+        for (index, request) in self.requests.iter().enumerate() {
+            let outstanding = request.as_ref().map_or(0, |request| request.parts_outstanding);
+            assert_eq!(outstanding, parts_of[index], "request {index} counts its parts");
+        }
+        assert!(
+            self.parked.iter().all(|parked| self.window.peek(parked.number).is_some()),
+            "nothing answered is parked"
+        );
+    }
+}

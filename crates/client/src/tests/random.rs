@@ -1,0 +1,263 @@
+//! Random requests, answers, breaks and tables: every request completes exactly once, and what it did lasts.
+
+use std::collections::HashMap;
+
+use coquina_cluster::Striping;
+use coquina_protocol::Status;
+
+use super::world::{Life, World, config, drive, tags};
+use crate::{ClientError, RequestKind};
+
+const MS: u64 = 1_000_000;
+const SECTORS: u64 = (16 << 20) / 512;
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, below: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % below
+    }
+
+    fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len() as u64) as usize]
+    }
+}
+
+/// A request that is not finished.
+struct Open {
+    kind: RequestKind,
+    first: u64,
+    count: u64,
+}
+
+struct Campaign {
+    world: World,
+    random: Random,
+    directed: bool,
+    open: HashMap<u64, Open>,
+    /// What each sector must hold; none if a change of it failed.
+    expected: HashMap<u64, Option<u64>>,
+    next_token: u64,
+    finished: u64,
+    failed: u64,
+}
+
+impl Campaign {
+    fn new(seed: u64) -> Campaign {
+        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) + 1);
+        let nodes = 1 + random.below(4) as usize;
+        let directed = random.below(2) == 0;
+        let mut config = config(1 + random.below(nodes as u64) as usize);
+        config.give_up_ns = random.pick(&[5_000, 200_000, 1_000_000]) * MS;
+        config.copy_bytes_max = random.pick(&[1024, 16384, 1 << 20]);
+        if directed {
+            config.local = (0..nodes).filter(|_| random.below(2) == 0).map(|node| (drive(node), 7)).collect();
+        }
+        let stripe_unit_bytes = random.pick(&[4096, 16384, 4 << 20]);
+        let striping = Striping { stripe_unit_bytes, stripe_count: random.pick(&[1, 2, 5]) };
+        let groups = random.pick(&[1, 2, 8]);
+        let world = World::new(config, nodes, groups, striping, directed);
+        Campaign {
+            world,
+            random,
+            directed,
+            open: HashMap::new(),
+            expected: HashMap::new(),
+            next_token: 1,
+            finished: 0,
+            failed: 0,
+        }
+    }
+
+    fn submit(&mut self) {
+        // Around the ends of chunks and units, and so that ranges meet often.
+        let base = self.random.pick(&[0, 4096, 8192 - 40, 16384 - 20]);
+        let first = base + self.random.below(100);
+        let count = 1 + self.random.below(self.random.0 % 60 + 1);
+        let overlaps = |open: &Open| open.first < first + count && first < open.first + open.count;
+        if first + count > SECTORS || self.open.values().any(overlaps) {
+            return;
+        }
+        let kind = self.random.pick(&[
+            RequestKind::Read,
+            RequestKind::Write,
+            RequestKind::Write,
+            RequestKind::Discard,
+            RequestKind::WriteZeroes { no_hole: true },
+            RequestKind::Map,
+        ]);
+        let token = self.next_token;
+        self.next_token += 1;
+        self.open.insert(token, Open { kind, first, count });
+        self.world.submit(token, kind, first, count);
+    }
+
+    fn finish(&mut self) {
+        for done in std::mem::take(&mut self.world.completions) {
+            let open = self.open.remove(&done.token).expect("each request completes once");
+            self.finished += 1;
+            let sectors = open.first..open.first + open.count;
+            let Ok(()) = done.result else {
+                self.failed += 1;
+                if open.kind.is_change() {
+                    self.expected.extend(sectors.map(|sector| (sector, None)));
+                }
+                continue;
+            };
+            match open.kind {
+                RequestKind::Read => {
+                    let found = tags(&done.buffer[..open.count as usize * 512]);
+                    for (sector, found) in sectors.zip(found) {
+                        let expected = self.expected.get(&sector).copied().unwrap_or(Some(0));
+                        assert!(expected.is_none_or(|expected| expected == found), "sector {sector}");
+                    }
+                }
+                RequestKind::Map => {
+                    let bytes: u64 = done.extents.iter().map(|extent| u64::from(extent.length_bytes)).sum();
+                    assert_eq!(bytes, open.count * 512);
+                }
+                kind => {
+                    let tag = if kind == RequestKind::Write { done.token } else { 0 };
+                    self.expected.extend(sectors.map(|sector| (sector, Some(tag))));
+                }
+            }
+        }
+    }
+
+    /// Something happens.
+    fn step(&mut self) {
+        let world = &mut self.world;
+        let links = world.wires();
+        let link = if links.is_empty() { None } else { Some(self.random.pick(&links)) };
+        match (self.random.below(100), link) {
+            (0..15, _) => self.submit(),
+            (15..30, Some(link)) => {
+                world.serve(link);
+            }
+            (30..45, Some(link)) => {
+                let bytes_max = self.random.pick(&[1, 100, usize::MAX, usize::MAX, usize::MAX]);
+                world.deliver(link, bytes_max);
+            }
+            (45..55, Some(link)) => world.finish_send(link),
+            (55..58, Some(link)) => world.break_wire(link),
+            (58..60, Some(link)) => world.notify(link),
+            (60..68, _) if !world.connecting.is_empty() => {
+                let index = self.random.below(world.connecting.len() as u64) as usize;
+                world.connect(index);
+            }
+            (68..78, _) if !world.local_parts.is_empty() => {
+                let index = self.random.below(world.local_parts.len() as u64) as usize;
+                world.serve_local(index);
+            }
+            (78..82, _) => self.change_map(),
+            (82..84, _) => {
+                let node = self.random.below(world.lives.len() as u64) as usize;
+                let is_local = world.local.contains(&node);
+                let life = self.random.pick(&[Life::Up, Life::Up, Life::Up, Life::Stopped, Life::Dead]);
+                world.lives[node] = if is_local { Life::Up } else { life };
+            }
+            (84..88, _) if world.refusals.len() < 2 => {
+                let status = self.random.pick(&[
+                    Status::Busy,
+                    Status::NotServing,
+                    Status::ShuttingDown,
+                    Status::TooFewCopies,
+                    Status::StaleHandle,
+                    Status::ChecksumMismatch,
+                    Status::NoSpace,
+                ]);
+                world.refusals.push_back(Some(status));
+            }
+            (88..90, _) if self.directed => {
+                world.tell_table();
+            }
+            _ => {
+                world.now_ns += self.random.pick(&[0, 1, 15, 300]) * MS;
+                if world.core.deadline_ns().is_some_and(|deadline_ns| deadline_ns <= world.now_ns) {
+                    world.core.tick(world.now_ns);
+                }
+            }
+        }
+        self.world.pump();
+        self.finish();
+    }
+
+    fn change_map(&mut self) {
+        let world = &mut self.world;
+        let (nodes, groups) = (world.lives.len() as u64, world.primaries.len() as u64);
+        if self.random.below(3) == 0 {
+            let table = world.table();
+            world.lagging.insert(self.random.below(nodes) as usize, table);
+        } else {
+            world.lagging.remove(&(self.random.below(nodes) as usize));
+        }
+        let node = (self.random.below(10) > 0).then(|| self.random.below(nodes) as usize);
+        world.promote(self.random.below(groups) as usize, node);
+        if self.directed && self.random.below(2) == 0 {
+            world.tell_table();
+        }
+    }
+
+    /// Everything works again: all that is outstanding must finish.
+    fn heal(&mut self) {
+        let world = &mut self.world;
+        world.refusals.clear();
+        world.lagging.clear();
+        world.lives.fill(Life::Up);
+        let nodes = world.lives.len();
+        for (group, primary) in world.primaries.iter_mut().enumerate() {
+            primary.get_or_insert(group % nodes);
+        }
+        world.version += 1;
+        if self.directed {
+            world.tell_table();
+        }
+        world.pass(20_000 * MS);
+        self.finish();
+        assert!(self.open.is_empty(), "all requests are finished, but {}", self.open.len());
+        assert_eq!(self.world.core.outstanding(), 0);
+        assert!(self.world.core.window.numbers().is_empty() && self.world.core.parked.is_empty());
+    }
+}
+
+#[test]
+fn every_request_completes_exactly_once_and_what_it_did_lasts() {
+    let (mut finished, mut failed, mut retries, mut moved) = (0, 0, 0, 0);
+    for seed in 0..400 {
+        let result = std::panic::catch_unwind(|| {
+            let mut campaign = Campaign::new(seed);
+            if campaign.directed {
+                campaign.world.tell_table();
+            }
+            for _ in 0..1500 {
+                campaign.step();
+            }
+            campaign.heal();
+            if campaign.world.core.volume().is_none() {
+                // Nobody could be asked in time.
+                assert!(matches!(campaign.world.core.failure(), Some(ClientError::GivenUp { .. })));
+                return (campaign.finished, 0, 0, 0);
+            }
+            assert_eq!(campaign.world.core.failure(), None);
+            // And everything can be read.
+            for first in [0, 4096, 8192 - 40, 16384 - 20] {
+                let token = campaign.next_token;
+                campaign.next_token += 1;
+                campaign.open.insert(token, Open { kind: RequestKind::Read, first, count: 170 });
+                campaign.world.submit(token, RequestKind::Read, first, 170);
+            }
+            campaign.heal();
+            let arrivals = &campaign.world.arrivals;
+            let retries = arrivals.iter().filter(|arrival| arrival.is_retry).count();
+            (campaign.finished, campaign.failed, retries, campaign.world.version)
+        });
+        let Ok(counts) = result else { panic!("seed {seed}") };
+        finished += counts.0;
+        failed += counts.1;
+        retries += counts.2;
+        moved += counts.3;
+    }
+    println!("{finished} requests, {failed} failed, {retries} retries, {moved} tables");
+    assert!(finished > 20_000 && failed > 1_000 && failed < finished / 2 && retries > 2_000 && moved > 5_000);
+}
