@@ -11,8 +11,8 @@ use coquina_base::{ClusterId, DriveId, Id128, NodeId};
 use coquina_cluster::{
     Action, BlockId, ClusterRecord, Coordinator, Domain, DriveCondition, DriveRecord, DriveReport,
     DriveState, Event, GroupBlock, GroupId, GroupRecord, Heartbeat, Key, MapView, NodeAddresses, NodeRecord,
-    Placement, PlacementDrive, PlacementJob, PoolId, PoolRecord, PoolState, Record, Settings, VersionRange,
-    Wanted,
+    POOL_GROUPS_MAX, Placement, PlacementDrive, PlacementJob, PoolId, PoolRecord, PoolState, Record,
+    Settings, VersionRange, Wanted,
 };
 
 const CLUSTER: ClusterId = ClusterId(Id128([7; 16]));
@@ -80,12 +80,12 @@ fn records(job: &PlacementJob) -> Vec<(Key, u64, Record)> {
         copies: job.copies,
         min_copies: 2,
         domain: job.domain.clone(),
-        group_first: GroupId(0),
+        group_first: GroupId(POOL_GROUPS_MAX),
         group_count: job.groups.len() as u32,
         state: PoolState::Active,
     };
     records.push((Key::Pool(pool.id), 1, Record::Pool(pool)));
-    for (block, groups) in job.groups.chunks(64).enumerate() {
+    for groups in job.groups.chunks(64) {
         let group = |(id, in_sync): &(GroupId, Vec<_>)| GroupRecord {
             id: *id,
             pool: job.pool,
@@ -94,8 +94,9 @@ fn records(job: &PlacementJob) -> Vec<(Key, u64, Record)> {
             others: Vec::new(),
             wanted: Vec::new(),
         };
+        let block = BlockId::of(groups[0].0);
         let groups = groups.iter().map(group).collect();
-        records.push((Key::Groups(BlockId(block as u32)), 1, Record::Groups(GroupBlock { groups })));
+        records.push((Key::Groups(block), 1, Record::Groups(GroupBlock { groups })));
     }
     records
 }
@@ -164,7 +165,7 @@ fn main() {
             domain: "node".to_owned(),
             drives: (0..10_000).map(drive).collect(),
             drives_unlabelled: 0,
-            groups: (0..groups).map(|group| (GroupId(group), Vec::new())).collect(),
+            groups: (0..groups).map(|group| (GroupId(POOL_GROUPS_MAX + group), Vec::new())).collect(),
         };
         job.groups = timed("initial", &job).wanted;
         job.groups = timed("nothing changed", &job).wanted;

@@ -53,8 +53,8 @@ pub struct ClusterRecord {
     pub feature_level: u32,
     /// The next layer to give out.
     pub layer_next: u64,
-    /// The next group to give out; a multiple of [`POOL_GROUPS_MAX`].
-    #[serde(default)]
+    /// The next group to give out; a multiple of [`POOL_GROUPS_MAX`]. Never 0, which stands for no group in logs.
+    #[serde(default = "first_groups")]
     pub group_next: u32,
     /// The next pool to give out.
     #[serde(default = "one")]
@@ -68,6 +68,10 @@ pub struct ClusterRecord {
     /// not taken back as it is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub given_up_drives: Vec<DriveId>,
+}
+
+fn first_groups() -> u32 {
+    POOL_GROUPS_MAX
 }
 
 fn one() -> u32 {
@@ -85,7 +89,7 @@ impl ClusterRecord {
             id,
             feature_level: FEATURE_LEVEL,
             layer_next: 1,
-            group_next: 0,
+            group_next: POOL_GROUPS_MAX,
             pool_next: 1,
             copy_next: 1,
             overcommit_percent: 100,
@@ -389,7 +393,7 @@ fn check_cluster(cluster: &ClusterRecord) -> Result<(), String> {
             cluster.feature_level
         )
     })?;
-    check_that(cluster.group_next.is_multiple_of(POOL_GROUPS_MAX), || {
+    check_that(cluster.group_next != 0 && cluster.group_next.is_multiple_of(POOL_GROUPS_MAX), || {
         format!("its next group {} is not a multiple of {POOL_GROUPS_MAX}", cluster.group_next)
     })
 }
@@ -437,6 +441,7 @@ pub(crate) fn check_pool(pool: &PoolRecord) -> Result<(), String> {
     check_that(count.is_power_of_two() && count <= POOL_GROUPS_MAX, || {
         format!("it has {count} groups, powers of two up to {POOL_GROUPS_MAX} are possible")
     })?;
+    check_that(pool.group_first.0 != 0, || "its first group is 0, which stands for none".to_owned())?;
     check_that(pool.group_first.0.is_multiple_of(POOL_GROUPS_MAX.max(BLOCK_GROUPS)), || {
         "its first group is in the middle of another pool's".to_owned()
     })

@@ -12,10 +12,13 @@ use coquina_cluster::operation;
 use coquina_cluster::{
     Action, BLOCK_GROUPS, BlockId, ClusterRecord, Coordinator, DriveCondition, DriveRecord, DriveReport,
     DriveState, Event, GroupBlock, GroupId, GroupRecord, Heartbeat, Key, MapError, MapView, NodeAddresses,
-    NodeRecord, PoolId, PoolRecord, PoolState, Record, Settings, ShardRef, Striping, VersionRange,
-    VolumeRecord, VolumeState, Wanted, mix,
+    NodeRecord, POOL_GROUPS_MAX, PoolId, PoolRecord, PoolState, Record, Settings, ShardRef, Striping,
+    VersionRange, VolumeRecord, VolumeState, Wanted, mix,
 };
 use world::{CLUSTER, MILLISECOND_NS, World, all_records, drive_id, node_id};
+
+/// The first block of the first pool.
+const FIRST: BlockId = BlockId(POOL_GROUPS_MAX / BLOCK_GROUPS);
 
 fn small() -> World {
     let mut world = World::new(5);
@@ -95,19 +98,19 @@ fn a_volume_that_is_renamed_or_removed_gives_its_name_free() {
 fn what_goes_backwards_is_fatal_and_changes_nothing() {
     let mut world = small();
     let mut view = world.store.clone();
-    let block = (*view.block(BlockId(0)).unwrap().value).clone();
+    let block = (*view.block(FIRST).unwrap().value).clone();
     let revision = view.revision();
     let put = |view: &mut MapView, block: &GroupBlock| {
         let revision = view.revision() + 1;
-        view.apply(revision, vec![(Key::Groups(BlockId(0)), Some(Record::Groups(block.clone())))])
+        view.apply(revision, vec![(Key::Groups(FIRST), Some(Record::Groups(block.clone())))])
     };
     let mut swapped = block.clone();
     swapped.groups[0].in_sync.reverse();
     assert!(matches!(put(&mut view, &swapped), Err(MapError::Invalid(_))), "an epoch has one configuration");
     swapped.groups[0].epoch += 1;
-    assert_eq!(put(&mut view, &swapped).unwrap().groups, [GroupId(0)]);
+    assert_eq!(put(&mut view, &swapped).unwrap().groups, [GroupId(POOL_GROUPS_MAX)]);
     assert!(matches!(put(&mut view, &block), Err(MapError::WentBack { .. })));
-    let gone = view.apply(view.revision() + 1, vec![(Key::Groups(BlockId(0)), None)]);
+    let gone = view.apply(view.revision() + 1, vec![(Key::Groups(FIRST), None)]);
     assert!(matches!(gone, Err(MapError::WentBack { .. })), "groups go with their pool only");
     assert_eq!(view.revision(), revision + 1);
     let cluster = ClusterRecord { layer_next: 0, ..view.cluster().unwrap().clone() };
@@ -193,14 +196,17 @@ fn large() -> Vec<(Key, u64, Record)> {
         copies: 3,
         min_copies: 2,
         domain: "node".to_owned(),
-        group_first: GroupId(0),
+        group_first: GroupId(POOL_GROUPS_MAX),
         group_count: GROUPS,
         state: PoolState::Active,
     };
     records.push((Key::Pool(pool.id), 1, Record::Pool(pool)));
     for block in 0..GROUPS / BLOCK_GROUPS {
-        let groups = (0..BLOCK_GROUPS).map(|index| large_group(block * BLOCK_GROUPS + index)).collect();
-        records.push((Key::Groups(BlockId(block)), 1, Record::Groups(GroupBlock { groups })));
+        let groups = (0..BLOCK_GROUPS)
+            .map(|index| large_group(POOL_GROUPS_MAX + block * BLOCK_GROUPS + index))
+            .collect();
+        let id = BlockId::of(GroupId(POOL_GROUPS_MAX + block * BLOCK_GROUPS));
+        records.push((Key::Groups(id), 1, Record::Groups(GroupBlock { groups })));
     }
     records
 }
@@ -232,11 +238,12 @@ fn the_map_stays_workable_at_full_size() {
 
     // One group loses a copy: a reader keeps its view, the update copies a few pages.
     let mut next = (*view).clone();
-    let mut block = (*view.block(BlockId(77)).unwrap().value).clone();
+    let mut block = (*view.block(BlockId(FIRST.0 + 77)).unwrap().value).clone();
     let moved = block.groups[5].in_sync.pop().unwrap();
     (block.groups[5].others, block.groups[5].epoch) = (vec![moved], 2);
     let group = block.groups[5].id;
-    let applied = next.apply(2, vec![(Key::Groups(BlockId(77)), Some(Record::Groups(block)))]).unwrap();
+    let applied =
+        next.apply(2, vec![(Key::Groups(BlockId(FIRST.0 + 77)), Some(Record::Groups(block)))]).unwrap();
     assert_eq!((applied.keys.len(), &applied.groups[..]), (1, &[group][..]));
     assert!(applied.copied <= 128, "{} entries were copied", applied.copied);
     assert_eq!((view.group(group).unwrap().epoch, next.group(group).unwrap().epoch), (1, 2));

@@ -8,10 +8,13 @@ use coquina_base::{ClusterId, DriveId, Id128};
 use coquina_cluster::operation::{self, OperationError};
 use coquina_cluster::{
     Action, BlockId, ClusterHealth, Coordinator, CopyId, DriveCondition, DriveReport, Event, GroupId,
-    GroupRecord, HealthCode, Heartbeat, Key, MapError, NodeRecord, NodeRequest, Proposal, ProposedChange,
-    Record, VersionRange, Wanted, Write,
+    GroupRecord, HealthCode, Heartbeat, Key, MapError, NodeRecord, NodeRequest, POOL_GROUPS_MAX, Proposal,
+    ProposedChange, Record, VersionRange, Wanted, Write,
 };
 use world::{CLUSTER, MILLISECOND_NS, World, all_records, drive_id, node_id, settings};
+
+/// The first group of the first pool.
+const FIRST: GroupId = GroupId(POOL_GROUPS_MAX);
 
 /// A clean cluster of so many nodes with one drive each.
 fn cluster(nodes: u64, copies: u32, groups: u32) -> World {
@@ -166,16 +169,16 @@ fn proposals_need_the_epoch_and_a_living_primary() {
 #[test]
 fn a_proposal_is_read_from_the_configuration_that_the_protocol_asks_for() {
     let world = cluster(4, 3, 1);
-    let config = world.store.config(GroupId(0)).unwrap();
+    let config = world.store.config(FIRST).unwrap();
     assert_eq!(config.epoch, 1);
     assert!(config.in_sync.iter().all(|copy| world.store.shard_of(*copy).is_some()));
     let without = config.without(config.in_sync[2]);
     let shard = world.store.shard_of(config.in_sync[2]).unwrap();
-    let proposal = Proposal { group: GroupId(0), epoch: 1, change: ProposedChange::Remove(shard) };
-    assert_eq!(Proposal::of_config(&world.store, GroupId(0), &without), Some(proposal));
-    assert_eq!(Proposal::of_config(&world.store, GroupId(0), &config), None);
+    let proposal = Proposal { group: FIRST, epoch: 1, change: ProposedChange::Remove(shard) };
+    assert_eq!(Proposal::of_config(&world.store, FIRST, &without), Some(proposal));
+    assert_eq!(Proposal::of_config(&world.store, FIRST, &config), None);
     let with = config.with(CopyId(99));
-    assert_eq!(Proposal::of_config(&world.store, GroupId(0), &with), None, "an unknown copy");
+    assert_eq!(Proposal::of_config(&world.store, FIRST, &with), None, "an unknown copy");
 }
 
 #[test]
@@ -354,7 +357,8 @@ fn several_groups_of_a_block_change_in_one_write() {
     run_ms(&mut world, 2_400);
     let keys: Vec<Key> =
         world.history[before..].iter().flat_map(|(_, changes)| changes).map(|(key, _)| *key).collect();
-    let writes = |block| keys.iter().filter(|key| **key == Key::Groups(BlockId(block))).count();
+    let writes =
+        |block| keys.iter().filter(|key| **key == Key::Groups(BlockId(BlockId::of(FIRST).0 + block))).count();
     assert_eq!((writes(0), writes(1)), (1, 1), "{keys:?}");
 }
 

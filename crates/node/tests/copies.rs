@@ -9,8 +9,8 @@ use coquina_base::{DriveId, Id128, NodeId, VolumeId};
 use coquina_client::{ClientCompletion, ClientConfig, ClientRequest, RequestKind, VolumeConnection};
 use coquina_cluster::operation::{claim_layer, claim_pool, create_pool, create_volume};
 use coquina_cluster::{
-    BLOCK_GROUPS, BlockId, GroupBlock, GroupRecord, Key, MapView, PoolId, PoolRecord, PoolState, Record, ShardRef,
-    VolumeRecord, VolumeState, Write,
+    BLOCK_GROUPS, BlockId, GroupBlock, GroupRecord, Key, MapView, PoolId, PoolRecord, PoolState, Record,
+    ShardRef, VolumeRecord, VolumeState, Write,
 };
 use coquina_control::{MapService, NodeBackend};
 use coquina_node::{DriveSpec, Node, NodeConfig, NodeIdentity};
@@ -97,7 +97,9 @@ impl Cluster {
             id: coquina_cluster::GroupId(group_first.0 + index),
             pool: id,
             epoch: 1,
-            in_sync: (0..copies as usize).map(|copy| shards[(index as usize + copy) % shards.len()]).collect(),
+            in_sync: (0..copies as usize)
+                .map(|copy| shards[(index as usize + copy) % shards.len()])
+                .collect(),
             others: Vec::new(),
             wanted: Vec::new(),
         });
@@ -143,7 +145,10 @@ impl Cluster {
         service.change(&|map| create_volume(map, &volume)).unwrap();
         let revision = self.service().map().revision();
         for machine in self.machines.iter().flatten() {
-            assert!(machine.service.wait_followed(revision, Duration::from_secs(10)), "a node follows the map");
+            assert!(
+                machine.service.wait_followed(revision, Duration::from_secs(10)),
+                "a node follows the map"
+            );
         }
     }
 
