@@ -259,6 +259,12 @@ proptest! {
         prop_assert_eq!(decode_one(&out).body, Body::Error(&text));
         prop_assert_eq!(decode_one(&out).header.request, header.request);
         out.clear();
+        encode_peer_hello(&mut out, &Header { kind: Kind::PeerHello, ..header }, &peer_hello(identity, number));
+        prop_assert_eq!(decode_one(&out).body, Body::PeerHello(peer_hello(identity, number)));
+        out.clear();
+        encode_peer_hello(&mut out, &Header { kind: Kind::PeerHelloReply, ..header }, &peer_hello(identity, number));
+        prop_assert_eq!(decode_one(&out).body, Body::PeerHelloReply(peer_hello(identity, number)));
+        out.clear();
         encode_map_reply(&mut out, &Header { kind: Kind::MapReply, ..header }, &extents(&header));
         let Body::MapReply(back) = decode_one(&out).body else { panic!("a map") };
         prop_assert!(back.iter().eq(extents(&header)));
@@ -404,4 +410,79 @@ fn the_header_has_the_documented_bytes() {
     }
     assert_eq!(bytes[84..88], [0, 0, 0x41, 0]);
     assert_eq!(bytes[88..], [0; 8]);
+}
+
+#[test]
+fn every_status_has_its_number() {
+    let numbers: Vec<u16> = (0..).map_while(Status::from_wire).map(|status| status as u16).collect();
+    assert_eq!(numbers, (0..18).collect::<Vec<u16>>());
+    assert_eq!(Status::from_wire(16), Some(Status::TooFewCopies));
+    assert_eq!(Status::from_wire(18), None);
+}
+
+fn table() -> AttachedVolume {
+    AttachedVolume {
+        volume: VolumeId(Id128([1; 16])),
+        name: "disk".to_owned(),
+        size_bytes: 0x0203,
+        layer: LayerId(0x0405),
+        attach_generation: 0x0607,
+        map_version: 0x0809,
+        family: 0x0a0b_0c0d_0e0f_1011,
+        group_first: 0x1213,
+        stripe_unit_bytes: 0x1_0000,
+        stripe_count: 0x14,
+        read_only: true,
+        shards: vec![ShardRef { drive: DriveId(Id128([2; 16])), shard: 3, address: "a:1".to_owned() }],
+        groups: vec![0, GROUP_UNKNOWN],
+        nodes: vec!["b:2".to_owned()],
+    }
+}
+
+#[test]
+fn the_open_reply_has_the_documented_bytes() {
+    let mut out = Vec::new();
+    encode_open_reply(&mut out, &Header::new(Kind::OpenReply), &table());
+    let body = &out[HEADER_BYTES..];
+    assert_eq!(body[..16], [1; 16]);
+    for (at, value) in [(16, 0x0203), (24, 0x0405), (32, 0x0607), (40, 0x0809), (48, 0x0a0b_0c0d_0e0f_1011)] {
+        assert_eq!(body[at..at + 8], u64::to_le_bytes(value), "at {at}");
+    }
+    for (at, value) in [(56, 0x1213), (60, 2), (64, 1), (68, 0x1_0000), (72, 0x14), (76, 1), (84, 0)] {
+        assert_eq!(body[at..at + 4], u32::to_le_bytes(value), "at {at}");
+    }
+    assert_eq!(body[80..84], [4, 0, 1, 0]);
+    assert_eq!(&body[88..92], b"disk");
+    assert_eq!(body[92..108], [2; 16]);
+    assert_eq!(body[108..116], [3, 0, 0, 0, 3, 0, 0, 0]);
+    assert_eq!(&body[116..119], b"a:1");
+    assert_eq!(body[119..127], [0, 0, 0, 0, 255, 255, 255, 255]);
+    assert_eq!(&body[127..], b"\x03\0b:2");
+}
+
+#[test]
+fn tables_that_make_no_sense_are_refused() {
+    let mut good = Vec::new();
+    encode_open_reply(&mut good, &Header::new(Kind::OpenReply), &table());
+    let changed = |at: usize, bytes: &[u8]| {
+        let mut message = good.clone();
+        message[HEADER_BYTES + at..HEADER_BYTES + at + bytes.len()].copy_from_slice(bytes);
+        decode(&message).map(|message| message.is_some())
+    };
+    assert_eq!(changed(0, &[]), Ok(true));
+    let malformed = Err(ProtocolError::Malformed(Kind::OpenReply));
+    let number = |value: u32| value.to_le_bytes();
+    assert_eq!(changed(56, &number(u32::MAX)), malformed, "groups beyond the last number");
+    for groups in [0, 1, 3, 4, 1 << 19, u32::MAX] {
+        assert_eq!(changed(60, &number(groups)), malformed, "{groups} groups");
+    }
+    for shards in [0, 2, u32::MAX] {
+        assert_eq!(changed(64, &number(shards)), malformed, "{shards} shards");
+    }
+    assert_eq!(changed(80, &[255, 255]), malformed, "a long name");
+    assert_eq!(changed(82, &[2, 0]), malformed, "a node more");
+    assert_eq!(changed(82, &[0, 0]), malformed, "a node less");
+    assert_eq!(changed(112, &[0, 0]), malformed, "a shard that is nowhere");
+    assert_eq!(changed(119, &number(1)), malformed, "a group on a shard that is not there");
+    assert_eq!(changed(88, &[0xff]), malformed, "a name that is no text");
 }
