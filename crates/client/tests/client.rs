@@ -7,10 +7,11 @@ mod fake;
 use std::time::Duration;
 
 use coquina_client::{
-    ClientCompletion, ClientError, ClientRequest, RequestKind, Volume, VolumeConnection, VolumeOptions,
+    ClientCompletion, ClientConfig, ClientError, ClientRequest, LocalAnswer, RequestKind, Volume,
+    VolumeClient, VolumeConnection, VolumeOptions,
 };
 use coquina_protocol::{ExtentKind, Kind, NotifyKind, Status};
-use coquina_reactor::Wait;
+use coquina_reactor::{Reactor, ReactorConfig, Wait};
 use fake::{Fake, Fault};
 
 const CHUNK: u64 = 4 << 20;
@@ -287,6 +288,54 @@ fn opening_what_is_not_there_fails_at_once() {
     assert_eq!(version.status(), Some(Status::VersionMismatch));
     let address = VolumeConnection::open(VolumeConnection::config("nowhere", "disk")).err().unwrap();
     assert!(matches!(address, ClientError::Address(_)), "{address}");
+}
+
+#[test]
+fn one_of_several_addresses_is_enough() {
+    let fake = Fake::start(16 << 20);
+    // Nobody listens on the first, the second has no meaning.
+    let addresses = format!("127.0.0.1:1, no-such-host.invalid:7, {}", fake.address());
+    let mut client = VolumeConnection::open(VolumeConnection::config(&addresses, "disk")).unwrap();
+    assert_eq!(run(&mut client, write(0, 0, 4096, 1)).result, Ok(()));
+    assert!(fake.applied().1);
+    let error = VolumeConnection::open(VolumeConnection::config(" , ", "disk")).err().unwrap();
+    assert!(matches!(error, ClientError::Address(_)), "{error}");
+}
+
+#[test]
+fn a_directed_client_uses_what_it_is_told_and_hands_out_what_is_here() {
+    let fake = Fake::start(16 << 20);
+    let table = fake.attached();
+    let here = (table.shards[0].drive, 0);
+    let config = ClientConfig { local: vec![here], ..VolumeConnection::config("", "disk") };
+    let mut reactor = Reactor::new(ReactorConfig::default()).unwrap();
+    let mut client = VolumeClient::directed(config, 1 << 32);
+    client.set_volume(&table);
+    client.submit(write(1, 0, 16 << 20, 5));
+    let (mut turned, mut parts, mut completions) = (Vec::new(), Vec::new(), Vec::new());
+    let mut local = 0;
+    while completions.is_empty() {
+        client.flush(&mut reactor);
+        client.take_local(&mut parts);
+        for part in parts.drain(..) {
+            assert_eq!((part.drive, part.shard, part.kind), (here.0, 0, RequestKind::Write));
+            assert!(client.local_payload(part.number).unwrap().iter().all(|byte| *byte == 5));
+            client.local_done(part.number, Ok(LocalAnswer::Changed));
+            local += 1;
+        }
+        reactor.turn(Wait::Until(coquina_reactor::monotonic_ns() + 5_000_000), &mut turned).unwrap();
+        for completion in turned.drain(..) {
+            assert!(client.owns(completion.token));
+            client.complete(&mut reactor, completion);
+        }
+        client.take_completions(&mut completions);
+    }
+    assert_eq!(completions[0].result, Ok(()));
+    assert_eq!((local, fake.applied()), (2, (2, true)), "two chunks are here and two there");
+    assert!(fake.arrivals().iter().all(|arrival| arrival.shard == 1));
+    assert_eq!(fake.state.lock().unwrap().hellos, 1, "one connection, for the shard that is not here");
+    assert_eq!(client.deadline_ns(), None);
+    client.shut_down(&mut reactor);
 }
 
 #[test]

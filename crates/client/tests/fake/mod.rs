@@ -112,6 +112,11 @@ impl Fake {
         self.address.to_string()
     }
 
+    /// What an open is answered with.
+    pub fn attached(&self) -> AttachedVolume {
+        attached(&self.state.lock().unwrap())
+    }
+
     pub fn fault(&self, fault: Fault) {
         self.state.lock().unwrap().faults.push_back(fault);
     }
