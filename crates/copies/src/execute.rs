@@ -77,6 +77,22 @@ impl ShardCopies {
         let origin =
             Origin { group: number, session: request.session, request: request.request, ..Origin::default() };
         let done_blocks = self.part_blocks(number, request);
+        let landed;
+        let with_payload;
+        let mut request = request;
+        if let (Some(landing), Operation::Write { checksums_le, .. }) =
+            (self.landing.take(), request.operation)
+        {
+            if done_blocks == 0 {
+                let operation = EngineOperation::Write { payload: &[], checksums_le };
+                return self.shard.submit_landed(engine_request(request, slot, origin, operation), landing);
+            }
+            landed = landing.pieces().collect::<Vec<_>>().concat();
+            self.shard.recycle_landing(landing);
+            with_payload =
+                Request { operation: Operation::Write { payload: &landed, checksums_le }, ..*request };
+            request = &with_payload;
+        }
         let rest;
         let request = if done_blocks == 0 {
             request

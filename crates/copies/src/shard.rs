@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use coquina_base::{AlignedBuf, LayerId};
+use coquina_base::{AlignedBuf, Landing, LayerId};
 use coquina_engine::{
     Appended, Failure, IoError, IoToken, Operation as EngineOperation, Origin, ReadData,
     Request as EngineRequest, Shard,
@@ -111,6 +111,8 @@ pub struct ShardCopies {
     pub(crate) later: VecDeque<(usize, RecoveryToken, Vec<u8>)>,
     /// Checksums of the entry that is being sent.
     pub(crate) head: Vec<u8>,
+    /// The payload of the request that is being taken, if it lies in buffers of the engine.
+    pub(crate) landing: Option<Landing>,
     /// What goes to other copies at the end of the call.
     pub(crate) grants: Grants,
     actions: Vec<Action>,
@@ -135,6 +137,7 @@ impl ShardCopies {
             connected: BTreeSet::new(),
             later: VecDeque::new(),
             head: Vec::new(),
+            landing: None,
             grants: Grants::default(),
             actions: Vec::new(),
             keys: Vec::new(),
@@ -234,6 +237,23 @@ impl ShardCopies {
         };
         self.input(member, input, Context::Request(request), sink);
         self.drain(sink);
+    }
+
+    /// Takes a client's write of whole blocks whose payload was received into buffers of the engine
+    /// ([`Shard::landing`]); the payload in the request is empty.
+    pub fn request_landed(
+        &mut self,
+        now_ns: u64,
+        request: &Request<'_>,
+        landing: Landing,
+        sink: &mut impl Sink,
+    ) {
+        self.landing = Some(landing);
+        self.request(now_ns, request, sink);
+        if let Some(landing) = self.landing.take() {
+            // It was answered, or refused, without.
+            self.shard.recycle_landing(landing);
+        }
     }
 
     /// Takes a message of another copy on the connection that there is now, and the data that came behind it. An error

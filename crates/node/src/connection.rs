@@ -2,6 +2,7 @@
 
 use coquina_cluster::ShardRef;
 use coquina_nbd::ServerSession;
+use coquina_protocol::Header;
 use coquina_reactor::{FileId, ReceiveBuffer, SendList};
 use coquina_replication::CopyId;
 
@@ -74,6 +75,20 @@ pub struct NativeState {
     pub greeted: bool,
     /// Whether the volume was opened for reading only.
     pub read_only: bool,
+    /// The write whose payload is being received into the buffers of its frames.
+    pub landing: Option<LandingWrite>,
+    /// A list of checksums to be used again.
+    pub spare_checksums: Vec<u8>,
+}
+
+/// A write whose payload is on its way into its landing.
+pub struct LandingWrite {
+    /// Its header.
+    pub header: Header,
+    /// CRC32C of each block, little-endian.
+    pub checksums_le: Vec<u8>,
+    /// Where the next message goes.
+    pub received: ReceiveBuffer,
 }
 
 /// A connection.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use coquina_base::{ClusterId, DriveId, NodeId};
+use coquina_base::{ClusterId, DriveId, Landing, NodeId};
 use coquina_cluster::{MapView, ShardRef};
 use coquina_control::{GroupRole, GroupSnapshot, LatencyHistogram};
 use coquina_copies::{Answer, Operation, Request, ShardCopies};
@@ -395,6 +395,26 @@ impl Core {
         }
         let request = Request { client, ..*request };
         self.on_shard(slot, |copies, now_ns, hands| copies.request(now_ns, &request, hands));
+    }
+
+    /// The same for a write whose payload lies in buffers of the shard.
+    pub(crate) fn submit_landed(
+        &mut self,
+        asker: Asker,
+        volume: Option<usize>,
+        slot: usize,
+        request: &Request<'_>,
+        landing: Landing,
+    ) {
+        let client = self.register(asker, volume, request.length_bytes, &request.operation);
+        if self.refused.is_some() {
+            self.shards[slot].copies_mut().shard_mut().recycle_landing(landing);
+            return self.request_done(client, Answer::Failed(coquina_engine::Failure::Device));
+        }
+        let request = Request { client, ..*request };
+        self.on_shard(slot, |copies, now_ns, hands| {
+            copies.request_landed(now_ns, &request, landing, hands);
+        });
     }
 
     /// Notes who asked for a request; gives its token.

@@ -127,7 +127,7 @@ impl Core {
             Protocol::Native => self.parse_native(index, &mut received),
             Protocol::Peer => self.parse_peer(index, &mut received),
         };
-        if let Next::Gone = next {
+        if let Next::Gone | Next::Landing = next {
             return;
         }
         let Some(connection) = self.connections.get_mut(index) else { return };
@@ -151,7 +151,14 @@ impl Core {
     }
 
     pub(crate) fn received(&mut self, index: usize, completion: Completion) {
-        let Payload::Receive(received) = completion.payload else { return };
+        let received = match completion.payload {
+            Payload::Receive(received) => received,
+            Payload::Landing(landing) => match self.landed(index, landing, completion.result.is_ok()) {
+                Some(received) => received,
+                None => return,
+            },
+            _ => return,
+        };
         let Some(connection) = self.connections.get_mut(index) else { return };
         if connection.closed {
             return;

@@ -19,6 +19,7 @@ mod gateway;
 mod hands;
 mod housekeeper;
 mod io;
+mod landing;
 mod listen;
 mod native;
 mod node;

@@ -24,6 +24,8 @@ const COPY_BYTES_MAX: usize = 16 << 10;
 pub enum Next {
     /// Go on.
     Continue,
+    /// The rest of a payload is being received into the buffers of its frames.
+    Landing,
     /// The connection now belongs to another reactor, or is closed.
     Gone,
 }
@@ -42,6 +44,9 @@ impl Core {
             }
             let consumed = match decode(received.data()) {
                 Ok(None) => {
+                    if self.start_landing(index, received) {
+                        return Next::Landing;
+                    }
                     let needed = coquina_protocol::message_bytes(received.data());
                     let connection = &mut self.connections[index];
                     connection.needed_bytes = needed.ok().flatten().unwrap_or(0);
@@ -207,7 +212,7 @@ impl Core {
     }
 
     /// Where a request goes, or why it is refused.
-    fn place_of(&self, index: usize, header: &Header) -> Result<Place, Status> {
+    pub(crate) fn place_of(&self, index: usize, header: &Header) -> Result<Place, Status> {
         let connection = &self.connections[index];
         let State::Native(native) = &connection.state else { return Err(Status::StaleHandle) };
         let slot = connection.volume.filter(|slot| *slot as u64 + 1 == header.handle);
@@ -236,7 +241,7 @@ impl Core {
     }
 
     /// Counts a request as under way.
-    fn admit_native(&mut self, index: usize, header: &Header) -> Asker {
+    pub(crate) fn admit_native(&mut self, index: usize, header: &Header) -> Asker {
         let connection = &mut self.connections[index];
         connection.under_way += 1;
         connection.under_way_bytes += u64::from(header.length_bytes);
@@ -305,11 +310,11 @@ impl Core {
 
 /// Where a request goes.
 #[derive(Clone, Copy)]
-struct Place {
+pub(crate) struct Place {
     /// Slot of the volume.
-    volume: usize,
+    pub(crate) volume: usize,
     /// Slot of the shard on this reactor.
-    slot: usize,
+    pub(crate) slot: usize,
     id: VolumeId,
     group: u32,
     layer: coquina_base::LayerId,
@@ -319,7 +324,7 @@ struct Place {
 
 impl Place {
     /// The shard's request for a client's.
-    fn request<'a>(&self, header: &Header, operation: Operation<'a>) -> Request<'a> {
+    pub(crate) fn request<'a>(&self, header: &Header, operation: Operation<'a>) -> Request<'a> {
         Request {
             client: 0,
             group: self.group,

@@ -260,6 +260,36 @@ fn data_is_the_same_through_every_node() {
 }
 
 #[test]
+fn large_writes_are_the_same_everywhere() {
+    let cluster = Cluster::start(3, 2);
+    cluster.make_volume("disk");
+    let mut connection = open(&cluster, "disk");
+    const LENGTH: usize = 1 << 20;
+    let make = |kind, token: u64| {
+        let mut buffer = VolumeConnection::buffer(LENGTH);
+        let words = buffer.chunks_exact_mut(8).zip(token << 32..);
+        words.for_each(|(word, value)| word.copy_from_slice(&value.to_le_bytes()));
+        let offset_bytes = token * LENGTH as u64 + 12_288;
+        ClientRequest { token, kind, offset_bytes, length_bytes: LENGTH as u64, buffer }
+    };
+    let writes = (0..32).map(|token| make(RequestKind::Write, token)).collect();
+    for completion in run(&mut connection, writes) {
+        completion.result.unwrap();
+    }
+    let mut other = open(&cluster, "disk");
+    let reads = (0..32).map(|token| {
+        let mut request = make(RequestKind::Read, token);
+        request.buffer.fill(0);
+        request
+    });
+    for completion in run(&mut other, reads.collect()) {
+        completion.result.unwrap();
+        let expected = make(RequestKind::Write, completion.token).buffer;
+        assert!(completion.buffer[..LENGTH] == expected[..LENGTH], "request {}", completion.token);
+    }
+}
+
+#[test]
 fn a_new_primary_serves_what_the_old_one_acknowledged() {
     let mut cluster = Cluster::start(3, 3);
     cluster.make_volume("disk");
