@@ -119,6 +119,9 @@ pub struct ScrubDrives {
     /// Path or identity of a drive, or the beginning of its identity; all drives if missing.
     #[serde(default)]
     pub drive: Option<String>,
+    /// Only drives of the node that is asked.
+    #[serde(default)]
+    pub local_only: bool,
 }
 
 /// Asks for a drive to be taken out of the cluster.

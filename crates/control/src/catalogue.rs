@@ -1,247 +1,110 @@
-//! The volume catalogue: creating, resizing, renaming and removing volumes; removing drives is in [`drives`].
+//! What operators change: volumes here; pools, drives and nodes in the modules below.
 //!
 //! Invariants:
-//! - a layer is claimed durably before a volume is recorded with it, so that no crash gives it out twice;
-//! - a shrink is recorded before data is cut off and is finished after a crash: growing again never shows
-//!   what was cut off;
-//! - a removal is recorded before data is deleted and is finished after a crash;
-//! - calls to the node about one volume never overlap.
+//! - every operation is a check against the map and one compare-and-set, or several in an order that makes a crash in between
+//!   harmless: a number is claimed durably before anything is recorded with it;
+//! - a shrink is recorded before data is cut off, and the process that leads finishes it: growing again never shows what was
+//!   cut off;
+//! - a removal is recorded, and each node deletes what it holds by the map;
+//! - an operation returns when this process follows the change.
 
 mod drives;
+mod error;
+mod nodes;
+mod pools;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use coquina_base::{
-    BLOCK_BYTES, LayerId, NameError, NodeId, SECTOR_BYTES, VOLUME_BYTES_MAX, VolumeId, check_name,
-    format_size_bytes,
+    BLOCK_BYTES, CHUNK_BYTES, LayerId, NodeId, SECTOR_BYTES, VOLUME_BYTES_MAX, VolumeId, check_name,
+};
+use coquina_cluster::{
+    ClusterRecord, Key, MapView, OperationError, PoolRecord, Record, Striping, VolumeRecord, VolumeState,
+    Write, operation,
 };
 
-use crate::backend::{BackendError, NodeBackend};
-use crate::background::Background;
-use crate::coordinator::{Change, Coordinator, CoordinatorError, retry_conflicts};
-use crate::placement::{PlacementError, WeightedShard, place};
+use crate::api::CreateVolume;
+use crate::ask::ask_nodes;
+use crate::backend::NodeBackend;
+use crate::coordinator_service::CoordinatorService;
+use crate::map_service::{ChangeError, MapService};
 use crate::random::random_id;
-use crate::state::{ClusterMap, ClusterRecord, DriveState, ShardRef, Versioned, VolumeRecord, VolumeState};
-
-/// Why a volume could not be made or changed. Nothing was changed, unless the message says so.
-#[derive(Debug, thiserror::Error)]
-pub enum CatalogueError {
-    /// The name breaks the rule for names.
-    #[error("{0}")]
-    Name(#[from] NameError),
-    /// There is a volume of that name.
-    #[error("volume {name:?} exists; choose another name, or remove or rename it first")]
-    Duplicate {
-        /// The name.
-        name: String,
-    },
-    /// There is no volume of that name.
-    #[error("no volume {name:?}; `coquina volume list` shows what there is")]
-    NotFound {
-        /// The name.
-        name: String,
-    },
-    /// A volume needs at least one block.
-    #[error("a volume of size 0 holds nothing; give a size above zero, such as 10G")]
-    SizeZero,
-    /// Not a multiple of a sector.
-    #[error(
-        "{size_bytes} bytes is not a multiple of {SECTOR_BYTES}; give whole sectors, or a suffix such as M or G"
-    )]
-    SizeUnaligned {
-        /// The size asked for.
-        size_bytes: u64,
-    },
-    /// More than any volume can have.
-    #[error(
-        "{} is more than a volume can have, which is {}",
-        format_size_bytes(*size_bytes),
-        format_size_bytes(VOLUME_BYTES_MAX)
-    )]
-    SizeTooLarge {
-        /// The size asked for.
-        size_bytes: u64,
-    },
-    /// More than the drives can hold.
-    #[error(
-        "{} does not fit: {} of {} are left for volumes; give a smaller size, add a drive with --drive, or \
-         allow sizes to add up to more than the drives hold with `coquina up --overcommit F` (now {}.{:02})",
-        format_size_bytes(*asked_bytes),
-        format_size_bytes(*left_bytes),
-        format_size_bytes(*provisionable_bytes),
-        overcommit_percent / 100,
-        overcommit_percent % 100
-    )]
-    NoRoom {
-        /// What the change would add.
-        asked_bytes: u64,
-        /// What is left.
-        left_bytes: u64,
-        /// What volume sizes may add up to.
-        provisionable_bytes: u64,
-        /// The setting in force.
-        overcommit_percent: u32,
-    },
-    /// Shrinking cuts data off and was not confirmed.
-    #[error(
-        "volume {name:?} would shrink from {} to {}, and the data beyond is lost; confirm it with --yes",
-        format_size_bytes(*from_bytes),
-        format_size_bytes(*to_bytes)
-    )]
-    ShrinkNotConfirmed {
-        /// The volume.
-        name: String,
-        /// Its size.
-        from_bytes: u64,
-        /// The size asked for.
-        to_bytes: u64,
-    },
-    /// Data of an earlier shrink is still being deleted.
-    #[error("data that volume {name:?} lost when it shrank is still being deleted; try again in a moment")]
-    Shrinking {
-        /// The volume.
-        name: String,
-    },
-    /// The volume has connections.
-    #[error(
-        "volume {name:?} is in use by {connections} connection(s); disconnect them, or remove it all the same with \
-         `coquina volume remove {name} --force`"
-    )]
-    Attached {
-        /// The volume.
-        name: String,
-        /// How many.
-        connections: u64,
-    },
-    /// There is no such drive.
-    #[error("no drive {text:?}; `coquina drive list` shows identities and paths")]
-    DriveNotFound {
-        /// As asked for.
-        text: String,
-    },
-    /// The beginning of more than one identity.
-    #[error("{text:?} is the beginning of {count} drives; give more of the identity, or the path")]
-    DriveAmbiguous {
-        /// As asked for.
-        text: String,
-        /// How many.
-        count: usize,
-    },
-    /// Volumes have data on a drive that works.
-    #[error(
-        "drive {path} has data of {}; remove {} first",
-        names(volumes),
-        if volumes.len() == 1 { "that volume" } else { "those volumes" }
-    )]
-    DriveInUse {
-        /// Its path.
-        path: String,
-        /// The volumes.
-        volumes: Vec<String>,
-    },
-    /// Volumes have data on a drive that is missing.
-    #[error(
-        "drive {path} is missing and has data of {}; bring it back, or give it up with --lose-data: {} removed then, \
-         with what other drives hold of {}",
-        names(volumes),
-        if volumes.len() == 1 { "that volume is" } else { "those volumes are" },
-        if volumes.len() == 1 { "it" } else { "them" }
-    )]
-    DriveLost {
-        /// Its path.
-        path: String,
-        /// The volumes.
-        volumes: Vec<String>,
-    },
-    /// Data of removed volumes is still being deleted from a drive.
-    #[error("data of removed volumes is still being deleted from drive {path}; try again in a moment")]
-    DriveEmptying {
-        /// Its path.
-        path: String,
-    },
-    /// A server needs a drive.
-    #[error("drive {path} is the only one that works; add another with `coquina up --drive` first")]
-    DriveLast {
-        /// Its path.
-        path: String,
-    },
-    /// No drive takes new volumes.
-    #[error("{0}")]
-    Placement(#[from] PlacementError),
-    /// The cluster state could not be changed.
-    #[error("{0}")]
-    Coordinator(#[from] CoordinatorError),
-    /// The node could not follow. The change is recorded, and takes effect with a restart at the latest.
-    #[error("{0}")]
-    Backend(#[from] BackendError),
-    /// The operating system gave no randomness.
-    #[error("cannot make an identity: {0}")]
-    Random(std::io::Error),
-}
-
 pub use drives::DriveRemoval;
+pub use error::CatalogueError;
+pub use nodes::NodeRemoval;
 
-/// How to remove a volume.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RemoveOptions {
-    /// Remove it although it has connections; they are dropped.
-    pub force: bool,
-}
+/// How a volume's bytes are spread if nobody says otherwise: chunk after chunk, each of which lies in a group of its own.
+pub const STRIPING_DEFAULT: Striping = Striping { stripe_unit_bytes: CHUNK_BYTES as u32, stripe_count: 1 };
+/// How long it is waited until this process follows a change.
+const FOLLOW_TIME_MAX: Duration = Duration::from_secs(5);
+/// How long it is waited until the process that leads has finished a shrink.
+const SHRINK_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// Makes, changes and removes volumes.
+/// Makes, changes and removes what operators name.
 pub struct Catalogue {
-    core: Arc<CatalogueCore>,
-    background: Background,
+    map: Arc<MapService>,
+    backend: Arc<dyn NodeBackend>,
+    node: Option<NodeId>,
+    coordinator: Option<Arc<CoordinatorService>>,
 }
 
-/// What the catalogue shares with its background thread.
-pub(crate) struct CatalogueCore {
-    coordinator: Arc<dyn Coordinator>,
-    backend: Arc<dyn NodeBackend>,
-    /// Held through every operation, so that calls to the node never overlap.
-    operations: Mutex<()>,
-}
+type Changed = Result<Option<Write>, CatalogueError>;
 
 impl Catalogue {
-    /// Takes up work that an earlier run left (removals, shrinks) in a background thread.
-    pub fn start(
-        coordinator: Arc<dyn Coordinator>,
+    /// The catalogue of a process: the node that it is, if it is one, and its candidacy, if it has one.
+    pub fn new(
+        map: Arc<MapService>,
         backend: Arc<dyn NodeBackend>,
-    ) -> std::io::Result<Catalogue> {
-        let core = Arc::new(CatalogueCore { coordinator, backend, operations: Mutex::new(()) });
-        let background = Background::start(core.clone())?;
-        Ok(Catalogue { core, background })
+        node: Option<NodeId>,
+        coordinator: Option<Arc<CoordinatorService>>,
+    ) -> Catalogue {
+        Catalogue { map, backend, node, coordinator }
     }
 
     /// The cluster map.
-    pub fn map(&self) -> Arc<ClusterMap> {
-        self.core.coordinator.map()
+    pub fn map(&self) -> Arc<MapView> {
+        self.map.map()
+    }
+
+    /// What keeps the map.
+    pub fn map_service(&self) -> &Arc<MapService> {
+        &self.map
     }
 
     /// The node that this process is.
-    pub fn node_id(&self) -> NodeId {
-        self.core.coordinator.node_id()
+    pub fn node(&self) -> Option<NodeId> {
+        self.node
     }
 
-    /// The node.
+    /// The node's counters and drives.
     pub fn backend(&self) -> &Arc<dyn NodeBackend> {
-        &self.core.backend
+        &self.backend
     }
 
-    /// Makes a volume. The size must be a multiple of 512 and is rounded up to whole blocks of 4 KiB.
-    pub fn create(&self, name: &str, size_bytes: u64) -> Result<VolumeRecord, CatalogueError> {
+    /// This process's candidacy.
+    pub fn coordinator(&self) -> Option<&Arc<CoordinatorService>> {
+        self.coordinator.as_ref()
+    }
+
+    /// Makes a volume. The size must be a multiple of 512 and is rounded up to whole blocks of 4 KiB. Without a pool it goes
+    /// to the only one, or to a new one.
+    pub fn create(&self, request: &CreateVolume) -> Result<VolumeRecord, CatalogueError> {
+        let name = request.name.as_str();
         check_name(name)?;
-        let size_bytes = check_volume_size(size_bytes)?;
-        let _guard = self.core.lock();
-        let map = self.map();
-        if map.volume_by_name(name).is_some() {
+        let size_bytes = check_volume_size(request.size_bytes)?;
+        let striping = Striping {
+            stripe_unit_bytes: request.stripe_unit_bytes.unwrap_or(STRIPING_DEFAULT.stripe_unit_bytes),
+            stripe_count: request.stripe_count.unwrap_or(STRIPING_DEFAULT.stripe_count),
+        };
+        striping.check(size_bytes)?;
+        if self.map().volume_by_name(name).is_some() {
             return Err(CatalogueError::Duplicate { name: name.to_owned() });
         }
-        check_room(&map, size_bytes)?;
-        let shards = weighted_shards(&map);
-        place(&shards, 0)?;
-        let layer = self.core.claim_layer()?;
+        let pool = self.pool_for(request.pool.as_deref(), request.copies)?;
+        check_room(&self.map(), size_bytes, &pool)?;
+        let layer = self.claim_layer()?;
         let volume = VolumeRecord {
             id: VolumeId(random_id().map_err(CatalogueError::Random)?),
             name: name.to_owned(),
@@ -249,29 +112,43 @@ impl Catalogue {
             layer,
             created_unix_ns: unix_now_ns(),
             state: VolumeState::Active,
-            attach_generation: 1,
+            attach_generation: 0,
             shrinking_from_bytes: None,
-            placement: place(&shards, layer.0)?,
+            pool: pool.id,
+            family: layer.0,
+            stripe_unit_bytes: striping.stripe_unit_bytes,
+            stripe_count: striping.stripe_count,
         };
-        self.core.coordinator.compare_and_set(None, Change::Volume(volume.clone()))?;
-        self.core.backend.volume_opened(&volume)?;
+        let map = self.change(&|map| {
+            if map.volume(volume.id).is_some() {
+                return Ok(None);
+            }
+            check_room(map, size_bytes, &pool)?;
+            Ok(operation::create_volume(map, &volume)?)
+        })?;
+        // Two that take the same name at the same moment both pass; then the one of the lower identity has it.
+        if map.volume_by_name(name).is_none_or(|other| other.value.id != volume.id) {
+            self.change(&|map| Ok(map.volume(volume.id).map(|volume| write_volume(map, removing(volume)))))?;
+            return Err(CatalogueError::Duplicate { name: name.to_owned() });
+        }
         Ok(volume)
     }
 
     /// All volumes by name, those that are being removed included.
     pub fn list(&self) -> Vec<VolumeRecord> {
         let map = self.map();
-        let mut volumes: Vec<_> = map.volumes.values().map(|volume| volume.value.clone()).collect();
+        let mut volumes: Vec<_> = map.volumes().map(|volume| VolumeRecord::clone(&volume.value)).collect();
         volumes.sort_by(|a, b| a.name.cmp(&b.name).then(a.layer.cmp(&b.layer)));
         volumes
     }
 
     /// One volume.
     pub fn info(&self, name: &str) -> Result<VolumeRecord, CatalogueError> {
-        Ok(find(&self.map(), name)?.value)
+        find(&self.map(), name).cloned()
     }
 
-    /// Grows or shrinks a volume; shrinking needs `allow_shrink`. Rounds like [`create`](Self::create).
+    /// Grows or shrinks a volume; shrinking needs `allow_shrink`, and waits for a while until what is cut off is deleted.
+    /// Rounds like [`create`](Self::create).
     pub fn resize(
         &self,
         name: &str,
@@ -279,174 +156,178 @@ impl Catalogue {
         allow_shrink: bool,
     ) -> Result<VolumeRecord, CatalogueError> {
         let size_bytes = check_volume_size(size_bytes)?;
-        let _guard = self.core.lock();
+        let id = find(&self.map(), name)?.id;
+        self.change(&|map| {
+            let volume = find(map, name)?;
+            let from_bytes = volume.size_bytes;
+            if size_bytes == from_bytes || volume.id != id {
+                return Ok(None);
+            }
+            let mut next = VolumeRecord { size_bytes, ..volume.clone() };
+            next.striping().check(size_bytes)?;
+            if size_bytes > from_bytes {
+                if volume.shrinking_from_bytes.is_some() {
+                    return Err(CatalogueError::Shrinking { name: name.to_owned() });
+                }
+                let pool = map.pool(volume.pool).ok_or_else(|| unknown_pool(volume))?;
+                check_room(map, size_bytes - from_bytes, pool)?;
+            } else if !allow_shrink {
+                let name = name.to_owned();
+                return Err(CatalogueError::ShrinkNotConfirmed { name, from_bytes, to_bytes: size_bytes });
+            } else {
+                let before = volume.shrinking_from_bytes.unwrap_or(from_bytes);
+                next.shrinking_from_bytes = Some(before.max(from_bytes));
+            }
+            Ok(Some(write_volume(map, next)))
+        })?;
+        let done = |map: &MapView| map.volume(id).is_none_or(|volume| volume.shrinking_from_bytes.is_none());
+        if let Some(map) = self.map.wait_for_map(SHRINK_TIME_MAX, done) {
+            self.map.wait_followed(map.revision(), FOLLOW_TIME_MAX);
+        }
         let map = self.map();
-        let Versioned { revision, mut value } = find(&map, name)?;
-        let from_bytes = value.size_bytes;
-        if size_bytes == from_bytes {
-            return Ok(value);
-        }
-        let shrinks = size_bytes < from_bytes;
-        if shrinks && !allow_shrink {
-            let name = name.to_owned();
-            return Err(CatalogueError::ShrinkNotConfirmed { name, from_bytes, to_bytes: size_bytes });
-        }
-        if !shrinks && value.shrinking_from_bytes.is_some() {
-            return Err(CatalogueError::Shrinking { name: name.to_owned() });
-        }
-        if !shrinks {
-            check_room(&map, size_bytes - from_bytes)?;
-        }
-        value.size_bytes = size_bytes;
-        if shrinks {
-            value.shrinking_from_bytes =
-                Some(value.shrinking_from_bytes.unwrap_or(from_bytes).max(from_bytes));
-        }
-        self.core.coordinator.compare_and_set(Some(revision), Change::Volume(value.clone()))?;
-        self.core.backend.volume_changed(&value)?;
-        if shrinks && self.core.finish_shrink(value.id).is_err() {
-            self.background.wake();
-        }
-        Ok(find(&self.map(), name)?.value)
+        map.volume(id).cloned().ok_or_else(|| not_found(name))
     }
 
     /// Gives a volume another name. Connections stay.
     pub fn rename(&self, name: &str, new_name: &str) -> Result<VolumeRecord, CatalogueError> {
         check_name(new_name)?;
-        let _guard = self.core.lock();
+        let id = find(&self.map(), name)?.id;
+        let taken = || CatalogueError::Duplicate { name: new_name.to_owned() };
+        let rename = |new_name: &str| {
+            self.change(&|map| {
+                let volume = map.volume(id).filter(|volume| volume.state == VolumeState::Active);
+                let volume = volume.ok_or_else(|| not_found(name))?;
+                if map.volume_by_name(new_name).is_some_and(|other| other.value.id != id) {
+                    return Err(taken());
+                }
+                let next = VolumeRecord { name: new_name.to_owned(), ..volume.clone() };
+                Ok((next != *volume).then(|| write_volume(map, next)))
+            })
+        };
+        let map = rename(new_name)?;
+        if map.volume_by_name(new_name).is_some_and(|other| other.value.id != id) {
+            rename(name)?;
+            return Err(taken());
+        }
+        map.volume(id).cloned().ok_or_else(|| not_found(name))
+    }
+
+    /// Removes a volume; refused while it has connections, unless `force`. Its name is free when this returns; its space is
+    /// freed by each node by itself.
+    pub fn remove(&self, name: &str, force: bool) -> Result<VolumeRecord, CatalogueError> {
+        let id = find(&self.map(), name)?.id;
+        let connections = if force { 0 } else { self.connections(id) };
+        if connections > 0 {
+            return Err(CatalogueError::Attached { name: name.to_owned(), connections });
+        }
+        self.mark_removed(id)?;
         let map = self.map();
-        let Versioned { revision, mut value } = find(&map, name)?;
-        if name == new_name {
-            return Ok(value);
-        }
-        if map.volume_by_name(new_name).is_some() {
-            return Err(CatalogueError::Duplicate { name: new_name.to_owned() });
-        }
-        value.name = new_name.to_owned();
-        self.core.coordinator.compare_and_set(Some(revision), Change::Volume(value.clone()))?;
-        self.core.backend.volume_changed(&value)?;
-        Ok(value)
+        // The record itself may be gone already.
+        Ok(map.volume(id).cloned().unwrap_or(VolumeRecord { id, ..removed_record(name) }))
     }
 
-    /// Removes a volume. Its name is free when this returns; its space is freed in the background.
-    pub fn remove(&self, name: &str, options: RemoveOptions) -> Result<VolumeRecord, CatalogueError> {
-        let _guard = self.core.lock();
-        let value = self.core.begin_removal(&find(&self.map(), name)?, options.force)?;
-        self.background.wake();
-        Ok(value)
-    }
-
-    /// Ends the background thread after the step that it is at. What is left is taken up by the next start.
-    pub fn stop(&self) {
-        self.background.stop();
-    }
-}
-
-impl Drop for Catalogue {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
-
-impl CatalogueCore {
-    fn lock(&self) -> MutexGuard<'_, ()> {
-        self.operations.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn claim_layer(&self) -> Result<LayerId, CoordinatorError> {
-        retry_conflicts(|| {
-            let map = self.coordinator.map();
-            let layer = map.cluster.value.layer_next;
-            let cluster = ClusterRecord { layer_next: layer + 1, ..map.cluster.value.clone() };
-            self.coordinator.compare_and_set(Some(map.cluster.revision), Change::Cluster(cluster))?;
-            Ok(LayerId(layer))
-        })
-    }
-
-    /// Ends access to a volume and records that it goes. The caller holds the lock.
-    fn begin_removal(
-        &self,
-        before: &Versioned<VolumeRecord>,
-        force: bool,
-    ) -> Result<VolumeRecord, CatalogueError> {
-        self.backend.volume_removed(&before.value, force).map_err(|error| match error {
-            BackendError::Attached { connections } => {
-                CatalogueError::Attached { name: before.value.name.clone(), connections }
-            }
-            other => CatalogueError::Backend(other),
-        })?;
-        let value =
-            VolumeRecord { state: VolumeState::Removing, shrinking_from_bytes: None, ..before.value.clone() };
-        let change = Change::Volume(value.clone());
-        if let Err(error) = self.coordinator.compare_and_set(Some(before.revision), change) {
-            self.backend.volume_opened(&before.value)?;
-            return Err(error.into());
-        }
-        Ok(value)
-    }
-
-    /// Deletes what a shrunk volume holds beyond its end. The caller holds the lock.
-    fn finish_shrink(&self, id: VolumeId) -> Result<(), CatalogueError> {
-        let map = self.coordinator.map();
-        let Some(Versioned { revision, value }) = map.volumes.get(&id) else { return Ok(()) };
-        let Some(from_bytes) = value.shrinking_from_bytes else { return Ok(()) };
-        self.backend.trim_layer(value, value.size_bytes, from_bytes)?;
-        let value = VolumeRecord { shrinking_from_bytes: None, ..value.clone() };
-        self.coordinator.compare_and_set(Some(*revision), Change::Volume(value))?;
-        Ok(())
-    }
-
-    /// Deletes the data of a removed volume, then its record.
-    fn finish_removal(&self, id: VolumeId) -> Result<(), CatalogueError> {
-        let map = self.coordinator.map();
-        let Some(Versioned { revision, value }) = map.volumes.get(&id) else { return Ok(()) };
-        if value.state != VolumeState::Removing {
-            return Ok(());
-        }
-        self.backend.delete_layer(value)?;
-        self.coordinator.compare_and_set(Some(*revision), Change::ForgetVolume(id))?;
-        Ok(())
-    }
-
-    /// Does what is left to do. Returns whether all of it is done.
-    pub(crate) fn work_off(&self, stopping: &dyn Fn() -> bool) -> bool {
-        let map = self.coordinator.map();
-        let mut complete = true;
-        for volume in map.volumes.values() {
-            if stopping() {
-                return false;
-            }
-            let id = volume.value.id;
-            let result = if volume.value.state == VolumeState::Removing {
-                self.finish_removal(id)
-            } else if volume.value.shrinking_from_bytes.is_some() {
-                let _guard = self.lock();
-                self.finish_shrink(id)
-            } else {
-                Ok(())
+    /// Sets what volume sizes, times copies, may add up to, in percent of the capacity.
+    pub fn set_overcommit(&self, percent: u32) -> Result<(), CatalogueError> {
+        self.change(&|map| {
+            let Some(cluster) = map.cluster().filter(|cluster| cluster.overcommit_percent != percent) else {
+                return Ok(None);
             };
-            if let Err(error) = result {
-                tracing::warn!(volume = %volume.value.name, %error, "deleting data failed and is tried again");
-                complete = false;
+            let record = ClusterRecord { overcommit_percent: percent, ..cluster.clone() };
+            let expected_revision = map.revision_of(&Key::Cluster);
+            Ok(Some(Write { key: Key::Cluster, expected_revision, record: Some(Record::Cluster(record)) }))
+        })?;
+        Ok(())
+    }
+
+    /// Records that a volume goes.
+    fn mark_removed(&self, id: VolumeId) -> Result<(), CatalogueError> {
+        self.change(&|map| {
+            let volume = map.volume(id).filter(|volume| volume.state == VolumeState::Active);
+            Ok(volume.map(|volume| write_volume(map, removing(volume))))
+        })?;
+        Ok(())
+    }
+
+    /// Connections to a volume at all nodes that answer, and here.
+    fn connections(&self, id: VolumeId) -> u64 {
+        let others = ask_nodes(&self.map(), self.node);
+        let snapshots = others.into_values().map(|local| local.snapshot);
+        let volumes = snapshots.chain([self.backend.snapshot()]).flat_map(|snapshot| snapshot.volumes);
+        volumes.filter(|volume| volume.id == id).map(|volume| volume.counters.connections).sum()
+    }
+
+    fn claim_layer(&self) -> Result<LayerId, CatalogueError> {
+        let claimed = Cell::new(LayerId(0));
+        self.change(&|map| {
+            let (layer, write) = operation::claim_layer(map)?;
+            // Should the answer be lost, the number stays unused and the next one is claimed.
+            claimed.set(layer);
+            Ok(Some(write))
+        })?;
+        Ok(claimed.get())
+    }
+
+    /// Makes a change, and returns when everything in this process follows it.
+    fn change(&self, make: &dyn Fn(&MapView) -> Changed) -> Result<Arc<MapView>, CatalogueError> {
+        let refusal = RefCell::new(None);
+        let map = self.map.change(&|map| match make(map) {
+            Ok(write) => Ok(write),
+            Err(CatalogueError::Operation(error)) => Err(error),
+            Err(error) => {
+                refusal.replace(Some(error));
+                Ok(None)
             }
+        });
+        if let Some(error) = refusal.into_inner() {
+            return Err(error);
         }
-        complete
+        let map = map.map_err(|error| match error {
+            ChangeError::Operation(error) => CatalogueError::Operation(error),
+            error => CatalogueError::Change(error),
+        })?;
+        self.map.wait_followed(map.revision(), FOLLOW_TIME_MAX);
+        Ok(map)
     }
 }
 
-/// Volumes for a message: all of a few, else the first ones and how many more there are.
-fn names(volumes: &[String]) -> String {
-    const SHOWN: usize = 8;
-    let shown: Vec<String> = volumes.iter().take(SHOWN).map(|name| format!("{name:?}")).collect();
-    let more = match volumes.len().saturating_sub(SHOWN) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    format!("volume{} {}{more}", if volumes.len() == 1 { "" } else { "s" }, shown.join(", "))
+fn find<'a>(map: &'a MapView, name: &str) -> Result<&'a VolumeRecord, CatalogueError> {
+    map.volume_by_name(name).map(|volume| &*volume.value).ok_or_else(|| not_found(name))
 }
 
-fn find(map: &ClusterMap, name: &str) -> Result<Versioned<VolumeRecord>, CatalogueError> {
-    map.volume_by_name(name).cloned().ok_or_else(|| CatalogueError::NotFound { name: name.to_owned() })
+fn not_found(name: &str) -> CatalogueError {
+    CatalogueError::NotFound { name: name.to_owned() }
+}
+
+fn unknown_pool(volume: &VolumeRecord) -> CatalogueError {
+    OperationError::NotFound(format!("pool {}", volume.pool)).into()
+}
+
+fn write_volume(map: &MapView, volume: VolumeRecord) -> Write {
+    let key = Key::Volume(volume.id);
+    let expected_revision = map.revision_of(&key);
+    Write { key, expected_revision, record: Some(Record::Volume(volume)) }
+}
+
+fn removing(volume: &VolumeRecord) -> VolumeRecord {
+    VolumeRecord { state: VolumeState::Removing, shrinking_from_bytes: None, ..volume.clone() }
+}
+
+/// What is shown of a volume whose record is gone.
+fn removed_record(name: &str) -> VolumeRecord {
+    VolumeRecord {
+        id: VolumeId::default(),
+        name: name.to_owned(),
+        size_bytes: 0,
+        layer: LayerId(0),
+        created_unix_ns: 0,
+        state: VolumeState::Removing,
+        attach_generation: 0,
+        shrinking_from_bytes: None,
+        pool: Default::default(),
+        family: 0,
+        stripe_unit_bytes: 0,
+        stripe_count: 0,
+    }
 }
 
 /// Checks a volume's size and rounds it up to whole blocks.
@@ -463,28 +344,50 @@ pub fn check_volume_size(size_bytes: u64) -> Result<u64, CatalogueError> {
     Ok(size_bytes.next_multiple_of(BLOCK_BYTES as u64))
 }
 
-fn check_room(map: &ClusterMap, asked_bytes: u64) -> Result<(), CatalogueError> {
-    let (left_bytes, provisionable_bytes) = map.room_bytes();
-    if asked_bytes <= left_bytes {
-        return Ok(());
-    }
-    let overcommit_percent = map.cluster.value.overcommit_percent;
-    Err(CatalogueError::NoRoom { asked_bytes, left_bytes, provisionable_bytes, overcommit_percent })
+/// How much room volumes have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Room {
+    /// What all drives can hold.
+    pub(crate) capacity_bytes: u64,
+    /// Sum of the sizes of active volumes, all copies.
+    pub(crate) provisioned_bytes: u64,
+    /// What that sum may be.
+    pub(crate) provisionable_bytes: u64,
 }
 
-/// The shards that take new volumes.
-fn weighted_shards(map: &ClusterMap) -> Vec<WeightedShard> {
-    let healthy = map.drives.values().filter(|drive| drive.value.state == DriveState::Healthy);
-    healthy
-        .flat_map(|drive| {
-            let drive = &drive.value;
-            let capacity_bytes = drive.capacity_bytes / u64::from(drive.shards.max(1));
-            (0..drive.shards).map(move |shard| WeightedShard {
-                shard: ShardRef { drive: drive.id, shard },
-                capacity_bytes,
-            })
-        })
-        .collect()
+impl Room {
+    /// What the map says. Only drives that take data, or will when they are back, count for what is allowed.
+    pub(crate) fn of(map: &MapView) -> Room {
+        let drives = map.drives().filter(|drive| drives::takes_data(map, &drive.value));
+        let usable_bytes = drives.map(|drive| drive.value.capacity_bytes).fold(0, u64::saturating_add);
+        let percent = map.cluster().map_or(100, |cluster| cluster.overcommit_percent);
+        let allowed = u128::from(usable_bytes) * u128::from(percent) / 100;
+        let share = |volume: &VolumeRecord| {
+            let copies = map.pool(volume.pool).map_or(1, |pool| u64::from(pool.copies));
+            volume.size_bytes.saturating_mul(copies)
+        };
+        let active = map.volumes().filter(|volume| volume.value.state == VolumeState::Active);
+        Room {
+            capacity_bytes: map.capacity_bytes(),
+            provisioned_bytes: active.map(|volume| share(&volume.value)).fold(0, u64::saturating_add),
+            provisionable_bytes: u64::try_from(allowed).unwrap_or(u64::MAX),
+        }
+    }
+}
+
+fn check_room(map: &MapView, size_bytes: u64, pool: &PoolRecord) -> Result<(), CatalogueError> {
+    let room = Room::of(map);
+    let left_bytes = room.provisionable_bytes.saturating_sub(room.provisioned_bytes);
+    if size_bytes.saturating_mul(u64::from(pool.copies)) <= left_bytes {
+        return Ok(());
+    }
+    Err(CatalogueError::NoRoom {
+        asked_bytes: size_bytes,
+        copies: pool.copies,
+        left_bytes,
+        provisionable_bytes: room.provisionable_bytes,
+        overcommit_percent: map.cluster().map_or(100, |cluster| cluster.overcommit_percent),
+    })
 }
 
 fn unix_now_ns() -> u64 {

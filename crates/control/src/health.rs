@@ -1,189 +1,140 @@
-//! Health entries: stable codes, what is wrong, and what to do.
+//! How the cluster is: what its leader says, what nodes found, and what follows from their counters.
 
-use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
-use crate::backend::{DriveSnapshot, NodeSnapshot};
-use crate::state::{ClusterMap, VolumeState};
+use coquina_base::NodeId;
+use coquina_cluster::{DriveState, HealthCode, HealthEntry, MapView, Severity, VolumeState};
 
-/// A stable code; scripts and alert rules may rely on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum HealthCode {
-    /// A write to the drive failed: it takes no changes any more.
-    DriveReadOnly,
-    /// A drive of the map is not served by this node.
-    DriveMissing,
-    /// No room for new data.
-    DriveFull,
-    /// Little room for new data.
-    DriveNearlyFull,
-    /// Writes to the drive take long.
-    SlowDrive,
-    /// Blocks do not match their checksums or cannot be read.
-    BadBlocks,
-    /// Acknowledged data was not found at start-up.
-    DamagedLog,
-    /// Volume sizes add up to more than the drives can hold.
-    Overcommitted,
-    /// The data of a removed volume could not be deleted yet.
-    RemovalPending,
-    /// The node's interfaces take no part in authentication and are reachable from other hosts.
-    OpenInterface,
-}
-
-impl HealthCode {
-    /// The code as shown, such as `DRIVE_READ_ONLY`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            HealthCode::DriveReadOnly => "DRIVE_READ_ONLY",
-            HealthCode::DriveMissing => "DRIVE_MISSING",
-            HealthCode::DriveFull => "DRIVE_FULL",
-            HealthCode::DriveNearlyFull => "DRIVE_NEARLY_FULL",
-            HealthCode::SlowDrive => "SLOW_DRIVE",
-            HealthCode::BadBlocks => "BAD_BLOCKS",
-            HealthCode::DamagedLog => "DAMAGED_LOG",
-            HealthCode::Overcommitted => "OVERCOMMITTED",
-            HealthCode::RemovalPending => "REMOVAL_PENDING",
-            HealthCode::OpenInterface => "OPEN_INTERFACE",
-        }
-    }
-
-    /// What to do about it.
-    pub fn advice(self) -> &'static str {
-        match self {
-            HealthCode::DriveReadOnly => {
-                "copy the volumes off it, look for the device's errors in the kernel log, replace the device; \
-                 a restart tries it again"
-            }
-            HealthCode::DriveMissing => {
-                "bring the drive back and restart the server, or restart it with the drive's new path after --drive; \
-                 if it is lost for good, give it up with `coquina drive remove`"
-            }
-            HealthCode::DriveFull => "remove or trim volumes, or add a drive with --drive",
-            HealthCode::DriveNearlyFull => {
-                "remove or trim volumes, or add a drive with --drive, before it is full"
-            }
-            HealthCode::SlowDrive => {
-                "look for the device's errors in the kernel log and for other load on it"
-            }
-            HealthCode::BadBlocks => {
-                "run `coquina drive scrub` to find all of them, restore the volumes named in the server's log, \
-                 replace the device"
-            }
-            HealthCode::DamagedLog => {
-                "restore the volumes named in the server's log from a backup; run `coquina drive check` on the \
-                 stopped drive"
-            }
-            HealthCode::Overcommitted => "add a drive, or shrink or remove volumes",
-            HealthCode::RemovalPending => {
-                "nothing while all drives work, it is tried again by itself; if a drive of it is lost for good, give \
-                 that up with `coquina drive remove`"
-            }
-            HealthCode::OpenInterface => "give addresses on 127.0.0.1 or a private network",
-        }
-    }
-}
-
-/// How bad it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Severity {
-    /// Everything works; something needs attention.
-    Warning,
-    /// Something does not work.
-    Error,
-}
-
-/// Something that an operator should know.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HealthEntry {
-    /// A stable code.
-    pub code: HealthCode,
-    /// How bad it is.
-    pub severity: Severity,
-    /// What is concerned: a drive, a volume.
-    pub subject: String,
-    /// What is wrong, with figures.
-    pub message: String,
-    /// What to do about it.
-    pub advice: String,
-}
-
-impl HealthEntry {
-    /// An entry with the code's usual advice.
-    pub fn new(
-        code: HealthCode,
-        severity: Severity,
-        subject: impl Into<String>,
-        message: impl Into<String>,
-    ) -> Self {
-        let advice = code.advice().to_owned();
-        HealthEntry { code, severity, subject: subject.into(), message: message.into(), advice }
-    }
-}
+use crate::api::{LeaderHealth, Local};
+use crate::backend::DriveSnapshot;
+use crate::catalogue::Room;
+use crate::map_service::StoreState;
 
 /// A drive counts as nearly full from this part of its capacity on.
 const NEARLY_FULL_PERCENT: u128 = 85;
 /// A drive counts as full from this part of its capacity on.
 const FULL_PERCENT: u128 = 99;
 
-/// The node's own entries, and those that follow from the map and the counters. Worst first.
-pub fn derive_health(map: &ClusterMap, snapshot: &NodeSnapshot) -> Vec<HealthEntry> {
-    let mut entries = snapshot.health.clone();
-    for drive in &snapshot.drives {
-        drive_health(drive, &mut entries);
+/// What is known of the cluster besides its map.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Known<'a> {
+    /// What processes count, by node. Nodes that do not answer are missing.
+    pub(crate) nodes: BTreeMap<NodeId, &'a Local>,
+    /// What this process counts, if it is no node.
+    pub(crate) own: Option<&'a Local>,
+    /// What the leader says, if it could be asked.
+    pub(crate) leader: Option<&'a LeaderHealth>,
+    /// Whether somebody leads.
+    pub(crate) led: bool,
+    /// The store.
+    pub(crate) store: StoreState,
+}
+
+/// Everything that an operator should know. Worst first.
+pub(crate) fn derive(map: &MapView, known: &Known<'_>, more: &[HealthEntry]) -> Vec<HealthEntry> {
+    let mut entries = more.to_vec();
+    if let Some(leader) = known.leader {
+        entries.extend(leader.health.entries.iter().cloned());
     }
-    for drive in map.drives.values() {
-        if !snapshot.drives.iter().any(|served| served.id == drive.value.id) {
-            let reason = snapshot.absent_reason(drive.value.id).unwrap_or("it is not served");
-            let volumes = map.volumes_on(drive.value.id).len();
-            entries.push(HealthEntry::new(
-                HealthCode::DriveMissing,
-                Severity::Error,
-                format!("drive {}", drive.value.path),
-                format!(
-                    "drive {} cannot be used ({reason}); {volumes} volume(s) have data on it",
-                    drive.value.id
-                ),
-            ));
+    store_health(known, &mut entries);
+    for local in known.nodes.values().copied().chain(known.own) {
+        entries.extend(local.snapshot.health.iter().cloned());
+        for drive in &local.snapshot.drives {
+            let node = local.node.and_then(|node| map.node(node));
+            drive_health(node.map_or("", |node| &node.name), drive, &mut entries);
+        }
+        for absent in &local.snapshot.absent {
+            absent_health(map, absent, &mut entries);
         }
     }
-    let (provisioned, provisionable) = (map.provisioned_bytes(), map.provisionable_bytes());
-    if provisioned > provisionable {
-        entries.push(HealthEntry::new(
-            HealthCode::Overcommitted,
-            Severity::Warning,
-            "cluster",
-            format!("volume sizes add up to {provisioned} bytes, {provisionable} are allowed"),
-        ));
+    if known.leader.is_none() {
+        nodes_health(map, known, &mut entries);
     }
-    for volume in map.volumes.values().filter(|volume| volume.value.state == VolumeState::Removing) {
-        entries.push(HealthEntry::new(
-            HealthCode::RemovalPending,
-            Severity::Warning,
-            format!("volume {}", volume.value.name),
-            "its data is still being deleted",
-        ));
-    }
+    map_health(map, &mut entries);
+    // The leader and a node may both know that a drive is missing; the first one says what is wrong with it.
     entries.sort_by(|a, b| {
         b.severity.cmp(&a.severity).then(a.code.cmp(&b.code)).then(a.subject.cmp(&b.subject))
     });
+    entries.dedup_by(|b, a| a.code == b.code && a.subject == b.subject && a.message == b.message);
     entries
 }
 
-fn drive_health(drive: &DriveSnapshot, entries: &mut Vec<HealthEntry>) {
-    let subject = format!("drive {}", drive.path);
-    let mut add = |code, severity, message: String| {
-        entries.push(HealthEntry::new(code, severity, subject.clone(), message));
-    };
+fn store_health(known: &Known<'_>, entries: &mut Vec<HealthEntry>) {
+    if let Some(error) = &known.store.refused {
+        entries.push(HealthEntry::usual(HealthCode::MapWentBack, "cluster map", error.to_string()));
+    }
+    if let Some((since, reason)) = &known.store.unreachable {
+        let message = format!("no answer for {} s: {reason}", since.elapsed().as_secs());
+        entries.push(HealthEntry::usual(HealthCode::StoreUnreachable, "store", message));
+    }
+    if known.leader.is_none() {
+        let message = if known.led {
+            "the process that leads does not answer here"
+        } else {
+            "nobody leads: failures are not handled and nothing moves"
+        };
+        entries.push(HealthEntry::usual(HealthCode::NoLeader, "cluster", message));
+    }
+}
+
+/// Without a leader nodes that do not answer are told as that; nobody has judged them.
+fn nodes_health(map: &MapView, known: &Known<'_>, entries: &mut Vec<HealthEntry>) {
+    for node in map.nodes().filter(|node| !known.nodes.contains_key(&node.value.id)) {
+        let subject = format!("node {}", node.value.name);
+        entries.push(HealthEntry::usual(HealthCode::NodeDown, subject, "it does not answer this process"));
+    }
+}
+
+fn absent_health(map: &MapView, absent: &crate::backend::AbsentDrive, entries: &mut Vec<HealthEntry>) {
+    let Some(drive) = map.drive(absent.id).filter(|drive| drive.state != DriveState::GivenUp) else { return };
+    let node = map.node(drive.node).map_or("", |node| &node.name);
+    let subject = drive_subject(node, &drive.path);
+    let groups: usize = map.used_shards_of(drive.id).map(|(_, groups)| groups.len()).sum();
+    let message =
+        format!("drive {} cannot be used ({}); {groups} group(s) are on it", drive.id, absent.reason);
+    // Says more than the leader knows.
+    entries.retain(|entry| entry.code != HealthCode::DriveMissing || entry.subject != subject);
+    entries.push(HealthEntry::usual(HealthCode::DriveMissing, subject, message));
+}
+
+fn map_health(map: &MapView, entries: &mut Vec<HealthEntry>) {
+    let room = Room::of(map);
+    if room.provisioned_bytes > room.provisionable_bytes {
+        let message = format!(
+            "volume sizes, times copies, add up to {} bytes, {} are allowed",
+            room.provisioned_bytes, room.provisionable_bytes
+        );
+        entries.push(HealthEntry::usual(HealthCode::Overcommitted, "cluster", message));
+    }
+    for volume in map.volumes().filter(|volume| volume.value.state == VolumeState::Removing) {
+        let subject = format!("volume {}", volume.value.name);
+        entries.push(HealthEntry::usual(
+            HealthCode::RemovalPending,
+            subject,
+            "not all nodes know yet that it is gone",
+        ));
+    }
+}
+
+/// What a drive is called in health entries, as the coordinator calls it too.
+fn drive_subject(node: &str, path: &str) -> String {
+    format!("drive {path} on {node}")
+}
+
+fn drive_health(node: &str, drive: &DriveSnapshot, entries: &mut Vec<HealthEntry>) {
+    let subject = drive_subject(node, &drive.path);
     let poisoned = drive.shards.iter().filter(|shard| shard.stats.poisoned).count();
     if poisoned > 0 {
         let message = format!("a write failed on {poisoned} of its {} shards", drive.shards.len());
-        add(HealthCode::DriveReadOnly, Severity::Error, message);
+        entries.retain(|entry| entry.code != HealthCode::DriveReadOnly || entry.subject != subject);
+        entries.push(HealthEntry::usual(HealthCode::DriveReadOnly, subject.clone(), message));
     }
+    let mut add = |code, message: String| {
+        entries.push(HealthEntry::usual(code, subject.clone(), message));
+    };
     let bad: u64 = drive.shards.iter().map(|shard| shard.stats.bad_blocks).fold(0, u64::saturating_add);
     if bad > 0 {
-        add(HealthCode::BadBlocks, Severity::Error, format!("{bad} bad block(s) found since the start"));
+        add(HealthCode::BadBlocks, format!("{bad} bad block(s) found since the start"));
     }
     let fullest = drive
         .shards
@@ -193,31 +144,33 @@ fn drive_health(drive: &DriveSnapshot, entries: &mut Vec<HealthEntry>) {
         .max()
         .unwrap_or(0);
     if fullest >= FULL_PERCENT {
-        add(HealthCode::DriveFull, Severity::Error, format!("{fullest} % of a shard is in use"));
+        add(HealthCode::DriveFull, format!("{fullest} % of a shard is in use"));
     } else if fullest >= NEARLY_FULL_PERCENT {
-        add(HealthCode::DriveNearlyFull, Severity::Warning, format!("{fullest} % of a shard is in use"));
+        add(HealthCode::DriveNearlyFull, format!("{fullest} % of a shard is in use"));
+    }
+}
+
+/// The worst severity, as the interface shows it.
+pub(crate) fn state_of(entries: &[HealthEntry]) -> crate::api::HealthState {
+    match entries.iter().map(|entry| entry.severity).max() {
+        None | Some(Severity::Notice) => crate::api::HealthState::Ok,
+        Some(Severity::Warning) => crate::api::HealthState::Warning,
+        Some(Severity::Error) => crate::api::HealthState::Error,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use coquina_base::{ClusterId, DriveId, Id128, NodeId};
+    use coquina_base::{ClusterId, DriveId, Id128};
+    use coquina_cluster::{ClusterRecord, Key, Record};
     use coquina_engine::ShardStats;
 
     use super::*;
-    use crate::backend::ShardSnapshot;
-    use crate::state::{ClusterRecord, FEATURE_LEVEL, NodeRecord};
+    use crate::backend::{NodeSnapshot, ShardSnapshot};
 
-    fn map() -> ClusterMap {
-        let id = ClusterId(Id128([1; 16]));
-        let cluster = ClusterRecord {
-            id,
-            feature_level: FEATURE_LEVEL,
-            layer_next: 1,
-            overcommit_percent: 100,
-            given_up_drives: Vec::new(),
-        };
-        ClusterMap::new(cluster, NodeRecord { id: NodeId(Id128([2; 16])), name: "a".to_owned() })
+    fn map() -> MapView {
+        let cluster = ClusterRecord::new(ClusterId(Id128([1; 16])));
+        MapView::load(vec![(Key::Cluster, 1, Record::Cluster(cluster))], 1).unwrap()
     }
 
     fn drive(live_bytes: u64, bad_blocks: u64, poisoned: bool) -> DriveSnapshot {
@@ -233,22 +186,36 @@ mod tests {
 
     #[test]
     fn entries_follow_from_counters_worst_first() {
+        let leader = LeaderHealth::default();
         let codes = |drive: DriveSnapshot| {
             let snapshot = NodeSnapshot { drives: vec![drive], ..Default::default() };
-            derive_health(&map(), &snapshot).iter().map(|entry| entry.code).collect::<Vec<_>>()
+            let own = Local { snapshot, ..Local::default() };
+            let known = Known { own: Some(&own), leader: Some(&leader), ..Known::default() };
+            derive(&map(), &known, &[]).iter().map(|entry| entry.code).collect::<Vec<_>>()
         };
         assert_eq!(codes(drive(10, 0, false)), []);
         assert_eq!(codes(drive(85, 0, false)), [HealthCode::DriveNearlyFull]);
         assert_eq!(codes(drive(99, 0, false)), [HealthCode::DriveFull]);
         assert_eq!(
             codes(drive(90, 2, true)),
-            [HealthCode::DriveReadOnly, HealthCode::BadBlocks, HealthCode::DriveNearlyFull]
+            [HealthCode::DriveReadOnly, HealthCode::DriveNearlyFull, HealthCode::BadBlocks]
         );
     }
 
     #[test]
+    fn a_lost_store_and_a_lost_leader_are_told() {
+        let store = StoreState {
+            unreachable: Some((std::time::Instant::now(), "refused".to_owned())),
+            refused: None,
+        };
+        let entries = derive(&map(), &Known { store, ..Known::default() }, &[]);
+        let codes: Vec<_> = entries.iter().map(|entry| entry.code).collect();
+        assert_eq!(codes, [HealthCode::StoreUnreachable, HealthCode::NoLeader]);
+    }
+
+    #[test]
     fn codes_are_written_as_shown() {
-        for code in [HealthCode::DriveReadOnly, HealthCode::BadBlocks, HealthCode::OpenInterface] {
+        for code in [HealthCode::DriveReadOnly, HealthCode::BadBlocks, HealthCode::StoreUnreachable] {
             assert_eq!(serde_json::to_value(code).unwrap(), code.as_str());
         }
     }

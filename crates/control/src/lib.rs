@@ -9,24 +9,33 @@
 pub mod api;
 mod ask;
 mod backend;
+mod catalogue;
 mod client;
 mod clock;
 mod cluster_file;
 mod coordinator_service;
 mod counters;
 mod folder;
+mod health;
 mod heartbeat;
 mod histogram;
 mod layers;
 mod map_service;
+mod metrics;
 mod node_file;
 mod random;
+mod sample;
+mod server;
 mod shard_stats;
 mod trim;
+mod view;
 
 pub use backend::{
     AbsentDrive, BackendError, DriveSnapshot, GroupRole, GroupSnapshot, NoNode, NodeBackend, NodeSnapshot,
     PeerSnapshot, ReactorSnapshot, ShardSnapshot, VolumeSnapshot,
+};
+pub use catalogue::{
+    Catalogue, CatalogueError, DriveRemoval, NodeRemoval, STRIPING_DEFAULT, check_volume_size,
 };
 pub use client::{Client, ClientError};
 pub use cluster_file::ClusterFile;
@@ -37,6 +46,8 @@ pub use folder::{FolderError, FolderLock, ServerFile, running_server};
 pub use heartbeat::{HeartbeatService, follow_map};
 pub use histogram::{LATENCY_BUCKETS, LatencyHistogram};
 pub use map_service::{ChangeError, Leader, MapFollower, MapService, MapServiceError, StoreState};
+pub use metrics::MetricsOptions;
 pub use node_file::NodeFile;
 pub use random::{random_id, random_u64};
+pub use server::{ControlListener, ControlServer, ServerConfig, ServerError, ShutdownRequest};
 pub use trim::{NativeTrimmer, Trimmer};

@@ -376,16 +376,6 @@ impl MapService {
         &self.store
     }
 
-    /// The runtime on which all that talks to the store runs.
-    pub(crate) fn runtime(&self) -> &tokio::runtime::Handle {
-        &self.runtime
-    }
-
-    /// Tells when the service ends.
-    pub(crate) fn stopped(&self) -> watch::Receiver<bool> {
-        self.stop.subscribe()
-    }
-
     /// Waits until the map shows what is in the store already; reads again if the watch is late.
     fn wait_for(&self, shows: impl Fn(&MapView) -> bool) -> Result<Arc<MapView>, ChangeError> {
         match self.wait_for_map(WATCH_PATIENCE, &shows) {

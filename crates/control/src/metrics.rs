@@ -7,11 +7,13 @@
 
 use std::fmt::Write;
 
-use crate::backend::{DriveSnapshot, NodeSnapshot, ShardSnapshot, VolumeSnapshot};
+use coquina_cluster::{DriveState, HealthEntry, MapView, Severity, VolumeState};
+
+use crate::backend::{DriveSnapshot, GroupRole, NodeSnapshot, ShardSnapshot, VolumeSnapshot};
+use crate::catalogue::Room;
 use crate::counters::VolumeCounters;
-use crate::health::{HealthEntry, Severity};
 use crate::histogram::{LATENCY_BUCKETS, LatencyHistogram};
-use crate::state::{ClusterMap, VolumeState};
+use crate::sample::Sample;
 
 /// What to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,36 +99,130 @@ impl Labels {
     }
 }
 
-/// The whole exposition.
-pub fn render_metrics(
-    map: &ClusterMap,
-    snapshot: &NodeSnapshot,
-    health: &[HealthEntry],
+/// The whole exposition of a process: what it counts, the map that it has, and the state of all groups if it leads.
+pub(crate) fn render_metrics(
+    map: &MapView,
+    sample: &Sample,
+    more: &[HealthEntry],
     options: MetricsOptions,
 ) -> String {
     let mut out = Exposition { text: String::with_capacity(16 << 10) };
+    let none = NodeSnapshot::default();
+    let snapshot = sample.now.processes().next().map_or(&none, |local| &local.snapshot);
     node_series(&mut out, map, snapshot);
-    health_series(&mut out, health);
+    cluster_series(&mut out, map, sample);
+    health_series(&mut out, &local_health(map, sample, more));
+    copy_series(&mut out, snapshot);
     shard_series(&mut out, &snapshot.drives);
-    drive_series(&mut out, &snapshot.drives);
+    drive_series(&mut out, map, &snapshot.drives);
     if options.per_volume {
         volume_series(&mut out, map, &snapshot.volumes);
     }
     out.text
 }
 
-fn node_series(out: &mut Exposition, map: &ClusterMap, snapshot: &NodeSnapshot) {
+/// What this process knows to be wrong. That it does not lead, and does not know of other nodes, is nothing wrong.
+fn local_health(map: &MapView, sample: &Sample, more: &[HealthEntry]) -> Vec<HealthEntry> {
+    let mut sample = sample.clone();
+    if sample.leader.is_some() {
+        sample.leader_health.get_or_insert_default();
+    }
+    let mut entries = sample.health(map, more);
+    if sample.leader.is_none() {
+        entries.retain(|entry| entry.code != coquina_cluster::HealthCode::NodeDown);
+    }
+    entries
+}
+
+/// The state of the cluster, of the process that leads only: others do not judge.
+fn cluster_series(out: &mut Exposition, map: &MapView, sample: &Sample) {
     let none = Labels::default();
+    out.family("coquina_leads", Kind::Gauge, "1 if this process leads the cluster.");
+    out.sample("coquina_leads", &none, u64::from(sample.leader_health.is_some()));
+    out.family("coquina_store_reachable", Kind::Gauge, "1 if the store of the map answers.");
+    out.sample("coquina_store_reachable", &none, u64::from(sample.store.unreachable.is_none()));
+    let Some(leader) = &sample.leader_health else { return };
+    let name = "coquina_groups";
+    out.family(name, Kind::Gauge, "Placement groups by state; one can be in several.");
+    for pool in map.pools() {
+        let counts = leader.health.pools.get(&pool.value.id).copied().unwrap_or_default();
+        let states = [
+            ("total", counts.total),
+            ("active_clean", counts.active_clean),
+            ("down", counts.down),
+            ("below_min_copies", counts.below_min_copies),
+            ("degraded", counts.degraded),
+            ("undersized", counts.undersized),
+            ("recovering", counts.recovering),
+            ("moving", counts.moving),
+        ];
+        for (state, count) in states {
+            out.sample(name, &none.with("pool", &pool.value.name).with("state", state), count);
+        }
+    }
+    let name = "coquina_copies_missing";
+    out.family(name, Kind::Gauge, "Copies of placement groups that are missing.");
+    out.sample(name, &none, leader.health.groups.copies_missing);
+    let name = "coquina_node_up";
+    out.family(name, Kind::Gauge, "1 unless the leader counts the node as dead.");
+    for node in map.nodes() {
+        let up = !leader.dead.contains(&node.value.id);
+        out.sample(name, &none.with("node", &node.value.name), u64::from(up));
+    }
+}
+
+/// The copies of groups here, and the connections to others.
+fn copy_series(out: &mut Exposition, snapshot: &NodeSnapshot) {
+    let none = Labels::default();
+    let groups = || snapshot.drives.iter().flat_map(|drive| &drive.shards).flat_map(|shard| &shard.groups);
+    let name = "coquina_copies";
+    out.family(name, Kind::Gauge, "Copies of placement groups here, by role.");
+    for role in [GroupRole::Primary, GroupRole::Backup, GroupRole::Out] {
+        let count = groups().filter(|group| group.role == role).count();
+        out.sample(name, &none.with("role", role.as_str()), count);
+    }
+    let name = "coquina_copies_serving";
+    out.family(name, Kind::Gauge, "Primaries here that answer reads and writes.");
+    out.sample(name, &none, groups().filter(|group| group.serving).count());
+    let name = "coquina_recovery_blocks_left";
+    out.family(name, Kind::Gauge, "Blocks that copies which come back still lack, by primaries here.");
+    let left = groups().map(|group| group.recovering_blocks_left).fold(0, u64::saturating_add);
+    out.sample(name, &none, left);
+    let name = "coquina_recovery_blocks_total";
+    out.family(name, Kind::Counter, "Blocks sent to copies that came back.");
+    out.sample(name, &none, groups().map(|group| group.recovered_blocks).fold(0, u64::saturating_add));
+    let name = "coquina_peers";
+    out.family(name, Kind::Gauge, "Connections to other copies.");
+    for (label, connected) in [("connected", true), ("broken", false)] {
+        let count = snapshot.peers.iter().filter(|peer| peer.connected == connected).count();
+        out.sample(name, &none.with("state", label), count);
+    }
+    type PeerField = fn(&crate::backend::PeerSnapshot) -> u64;
+    let counters: [(&str, &str, PeerField); 2] = [
+        ("coquina_peer_sent_bytes_total", "Bytes sent to other copies.", |peer| peer.sent_bytes),
+        ("coquina_peer_received_bytes_total", "Bytes that came from other copies.", |peer| {
+            peer.received_bytes
+        }),
+    ];
+    for (name, help, field) in counters {
+        out.family(name, Kind::Counter, help);
+        out.sample(name, &none, snapshot.peers.iter().map(field).fold(0, u64::saturating_add));
+    }
+}
+
+fn node_series(out: &mut Exposition, map: &MapView, snapshot: &NodeSnapshot) {
+    let none = Labels::default();
+    let room = Room::of(map);
     let mut one = |name: &str, kind: Kind, help: &str, value: String| {
         out.family(name, kind, help);
         out.sample(name, &none, value);
     };
     one("coquina_uptime_seconds", Kind::Gauge, "Time since the server started.", seconds(snapshot.uptime_ns));
     let gauges: [(&str, &str, u64); 4] = [
-        ("coquina_capacity_bytes", "What the drives can hold for users.", map.capacity_bytes()),
-        ("coquina_provisioned_bytes", "Sum of the sizes of all volumes.", map.provisioned_bytes()),
-        ("coquina_provisionable_bytes", "What the sizes may add up to.", map.provisionable_bytes()),
-        ("coquina_map_revision", "Revision of the cluster map.", map.revision),
+        ("coquina_capacity_bytes", "What the drives can hold for users.", room.capacity_bytes),
+        ("coquina_provisioned_bytes", "Sum of the sizes of all volumes, all copies.", room.provisioned_bytes),
+        ("coquina_provisionable_bytes", "What the sizes may add up to.", room.provisionable_bytes),
+        ("coquina_map_revision", "Revision of the cluster map.", map.revision()),
     ];
     for (name, help, value) in gauges {
         one(name, Kind::Gauge, help, value.to_string());
@@ -144,7 +240,7 @@ fn node_series(out: &mut Exposition, map: &ClusterMap, snapshot: &NodeSnapshot) 
     out.sample("coquina_connections", &none.with("protocol", "native"), snapshot.native_connections);
     out.family("coquina_volumes", Kind::Gauge, "Volumes by state.");
     for (label, state) in [("active", VolumeState::Active), ("removing", VolumeState::Removing)] {
-        let count = map.volumes.values().filter(|volume| volume.value.state == state).count();
+        let count = map.volumes().filter(|volume| volume.value.state == state).count();
         out.sample("coquina_volumes", &none.with("state", label), count);
     }
     let reactors = |index: usize| none.with("reactor", &index.to_string());
@@ -168,7 +264,7 @@ fn node_series(out: &mut Exposition, map: &ClusterMap, snapshot: &NodeSnapshot) 
 
 fn health_series(out: &mut Exposition, health: &[HealthEntry]) {
     let worst = match health.iter().map(|entry| entry.severity).max() {
-        None => 0,
+        None | Some(Severity::Notice) => 0,
         Some(Severity::Warning) => 1,
         Some(Severity::Error) => 2,
     };
@@ -176,7 +272,11 @@ fn health_series(out: &mut Exposition, health: &[HealthEntry]) {
     out.sample("coquina_health_status", &Labels::default(), worst);
     out.family("coquina_health_entry", Kind::Gauge, "1 for everything that is wrong now.");
     for entry in health {
-        let severity = if entry.severity == Severity::Error { "error" } else { "warning" };
+        let severity = match entry.severity {
+            Severity::Notice => "notice",
+            Severity::Warning => "warning",
+            Severity::Error => "error",
+        };
         let labels = Labels::default()
             .with("code", entry.code.as_str())
             .with("severity", severity)
@@ -255,7 +355,21 @@ fn shard_series(out: &mut Exposition, drives: &[DriveSnapshot]) {
     }
 }
 
-fn drive_series(out: &mut Exposition, drives: &[DriveSnapshot]) {
+fn drive_series(out: &mut Exposition, map: &MapView, drives: &[DriveSnapshot]) {
+    let name = "coquina_drive_state";
+    out.family(name, Kind::Gauge, "1 for the state that the map says the drive is in.");
+    for drive in drives {
+        let Some(record) = map.drive(drive.id) else { continue };
+        for state in [DriveState::Healthy, DriveState::ReadOnly, DriveState::Missing, DriveState::GivenUp] {
+            let label = match state {
+                DriveState::Healthy => "healthy",
+                DriveState::ReadOnly => "read_only",
+                DriveState::Missing => "missing",
+                DriveState::GivenUp => "given_up",
+            };
+            out.sample(name, &drive_labels(drive).with("state", label), u64::from(record.state == state));
+        }
+    }
     out.family("coquina_drive_size_bytes", Kind::Gauge, "Size of the file or device.");
     for drive in drives {
         out.sample("coquina_drive_size_bytes", &drive_labels(drive), drive.size_bytes);
@@ -281,10 +395,10 @@ const VOLUME_COUNTERS: [(&str, &str, VolumeField); 8] = [
     ("coquina_volume_errors_total", "Requests answered with an error.", |volume| volume.errors),
 ];
 
-fn volume_series(out: &mut Exposition, map: &ClusterMap, volumes: &[VolumeSnapshot]) {
+fn volume_series(out: &mut Exposition, map: &MapView, volumes: &[VolumeSnapshot]) {
     let labels = |volume: &VolumeSnapshot| Labels::default().with("volume", &volume.name);
     out.family("coquina_volume_size_bytes", Kind::Gauge, "Size of a volume.");
-    for volume in map.volumes.values().filter(|volume| volume.value.state == VolumeState::Active) {
+    for volume in map.volumes().filter(|volume| volume.value.state == VolumeState::Active) {
         let labels = Labels::default().with("volume", &volume.value.name);
         out.sample("coquina_volume_size_bytes", &labels, volume.value.size_bytes);
     }

@@ -7,6 +7,7 @@
 
 mod error;
 mod guard;
+mod internal;
 mod listener;
 mod routes;
 
@@ -14,10 +15,10 @@ use std::net::TcpListener;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use coquina_cluster::HealthEntry;
 use tokio::sync::oneshot;
 
 use crate::catalogue::Catalogue;
-use crate::health::HealthEntry;
 use crate::metrics::MetricsOptions;
 
 /// Why the server could not start.
@@ -45,7 +46,7 @@ pub struct ServerConfig {
     pub version: String,
     /// Addresses of the NBD server.
     pub nbd: Vec<String>,
-    /// Address of the native protocol.
+    /// Address of the native protocol; empty for a process that does not serve it.
     pub native: String,
     /// What `/metrics` shows.
     pub metrics: MetricsOptions,
@@ -95,7 +96,7 @@ impl ControlServer {
         let ControlListener { listener, address } = listener;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
-            .max_blocking_threads(8)
+            .max_blocking_threads(32)
             .thread_name("control-blocking")
             .build()
             .map_err(ServerError::Start)?;

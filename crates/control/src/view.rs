@@ -1,68 +1,24 @@
-//! Joins the cluster map and a node's counters into what the REST interface shows.
+//! Joins the cluster map and what processes count into what the REST interface shows.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use coquina_base::{BLOCK_BYTES, NodeId};
+use coquina_cluster::{
+    DriveRecord, DriveState, GroupId, GroupRecord, HealthEntry, MapView, NodeRecord, PoolRecord, ShardRef,
+    VolumeRecord, VolumeState,
+};
 
 use crate::api;
-use crate::backend::{DriveSnapshot, NodeSnapshot, ShardSnapshot, VolumeSnapshot};
+use crate::backend::{DriveSnapshot, NodeSnapshot, ShardSnapshot};
+use crate::catalogue::Room;
 use crate::counters::VolumeCounters;
-use crate::health::{HealthEntry, Severity, derive_health};
+use crate::health;
 use crate::histogram::LatencyHistogram;
-use crate::state::{ClusterMap, DriveRecord, DriveState, VolumeRecord, VolumeState};
+use crate::sample::Sample;
 
-/// A node's counters now, and those of a moment before if live rates are wanted.
-pub(crate) struct Sample {
-    pub(crate) now: NodeSnapshot,
-    pub(crate) before: Option<(NodeSnapshot, std::time::Duration)>,
-}
-
-impl Sample {
-    fn volume(&self, volume: &VolumeRecord) -> Option<&VolumeSnapshot> {
-        self.now.volumes.iter().find(|snapshot| snapshot.id == volume.id)
-    }
-
-    fn volume_rates(&self, now: &VolumeSnapshot) -> Option<api::Rates> {
-        let (before, interval) = self.before.as_ref()?;
-        let default = VolumeSnapshot::default();
-        let before = before.volumes.iter().find(|snapshot| snapshot.id == now.id).unwrap_or(&default);
-        Some(rates(&[(now, before)], *interval))
-    }
-
-    fn total_rates(&self) -> Option<api::Rates> {
-        let (before, interval) = self.before.as_ref()?;
-        let default = VolumeSnapshot::default();
-        let pairs: Vec<_> = self
-            .now
-            .volumes
-            .iter()
-            .map(|now| (now, before.volumes.iter().find(|old| old.id == now.id).unwrap_or(&default)))
-            .collect();
-        Some(rates(&pairs, *interval))
-    }
-}
-
-fn rates(pairs: &[(&VolumeSnapshot, &VolumeSnapshot)], interval: std::time::Duration) -> api::Rates {
-    let seconds = interval.as_secs_f64().max(1e-3);
-    let per_second = |field: fn(&VolumeCounters) -> u64| {
-        let done = |(now, before): &(&VolumeSnapshot, &VolumeSnapshot)| {
-            field(&now.counters).saturating_sub(field(&before.counters)) as f64
-        };
-        pairs.iter().map(done).sum::<f64>() / seconds
-    };
-    let latency = |field: fn(&VolumeCounters) -> &LatencyHistogram| {
-        let mut merged = LatencyHistogram::new();
-        for (now, before) in pairs {
-            merged.merge(&field(&now.counters).since(field(&before.counters)));
-        }
-        latency(&merged)
-    };
-    api::Rates {
-        interval_ns: u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX),
-        reads_per_s: per_second(|volume| volume.reads),
-        read_bytes_per_s: per_second(|volume| volume.read_bytes),
-        writes_per_s: per_second(|volume| volume.writes),
-        write_bytes_per_s: per_second(|volume| volume.write_bytes),
-        read_latency: latency(|volume| &volume.read_latency),
-        write_latency: latency(|volume| &volume.write_latency),
-    }
-}
+/// Most chunks of a volume that are looked at to find its groups: after so many it has nearly all of its pool.
+const CHUNKS_LOOKED_AT: u64 = 1 << 16;
 
 fn latency(histogram: &LatencyHistogram) -> api::Latency {
     api::Latency {
@@ -72,18 +28,63 @@ fn latency(histogram: &LatencyHistogram) -> api::Latency {
     }
 }
 
-pub(crate) fn volume(map: &ClusterMap, volume: &VolumeRecord, sample: &Sample) -> api::Volume {
-    let snapshot = sample.volume(volume);
-    let mut groups = vec![0u64; volume.placement.shards.len()];
-    for index in &volume.placement.groups {
-        groups[usize::from(*index)] += 1;
+fn rates(now: &VolumeCounters, before: &VolumeCounters, interval: Duration) -> api::Rates {
+    let seconds = interval.as_secs_f64().max(1e-3);
+    let per_second =
+        |field: fn(&VolumeCounters) -> u64| field(now).saturating_sub(field(before)) as f64 / seconds;
+    let recent = |field: fn(&VolumeCounters) -> &LatencyHistogram| latency(&field(now).since(field(before)));
+    api::Rates {
+        interval_ns: u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX),
+        reads_per_s: per_second(|volume| volume.reads),
+        read_bytes_per_s: per_second(|volume| volume.read_bytes),
+        writes_per_s: per_second(|volume| volume.writes),
+        write_bytes_per_s: per_second(|volume| volume.write_bytes),
+        read_latency: recent(|volume| &volume.read_latency),
+        write_latency: recent(|volume| &volume.write_latency),
     }
-    let placement = volume.placement.shards.iter().zip(groups).map(|(shard, groups)| api::PlacementShare {
-        drive: shard.drive,
-        path: map.drives.get(&shard.drive).map(|drive| drive.value.path.clone()).unwrap_or_default(),
-        shard: shard.shard,
-        groups,
-    });
+}
+
+/// What is being done with all volumes.
+pub(crate) fn total_rates(sample: &Sample) -> Option<api::Rates> {
+    let (before, interval) = sample.before.as_ref()?;
+    Some(rates(&sample.now.volumes(), &before.volumes(), *interval))
+}
+
+pub(crate) fn node_name(map: &MapView, node: NodeId) -> String {
+    map.node(node).map(|node| node.name.clone()).unwrap_or_default()
+}
+
+/// The groups that a volume's chunks lie in.
+pub(crate) fn groups_of<'a>(map: &'a MapView, volume: &VolumeRecord) -> Vec<&'a GroupRecord> {
+    let Some(pool) = map.pool(volume.pool) else { return Vec::new() };
+    let chunks = volume.chunks();
+    let all = u64::from(pool.group_count);
+    let mut found: BTreeSet<GroupId> = BTreeSet::new();
+    for chunk in 0..chunks.min(CHUNKS_LOOKED_AT) {
+        if found.len() as u64 == all {
+            break;
+        }
+        found.insert(coquina_cluster::group_of(pool, volume.family, chunk as u32));
+    }
+    found.into_iter().filter_map(|group| map.group(group)).collect()
+}
+
+pub(crate) fn volume(map: &MapView, volume: &VolumeRecord, sample: &Sample) -> api::Volume {
+    let pool = map.pool(volume.pool);
+    let copies = pool.map_or(0, |pool| pool.copies);
+    let groups = groups_of(map, volume);
+    let mut shares: BTreeMap<ShardRef, api::PlacementShare> = BTreeMap::new();
+    for group in &groups {
+        for shard in group.members() {
+            let share = shares.entry(shard).or_insert_with(|| share(map, shard));
+            share.groups += 1;
+            share.primaries += u64::from(group.primary() == Some(shard));
+            share.groups_out += u64::from(!group.in_sync.contains(&shard));
+        }
+    }
+    let counters = sample.now.volume(volume.id);
+    let degraded = groups.iter().filter(|group| group.in_sync.len() < copies as usize).count();
+    let before = sample.before.as_ref();
     api::Volume {
         id: volume.id,
         name: volume.name.clone(),
@@ -92,44 +93,73 @@ pub(crate) fn volume(map: &ClusterMap, volume: &VolumeRecord, sample: &Sample) -
         created_unix_ns: volume.created_unix_ns,
         layer: volume.layer.0,
         shrinking_from_bytes: volume.shrinking_from_bytes,
-        groups: volume.placement.groups.len() as u64,
-        placement: placement.collect(),
-        io: snapshot.map(|volume| volume.counters.with_latencies(latency)).unwrap_or_default(),
-        rates: snapshot.and_then(|snapshot| sample.volume_rates(snapshot)),
+        groups: groups.len() as u64,
+        placement: shares.into_values().collect(),
+        pool: pool.map(|pool| pool.name.clone()).unwrap_or_default(),
+        copies,
+        min_copies: pool.map_or(0, |pool| pool.min_copies),
+        stripe_unit_bytes: volume.stripe_unit_bytes,
+        stripe_count: volume.stripe_count,
+        groups_degraded: degraded as u64,
+        io: counters.with_latencies(latency),
+        rates: before.map(|(before, interval)| rates(&counters, &before.volume(volume.id), *interval)),
     }
 }
 
-pub(crate) fn drives(map: &ClusterMap, snapshot: &NodeSnapshot) -> Vec<api::Drive> {
-    map.drives
-        .values()
-        .map(|record| {
-            let problem = snapshot.absent_reason(record.value.id).map(str::to_owned);
-            api::Drive { problem, ..drive(&record.value, snapshot.drive(record.value.id)) }
-        })
-        .collect()
+fn share(map: &MapView, shard: ShardRef) -> api::PlacementShare {
+    let drive = map.drive(shard.drive);
+    api::PlacementShare {
+        drive: shard.drive,
+        path: drive.map(|drive| drive.path.clone()).unwrap_or_default(),
+        shard: shard.shard,
+        groups: 0,
+        node: drive.map(|drive| node_name(map, drive.node)).unwrap_or_default(),
+        primaries: 0,
+        groups_out: 0,
+    }
 }
 
-fn drive(record: &DriveRecord, snapshot: Option<&DriveSnapshot>) -> api::Drive {
+/// How many groups have a copy in sync on each drive, and how many their primary.
+pub(crate) type Shares = BTreeMap<coquina_base::DriveId, (u64, u64)>;
+
+pub(crate) fn shares(map: &MapView) -> Shares {
+    let mut shares = Shares::new();
+    for group in map.groups() {
+        for shard in &group.in_sync {
+            shares.entry(shard.drive).or_default().0 += 1;
+        }
+        if let Some(primary) = group.primary() {
+            shares.entry(primary.drive).or_default().1 += 1;
+        }
+    }
+    shares
+}
+
+pub(crate) fn drives(map: &MapView, sample: &Sample) -> Vec<api::Drive> {
+    let shares = shares(map);
+    map.drives().map(|record| drive(map, &record.value, sample, &shares)).collect()
+}
+
+pub(crate) fn drive(map: &MapView, record: &DriveRecord, sample: &Sample, shares: &Shares) -> api::Drive {
+    let local = sample.now.nodes.get(&record.node).map(|local| &local.snapshot);
+    let snapshot = local.and_then(|local| local.drive(record.id));
     let shards: Vec<api::Shard> = snapshot
         .map(|drive| {
             drive.shards.iter().enumerate().map(|(number, state)| shard(number as u32, state)).collect()
         })
         .unwrap_or_default();
-    let state = match snapshot {
-        None => DriveState::Missing,
-        Some(_) if shards.iter().any(|shard| shard.read_only) => DriveState::ReadOnly,
-        Some(_) => record.state,
-    };
     let scrubbing: Vec<f64> = shards.iter().filter_map(|shard| shard.scrub_percent).collect();
     // A shard that is done while others go on counts in full.
     let done = (shards.len() - scrubbing.len()) as f64 * 100.0;
     let scrub_percent =
         (!scrubbing.is_empty()).then(|| (scrubbing.iter().sum::<f64>() + done) / shards.len() as f64);
+    let primaries = shares.get(&record.id).map_or(0, |(_, primaries)| *primaries);
+    let groups = map.used_shards_of(record.id).map(|(_, groups)| groups.len() as u64).sum();
     api::Drive {
         id: record.id,
         path: record.path.clone(),
-        state,
-        problem: None,
+        state: drive_state(record, local, snapshot),
+        problem: problem(map, record, local),
         node: record.node,
         size_bytes: record.size_bytes,
         capacity_bytes: record.capacity_bytes,
@@ -139,6 +169,36 @@ fn drive(record: &DriveRecord, snapshot: Option<&DriveSnapshot>) -> api::Drive {
         write_latency: snapshot.map(|drive| latency(&drive.write_latency)).unwrap_or_default(),
         read_latency: snapshot.map(|drive| latency(&drive.read_latency)).unwrap_or_default(),
         shards,
+        node_name: node_name(map, record.node),
+        wanted: record.wanted,
+        weight: record.weight,
+        groups,
+        primaries,
+    }
+}
+
+/// The state as it is seen now, which the record may not say yet.
+fn drive_state(
+    record: &DriveRecord,
+    local: Option<&NodeSnapshot>,
+    snapshot: Option<&DriveSnapshot>,
+) -> DriveState {
+    match (record.state, local, snapshot) {
+        (DriveState::GivenUp, ..) => DriveState::GivenUp,
+        (_, None, _) | (_, _, None) => DriveState::Missing,
+        (_, _, Some(drive)) if drive.shards.iter().any(|shard| shard.stats.poisoned) => DriveState::ReadOnly,
+        (DriveState::Missing, ..) => DriveState::Healthy,
+        (state, ..) => state,
+    }
+}
+
+fn problem(map: &MapView, record: &DriveRecord, local: Option<&NodeSnapshot>) -> Option<String> {
+    match local {
+        None => Some(format!("node {} does not answer", node_name(map, record.node))),
+        Some(local) if local.drive(record.id).is_none() => {
+            Some(local.absent_reason(record.id).unwrap_or("its node does not serve it").to_owned())
+        }
+        Some(_) => None,
     }
 }
 
@@ -180,33 +240,158 @@ fn shard(number: u32, snapshot: &ShardSnapshot) -> api::Shard {
     }
 }
 
-pub(crate) fn health(map: &ClusterMap, snapshot: &NodeSnapshot, more: &[HealthEntry]) -> api::Health {
-    let mut entries = derive_health(map, snapshot);
-    entries.extend_from_slice(more);
-    let state = match entries.iter().map(|entry| entry.severity).max() {
-        None => api::HealthState::Ok,
-        Some(Severity::Warning) => api::HealthState::Warning,
-        Some(Severity::Error) => api::HealthState::Error,
-    };
-    api::Health { state, entries }
+pub(crate) fn health(map: &MapView, sample: &Sample, more: &[HealthEntry]) -> api::Health {
+    let entries = sample.health(map, more);
+    api::Health { state: health::state_of(&entries), entries }
 }
 
-pub(crate) fn data(map: &ClusterMap, snapshot: &NodeSnapshot) -> api::DataSummary {
-    let shards = snapshot.drives.iter().flat_map(|drive| &drive.shards);
-    let removing = map.volumes.values().filter(|volume| volume.value.state == VolumeState::Removing).count();
+pub(crate) fn data(map: &MapView, sample: &Sample) -> api::DataSummary {
+    let drives = sample.now.nodes.values().flat_map(|local| &local.snapshot.drives);
+    let shards = drives.flat_map(|drive| &drive.shards);
+    let volumes = map.volumes().count();
+    let removing = map.volumes().filter(|volume| volume.value.state == VolumeState::Removing).count();
+    let room = Room::of(map);
     api::DataSummary {
-        capacity_bytes: map.capacity_bytes(),
+        capacity_bytes: room.capacity_bytes,
         live_bytes: shards.map(|shard| shard.stats.live_bytes).fold(0, u64::saturating_add),
-        volumes: (map.volumes.len() - removing) as u64,
+        volumes: (volumes - removing) as u64,
         volumes_removing: removing as u64,
-        provisioned_bytes: map.provisioned_bytes(),
-        provisionable_bytes: map.provisionable_bytes(),
-        overcommit_percent: map.cluster.value.overcommit_percent,
+        provisioned_bytes: room.provisioned_bytes,
+        provisionable_bytes: room.provisionable_bytes,
+        overcommit_percent: map.cluster().map_or(100, |cluster| cluster.overcommit_percent),
     }
 }
 
-pub(crate) fn total_rates(sample: &Sample) -> Option<api::Rates> {
-    sample.total_rates()
+pub(crate) fn pools(map: &MapView, sample: &Sample) -> Vec<api::Pool> {
+    map.pools().map(|record| pool(map, &record.value, sample)).collect()
+}
+
+pub(crate) fn pool(map: &MapView, record: &PoolRecord, sample: &Sample) -> api::Pool {
+    let in_pool = |volume: &VolumeRecord| volume.pool == record.id && volume.state == VolumeState::Active;
+    api::Pool {
+        id: record.id.0,
+        name: record.name.clone(),
+        state: record.state,
+        copies: record.copies,
+        min_copies: record.min_copies,
+        domain: record.domain.clone(),
+        groups: record.group_count,
+        states: sample
+            .leader_health
+            .as_ref()
+            .map(|leader| leader.health.pools.get(&record.id).copied().unwrap_or_default()),
+        volumes: map.volumes().filter(|volume| in_pool(&volume.value)).count() as u64,
+        provisioned_bytes: map.provisioned_bytes(record.id),
+    }
+}
+
+pub(crate) fn nodes(map: &MapView, sample: &Sample) -> Vec<api::Node> {
+    let shares = shares(map);
+    let mut nodes: Vec<api::Node> =
+        map.nodes().map(|record| node(map, &record.value, sample, &shares)).collect();
+    nodes.sort_by(|a, b| a.name.cmp(&b.name));
+    nodes
+}
+
+fn node(map: &MapView, record: &NodeRecord, sample: &Sample, shares: &Shares) -> api::Node {
+    let local = sample.now.nodes.get(&record.id);
+    let dead = sample.leader_health.as_ref().is_some_and(|leader| leader.dead.contains(&record.id));
+    let drives: Vec<&DriveRecord> = map.drives_of(record.id).collect();
+    let of_drives = |field: fn(&(u64, u64)) -> u64| {
+        drives.iter().filter_map(|drive| shares.get(&drive.id)).map(field).sum()
+    };
+    let shards = local.iter().flat_map(|local| &local.snapshot.drives).flat_map(|drive| &drive.shards);
+    let named = drives.iter().flat_map(|drive| map.used_shards_of(drive.id));
+    api::Node {
+        id: record.id,
+        name: record.name.clone(),
+        state: match local {
+            Some(_) => api::NodeState::Up,
+            None if dead => api::NodeState::Down,
+            None => api::NodeState::Unknown,
+        },
+        wanted: record.wanted,
+        leads: sample.leader.as_ref().is_some_and(|leader| leader.node == Some(record.id)),
+        http: record.addresses.http.clone(),
+        native: record.addresses.native.clone(),
+        peer: record.addresses.peer.clone(),
+        domains: record.domains.clone(),
+        version: local.map(|local| local.version.clone()),
+        uptime_ns: local.map(|local| local.snapshot.uptime_ns),
+        drives: drives.len() as u64,
+        capacity_bytes: drives.iter().map(|drive| drive.capacity_bytes).fold(0, u64::saturating_add),
+        live_bytes: shards.map(|shard| shard.stats.live_bytes).fold(0, u64::saturating_add),
+        groups: of_drives(|(groups, _)| *groups),
+        primaries: of_drives(|(_, primaries)| *primaries),
+        groups_left: named.map(|(_, groups)| groups.len() as u64).sum(),
+    }
+}
+
+pub(crate) fn groups(map: &MapView, volume: Option<&VolumeRecord>, sample: &Sample) -> Vec<api::Group> {
+    let primaries = sample.now.primaries();
+    let groups: Vec<&GroupRecord> = match volume {
+        Some(volume) => groups_of(map, volume),
+        None => map.groups().collect(),
+    };
+    let copies = |shards: &[ShardRef]| shards.iter().map(|shard| copy(map, *shard)).collect();
+    let show = |group: &GroupRecord| {
+        let primary = primaries.get(&group.id.0).filter(|primary| primary.epoch == group.epoch);
+        api::Group {
+            id: group.id.0,
+            pool: map.pool(group.pool).map(|pool| pool.name.clone()).unwrap_or_default(),
+            epoch: group.epoch,
+            in_sync: copies(&group.in_sync),
+            others: copies(&group.others),
+            wanted: copies(&group.wanted),
+            serving: primary.map(|primary| primary.serving),
+            blocks_left: primary.map_or(0, |primary| primary.recovering_blocks_left),
+        }
+    };
+    groups.into_iter().map(show).collect()
+}
+
+fn copy(map: &MapView, shard: ShardRef) -> api::GroupCopy {
+    let drive = map.drive(shard.drive);
+    api::GroupCopy {
+        node: drive.map(|drive| node_name(map, drive.node)).unwrap_or_default(),
+        drive: shard.drive,
+        path: drive.map(|drive| drive.path.clone()).unwrap_or_default(),
+        shard: shard.shard,
+    }
+}
+
+pub(crate) fn recovery(map: &MapView, sample: &Sample) -> api::Recovery {
+    let block_bytes = BLOCK_BYTES as u64;
+    let left = |moment: &crate::sample::Moment| -> u64 {
+        moment.primaries().values().map(|copy| copy.recovering_blocks_left).fold(0, u64::saturating_add)
+    };
+    let done = |moment: &crate::sample::Moment| -> u64 {
+        moment.copies().map(|copy| copy.recovered_blocks).fold(0, u64::saturating_add)
+    };
+    let left_bytes = left(&sample.now).saturating_mul(block_bytes);
+    let done_bytes = done(&sample.now).saturating_mul(block_bytes);
+    let bytes_per_s = sample.before.as_ref().map(|(before, interval)| {
+        let before_bytes = done(before).saturating_mul(block_bytes);
+        done_bytes.saturating_sub(before_bytes) as f64 / interval.as_secs_f64().max(1e-3)
+    });
+    let left_ns = bytes_per_s
+        .filter(|rate| *rate > 0.0 && left_bytes > 0)
+        .map(|rate| (left_bytes as f64 / rate * 1e9).min(9e18) as u64);
+    let groups = map.groups().filter(|group| !group.others.is_empty()).count() as u64;
+    api::Recovery { groups, left_bytes, done_bytes, bytes_per_s, left_ns }
+}
+
+pub(crate) fn store(sample: &Sample) -> api::StoreSummary {
+    let problem = match (&sample.store.refused, &sample.store.unreachable) {
+        (Some(error), _) => Some(error.to_string()),
+        (None, Some((_, reason))) => Some(reason.clone()),
+        (None, None) => None,
+    };
+    api::StoreSummary {
+        reachable: problem.is_none(),
+        problem,
+        leader: sample.leader.as_ref().map(|leader| leader.http.clone()),
+    }
 }
 
 pub(crate) fn reactors(snapshot: &NodeSnapshot) -> Vec<api::Reactor> {

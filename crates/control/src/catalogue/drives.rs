@@ -1,19 +1,27 @@
-//! Removing drives from the cluster.
+//! Drives: finding, adding, removing, giving them up.
 //!
 //! Invariants:
-//! - a drive that works is removed only when no volume has a place on it;
-//! - data on a missing drive is given up only when asked for by name, and such a drive is remembered: should it come
-//!   back, it is not taken back with what it holds;
+//! - a removal only says what is wanted: the coordinator moves the data away and deletes the record last;
+//! - data is given up only when asked for by name, only with a drive that does not work, and such a drive is remembered:
+//!   should it come back, it is not taken back with what it holds;
 //! - every step leaves a state from which the removal can be repeated.
 
-use coquina_base::DriveId;
+use std::collections::BTreeSet;
+use std::time::Duration;
 
-use super::{Catalogue, CatalogueCore, CatalogueError};
-use crate::coordinator::{Change, CoordinatorError, retry_conflicts};
-use crate::state::{ClusterMap, ClusterRecord, DriveRecord, Versioned, VolumeRecord, VolumeState};
+use coquina_base::{DriveId, NodeId};
+use coquina_cluster::{
+    DriveRecord, DriveState, GroupRecord, MapView, OperationError, PoolId, VolumeRecord, VolumeState, Wanted,
+    operation,
+};
 
-/// Digits of an identity that are enough to name a drive, if no other begins with them.
-const PREFIX_MIN: usize = 4;
+use super::{Catalogue, CatalogueError};
+use crate::api::RemoveDrive;
+
+/// Digits of an identity that are enough to name something, if nothing else begins with them.
+pub(super) const PREFIX_MIN: usize = 4;
+/// How long it is waited until volumes and pools are gone that lose data.
+const EMPTY_TIME_MAX: Duration = Duration::from_secs(20);
 
 /// What a removal of a drive does, or has done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,136 +30,152 @@ pub struct DriveRemoval {
     pub drive: DriveRecord,
     /// Volumes that are removed with it, by name.
     pub volumes_lost: Vec<String>,
+    /// Groups whose copy there has to be moved or made anew elsewhere first.
+    pub groups_left: u64,
 }
 
 impl Catalogue {
-    /// The drive that a path, an identity or the beginning of one names.
+    /// The drive that a path, `NODE:PATH`, an identity or the beginning of one names. A path names the drive of this
+    /// process's node first.
     pub fn find_drive(&self, text: &str) -> Result<DriveRecord, CatalogueError> {
-        find_drive(&self.map(), text).cloned()
+        find(&self.map(), text, self.node).cloned()
     }
 
-    /// Says what [`remove_drive`](Self::remove_drive) would do, or why it would refuse.
-    pub fn plan_drive_removal(&self, id: DriveId, lose_data: bool) -> Result<DriveRemoval, CatalogueError> {
-        self.core.plan_drive_removal(id, lose_data)
+    /// Takes a drive out of the cluster, or says what that would do.
+    pub fn remove_drive(&self, request: &RemoveDrive) -> Result<DriveRemoval, CatalogueError> {
+        let map = self.map();
+        let drive = find(&map, &request.drive, self.node)?.clone();
+        let id = drive.id;
+        if request.cancel {
+            if !request.dry_run {
+                self.change(&|map| Ok(operation::want_drive(map, id, Wanted::In)?))?;
+            }
+            return Ok(DriveRemoval { drive, volumes_lost: Vec::new(), groups_left: 0 });
+        }
+        let give_up = request.lost || request.lose_data;
+        if give_up && drive.state == DriveState::Healthy && self.answers(&map, drive.node, id) {
+            return Err(CatalogueError::DriveWorks { path: drive.path });
+        }
+        let (volumes, pools) = loses(&map, |other| other.id == id);
+        let names: Vec<String> = volumes.iter().map(|volume| volume.name.clone()).collect();
+        if !pools.is_empty() && drive.state != DriveState::Healthy && !request.lose_data {
+            return Err(CatalogueError::DriveLost { path: drive.path, volumes: names });
+        }
+        let groups_left = map.used_shards_of(id).map(|(_, groups)| groups.len() as u64).sum();
+        let volumes_lost = if request.lose_data { names } else { Vec::new() };
+        let removal = DriveRemoval { drive, volumes_lost, groups_left };
+        if request.dry_run {
+            if !request.lose_data {
+                decide(&map, id, give_up)?;
+            }
+            return Ok(removal);
+        }
+        if request.lose_data {
+            self.give_up_pools(&removal.drive, volumes, pools)?;
+        }
+        self.change(&|map| Ok(decide(map, id, give_up)?))?;
+        Ok(removal)
     }
 
-    /// Forgets a drive and lets go of it. Refused while volumes have a place on it, unless it is missing and
-    /// `lose_data` is given: those volumes are removed then.
-    pub fn remove_drive(&self, id: DriveId, lose_data: bool) -> Result<DriveRemoval, CatalogueError> {
-        let _guard = self.core.lock();
-        let removal = self.core.plan_drive_removal(id, lose_data)?;
-        let result = self.core.give_up_volumes(id).and_then(|()| self.core.forget_drive(id));
-        // What other drives hold of removed volumes is deleted, however far this came.
-        self.background.wake();
-        result.map(|()| removal)
-    }
-}
-
-impl CatalogueCore {
-    fn plan_drive_removal(&self, id: DriveId, lose_data: bool) -> Result<DriveRemoval, CatalogueError> {
-        let map = self.coordinator.map();
-        let drive = &by_identity(&map, id)?.value;
-        let path = || drive.path.clone();
-        let snapshot = self.backend.snapshot();
-        let served = snapshot.drive(id);
-        let takes_deletes =
-            served.is_some_and(|drive| drive.shards.iter().all(|shard| !shard.stats.poisoned));
-        let (active, removing): (Vec<_>, Vec<_>) =
-            map.volumes_on(id).into_iter().partition(|volume| volume.value.state == VolumeState::Active);
-        let volumes: Vec<String> = active.iter().map(|volume| volume.value.name.clone()).collect();
-        if served.is_some() && snapshot.drives.len() == 1 {
-            return Err(CatalogueError::DriveLast { path: path() });
-        }
-        if served.is_some() && !volumes.is_empty() {
-            return Err(CatalogueError::DriveInUse { path: path(), volumes });
-        }
-        if takes_deletes && !removing.is_empty() {
-            return Err(CatalogueError::DriveEmptying { path: path() });
-        }
-        if !volumes.is_empty() && !lose_data {
-            return Err(CatalogueError::DriveLost { path: path(), volumes });
-        }
-        Ok(DriveRemoval { drive: drive.clone(), volumes_lost: volumes })
+    /// Gives a drive another share of the data.
+    pub fn reweight_drive(&self, text: &str, weight: u64) -> Result<DriveRecord, CatalogueError> {
+        let drive = self.find_drive(text)?;
+        let map = self.change(&|map| Ok(operation::reweight_drive(map, drive.id, weight)?))?;
+        Ok(map.drive(drive.id).cloned().unwrap_or(drive))
     }
 
-    /// Removes the volumes that have a place on a drive, and takes the drive out of what is left to delete of them.
-    fn give_up_volumes(&self, id: DriveId) -> Result<(), CatalogueError> {
-        let map = self.coordinator.map();
-        let volumes = map.volumes_on(id);
-        if volumes.is_empty() {
-            return Ok(());
+    /// Whether a node answers and serves a drive.
+    fn answers(&self, map: &MapView, node: NodeId, drive: DriveId) -> bool {
+        let serves = |snapshot: &crate::backend::NodeSnapshot| snapshot.drive(drive).is_some();
+        if Some(node) == self.node {
+            return serves(&self.backend.snapshot());
         }
-        self.remember_given_up(id)?;
+        let others = crate::ask::ask_nodes(map, self.node);
+        others.get(&node).is_some_and(|local| serves(&local.snapshot))
+    }
+
+    /// Removes the volumes and pools that have lost data for good.
+    fn give_up_pools(
+        &self,
+        drive: &DriveRecord,
+        volumes: Vec<VolumeRecord>,
+        pools: BTreeSet<PoolId>,
+    ) -> Result<(), CatalogueError> {
         for volume in volumes {
-            if volume.value.state == VolumeState::Active {
-                self.begin_removal(volume, false)?;
-            }
-            self.strip_placement(&volume.value, id)?;
+            self.mark_removed(volume.id)?;
         }
-        Ok(())
-    }
-
-    fn strip_placement(&self, volume: &VolumeRecord, drive: DriveId) -> Result<(), CatalogueError> {
-        let map = self.coordinator.map();
-        let Some(Versioned { revision, value }) = map.volumes.get(&volume.id) else { return Ok(()) };
-        let placement = value.placement.without(drive);
-        let change = if placement.groups.is_empty() {
-            Change::ForgetVolume(value.id)
-        } else {
-            Change::Volume(VolumeRecord { placement, ..value.clone() })
-        };
-        match self.coordinator.compare_and_set(Some(*revision), change) {
-            // The background thread has just finished with it.
-            Err(CoordinatorError::Conflict { .. })
-                if !self.coordinator.map().volumes.contains_key(&volume.id) =>
-            {
-                Ok(())
-            }
-            result => Ok(result.map(drop)?),
+        let emptying = || CatalogueError::DriveEmptying { path: drive.path.clone() };
+        let volumes_gone = |map: &MapView| !map.volumes().any(|volume| pools.contains(&volume.value.pool));
+        self.map.wait_for_map(EMPTY_TIME_MAX, volumes_gone).ok_or_else(emptying)?;
+        for pool in &pools {
+            self.change(&|map| match map.pool(*pool) {
+                Some(_) => Ok(operation::remove_pool(map, *pool)?),
+                None => Ok(None),
+            })?;
         }
-    }
-
-    fn remember_given_up(&self, id: DriveId) -> Result<(), CoordinatorError> {
-        retry_conflicts(|| {
-            let map = self.coordinator.map();
-            let mut cluster = ClusterRecord::clone(&map.cluster.value);
-            if cluster.given_up_drives.contains(&id) {
-                return Ok(());
-            }
-            cluster.given_up_drives.push(id);
-            self.coordinator.compare_and_set(Some(map.cluster.revision), Change::Cluster(cluster)).map(drop)
-        })
-    }
-
-    fn forget_drive(&self, id: DriveId) -> Result<(), CatalogueError> {
-        // In this order: what is not in the map must not be held, or it could not be taken back.
-        self.backend.drive_removed(id)?;
-        retry_conflicts(|| match self.coordinator.map().drives.get(&id) {
-            Some(drive) => {
-                self.coordinator.compare_and_set(Some(drive.revision), Change::ForgetDrive(id)).map(drop)
-            }
-            None => Ok(()),
-        })?;
+        let pools_gone = |map: &MapView| pools.iter().all(|pool| map.pool(*pool).is_none());
+        self.map.wait_for_map(EMPTY_TIME_MAX, pools_gone).ok_or_else(emptying)?;
         Ok(())
     }
 }
 
-fn by_identity(map: &ClusterMap, id: DriveId) -> Result<&Versioned<DriveRecord>, CatalogueError> {
-    map.drives.get(&id).ok_or_else(|| CatalogueError::DriveNotFound { text: id.to_string() })
+fn decide(
+    map: &MapView,
+    id: DriveId,
+    give_up: bool,
+) -> Result<Option<coquina_cluster::Write>, OperationError> {
+    match give_up {
+        // The coordinator may have finished already.
+        _ if map.drive(id).is_none() => Ok(None),
+        true => operation::give_up_drive(map, id),
+        false => operation::want_drive(map, id, Wanted::Removing),
+    }
 }
 
-fn find_drive<'a>(map: &'a ClusterMap, text: &str) -> Result<&'a DriveRecord, CatalogueError> {
-    let drives = || map.drives.values().map(|drive| &drive.value);
-    let by_path: Vec<_> = drives().filter(|drive| drive.path == text).collect();
-    let found = if by_path.is_empty() && text.len() >= PREFIX_MIN {
-        let prefix = text.to_ascii_lowercase();
-        drives().filter(|drive| drive.id.to_string().starts_with(&prefix)).collect()
-    } else {
-        by_path
+/// Active volumes and all pools of groups whose only good copies are on drives that are lost.
+pub(super) fn loses(
+    map: &MapView,
+    lost: impl Fn(&DriveRecord) -> bool,
+) -> (Vec<VolumeRecord>, BTreeSet<PoolId>) {
+    let gone = |drive: &DriveRecord| lost(drive) || drive.state == DriveState::GivenUp;
+    let is_lost =
+        |group: &&GroupRecord| group.in_sync.iter().all(|shard| map.drive(shard.drive).is_none_or(gone));
+    let pools: BTreeSet<PoolId> = map.groups().filter(is_lost).map(|group| group.pool).collect();
+    let volumes = map.volumes().map(|volume| &*volume.value);
+    let mut volumes: Vec<VolumeRecord> = volumes
+        .filter(|volume| volume.state == VolumeState::Active && pools.contains(&volume.pool))
+        .cloned()
+        .collect();
+    volumes.sort_by(|a, b| a.name.cmp(&b.name));
+    (volumes, pools)
+}
+
+/// Whether a drive takes data, or will when it is back.
+pub(crate) fn takes_data(map: &MapView, drive: &DriveRecord) -> bool {
+    let node_wanted = map.node(drive.node).is_some_and(|node| node.wanted == Wanted::In);
+    let state_good = matches!(drive.state, DriveState::Healthy | DriveState::Missing);
+    drive.wanted == Wanted::In && node_wanted && state_good && drive.weight > 0
+}
+
+fn find<'a>(map: &'a MapView, text: &str, own: Option<NodeId>) -> Result<&'a DriveRecord, CatalogueError> {
+    let drives = || map.drives().map(|drive| &*drive.value);
+    let by_path = |path: &str, node: Option<NodeId>| -> Vec<&DriveRecord> {
+        drives().filter(|drive| drive.path == path && node.is_none_or(|node| drive.node == node)).collect()
     };
+    let mut found = by_path(text, own.filter(|own| drives().any(|d| d.path == text && d.node == *own)));
+    if found.is_empty()
+        && let Some((node, path)) = text.split_once(':')
+        && let Some(node) = map.node_by_name(node)
+    {
+        found = by_path(path, Some(node.id));
+    }
+    if found.is_empty() && text.len() >= PREFIX_MIN {
+        let prefix = text.to_ascii_lowercase();
+        found = drives().filter(|drive| drive.id.to_string().starts_with(&prefix)).collect();
+    }
     match found.as_slice() {
         [] => Err(CatalogueError::DriveNotFound { text: text.to_owned() }),
         [drive] => Ok(drive),
-        _ => Err(CatalogueError::DriveAmbiguous { text: text.to_owned(), count: found.len() }),
+        several => Err(CatalogueError::DriveAmbiguous { text: text.to_owned(), count: several.len() }),
     }
 }

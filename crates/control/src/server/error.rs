@@ -5,11 +5,13 @@ use axum::extract::rejection::JsonRejection;
 use axum::extract::{FromRequest, Request};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use coquina_cluster::{OperationError, PlacementError};
 
 use crate::api;
 use crate::backend::BackendError;
 use crate::catalogue::CatalogueError;
-use crate::coordinator::CoordinatorError;
+use crate::client::ClientError;
+use crate::map_service::ChangeError;
 
 #[derive(Debug)]
 pub(super) struct ApiError {
@@ -40,21 +42,25 @@ impl From<CatalogueError> for ApiError {
             CatalogueError::SizeZero
             | CatalogueError::SizeUnaligned { .. }
             | CatalogueError::SizeTooLarge { .. } => (StatusCode::BAD_REQUEST, "bad_size"),
+            CatalogueError::Striping(_) => (StatusCode::BAD_REQUEST, "bad_striping"),
             CatalogueError::NoRoom { .. } => (StatusCode::INSUFFICIENT_STORAGE, "no_room"),
             CatalogueError::ShrinkNotConfirmed { .. } => (StatusCode::CONFLICT, "shrink_not_confirmed"),
             CatalogueError::Shrinking { .. } => (StatusCode::CONFLICT, "volume_shrinking"),
             CatalogueError::Attached { .. } => (StatusCode::CONFLICT, "volume_in_use"),
+            CatalogueError::PoolNotFound { .. } => (StatusCode::NOT_FOUND, "pool_not_found"),
+            CatalogueError::PoolAmbiguous { .. } => (StatusCode::CONFLICT, "pool_ambiguous"),
+            CatalogueError::PoolPending { .. } => (StatusCode::SERVICE_UNAVAILABLE, "pool_pending"),
             CatalogueError::DriveNotFound { .. } => (StatusCode::NOT_FOUND, "drive_not_found"),
             CatalogueError::DriveAmbiguous { .. } => (StatusCode::CONFLICT, "drive_ambiguous"),
-            CatalogueError::DriveInUse { .. } => (StatusCode::CONFLICT, "drive_in_use"),
+            CatalogueError::DriveWorks { .. } => (StatusCode::CONFLICT, "drive_works"),
             CatalogueError::DriveLost { .. } => (StatusCode::CONFLICT, "drive_missing_with_data"),
             CatalogueError::DriveEmptying { .. } => (StatusCode::CONFLICT, "drive_emptying"),
-            CatalogueError::DriveLast { .. } => (StatusCode::CONFLICT, "drive_last"),
-            CatalogueError::Placement(_) => (StatusCode::INSUFFICIENT_STORAGE, "no_healthy_drive"),
-            CatalogueError::Coordinator(CoordinatorError::Conflict { .. }) => {
-                (StatusCode::CONFLICT, "conflict")
-            }
-            CatalogueError::Coordinator(_) => (StatusCode::INTERNAL_SERVER_ERROR, "state_not_changed"),
+            CatalogueError::NodeNotFound { .. } => (StatusCode::NOT_FOUND, "node_not_found"),
+            CatalogueError::NodeAmbiguous { .. } => (StatusCode::CONFLICT, "node_ambiguous"),
+            CatalogueError::NodeAnswers { .. } => (StatusCode::CONFLICT, "node_answers"),
+            CatalogueError::OtherNode { source, .. } => other_node_status(source),
+            CatalogueError::Operation(error) => operation_status(error),
+            CatalogueError::Change(error) => change_status(error),
             CatalogueError::Backend(error) => backend_status(error),
             CatalogueError::Random(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
         };
@@ -69,13 +75,56 @@ impl From<BackendError> for ApiError {
     }
 }
 
+fn operation_status(error: &OperationError) -> (StatusCode, &'static str) {
+    match error {
+        OperationError::Map(_) => (StatusCode::SERVICE_UNAVAILABLE, "map_unusable"),
+        OperationError::Invalid(_) => (StatusCode::BAD_REQUEST, "bad_request"),
+        OperationError::NameTaken { kind: "volume", .. } => (StatusCode::CONFLICT, "volume_exists"),
+        OperationError::NameTaken { .. } => (StatusCode::CONFLICT, "name_taken"),
+        OperationError::NodeNameTaken { .. } => (StatusCode::CONFLICT, "node_name_taken"),
+        OperationError::OtherCluster { .. } => (StatusCode::CONFLICT, "other_cluster"),
+        OperationError::VersionsApart { .. } => (StatusCode::CONFLICT, "versions_apart"),
+        OperationError::NotFound(_) => (StatusCode::NOT_FOUND, "not_found"),
+        OperationError::GivenUp(_) => (StatusCode::CONFLICT, "drive_given_up"),
+        OperationError::Domains { source: PlacementError::NoDrives, .. } => {
+            (StatusCode::INSUFFICIENT_STORAGE, "no_healthy_drive")
+        }
+        OperationError::Domains { .. } => (StatusCode::CONFLICT, "too_few_domains"),
+        OperationError::LastGoodCopy { .. } => (StatusCode::CONFLICT, "last_good_copy"),
+        OperationError::PoolNotReady(_) => (StatusCode::CONFLICT, "pool_not_ready"),
+        OperationError::PoolInUse { .. } => (StatusCode::CONFLICT, "pool_in_use"),
+        OperationError::NumbersUsedUp => (StatusCode::INSUFFICIENT_STORAGE, "numbers_used_up"),
+    }
+}
+
+fn change_status(error: &ChangeError) -> (StatusCode, &'static str) {
+    match error {
+        ChangeError::Operation(error) => operation_status(error),
+        ChangeError::Store(_) => (StatusCode::SERVICE_UNAVAILABLE, "store_unreachable"),
+        ChangeError::Refused(_) => (StatusCode::SERVICE_UNAVAILABLE, "map_unusable"),
+        ChangeError::Busy => (StatusCode::CONFLICT, "conflict"),
+        ChangeError::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
+    }
+}
+
 fn backend_status(error: &BackendError) -> (StatusCode, &'static str) {
     match error {
-        BackendError::Attached { .. } => (StatusCode::CONFLICT, "volume_in_use"),
         BackendError::Drive { .. } => (StatusCode::SERVICE_UNAVAILABLE, "drive_refused"),
         BackendError::UnknownDrive(_) => (StatusCode::NOT_FOUND, "drive_not_found"),
         BackendError::DriveMissing(_) => (StatusCode::SERVICE_UNAVAILABLE, "drive_missing"),
+        BackendError::DriveRefused { .. } => (StatusCode::CONFLICT, "drive_unusable"),
+        BackendError::NoNode => (StatusCode::CONFLICT, "no_node"),
         BackendError::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
+    }
+}
+
+/// What the other node said, or that it said nothing.
+fn other_node_status(error: &ClientError) -> (StatusCode, &'static str) {
+    match error {
+        ClientError::Refused { status, .. } => {
+            (StatusCode::from_u16(*status).unwrap_or(StatusCode::BAD_GATEWAY), "other_node_refused")
+        }
+        _ => (StatusCode::SERVICE_UNAVAILABLE, "other_node_unreachable"),
     }
 }
 

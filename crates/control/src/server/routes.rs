@@ -8,41 +8,63 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router, middleware};
+use coquina_base::{DriveId, NodeId};
+use coquina_cluster::{PoolRecord, VolumeRecord};
 use serde::Deserialize;
 
-use super::ServerConfig;
 use super::error::{ApiError, Body};
 use super::guard::{HostNames, guard};
+use super::{ServerConfig, internal};
 use crate::api;
-use crate::backend::NodeSnapshot;
-use crate::catalogue::{Catalogue, CatalogueError, RemoveOptions};
+use crate::catalogue::{Catalogue, CatalogueError};
+use crate::client::Client;
 use crate::metrics::render_metrics;
-use crate::state::VolumeRecord;
-use crate::view::{self, Sample};
+use crate::sample::{Moment, Sample};
+use crate::view;
 
 const REQUEST_BYTES_MAX: usize = 64 << 10;
+/// A heartbeat of a node with very many groups that all ask for something.
+const HEARTBEAT_BYTES_MAX: usize = 16 << 20;
 
 pub(super) struct Shared {
     config: ServerConfig,
     http: String,
-    catalogue: Arc<Catalogue>,
+    pub(super) catalogue: Arc<Catalogue>,
 }
 
 type SharedState = State<Arc<Shared>>;
-type Answer<T> = Result<Json<T>, ApiError>;
+pub(super) type Answer<T> = Result<Json<T>, ApiError>;
 
 impl Shared {
     pub(super) fn new(config: ServerConfig, http: String, catalogue: Arc<Catalogue>) -> Self {
         Shared { config, http, catalogue }
     }
 
-    fn snapshot(&self) -> NodeSnapshot {
-        self.catalogue.backend().snapshot()
+    /// What this process counts.
+    pub(super) fn local(&self) -> api::Local {
+        let service = self.catalogue.map_service();
+        api::Local {
+            cluster: service.cluster(),
+            node: self.catalogue.node(),
+            version: self.config.version.clone(),
+            process: std::process::id(),
+            map_revision: service.followed(),
+            nbd: self.config.nbd.clone(),
+            snapshot: self.catalogue.backend().snapshot(),
+        }
     }
 
-    fn view_volume(&self, record: &VolumeRecord) -> api::Volume {
-        let sample = Sample { now: self.snapshot(), before: None };
-        view::volume(&self.catalogue.map(), record, &sample)
+    fn moment(&self) -> Moment {
+        Moment::take(&self.catalogue.map(), self.local(), true)
+    }
+
+    fn sample(&self) -> Sample {
+        Sample::take(&self.catalogue, self.local())
+    }
+
+    /// Without asking others.
+    fn sample_here(&self) -> Sample {
+        Sample::take_here(&self.catalogue, self.local())
     }
 }
 
@@ -54,10 +76,22 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/volumes/{name}/resize", post(resize_volume))
         .route("/v1/volumes/{name}/rename", post(rename_volume))
         .route("/v1/volumes/{name}/remove", post(remove_volume))
+        .route("/v1/pools", get(list_pools).post(create_pool))
+        .route("/v1/pools/{name}/remove", post(remove_pool))
+        .route("/v1/nodes", get(list_nodes))
+        .route("/v1/nodes/remove", post(remove_node))
         .route("/v1/drives", get(list_drives))
+        .route("/v1/drives/add", post(add_drive))
+        .route("/v1/drives/reweight", post(reweight_drive))
         .route("/v1/drives/scrub", post(scrub_drives))
         .route("/v1/drives/remove", post(remove_drive))
+        .route("/v1/groups", get(list_groups))
+        .route("/v1/cluster/overcommit", post(set_overcommit))
         .route("/v1/shutdown", post(shutdown))
+        .route("/v1/local", get(internal::local))
+        .route("/v1/health", get(internal::leader_health))
+        .route("/v1/heartbeat", post(internal::heartbeat).layer(DefaultBodyLimit::max(HEARTBEAT_BYTES_MAX)))
+        .route("/v1/quiesce", post(internal::quiesce))
         .method_not_allowed_fallback(wrong_method)
         .layer(middleware::from_fn_with_state(HostNames::of_this_host(), guard));
     Router::new()
@@ -70,7 +104,7 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
 }
 
 /// Runs what may block on a thread where that hurts nobody.
-async fn blocking<T: Send + 'static>(
+pub(super) async fn blocking<T: Send + 'static>(
     shared: Arc<Shared>,
     work: impl FnOnce(&Shared) -> T + Send + 'static,
 ) -> Result<T, ApiError> {
@@ -95,13 +129,16 @@ async fn sample(shared: &Arc<Shared>, interval: &Interval) -> Result<Sample, Api
     }
     let mut before = None;
     if interval.interval_ms > 0 {
-        let snapshot = blocking(shared.clone(), Shared::snapshot).await?;
         let start = Instant::now();
-        tokio::time::sleep(Duration::from_millis(interval.interval_ms)).await;
-        before = Some((snapshot, start));
+        let moment = blocking(shared.clone(), Shared::moment).await?;
+        let left = Duration::from_millis(interval.interval_ms).saturating_sub(start.elapsed());
+        tokio::time::sleep(left.max(Duration::from_millis(10))).await;
+        before = Some((moment, start));
     }
-    let now = blocking(shared.clone(), Shared::snapshot).await?;
-    Ok(Sample { now, before: before.map(|(snapshot, start)| (snapshot, start.elapsed())) })
+    let now = Instant::now();
+    let mut sample = blocking(shared.clone(), Shared::sample).await?;
+    sample.before = before.map(|(moment, start)| (moment, now.duration_since(start)));
+    Ok(sample)
 }
 
 type IntervalQuery = Result<Query<Interval>, axum::extract::rejection::QueryRejection>;
@@ -114,44 +151,56 @@ fn interval(query: IntervalQuery) -> Result<Interval, ApiError> {
 
 async fn status(State(shared): SharedState, query: IntervalQuery) -> Answer<api::Status> {
     let sample = sample(&shared, &interval(query)?).await?;
-    let map = shared.catalogue.map();
-    let config = &shared.config;
-    let node = map.nodes.get(&shared.catalogue.node_id());
-    let status = api::Status {
-        health: view::health(&map, &sample.now, &config.health),
+    let status = blocking(shared, move |shared| show_status(shared, &sample)).await?;
+    Ok(Json(status))
+}
+
+fn show_status(shared: &Shared, sample: &Sample) -> api::Status {
+    let (map, config) = (shared.catalogue.map(), &shared.config);
+    let node = shared.catalogue.node();
+    let own = sample.now.processes().find(|local| local.process == std::process::id() && local.node == node);
+    let snapshot = own.map(|local| local.snapshot.clone()).unwrap_or_default();
+    api::Status {
+        health: view::health(&map, sample, &config.health),
         cluster: api::ClusterSummary {
-            id: map.cluster.value.id,
-            feature_level: map.cluster.value.feature_level,
-            revision: map.revision,
+            id: shared.catalogue.map_service().cluster(),
+            feature_level: map.cluster().map_or(0, |cluster| cluster.feature_level),
+            revision: map.revision(),
         },
         node: api::NodeSummary {
-            id: shared.catalogue.node_id(),
-            name: node.map(|node| node.value.name.clone()).unwrap_or_default(),
+            id: node.unwrap_or_default(),
+            name: node.map(|node| view::node_name(&map, node)).unwrap_or_default(),
             version: config.version.clone(),
             process: std::process::id(),
-            uptime_ns: sample.now.uptime_ns,
+            uptime_ns: snapshot.uptime_ns,
         },
         services: api::Services {
             http: shared.http.clone(),
             nbd: config.nbd.clone(),
             native: config.native.clone(),
-            nbd_connections: sample.now.nbd_connections,
-            native_connections: sample.now.native_connections,
-            dropped_connections: sample.now.dropped_connections,
+            nbd_connections: snapshot.nbd_connections,
+            native_connections: snapshot.native_connections,
+            dropped_connections: snapshot.dropped_connections,
         },
-        data: view::data(&map, &sample.now),
-        drives: view::drives(&map, &sample.now),
-        rates: view::total_rates(&sample),
-        reactors: view::reactors(&sample.now),
-    };
-    Ok(Json(status))
+        data: view::data(&map, sample),
+        drives: view::drives(&map, sample),
+        rates: view::total_rates(sample),
+        reactors: view::reactors(&snapshot),
+        nodes: view::nodes(&map, sample),
+        groups: sample.leader_health.as_ref().map(|leader| leader.health.groups),
+        pools: view::pools(&map, sample),
+        recovery: view::recovery(&map, sample),
+        store: view::store(sample),
+    }
 }
 
 async fn list_volumes(State(shared): SharedState, query: IntervalQuery) -> Answer<api::VolumeList> {
     let sample = sample(&shared, &interval(query)?).await?;
-    let map = shared.catalogue.map();
-    let volumes = shared.catalogue.list().iter().map(|record| view::volume(&map, record, &sample)).collect();
-    Ok(Json(api::VolumeList { volumes }))
+    let volumes = blocking(shared, move |shared| {
+        let map = shared.catalogue.map();
+        shared.catalogue.list().iter().map(|record| view::volume(&map, record, &sample)).collect()
+    });
+    Ok(Json(api::VolumeList { volumes: volumes.await? }))
 }
 
 /// Runs an operation of the catalogue and answers with the volume.
@@ -160,7 +209,8 @@ async fn change(
     operation: impl FnOnce(&Catalogue) -> Result<VolumeRecord, CatalogueError> + Send + 'static,
 ) -> Answer<api::Volume> {
     let volume = blocking(shared, move |shared| {
-        operation(&shared.catalogue).map(|record| shared.view_volume(&record))
+        let record = operation(&shared.catalogue)?;
+        Ok::<_, ApiError>(view::volume(&shared.catalogue.map(), &record, &shared.sample_here()))
     });
     Ok(Json(volume.await??))
 }
@@ -169,13 +219,16 @@ async fn create_volume(
     State(shared): SharedState,
     Body(request): Body<api::CreateVolume>,
 ) -> Result<(StatusCode, Json<api::Volume>), ApiError> {
-    let created =
-        change(shared, move |catalogue| catalogue.create(&request.name, request.size_bytes)).await?;
+    let created = change(shared, move |catalogue| catalogue.create(&request)).await?;
     Ok((StatusCode::CREATED, created))
 }
 
 async fn show_volume(State(shared): SharedState, Path(name): Path<String>) -> Answer<api::Volume> {
-    change(shared, move |catalogue| catalogue.info(&name)).await
+    let volume = blocking(shared, move |shared| {
+        let record = shared.catalogue.info(&name)?;
+        Ok::<_, ApiError>(view::volume(&shared.catalogue.map(), &record, &shared.sample()))
+    });
+    Ok(Json(volume.await??))
 }
 
 async fn resize_volume(
@@ -199,12 +252,116 @@ async fn remove_volume(
     Path(name): Path<String>,
     Body(request): Body<api::RemoveVolume>,
 ) -> Answer<api::Volume> {
-    change(shared, move |catalogue| catalogue.remove(&name, RemoveOptions { force: request.force })).await
+    change(shared, move |catalogue| catalogue.remove(&name, request.force)).await
+}
+
+async fn list_pools(State(shared): SharedState) -> Answer<api::PoolList> {
+    let pools = blocking(shared, |shared| view::pools(&shared.catalogue.map(), &shared.sample_here()));
+    Ok(Json(api::PoolList { pools: pools.await? }))
+}
+
+/// Runs an operation of the catalogue and answers with the pool.
+async fn change_pool(
+    shared: Arc<Shared>,
+    operation: impl FnOnce(&Catalogue) -> Result<PoolRecord, CatalogueError> + Send + 'static,
+) -> Answer<api::Pool> {
+    let pool = blocking(shared, move |shared| {
+        let record = operation(&shared.catalogue)?;
+        Ok::<_, ApiError>(view::pool(&shared.catalogue.map(), &record, &shared.sample_here()))
+    });
+    Ok(Json(pool.await??))
+}
+
+async fn create_pool(
+    State(shared): SharedState,
+    Body(request): Body<api::CreatePool>,
+) -> Result<(StatusCode, Json<api::Pool>), ApiError> {
+    let created = change_pool(shared, move |catalogue| catalogue.create_pool(&request)).await?;
+    Ok((StatusCode::CREATED, created))
+}
+
+async fn remove_pool(
+    State(shared): SharedState,
+    Path(name): Path<String>,
+    Body(api::RemovePool {}): Body<api::RemovePool>,
+) -> Answer<api::Pool> {
+    change_pool(shared, move |catalogue| catalogue.remove_pool(&name)).await
+}
+
+async fn list_nodes(State(shared): SharedState) -> Answer<api::NodeList> {
+    let nodes = blocking(shared, |shared| view::nodes(&shared.catalogue.map(), &shared.sample())).await?;
+    Ok(Json(api::NodeList { nodes }))
+}
+
+async fn remove_node(
+    State(shared): SharedState,
+    Body(request): Body<api::RemoveNode>,
+) -> Answer<api::RemovedNode> {
+    let removed = blocking(shared, move |shared| {
+        let removal = shared.catalogue.remove_node(&request)?;
+        Ok::<_, ApiError>(api::RemovedNode {
+            id: removal.node.id,
+            name: removal.node.name,
+            drives: removal.drives,
+            groups_left: removal.groups_left,
+            dry_run: request.dry_run,
+        })
+    });
+    Ok(Json(removed.await??))
+}
+
+fn show_drives(shared: &Shared) -> Vec<api::Drive> {
+    view::drives(&shared.catalogue.map(), &shared.sample())
+}
+
+fn show_drive(shared: &Shared, id: DriveId) -> Result<api::Drive, ApiError> {
+    let (map, sample) = (shared.catalogue.map(), shared.sample());
+    let not_found = || CatalogueError::DriveNotFound { text: id.to_string() };
+    let record = map.drive(id).ok_or_else(not_found)?;
+    Ok(view::drive(&map, record, &sample, &view::shares(&map)))
 }
 
 async fn list_drives(State(shared): SharedState) -> Answer<api::DriveList> {
-    let drives = blocking(shared, |shared| view::drives(&shared.catalogue.map(), &shared.snapshot())).await?;
-    Ok(Json(api::DriveList { drives }))
+    Ok(Json(api::DriveList { drives: blocking(shared, show_drives).await? }))
+}
+
+/// Has another node do something.
+fn at_node<T>(
+    shared: &Shared,
+    node: NodeId,
+    ask: impl FnOnce(&Client) -> Result<T, crate::client::ClientError>,
+) -> Result<T, CatalogueError> {
+    let map = shared.catalogue.map();
+    let (name, http) =
+        map.node(node).map(|node| (node.name.clone(), node.addresses.http.clone())).unwrap_or_default();
+    let answer = Client::new(&http).and_then(|client| ask(&client));
+    answer.map_err(|source| CatalogueError::OtherNode { name, source })
+}
+
+async fn add_drive(State(shared): SharedState, Body(request): Body<api::AddDrive>) -> Answer<api::Drive> {
+    let drive = blocking(shared, move |shared| {
+        let catalogue = &shared.catalogue;
+        let node = request.node.as_deref().map(|text| catalogue.find_node(text)).transpose()?;
+        if let Some(node) = node.filter(|node| Some(node.id) != catalogue.node()) {
+            return Ok(at_node(shared, node.id, |client| client.add_drive(&request))?);
+        }
+        let id = catalogue.backend().drive_add(&request.path, request.force)?;
+        let known = |map: &coquina_cluster::MapView| map.drive(id).is_some();
+        catalogue.map_service().wait_for_map(Duration::from_secs(5), known);
+        show_drive(shared, id)
+    });
+    Ok(Json(drive.await??))
+}
+
+async fn reweight_drive(
+    State(shared): SharedState,
+    Body(request): Body<api::ReweightDrive>,
+) -> Answer<api::Drive> {
+    let drive = blocking(shared, move |shared| {
+        let record = shared.catalogue.reweight_drive(&request.drive, request.weight)?;
+        show_drive(shared, record.id)
+    });
+    Ok(Json(drive.await??))
 }
 
 async fn scrub_drives(
@@ -212,11 +369,31 @@ async fn scrub_drives(
     Body(request): Body<api::ScrubDrives>,
 ) -> Answer<api::DriveList> {
     let drives = blocking(shared, move |shared| {
-        let drive = request.drive.as_deref().map(|text| shared.catalogue.find_drive(text)).transpose()?;
-        shared.catalogue.backend().scrub_start(drive.map(|drive| drive.id))?;
-        Ok::<_, ApiError>(view::drives(&shared.catalogue.map(), &shared.snapshot()))
+        scrub(shared, &request)?;
+        Ok::<_, ApiError>(if request.local_only { Vec::new() } else { show_drives(shared) })
     });
     Ok(Json(api::DriveList { drives: drives.await?? }))
+}
+
+/// Starts a scrub of a drive or of all, here and at other nodes.
+fn scrub(shared: &Shared, request: &api::ScrubDrives) -> Result<(), ApiError> {
+    let catalogue = &shared.catalogue;
+    let drive = request.drive.as_deref().map(|text| catalogue.find_drive(text)).transpose()?;
+    let here = drive.as_ref().is_none_or(|drive| Some(drive.node) == catalogue.node());
+    if here && catalogue.node().is_some() || request.local_only {
+        catalogue.backend().scrub_start(drive.as_ref().map(|drive| drive.id))?;
+    }
+    if request.local_only {
+        return Ok(());
+    }
+    let map = catalogue.map();
+    let others = map.nodes().map(|node| node.value.id).filter(|node| Some(*node) != catalogue.node());
+    for node in others.filter(|node| drive.as_ref().is_none_or(|drive| drive.node == *node)) {
+        let drive = drive.as_ref().map(|drive| drive.id.to_string());
+        let request = api::ScrubDrives { drive, local_only: true };
+        at_node(shared, node, |client| client.scrub_drives(&request))?;
+    }
+    Ok(())
 }
 
 async fn remove_drive(
@@ -224,21 +401,46 @@ async fn remove_drive(
     Body(request): Body<api::RemoveDrive>,
 ) -> Answer<api::RemovedDrive> {
     let removed = blocking(shared, move |shared| {
-        let catalogue = &shared.catalogue;
-        let id = catalogue.find_drive(&request.drive)?.id;
-        let removal = if request.dry_run {
-            catalogue.plan_drive_removal(id, request.lose_data)?
-        } else {
-            catalogue.remove_drive(id, request.lose_data)?
-        };
+        let removal = shared.catalogue.remove_drive(&request)?;
         Ok::<_, ApiError>(api::RemovedDrive {
-            id,
+            id: removal.drive.id,
             path: removal.drive.path,
             volumes_lost: removal.volumes_lost,
             dry_run: request.dry_run,
+            groups_left: removal.groups_left,
         })
     });
     Ok(Json(removed.await??))
+}
+
+/// Which groups to list.
+#[derive(Deserialize)]
+struct GroupQuery {
+    volume: Option<String>,
+}
+
+async fn list_groups(
+    State(shared): SharedState,
+    query: Result<Query<GroupQuery>, axum::extract::rejection::QueryRejection>,
+) -> Answer<api::GroupList> {
+    let Query(query) =
+        query.map_err(|error| ApiError::new(StatusCode::BAD_REQUEST, "bad_request", error.body_text()))?;
+    let groups = blocking(shared, move |shared| {
+        let volume = query.volume.as_deref().map(|name| shared.catalogue.info(name)).transpose()?;
+        Ok::<_, ApiError>(view::groups(&shared.catalogue.map(), volume.as_ref(), &shared.sample()))
+    });
+    Ok(Json(api::GroupList { groups: groups.await?? }))
+}
+
+async fn set_overcommit(
+    State(shared): SharedState,
+    Body(request): Body<api::SetOvercommit>,
+) -> Answer<api::DataSummary> {
+    let data = blocking(shared, move |shared| {
+        shared.catalogue.set_overcommit(request.percent)?;
+        Ok::<_, ApiError>(view::data(&shared.catalogue.map(), &shared.sample()))
+    });
+    Ok(Json(data.await??))
 }
 
 async fn shutdown(
@@ -251,7 +453,7 @@ async fn shutdown(
 
 async fn health(State(shared): SharedState) -> Result<(StatusCode, Json<api::Health>), ApiError> {
     let health = blocking(shared, |shared| {
-        view::health(&shared.catalogue.map(), &shared.snapshot(), &shared.config.health)
+        view::health(&shared.catalogue.map(), &shared.sample(), &shared.config.health)
     });
     let health = health.await?;
     let works = health.state != api::HealthState::Error;
@@ -260,9 +462,9 @@ async fn health(State(shared): SharedState) -> Result<(StatusCode, Json<api::Hea
 
 async fn metrics(State(shared): SharedState) -> Result<Response, ApiError> {
     let text = blocking(shared, |shared| {
-        let (map, snapshot) = (shared.catalogue.map(), shared.snapshot());
-        let health = view::health(&map, &snapshot, &shared.config.health);
-        render_metrics(&map, &snapshot, &health.entries, shared.config.metrics)
+        let map = shared.catalogue.map();
+        let sample = shared.sample_here();
+        render_metrics(&map, &sample, &shared.config.health, shared.config.metrics)
     });
     let content_type = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
     Ok((content_type, text.await?).into_response())

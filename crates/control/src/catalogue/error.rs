@@ -1,0 +1,227 @@
+//! Why an operation was refused.
+
+use coquina_base::{NameError, SECTOR_BYTES, VOLUME_BYTES_MAX, format_size_bytes};
+use coquina_cluster::{OperationError, StripingError};
+
+use crate::backend::BackendError;
+use crate::client::ClientError;
+use crate::map_service::ChangeError;
+
+/// Why something could not be made or changed. Nothing was changed, unless the message says so.
+#[derive(Debug, thiserror::Error)]
+pub enum CatalogueError {
+    /// The name breaks the rule for names.
+    #[error("{0}")]
+    Name(#[from] NameError),
+    /// There is a volume of that name.
+    #[error("volume {name:?} exists; choose another name, or remove or rename it first")]
+    Duplicate {
+        /// The name.
+        name: String,
+    },
+    /// There is no volume of that name.
+    #[error("no volume {name:?}; `coquina volume list` shows what there is")]
+    NotFound {
+        /// The name.
+        name: String,
+    },
+    /// A volume needs at least one block.
+    #[error("a volume of size 0 holds nothing; give a size above zero, such as 10G")]
+    SizeZero,
+    /// Not a multiple of a sector.
+    #[error(
+        "{size_bytes} bytes is not a multiple of {SECTOR_BYTES}; give whole sectors, or a suffix such as M or G"
+    )]
+    SizeUnaligned {
+        /// The size asked for.
+        size_bytes: u64,
+    },
+    /// More than any volume can have.
+    #[error(
+        "{} is more than a volume can have, which is {}",
+        format_size_bytes(*size_bytes),
+        format_size_bytes(VOLUME_BYTES_MAX)
+    )]
+    SizeTooLarge {
+        /// The size asked for.
+        size_bytes: u64,
+    },
+    /// The striping is impossible.
+    #[error("{0}; give other values to --stripe-unit and --stripe-count")]
+    Striping(#[from] StripingError),
+    /// More than the drives can hold.
+    #[error(
+        "{}{} does not fit: {} of {} are left for volumes; give a smaller size, add a drive with `coquina drive add`, or \
+         allow sizes to add up to more than the drives hold with --overcommit F (now {}.{:02})",
+        format_size_bytes(*asked_bytes),
+        in_copies(*copies),
+        format_size_bytes(*left_bytes),
+        format_size_bytes(*provisionable_bytes),
+        overcommit_percent / 100,
+        overcommit_percent % 100
+    )]
+    NoRoom {
+        /// What the change would add, one copy.
+        asked_bytes: u64,
+        /// Copies of each block.
+        copies: u32,
+        /// What is left for all copies.
+        left_bytes: u64,
+        /// What volume sizes, times copies, may add up to.
+        provisionable_bytes: u64,
+        /// The setting in force.
+        overcommit_percent: u32,
+    },
+    /// Shrinking cuts data off and was not confirmed.
+    #[error(
+        "volume {name:?} would shrink from {} to {}, and the data beyond is lost; confirm it with --yes",
+        format_size_bytes(*from_bytes),
+        format_size_bytes(*to_bytes)
+    )]
+    ShrinkNotConfirmed {
+        /// The volume.
+        name: String,
+        /// Its size.
+        from_bytes: u64,
+        /// The size asked for.
+        to_bytes: u64,
+    },
+    /// Data of an earlier shrink is still being deleted.
+    #[error("data that volume {name:?} lost when it shrank is still being deleted; try again in a moment")]
+    Shrinking {
+        /// The volume.
+        name: String,
+    },
+    /// The volume has connections.
+    #[error(
+        "volume {name:?} is in use by {connections} connection(s); disconnect them, or remove it all the same with \
+         `coquina volume remove {name} --force`"
+    )]
+    Attached {
+        /// The volume.
+        name: String,
+        /// How many.
+        connections: u64,
+    },
+    /// There is no such pool.
+    #[error("no pool {name:?}; `coquina pool list` shows what there is")]
+    PoolNotFound {
+        /// The name.
+        name: String,
+    },
+    /// Several pools would do.
+    #[error("there are several pools ({}); say which one with --pool", pools.join(", "))]
+    PoolAmbiguous {
+        /// Their names.
+        pools: Vec<String>,
+    },
+    /// The groups of a new pool were not made in time.
+    #[error(
+        "pool {name:?} is recorded, but its placement groups are not made yet; `coquina status` says whether nodes and the \
+         leader are there. Try again in a moment"
+    )]
+    PoolPending {
+        /// Its name.
+        name: String,
+    },
+    /// There is no such drive.
+    #[error("no drive {text:?}; `coquina drive list` shows identities and paths")]
+    DriveNotFound {
+        /// As asked for.
+        text: String,
+    },
+    /// Names more than one drive.
+    #[error("{text:?} may be any of {count} drives; give more of the identity, or NODE:PATH")]
+    DriveAmbiguous {
+        /// As asked for.
+        text: String,
+        /// How many.
+        count: usize,
+    },
+    /// It is not missing.
+    #[error(
+        "drive {path} works; remove it without --lost and --lose-data, so that its data is moved away first"
+    )]
+    DriveWorks {
+        /// Its path.
+        path: String,
+    },
+    /// Volumes of pools that lose data with a drive.
+    #[error(
+        "drive {path} is missing and has the only good copy of data of {}; bring it back, or give the data up with \
+         --lose-data: {} removed then, with what other drives hold of {}",
+        names(volumes),
+        if volumes.len() == 1 { "that volume is" } else { "those volumes are" },
+        if volumes.len() == 1 { "it" } else { "them" }
+    )]
+    DriveLost {
+        /// Its path.
+        path: String,
+        /// The volumes.
+        volumes: Vec<String>,
+    },
+    /// Volumes were removed, and the rest has to wait.
+    #[error(
+        "the volumes that lose data with drive {path} are being removed; repeat the command in a moment to give the drive \
+         up"
+    )]
+    DriveEmptying {
+        /// Its path.
+        path: String,
+    },
+    /// There is no such node.
+    #[error("no node {text:?}; `coquina node list` shows names and identities")]
+    NodeNotFound {
+        /// As asked for.
+        text: String,
+    },
+    /// Names more than one node.
+    #[error("{text:?} is the beginning of {count} nodes; give more of the identity, or the name")]
+    NodeAmbiguous {
+        /// As asked for.
+        text: String,
+        /// How many.
+        count: usize,
+    },
+    /// It is not lost.
+    #[error("node {name:?} answers; remove it without --lost, so that its data is moved away first")]
+    NodeAnswers {
+        /// Its name.
+        name: String,
+    },
+    /// Another node has to do it and could not be asked.
+    #[error("node {name:?} has to do this: {source}")]
+    OtherNode {
+        /// Its name.
+        name: String,
+        /// Why it did not.
+        source: ClientError,
+    },
+    /// The rules of the map do not allow it.
+    #[error("{0}")]
+    Operation(#[from] OperationError),
+    /// The map could not be changed.
+    #[error("{0}")]
+    Change(ChangeError),
+    /// The node could not do it.
+    #[error("{0}")]
+    Backend(#[from] BackendError),
+    /// The operating system gave no randomness.
+    #[error("cannot make an identity: {0}")]
+    Random(std::io::Error),
+}
+
+fn in_copies(copies: u32) -> String {
+    if copies == 1 { String::new() } else { format!(" in {copies} copies") }
+}
+
+/// Volumes for a message: all of a few, else the first ones and how many more there are.
+fn names(volumes: &[String]) -> String {
+    const SHOWN: usize = 8;
+    let shown: Vec<String> = volumes.iter().take(SHOWN).map(|name| format!("{name:?}")).collect();
+    let more = match volumes.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("volume{} {}{more}", if volumes.len() == 1 { "" } else { "s" }, shown.join(", "))
+}

@@ -1,0 +1,172 @@
+//! Pools: volumes of the same policy.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use coquina_base::check_name;
+use coquina_cluster::{
+    GroupId, MapView, OperationError, POOL_GROUPS_MAX, PoolId, PoolRecord, PoolState, operation,
+};
+
+use super::drives::takes_data;
+use super::{Catalogue, CatalogueError};
+use crate::api::CreatePool;
+
+/// How long it is waited until the groups of a new pool are made.
+const CREATE_TIME_MAX: Duration = Duration::from_secs(30);
+/// The pool that is made when nobody said anything.
+const DEFAULT_NAME: &str = "default";
+/// Copies of that pool, if there are so many failure domains.
+const DEFAULT_COPIES_MAX: usize = 3;
+/// Groups of a pool: at least, per drive, and at most, if nobody says otherwise.
+const GROUPS_MIN: u32 = 64;
+const GROUPS_PER_DRIVE: u32 = 16;
+const GROUPS_MAX: u32 = 1024;
+
+impl Catalogue {
+    /// Makes a pool, and returns when volumes can be made in it.
+    pub fn create_pool(&self, request: &CreatePool) -> Result<PoolRecord, CatalogueError> {
+        check_name(&request.name)?;
+        let pool = policy(&self.map(), request);
+        // What would be refused is refused before numbers are claimed.
+        check(&self.map(), &pool)?;
+        let claimed = Cell::new((PoolId(0), GroupId(0)));
+        self.change(&|map| {
+            let (id, group_first, write) = operation::claim_pool(map)?;
+            claimed.set((id, group_first));
+            Ok(Some(write))
+        })?;
+        let (id, group_first) = claimed.get();
+        let pool = PoolRecord { id, group_first, ..pool };
+        let map = self.change(&|map| {
+            if map.pool(id).is_some() { Ok(None) } else { Ok(operation::create_pool(map, &pool)?) }
+        })?;
+        // Two that take the same name at the same moment both pass; then the one of the lower number has it.
+        if map.pool_by_name(&pool.name).is_none_or(|other| other.id != id) {
+            self.change(&|map| Ok(operation::remove_pool(map, id)?))?;
+            let name = pool.name;
+            return Err(OperationError::NameTaken { kind: "pool", name }.into());
+        }
+        self.wait_for_pool(&pool)
+    }
+
+    /// All pools, by number.
+    pub fn pools(&self) -> Vec<PoolRecord> {
+        self.map().pools().map(|pool| PoolRecord::clone(&pool.value)).collect()
+    }
+
+    /// One pool.
+    pub fn pool(&self, name: &str) -> Result<PoolRecord, CatalogueError> {
+        let not_found = || CatalogueError::PoolNotFound { name: name.to_owned() };
+        self.map().pool_by_name(name).cloned().ok_or_else(not_found)
+    }
+
+    /// Removes a pool without volumes.
+    pub fn remove_pool(&self, name: &str) -> Result<PoolRecord, CatalogueError> {
+        let pool = self.pool(name)?;
+        self.change(&|map| Ok(operation::remove_pool(map, pool.id)?))?;
+        Ok(PoolRecord { state: PoolState::Removing, ..pool })
+    }
+
+    /// The pool of a new volume: the one asked for, the only one that fits, or a new one.
+    pub(super) fn pool_for(
+        &self,
+        name: Option<&str>,
+        copies: Option<u32>,
+    ) -> Result<PoolRecord, CatalogueError> {
+        if let Some(name) = name {
+            let pool = self.pool(name)?;
+            return self.wait_for_pool(&pool);
+        }
+        let map = self.map();
+        let fits = |pool: &PoolRecord| {
+            pool.state != PoolState::Removing && copies.is_none_or(|copies| copies == pool.copies)
+        };
+        let fitting: Vec<&PoolRecord> =
+            map.pools().map(|pool| &*pool.value).filter(|pool| fits(pool)).collect();
+        match fitting.as_slice() {
+            [] => self.create_default(&map, copies),
+            [pool] => self.wait_for_pool(pool),
+            several => match several.iter().find(|pool| pool.name == DEFAULT_NAME) {
+                Some(pool) => self.wait_for_pool(pool),
+                None => {
+                    let pools = several.iter().map(|pool| pool.name.clone()).collect();
+                    Err(CatalogueError::PoolAmbiguous { pools })
+                }
+            },
+        }
+    }
+
+    fn create_default(&self, map: &MapView, copies: Option<u32>) -> Result<PoolRecord, CatalogueError> {
+        let copies = copies.unwrap_or_else(|| default_copies(map));
+        let name = match map.pool_by_name(DEFAULT_NAME) {
+            None => DEFAULT_NAME.to_owned(),
+            Some(_) => format!("copies-{copies}"),
+        };
+        let request = CreatePool { name: name.clone(), copies, ..CreatePool::default() };
+        match self.create_pool(&request) {
+            // Somebody else was faster.
+            Err(CatalogueError::Operation(OperationError::NameTaken { .. })) => {
+                let pool = self.pool(&name)?;
+                self.wait_for_pool(&pool)
+            }
+            result => result,
+        }
+    }
+
+    fn wait_for_pool(&self, pool: &PoolRecord) -> Result<PoolRecord, CatalogueError> {
+        let pending = || CatalogueError::PoolPending { name: pool.name.clone() };
+        if pool.state == PoolState::Removing {
+            return Err(OperationError::PoolNotReady(pool.name.clone()).into());
+        }
+        let made = |map: &MapView| map.pool(pool.id).is_none_or(|pool| pool.state != PoolState::Creating);
+        let map = self.map.wait_for_map(CREATE_TIME_MAX, made).ok_or_else(pending)?;
+        match map.pool(pool.id) {
+            Some(pool) if pool.state == PoolState::Active => Ok(pool.clone()),
+            _ => Err(OperationError::PoolNotReady(pool.name.clone()).into()),
+        }
+    }
+}
+
+/// Nodes and drives that take data.
+fn members(map: &MapView) -> (usize, usize) {
+    let drives: Vec<_> = map.drives().filter(|drive| takes_data(map, &drive.value)).collect();
+    let nodes: BTreeSet<_> = drives.iter().map(|drive| drive.value.node).collect();
+    (nodes.len(), drives.len())
+}
+
+fn default_copies(map: &MapView) -> u32 {
+    let (nodes, drives) = members(map);
+    let domains = if nodes > 1 { nodes } else { drives };
+    domains.clamp(1, DEFAULT_COPIES_MAX) as u32
+}
+
+/// The record that a request asks for, without its numbers.
+fn policy(map: &MapView, request: &CreatePool) -> PoolRecord {
+    let (nodes, drives) = members(map);
+    let copies = request.copies;
+    let domain = || if nodes > 1 { "node" } else { "drive" }.to_owned();
+    let groups = || {
+        let wanted = u32::try_from(drives).unwrap_or(u32::MAX).saturating_mul(GROUPS_PER_DRIVE);
+        wanted.clamp(GROUPS_MIN, GROUPS_MAX).next_power_of_two()
+    };
+    PoolRecord {
+        id: PoolId(0),
+        name: request.name.clone(),
+        copies,
+        // Of three copies one may be missing; of two, too, or two would serve worse than one.
+        min_copies: request.min_copies.unwrap_or(if copies > 2 { copies / 2 + 1 } else { 1 }),
+        domain: request.domain.clone().unwrap_or_else(domain),
+        group_first: GroupId(0),
+        group_count: request.groups.unwrap_or_else(groups),
+        state: PoolState::Creating,
+    }
+}
+
+/// Checks a pool before it has numbers, with numbers that nobody has.
+fn check(map: &MapView, pool: &PoolRecord) -> Result<(), CatalogueError> {
+    let unused = PoolRecord { id: PoolId(u32::MAX), group_first: GroupId(POOL_GROUPS_MAX), ..pool.clone() };
+    operation::create_pool(map, &unused)?;
+    Ok(())
+}
