@@ -167,20 +167,23 @@ impl ClientCore {
         if self.links[link as usize].state == LinkState::Idle {
             return Ok(());
         }
-        let is_lagging = match status {
-            // A node that has not heard of the volume yet, or not of a change that others know.
-            Status::UnknownVolume if link != 0 => true,
+        // One shard's node does not speak for the cluster: it may not have heard of a change yet, or be of another
+        // version. Only the end of the attachment counts, and a directed client hears of that from its driver.
+        let is_passing = match status {
+            Status::StaleHandle | Status::Fenced => self.directed,
+            _ if link != 0 => true,
             Status::UnknownVolume if self.volume.is_some() => {
                 self.asking.unknown += 1;
                 self.asking.unknown < self.asking.addresses.len()
             }
             status => status.may_pass(),
         };
-        if is_lagging {
+        if is_passing {
             if link != 0 {
                 self.refresh(now_ns);
             }
-            return Err(format!("{status} {text}"));
+            let separator = if text.is_empty() { "" } else { ": " };
+            return Err(format!("{status}{separator}{text}"));
         }
         self.fail(ClientError::Server { status, text: text.to_owned() });
         Ok(())

@@ -284,3 +284,69 @@ fn what_was_written_is_read_wherever_it_moves() {
         assert!(tags(&done.buffer[..800 * 512]).iter().all(|tag| *tag == round + 1));
     }
 }
+
+#[test]
+fn one_node_that_refuses_the_volume_fails_only_what_lies_there() {
+    for status in [Status::UnknownVolume, Status::VersionMismatch, Status::WrongCluster, Status::Busy] {
+        let mut world = world(0);
+        world.promote(0, Some(2));
+        world.refused_opens.insert(2, status);
+        let (there, here) = if world.group(0) == 0 { (0, 1) } else { (4 - world.group(0) as u64, 0) };
+        let sectors = (4 << 20) / 512;
+        world.submit(1, RequestKind::Write, there * sectors, 8);
+        world.submit(2, RequestKind::Write, here * sectors, 8);
+        world.pass(1_000 * MS);
+        assert_eq!(world.completions.len(), 1, "{status:?}");
+        assert_eq!(world.completions.remove(0).token, 2);
+        world.pass(40_000 * MS);
+        let error = outcome(&mut world).unwrap_err().to_string();
+        assert!(error.contains("node2:1") && error.contains(&status.to_string()), "{error}");
+        assert_eq!(world.core.failure(), None);
+        world.refused_opens.clear();
+        world.submit(3, RequestKind::Write, there * sectors, 8);
+        world.pass(2_000 * MS);
+        assert_eq!(outcome(&mut world), Ok(()));
+    }
+}
+
+#[test]
+fn a_node_that_does_not_know_the_volume_any_more_is_not_the_last_word() {
+    let mut world = world(0);
+    for link in world.wires() {
+        world.break_wire(link);
+    }
+    world.refused_opens.insert(1, Status::UnknownVolume);
+    world.submit(1, RequestKind::Write, 0, 8);
+    world.pass(100 * MS);
+    assert_eq!(outcome(&mut world), Ok(()));
+    assert_eq!(world.core.failure(), None);
+    for node in 0..3 {
+        world.refused_opens.insert(node, Status::UnknownVolume);
+    }
+    for link in world.wires() {
+        world.break_wire(link);
+    }
+    world.pass(100 * MS);
+    let status = world.core.failure().and_then(ClientError::status);
+    assert_eq!(status, Some(Status::UnknownVolume), "all say so");
+}
+
+#[test]
+fn an_attachment_that_is_over_ends_the_client_but_not_a_directed_one() {
+    for (status, directed) in [(Status::StaleHandle, false), (Status::Fenced, false), (Status::Fenced, true)]
+    {
+        let mut world = World::new(config(2), 3, 4, Striping::PLAIN, directed);
+        world.primaries = vec![Some(1); 4];
+        if directed {
+            world.tell_table();
+        }
+        world.settle();
+        world.refused_opens.insert(1, status);
+        world.submit(1, RequestKind::Read, 0, 8);
+        world.pass(1_000 * MS);
+        assert_eq!(world.core.failure().is_some(), !directed);
+        world.refused_opens.clear();
+        world.pass(2_000 * MS);
+        assert_eq!(outcome(&mut world).is_ok(), directed);
+    }
+}

@@ -70,6 +70,8 @@ pub(crate) struct World {
     pub(crate) refusals: VecDeque<Option<Status>>,
     /// How many nodes tell an older table than the present one, and that table.
     pub(crate) lagging: HashMap<usize, AttachedVolume>,
+    /// What nodes answer opens with.
+    pub(crate) refused_opens: HashMap<usize, Status>,
     pub(crate) arrivals: Vec<Arrival>,
     /// Addresses that were connected to, in order.
     pub(crate) connects: Vec<(u32, usize)>,
@@ -130,6 +132,7 @@ impl World {
             floor: 0,
             refusals: VecDeque::new(),
             lagging: HashMap::new(),
+            refused_opens: HashMap::new(),
             arrivals: Vec::new(),
             connects: Vec::new(),
             wires: HashMap::new(),
@@ -337,6 +340,9 @@ impl World {
                     requests_max: 5,
                 };
                 encode_hello_reply(&mut out, &header.reply(Kind::HelloReply), &reply);
+            }
+            Body::Open(_) if self.refused_opens.contains_key(&node) => {
+                encode_error(&mut out, header, self.refused_opens[&node], "as ordered");
             }
             Body::Open(_) => {
                 self.wires.get_mut(&link).unwrap().is_open = true;
