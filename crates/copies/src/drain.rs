@@ -75,6 +75,7 @@ impl ShardCopies {
             }
         }
         self.send_grants(sink);
+        self.look_at_room(sink);
     }
 
     fn engine_event(&mut self, event: EngineEvent, sink: &mut impl Sink) {

@@ -74,8 +74,13 @@ impl ShardCopies {
             let origin = Origin { group: number, session, request, ..Origin::default() };
             return self.shard.submit_fence(client_token(slot), origin, volume, generation);
         };
-        let origin =
-            Origin { group: number, session: request.session, request: request.request, ..Origin::default() };
+        let origin = Origin {
+            group: number,
+            session: request.session,
+            request: request.request,
+            replaces_only: self.is_full_elsewhere(number),
+            ..Origin::default()
+        };
         let done_blocks = self.part_blocks(number, request);
         let landed;
         let with_payload;
@@ -144,6 +149,7 @@ impl ShardCopies {
             request: entry.request,
             continues: !entry.is_last,
             recovered: false,
+            replaces_only: false,
         };
         let operation = match entry.kind {
             EntryKind::Write => {

@@ -11,7 +11,7 @@
 //! | what a group wants is done by the engine | `execute.rs` |
 //! | what the engine did is told to a group | `drain.rs` |
 //! | messages go out in order, with data that may have to be read back first | `outgoing.rs` |
-//! | grants of all groups go together | `grants.rs` |
+//! | grants of all groups, and room, between two shards | `between.rs` |
 //! | the bytes of data behind a message | `payload.rs` |
 //!
 //! # Invariants
@@ -29,9 +29,9 @@
 compile_error!("deliberate mistakes must not be in a release build");
 
 mod api;
+mod between;
 mod drain;
 mod execute;
-mod grants;
 mod outgoing;
 mod payload;
 mod shard;

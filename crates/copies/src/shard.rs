@@ -16,8 +16,8 @@ use hashbrown::HashMap;
 use slab::Slab;
 
 use crate::api::{Answer, Compared, Event, Operation, Request, Sink};
+use crate::between::Grants;
 use crate::drain::deletion_token;
-use crate::grants::Grants;
 use crate::outgoing::{Fetch, Lane};
 use crate::payload::{self, PayloadError};
 
@@ -106,13 +106,16 @@ pub struct ShardCopies {
     pub(crate) reads: Slab<RecoveryRead>,
     /// Layers that are being deleted.
     pub(crate) deletions: Slab<LayerId>,
-    connected: BTreeSet<CopyId>,
+    pub(crate) connected: BTreeSet<CopyId>,
     /// Inputs that arose while actions were executed.
     pub(crate) later: VecDeque<(usize, RecoveryToken, Vec<u8>)>,
     /// Checksums of the entry that is being sent.
     pub(crate) head: Vec<u8>,
     /// The payload of the request that is being taken, if it lies in buffers of the engine.
     pub(crate) landing: Option<Landing>,
+    /// Whether the other copies were told that this shard is full, and which of them are.
+    pub(crate) is_full: bool,
+    pub(crate) full_copies: BTreeSet<CopyId>,
     /// What goes to other copies at the end of the call.
     pub(crate) grants: Grants,
     actions: Vec<Action>,
@@ -138,6 +141,8 @@ impl ShardCopies {
             later: VecDeque::new(),
             head: Vec::new(),
             landing: None,
+            is_full: false,
+            full_copies: BTreeSet::new(),
             grants: Grants::default(),
             actions: Vec::new(),
             keys: Vec::new(),
@@ -269,7 +274,7 @@ impl ShardCopies {
     ) -> Result<(), PayloadError> {
         self.advance(now_ns);
         payload::check(&message, data)?;
-        if self.receive_grants(from, &message, sink) {
+        if self.receive_of_shard(from, &message, sink) {
             self.drain(sink);
             return Ok(());
         }
@@ -290,6 +295,7 @@ impl ShardCopies {
     pub fn connected(&mut self, now_ns: u64, copy: CopyId, sink: &mut impl Sink) {
         self.advance(now_ns);
         self.connected.insert(copy);
+        self.tell_full(copy, sink);
         for key in self.keys() {
             self.connect_member(key, copy, sink);
         }
@@ -307,6 +313,7 @@ impl ShardCopies {
         if !self.connected.remove(&copy) {
             return;
         }
+        self.full_copies.remove(&copy);
         for key in self.keys() {
             self.drop_lane(key, copy);
             self.input(key, Input::Disconnected(copy), Context::None, sink);

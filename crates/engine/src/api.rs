@@ -30,8 +30,10 @@ pub struct Origin {
     pub request: u64,
     /// Of an entry with a given sequence number: more entries of the same request follow.
     pub continues: bool,
-    /// Data that entries of the group brought elsewhere: it has no sequence number, and is never refused.
+    /// Data that entries of the group brought elsewhere: it has no sequence number.
     pub recovered: bool,
+    /// Of a new change: another copy of the group is full. What needs room there fails with [`Failure::NoSpace`].
+    pub replaces_only: bool,
 }
 
 /// One request. It lies within one chunk; offset and length are multiples of 512.
@@ -411,7 +413,7 @@ impl Default for ShardConfig {
 /// Counters and gauges of a shard; all counters start at zero when it is opened.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ShardStats {
-    /// Bytes that the shard can hold for users.
+    /// Bytes that the shard can hold for users; what is kept for the entries of other primaries is left out.
     pub capacity_bytes: u64,
     /// Bytes of live user data, reserved zeros included.
     pub live_bytes: u64,

@@ -82,7 +82,7 @@ impl Shard {
             && !self.is_deleting(layer)
             && !self.layers_deleted.contains_key(&layer)
             && self.merges.is_empty()
-            && used + u64::from(request.length_bytes / block) <= self.capacity()
+            && used + u64::from(request.length_bytes / block) <= self.client_capacity(&origin)
             && origin.sequence == 0
             && !origin.recovered
             && self.refuses_change(&origin).is_none()

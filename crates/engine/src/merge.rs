@@ -159,6 +159,7 @@ impl Shard {
             return self.resubmit(merge.waiting);
         }
         let used = self.live_blocks + self.zero_blocks + self.reserved_blocks;
+        let capacity = self.client_capacity(&request.origin);
         // Edges may replace holes; what is mapped already is set aside twice until the change is applied.
         let mut needed = match request.operation {
             OwnedOperation::WriteZeroes { no_hole: false } => {
@@ -166,16 +167,16 @@ impl Shard {
             }
             _ => end - first,
         };
-        if used + u64::from(needed) > self.capacity() && self.trims_under_way > 0 {
+        if used + u64::from(needed) > capacity && self.trims_under_way > 0 {
             // What it replaces may be on its way out: again behind the trims.
             return self.merges.push(Merge { barrier: None, state: MergeState::Waiting, ..merge });
         }
-        if used + u64::from(needed) > self.capacity()
+        if used + u64::from(needed) > capacity
             && let Ok(unmapped) = self.count_unmapped(request.layer, request.chunk, first, end - first)
         {
             needed = needed.min(unmapped);
         }
-        if needed > 0 && used + u64::from(needed) > self.capacity() {
+        if needed > 0 && used + u64::from(needed) > capacity {
             self.fail(request.token, Failure::NoSpace);
             return self.resubmit(merge.waiting);
         }

@@ -38,6 +38,9 @@ use crate::segment::SegmentTable;
 use crate::session::Sessions;
 use crate::superblock::ShardSuperblock;
 
+/// Blocks that each shard of several MiB keeps for the entries of other primaries; large shards keep a share.
+const KEPT_BLOCKS: u64 = 4096;
+
 /// What an I/O is for.
 #[derive(Clone, Copy, Debug)]
 pub enum IoPurpose {
@@ -243,7 +246,8 @@ impl Shard {
             && request.length_bytes % 512 == 0;
         let is_delete = matches!(request.operation, Operation::DeleteLayer);
         let is_empty = request.length_bytes == 0 && request.origin.sequence != 0;
-        if !range_ok && !is_delete && !(is_empty && matches!(request.operation, Operation::Trim)) {
+        let is_no_change = is_empty && matches!(request.operation, Operation::Trim);
+        if !(range_ok || is_delete || is_no_change) {
             return self.fail(request.token, Failure::Invalid);
         }
         match request.operation {
@@ -331,6 +335,28 @@ impl Shard {
         self.capacity_blocks.saturating_sub(lost)
     }
 
+    /// Blocks of the capacity that only entries of other primaries may take: these cannot be refused, and more of them are
+    /// on their way when their primaries are told that this shard is full.
+    fn kept_blocks(&self) -> u64 {
+        match self.config.copy {
+            0 => 0,
+            _ => (self.capacity_blocks / 64).max((self.capacity_blocks / 8).min(KEPT_BLOCKS)),
+        }
+    }
+
+    /// Blocks up to which a client's change may fill the shard.
+    pub(crate) fn client_capacity(&self, origin: &Origin) -> u64 {
+        if origin.replaces_only { 0 } else { self.capacity().saturating_sub(self.kept_blocks()) }
+    }
+
+    /// Whether other primaries should send nothing more that needs room. `was_full` is what they were told last: they are
+    /// not told another thing with each block.
+    pub fn is_full(&self, was_full: bool) -> bool {
+        let kept = self.kept_blocks();
+        let margin = if was_full { kept + kept / 4 } else { kept };
+        self.live_blocks + self.zero_blocks > self.capacity().saturating_sub(margin)
+    }
+
     /// Changes whenever background work got on: then the next turn may do more, whether I/O is under way or not.
     fn progress(&self) -> [u64; 4] {
         [self.log.frame_next, self.checkpoint.progress(), self.cleaner.progress(), self.chunks_deleted]
@@ -388,7 +414,7 @@ impl Shard {
     /// Counters and gauges.
     pub fn stats(&self) -> ShardStats {
         let mut stats = self.stats.clone();
-        stats.capacity_bytes = self.capacity_blocks * 4096;
+        stats.capacity_bytes = (self.capacity_blocks - self.kept_blocks()) * 4096;
         stats.live_bytes = (self.live_blocks + self.zero_blocks) * 4096;
         stats.segments = u64::from(self.segments.len());
         stats.segments_free = u64::from(self.segments.empty());

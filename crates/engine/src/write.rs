@@ -142,8 +142,7 @@ impl Shard {
             return self.fail(request.token, Failure::Invalid);
         }
         let needed = if kind == EntryKind::Trim { 0 } else { blocks };
-        let used = self.live_blocks + self.zero_blocks + self.reserved_blocks;
-        if used + u64::from(needed) > self.capacity() {
+        if needed > 0 && !self.has_room_for_entry(request, start, blocks) {
             return self.fail(request.token, Failure::NoSpace);
         }
         let change = self.new_change(request.token, needed, request.origin);
@@ -158,6 +157,22 @@ impl Shard {
             payload,
         };
         self.append(&ready, change);
+    }
+
+    /// Whether an entry of another primary fits. Its primary has seen to that as far as it knew, and a copy that refuses an
+    /// entry cannot go on: so what is under way does not count, for it may only replace, as this may where the index page
+    /// that would tell is not in memory.
+    fn has_room_for_entry(&mut self, request: &Request<'_>, start: u32, blocks: u32) -> bool {
+        let used = self.live_blocks + self.zero_blocks;
+        if used + u64::from(blocks) <= self.capacity() {
+            return true;
+        }
+        let unmapped = match self.count_unmapped(request.layer.0, request.chunk, start, blocks) {
+            Ok(unmapped) => unmapped,
+            Err(_) if used <= self.capacity() => 0,
+            Err(_) => blocks,
+        };
+        unmapped == 0 || used + u64::from(unmapped) <= self.capacity()
     }
 
     /// Puts an entry into the log that another primary has ordered for a layer that is deleted here: a trim of no blocks.
@@ -228,7 +243,8 @@ impl Shard {
     ) {
         let mut needed = if kind == EntryKind::Trim { 0 } else { blocks };
         let used = self.live_blocks + self.zero_blocks + self.reserved_blocks;
-        if needed > 0 && used + u64::from(needed) > self.capacity() {
+        let capacity = self.client_capacity(&request.origin);
+        if needed > 0 && used + u64::from(needed) > capacity {
             // What only replaces is never refused. But what it replaces may be on its way out.
             if self.trims_under_way > 0 {
                 let Some(owned) = OwnedRequest::new(request) else {
@@ -245,7 +261,7 @@ impl Shard {
                     return self.wait_for_page(key, PageWaiter::Change(Box::new(owned)));
                 }
             }
-            if needed > 0 && used + u64::from(needed) > self.capacity() {
+            if needed > 0 && used + u64::from(needed) > capacity {
                 return self.fail(request.token, Failure::NoSpace);
             }
         }

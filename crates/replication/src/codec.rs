@@ -445,4 +445,5 @@ messages! {
     18 StreamAck { config_epoch, position, durable };
     19 GrantRequests { sent_ns, groups };
     20 Grants { sent_ns, groups };
+    21 Room { is_full };
 }

@@ -99,6 +99,11 @@ pub enum Message {
         /// The groups, with the epochs granted for.
         groups: Vec<GroupEpoch>,
     },
+    /// Whether the sender's shard has room only for what cannot be refused: a message of two copies, not of one group.
+    Room {
+        /// It has no more.
+        is_full: bool,
+    },
     /// Asks an out copy where it stands.
     JoinQuery {
         /// The configuration.

@@ -96,6 +96,10 @@ impl World {
         let only_reads = self.plan.clients > 1 && client + 1 == self.plan.clients;
         let weights = if only_reads { [1, 0, 0, 0] } else { [30, 60, 5, 5] };
         let kind = [Kind::Read, Kind::Write, Kind::Trim, Kind::Zero][self.random.weighted(&weights)];
+        // On full drives nothing is trimmed that a copy keeps which is away: it would have no room for what the others take
+        // instead, until it hears of the trim.
+        let keeps = self.plan.is_full && !self.is_healed();
+        let kind = if keeps && matches!(kind, Kind::Trim | Kind::Zero) { Kind::Write } else { kind };
         let layer = self.random.between(1, LAYERS + 1);
         let layer = if layer > LAYERS { self.doomed } else { layer };
         let chunk = self.random.below(u64::from(CHUNKS)) as u32;
@@ -279,6 +283,7 @@ impl World {
                 self.at(wait_ns, Event::Timeout { operation: id, attempt });
                 return Ok(());
             }
+            ClientAnswer::NoSpace if !is_read => Answer::Either,
             ClientAnswer::Failed(failure) => {
                 let request = if is_read { "read" } else { "change" };
                 return Err(Violation::Failed { request, failure: *failure });

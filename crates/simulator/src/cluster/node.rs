@@ -66,7 +66,7 @@ pub struct Host {
 
 impl Host {
     pub fn new(number: usize, plan: &ClusterPlan, random: &mut Random) -> Result<Host, Violation> {
-        let mut drive = VirtualDrive::new(plan.drive_bytes, plan.latency, random.fork());
+        let mut drive = VirtualDrive::new(plan.drive_bytes_of(number), plan.latency, random.fork());
         let mut id = [0; 16];
         id[0] = number as u8 + 1;
         let identity = Identity { node: NodeId(Id128(id)), ..Identity::default() };

@@ -30,6 +30,9 @@ pub struct ClusterPlan {
     /// Blocks of each chunk that clients use: few, so that they meet.
     pub blocks: u32,
     pub drive_bytes: u64,
+    /// Clients use more blocks than the drives have room for. One group is on all nodes then, so that a copy that was away
+    /// has room for what the others took meanwhile.
+    pub is_full: bool,
     pub segment_bytes: u64,
     pub config: ShardConfig,
     pub latency: Latency,
@@ -48,6 +51,12 @@ pub struct ClusterPlan {
 }
 
 impl ClusterPlan {
+    /// Size of a drive. Of full ones the first is smaller, but by less than what is kept for entries of others.
+    pub fn drive_bytes_of(&self, copy: usize) -> u64 {
+        let is_small = self.is_full && copy == 0;
+        self.drive_bytes - if is_small { MIB } else { 0 }
+    }
+
     /// Three nodes and three copies, no clients, no faults, and times of a real cluster.
     pub fn idle(groups: u32, random: &mut Random) -> ClusterPlan {
         let plan = ClusterPlan::random(random);
@@ -74,21 +83,35 @@ impl ClusterPlan {
     pub fn random(random: &mut Random) -> ClusterPlan {
         // One in eight runs long enough on small drives for the cleaner to have work.
         let is_long = random.chance(1, 8);
-        let nodes = random.pick(&[3, 3, 3, 4, 5]);
-        let copies = random.pick(&[1, 2, 2, 3, 3, 3, 3]);
+        let is_full = !is_long && random.chance(1, 10);
+        let nodes = if is_full { random.pick(&[2, 3]) } else { random.pick(&[3, 3, 3, 4, 5]) };
+        let copies = if is_full { nodes } else { random.pick(&[1, 2, 2, 3, 3, 3, 3]) };
         let drift_ppm = 20_000;
         ClusterPlan {
             nodes,
-            drives_per_node: random.pick(&[1, 1, 2]),
-            groups: random.pick(&[1, 1, 2, 4]),
+            drives_per_node: if is_full { 1 } else { random.pick(&[1, 1, 2]) },
+            is_full,
+            groups: if is_full { 1 } else { random.pick(&[1, 1, 2, 4]) },
             copies,
             min_copies: if copies > 1 && random.chance(1, 4) { 2 } else { 1 },
-            clients: random.between(1, 4) as usize,
-            requests: if is_long { 2000 } else { random.between(60, 500) },
-            depth: if is_long { 4 } else { random.pick(&[1, 2, 4, 8]) },
-            blocks: if is_long { 200 } else { random.pick(&[2, 8, 32, 200]) },
-            drive_bytes: if is_long { 16 } else { random.pick(&[24, 32]) } * MIB,
-            segment_bytes: if is_long { 256 << 10 } else { random.pick(&[256 << 10, 512 << 10]) },
+            clients: random.between(1, if is_full { 2 } else { 4 }) as usize,
+            requests: match (is_long, is_full) {
+                (true, _) => 2000,
+                (_, true) => 1500,
+                _ => random.between(60, 500),
+            },
+            depth: match (is_long, is_full) {
+                (true, _) => 4,
+                (_, true) => random.pick(&[1, 2]),
+                _ => random.pick(&[1, 2, 4, 8]),
+            },
+            blocks: match (is_long, is_full) {
+                (true, _) => 200,
+                (_, true) => 700,
+                _ => random.pick(&[2, 8, 32, 200]),
+            },
+            drive_bytes: if is_long || is_full { 16 } else { random.pick(&[24, 32]) } * MIB,
+            segment_bytes: if is_long || is_full { 256 << 10 } else { random.pick(&[256 << 10, 512 << 10]) },
             config: ShardConfig {
                 index_memory_bytes: random.pick(&[64 << 10, 1 << 30]),
                 cache_bytes: random.pick(&[0, MIB]),

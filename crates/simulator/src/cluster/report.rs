@@ -61,13 +61,17 @@ pub enum Rare {
     CoordinatorAway,
     /// A layer was deleted.
     LayerRemoved,
+    /// A client was told that there is no space, where the drive is full.
+    NoSpace,
+    /// The same, where only another copy's drive is full.
+    FullElsewhere,
     /// Something of a layer came to a node that knew of its deletion.
     EntryOfRemovedLayer,
 }
 
 impl Rare {
     /// All of them.
-    pub const ALL: [Rare; 29] = [
+    pub const ALL: [Rare; 31] = [
         Rare::NodeCrash,
         Rare::PowerCut,
         Rare::AllDown,
@@ -96,6 +100,8 @@ impl Rare {
         Rare::StaleClient,
         Rare::CoordinatorAway,
         Rare::LayerRemoved,
+        Rare::NoSpace,
+        Rare::FullElsewhere,
         Rare::EntryOfRemovedLayer,
     ];
 }

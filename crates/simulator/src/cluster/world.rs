@@ -51,6 +51,7 @@ pub enum ClientAnswer {
     Done,
     Data(Vec<u8>),
     Refused,
+    NoSpace,
     Failed(coquina_engine::Failure),
 }
 
@@ -406,6 +407,10 @@ impl World {
                 }
                 let answer = match answer {
                     Answer::Done => ClientAnswer::Done,
+                    Answer::Refused(Refusal::NoSpace) => {
+                        self.check_full(copy, copies)?;
+                        ClientAnswer::NoSpace
+                    }
                     Answer::Refused(_) => ClientAnswer::Refused,
                     Answer::Failed(failure) => ClientAnswer::Failed(failure),
                     Answer::Map(_) => ClientAnswer::Refused,
@@ -455,6 +460,28 @@ impl World {
                 }
             }
             Out::Event(event) => self.copy_event(copy, copies, event)?,
+        }
+        Ok(())
+    }
+
+    /// Somebody must be nearly full where a client is told so.
+    fn check_full(&mut self, copy: usize, copies: &ShardCopies) -> Result<(), Violation> {
+        let fill = |copies: &ShardCopies| {
+            let stats = copies.shard().stats();
+            (stats.live_bytes as f64 / stats.capacity_bytes as f64 * 100.0) as u64
+        };
+        let own = fill(copies);
+        let others = self.hosts.iter().filter_map(|host| host.copies.as_ref()).map(fill);
+        let most = others.max().unwrap_or(0);
+        self.report.saw(if own < 99 && most >= 99 { Rare::FullElsewhere } else { Rare::NoSpace });
+        self.say(|| {
+            format!("no space at copy {copy}, which is {own} % full; the fullest other one is {most} %")
+        });
+        if own.max(most) < 80 {
+            return Err(Violation::Group(format!(
+                "no space at copy {copy}, which is {own} % full: {:?}",
+                copies.shard()
+            )));
         }
         Ok(())
     }

@@ -1,8 +1,10 @@
-//! Read grants between two copies: those of all their groups go together, so that an idle cluster is quiet however many
-//! groups it has.
+//! What two shards say to each other that is not of one group: read grants, and whether a drive is full.
 //!
-//! What has come up in a call is sent at its end. It may overtake changes that were to go before it: a grant says nothing
-//! of them.
+//! The grants of all their groups go together, so that an idle cluster is quiet however many groups it has. What has come
+//! up in a call is sent at its end. It may overtake changes that were to go before it: a grant says nothing of them.
+//!
+//! A copy cannot refuse the entries of a primary and go on. So each shard keeps some room for them, says when only that is
+//! left, and primaries then take no changes of these groups that need room.
 
 use std::collections::BTreeMap;
 
@@ -57,11 +59,19 @@ impl ShardCopies {
         }
     }
 
-    /// Takes requests or grants of many groups; says whether the message was such.
-    pub(crate) fn receive_grants(&mut self, from: CopyId, message: &Message, sink: &mut impl Sink) -> bool {
+    /// Takes a message that is not of one group; says whether it was such.
+    pub(crate) fn receive_of_shard(&mut self, from: CopyId, message: &Message, sink: &mut impl Sink) -> bool {
         let (sent_ns, groups, is_request) = match message {
             Message::GrantRequests { sent_ns, groups } => (*sent_ns, groups, true),
             Message::Grants { sent_ns, groups } => (*sent_ns, groups, false),
+            Message::Room { is_full } => {
+                if *is_full {
+                    self.full_copies.insert(from);
+                } else {
+                    self.full_copies.remove(&from);
+                }
+                return true;
+            }
             _ => return false,
         };
         for one in groups {
@@ -74,6 +84,30 @@ impl ShardCopies {
             self.input(key, Input::Message(from, message), Context::None, sink);
         }
         true
+    }
+
+    /// Tells the other copies when this shard has become full, or is not any more.
+    pub(crate) fn look_at_room(&mut self, sink: &mut impl Sink) {
+        let is_full = self.shard.is_full(self.is_full);
+        if std::mem::replace(&mut self.is_full, is_full) != is_full {
+            for copy in &self.connected {
+                sink.send(*copy, NO_GROUP, &Message::Room { is_full }, Payload::default());
+            }
+        }
+    }
+
+    /// Tells a copy that has just connected.
+    pub(crate) fn tell_full(&mut self, copy: CopyId, sink: &mut impl Sink) {
+        if self.is_full {
+            sink.send(copy, NO_GROUP, &Message::Room { is_full: true }, Payload::default());
+        }
+    }
+
+    /// Whether another copy in sync of a group has no room for new blocks.
+    pub(crate) fn is_full_elsewhere(&self, number: u32) -> bool {
+        let Some(key) = self.key_of(number).filter(|_| !self.full_copies.is_empty()) else { return false };
+        let config = self.members[key].group.config();
+        config.in_sync.iter().any(|copy| self.full_copies.contains(copy))
     }
 }
 
