@@ -1,6 +1,6 @@
 //! Applying: what is durable as a prefix of the log changes the index and is answered.
 
-use coquina_base::{AlignedBuf, BLOCK_BYTES};
+use coquina_base::{AlignedBuf, BLOCK_BYTES, CHUNK_BLOCKS};
 
 use crate::api::{Event, Failure, Outcome};
 use crate::cache::cache_key;
@@ -356,7 +356,7 @@ impl Shard {
         for waiter in waiters {
             match waiter {
                 PageWaiter::Read(operation) => self.continue_read(operation),
-                PageWaiter::Change(request) => self.submit_change(&request.borrow()),
+                PageWaiter::Change(request) => self.continue_change(&request),
             }
         }
         self.cleaner_page_loaded();
@@ -366,6 +366,7 @@ impl Shard {
     fn apply_delete(&mut self, layer: u64) {
         if self.index.layer_position(layer).is_some() && !self.is_deleting(layer) {
             self.index.layer_mut(layer).deleting = true;
+            self.scrub_leave(layer);
             self.layers_deleting.push((layer, 0));
         }
     }
@@ -374,6 +375,7 @@ impl Shard {
     /// checkpoint sees each layer as it was.
     pub(crate) fn delete_step(&mut self) {
         let mut budget = 8;
+        let mut layers_waiting = 0;
         while budget > 0 && !self.checkpoint.is_noting() {
             let Some(&(layer, from)) = self.layers_deleting.first() else { return };
             let Some(chunk) = self.index.next_chunk(layer, from) else {
@@ -382,37 +384,53 @@ impl Shard {
                     self.layers_deleted.insert(layer, ());
                     self.layers_deleting.remove(0);
                 } else {
-                    // Something was pinned: from the start again, at the next turn.
+                    // Something is pinned by changes, which may wait for the room that the next layer gives: on to
+                    // that one, and from the start again at the next turn.
                     self.layers_deleting[0].1 = 0;
-                    return;
+                    self.layers_deleting.rotate_left(1);
+                    layers_waiting += 1;
+                    if layers_waiting >= self.layers_deleting.len() {
+                        return;
+                    }
                 }
                 continue;
             };
+            let deleted = self.chunks_deleted;
             if !self.delete_chunk(layer, chunk) {
                 return;
             }
             self.layers_deleting[0].1 = chunk + 1;
-            budget -= 1;
+            // Pinned chunks are few and passed over at once: nothing would call for the turn that goes on behind them.
+            budget -= self.chunks_deleted - deleted;
         }
     }
 
     /// Frees a chunk; says whether nothing had to be waited for.
     fn delete_chunk(&mut self, layer: u64, chunk: u32) -> bool {
         let Some(regions) = self.index.chunk_mut(layer, chunk) else { return true };
+        let writing = regions.iter().any(|region| region.writing > 0);
+        let loading = regions.iter().any(|region| region.loading);
+        let absent = regions.iter().any(|region| !region.is_complete());
+        if self.chunk_deleting == Some((layer, chunk)) {
+            if loading {
+                return false;
+            }
+            self.chunk_deleting = None;
+            self.unpin(layer, chunk, 0, CHUNK_BLOCKS);
+        }
+        let Some(regions) = self.index.chunk_mut(layer, chunk) else { return true };
         // Entries that have not been applied pin their regions. They are ignored when their time comes, and must not
         // keep the space until then: it may be what their frames wait for.
-        let busy = regions.iter().any(|region| region.writing > 0 || region.loading);
-        let absent: [bool; 4] = std::array::from_fn(|number| !regions[number].is_complete());
         let is_emptied =
             |region: &Region| matches!(region.map, Map::Empty) && region.page.is_none() && !region.dirty;
         let is_waiting = regions.iter().all(is_emptied) && regions.iter().any(|region| region.pins > 0);
-        if busy || is_waiting {
+        if writing || loading || is_waiting {
             return true;
         }
-        for number in (0..4).filter(|number| absent[*number]) {
-            self.load_page(RegionKey { layer, chunk, region: number as u8 });
-        }
-        if absent.contains(&true) {
+        if absent {
+            // One chunk at a time, and it stays in memory: its first page must not be pushed out for its last.
+            self.chunk_deleting = Some((layer, chunk));
+            self.pin(layer, chunk, 0, CHUNK_BLOCKS);
             return false;
         }
         for region in 0..4 {

@@ -95,6 +95,8 @@ pub struct CleanerTask {
     /// The window: what is checked, and then what is needed.
     window: Vec<Item>,
     checked: usize,
+    /// Up to here pages of the index have been read ahead.
+    ahead: usize,
     needed: usize,
     reads: Vec<WindowRead>,
     moving: Option<MovingWindow>,
@@ -376,6 +378,7 @@ impl Shard {
         window.sort_unstable_by_key(|item| (item.layer, item.chunk, item.block, item.location));
         self.cleaner.window = window;
         self.cleaner.checked = 0;
+        self.cleaner.ahead = 0;
         self.cleaner.needed = 0;
         if self.cleaner.window.is_empty() {
             let victim = self.cleaner.victim;
@@ -422,12 +425,17 @@ impl Shard {
     }
 
     fn load_ahead(&mut self) {
+        let checked = self.cleaner.checked;
         let mut last = None;
-        for index in self.cleaner.checked..self.cleaner.window.len() {
-            if self.pages_loading >= LOADS_MAX {
+        for index in
+            std::iter::once(checked).chain(checked.max(self.cleaner.ahead)..self.cleaner.window.len())
+        {
+            let key = key_of(&self.cleaner.window[index]);
+            if last != Some(key) && self.pages_loading >= LOADS_MAX {
                 return;
             }
-            let key = key_of(&self.cleaner.window[index]);
+            // Once: what was pushed out again before it was looked at waits until it is the next.
+            self.cleaner.ahead = self.cleaner.ahead.max(index + 1);
             if last == Some(key) {
                 continue;
             }

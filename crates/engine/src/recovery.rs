@@ -646,6 +646,7 @@ fn assemble(
         page_waiters: Default::default(),
         repeats: Vec::new(),
         layers_deleting,
+        chunk_deleting: None,
         layers_deleted: Default::default(),
         chunks_deleted: 0,
         cold_stalled: false,

@@ -24,6 +24,8 @@ pub struct ScrubTask {
     blocks: u64,
     bad: u64,
     blocks_expected: u64,
+    /// The region that is being looked at: it stays in memory until the scrub has gone through it.
+    pinned: Option<RegionKey>,
 }
 
 impl Shard {
@@ -62,6 +64,28 @@ impl Shard {
         }
     }
 
+    /// Keeps a region in memory instead of the one before.
+    fn scrub_pin(&mut self, key: Option<RegionKey>) {
+        if self.scrub.pinned == key {
+            return;
+        }
+        if let Some(old) = self.scrub.pinned.take() {
+            let Some(region) = self.index.region_mut(old) else { panic!("{old:?} was dropped while pinned") };
+            region.pins -= 1;
+        }
+        if let Some(region) = key.and_then(|key| self.index.region_mut(key)) {
+            region.pins += 1;
+            self.scrub.pinned = key;
+        }
+    }
+
+    /// A layer is being deleted: the scrub must not keep it.
+    pub(crate) fn scrub_leave(&mut self, layer: u64) {
+        if self.scrub.pinned.is_some_and(|key| key.layer == layer) {
+            self.scrub_pin(None);
+        }
+    }
+
     /// Goes on to the next blocks; says whether to go on at once.
     fn scrub_next(&mut self) -> bool {
         let Some(&layer) = self.scrub.layers.last() else {
@@ -77,6 +101,7 @@ impl Shard {
             _ => None,
         };
         let Some(chunk) = next else {
+            self.scrub_pin(None);
             self.scrub.layers.pop();
             (self.scrub.chunk, self.scrub.block) = (0, 0);
             return true;
@@ -90,6 +115,7 @@ impl Shard {
         }
         let block = self.scrub.block as usize;
         let key = RegionKey { layer, chunk, region: (block / REGION_BLOCKS) as u8 };
+        self.scrub_pin(Some(key));
         let Some(region) = self.index.region_mut(key) else {
             self.scrub.block = (block / REGION_BLOCKS * REGION_BLOCKS + REGION_BLOCKS) as u32;
             return true;

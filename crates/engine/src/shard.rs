@@ -145,6 +145,13 @@ impl OwnedRequest {
         })
     }
 
+    /// First block and number of the blocks that it touches, in whole or in part.
+    pub fn blocks(&self) -> (u32, u32) {
+        let block = coquina_base::BLOCK_BYTES as u32;
+        let first = self.offset_bytes / block;
+        (first, (self.offset_bytes + self.length_bytes).div_ceil(block) - first)
+    }
+
     /// As it came.
     pub fn borrow(&self) -> Request<'_> {
         let operation = match &self.operation {
@@ -200,6 +207,8 @@ pub struct Shard {
     /// Requests that came again while the first was under way.
     pub(crate) repeats: Vec<(Origin, RequestToken)>,
     pub(crate) layers_deleting: Vec<(u64, u32)>,
+    /// Chunk whose regions stay in memory until it is freed.
+    pub(crate) chunk_deleting: Option<(u64, u32)>,
     /// Layers deleted since the shard was opened: their numbers are never given again.
     pub(crate) layers_deleted: HashMap<u64, (), FixedState>,
     /// Chunks freed of deleted layers.

@@ -258,7 +258,7 @@ impl Shard {
                     let Some(owned) = OwnedRequest::new(request) else {
                         return self.fail(request.token, Failure::Invalid);
                     };
-                    return self.wait_for_page(key, PageWaiter::Change(Box::new(owned)));
+                    return self.wait_with_change(key, owned);
                 }
             }
             if needed > 0 && used + u64::from(needed) > capacity {
@@ -577,6 +577,22 @@ impl Shard {
             self.load_page(key);
         }
         self.page_waiters.entry(key).or_default().push(waiter);
+    }
+
+    /// Lets a change wait for a page. All its regions stay in memory from when they are read until it is tried again:
+    /// otherwise one might be pushed out while the next is read, without end.
+    fn wait_with_change(&mut self, key: RegionKey, request: OwnedRequest) {
+        let (first, blocks) = request.blocks();
+        self.pin(request.layer, request.chunk, first, blocks);
+        self.wait_for_page(key, PageWaiter::Change(Box::new(request)));
+    }
+
+    /// A page that a change waited for is here.
+    pub(crate) fn continue_change(&mut self, request: &OwnedRequest) {
+        let (first, blocks) = request.blocks();
+        self.submit_change(&request.borrow());
+        // Only now: it may have to wait again, for another of its regions.
+        self.unpin(request.layer, request.chunk, first, blocks);
     }
 
     fn submit_delete(&mut self, request: &Request<'_>, is_deleting: bool) {

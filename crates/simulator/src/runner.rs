@@ -426,11 +426,6 @@ impl<S: Subject> Runner<S> {
     fn step(&mut self, closing: bool) -> Result<Ended, Violation> {
         let before = self.progress;
         let forgotten = !self.outstanding.is_empty() && self.steps > self.answered_step + ANSWER_STEPS_MAX;
-        if forgotten && self.drive.is_stalled() {
-            // Whatever goes on in the background, nobody is answered before the drive goes on.
-            self.answered_step = self.steps;
-            return Ok(Ended::Stalled);
-        }
         if forgotten {
             return Err(self.hang(&format!("{ANSWER_STEPS_MAX} turns brought no answer")));
         }
@@ -464,6 +459,7 @@ impl<S: Subject> Runner<S> {
             }
         }
         if self.drive.is_stalled() {
+            self.answered_step = self.steps;
             return Ok(Ended::Stalled);
         }
         Err(self.hang(&format!("{IDLE_TURNS_MAX} turns brought no progress")))
@@ -489,12 +485,13 @@ impl<S: Subject> Runner<S> {
         let wake_ns = self.next_wake_ns();
         let completion_ns = self.drive.next_completion_ns();
         let next_ns = match (wake_ns, completion_ns) {
-            (None, None) if self.drive.is_busy() => return Ok(Ended::Stalled),
-            (None, None) if self.outstanding.is_empty() && !closing => {
+            // First: a read of what is durable and not committed waits for no drive.
+            (None, None) if !self.outstanding.is_empty() && self.commit_all() => {
                 self.progress += 1;
                 return Ok(Ended::Done);
             }
-            (None, None) if self.commit_all() => {
+            (None, None) if self.drive.is_busy() => return Ok(Ended::Stalled),
+            (None, None) if self.outstanding.is_empty() && !closing => {
                 self.progress += 1;
                 return Ok(Ended::Done);
             }

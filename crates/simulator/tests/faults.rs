@@ -1,7 +1,7 @@
 //! Spoilt bytes and failing drives under the real engine.
 
 use coquina_engine::Shard;
-use coquina_simulator::device_faults::{self, FaultReport};
+use coquina_simulator::device_faults::{self, FaultReport, Scenario};
 use coquina_simulator::rot::{self, RotReport};
 
 #[test]
@@ -49,4 +49,22 @@ fn failing_drives_lose_nothing_and_hang_nothing() {
     let FaultReport { writes_failed, reads_failed, writes_stalled, poisoned, starts_refused, .. } = total;
     let all = [writes_failed, reads_failed, writes_stalled, poisoned, starts_refused];
     assert!(all.iter().all(|count| *count > 0), "{total:?}");
+}
+
+/// Seeds of stalled writes and almost no index memory that found something once: in the first four the scrub's page of
+/// the index was pushed out before the scrub looked at it, and was read again, for as long as the drive stalled; in the
+/// last, a layer that was being deleted waited for changes that waited for the room of another.
+const FOUND_WITHOUT_INDEX_MEMORY: [u64; 5] = [1, 3, 7, 1006, 28];
+
+#[test]
+fn stalled_writes_without_index_memory_let_nothing_go_round_without_end() {
+    const STALLS: [Scenario; 2] = [Scenario::StalledWrite, Scenario::StalledUntilCut];
+    for seed in FOUND_WITHOUT_INDEX_MEMORY {
+        // Nothing may stay in memory that need not.
+        let result =
+            device_faults::run_seed::<Shard>(seed, &STALLS, |plan| plan.config.index_memory_bytes = 1);
+        if let Err(failure) = result {
+            panic!("{failure}");
+        }
+    }
 }
