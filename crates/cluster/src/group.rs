@@ -52,7 +52,8 @@ pub struct GroupRecord {
     pub id: GroupId,
     /// Its pool.
     pub pool: PoolId,
-    /// Number of this configuration; grows by one with every change of `in_sync` or `others`.
+    /// Number of this configuration; grows by one with every change of `in_sync` or `others`, and when the primary has asked
+    /// for it.
     pub epoch: u64,
     /// Copies that have every committed change, the primary first. Never empty.
     #[serde(with = "shard_list")]

@@ -167,6 +167,26 @@ fn proposals_need_the_epoch_and_a_living_primary() {
 }
 
 #[test]
+fn a_primary_that_asks_for_it_gets_the_next_epoch_with_the_same_members() {
+    let mut world = cluster(4, 3, 1);
+    let group = groups(&world)[0].clone();
+    let heartbeat = Heartbeat {
+        node: world.store.node_of(group.in_sync[0]).unwrap(),
+        cluster: CLUSTER,
+        map_revision: world.store.revision(),
+        stopping: false,
+        drives: Vec::new(),
+        proposals: vec![Proposal { group: FIRST, epoch: group.epoch, change: ProposedChange::Renew }],
+    };
+    let mut actions = Vec::new();
+    world.seats[0].coordinator.apply(world.now_ns, Event::Heartbeat(heartbeat), &mut actions);
+    let [Action::Write(Write { record: Some(Record::Groups(block)), .. })] = &actions[..] else {
+        panic!("{actions:?}")
+    };
+    assert_eq!(block.groups[0], GroupRecord { epoch: group.epoch + 1, ..group });
+}
+
+#[test]
 fn a_proposal_is_read_from_the_configuration_that_the_protocol_asks_for() {
     let world = cluster(4, 3, 1);
     let config = world.store.config(FIRST).unwrap();
@@ -177,6 +197,8 @@ fn a_proposal_is_read_from_the_configuration_that_the_protocol_asks_for() {
     let proposal = Proposal { group: FIRST, epoch: 1, change: ProposedChange::Remove(shard) };
     assert_eq!(Proposal::of_config(&world.store, FIRST, &without), Some(proposal));
     assert_eq!(Proposal::of_config(&world.store, FIRST, &config), None);
+    let renewal = Proposal { group: FIRST, epoch: 1, change: ProposedChange::Renew };
+    assert_eq!(Proposal::of_config(&world.store, FIRST, &config.renewed()), Some(renewal));
     let with = config.with(CopyId(99));
     assert_eq!(Proposal::of_config(&world.store, FIRST, &with), None, "an unknown copy");
 }

@@ -7,7 +7,7 @@
 //!    (*down*), and whichever comes first has everything.
 //! 2. **Proposals** of the living primary, if their epoch is the group's: a backup in sync is removed; a member that is
 //!    out is added if it is alive and its drive takes changes. If the drive is to be removed, it is added only as long as
-//!    placement has found no substitute.
+//!    placement has found no substitute. A primary that has restarted gets the next epoch with the same members.
 //! 3. **Moves**, if `wanted` is not what there is:
 //!    a. while more copies are in sync and alive than are wanted, one that is not wanted is dropped: first one whose
 //!    domain another one has too, last the primary. So the number of good copies never falls by a move. A primary that
@@ -135,6 +135,7 @@ impl Context<'_> {
             return None;
         }
         match proposal.change {
+            ProposedChange::Renew => Some(next_epoch(group)),
             ProposedChange::Remove(shard) => {
                 let removable = shard != primary && group.in_sync.contains(&shard);
                 removable.then(|| without(group, &[shard]))

@@ -42,6 +42,9 @@ pub enum ProposedChange {
     Remove(ShardRef),
     /// A copy that was out has everything.
     Add(ShardRef),
+    /// The same members under the next epoch. A primary that has restarted does not know whom it was about to add, and a copy
+    /// that was about to be added may have fallen silent: either goes on only when that addition cannot happen any more.
+    Renew,
 }
 
 /// What a group's primary asks for. Repeated in every heartbeat until the epoch changes.
@@ -68,6 +71,7 @@ impl Proposal {
         let change = match (added.next(), removed.next(), added.next(), removed.next()) {
             (Some(shard), None, None, None) => ProposedChange::Add(*shard),
             (None, Some(shard), None, None) => ProposedChange::Remove(*shard),
+            (None, None, None, None) => ProposedChange::Renew,
             _ => return None,
         };
         Some(Proposal { group, epoch: record.epoch, change })
