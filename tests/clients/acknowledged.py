@@ -1,6 +1,9 @@
 """Writes to a volume and remembers what was acknowledged; checks after a crash that nothing of it is lost.
 
     acknowledged.py load STATE SEED URI      until the server dies, then notes what was acknowledged; fails on wrong data
+    acknowledged.py during STATE SEED URI STOP [PAUSE]
+                                             until the file STOP is there; fails on wrong data, on any error, and on a
+                                             pause of more than PAUSE seconds without an answer on a connection
     acknowledged.py verify STATE URI         reads everything back; fails on anything lost, torn or resurrected
 
 Each 512-byte sector carries its number and the sequence number of its write, repeated. A sector must hold its last
@@ -22,6 +25,7 @@ BLOCK_SECTORS = 8
 CONNECTIONS = 3
 DEPTH = 24
 LOAD_SECONDS_MAX = 60
+DURING_SECONDS_MAX = 600
 READ_SECTORS = 2048
 
 
@@ -88,9 +92,10 @@ class Operation:
 class Worker(threading.Thread):
     """One connection with its own range of sectors. No two commands in flight touch the same sector."""
 
-    def __init__(self, state, uri, bounds, seed):
+    def __init__(self, state, uri, bounds, seed, stop=None):
         super().__init__()
-        self.state, self.uri, self.bounds = state, uri, bounds
+        self.state, self.uri, self.bounds, self.stop = state, uri, bounds, stop
+        self.pause_max, self.paused_at = 0.0, 0.0
         self.random = random.Random(seed)
         self.sequence = state.sequence_last
         self.flying = []
@@ -106,21 +111,28 @@ class Worker(threading.Thread):
         except nbd.Error as error:
             # That the server is gone is what the test waits for; that it refuses a command is not.
             gone = handle.aio_is_dead() or handle.aio_is_closed()
-            self.failure = None if gone else error
+            self.failure = None if gone and not self.stop else error
         except BaseException as error:
             self.failure = error
 
     def load(self, handle):
-        end = time.monotonic() + LOAD_SECONDS_MAX
-        while time.monotonic() < end:
-            while len(self.flying) < DEPTH:
+        begin = progressed = time.monotonic()
+        end = begin + (DURING_SECONDS_MAX if self.stop else LOAD_SECONDS_MAX)
+        while (now := time.monotonic()) < end:
+            stopping = self.stop and os.path.exists(self.stop)
+            if stopping and not self.flying:
+                return
+            while len(self.flying) < DEPTH and not stopping:
                 self.issue(handle)
-            handle.poll(1000)
+            handle.poll(1000 if not stopping else 50)
+            if now - progressed > self.pause_max:
+                self.pause_max, self.paused_at = now - progressed, progressed - begin
             # A retired command leaves the list before its effect is noted, so a failure in between counts as in flight.
             for operation in list(self.flying):
                 if handle.aio_command_completed(operation.cookie):
                     self.complete(operation)
-        raise AssertionError(f"the server lived for {LOAD_SECONDS_MAX} s")
+                    progressed = time.monotonic()
+        raise AssertionError(f"the load went on for {end - begin:.0f} s, {len(self.flying)} in flight")
 
     def issue(self, handle):
         operation = self.pick()
@@ -177,13 +189,13 @@ def sectors_of(uri):
     return handle.get_size() // SECTOR_BYTES
 
 
-def load(path, seed, uri):
+def load(path, seed, uri, stop=None):
     sectors = sectors_of(uri)
     state = State.read(path, sectors)
     share = sectors // CONNECTIONS // BLOCK_SECTORS * BLOCK_SECTORS
     workers = []
     for index in range(CONNECTIONS):
-        worker = Worker(state, uri, (index * share, (index + 1) * share), int(seed) * CONNECTIONS + index)
+        worker = Worker(state, uri, (index * share, (index + 1) * share), int(seed) * CONNECTIONS + index, stop)
         worker.sequence += index + 1
         workers.append(worker)
     for worker in workers:
@@ -197,7 +209,17 @@ def load(path, seed, uri):
     failures = [worker.failure for worker in workers if worker.failure]
     in_flight = sum(len(worker.flying) for worker in workers)
     print(f"{done} operations acknowledged, {in_flight} in flight at the end; {failures or 'no failure'}")
-    return 1 if failures or done == 0 else 0
+    worst = max(workers, key=lambda worker: worker.pause_max)
+    print(f"longest pause {worst.pause_max:.2f} s, {worst.paused_at:.1f} s after the start")
+    return worst.pause_max if not failures and done > 0 else None
+
+
+def during(path, seed, uri, stop, pause_max="3"):
+    pause = load(path, seed, uri, stop)
+    if pause is not None and pause > float(pause_max):
+        print(f"that is longer than {pause_max} s")
+        return 1
+    return 1 if pause is None else 0
 
 
 def verify(path, uri):
@@ -215,4 +237,6 @@ def verify(path, uri):
 
 
 if __name__ == "__main__":
-    sys.exit({"load": load, "verify": verify}[sys.argv[1]](*sys.argv[2:]))
+    if sys.argv[1] == "load":
+        sys.exit(1 if load(*sys.argv[2:]) is None else 0)
+    sys.exit({"during": during, "verify": verify}[sys.argv[1]](*sys.argv[2:]))

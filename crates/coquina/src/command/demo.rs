@@ -1,10 +1,12 @@
-//! `coquina demo`: a server, load, a hard kill, a restart, and proof that nothing acknowledged was lost.
+//! `coquina demo`: nodes, load, a node that is killed and comes back, then all of them killed, a restart, and proof that
+//! nothing acknowledged was lost.
 //!
-//! The server is a process of its own, reached through its real NBD port. Half of the volume is loaded and
-//! measured, the other half is under load when the server is killed; after the restart every block of both
-//! halves must hold its newest acknowledged write, or a newer one that was under way. The same load on a plain
-//! file in the same folder gives the figures beside.
+//! Server and nodes are processes of their own, reached through the real NBD port. The volume has three parts: the first
+//! is loaded and measured, the second is under load when a node is killed, the third when everything is killed; after
+//! the restart every block of all parts must hold its newest acknowledged write, or a newer one that was under way. The
+//! same load on a plain file in the same folder gives the figures beside.
 
+mod failover;
 mod folder;
 mod report;
 mod server;
@@ -21,7 +23,7 @@ use coquina_control::api;
 
 use self::folder::DemoFolder;
 use self::report::{DemoReport, KillReport, Measured};
-use self::server::Server;
+use self::server::{Server, Shape};
 use super::bench::{drive_write_bytes, show_progress};
 use crate::arguments::{Demo, Global};
 use crate::error::CliError;
@@ -29,19 +31,23 @@ use crate::output::{print, print_json};
 use crate::progress::Progress;
 use crate::signal;
 
-/// Size of the volume; each half is loaded on its own.
-const VOLUME_BYTES: u64 = 512 << 20;
-const HALF_BYTES: u64 = VOLUME_BYTES / 2;
-const DRIVE_BYTES: u64 = 1 << 30;
+/// Each part of the volume is loaded on its own.
+const PART_BYTES: u64 = 128 << 20;
+const PARTS: u64 = 3;
+const DRIVE_BYTES: u64 = 768 << 20;
 const VOLUME_NAME: &str = "demo";
-/// Long enough to write the drive once on all but the slowest disks.
-const WRITE_ONCE: Duration = Duration::from_millis(2500);
+/// Long enough to write the drive of a node once on all but the slowest disks; nodes share the disk.
+const WRITE_ONCE: Duration = Duration::from_millis(2000);
 const WRITE_ONCE_BLOCK_BYTES: u32 = 512 << 10;
 /// Load before the kill.
 const KILL_AFTER: Duration = Duration::from_millis(1500);
 
 /// The signal that ends the demo without cleaning up, should that hang.
 const FORCE_AT: u32 = 5;
+
+/// Longest wait until all copies are where they should be.
+const HEALTHY_TIME_MAX: Duration = Duration::from_secs(120);
+const POLL: Duration = Duration::from_millis(50);
 
 /// What all steps share.
 struct Stage<'a> {
@@ -58,7 +64,7 @@ pub fn run(global: &Global, demo: &Demo) -> Result<(), CliError> {
     if demo.seconds < 0.5 {
         return Err(CliError::usage("--seconds is at least 0.5 for the demo"));
     }
-    let folder = DemoFolder::make(demo.folder.as_deref(), DRIVE_BYTES + HALF_BYTES)?;
+    let folder = DemoFolder::make(demo.folder.as_deref(), DRIVE_BYTES * u64::from(demo.nodes) + PART_BYTES)?;
     // An impatient second Ctrl-C must not leave the server and its files behind.
     let stop = signal::stop_flag(FORCE_AT, || {})?;
     let stage = Stage { demo, folder: &folder, stop, progress: Progress::new("demo") };
@@ -85,25 +91,55 @@ impl Stage<'_> {
     fn play(&self) -> Result<DemoReport, CliError> {
         let plain = self.plain_file()?;
         self.note("starting the server");
-        let mut server = Server::start(self.folder, DRIVE_BYTES)?;
-        let request = api::CreateVolume { name: VOLUME_NAME.to_owned(), size_bytes: VOLUME_BYTES };
+        let shape = Shape { nodes: self.demo.nodes, drive_bytes: DRIVE_BYTES };
+        let mut server = Server::start(self.folder, shape)?;
+        let size_bytes = PARTS * PART_BYTES;
+        let request = api::CreateVolume { name: VOLUME_NAME.to_owned(), size_bytes, ..Default::default() };
         server.client()?.create_volume(&request)?;
+        self.wait_until_healthy(&server)?;
         self.write_once(&server)?;
-        let (measured_config, measured) = self.measure(&server)?;
-        let (killed_config, killed) = self.load_and_kill(&mut server)?;
+        let measured = self.measure(&server)?;
+        let failover = if self.demo.nodes > 1 { Some(self.fail_over(&server)?) } else { None };
+        let killed = self.load_and_kill(&mut server)?;
 
         self.note("starting the server again");
         let restart = Instant::now();
-        let server = Server::start(self.folder, DRIVE_BYTES)?;
+        let server = Server::start(self.folder, shape)?;
         let restart_ns = u64::try_from(restart.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let before = self.verify(&server, &measured_config, &measured)?;
-        let under_way = self.verify(&server, &killed_config, &killed)?;
+        let mut findings = Vec::new();
+        let loads = [Some(&measured), failover.as_ref().map(|(load, _)| load), Some(&killed)];
+        for load in loads.into_iter().flatten() {
+            findings.push(self.verify(&server, load)?);
+        }
         server.stop()?;
         Ok(DemoReport {
+            nodes: self.demo.nodes,
             plain_file: Measured::of(&plain.report),
-            coquina: Measured::of(&measured.report),
-            kill: KillReport::new(&killed, restart_ns, &[before, under_way]),
+            coquina: Measured::of(&measured.outcome.report),
+            failover: failover.map(|(_, report)| report),
+            kill: KillReport::new(&killed.outcome, restart_ns, &findings),
         })
+    }
+
+    /// Waits until every placement group has all its copies.
+    fn wait_until_healthy(&self, server: &Server) -> Result<(), CliError> {
+        self.note("waiting for all copies");
+        let client = server.client()?;
+        let begin = Instant::now();
+        loop {
+            let status = client.status(0)?;
+            if failover::is_whole(&status) {
+                return Ok(());
+            }
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(CliError::failed("stopped"));
+            }
+            if begin.elapsed() > HEALTHY_TIME_MAX {
+                let said: Vec<_> = status.health.entries.iter().map(|entry| entry.message.clone()).collect();
+                return Err(CliError::failed(format!("not all copies are there: {}", said.join("; "))));
+            }
+            std::thread::sleep(POLL);
+        }
     }
 
     fn note(&self, title: &str) {
@@ -115,7 +151,7 @@ impl Stage<'_> {
         config.depth = self.demo.depth;
         config.runtime = Duration::from_secs_f64(self.demo.seconds);
         config.warmup = Duration::from_millis(500);
-        config.size_bytes = HALF_BYTES;
+        config.size_bytes = PART_BYTES;
         config.durable = true;
         config
     }
@@ -158,33 +194,38 @@ impl Stage<'_> {
         config.workload = Workload::Write;
         config.block_bytes = WRITE_ONCE_BLOCK_BYTES;
         config.depth = 8;
-        config.size_bytes = VOLUME_BYTES;
+        config.size_bytes = PARTS * PART_BYTES;
         config.warmup = Duration::ZERO;
-        config.runtime = WRITE_ONCE;
+        config.runtime = WRITE_ONCE * u32::from(self.demo.nodes);
         let outcome = self.run("writing the volume", &config, None, &mut |_| {})?;
         complete(&outcome, "the volume")
     }
 
-    /// The load on the first half of the volume.
-    fn measure(&self, server: &Server) -> Result<(IoBenchConfig, IoOutcome), CliError> {
+    /// The load on a part of the volume.
+    fn part(&self, server: &Server, number: u64) -> IoBenchConfig {
         let mut config = self.config(TargetSpec::Nbd { uri: server.nbd_uri(VOLUME_NAME) });
         config.verify = true;
-        config.cpu_pids.push(server.process());
+        config.offset_bytes = number * PART_BYTES;
+        config.seed = number + 1;
+        config
+    }
+
+    /// The load on the first part of the volume.
+    fn measure(&self, server: &Server) -> Result<Load, CliError> {
+        let mut config = self.part(server, 0);
+        config.cpu_pids.extend(server.processes());
         let client = server.client()?;
         let mut probe = || client.drives().ok().map(|list| drive_write_bytes(&list));
         let outcome = self.run("coquina", &config, Some(&mut probe), &mut |_| {})?;
         complete(&outcome, "the volume")?;
-        Ok((config, outcome))
+        Ok(Load { config, outcome })
     }
 
-    /// The load on the second half, in the middle of which the server is killed.
-    fn load_and_kill(&self, server: &mut Server) -> Result<(IoBenchConfig, IoOutcome), CliError> {
-        let mut config = self.config(TargetSpec::Nbd { uri: server.nbd_uri(VOLUME_NAME) });
-        config.verify = true;
-        config.offset_bytes = HALF_BYTES;
+    /// The load on the third part, in the middle of which everything is killed.
+    fn load_and_kill(&self, server: &mut Server) -> Result<Load, CliError> {
+        let mut config = self.part(server, 2);
         config.warmup = Duration::ZERO;
         config.runtime = KILL_AFTER * 20;
-        config.seed = 2;
         let mut began = None;
         let mut killed = Ok(());
         let outcome = self.run("coquina, to be killed", &config, None, &mut |state| {
@@ -197,24 +238,25 @@ impl Stage<'_> {
         if outcome.report.interrupted.is_none() {
             return Err(CliError::failed("the load did not notice that the server was killed"));
         }
-        Ok((config, outcome))
+        Ok(Load { config, outcome })
     }
 
     /// Reads everything back that was acknowledged.
-    fn verify(
-        &self,
-        server: &Server,
-        config: &IoBenchConfig,
-        outcome: &IoOutcome,
-    ) -> Result<Findings, CliError> {
-        let ledger = outcome.ledger.as_ref();
+    fn verify(&self, server: &Server, load: &Load) -> Result<Findings, CliError> {
+        let ledger = load.outcome.ledger.as_ref();
         let ledger = ledger.ok_or_else(|| CliError::failed("the load kept no record of its writes"))?;
         let target = TargetSpec::Nbd { uri: server.nbd_uri(VOLUME_NAME) };
-        let config = IoBenchConfig { target, ..config.clone() };
+        let config = IoBenchConfig { target, ..load.config.clone() };
         let mut show = |state: &BenchProgress| show_progress(&self.progress, "after the restart", state);
         let hooks = Hooks { progress: &mut show, stop: &self.stop, drive_write_bytes: None };
         Ok(verify_ledger(&config, ledger, hooks)?)
     }
+}
+
+/// A load and what it left.
+struct Load {
+    config: IoBenchConfig,
+    outcome: IoOutcome,
 }
 
 /// A measurement that must have gone through.

@@ -1,5 +1,6 @@
 //! What the demo has shown.
 
+use coquina_base::format_size_bytes;
 use coquina_bench::{Findings, IoOutcome, IoReport, format_count, format_ns};
 use serde::Serialize;
 
@@ -8,12 +9,35 @@ use crate::output::{self, format_duration};
 /// What the demo has shown. The field names are stable.
 #[derive(Debug, Serialize)]
 pub struct DemoReport {
+    /// Nodes, and copies of each block.
+    pub nodes: u16,
     /// The load on a plain file, every write durable.
     pub plain_file: Measured,
     /// The same load on a volume through NBD.
     pub coquina: Measured,
-    /// What the kill did.
+    /// What the kill of one node did.
+    pub failover: Option<FailoverReport>,
+    /// What the kill of everything did.
     pub kill: KillReport,
+}
+
+/// What the kill of one node under load did.
+#[derive(Debug, Serialize)]
+pub struct FailoverReport {
+    /// The node.
+    pub node: String,
+    /// Writes acknowledged by the load, before, while and after the node was gone.
+    pub writes_acknowledged: u64,
+    /// The longest that a write took, which is the pause that users see.
+    pub pause_ns: u64,
+    /// Time from the kill until the node served again.
+    pub back_ns: u64,
+    /// Time from then until all copies were whole again.
+    pub catch_up_ns: u64,
+    /// Bytes written to the volume while the node was gone, or its copies were not whole.
+    pub written_bytes: u64,
+    /// Bytes of blocks that were sent to make its copies whole.
+    pub moved_bytes: u64,
 }
 
 /// Figures of one load.
@@ -94,6 +118,26 @@ impl KillReport {
     }
 }
 
+impl FailoverReport {
+    fn write(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(
+            formatter,
+            "killed {} under load: the longest write took {}; {} writes were acknowledged on the way",
+            self.node,
+            format_duration(self.pause_ns),
+            format_count(self.writes_acknowledged as f64)
+        )?;
+        writeln!(
+            formatter,
+            "it was back after {} and whole again {} later: {} moved, {} written to the volume meanwhile\n",
+            format_duration(self.back_ns),
+            format_duration(self.catch_up_ns),
+            format_size_bytes(self.moved_bytes),
+            format_size_bytes(self.written_bytes)
+        )
+    }
+}
+
 impl DemoReport {
     /// Blocks that did not hold an acknowledged write.
     pub fn lost_writes(&self) -> u64 {
@@ -112,12 +156,20 @@ impl std::fmt::Display for DemoReport {
         let header = ["", "IOPS", "MEAN", "P99", "CPU PER I/O", "BYTES TO DRIVE PER BYTE"];
         let mut table = output::table(&header, 1);
         table.add_row(self.plain_file.row("plain file, O_DIRECT and O_DSYNC"));
-        table.add_row(self.coquina.row("coquina volume, through NBD"));
+        let name = match self.nodes {
+            1 => "coquina volume, through NBD".to_owned(),
+            nodes => format!("coquina volume, {nodes} copies on {nodes} nodes, through NBD"),
+        };
+        table.add_row(self.coquina.row(&name));
         writeln!(formatter, "{}\n", table.trim_fmt())?;
+        if let Some(failover) = &self.failover {
+            failover.write(formatter)?;
+        }
         let kill = &self.kill;
         writeln!(
             formatter,
-            "killed hard after {} acknowledged writes, serving again {} later",
+            "killed {} hard after {} acknowledged writes, serving again {} after the next start",
+            if self.nodes == 1 { "the server" } else { "all nodes" },
             format_count(kill.writes_acknowledged as f64),
             format_duration(kill.restart_ns)
         )?;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use coquina_base::{NodeId, format_size_bytes};
-use coquina_control::{ClusterMap, DriveRecord};
+use coquina_cluster::{DriveRecord, DriveState, MapView};
 use coquina_node::DriveSpec;
 
 use crate::command::drive_argument::{DriveArgument, absolute, parse};
@@ -27,11 +27,11 @@ pub fn parse_all(texts: &[String]) -> Result<Vec<DriveArgument>, CliError> {
     texts.iter().map(|text| parse(text)).collect()
 }
 
-/// Chooses the drives of a node.
+/// Chooses the drives of a node. One that has none gets a first one in `first_in`, if that is given.
 pub fn choose(
-    folder: &Path,
+    first_in: Option<&Path>,
     given: Vec<DriveArgument>,
-    map: &ClusterMap,
+    map: &MapView,
     node: NodeId,
     force: bool,
 ) -> Result<Chosen, CliError> {
@@ -43,12 +43,17 @@ pub fn choose(
         }
         drives.push(DriveSpec { path, size_bytes: drive.size_bytes, force, remembered: None });
     }
-    for record in map.drives.values().map(|drive| &drive.value).filter(|drive| drive.node == node) {
+    // One that was given up holds what nobody knows any more.
+    for record in map.drives_of(node).filter(|drive| drive.state != DriveState::GivenUp) {
         add_remembered(&mut drives, record);
     }
     let mut notes = Vec::new();
-    if drives.is_empty() {
-        drives.push(first_drive(folder, force, &mut notes)?);
+    match first_in {
+        Some(folder) if drives.is_empty() => drives.push(first_drive(folder, force, &mut notes)?),
+        None if drives.is_empty() => {
+            return Err(CliError::usage("a new node needs a drive; give one with --drive PATH:SIZE"));
+        }
+        _ => {}
     }
     Ok(Chosen { drives, notes })
 }
@@ -74,22 +79,26 @@ fn first_drive(folder: &Path, force: bool, notes: &mut Vec<String>) -> Result<Dr
     if path.exists() {
         return Ok(DriveSpec { path, size_bytes: None, force, remembered: None });
     }
+    let size_bytes = first_drive_bytes_of(folder, 1)?;
+    let mut note = format!("making drive {} of {}", path.display(), format_size_bytes(size_bytes));
+    if size_bytes < FIRST_DRIVE_BYTES {
+        note += &format!(", since {} are free there", format_size_bytes(free_bytes(folder)?));
+    }
+    notes.push(note);
+    Ok(DriveSpec { path, size_bytes: Some(size_bytes), force, remembered: None })
+}
+
+/// Size of each of so many first drives below a folder.
+pub fn first_drive_bytes_of(folder: &Path, drives: u64) -> Result<u64, CliError> {
     let free_bytes = free_bytes(folder)?;
-    let size_bytes = first_drive_bytes(free_bytes).ok_or_else(|| {
+    first_drive_bytes(free_bytes / drives.max(1)).ok_or_else(|| {
         CliError::failed(format!(
-            "{} has {} free, and half of that is too little for a drive, which needs {}; give another folder with --dir or a drive with --drive",
+            "{} has {} free, and half of that is too little for {drives} drive(s) of at least {}; give another folder with --dir or drives with --drive",
             folder.display(),
             format_size_bytes(free_bytes),
             format_size_bytes(DRIVE_BYTES_MIN)
         ))
-    })?;
-    let size = format_size_bytes(size_bytes);
-    let mut note = format!("making drive {} of {size}", path.display());
-    if size_bytes < FIRST_DRIVE_BYTES {
-        note += &format!(", since {} are free there", format_size_bytes(free_bytes));
-    }
-    notes.push(note);
-    Ok(DriveSpec { path, size_bytes: Some(size_bytes), force, remembered: None })
+    })
 }
 
 /// Size of the first drive: half of what is free, at most 16 GiB; `None` if that is too little. Its space is taken at

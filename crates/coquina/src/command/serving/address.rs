@@ -1,8 +1,6 @@
 //! Addresses to listen on.
 
-use std::net::ToSocketAddrs;
-
-use coquina_control::{HealthCode, HealthEntry, Severity};
+use std::net::{SocketAddr, ToSocketAddrs};
 
 use crate::error::CliError;
 
@@ -32,21 +30,35 @@ pub fn check_nbd(address: &str) -> Result<(), CliError> {
     }
 }
 
-/// A health entry for each address that other hosts can reach: nothing asks them who they are.
-pub fn open_interfaces(addresses: &[String]) -> Vec<HealthEntry> {
-    let open = addresses.iter().filter(|address| {
+/// Refuses addresses that other hosts can reach, unless the user says that this is meant.
+pub fn check_closed(addresses: &[String], insecure: bool) -> Result<(), CliError> {
+    match open_interfaces(addresses).first() {
+        Some(address) if !insecure => Err(CliError::usage(format!(
+            "{address} can be reached from other hosts, and nothing asks them who they are: there are no certificates \
+             yet; listen on 127.0.0.1 or a Unix socket, or add --insecure on a network that you trust"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses addresses that say nothing to other nodes.
+pub fn check_reachable(flag: &str, address: &str) -> Result<(), CliError> {
+    let unspecified = |address: SocketAddr| address.ip().is_unspecified();
+    if address.to_socket_addrs().is_ok_and(|mut resolved| resolved.any(unspecified)) {
+        return Err(CliError::usage(format!(
+            "{flag} {address} is no address that other nodes could connect to; give this host's own, such as 10.0.0.1:10811"
+        )));
+    }
+    Ok(())
+}
+
+/// Addresses that other hosts can reach.
+pub fn open_interfaces(addresses: &[String]) -> Vec<String> {
+    let is_open = |address: &&String| {
         let resolved = address.to_socket_addrs();
         resolved.is_ok_and(|mut resolved| resolved.any(|address| !address.ip().is_loopback()))
-    });
-    let entry = |address: &String| {
-        HealthEntry::new(
-            HealthCode::OpenInterface,
-            Severity::Warning,
-            format!("address {address}"),
-            format!("{address} can be reached from other hosts, and nothing asks them who they are"),
-        )
     };
-    open.map(entry).collect()
+    addresses.iter().filter(is_open).cloned().collect()
 }
 
 #[cfg(test)]
@@ -63,7 +75,11 @@ mod tests {
             assert!(matches!(check_nbd(bad), Err(CliError::Usage(_))), "{bad}");
         }
         let addresses = ["127.0.0.1:1", "[::1]:1", "0.0.0.0:1", "10.1.2.3:4", "unix:/x"].map(str::to_owned);
-        let open: Vec<_> = open_interfaces(&addresses).into_iter().map(|entry| entry.subject).collect();
-        assert_eq!(open, ["address 0.0.0.0:1", "address 10.1.2.3:4"]);
+        assert_eq!(open_interfaces(&addresses), ["0.0.0.0:1", "10.1.2.3:4"]);
+        let refused = check_closed(&addresses, false).unwrap_err().to_string();
+        assert!(refused.contains("0.0.0.0:1") && refused.contains("--insecure"), "{refused}");
+        assert!(check_closed(&addresses, true).is_ok() && check_closed(&addresses[..2], false).is_ok());
+        assert!(check_reachable("--listen", "0.0.0.0:1").is_err());
+        assert!(check_reachable("--listen", "10.0.0.1:1").is_ok());
     }
 }

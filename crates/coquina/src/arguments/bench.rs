@@ -1,0 +1,85 @@
+//! `coquina bench`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::{seconds, size};
+
+#[derive(Subcommand)]
+pub enum Bench {
+    /// Generate load and show IOPS, latency and CPU per I/O
+    Io(BenchIo),
+    /// Repeat an experiment that decided the design; without a name, list them
+    Experiment(BenchExperiment),
+}
+
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  coquina bench experiment\n  coquina bench experiment durable-append --folder /srv"
+)]
+pub struct BenchExperiment {
+    /// Which experiment
+    pub name: Option<String>,
+    /// Folder for test files, on the disk in question
+    #[arg(long, default_value = ".", value_name = "FOLDER")]
+    pub folder: PathBuf,
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  coquina bench io --target volume:disk --rw randwrite --bs 4k --depth 128 --runtime 10
+  coquina bench io --target nbd://127.0.0.1:10809/disk --rw randread --depth 32 --jobs 2
+  coquina bench io --target file:/srv/raw --size 1G --rw randwrite --depth 128 --durable
+What lies in the range is overwritten by workloads that write.")]
+pub struct BenchIo {
+    /// Where the load goes: volume:NAME, nbd:URI, file:PATH or device:PATH
+    #[arg(long)]
+    pub target: String,
+    /// randwrite, randread, read, write, mix (70 % reads) or mix:PERCENT
+    #[arg(long, default_value = "randwrite")]
+    pub rw: String,
+    /// Size of an operation
+    #[arg(long, default_value = "4k", value_parser = size, allow_hyphen_values = true)]
+    pub bs: u64,
+    /// Operations in flight per job
+    #[arg(long, default_value_t = 1)]
+    pub depth: u32,
+    /// Threads, each with its own connection
+    #[arg(long, default_value_t = 1)]
+    pub jobs: u32,
+    /// Seconds that are measured
+    #[arg(long, default_value_t = 10.0, value_parser = seconds, allow_hyphen_values = true)]
+    pub runtime: f64,
+    /// Seconds of load before
+    #[arg(long, default_value_t = 1.0, value_parser = seconds, allow_hyphen_values = true)]
+    pub warmup: f64,
+    /// Size of the range that is used [default: all of the target]
+    #[arg(long, value_parser = size, allow_hyphen_values = true)]
+    pub size: Option<u64>,
+    /// Start of the range
+    #[arg(long, default_value = "0", value_parser = size, allow_hyphen_values = true)]
+    pub offset: u64,
+    /// Each write is on stable storage before it counts. Volumes always are
+    #[arg(long)]
+    pub durable: bool,
+    /// Open loop: start this many operations per second, whatever the target does
+    #[arg(long, value_name = "IOPS")]
+    pub rate: Option<u64>,
+    /// Offsets and payload follow from it
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Write the whole range first
+    #[arg(long)]
+    pub fill: bool,
+    /// Check every read, and read everything back at the end
+    #[arg(long)]
+    pub verify: bool,
+    /// Report the CPU time of this process too; repeat it for more [default: the local server's]
+    #[arg(long = "cpu-pid", value_name = "PID")]
+    pub cpu_pids: Vec<u32>,
+    /// Overwrite a block device without asking
+    #[arg(long, short)]
+    pub yes: bool,
+}

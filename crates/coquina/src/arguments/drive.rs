@@ -1,0 +1,111 @@
+//! `coquina drive`.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+
+use super::size;
+
+#[derive(Subcommand)]
+pub enum Drive {
+    /// Format a drive for the local folder's cluster, ahead of `coquina up --drive`
+    #[command(
+        after_help = "Examples:\n  coquina drive format /srv/drive1:100G\n  coquina drive format /dev/nvme1n1 --shards 2"
+    )]
+    Format {
+        /// File or block device, with the size of a file to make
+        #[arg(value_name = "PATH[:SIZE]")]
+        drive: String,
+        /// Shards: each has its own log and can use its own core
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+        shards: u32,
+        /// Size of a segment [default: by the size of the drive]
+        #[arg(long, value_parser = size, allow_hyphen_values = true)]
+        segment: Option<u64>,
+        /// Format it even if it holds something else. What it holds is lost
+        #[arg(long)]
+        force: bool,
+    },
+    /// Add a drive to a running node, and move its share of the data to it
+    #[command(after_help = "\
+Examples:
+  coquina drive add /dev/nvme2n1
+  coquina drive add /srv/drive1:100G --node a
+The path is one of the node's host.")]
+    Add {
+        /// File or block device, with the size of a file to make
+        #[arg(value_name = "PATH[:SIZE]")]
+        drive: String,
+        /// Which node gets it [default: the one that is asked, or the only one]
+        #[arg(long)]
+        node: Option<String>,
+        /// Format it even if it holds something else. What it holds is lost
+        #[arg(long)]
+        force: bool,
+    },
+    /// Change a drive's share of the data
+    #[command(after_help = "\
+Examples:
+  coquina drive reweight /dev/nvme1n1 --weight 500G
+  coquina drive reweight 3f9a2c41 --weight 0        moves everything away
+A drive's weight is its capacity unless it is changed.")]
+    Reweight {
+        /// Path, identity, or the beginning of its identity, as `coquina drive list` shows them
+        drive: String,
+        /// Its share, as if it had this capacity
+        #[arg(long, value_parser = size, allow_hyphen_values = true)]
+        weight: u64,
+    },
+    /// List the drives of the cluster
+    #[command(after_help = "Examples:\n  coquina drive list\n  coquina drive list --json")]
+    List,
+    /// Move the data of a drive to others, then forget the drive; asks first
+    #[command(after_help = "\
+Examples:
+  coquina drive remove /dev/nvme1n1
+  coquina drive remove 3f9a2c41 --yes --no-wait
+  coquina drive remove /srv/drive1 --lost           when it never comes back: its copies are made anew elsewhere
+  coquina drive remove /srv/drive1 --lose-data      also if it had the only copy of something
+Refused where the others could not keep the copies apart, or where it has the last good copy of something. What the
+drive itself holds is not erased: do not name it with --drive again, unless it is to come back.")]
+    Remove {
+        /// Path, identity, or the beginning of its identity, as `coquina drive list` shows them
+        drive: String,
+        /// It is gone for good: do not wait for it, and do not take it back
+        #[arg(long)]
+        lost: bool,
+        /// As --lost, also if it had the last good copy of something: those volumes are removed
+        #[arg(long)]
+        lose_data: bool,
+        /// Remove it without asking
+        #[arg(long, short)]
+        yes: bool,
+        /// Start it and return
+        #[arg(long)]
+        no_wait: bool,
+    },
+    /// Show what a drive says about itself
+    #[command(after_help = "Example:\n  coquina drive info ./coquina-data/drive0")]
+    Info {
+        /// File or block device
+        path: PathBuf,
+    },
+    /// Read and check every block of a running server's drives, at a limited rate
+    #[command(
+        after_help = "Examples:\n  coquina drive scrub\n  coquina drive scrub --drive /dev/nvme1n1 --no-wait"
+    )]
+    Scrub {
+        /// Path, identity, or the beginning of its identity [default: all drives]
+        #[arg(long)]
+        drive: Option<String>,
+        /// Start it and return
+        #[arg(long)]
+        no_wait: bool,
+    },
+    /// Verify a stopped drive end to end and say what is wrong
+    #[command(after_help = "Example:\n  coquina drive check ./coquina-data/drive0")]
+    Check {
+        /// File or block device
+        path: PathBuf,
+    },
+}

@@ -1,0 +1,143 @@
+//! What all processes that serve have in common: how they log, stop, and say where they listen.
+
+pub mod address;
+pub mod drives;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+
+use coquina_base::check_name;
+use coquina_control::{FolderLock, MapServiceError, ServerFile};
+use coquina_store::StoreError;
+
+use crate::arguments::{Global, Running};
+use crate::error::CliError;
+use crate::{output, signal};
+
+/// Where NBD is served unless something else is said.
+pub const NBD_DEFAULT: &str = "127.0.0.1:10809";
+/// The label that a node has unless others are given.
+pub const HOST_LABEL: &str = "host";
+/// The signal that ends the process at once.
+const FORCE_AT: u32 = 2;
+/// Exit code of a process that was stopped before it served.
+const EXIT_CODE_INTERRUPTED: i32 = 130;
+
+/// Asks for a stop: signals, the end of the input, and the REST interface do.
+pub struct Stop {
+    serving: Arc<AtomicBool>,
+}
+
+impl Stop {
+    /// Calls `ask` when somebody asks for a stop. Until [`serving`](Self::serving) was called, a signal ends the
+    /// process at once: nothing that is made at the start can be harmed by that.
+    pub fn watch(running: &Running, ask: impl Fn() + Send + Clone + 'static) -> Result<Stop, CliError> {
+        let serving = Arc::new(AtomicBool::new(false));
+        let (is_serving, on_signal) = (serving.clone(), ask.clone());
+        signal::stop_flag(FORCE_AT, move || {
+            if !is_serving.load(Ordering::Relaxed) {
+                std::process::exit(EXIT_CODE_INTERRUPTED);
+            }
+            on_signal();
+        })?;
+        if running.stop_with_input {
+            stop_with_input(ask)?;
+        }
+        Ok(Stop { serving })
+    }
+
+    /// From now on a signal asks for a clean stop.
+    pub fn serving(&self) {
+        self.serving.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Asks for a stop when standard input ends: a program that started this one has gone away.
+fn stop_with_input(ask: impl Fn() + Send + 'static) -> Result<(), CliError> {
+    let wait = move || {
+        // An error of the input is its end too.
+        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        ask();
+    };
+    let thread = std::thread::Builder::new().name("input".to_owned()).spawn(wait);
+    thread.map(drop).map_err(|error| CliError::failed(format!("cannot start a thread: {error}")))
+}
+
+/// A channel, and what sends into it. A receiver that is gone means that the process is ending anyway.
+pub fn stop_channel() -> (impl Fn() + Send + Clone + 'static, mpsc::Receiver<()>) {
+    let (sender, receiver) = mpsc::channel();
+    let ask = move || {
+        let _ = sender.send(());
+    };
+    (ask, receiver)
+}
+
+/// Sends log messages to standard error.
+pub fn start_logging() {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("COQUINA_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    // Fails only if logging was started before, and then it works.
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(terminal)
+        .try_init();
+}
+
+/// Refuses `--server` for what serves by itself.
+pub fn refuse_server(global: &Global) -> Result<(), CliError> {
+    match &global.server {
+        None => Ok(()),
+        Some(_) => Err(CliError::usage("this starts a server here; --server is for commands to a running one")),
+    }
+}
+
+/// This host's name, as far as the rule for names allows.
+pub fn host_name() -> String {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    if check_name(&host).is_ok() { host } else { "node".to_owned() }
+}
+
+/// Says once what a start waits for.
+pub fn tell_waiting() -> impl FnMut(&StoreError) {
+    let mut told = String::new();
+    move |error| {
+        let text = error.to_string();
+        if text != told {
+            eprintln!("waiting for the store of the cluster map: {text}");
+            told = text;
+        }
+    }
+}
+
+/// An error of the start, with what to do about it.
+pub fn map_failed(error: MapServiceError) -> CliError {
+    CliError::failed(error.to_string())
+}
+
+/// Says where the server listens, in its folder and on standard output.
+pub fn announce(global: &Global, lock: &FolderLock, file: &ServerFile, what: &str, hint: &str) -> Result<(), CliError> {
+    lock.announce(file)?;
+    if global.json {
+        return output::print_json(file);
+    }
+    let mut text = format!("coquina {} serves {what}\n", file.version);
+    if !file.nbd.is_empty() {
+        text += &format!("  nbd     {}\n", file.nbd.join(", "));
+    }
+    if !file.native.is_empty() {
+        text += &format!("  native  {}\n", file.native);
+    }
+    text += &format!("  http    {}\n{hint}stop:           Ctrl-C\n", file.http);
+    output::print(&text)
+}
+
+/// How a volume is made, with the option that names the folder, if it is not the one that commands look in anyway.
+pub fn volume_hint(folder: &Path) -> String {
+    let found_anyway = std::env::var_os("COQUINA_DIR").is_some() || folder == Path::new("./coquina-data");
+    let option = if found_anyway { String::new() } else { format!(" --dir {}", folder.display()) };
+    format!("make a volume:  coquina volume create NAME --size 10G{option}\n")
+}

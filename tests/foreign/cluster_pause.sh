@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# A node is stopped (SIGSTOP) for longer than any lease and goes on as if nothing had happened: I/O goes on meanwhile,
+# the node finds that it was left out and catches up, and nobody ever reads or loses anything by it.
+source "$(dirname "$0")/../lib/cluster.sh"
+
+ROUNDS=${ROUNDS:-3}
+SEED=${SEED:-$((RANDOM * 32768 + RANDOM))}
+
+say "SEED=$SEED"
+cluster_start
+ask gateway volume create disk --size 48M
+cluster_heals 30
+load_start disk "$SEED"
+for round in $(seq "$ROUNDS"); do
+    name=n$(((round - 1) % NODES + 1))
+    sleep 1
+    kill -STOP "${NODE_PIDS[$name]}"
+    say "round $round: stopped $name"
+    sleep 6
+    kill -CONT "${NODE_PIDS[$name]}"
+    load_lives
+    wait_until 30 node_answers "$name" || fail "$name does not answer after it went on"
+    cluster_heals 60
+    load_lives
+done
+load_stop disk

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# `coquina up --nodes 3`: a node that dies is started again while I/O goes on; a second start is refused; when the
+# supervisor is killed its nodes end too; and nothing is lost by any of it.
+source "$(dirname "$0")/../lib/server.sh"
+needs_coquina
+needs_libnbd
+
+SEED=${SEED:-$((RANDOM * 32768 + RANDOM))}
+LOAD_PID=
+
+up() {
+    "$COQUINA" up --nodes 3 --copies 3 --dir "$DATA" --drive "$SCRATCH/a:1G" --drive "$SCRATCH/b:1G" \
+        --drive "$SCRATCH/c:1G" --nbd "127.0.0.1:$NBD_PORT" --http "127.0.0.1:$HTTP_PORT" --listen 127.0.0.1:0 \
+        >>"$SCRATCH/server.log" 2>&1 &
+    SERVER_PID=$!
+    note sweep-processes "$SERVER_PID"
+    wait_until 60 server_answers || fail "the server does not answer"
+}
+
+end_load() { [[ -z $LOAD_PID ]] || kill -9 "$LOAD_PID" 2>/dev/null; }
+at_exit end_load
+
+# The process of a node, by its folder.
+node_process() { head -n 1 "$DATA/$1/lock"; }
+
+is_well() { [[ $(coquina status --json | "$PYTHON" -c 'import json, sys; print(json.load(sys.stdin)["health"]["state"])') == ok ]]; }
+
+processes_are_gone() {
+    local process
+    for process in "$@"; do ! kill -0 "$process" 2>/dev/null || return 1; done
+}
+
+say "SEED=$SEED"
+up
+volume_create disk 48M
+wait_until 30 is_well || fail "not well: $(coquina status)"
+expect 1 "already runs" "$COQUINA" up --nodes 3 --dir "$DATA" --http 127.0.0.1:0 --nbd 127.0.0.1:0
+expect 2 "has 3 nodes" "$COQUINA" up --nodes 1 --dir "$DATA" --http 127.0.0.1:0 --nbd 127.0.0.1:0
+
+"$PYTHON" "$CLIENTS/acknowledged.py" during "$SCRATCH/state" "$SEED" "$(uri disk)" "$SCRATCH/stop-load" 3 &
+LOAD_PID=$!
+for node in node1 node2 node3; do
+    sleep 1
+    before=$(node_process "$node")
+    kill -9 "$before"
+    wait_until 30 eval "[[ \$(node_process $node) != $before ]]" || fail "$node is not started again"
+    wait_until 60 is_well || fail "not well: $(coquina status)"
+done
+touch "$SCRATCH/stop-load"
+wait "$LOAD_PID" || fail "the load failed"
+LOAD_PID=
+"$PYTHON" "$CLIENTS/acknowledged.py" verify "$SCRATCH/state" "$(uri disk)" || fail "data lost"
+
+mapfile -t nodes < <(for node in node1 node2 node3; do node_process "$node"; done)
+server_kill
+wait_until 30 processes_are_gone "${nodes[@]}" || fail "nodes outlive the supervisor"
+up
+"$PYTHON" "$CLIENTS/acknowledged.py" verify "$SCRATCH/state" "$(uri disk)" || fail "data lost"
+mapfile -t nodes < <(for node in node1 node2 node3; do node_process "$node"; done)
+server_stop
+processes_are_gone "${nodes[@]}" || fail "nodes outlive a clean stop"

@@ -1,0 +1,182 @@
+# shellcheck shell=bash
+# A cluster under test: etcd, nodes and an NBD gateway, each a process of its own. A test sources this file.
+#
+# Nodes are called n1, n2, ...; node K has its folder in $SCRATCH/nK and its drive in $SCRATCH/nK.drive.
+
+# shellcheck source=tests/lib/server.sh
+source "$(dirname "${BASH_SOURCE[0]}")/server.sh"
+needs_coquina
+needs etcd
+needs_libnbd
+
+NODES=${NODES:-3}
+ETCD_MEMBERS=${ETCD_MEMBERS:-1}
+NODE_DRIVE_SIZE=${NODE_DRIVE_SIZE:-1G}
+# Longest pause of I/O that a failed node may cause, in seconds.
+PAUSE_MAX=${PAUSE_MAX:-3}
+declare -A NODE_PIDS NODE_NATIVE NODE_HTTP ETCD_PIDS ETCD_CLIENT ETCD_PEER
+GATEWAY_PID=
+LOAD_PID=
+
+end_cluster() {
+    local pid
+    for pid in $LOAD_PID $GATEWAY_PID "${NODE_PIDS[@]}" "${ETCD_PIDS[@]}"; do
+        # A stopped process ends only when it may go on.
+        kill -9 "$pid" 2>/dev/null && wait "$pid" 2>/dev/null
+    done
+}
+at_exit end_cluster
+
+# Starts a program in the background with a log: LOG COMMAND...; its number is in STARTED_PID.
+background() {
+    local log=$1
+    shift
+    "$@" >>"$SCRATCH/$log" 2>&1 &
+    STARTED_PID=$!
+    note sweep-processes "$STARTED_PID"
+}
+
+etcd_prepare() {
+    local member ports
+    read -r -a ports <<<"$(free_ports $((2 * ETCD_MEMBERS)))"
+    for ((member = 1; member <= ETCD_MEMBERS; member++)); do
+        ETCD_CLIENT[$member]=${ports[$((2 * member - 2))]}
+        ETCD_PEER[$member]=${ports[$((2 * member - 1))]}
+    done
+}
+
+etcd_start_member() {
+    local member=$1 each all=()
+    for each in "${!ETCD_PEER[@]}"; do all+=("e$each=http://127.0.0.1:${ETCD_PEER[$each]}"); done
+    background "etcd$member.log" etcd --name "e$member" --data-dir "$SCRATCH/etcd$member" --logger zap --log-level warn \
+        --listen-client-urls "http://127.0.0.1:${ETCD_CLIENT[$member]}" \
+        --advertise-client-urls "http://127.0.0.1:${ETCD_CLIENT[$member]}" \
+        --listen-peer-urls "http://127.0.0.1:${ETCD_PEER[$member]}" \
+        --initial-advertise-peer-urls "http://127.0.0.1:${ETCD_PEER[$member]}" \
+        --initial-cluster "$(IFS=, && printf '%s' "${all[*]}")" --initial-cluster-state new
+    ETCD_PIDS[$member]=$STARTED_PID
+}
+
+etcd_kill_member() {
+    kill -9 "${ETCD_PIDS[$1]}"
+    wait "${ETCD_PIDS[$1]}" 2>/dev/null || true
+    unset "ETCD_PIDS[$1]"
+}
+
+etcd_start() {
+    local member
+    etcd_prepare
+    for member in "${!ETCD_CLIENT[@]}"; do etcd_start_member "$member"; done
+    for member in "${!ETCD_CLIENT[@]}"; do
+        wait_until 30 port_answers "${ETCD_CLIENT[$member]}" || fail "etcd member $member does not answer"
+    done
+}
+
+etcd_options() {
+    local port
+    for port in "${ETCD_CLIENT[@]}"; do printf -- '--etcd http://127.0.0.1:%s ' "$port"; done
+}
+
+# The command line against a node or the gateway: WHO ARGUMENT...
+ask() {
+    local port=$HTTP_PORT
+    [[ $1 == gateway ]] || port=${NODE_HTTP[$1]}
+    "$COQUINA" --server "127.0.0.1:$port" "${@:2}"
+}
+
+# Starts a node, and waits until it serves: NAME ARGUMENT... More arguments go to `coquina node`.
+node_start() {
+    node_launch "$@"
+    wait_until 60 node_answers "$1" || fail "node $1 does not answer; see $(tail -n 5 "$SCRATCH/$1.log")"
+}
+
+node_launch() {
+    local name=$1
+    if [[ -z ${NODE_NATIVE[$name]:-} ]]; then
+        read -r "NODE_NATIVE[$name]" "NODE_HTTP[$name]" <<<"$(free_ports 2)"
+    fi
+    local drive=(--drive "$SCRATCH/$name.drive:$NODE_DRIVE_SIZE")
+    # A file that is gone must not be made anew by its size.
+    [[ ! -e $SCRATCH/$name/node.json ]] || drive=()
+    # shellcheck disable=SC2046 # several words are meant
+    background "$name.log" "$COQUINA" node --name "$name" --dir "$SCRATCH/$name" "${drive[@]}" \
+        --listen "127.0.0.1:${NODE_NATIVE[$name]}" --http "127.0.0.1:${NODE_HTTP[$name]}" \
+        $(etcd_options) "${@:2}"
+    NODE_PIDS[$name]=$STARTED_PID
+}
+
+node_answers() {
+    kill -0 "${NODE_PIDS[$1]}" 2>/dev/null || fail "node $1 ended: $(tail -n 5 "$SCRATCH/$1.log")"
+    ask "$1" status --interval 0 --json >/dev/null 2>&1
+}
+
+node_kill() {
+    kill -9 "${NODE_PIDS[$1]}"
+    wait "${NODE_PIDS[$1]}" 2>/dev/null || true
+    unset "NODE_PIDS[$1]"
+}
+
+node_stop() {
+    local status=0
+    kill -TERM "${NODE_PIDS[$1]}"
+    wait "${NODE_PIDS[$1]}" || status=$?
+    unset "NODE_PIDS[$1]"
+    ((status == 0)) || fail "node $1 stopped with status $status"
+}
+
+gateway_start() {
+    # shellcheck disable=SC2046 # several words are meant
+    background gateway.log "$COQUINA" nbd --dir "$DATA" --listen "127.0.0.1:$NBD_PORT" --listen "unix:$SOCKET" \
+        --http "127.0.0.1:$HTTP_PORT" $(etcd_options)
+    GATEWAY_PID=$STARTED_PID
+    wait_until 30 port_answers "$NBD_PORT" || fail "the gateway does not answer: $(tail -n 5 "$SCRATCH/gateway.log")"
+}
+
+gateway_kill() {
+    kill -9 "$GATEWAY_PID"
+    wait "$GATEWAY_PID" 2>/dev/null || true
+    GATEWAY_PID=
+}
+
+# Starts etcd, the nodes and the gateway. Arguments go to each node.
+cluster_start() {
+    local number
+    etcd_start
+    for ((number = 1; number <= NODES; number++)); do node_start "n$number" "$@"; done
+    gateway_start
+}
+
+cluster_is_well() {
+    ask gateway status --interval 0 --json 2>/dev/null |
+        "$PYTHON" -c 'import json, sys; sys.exit(json.load(sys.stdin)["health"]["state"] != "ok")' 2>/dev/null
+}
+
+# Waits until all copies are where they should be: SECONDS.
+cluster_heals() {
+    wait_until "$1" cluster_is_well || fail "not well after $1 s: $(ask gateway status 2>&1)"
+}
+
+# Starts a verified load on a volume that must not notice more than a pause: VOLUME SEED.
+load_start() {
+    rm -f "$SCRATCH/stop-load"
+    background load.log "$PYTHON" "$CLIENTS/acknowledged.py" during "$SCRATCH/state" "$2" "$(uri "$1")" \
+        "$SCRATCH/stop-load" "$PAUSE_MAX"
+    LOAD_PID=$STARTED_PID
+}
+
+load_lives() { kill -0 "$LOAD_PID" 2>/dev/null || fail "the load ended: $(tail -n 5 "$SCRATCH/load.log")"; }
+
+# Ends the load, which must have gone well, and reads everything back: VOLUME.
+load_stop() {
+    local status=0
+    touch "$SCRATCH/stop-load"
+    wait "$LOAD_PID" || status=$?
+    LOAD_PID=
+    tail -n 3 "$SCRATCH/load.log"
+    ((status == 0)) || fail "the load failed"
+    load_verify "$1"
+}
+
+load_verify() {
+    "$PYTHON" "$CLIENTS/acknowledged.py" verify "$SCRATCH/state" "$(uri "$1")" || fail "data lost"
+}
