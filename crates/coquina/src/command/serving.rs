@@ -1,6 +1,7 @@
 //! What all processes that serve have in common: how they log, stop, and say where they listen.
 
 pub mod address;
+pub mod control;
 pub mod drives;
 
 use std::path::Path;

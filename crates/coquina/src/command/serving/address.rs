@@ -18,12 +18,12 @@ pub fn check_tcp(flag: &str, address: &str) -> Result<(), CliError> {
 }
 
 /// Checks `HOST:PORT` or `unix:PATH`.
-pub fn check_nbd(address: &str) -> Result<(), CliError> {
+pub fn check_nbd(flag: &str, address: &str) -> Result<(), CliError> {
     match address.strip_prefix("unix:") {
-        None => check_tcp("--nbd", address),
-        Some("") => Err(CliError::usage("--nbd unix: needs the path of a socket")),
+        None => check_tcp(flag, address),
+        Some("") => Err(CliError::usage(format!("{flag} unix: needs the path of a socket"))),
         Some(path) if path.len() > UNIX_PATH_BYTES_MAX => Err(CliError::usage(format!(
-            "the path of --nbd {address:?} has {} bytes; the path of a socket has at most {UNIX_PATH_BYTES_MAX}",
+            "the path of {flag} {address:?} has {} bytes; the path of a socket has at most {UNIX_PATH_BYTES_MAX}",
             path.len()
         ))),
         Some(_) => Ok(()),
@@ -68,11 +68,11 @@ mod tests {
     #[test]
     fn addresses_are_checked_and_open_ones_told() {
         for good in ["127.0.0.1:1", "[::1]:10809", "localhost:0", "unix:/run/x.sock"] {
-            assert!(check_nbd(good).is_ok(), "{good}");
+            assert!(check_nbd("--nbd", good).is_ok(), "{good}");
         }
         let long = format!("unix:/{}", "x".repeat(107));
         for bad in ["", "127.0.0.1", ":1", "h:99999", "h:x", "unix:", &long] {
-            assert!(matches!(check_nbd(bad), Err(CliError::Usage(_))), "{bad}");
+            assert!(matches!(check_nbd("--nbd", bad), Err(CliError::Usage(_))), "{bad}");
         }
         let addresses = ["127.0.0.1:1", "[::1]:1", "0.0.0.0:1", "10.1.2.3:4", "unix:/x"].map(str::to_owned);
         assert_eq!(open_interfaces(&addresses), ["0.0.0.0:1", "10.1.2.3:4"]);

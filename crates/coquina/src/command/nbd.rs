@@ -1,0 +1,56 @@
+//! `coquina nbd`: an NBD server that is a client of the cluster, on any host.
+
+use coquina_control::{ControlListener, FolderLock, MapService};
+use coquina_node::{Node, NodeConfig};
+
+use super::serving::control::{Control, ControlSpec};
+use super::serving::{self, address};
+use super::store;
+use crate::arguments::{Global, Nbd};
+use crate::error::CliError;
+
+pub fn run(global: &Global, nbd: &Nbd) -> Result<(), CliError> {
+    serving::refuse_server(global)?;
+    serving::start_logging();
+    let listen = if nbd.listen.is_empty() { vec![serving::NBD_DEFAULT.to_owned()] } else { nbd.listen.clone() };
+    listen.iter().try_for_each(|listen| address::check_nbd("--listen", listen))?;
+    address::check_tcp("--http", &nbd.http)?;
+    address::check_closed(&[&[nbd.http.clone()], listen.as_slice()].concat(), nbd.running.insecure)?;
+    let store = store::connect(&nbd.store)?;
+    let (ask, stopped) = serving::stop_channel();
+    let stop = serving::Stop::watch(&nbd.running, ask.clone())?;
+
+    let lock = FolderLock::acquire(&global.dir)?;
+    let listener = ControlListener::bind(&nbd.http)?;
+    let maps = MapService::start(store, &global.dir, false, &mut serving::tell_waiting())
+        .map_err(serving::map_failed)?;
+    let config = NodeConfig {
+        folder: global.dir.clone(),
+        nbd: listen,
+        cache_memory_bytes: nbd.tuning.cache_memory,
+        reactors: nbd.tuning.reactors.map(usize::from),
+        ..NodeConfig::gateway()
+    };
+    let gateway = Node::start(config, maps.clone())?;
+    let spec = ControlSpec {
+        maps: maps.clone(),
+        backend: gateway.clone(),
+        node: None,
+        may_lead: false,
+        nbd: gateway.nbd_addresses(),
+        native: String::new(),
+    };
+    let served = Control::start(spec, listener, &nbd.running, ask).and_then(|control| {
+        let announced = serving::announce(global, &lock, &control.file, "the cluster's volumes", "");
+        if announced.is_ok() {
+            stop.serving();
+            // An error would mean that nobody can ask for a stop any more.
+            let _ = stopped.recv();
+        }
+        control.stop();
+        announced
+    });
+    gateway.stop();
+    maps.stop();
+    served.and(lock.withdraw().map_err(CliError::from))
+}

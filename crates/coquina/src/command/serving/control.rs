@@ -1,0 +1,99 @@
+//! The control plane beside a node, a gateway or the supervisor: heartbeats, coordinator, catalogue and interface.
+
+use std::sync::Arc;
+
+use coquina_base::NodeId;
+use coquina_control::{
+    Catalogue, ControlListener, ControlServer, CoordinatorService, HeartbeatService, MapService, MetricsOptions,
+    NodeBackend, ServerConfig, ServerFile,
+};
+
+use super::address::open_interfaces;
+use crate::arguments::Running;
+use crate::error::CliError;
+
+/// What the control plane is for.
+pub struct ControlSpec {
+    /// The map.
+    pub maps: Arc<MapService>,
+    /// What is served here.
+    pub backend: Arc<dyn NodeBackend>,
+    /// The node, if this process is one.
+    pub node: Option<NodeId>,
+    /// Whether it may lead the cluster.
+    pub may_lead: bool,
+    /// Where NBD is served.
+    pub nbd: Vec<String>,
+    /// Where the native protocol is served; empty if it is not.
+    pub native: String,
+}
+
+/// The running control plane.
+pub struct Control {
+    server: ControlServer,
+    /// The operations of operators.
+    pub catalogue: Arc<Catalogue>,
+    heartbeat: Option<HeartbeatService>,
+    coordinator: Option<CoordinatorService>,
+    /// Where this process listens.
+    pub file: ServerFile,
+}
+
+impl Control {
+    /// Starts it. `stop` asks for a clean stop of the process.
+    pub fn start(
+        spec: ControlSpec,
+        listener: ControlListener,
+        running: &Running,
+        stop: impl Fn() + Send + 'static,
+    ) -> Result<Control, CliError> {
+        let thread = |error: std::io::Error| CliError::failed(format!("cannot start a thread: {error}"));
+        let http = listener.address().to_owned();
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        let file = ServerFile {
+            version: version.clone(),
+            process: std::process::id(),
+            http: http.clone(),
+            nbd: spec.nbd,
+            native: spec.native,
+        };
+        let listened = [&[http.clone(), file.native.clone()], file.nbd.as_slice()].concat();
+        let open = open_interfaces(&listened);
+        for address in &open {
+            eprintln!("warning: {address} can be reached from other hosts, and nothing asks them who they are");
+        }
+        let coordinator = match spec.may_lead {
+            true => Some(CoordinatorService::start(spec.maps.clone(), &http).map_err(thread)?),
+            false => None,
+        };
+        let heartbeat = match spec.node {
+            Some(node) => {
+                Some(HeartbeatService::start(spec.maps.clone(), spec.backend.clone(), node).map_err(thread)?)
+            }
+            None => None,
+        };
+        let catalogue = Arc::new(Catalogue::start(spec.maps, spec.backend).map_err(thread)?);
+        let config = ServerConfig {
+            version,
+            nbd: file.nbd.clone(),
+            native: file.native.clone(),
+            metrics: MetricsOptions { per_volume: !running.no_volume_metrics },
+            open_interfaces: open,
+            shutdown: Box::new(stop),
+        };
+        let server = ControlServer::start(listener, config, catalogue.clone())?;
+        Ok(Control { server, catalogue, heartbeat, coordinator, file })
+    }
+
+    /// Stops it: nothing is asked for any more, and somebody else leads.
+    pub fn stop(self) {
+        self.server.stop();
+        self.catalogue.stop();
+        if let Some(coordinator) = self.coordinator {
+            coordinator.stop();
+        }
+        if let Some(heartbeat) = self.heartbeat {
+            heartbeat.stop();
+        }
+    }
+}

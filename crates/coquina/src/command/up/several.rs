@@ -1,0 +1,174 @@
+//! Several nodes, each a process of its own under this one.
+//!
+//! The order of the start: lock, HTTP port, store and map, coordinator, nodes, first pool, NBD gateway; the server says
+//! where it listens last. The stop: gateway and coordinator first, so that nobody is taken for dead, then all nodes, then
+//! the store.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, mpsc};
+
+use coquina_control::{ControlListener, FolderLock, MapService};
+use coquina_node::{Node, NodeConfig};
+use coquina_store::EmbeddedStore;
+
+use super::child::{ChildSpec, Event};
+use super::supervisor::{Started, Supervisor};
+use super::{Checked, STORE_FOLDER_NAME, plan};
+use crate::arguments::{Global, Tuning, Up};
+use crate::command::serving::control::{Control, ControlSpec};
+use crate::command::serving;
+use crate::command::store::Served;
+use crate::error::CliError;
+
+/// Where a node listens unless the user says something else: the system chooses the port.
+const ANY_PORT: &str = "127.0.0.1:0";
+/// Part of the host's memory for the index of one node alone, and for its cache.
+const INDEX_MEMORY_PART: u64 = 8;
+const CACHE_MEMORY_PART: u64 = 2;
+
+pub fn run(global: &Global, up: &Up, checked: Checked) -> Result<(), CliError> {
+    let (sender, events) = mpsc::channel();
+    let asks = sender.clone();
+    let ask = move || {
+        // A receiver that is gone means that the process is ending anyway.
+        let _ = asks.send(Event::Stop);
+    };
+    let stop = serving::Stop::watch(&up.running, ask.clone())?;
+    let lock = FolderLock::acquire(&global.dir)?;
+    let listener = ControlListener::bind(&up.http)?;
+    plan::remember_nodes(&global.dir, checked.nodes)?;
+    let folder = global.dir.join(STORE_FOLDER_NAME);
+    let store = EmbeddedStore::open(&folder, None).map_err(|error| CliError::failed(error.to_string()))?;
+    let served = Served::start(store.clone(), &folder)?;
+    let maps = MapService::start(Arc::new(store), &global.dir, true, &mut serving::tell_waiting())
+        .map_err(serving::map_failed)?;
+    let is_new = maps.map().nodes().next().is_none();
+    let specs = child_specs(global, up, &checked, &maps)?;
+    let mut supervisor = Supervisor::new(specs, sender, events);
+    stop.serving();
+    let result = Scene { global, up, checked: &checked, lock: &lock, maps: &maps, is_new }
+        .play(listener, &mut supervisor, ask);
+    supervisor.stop();
+    maps.stop();
+    drop(maps);
+    served.stop();
+    result.and(lock.withdraw().map_err(CliError::from))
+}
+
+/// What the nodes run in.
+struct Scene<'a> {
+    global: &'a Global,
+    up: &'a Up,
+    checked: &'a Checked,
+    lock: &'a FolderLock,
+    maps: &'a Arc<MapService>,
+    is_new: bool,
+}
+
+impl Scene<'_> {
+    fn play(
+        &self,
+        listener: ControlListener,
+        supervisor: &mut Supervisor,
+        ask: impl Fn() + Send + 'static,
+    ) -> Result<(), CliError> {
+        let config = NodeConfig {
+            folder: self.global.dir.clone(),
+            nbd: self.checked.nbd.clone(),
+            reactors: self.up.tuning.reactors.map(usize::from),
+            ..NodeConfig::gateway()
+        };
+        let gateway = Node::start(config, self.maps.clone())?;
+        let spec = ControlSpec {
+            maps: self.maps.clone(),
+            backend: gateway.clone(),
+            node: None,
+            may_lead: true,
+            nbd: gateway.nbd_addresses(),
+            native: String::new(),
+        };
+        let served = Control::start(spec, listener, &self.up.running, ask).and_then(|control| {
+            let result = self.serve(&control, supervisor);
+            gateway.stop();
+            control.stop();
+            result
+        });
+        gateway.stop();
+        served
+    }
+
+    fn serve(&self, control: &Control, supervisor: &mut Supervisor) -> Result<(), CliError> {
+        let Some(started) = supervisor.start()? else { return Ok(()) };
+        self.check_started(&started)?;
+        super::prepare_pool(&control.catalogue, self.up.overcommit, self.checked.copies)?;
+        let what = format!("{} with {} nodes", self.global.dir.display(), self.checked.nodes);
+        let hint = serving::volume_hint(&self.global.dir);
+        serving::announce(self.global, self.lock, &control.file, &what, &hint)?;
+        supervisor.run()
+    }
+
+    /// A node that fails at the very first start is a mistake in the options; later the others serve without it.
+    fn check_started(&self, started: &Started) -> Result<(), CliError> {
+        let Some((name, how)) = started.failed.first() else { return Ok(()) };
+        if self.is_new || started.ready.is_empty() {
+            return Err(CliError::failed(format!("{name} did not start ({how}); what it said is above")));
+        }
+        for (name, how) in &started.failed {
+            tracing::error!(node = name, "did not start ({how}); going on without it");
+        }
+        Ok(())
+    }
+}
+
+fn child_specs(
+    global: &Global,
+    up: &Up,
+    checked: &Checked,
+    maps: &MapService,
+) -> Result<Vec<ChildSpec>, CliError> {
+    let dealt = plan::deal(&global.dir, checked.nodes, checked.drives.clone(), &maps.map())?;
+    let tuning = share(&up.tuning, u64::from(checked.nodes));
+    let spec = |(index, drives): (usize, Vec<String>)| {
+        let name = plan::node_name(index + 1);
+        let folder = global.dir.join(&name);
+        let listen = if index == 0 { up.listen.as_str() } else { ANY_PORT };
+        let arguments = child_arguments(&name, &folder, &global.dir.join(STORE_FOLDER_NAME), listen, up, &drives);
+        ChildSpec { name, folder, arguments: [arguments, tuning.clone()].concat() }
+    };
+    Ok(dealt.into_iter().enumerate().map(spec).collect())
+}
+
+fn child_arguments(
+    name: &str,
+    folder: &Path,
+    store: &Path,
+    listen: &str,
+    up: &Up,
+    drives: &[String],
+) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = vec!["node".into(), "--dir".into(), PathBuf::from(folder).into()];
+    arguments.extend(["--name", name, "--listen", listen, "--http", ANY_PORT].map(OsString::from));
+    arguments.extend(["--store-folder".into(), PathBuf::from(store).into()]);
+    arguments.extend(["--no-coordinator", "--stop-with-input"].map(OsString::from));
+    for drive in drives {
+        arguments.extend(["--drive", drive].map(OsString::from));
+    }
+    let flags = [(up.force, "--force"), (up.running.insecure, "--insecure"), (up.running.no_volume_metrics, "--no-volume-metrics")];
+    arguments.extend(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| OsString::from(flag)));
+    arguments
+}
+
+/// What each of so many nodes may take of the host: what the user says, or its share of what a single node would take.
+fn share(tuning: &Tuning, nodes: u64) -> Vec<OsString> {
+    let memory = rustix::system::sysinfo();
+    let memory_bytes = memory.totalram as u64 * u64::from(memory.mem_unit);
+    let index = tuning.index_memory.unwrap_or(memory_bytes / INDEX_MEMORY_PART / nodes);
+    let cache = tuning.cache_memory.unwrap_or(memory_bytes / CACHE_MEMORY_PART / nodes);
+    let mut arguments = vec!["--index-memory".to_owned(), index.to_string()];
+    arguments.extend(["--cache-memory".to_owned(), cache.to_string()]);
+    if let Some(reactors) = tuning.reactors {
+        arguments.extend(["--reactors".to_owned(), reactors.to_string()]);
+    }
+    arguments.into_iter().map(OsString::from).collect()
+}

@@ -1,0 +1,67 @@
+//! One node: everything in this process.
+//!
+//! The order of the start: lock, HTTP port, store and map, drives and reactors, control plane, first pool; the server says
+//! where it listens last. The stop goes backwards.
+
+use std::sync::Arc;
+
+use coquina_control::{ControlListener, FolderLock, MapService, NodeFile};
+use coquina_node::{Node, NodeConfig};
+use coquina_store::EmbeddedStore;
+
+use super::{Checked, STORE_FOLDER_NAME};
+use crate::arguments::{Domains, Global, Up};
+use crate::command::serving::control::{Control, ControlSpec};
+use crate::command::serving::{self, drives};
+use crate::error::CliError;
+
+pub fn run(global: &Global, up: &Up, checked: Checked) -> Result<(), CliError> {
+    let (ask, stopped) = serving::stop_channel();
+    let stop = serving::Stop::watch(&up.running, ask.clone())?;
+    let lock = FolderLock::acquire(&global.dir)?;
+    let listener = ControlListener::bind(&up.http)?;
+    let store = EmbeddedStore::open(&global.dir.join(STORE_FOLDER_NAME), None)
+        .map_err(|error| CliError::failed(error.to_string()))?;
+    let maps = MapService::start(Arc::new(store), &global.dir, true, &mut serving::tell_waiting())
+        .map_err(serving::map_failed)?;
+    let identity = NodeFile::open(&global.dir)?;
+    let chosen = drives::choose(Some(&global.dir), checked.drives, &maps.map(), identity.node, up.force)?;
+    chosen.notes.iter().for_each(|note| eprintln!("{note}"));
+    let name = identity.name.clone().unwrap_or_else(serving::host_name);
+    let config = NodeConfig {
+        folder: global.dir.clone(),
+        name,
+        http: listener.address().to_owned(),
+        domains: Domains::from([(serving::HOST_LABEL.to_owned(), serving::host_name())]),
+        drives: chosen.drives,
+        native: up.listen.clone(),
+        nbd: checked.nbd,
+        index_memory_bytes: up.tuning.index_memory,
+        cache_memory_bytes: up.tuning.cache_memory,
+        reactors: up.tuning.reactors.map(usize::from),
+    };
+    let node = Node::start(config, maps.clone())?;
+    let spec = ControlSpec {
+        maps: maps.clone(),
+        backend: node.clone(),
+        node: Some(identity.node),
+        may_lead: true,
+        nbd: node.nbd_addresses(),
+        native: node.native_address(),
+    };
+    let served = Control::start(spec, listener, &up.running, ask).and_then(|control| {
+        let what = global.dir.display().to_string();
+        let announced = super::prepare_pool(&control.catalogue, up.overcommit, checked.copies)
+            .and_then(|()| serving::announce(global, &lock, &control.file, &what, &serving::volume_hint(&global.dir)));
+        if announced.is_ok() {
+            stop.serving();
+            // An error would mean that nobody can ask for a stop any more.
+            let _ = stopped.recv();
+        }
+        control.stop();
+        announced
+    });
+    node.stop();
+    maps.stop();
+    served.and(lock.withdraw().map_err(CliError::from))
+}
