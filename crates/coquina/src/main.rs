@@ -29,6 +29,9 @@ fn run(arguments: &Arguments) -> Result<(), CliError> {
     let global = &arguments.global;
     match &arguments.command {
         Command::Up(up) => command::up::run(global, up),
+        Command::Node(node) => command::node::run(global, node),
+        Command::Nbd(nbd) => command::nbd::run(global, nbd),
+        Command::Pool(pool) => command::pool::run(global, pool),
         Command::Volume(volume) => command::volume::run(global, volume),
         Command::Status(status) => command::status::run(global, status),
         Command::Df => command::df::run(global),

@@ -77,6 +77,9 @@ drive itself holds is not erased: do not name it with --drive again, unless it i
         /// As --lost, also if it had the last good copy of something: those volumes are removed
         #[arg(long)]
         lose_data: bool,
+        /// Let it stay after all, if its data is still being moved away
+        #[arg(long, conflicts_with_all = ["lost", "lose_data"])]
+        cancel: bool,
         /// Remove it without asking
         #[arg(long, short)]
         yes: bool,

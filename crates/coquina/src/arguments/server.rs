@@ -182,6 +182,9 @@ Refused where the others could not keep the copies apart, or where it has the la
         /// It is gone for good: do not wait for it, and do not take its drives back
         #[arg(long)]
         lost: bool,
+        /// Let it stay after all, if its data is still being moved away
+        #[arg(long, conflicts_with = "lost")]
+        cancel: bool,
         /// Remove it without asking
         #[arg(long, short)]
         yes: bool,

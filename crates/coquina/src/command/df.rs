@@ -27,6 +27,7 @@ struct Space {
 #[derive(Serialize)]
 struct DriveSpace {
     id: DriveId,
+    node: String,
     path: String,
     state: api::DriveState,
     capacity_bytes: u64,
@@ -38,6 +39,8 @@ struct DriveSpace {
 struct VolumeSpace {
     name: String,
     size_bytes: u64,
+    copies: u32,
+    pool: String,
 }
 
 pub fn run(global: &Global) -> Result<(), CliError> {
@@ -46,6 +49,7 @@ pub fn run(global: &Global) -> Result<(), CliError> {
     let volumes = client.volumes(0)?;
     let drive = |drive: &api::Drive| DriveSpace {
         id: drive.id,
+        node: drive.node_name.clone(),
         path: drive.path.clone(),
         state: drive.state,
         capacity_bytes: drive.capacity_bytes,
@@ -63,7 +67,12 @@ pub fn run(global: &Global) -> Result<(), CliError> {
         volumes: volumes
             .volumes
             .iter()
-            .map(|volume| VolumeSpace { name: volume.name.clone(), size_bytes: volume.size_bytes })
+            .map(|volume| VolumeSpace {
+                name: volume.name.clone(),
+                size_bytes: volume.size_bytes,
+                copies: volume.copies,
+                pool: volume.pool.clone(),
+            })
             .collect(),
     };
     if global.json { print_json(&space) } else { print(&text(&space)) }
@@ -72,13 +81,14 @@ pub fn run(global: &Global) -> Result<(), CliError> {
 // Writing to a string cannot fail.
 fn text(space: &Space) -> String {
     let mut text = String::new();
-    let mut table = output::table(&["DRIVE", "STATE", "CAPACITY", "USED", "FREE", "USED %"], 2);
+    let mut table = output::table(&["DRIVE", "NODE", "STATE", "CAPACITY", "USED", "FREE", "USED %"], 3);
     let percent = |used: u64, of: u64| {
         if of == 0 { "-".to_owned() } else { format!("{:.1}", used as f64 * 100.0 / of as f64) }
     };
     for drive in &space.drives {
         table.add_row([
             drive.path.clone(),
+            drive.node.clone(),
             state_text(drive.state).to_owned(),
             format_size_bytes(drive.capacity_bytes),
             format_size_bytes(drive.used_bytes),
@@ -89,6 +99,7 @@ fn text(space: &Space) -> String {
     table.add_row([
         "all".to_owned(),
         String::new(),
+        String::new(),
         format_size_bytes(space.capacity_bytes),
         format_size_bytes(space.used_bytes),
         format_size_bytes(space.free_bytes),
@@ -96,15 +107,20 @@ fn text(space: &Space) -> String {
     ]);
     let _ = writeln!(text, "{}", table.trim_fmt());
     if !space.volumes.is_empty() {
-        let mut table = output::table(&["VOLUME", "SIZE"], 1);
+        let mut table = output::table(&["VOLUME", "POOL", "COPIES", "SIZE"], 2);
         for volume in &space.volumes {
-            table.add_row([volume.name.clone(), format_size_bytes(volume.size_bytes)]);
+            table.add_row([
+                volume.name.clone(),
+                volume.pool.clone(),
+                volume.copies.to_string(),
+                format_size_bytes(volume.size_bytes),
+            ]);
         }
         let _ = writeln!(text, "\n{}", table.trim_fmt());
     }
     let _ = writeln!(
         text,
-        "\nsizes of volumes add up to {} of {}",
+        "\nsizes of volumes, all copies, add up to {} of {}",
         format_size_bytes(space.provisioned_bytes),
         format_size_bytes(space.provisionable_bytes)
     );

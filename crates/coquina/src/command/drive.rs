@@ -1,18 +1,18 @@
 //! `coquina drive ...`
 
+mod remove;
+
 use std::path::Path;
 use std::time::Duration;
 
 use coquina_base::format_size_bytes;
-use coquina_control::{
-    Client, Coordinator, EmbeddedCoordinator, FolderError, FolderLock, api, running_server,
-};
+use coquina_control::{Client, FolderError, FolderLock, api, running_server};
 use coquina_engine::Identity;
 use coquina_node::drive::{self, CheckReport, DriveInfo, FormatRequest};
 
 use super::connect::client;
 use super::drive_argument;
-use super::status::{drives_text, state_text};
+use super::status::{drive_state_text, drives_text};
 use crate::arguments::{Drive, Global};
 use crate::error::CliError;
 use crate::output::{self, print, print_json};
@@ -34,8 +34,15 @@ pub fn run(global: &Global, command: &Drive) -> Result<(), CliError> {
             };
             show_info(global, &drive::format(&argument.path, &request)?)
         }
+        Drive::Add { drive, node, force } => add(global, drive, node.clone(), *force),
+        Drive::Reweight { drive, weight } => reweight(global, drive, *weight),
         Drive::List => list(global),
-        Drive::Remove { drive, lose_data, yes } => remove(global, drive, *lose_data, *yes),
+        Drive::Remove { drive, lost, lose_data, cancel, yes, no_wait } => {
+            let drive = as_server_knows(global, drive)?;
+            let (lost, cancel) = (*lost || *lose_data, *cancel);
+            let request = api::RemoveDrive { drive, lost, lose_data: *lose_data, cancel, dry_run: false };
+            remove::run(global, request, *yes, *no_wait)
+        }
         Drive::Info { path } => show_info(global, &drive::info(path)?),
         Drive::Scrub { drive, no_wait } => scrub(global, drive.clone(), *no_wait),
         Drive::Check { path } => check(global, path),
@@ -55,8 +62,7 @@ fn cluster_and_node(global: &Global) -> Result<Identity, CliError> {
         Ok(server) => from_server(&Client::new(&server.http)?),
         Err(FolderError::NotRunning { .. }) => {
             let _lock = FolderLock::acquire(&global.dir)?;
-            let coordinator = EmbeddedCoordinator::open(&global.dir, "node")?;
-            let (cluster, node) = (coordinator.map().cluster.value.id, coordinator.node_id());
+            let (cluster, node) = super::up::identity(&global.dir)?;
             Ok(Identity { cluster, node, ..Identity::default() })
         }
         Err(other) => Err(other.into()),
@@ -78,21 +84,24 @@ fn list(global: &Global) -> Result<(), CliError> {
 /// Identities in full and paths last, for copying; what is wrong below.
 fn list_text(drives: &[api::Drive]) -> String {
     if drives.is_empty() {
-        return "no drives; add one with `coquina up --drive PATH:SIZE`\n".to_owned();
+        return "no drives; add one with `coquina drive add PATH:SIZE`\n".to_owned();
     }
-    let header = ["ID", "STATE", "SIZE", "CAPACITY", "USED", "PATH"];
-    let mut table = output::table(&header, 2);
+    let header = ["ID", "NODE", "STATE", "SIZE", "CAPACITY", "USED", "WEIGHT", "GROUPS", "PATH"];
+    let mut table = output::table(&header, 3);
     if let Some(path) = table.column_mut(header.len() - 1) {
         path.set_cell_alignment(comfy_table::CellAlignment::Left);
     }
     for drive in drives {
         table.add_row([
             drive.id.to_string(),
-            state_text(drive.state).to_owned(),
+            drive.node_name.clone(),
+            drive_state_text(drive).to_owned(),
             format_size_bytes(drive.size_bytes),
             format_size_bytes(drive.capacity_bytes),
             // What a missing drive holds cannot be seen.
             if drive.shards.is_empty() { "-".to_owned() } else { format_size_bytes(drive.live_bytes) },
+            weight_text(drive.weight),
+            drive.groups.to_string(),
             drive.path.clone(),
         ]);
     }
@@ -105,25 +114,40 @@ fn list_text(drives: &[api::Drive]) -> String {
     text
 }
 
-fn remove(global: &Global, drive: &str, lose_data: bool, yes: bool) -> Result<(), CliError> {
-    let client = client(global)?;
-    let drive = as_server_knows(global, drive)?;
-    let plan = client.remove_drive(&api::RemoveDrive { drive, lose_data, dry_run: true })?;
-    let mut question = format!("drive {} ({}) is removed", plan.path, plan.id);
-    if !plan.volumes_lost.is_empty() {
-        let count = plan.volumes_lost.len();
-        let names = plan.volumes_lost.join(", ");
-        question += &format!(", and with it {count} volume(s) and all their data ({names})");
-    }
-    output::confirm(&question, yes)?;
-    let request = api::RemoveDrive { drive: plan.id.to_string(), lose_data, dry_run: false };
-    let removed = client.remove_drive(&request)?;
+fn add(global: &Global, text: &str, node: Option<String>, force: bool) -> Result<(), CliError> {
+    // A remote node's paths are its own; those of this host are given in full.
+    let path = if global.server.is_some() { text.to_owned() } else { in_full(text)? };
+    let drive = client(global)?.add_drive(&api::AddDrive { path, force, node })?;
     if global.json {
-        return print_json(&removed);
+        return print_json(&drive);
     }
-    let mut text = format!("removed drive {} ({})\n", removed.path, removed.id);
-    removed.volumes_lost.iter().for_each(|name| text += &format!("removed volume {name}\n"));
-    print(&text)
+    let capacity = format_size_bytes(drive.capacity_bytes);
+    print(&format!("added drive {} ({}) of {capacity} to node {}\n", drive.path, drive.id, drive.node_name))
+}
+
+/// `PATH[:SIZE]` with the path in full.
+fn in_full(text: &str) -> Result<String, CliError> {
+    let argument = drive_argument::parse(text)?;
+    let path = drive_argument::absolute(&argument.path)?;
+    Ok(match argument.size_bytes {
+        Some(size_bytes) => format!("{}:{size_bytes}", path.display()),
+        None => path.display().to_string(),
+    })
+}
+
+fn reweight(global: &Global, drive: &str, weight_bytes: u64) -> Result<(), CliError> {
+    let drive = as_server_knows(global, drive)?;
+    let request = api::ReweightDrive { drive, weight: weight_bytes >> 20 };
+    let drive = client(global)?.reweight_drive(&request)?;
+    if global.json {
+        return print_json(&drive);
+    }
+    print(&format!("drive {} has weight {} now\n", drive.path, weight_text(drive.weight)))
+}
+
+/// A weight is a capacity in MiB unless somebody chose another unit.
+fn weight_text(weight: u64) -> String {
+    format_size_bytes(weight.saturating_mul(1 << 20))
 }
 
 /// A drive as the local server's map names it: paths are absolute there. For a remote server a text stays as it is.
@@ -158,7 +182,8 @@ fn scrub(global: &Global, drive: Option<String>, no_wait: bool) -> Result<(), Cl
     let bad: u64 = list.drives.iter().map(|drive| drive.bad_blocks).sum();
     if bad > 0 && !no_wait {
         return Err(CliError::failed(format!(
-            "{bad} bad block(s); the server's log names them: restore those volumes and replace the device"
+            "{bad} bad block(s), which the log of their node names: those of volumes with several copies are repaired, \
+             restore the others; and replace the device"
         )));
     }
     Ok(())

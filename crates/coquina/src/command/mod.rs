@@ -1,4 +1,4 @@
-//! One file per command.
+//! One file per command, and what several of them share.
 
 pub mod bench;
 pub mod completions;
@@ -8,7 +8,13 @@ pub mod df;
 pub mod drive;
 mod drive_argument;
 mod experiment;
+mod leaving;
 pub mod man;
+pub mod nbd;
+pub mod node;
+pub mod pool;
+mod serving;
 pub mod status;
+mod store;
 pub mod up;
 pub mod volume;

@@ -3,6 +3,8 @@
 mod list;
 mod run;
 
+pub use list::nodes_text;
+
 use crate::arguments::{Global, Node};
 use crate::error::CliError;
 

@@ -8,6 +8,7 @@ use coquina_bench::format_count;
 use coquina_control::{Severity, api};
 
 use super::connect::client;
+use super::node::nodes_text;
 use super::volume::latency_text;
 use crate::arguments::{Global, Status};
 use crate::error::CliError;
@@ -59,38 +60,112 @@ fn watch(global: &Global, seconds: u64) -> Result<(), CliError> {
 fn text(status: &api::Status) -> String {
     let mut text = String::new();
     health_text(&mut text, &status.health);
+    let _ = writeln!(text, "cluster   {} (map revision {})", status.cluster.id, status.cluster.revision);
+    let up = status.nodes.iter().filter(|node| node.state == api::NodeState::Up).count();
+    let leader = status.nodes.iter().find(|node| node.leads).map(|node| node.name.clone());
+    let leader = leader.or(status.store.leader.clone()).unwrap_or("nobody".to_owned());
+    let _ = writeln!(text, "nodes     {up} of {} up; {leader} leads", status.nodes.len());
+    if let Some(problem) = &status.store.problem {
+        let _ = writeln!(text, "store     {problem}");
+    }
+    drive_states_text(&mut text, &status.drives);
+    groups_text(&mut text, status);
+    data_text(&mut text, &status.data);
+    rates_text(&mut text, status);
+    recovery_text(&mut text, &status.recovery);
+    process_text(&mut text, status);
+    if status.nodes.len() > 1 {
+        let _ = writeln!(text, "\n{}", nodes_text(&status.nodes));
+    }
+    let _ = writeln!(text, "\n{}", drives_text(&status.drives));
+    text
+}
+
+fn drive_states_text(text: &mut String, drives: &[api::Drive]) {
+    let count = |state| drives.iter().filter(|drive| drive.state == state).count();
+    let _ = write!(text, "drives    {} of {} healthy", count(api::DriveState::Healthy), drives.len());
+    for state in [api::DriveState::ReadOnly, api::DriveState::Missing, api::DriveState::GivenUp] {
+        if count(state) > 0 {
+            let _ = write!(text, ", {} {}", count(state), state_text(state));
+        }
+    }
+    let _ = writeln!(text);
+}
+
+fn groups_text(text: &mut String, status: &api::Status) {
+    let Some(groups) = &status.groups else {
+        let _ = writeln!(text, "groups    unknown, since the leader cannot be asked");
+        return;
+    };
+    let _ = write!(text, "groups    {} of {} active and clean", groups.active_clean, groups.total);
+    let others = [
+        (groups.down, "down"),
+        (groups.below_min_copies, "below min_copies"),
+        (groups.degraded, "degraded"),
+        (groups.undersized, "undersized"),
+        (groups.recovering, "recovering"),
+        (groups.moving, "moving"),
+    ];
+    for (count, what) in others.into_iter().filter(|(count, _)| *count > 0) {
+        let _ = write!(text, ", {count} {what}");
+    }
+    let pools: Vec<_> = status.pools.iter().map(|pool| format!("{} x{}", pool.name, pool.copies)).collect();
+    let _ = writeln!(text, "{}{}", if pools.is_empty() { "" } else { "; pools: " }, pools.join(", "));
+}
+
+fn rates_text(text: &mut String, status: &api::Status) {
+    let Some(rates) = &status.rates else { return };
+    let line = |per_s: f64, bytes_per_s: f64, latency: &api::Latency| {
+        format!(
+            "{} IOPS, {}/s, mean {}",
+            format_count(per_s),
+            format_size_bytes(bytes_per_s as u64),
+            latency_text(per_s, latency)
+        )
+    };
+    let read = line(rates.reads_per_s, rates.read_bytes_per_s, &rates.read_latency);
+    let write = line(rates.writes_per_s, rates.write_bytes_per_s, &rates.write_latency);
+    let _ = writeln!(text, "io\n  read    {read}\n  write   {write}");
+}
+
+fn recovery_text(text: &mut String, recovery: &api::Recovery) {
+    if recovery.groups == 0 {
+        return;
+    }
+    let _ = write!(
+        text,
+        "recovery  {} group(s), {} left",
+        recovery.groups,
+        format_size_bytes(recovery.left_bytes)
+    );
+    if let Some(rate) = recovery.bytes_per_s {
+        let _ = write!(text, ", {}/s", format_size_bytes(rate as u64));
+    }
+    if let Some(left_ns) = recovery.left_ns {
+        let _ = write!(text, ", done in {}", format_duration(left_ns));
+    }
+    let _ = writeln!(text);
+}
+
+/// The process that answers.
+fn process_text(text: &mut String, status: &api::Status) {
     let node = &status.node;
+    let name = if node.name.is_empty() { "this process".to_owned() } else { format!("node {}", node.name) };
     let _ = writeln!(
         text,
-        "node      {} (coquina {}, process {}, up {})",
-        node.name,
+        "services  of {name} (coquina {}, process {}, up {})",
         node.version,
         node.process,
         format_duration(node.uptime_ns)
     );
-    let _ = writeln!(text, "cluster   {} (map revision {})", status.cluster.id, status.cluster.revision);
     let services = &status.services;
-    let _ = writeln!(text, "services");
-    let _ = writeln!(text, "  nbd     {} ({} connected)", services.nbd.join(", "), services.nbd_connections);
-    let _ = writeln!(text, "  native  {} ({} connected)", services.native, services.native_connections);
-    let _ = writeln!(text, "  http    {}", services.http);
-    data_text(&mut text, &status.data);
-    if let Some(rates) = &status.rates {
-        let _ = writeln!(text, "io");
-        let line = |per_s: f64, bytes_per_s: f64, latency: &api::Latency| {
-            format!(
-                "{} IOPS, {}/s, mean {}",
-                format_count(per_s),
-                format_size_bytes(bytes_per_s as u64),
-                latency_text(per_s, latency)
-            )
-        };
-        let read = line(rates.reads_per_s, rates.read_bytes_per_s, &rates.read_latency);
-        let write = line(rates.writes_per_s, rates.write_bytes_per_s, &rates.write_latency);
-        let _ = writeln!(text, "  read    {read}\n  write   {write}");
+    if !services.nbd.is_empty() {
+        let _ = writeln!(text, "  nbd     {} ({} connected)", services.nbd.join(", "), services.nbd_connections);
     }
-    let _ = writeln!(text, "\n{}", drives_text(&status.drives));
-    text
+    if !services.native.is_empty() {
+        let _ = writeln!(text, "  native  {} ({} connected)", services.native, services.native_connections);
+    }
+    let _ = writeln!(text, "  http    {}", services.http);
 }
 
 fn health_text(text: &mut String, health: &api::Health) {
@@ -101,7 +176,11 @@ fn health_text(text: &mut String, health: &api::Health) {
     };
     let _ = writeln!(text, "health    {state}");
     for entry in &health.entries {
-        let mark = if entry.severity == Severity::Error { "error" } else { "warning" };
+        let mark = match entry.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+            Severity::Notice => "notice",
+        };
         let _ = writeln!(text, "  {} ({mark}) {}: {}", entry.code.as_str(), entry.subject, entry.message);
         let _ = writeln!(text, "    to do: {}", entry.advice);
     }
@@ -117,7 +196,7 @@ fn data_text(text: &mut String, data: &api::DataSummary) {
     let _ = writeln!(text, "data");
     let _ = writeln!(
         text,
-        "  volumes {}{removing}, sizes add up to {} of {} (overcommit {}.{:02})",
+        "  volumes {}{removing}, sizes of all copies add up to {} of {} (overcommit {}.{:02})",
         data.volumes,
         format_size_bytes(data.provisioned_bytes),
         format_size_bytes(data.provisionable_bytes),
@@ -142,24 +221,34 @@ pub fn state_text(state: api::DriveState) -> &'static str {
         api::DriveState::Healthy => "healthy",
         api::DriveState::ReadOnly => "read-only",
         api::DriveState::Missing => "missing",
+        api::DriveState::GivenUp => "given up",
+    }
+}
+
+/// The state of a drive, or that it is to go.
+pub fn drive_state_text(drive: &api::Drive) -> &'static str {
+    match (drive.state, drive.wanted) {
+        (api::DriveState::Healthy, api::Wanted::Removing) => "removing",
+        (state, _) => state_text(state),
     }
 }
 
 /// A table of drives.
 pub fn drives_text(drives: &[api::Drive]) -> String {
-    let header = ["DRIVE", "ID", "STATE", "SHARDS", "SIZE", "CAPACITY", "USED", "BAD BLOCKS", "SCRUB"];
-    let mut table = output::table(&header, 3);
+    let header = ["DRIVE", "NODE", "ID", "STATE", "SIZE", "CAPACITY", "USED", "GROUPS", "BAD BLOCKS", "SCRUB"];
+    let mut table = output::table(&header, 4);
     for drive in drives {
         let mut id = drive.id.to_string();
         id.truncate(ID_SHOWN);
         table.add_row([
             drive.path.clone(),
+            drive.node_name.clone(),
             id,
-            state_text(drive.state).to_owned(),
-            drive.shards.len().to_string(),
+            drive_state_text(drive).to_owned(),
             format_size_bytes(drive.size_bytes),
             format_size_bytes(drive.capacity_bytes),
             format_size_bytes(drive.live_bytes),
+            drive.groups.to_string(),
             drive.bad_blocks.to_string(),
             drive.scrub_percent.map_or("-".to_owned(), |percent| format!("{percent:.0} %")),
         ]);

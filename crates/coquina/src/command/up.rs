@@ -9,6 +9,13 @@ mod several;
 mod single;
 mod supervisor;
 
+use std::path::Path;
+use std::sync::Arc;
+
+use coquina_base::{ClusterId, NodeId};
+use coquina_control::{Client, MapService, NodeFile, api};
+use coquina_store::EmbeddedStore;
+
 use crate::arguments::{Global, Up};
 use crate::command::drive_argument::DriveArgument;
 use crate::command::serving::{self, address, drives};
@@ -24,6 +31,8 @@ struct Checked {
 
 /// Most copies that the first pool has unless they are asked for.
 const COPIES_DEFAULT_MAX: u16 = 3;
+/// The pool that is made by itself.
+const FIRST_POOL_NAME: &str = "default";
 /// In the folder: where the store of the map lies.
 const STORE_FOLDER_NAME: &str = "store";
 
@@ -53,10 +62,26 @@ fn check(global: &Global, up: &Up) -> Result<Checked, CliError> {
 }
 
 /// Sets what is remembered, and makes the first pool if there is none.
-fn prepare_pool(catalogue: &Catalogue, overcommit: Option<u32>, copies: u32) -> Result<(), CliError> {
+fn prepare_pool(http: &str, overcommit: Option<u32>, copies: u32) -> Result<(), CliError> {
+    let client = Client::new(http)?;
     if let Some(percent) = overcommit {
-        catalogue.set_overcommit_percent(percent)?;
+        client.set_overcommit(percent)?;
     }
-    catalogue.first_pool(copies)?;
+    if client.pools()?.pools.is_empty() {
+        let name = FIRST_POOL_NAME.to_owned();
+        client.create_pool(&api::CreatePool { name, copies, ..Default::default() })?;
+    }
     Ok(())
+}
+
+/// The cluster and the node of a folder that nobody serves now, made if there are none.
+pub fn identity(folder: &Path) -> Result<(ClusterId, NodeId), CliError> {
+    let store = EmbeddedStore::open(&folder.join(STORE_FOLDER_NAME), None)
+        .map_err(|error| CliError::failed(error.to_string()))?;
+    let maps = MapService::start(Arc::new(store), folder, true, &mut serving::tell_waiting())
+        .map_err(serving::map_failed)?;
+    let node = NodeFile::open(folder)?.node;
+    let cluster = maps.cluster();
+    maps.stop();
+    Ok((cluster, node))
 }

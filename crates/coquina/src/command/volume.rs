@@ -24,12 +24,16 @@ pub fn run(global: &Global, command: &Volume) -> Result<(), CliError> {
     check(command)?;
     let client = client(global)?;
     match command {
-        Volume::Create { name, size } => {
-            let request = api::CreateVolume { name: name.clone(), size_bytes: *size };
-            let volume = client.create_volume(&request)?;
-            show(global, &volume, |volume| {
-                format!("created volume {} of {}", volume.name, format_size_bytes(volume.size_bytes))
-            })
+        Volume::Create { name, size, pool, copies, stripe_unit, stripe_count } => {
+            let request = api::CreateVolume {
+                name: name.clone(),
+                size_bytes: *size,
+                pool: pool.clone(),
+                copies: *copies,
+                stripe_unit_bytes: stripe_unit.map(unit_bytes).transpose()?,
+                stripe_count: *stripe_count,
+            };
+            show(global, &client.create_volume(&request)?, created_text)
         }
         Volume::List(interval) => {
             let list = client.volumes(interval.interval)?;
@@ -67,6 +71,19 @@ pub fn run(global: &Global, command: &Volume) -> Result<(), CliError> {
     }
 }
 
+fn unit_bytes(bytes: u64) -> Result<u32, CliError> {
+    u32::try_from(bytes).map_err(|_| CliError::usage("--stripe-unit is at most the size of a chunk, 4M"))
+}
+
+fn created_text(volume: &api::Volume) -> String {
+    let copies = match volume.copies {
+        1 => "1 copy".to_owned(),
+        copies => format!("{copies} copies"),
+    };
+    let size = format_size_bytes(volume.size_bytes);
+    format!("created volume {} of {size}, {copies} in pool {}", volume.name, volume.pool)
+}
+
 fn show(
     global: &Global,
     volume: &api::Volume,
@@ -91,13 +108,16 @@ fn list_text(list: &api::VolumeList) -> String {
     if list.volumes.is_empty() {
         return "no volumes; make one with `coquina volume create NAME --size SIZE`\n".to_owned();
     }
-    let header = ["NAME", "STATE", "SIZE", "CONNECTIONS", "READ/S", "WRITE/S", "READ LAT", "WRITE LAT"];
-    let mut table = output::table(&header, 2);
+    let header =
+        ["NAME", "STATE", "POOL", "COPIES", "SIZE", "CONNECTIONS", "READ/S", "WRITE/S", "READ LAT", "WRITE LAT"];
+    let mut table = output::table(&header, 3);
     for volume in &list.volumes {
         let rates = volume.rates.unwrap_or_default();
         table.add_row([
             volume.name.clone(),
             state_text(volume.state).to_owned(),
+            volume.pool.clone(),
+            volume.copies.to_string(),
             format_size_bytes(volume.size_bytes),
             volume.io.connections.to_string(),
             format_count(rates.reads_per_s),
@@ -124,11 +144,35 @@ fn info_text(volume: &api::Volume) -> String {
         format!("trims        {} ({})", format_count(io.trims as f64), format_size_bytes(io.trim_bytes)),
         format!("errors       {}", io.errors),
     ];
-    for share in &volume.placement {
-        lines.push(format!(
-            "placed on    {} shard {}: {} of {} groups",
-            share.path, share.shard, share.groups, volume.groups
-        ));
-    }
+    lines.push(format!(
+        "copies       {} in pool {}, at least {} for writes",
+        volume.copies, volume.pool, volume.min_copies
+    ));
+    lines.push(format!(
+        "striping     {} to each of {} chunk(s)",
+        format_size_bytes(u64::from(volume.stripe_unit_bytes)),
+        volume.stripe_count
+    ));
+    lines.push(format!("groups       {}, {} degraded", volume.groups, volume.groups_degraded));
+    lines.push(placement_text(&volume.placement));
     lines.join("\n")
+}
+
+/// Where the copies are: how many groups have one there, of how many it answers, and how many are not in sync.
+fn placement_text(placement: &[api::PlacementShare]) -> String {
+    let mut table = output::table(&["NODE", "SHARD", "GROUPS", "PRIMARIES", "NOT IN SYNC", "DRIVE"], 1);
+    if let Some(path) = table.column_mut(5) {
+        path.set_cell_alignment(comfy_table::CellAlignment::Left);
+    }
+    for share in placement {
+        table.add_row([
+            share.node.clone(),
+            share.shard.to_string(),
+            share.groups.to_string(),
+            share.primaries.to_string(),
+            share.groups_out.to_string(),
+            share.path.clone(),
+        ]);
+    }
+    table.trim_fmt()
 }

@@ -107,7 +107,7 @@ fn moved_bytes(server: &Server) -> u64 {
     let nodes = (1..=server.nodes()).filter(|number| *number != KILLED_NODE);
     let local = nodes.filter_map(|number| server.node_client(number).ok()?.local().ok());
     let blocks: u64 = local
-        .flat_map(|snapshot| snapshot.drives)
+        .flat_map(|local| local.snapshot.drives)
         .flat_map(|drive| drive.shards)
         .flat_map(|shard| shard.groups)
         .map(|group| group.recovered_blocks)
@@ -117,5 +117,5 @@ fn moved_bytes(server: &Server) -> u64 {
 
 /// Whether every placement group has all its copies.
 pub(super) fn is_whole(status: &api::Status) -> bool {
-    status.groups.total > 0 && status.groups.active_clean == status.groups.total
+    status.groups.is_some_and(|groups| groups.total > 0 && groups.active_clean == groups.total)
 }

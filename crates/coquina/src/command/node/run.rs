@@ -4,7 +4,7 @@
 //! last. The stop goes backwards.
 
 use coquina_base::check_name;
-use coquina_control::{ControlListener, FolderLock, MapService, NodeFile};
+use coquina_control::{Client, ControlListener, FolderLock, MapService, NodeFile};
 use coquina_node::{Node, NodeConfig};
 
 use crate::arguments::{Domains, Global, NodeStart};
@@ -66,7 +66,7 @@ pub fn run(global: &Global, start: &NodeStart) -> Result<(), CliError> {
     };
     let served = Control::start(spec, listener, &start.running, ask).and_then(|control| {
         if let Some(percent) = start.overcommit {
-            control.catalogue.set_overcommit_percent(percent)?;
+            Client::new(&control.file.http)?.set_overcommit(percent)?;
         }
         let announced = serving::announce(global, &lock, &control.file, &format!("node {name}"), "");
         if announced.is_ok() {

@@ -101,7 +101,7 @@ impl Scene<'_> {
     fn serve(&self, control: &Control, supervisor: &mut Supervisor) -> Result<(), CliError> {
         let Some(started) = supervisor.start()? else { return Ok(()) };
         self.check_started(&started)?;
-        super::prepare_pool(&control.catalogue, self.up.overcommit, self.checked.copies)?;
+        super::prepare_pool(&control.file.http, self.up.overcommit, self.checked.copies)?;
         let what = format!("{} with {} nodes", self.global.dir.display(), self.checked.nodes);
         let hint = serving::volume_hint(&self.global.dir);
         serving::announce(self.global, self.lock, &control.file, &what, &hint)?;

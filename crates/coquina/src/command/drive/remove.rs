@@ -1,0 +1,53 @@
+//! `coquina drive remove`
+
+use coquina_control::api;
+
+use crate::arguments::Global;
+use crate::command::connect::client;
+use crate::command::leaving::{self, Left};
+use crate::error::CliError;
+use crate::output::{self, print, print_json};
+
+pub fn run(global: &Global, request: api::RemoveDrive, yes: bool, no_wait: bool) -> Result<(), CliError> {
+    let client = client(global)?;
+    if request.cancel {
+        let drive = client.remove_drive(&request)?;
+        return show(global, &drive, &format!("drive {} ({}) stays", drive.path, drive.id));
+    }
+    let plan = client.remove_drive(&api::RemoveDrive { dry_run: true, ..request.clone() })?;
+    output::confirm(&question(&plan, request.lost), yes)?;
+    let request = api::RemoveDrive { drive: plan.id.to_string(), ..request };
+    let removed = client.remove_drive(&request)?;
+    if no_wait {
+        let text = format!("drive {} ({}) is being removed; `coquina status` shows how far", plan.path, plan.id);
+        return show(global, &removed, &text);
+    }
+    leaving::wait("drive", plan.groups_left, &mut || {
+        let drives = client.drives()?.drives;
+        Ok(match drives.iter().find(|drive| drive.id == plan.id) {
+            None => Left::Gone,
+            Some(drive) => Left::Groups(drive.groups),
+        })
+    })?;
+    let mut text = format!("removed drive {} ({})", removed.path, removed.id);
+    removed.volumes_lost.iter().for_each(|name| text += &format!("\nremoved volume {name}"));
+    show(global, &removed, &text)
+}
+
+fn question(plan: &api::RemovedDrive, lost: bool) -> String {
+    let mut question = format!("drive {} ({}) is removed", plan.path, plan.id);
+    if plan.groups_left > 0 {
+        let how = if lost { "made anew from other copies" } else { "moved to other drives first" };
+        question += &format!("; {} placement group(s) have a copy there, which is {how}", plan.groups_left);
+    }
+    if !plan.volumes_lost.is_empty() {
+        let count = plan.volumes_lost.len();
+        let names = plan.volumes_lost.join(", ");
+        question += &format!("; with it go {count} volume(s) and all their data ({names})");
+    }
+    question
+}
+
+fn show(global: &Global, removed: &api::RemovedDrive, text: &str) -> Result<(), CliError> {
+    if global.json { print_json(removed) } else { print(&format!("{text}\n")) }
+}

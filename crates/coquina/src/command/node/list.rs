@@ -1,0 +1,94 @@
+//! `coquina node list` and `coquina node remove`.
+
+use coquina_base::format_size_bytes;
+use coquina_control::api;
+
+use crate::arguments::{Global, NodeCommand};
+use crate::command::connect::client;
+use crate::command::leaving::{self, Left};
+use crate::error::CliError;
+use crate::output::{self, format_duration, print, print_json};
+
+pub fn run(global: &Global, command: &NodeCommand) -> Result<(), CliError> {
+    match command {
+        NodeCommand::List => {
+            let list = client(global)?.nodes()?;
+            if global.json { print_json(&list) } else { print(&(nodes_text(&list.nodes) + "\n")) }
+        }
+        NodeCommand::Remove { node, lost, cancel, yes, no_wait } => {
+            let request = api::RemoveNode { node: node.clone(), lost: *lost, cancel: *cancel, dry_run: false };
+            remove(global, request, *yes, *no_wait)
+        }
+    }
+}
+
+fn remove(global: &Global, request: api::RemoveNode, yes: bool, no_wait: bool) -> Result<(), CliError> {
+    let client = client(global)?;
+    if request.cancel {
+        let node = client.remove_node(&request)?;
+        return show(global, &node, &format!("node {} stays", node.name));
+    }
+    let plan = client.remove_node(&api::RemoveNode { dry_run: true, ..request.clone() })?;
+    let how = if request.lost { "made anew from other copies" } else { "moved to other nodes first" };
+    let question = format!(
+        "node {} ({}) with {} drive(s) is removed; {} placement group(s) have a copy there, which is {how}",
+        plan.name,
+        plan.id,
+        plan.drives.len(),
+        plan.groups_left
+    );
+    output::confirm(&question, yes)?;
+    let removed = client.remove_node(&api::RemoveNode { node: plan.id.to_string(), ..request })?;
+    if no_wait {
+        let text = format!("node {} is being removed; `coquina node list` shows how far", plan.name);
+        return show(global, &removed, &text);
+    }
+    leaving::wait("node", plan.groups_left, &mut || {
+        let nodes = client.nodes()?.nodes;
+        Ok(match nodes.iter().find(|node| node.id == plan.id) {
+            None => Left::Gone,
+            Some(node) => Left::Groups(node.groups_left),
+        })
+    })?;
+    show(global, &removed, &format!("removed node {} ({})", removed.name, removed.id))
+}
+
+fn show(global: &Global, removed: &api::RemovedNode, text: &str) -> Result<(), CliError> {
+    if global.json { print_json(removed) } else { print(&format!("{text}\n")) }
+}
+
+fn state_text(node: &api::Node) -> &'static str {
+    match (node.state, node.wanted) {
+        (api::NodeState::Down, _) => "down",
+        (api::NodeState::Unknown, _) => "unknown",
+        (api::NodeState::Up, api::Wanted::Removing) => "removing",
+        (api::NodeState::Up, api::Wanted::In) => "up",
+    }
+}
+
+/// A table of nodes; the leader has a star.
+pub fn nodes_text(nodes: &[api::Node]) -> String {
+    let header = ["NODE", "STATE", "UP", "DRIVES", "CAPACITY", "USED", "GROUPS", "PRIMARIES", "NATIVE", "DOMAINS"];
+    let mut table = output::table(&header, 2);
+    for column in [8, 9] {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(comfy_table::CellAlignment::Left);
+        }
+    }
+    for node in nodes {
+        let domains: Vec<_> = node.domains.iter().map(|(label, value)| format!("{label}={value}")).collect();
+        table.add_row([
+            if node.leads { format!("{} *", node.name) } else { node.name.clone() },
+            state_text(node).to_owned(),
+            node.uptime_ns.map_or("-".to_owned(), format_duration),
+            node.drives.to_string(),
+            format_size_bytes(node.capacity_bytes),
+            format_size_bytes(node.live_bytes),
+            node.groups.to_string(),
+            node.primaries.to_string(),
+            node.native.clone(),
+            domains.join(","),
+        ]);
+    }
+    table.trim_fmt()
+}
