@@ -151,8 +151,10 @@ fn seconds(text: &str) -> Result<f64, String> {
 }
 
 #[derive(Args)]
-#[command(after_help = "Examples:\n  coquina demo\n  coquina demo --seconds 10 --json\n  coquina demo --nodes 1\n\
-Nothing is left behind, also after Ctrl-C. Takes about 1 GiB of disk space for each node while it runs.")]
+#[command(
+    after_help = "Examples:\n  coquina demo\n  coquina demo --seconds 10 --json\n  coquina demo --nodes 1\n\
+Nothing is left behind, also after Ctrl-C. Takes about 1 GiB of disk space for each node while it runs."
+)]
 pub struct Demo {
     /// Nodes, each a process of its own with a copy of everything; 1 shows a single server
     #[arg(long, value_name = "N", default_value_t = 3, allow_negative_numbers = true, value_parser = clap::value_parser!(u16).range(1..=8))]

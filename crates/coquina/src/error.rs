@@ -1,7 +1,7 @@
 //! The error of a command: what went wrong and what to do, and the exit code.
 
 use coquina_bench::{BenchError, ConfigError};
-use coquina_control::{ClientError, CoordinatorError, FolderError, ServerError};
+use coquina_control::{ClientError, FolderError, ServerError};
 use coquina_node::NodeError;
 
 /// Why a command ended without success.
@@ -56,7 +56,7 @@ macro_rules! from_errors {
     )+};
 }
 
-from_errors!(BenchError, ClientError, CoordinatorError, FolderError, NodeError, ServerError);
+from_errors!(BenchError, ClientError, FolderError, NodeError, ServerError);
 
 impl From<ConfigError> for CliError {
     fn from(error: ConfigError) -> Self {

@@ -167,7 +167,9 @@ pub struct NodeStart {
 #[derive(Subcommand)]
 pub enum NodeCommand {
     /// List the nodes of the cluster
-    #[command(after_help = "Examples:\n  coquina node list\n  coquina node list --server 10.0.0.1:10810 --json")]
+    #[command(
+        after_help = "Examples:\n  coquina node list\n  coquina node list --server 10.0.0.1:10810 --json"
+    )]
     List,
     /// Move the data of a node to others, then forget the node; asks first
     #[command(after_help = "\
@@ -227,7 +229,9 @@ fn domains(text: &str) -> Result<Domains, String> {
             .filter(|(label, value)| !label.is_empty() && !value.is_empty())
             .ok_or_else(|| format!("{part:?} is not a domain; write it like host=a,rack=1"))?;
         if matches!(label, "drive" | "node") {
-            return Err(format!("{label:?} is a domain by itself; label what nodes share, such as host or rack"));
+            return Err(format!(
+                "{label:?} is a domain by itself; label what nodes share, such as host or rack"
+            ));
         }
         if domains.insert(label.to_owned(), value.to_owned()).is_some() {
             return Err(format!("{label:?} is given twice; a node is in one {label} only"));

@@ -17,7 +17,11 @@ pub enum Left {
 }
 
 /// Waits until it is gone. Ctrl-C ends the waiting, not the removal.
-pub fn wait(what: &str, groups: u64, left: &mut dyn FnMut() -> Result<Left, CliError>) -> Result<(), CliError> {
+pub fn wait(
+    what: &str,
+    groups: u64,
+    left: &mut dyn FnMut() -> Result<Left, CliError>,
+) -> Result<(), CliError> {
     let progress = Progress::new(what);
     loop {
         match left()? {

@@ -12,7 +12,8 @@ use crate::error::CliError;
 pub fn run(global: &Global, nbd: &Nbd) -> Result<(), CliError> {
     serving::refuse_server(global)?;
     serving::start_logging();
-    let listen = if nbd.listen.is_empty() { vec![serving::NBD_DEFAULT.to_owned()] } else { nbd.listen.clone() };
+    let listen =
+        if nbd.listen.is_empty() { vec![serving::NBD_DEFAULT.to_owned()] } else { nbd.listen.clone() };
     listen.iter().try_for_each(|listen| address::check_nbd("--listen", listen))?;
     address::check_tcp("--http", &nbd.http)?;
     address::check_closed(&[&[nbd.http.clone()], listen.as_slice()].concat(), nbd.running.insecure)?;

@@ -92,7 +92,9 @@ pub fn start_logging() {
 pub fn refuse_server(global: &Global) -> Result<(), CliError> {
     match &global.server {
         None => Ok(()),
-        Some(_) => Err(CliError::usage("this starts a server here; --server is for commands to a running one")),
+        Some(_) => {
+            Err(CliError::usage("this starts a server here; --server is for commands to a running one"))
+        }
     }
 }
 
@@ -120,7 +122,13 @@ pub fn map_failed(error: MapServiceError) -> CliError {
 }
 
 /// Says where the server listens, in its folder and on standard output.
-pub fn announce(global: &Global, lock: &FolderLock, file: &ServerFile, what: &str, hint: &str) -> Result<(), CliError> {
+pub fn announce(
+    global: &Global,
+    lock: &FolderLock,
+    file: &ServerFile,
+    what: &str,
+    hint: &str,
+) -> Result<(), CliError> {
     lock.announce(file)?;
     if global.json {
         return output::print_json(file);

@@ -160,7 +160,8 @@ fn process_text(text: &mut String, status: &api::Status) {
     );
     let services = &status.services;
     if !services.nbd.is_empty() {
-        let _ = writeln!(text, "  nbd     {} ({} connected)", services.nbd.join(", "), services.nbd_connections);
+        let _ =
+            writeln!(text, "  nbd     {} ({} connected)", services.nbd.join(", "), services.nbd_connections);
     }
     if !services.native.is_empty() {
         let _ = writeln!(text, "  native  {} ({} connected)", services.native, services.native_connections);
@@ -235,7 +236,8 @@ pub fn drive_state_text(drive: &api::Drive) -> &'static str {
 
 /// A table of drives.
 pub fn drives_text(drives: &[api::Drive]) -> String {
-    let header = ["DRIVE", "NODE", "ID", "STATE", "SIZE", "CAPACITY", "USED", "GROUPS", "BAD BLOCKS", "SCRUB"];
+    let header =
+        ["DRIVE", "NODE", "ID", "STATE", "SIZE", "CAPACITY", "USED", "GROUPS", "BAD BLOCKS", "SCRUB"];
     let mut table = output::table(&header, 4);
     for drive in drives {
         let mut id = drive.id.to_string();

@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use coquina_store::{Access, EmbeddedStore, EtcdOptions, EtcdStore, Store, StoreServer, Tls, create_token, read_token};
+use coquina_store::{
+    Access, EmbeddedStore, EtcdOptions, EtcdStore, Store, StoreServer, Tls, create_token, read_token,
+};
 
 use crate::arguments::StoreArguments;
 use crate::error::CliError;
@@ -54,7 +56,10 @@ fn read_text(path: &Path) -> Result<String, CliError> {
     let text = std::fs::read_to_string(path).map_err(|error| CliError::io("read", path, &error))?;
     let text = text.trim();
     if text.is_empty() || text.len() > SECRET_BYTES_MAX {
-        return Err(CliError::failed(format!("{} does not hold what it should: one line of text", path.display())));
+        return Err(CliError::failed(format!(
+            "{} does not hold what it should: one line of text",
+            path.display()
+        )));
     }
     Ok(text.to_owned())
 }
@@ -79,7 +84,8 @@ impl Served {
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
         let server = runtime.block_on(StoreServer::start(store, address, Some(token))).map_err(failed)?;
         let path = folder.join(ADDRESS_FILE_NAME);
-        std::fs::write(&path, server.endpoint() + "\n").map_err(|error| CliError::io("write", &path, &error))?;
+        std::fs::write(&path, server.endpoint() + "\n")
+            .map_err(|error| CliError::io("write", &path, &error))?;
         Ok(Served { runtime, server })
     }
 

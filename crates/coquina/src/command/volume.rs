@@ -108,8 +108,18 @@ fn list_text(list: &api::VolumeList) -> String {
     if list.volumes.is_empty() {
         return "no volumes; make one with `coquina volume create NAME --size SIZE`\n".to_owned();
     }
-    let header =
-        ["NAME", "STATE", "POOL", "COPIES", "SIZE", "CONNECTIONS", "READ/S", "WRITE/S", "READ LAT", "WRITE LAT"];
+    let header = [
+        "NAME",
+        "STATE",
+        "POOL",
+        "COPIES",
+        "SIZE",
+        "CONNECTIONS",
+        "READ/S",
+        "WRITE/S",
+        "READ LAT",
+        "WRITE LAT",
+    ];
     let mut table = output::table(&header, 3);
     for volume in &list.volumes {
         let rates = volume.rates.unwrap_or_default();

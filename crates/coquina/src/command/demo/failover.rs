@@ -36,7 +36,8 @@ impl Stage<'_> {
         let (began, begin) = mpsc::channel();
         let over = AtomicBool::new(false);
         let (outcome, watched) = std::thread::scope(|scope| {
-            let watcher = scope.spawn(|| watch(server, &begin, &over));
+            let over_for_watcher = &over;
+            let watcher = scope.spawn(move || watch(server, &begin, over_for_watcher));
             let mut began = Some(began);
             let outcome = self.run("coquina, a node killed", &config, None, &mut |state| {
                 if state.phase == Phase::Measure {

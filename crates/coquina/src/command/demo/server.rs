@@ -115,9 +115,9 @@ impl Server {
 
     /// Kills one node hard, as a crash would. The server starts it again.
     pub fn kill_node(&self, number: u16) -> Result<(), CliError> {
-        let process = self.node_process(number).ok_or_else(|| {
-            CliError::failed(format!("{} does not run", node_name(usize::from(number))))
-        })?;
+        let process = self
+            .node_process(number)
+            .ok_or_else(|| CliError::failed(format!("{} does not run", node_name(usize::from(number)))))?;
         kill(process)
     }
 

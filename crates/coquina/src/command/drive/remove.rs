@@ -19,7 +19,8 @@ pub fn run(global: &Global, request: api::RemoveDrive, yes: bool, no_wait: bool)
     let request = api::RemoveDrive { drive: plan.id.to_string(), ..request };
     let removed = client.remove_drive(&request)?;
     if no_wait {
-        let text = format!("drive {} ({}) is being removed; `coquina status` shows how far", plan.path, plan.id);
+        let text =
+            format!("drive {} ({}) is being removed; `coquina status` shows how far", plan.path, plan.id);
         return show(global, &removed, &text);
     }
     leaving::wait("drive", plan.groups_left, &mut || {

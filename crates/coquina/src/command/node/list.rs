@@ -16,7 +16,8 @@ pub fn run(global: &Global, command: &NodeCommand) -> Result<(), CliError> {
             if global.json { print_json(&list) } else { print(&(nodes_text(&list.nodes) + "\n")) }
         }
         NodeCommand::Remove { node, lost, cancel, yes, no_wait } => {
-            let request = api::RemoveNode { node: node.clone(), lost: *lost, cancel: *cancel, dry_run: false };
+            let request =
+                api::RemoveNode { node: node.clone(), lost: *lost, cancel: *cancel, dry_run: false };
             remove(global, request, *yes, *no_wait)
         }
     }
@@ -68,7 +69,8 @@ fn state_text(node: &api::Node) -> &'static str {
 
 /// A table of nodes; the leader has a star.
 pub fn nodes_text(nodes: &[api::Node]) -> String {
-    let header = ["NODE", "STATE", "UP", "DRIVES", "CAPACITY", "USED", "GROUPS", "PRIMARIES", "NATIVE", "DOMAINS"];
+    let header =
+        ["NODE", "STATE", "UP", "DRIVES", "CAPACITY", "USED", "GROUPS", "PRIMARIES", "NATIVE", "DOMAINS"];
     let mut table = output::table(&header, 2);
     for column in [8, 9] {
         if let Some(column) = table.column_mut(column) {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use coquina_base::NodeId;
 use coquina_control::{
-    Catalogue, ControlListener, ControlServer, CoordinatorService, HeartbeatService, MapService, MetricsOptions,
-    NodeBackend, ServerConfig, ServerFile,
+    Catalogue, ControlListener, ControlServer, CoordinatorService, HeartbeatService, MapService,
+    MetricsOptions, NodeBackend, ServerConfig, ServerFile,
 };
 
 use super::address::open_interfaces;
@@ -60,7 +60,9 @@ impl Control {
         let listened = [&[http.clone(), file.native.clone()], file.nbd.as_slice()].concat();
         let open = open_interfaces(&listened);
         for address in &open {
-            eprintln!("warning: {address} can be reached from other hosts, and nothing asks them who they are");
+            eprintln!(
+                "warning: {address} can be reached from other hosts, and nothing asks them who they are"
+            );
         }
         let coordinator = match spec.may_lead {
             true => Some(CoordinatorService::start(spec.maps.clone(), &http).map_err(thread)?),

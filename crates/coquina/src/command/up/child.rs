@@ -86,9 +86,9 @@ impl Child {
     /// How it ended, if it has.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>, CliError> {
         let Some(process) = &mut self.process else { return Ok(None) };
-        let ended = process.try_wait().map_err(|error| {
-            CliError::failed(format!("cannot ask how {} is: {error}", self.spec.name))
-        })?;
+        let ended = process
+            .try_wait()
+            .map_err(|error| CliError::failed(format!("cannot ask how {} is: {error}", self.spec.name)))?;
         if ended.is_some() {
             self.process = None;
         }

@@ -86,7 +86,8 @@ pub fn deal(
         let known = map.node_by_name(&name).is_some_and(|node| map.drives_of(node.id).next().is_some());
         if drives.is_empty() && !known {
             let path = absolute(&folder.join(&name).join("drive0"))?;
-            let size_bytes = if path.exists() { None } else { Some(first_drive_bytes_of(folder, nodes as u64)?) };
+            let size_bytes =
+                if path.exists() { None } else { Some(first_drive_bytes_of(folder, nodes as u64)?) };
             drives.push(argument(&path, size_bytes));
         }
     }
@@ -128,7 +129,8 @@ mod tests {
     fn drives_are_dealt_out_by_turns_and_missing_ones_made() {
         let folder = tempfile::tempdir().unwrap();
         let given = ["/nowhere/a:1G", "/nowhere/b", "/nowhere/c:2G", "/nowhere/d:1G"];
-        let given: Vec<_> = given.iter().map(|text| crate::command::drive_argument::parse(text).unwrap()).collect();
+        let given: Vec<_> =
+            given.iter().map(|text| crate::command::drive_argument::parse(text).unwrap()).collect();
         let map = MapView::default();
         let dealt = deal(folder.path(), 3, given.clone(), &map).unwrap();
         let gib = 1u64 << 30;

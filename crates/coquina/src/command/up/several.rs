@@ -16,8 +16,8 @@ use super::child::{ChildSpec, Event};
 use super::supervisor::{Started, Supervisor};
 use super::{Checked, STORE_FOLDER_NAME, plan};
 use crate::arguments::{Global, Tuning, Up};
-use crate::command::serving::control::{Control, ControlSpec};
 use crate::command::serving;
+use crate::command::serving::control::{Control, ControlSpec};
 use crate::command::store::Served;
 use crate::error::CliError;
 
@@ -47,8 +47,11 @@ pub fn run(global: &Global, up: &Up, checked: Checked) -> Result<(), CliError> {
     let specs = child_specs(global, up, &checked, &maps)?;
     let mut supervisor = Supervisor::new(specs, sender, events);
     stop.serving();
-    let result = Scene { global, up, checked: &checked, lock: &lock, maps: &maps, is_new }
-        .play(listener, &mut supervisor, ask);
+    let result = Scene { global, up, checked: &checked, lock: &lock, maps: &maps, is_new }.play(
+        listener,
+        &mut supervisor,
+        ask,
+    );
     supervisor.stop();
     maps.stop();
     drop(maps);
@@ -133,7 +136,8 @@ fn child_specs(
         let name = plan::node_name(index + 1);
         let folder = global.dir.join(&name);
         let listen = if index == 0 { up.listen.as_str() } else { ANY_PORT };
-        let arguments = child_arguments(&name, &folder, &global.dir.join(STORE_FOLDER_NAME), listen, up, &drives);
+        let arguments =
+            child_arguments(&name, &folder, &global.dir.join(STORE_FOLDER_NAME), listen, up, &drives);
         ChildSpec { name, folder, arguments: [arguments, tuning.clone()].concat() }
     };
     Ok(dealt.into_iter().enumerate().map(spec).collect())
@@ -154,7 +158,11 @@ fn child_arguments(
     for drive in drives {
         arguments.extend(["--drive", drive].map(OsString::from));
     }
-    let flags = [(up.force, "--force"), (up.running.insecure, "--insecure"), (up.running.no_volume_metrics, "--no-volume-metrics")];
+    let flags = [
+        (up.force, "--force"),
+        (up.running.insecure, "--insecure"),
+        (up.running.no_volume_metrics, "--no-volume-metrics"),
+    ];
     arguments.extend(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| OsString::from(flag)));
     arguments
 }

@@ -51,8 +51,10 @@ pub fn run(global: &Global, up: &Up, checked: Checked) -> Result<(), CliError> {
     };
     let served = Control::start(spec, listener, &up.running, ask).and_then(|control| {
         let what = global.dir.display().to_string();
-        let announced = super::prepare_pool(&control.file.http, up.overcommit, checked.copies)
-            .and_then(|()| serving::announce(global, &lock, &control.file, &what, &serving::volume_hint(&global.dir)));
+        let announced =
+            super::prepare_pool(&control.file.http, up.overcommit, checked.copies).and_then(|()| {
+                serving::announce(global, &lock, &control.file, &what, &serving::volume_hint(&global.dir))
+            });
         if announced.is_ok() {
             stop.serving();
             // An error would mean that nobody can ask for a stop any more.
