@@ -4,6 +4,9 @@ use coquina_bench::{BenchError, ConfigError};
 use coquina_control::{ClientError, FolderError, ServerError};
 use coquina_node::NodeError;
 
+/// Exit code of a node that was removed from the cluster.
+pub const EXIT_CODE_REMOVED: u8 = 3;
+
 /// Why a command ended without success.
 #[derive(Debug)]
 pub enum CliError {
@@ -11,6 +14,8 @@ pub enum CliError {
     Usage(String),
     /// Everything else: exit code 1.
     Failed(String),
+    /// The node is not in the cluster any more: exit code 3, so that nobody starts it again.
+    Removed(String),
 }
 
 impl CliError {
@@ -29,11 +34,12 @@ impl CliError {
         CliError::Failed(format!("cannot {doing} {}: {error}", path.display()))
     }
 
-    /// 2 for wrong usage, else 1.
+    /// 2 for wrong usage, 3 for a node that was removed, else 1.
     pub fn exit_code(&self) -> u8 {
         match self {
             CliError::Usage(_) => 2,
             CliError::Failed(_) => 1,
+            CliError::Removed(_) => EXIT_CODE_REMOVED,
         }
     }
 }
@@ -41,7 +47,9 @@ impl CliError {
 impl std::fmt::Display for CliError {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            CliError::Usage(message) | CliError::Failed(message) => formatter.write_str(message),
+            CliError::Usage(message) | CliError::Failed(message) | CliError::Removed(message) => {
+                formatter.write_str(message)
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! `coquina nbd`: an NBD server that is a client of the cluster, on any host.
 
 use coquina_control::{ControlListener, FolderLock, MapService};
-use coquina_node::{Node, NodeConfig};
+use coquina_node::Node;
 
 use super::serving::control::{Control, ControlSpec};
 use super::serving::{self, address};
@@ -25,13 +25,7 @@ pub fn run(global: &Global, nbd: &Nbd) -> Result<(), CliError> {
     let listener = ControlListener::bind(&nbd.http)?;
     let maps = MapService::start(store, &global.dir, false, &mut serving::tell_waiting())
         .map_err(serving::map_failed)?;
-    let config = NodeConfig {
-        folder: global.dir.clone(),
-        nbd: listen,
-        cache_memory_bytes: nbd.tuning.cache_memory,
-        reactors: nbd.tuning.reactors.map(usize::from),
-        ..NodeConfig::gateway()
-    };
+    let config = serving::gateway_config(listen, &nbd.tuning);
     let gateway = Node::start(config, maps.clone())?;
     let spec = ControlSpec {
         maps: maps.clone(),
@@ -48,7 +42,7 @@ pub fn run(global: &Global, nbd: &Nbd) -> Result<(), CliError> {
             // An error would mean that nobody can ask for a stop any more.
             let _ = stopped.recv();
         }
-        control.stop();
+        control.stop(false);
         announced
     });
     gateway.stop();

@@ -11,9 +11,10 @@ use std::sync::mpsc;
 
 use coquina_base::check_name;
 use coquina_control::{FolderLock, MapServiceError, ServerFile};
+use coquina_node::NodeConfig;
 use coquina_store::StoreError;
 
-use crate::arguments::{Global, Running};
+use crate::arguments::{Global, Running, Tuning};
 use crate::error::CliError;
 use crate::{output, signal};
 
@@ -102,6 +103,20 @@ pub fn refuse_server(global: &Global) -> Result<(), CliError> {
 pub fn host_name() -> String {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     if check_name(&host).is_ok() { host } else { "node".to_owned() }
+}
+
+/// A node without drives: an NBD server that is a client of the cluster.
+pub fn gateway_config(nbd: Vec<String>, tuning: &Tuning) -> NodeConfig {
+    NodeConfig {
+        identity: None,
+        drives: Vec::new(),
+        native: None,
+        nbd,
+        index_memory_bytes: None,
+        // A gateway keeps no blocks.
+        cache_memory_bytes: Some(0),
+        reactors: tuning.reactors.map(usize::from),
+    }
 }
 
 /// Says once what a start waits for.

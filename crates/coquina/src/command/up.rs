@@ -16,6 +16,7 @@ use coquina_base::{ClusterId, NodeId};
 use coquina_control::{Client, MapService, NodeFile, api};
 use coquina_store::EmbeddedStore;
 
+use self::plan::NodesFile;
 use crate::arguments::{Global, Up};
 use crate::command::drive_argument::DriveArgument;
 use crate::command::serving::{self, address, drives};
@@ -25,7 +26,7 @@ use crate::error::CliError;
 struct Checked {
     nbd: Vec<String>,
     drives: Vec<DriveArgument>,
-    nodes: u16,
+    nodes: NodesFile,
     copies: u32,
 }
 
@@ -40,7 +41,11 @@ pub fn run(global: &Global, up: &Up) -> Result<(), CliError> {
     serving::refuse_server(global)?;
     serving::start_logging();
     let checked = check(global, up)?;
-    if checked.nodes == 1 { single::run(global, up, checked) } else { several::run(global, up, checked) }
+    if checked.nodes.nodes == 1 {
+        single::run(global, up, checked)
+    } else {
+        several::run(global, up, checked)
+    }
 }
 
 fn check(global: &Global, up: &Up) -> Result<Checked, CliError> {
@@ -51,11 +56,12 @@ fn check(global: &Global, up: &Up) -> Result<Checked, CliError> {
     let all = [&[up.http.clone(), up.listen.clone()], nbd.as_slice()].concat();
     address::check_closed(&all, up.running.insecure)?;
     let drives = drives::parse_all(&up.drives)?;
-    let nodes = plan::nodes_of(&global.dir, up.nodes)?;
-    let copies = up.copies.unwrap_or_else(|| u32::from(nodes.min(COPIES_DEFAULT_MAX)));
-    if copies > u32::from(nodes) && nodes > 1 {
+    let nodes = NodesFile::choose(&global.dir, up.nodes)?;
+    let count = u16::try_from(nodes.names().len()).unwrap_or(u16::MAX);
+    let copies = up.copies.unwrap_or_else(|| u32::from(count.min(COPIES_DEFAULT_MAX)));
+    if copies > u32::from(count) && nodes.nodes > 1 {
         return Err(CliError::usage(format!(
-            "--copies {copies} needs as many nodes, and there are {nodes}; give --nodes {copies}, or fewer copies"
+            "--copies {copies} needs as many nodes, and there are {count}; give --nodes {copies}, or fewer copies"
         )));
     }
     Ok(Checked { nbd, drives, nodes, copies })

@@ -3,15 +3,21 @@
 //! The order of the start: lock, HTTP port, map, drives and reactors, control plane; the node says where it listens
 //! last. The stop goes backwards.
 
+use std::sync::mpsc;
+use std::time::Duration;
+
 use coquina_base::check_name;
 use coquina_control::{Client, ControlListener, FolderLock, MapService, NodeFile};
-use coquina_node::{Node, NodeConfig};
+use coquina_node::{Node, NodeConfig, NodeIdentity};
 
 use crate::arguments::{Domains, Global, NodeStart};
 use crate::command::serving::control::{Control, ControlSpec};
 use crate::command::serving::{self, address, drives};
 use crate::command::store;
 use crate::error::CliError;
+
+/// How often it is looked whether the node was removed.
+const REMOVED_POLL: Duration = Duration::from_secs(1);
 
 /// Checks what can be checked before anything is made.
 fn check(start: &NodeStart) -> Result<String, CliError> {
@@ -44,12 +50,14 @@ pub fn run(global: &Global, start: &NodeStart) -> Result<(), CliError> {
     let chosen = drives::choose(None, given, &maps.map(), identity.node, start.force)?;
     let host = Domains::from([(serving::HOST_LABEL.to_owned(), serving::host_name())]);
     let config = NodeConfig {
-        folder: global.dir.clone(),
-        name: name.clone(),
-        http: listener.address().to_owned(),
-        domains: start.domain.clone().unwrap_or(host),
+        identity: Some(NodeIdentity {
+            id: identity.node,
+            name: name.clone(),
+            http: listener.address().to_owned(),
+            domains: start.domain.clone().unwrap_or(host),
+        }),
         drives: chosen.drives,
-        native: start.listen.clone(),
+        native: Some(start.listen.clone()),
         nbd: start.nbd.clone(),
         index_memory_bytes: start.tuning.index_memory,
         cache_memory_bytes: start.tuning.cache_memory,
@@ -65,19 +73,38 @@ pub fn run(global: &Global, start: &NodeStart) -> Result<(), CliError> {
         native: node.native_address(),
     };
     let served = Control::start(spec, listener, &start.running, ask).and_then(|control| {
-        if let Some(percent) = start.overcommit {
-            Client::new(&control.file.http)?.set_overcommit(percent)?;
-        }
-        let announced = serving::announce(global, &lock, &control.file, &format!("node {name}"), "");
-        if announced.is_ok() {
-            stop.serving();
-            // An error would mean that nobody can ask for a stop any more.
-            let _ = stopped.recv();
-        }
-        control.stop();
-        announced
+        let what = format!("node {name}");
+        let result = begin(start, &control)
+            .and_then(|()| serving::announce(global, &lock, &control.file, &what, ""))
+            .and_then(|()| {
+                stop.serving();
+                wait(&name, &control, &stopped)
+            });
+        // The nodes of `coquina up` stop together.
+        control.stop(result.is_ok() && start.store.store_folder.is_none());
+        result
     });
     node.stop();
     maps.stop();
     served.and(lock.withdraw().map_err(CliError::from))
+}
+
+fn begin(start: &NodeStart, control: &Control) -> Result<(), CliError> {
+    if let Some(percent) = start.overcommit {
+        Client::new(&control.file.http)?.set_overcommit(percent)?;
+    }
+    Ok(())
+}
+
+/// Waits until somebody asks for a stop, or the node is removed.
+fn wait(name: &str, control: &Control, stopped: &mpsc::Receiver<()>) -> Result<(), CliError> {
+    // An error other than that of the time would mean that nobody can ask for a stop any more.
+    while let Err(mpsc::RecvTimeoutError::Timeout) = stopped.recv_timeout(REMOVED_POLL) {
+        if control.was_removed() {
+            return Err(CliError::Removed(format!(
+                "node {name} was removed from the cluster; to join again, start it with an empty folder and drive"
+            )));
+        }
+    }
+    Ok(())
 }

@@ -34,7 +34,7 @@ pub struct Control {
     /// The operations of operators.
     pub catalogue: Arc<Catalogue>,
     heartbeat: Option<HeartbeatService>,
-    coordinator: Option<CoordinatorService>,
+    coordinator: Option<Arc<CoordinatorService>>,
     /// Where this process listens.
     pub file: ServerFile,
 }
@@ -64,16 +64,16 @@ impl Control {
                 "warning: {address} can be reached from other hosts, and nothing asks them who they are"
             );
         }
-        let coordinator = match spec.may_lead {
-            true => Some(CoordinatorService::start(spec.maps.clone(), &http).map_err(thread)?),
-            false => None,
-        };
-        let heartbeat = match spec.node {
-            Some(node) => {
-                Some(HeartbeatService::start(spec.maps.clone(), spec.backend.clone(), node).map_err(thread)?)
-            }
-            None => None,
-        };
+        let coordinator = spec.may_lead.then(|| {
+            let config =
+                CoordinatorConfig { http: http.clone(), node: spec.node, trimmer: Arc::new(NativeTrimmer) };
+            CoordinatorService::start(spec.maps.clone(), config)
+        });
+        let coordinator = coordinator.transpose().map_err(thread)?;
+        let heartbeat = spec.node.map(|node| {
+            HeartbeatService::start(spec.maps.clone(), spec.backend.clone(), node, coordinator.clone())
+        });
+        let heartbeat = heartbeat.transpose().map_err(thread)?;
         let catalogue = Arc::new(Catalogue::start(spec.maps, spec.backend).map_err(thread)?);
         let config = ServerConfig {
             version,
@@ -87,15 +87,21 @@ impl Control {
         Ok(Control { server, catalogue, heartbeat, coordinator, file })
     }
 
-    /// Stops it: nothing is asked for any more, and somebody else leads.
-    pub fn stop(self) {
+    /// Whether this node was removed from the cluster.
+    pub fn was_removed(&self) -> bool {
+        self.heartbeat.as_ref().is_some_and(HeartbeatService::was_removed)
+    }
+
+    /// Stops it. With `leave` other nodes take over what this one answers for, while it still serves; without, its copies
+    /// stay in sync, as when everything stops together.
+    pub fn stop(self, leave: bool) {
+        if let Some(heartbeat) = self.heartbeat {
+            heartbeat.stop(leave);
+        }
         self.server.stop();
         self.catalogue.stop();
         if let Some(coordinator) = self.coordinator {
             coordinator.stop();
-        }
-        if let Some(heartbeat) = self.heartbeat {
-            heartbeat.stop();
         }
     }
 }

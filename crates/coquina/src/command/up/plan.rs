@@ -15,45 +15,72 @@ const NODES_FILE_NAME: &str = "nodes.json";
 /// What only the folder of a node has.
 const NODE_FILE_NAME: &str = "node.json";
 
-#[derive(Serialize, Deserialize)]
-struct NodesFile {
-    nodes: u16,
+/// What the folder remembers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodesFile {
+    /// How many nodes there are or were.
+    pub nodes: u16,
+    /// Numbers of those that were removed from the cluster.
+    #[serde(default)]
+    pub removed: Vec<u16>,
 }
 
-/// How many nodes the folder is for: as many as asked for, as before, or one.
-pub fn nodes_of(folder: &Path, asked: Option<u16>) -> Result<u16, CliError> {
-    let path = folder.join(NODES_FILE_NAME);
-    let before = match std::fs::read(&path) {
-        Ok(bytes) => {
-            let file: NodesFile = serde_json::from_slice(&bytes).map_err(|error| {
+impl NodesFile {
+    /// The one of a folder; the default is what it would be without.
+    fn read(folder: &Path) -> Result<Option<NodesFile>, CliError> {
+        let path = folder.join(NODES_FILE_NAME);
+        match std::fs::read(&path) {
+            Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|error| {
                 CliError::failed(format!("{} is damaged ({error}); it holds {{\"nodes\":N}}", path.display()))
-            })?;
-            Some(file.nodes)
+            }),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let single = folder.join(NODE_FILE_NAME).exists();
+                Ok(single.then_some(NodesFile { nodes: 1, removed: Vec::new() }))
+            }
+            Err(error) => Err(CliError::io("read", &path, &error)),
         }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            folder.join(NODE_FILE_NAME).exists().then_some(1)
-        }
-        Err(error) => return Err(CliError::io("read", &path, &error)),
-    };
-    match (before, asked) {
-        (Some(1), Some(asked)) if asked > 1 => Err(CliError::usage(format!(
-            "{} is the folder of a single node; for {asked} nodes give another folder with --dir",
-            folder.display()
-        ))),
-        (Some(before), Some(asked)) if asked < before => Err(CliError::usage(format!(
-            "{} has {before} nodes; start it with at least as many (--nodes {before}), or leave --nodes out",
-            folder.display()
-        ))),
-        (before, asked) => Ok(asked.or(before).unwrap_or(1)),
     }
-}
 
-/// Remembers how many nodes the folder is for.
-pub fn remember_nodes(folder: &Path, nodes: u16) -> Result<(), CliError> {
-    let path = folder.join(NODES_FILE_NAME);
-    let text = serde_json::to_string(&NodesFile { nodes })
-        .map_err(|error| CliError::failed(format!("cannot write {}: {error}", path.display())))?;
-    std::fs::write(&path, text + "\n").map_err(|error| CliError::io("write", &path, &error))
+    /// Which nodes the folder is for: as many as asked for, as before, or one.
+    pub fn choose(folder: &Path, asked: Option<u16>) -> Result<NodesFile, CliError> {
+        let before = NodesFile::read(folder)?;
+        let nodes = before.as_ref().map(|before| before.nodes);
+        match (nodes, asked) {
+            (Some(1), Some(asked)) if asked > 1 => Err(CliError::usage(format!(
+                "{} is the folder of a single node; for {asked} nodes give another folder with --dir",
+                folder.display()
+            ))),
+            (Some(nodes), Some(asked)) if asked < nodes => Err(CliError::usage(format!(
+                "{} has {nodes} nodes; start it with at least as many (--nodes {nodes}), or leave --nodes out; \
+                 `coquina node remove` takes one out",
+                folder.display()
+            ))),
+            _ => Ok(NodesFile {
+                nodes: asked.or(nodes).unwrap_or(1),
+                removed: before.map(|before| before.removed).unwrap_or_default(),
+            }),
+        }
+    }
+
+    /// Remembers it.
+    pub fn write(&self, folder: &Path) -> Result<(), CliError> {
+        let path = folder.join(NODES_FILE_NAME);
+        let text = serde_json::to_string(self)
+            .map_err(|error| CliError::failed(format!("cannot write {}: {error}", path.display())))?;
+        std::fs::write(&path, text + "\n").map_err(|error| CliError::io("write", &path, &error))
+    }
+
+    /// Names of the nodes that are in the cluster.
+    pub fn names(&self) -> Vec<String> {
+        let numbers = (1..=self.nodes).filter(|number| !self.removed.contains(number));
+        numbers.map(|number| node_name(usize::from(number))).collect()
+    }
+
+    /// Takes note that a node was removed.
+    pub fn remove(&mut self, name: &str) {
+        let number = (1..=self.nodes).find(|number| node_name(usize::from(*number)) == name);
+        self.removed.extend(number);
+    }
 }
 
 /// The name of a node, from 1 on.
@@ -65,11 +92,11 @@ pub fn node_name(number: usize) -> String {
 /// none gets a first one in its folder. Gives what each node is told with `--drive`.
 pub fn deal(
     folder: &Path,
-    nodes: u16,
+    names: &[String],
     given: Vec<DriveArgument>,
     map: &MapView,
 ) -> Result<Vec<Vec<String>>, CliError> {
-    let nodes = usize::from(nodes);
+    let nodes = names.len();
     let mut dealt = vec![Vec::new(); nodes];
     let mut paths: Vec<PathBuf> = Vec::new();
     for (number, drive) in given.into_iter().enumerate() {
@@ -77,15 +104,14 @@ pub fn deal(
         if paths.contains(&path) {
             return Err(CliError::usage(format!("drive {} is given twice", path.display())));
         }
-        let owner = (0..nodes).find(|node| has_drive(map, *node, &path)).unwrap_or(number % nodes);
+        let owner = names.iter().position(|name| has_drive(map, name, &path)).unwrap_or(number % nodes);
         dealt[owner].push(argument(&path, drive.size_bytes));
         paths.push(path);
     }
-    for (node, drives) in dealt.iter_mut().enumerate() {
-        let name = node_name(node + 1);
-        let known = map.node_by_name(&name).is_some_and(|node| map.drives_of(node.id).next().is_some());
+    for (name, drives) in names.iter().zip(&mut dealt) {
+        let known = map.node_by_name(name).is_some_and(|node| map.drives_of(node.id).next().is_some());
         if drives.is_empty() && !known {
-            let path = absolute(&folder.join(&name).join("drive0"))?;
+            let path = absolute(&folder.join(name).join("drive0"))?;
             let size_bytes =
                 if path.exists() { None } else { Some(first_drive_bytes_of(folder, nodes as u64)?) };
             drives.push(argument(&path, size_bytes));
@@ -94,8 +120,8 @@ pub fn deal(
     Ok(dealt)
 }
 
-fn has_drive(map: &MapView, node: usize, path: &Path) -> bool {
-    let node = map.node_by_name(&node_name(node + 1));
+fn has_drive(map: &MapView, name: &str, path: &Path) -> bool {
+    let node = map.node_by_name(name);
     node.is_some_and(|node| map.drives_of(node.id).any(|drive| Path::new(&drive.path) == path))
 }
 
@@ -111,18 +137,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_keeps_its_number_of_nodes() {
+    fn a_folder_keeps_its_nodes() {
         let folder = tempfile::tempdir().unwrap();
-        let of = |asked| nodes_of(folder.path(), asked);
-        assert_eq!((of(None).unwrap(), of(Some(3)).unwrap()), (1, 3));
-        remember_nodes(folder.path(), 3).unwrap();
-        assert_eq!((of(None).unwrap(), of(Some(4)).unwrap()), (3, 4));
+        let of = |asked| NodesFile::choose(folder.path(), asked);
+        assert_eq!((of(None).unwrap().nodes, of(Some(3)).unwrap().nodes), (1, 3));
+        of(Some(3)).unwrap().write(folder.path()).unwrap();
+        assert_eq!((of(None).unwrap().nodes, of(Some(4)).unwrap().nodes), (3, 4));
         assert!(of(Some(1)).unwrap_err().to_string().contains("has 3 nodes"));
+        let mut file = of(None).unwrap();
+        file.remove("node2");
+        file.write(folder.path()).unwrap();
+        assert_eq!(of(None).unwrap().names(), ["node1", "node3"]);
+        assert_eq!(of(Some(4)).unwrap().names(), ["node1", "node3", "node4"]);
 
         let single = tempfile::tempdir().unwrap();
         std::fs::write(single.path().join(NODE_FILE_NAME), "{}").unwrap();
-        assert_eq!(nodes_of(single.path(), None).unwrap(), 1);
-        assert!(nodes_of(single.path(), Some(3)).unwrap_err().to_string().contains("another folder"));
+        assert_eq!(NodesFile::choose(single.path(), None).unwrap().nodes, 1);
+        let refused = NodesFile::choose(single.path(), Some(3)).unwrap_err().to_string();
+        assert!(refused.contains("another folder"), "{refused}");
     }
 
     #[test]
@@ -132,14 +164,17 @@ mod tests {
         let given: Vec<_> =
             given.iter().map(|text| crate::command::drive_argument::parse(text).unwrap()).collect();
         let map = MapView::default();
-        let dealt = deal(folder.path(), 3, given.clone(), &map).unwrap();
+        let names: Vec<_> = (1..=5).map(node_name).collect();
+        let dealt = deal(folder.path(), &names[..3], given.clone(), &map).unwrap();
         let gib = 1u64 << 30;
         assert_eq!(dealt[0], [format!("/nowhere/a:{gib}"), format!("/nowhere/d:{gib}")]);
         assert_eq!(dealt[1..], [["/nowhere/b".to_owned()], [format!("/nowhere/c:{}", 2 * gib)]]);
         let twice = vec![given[0].clone(), given[0].clone()];
-        assert!(deal(folder.path(), 3, twice, &map).unwrap_err().to_string().contains("given twice"));
+        assert!(
+            deal(folder.path(), &names[..3], twice, &map).unwrap_err().to_string().contains("given twice")
+        );
 
-        let dealt = deal(folder.path(), 5, given, &map).unwrap();
+        let dealt = deal(folder.path(), &names, given, &map).unwrap();
         assert!(dealt[4][0].contains("node5/drive0:"), "{dealt:?}");
     }
 }

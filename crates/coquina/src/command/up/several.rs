@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 
 use coquina_control::{ControlListener, FolderLock, MapService};
-use coquina_node::{Node, NodeConfig};
+use coquina_node::Node;
 use coquina_store::EmbeddedStore;
 
 use super::child::{ChildSpec, Event};
@@ -37,7 +37,7 @@ pub fn run(global: &Global, up: &Up, checked: Checked) -> Result<(), CliError> {
     let stop = serving::Stop::watch(&up.running, ask.clone())?;
     let lock = FolderLock::acquire(&global.dir)?;
     let listener = ControlListener::bind(&up.http)?;
-    plan::remember_nodes(&global.dir, checked.nodes)?;
+    checked.nodes.write(&global.dir)?;
     let folder = global.dir.join(STORE_FOLDER_NAME);
     let store = EmbeddedStore::open(&folder, None).map_err(|error| CliError::failed(error.to_string()))?;
     let served = Served::start(store.clone(), &folder)?;
@@ -76,12 +76,7 @@ impl Scene<'_> {
         supervisor: &mut Supervisor,
         ask: impl Fn() + Send + 'static,
     ) -> Result<(), CliError> {
-        let config = NodeConfig {
-            folder: self.global.dir.clone(),
-            nbd: self.checked.nbd.clone(),
-            reactors: self.up.tuning.reactors.map(usize::from),
-            ..NodeConfig::gateway()
-        };
+        let config = serving::gateway_config(self.checked.nbd.clone(), &self.up.tuning);
         let gateway = Node::start(config, self.maps.clone())?;
         let spec = ControlSpec {
             maps: self.maps.clone(),
@@ -94,7 +89,7 @@ impl Scene<'_> {
         let served = Control::start(spec, listener, &self.up.running, ask).and_then(|control| {
             let result = self.serve(&control, supervisor);
             gateway.stop();
-            control.stop();
+            control.stop(false);
             result
         });
         gateway.stop();
@@ -105,10 +100,14 @@ impl Scene<'_> {
         let Some(started) = supervisor.start()? else { return Ok(()) };
         self.check_started(&started)?;
         super::prepare_pool(&control.file.http, self.up.overcommit, self.checked.copies)?;
-        let what = format!("{} with {} nodes", self.global.dir.display(), self.checked.nodes);
+        let what = format!("{} with {} nodes", self.global.dir.display(), self.checked.nodes.names().len());
         let hint = serving::volume_hint(&self.global.dir);
         serving::announce(self.global, self.lock, &control.file, &what, &hint)?;
-        supervisor.run()
+        supervisor.run(&mut |removed| {
+            let mut nodes = plan::NodesFile::choose(&self.global.dir, None)?;
+            nodes.remove(removed);
+            nodes.write(&self.global.dir)
+        })
     }
 
     /// A node that fails at the very first start is a mistake in the options; later the others serve without it.
@@ -130,17 +129,17 @@ fn child_specs(
     checked: &Checked,
     maps: &MapService,
 ) -> Result<Vec<ChildSpec>, CliError> {
-    let dealt = plan::deal(&global.dir, checked.nodes, checked.drives.clone(), &maps.map())?;
-    let tuning = share(&up.tuning, u64::from(checked.nodes));
-    let spec = |(index, drives): (usize, Vec<String>)| {
-        let name = plan::node_name(index + 1);
+    let names = checked.nodes.names();
+    let dealt = plan::deal(&global.dir, &names, checked.drives.clone(), &maps.map())?;
+    let tuning = share(&up.tuning, names.len() as u64);
+    let spec = |(index, (name, drives)): (usize, (String, Vec<String>))| {
         let folder = global.dir.join(&name);
         let listen = if index == 0 { up.listen.as_str() } else { ANY_PORT };
         let arguments =
             child_arguments(&name, &folder, &global.dir.join(STORE_FOLDER_NAME), listen, up, &drives);
         ChildSpec { name, folder, arguments: [arguments, tuning.clone()].concat() }
     };
-    Ok(dealt.into_iter().enumerate().map(spec).collect())
+    Ok(names.into_iter().zip(dealt).enumerate().map(spec).collect())
 }
 
 fn child_arguments(

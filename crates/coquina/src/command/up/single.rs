@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use coquina_control::{ControlListener, FolderLock, MapService, NodeFile};
-use coquina_node::{Node, NodeConfig};
+use coquina_node::{Node, NodeConfig, NodeIdentity};
 use coquina_store::EmbeddedStore;
 
 use super::{Checked, STORE_FOLDER_NAME};
@@ -27,14 +27,15 @@ pub fn run(global: &Global, up: &Up, checked: Checked) -> Result<(), CliError> {
     let identity = NodeFile::open(&global.dir)?;
     let chosen = drives::choose(Some(&global.dir), checked.drives, &maps.map(), identity.node, up.force)?;
     chosen.notes.iter().for_each(|note| eprintln!("{note}"));
-    let name = identity.name.clone().unwrap_or_else(serving::host_name);
     let config = NodeConfig {
-        folder: global.dir.clone(),
-        name,
-        http: listener.address().to_owned(),
-        domains: Domains::from([(serving::HOST_LABEL.to_owned(), serving::host_name())]),
+        identity: Some(NodeIdentity {
+            id: identity.node,
+            name: identity.name.clone().unwrap_or_else(serving::host_name),
+            http: listener.address().to_owned(),
+            domains: Domains::from([(serving::HOST_LABEL.to_owned(), serving::host_name())]),
+        }),
         drives: chosen.drives,
-        native: up.listen.clone(),
+        native: Some(up.listen.clone()),
         nbd: checked.nbd,
         index_memory_bytes: up.tuning.index_memory,
         cache_memory_bytes: up.tuning.cache_memory,
@@ -60,7 +61,7 @@ pub fn run(global: &Global, up: &Up, checked: Checked) -> Result<(), CliError> {
             // An error would mean that nobody can ask for a stop any more.
             let _ = stopped.recv();
         }
-        control.stop();
+        control.stop(false);
         announced
     });
     node.stop();

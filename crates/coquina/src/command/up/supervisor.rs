@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tracing::{error, info, warn};
 
 use super::child::{Child, ChildSpec, Event, is_taken};
-use crate::error::CliError;
+use crate::error::{CliError, EXIT_CODE_REMOVED};
 
 /// Pause before a child is started again.
 const RESTART_PAUSE: Duration = Duration::from_secs(3);
@@ -117,8 +117,9 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Keeps them running until somebody asks for a stop.
-    pub fn run(&mut self) -> Result<(), CliError> {
+    /// Keeps them running until somebody asks for a stop. One that says that it was removed from the cluster is not started
+    /// again; `removed` is told its name.
+    pub fn run(&mut self, removed: &mut dyn FnMut(&str) -> Result<(), CliError>) -> Result<(), CliError> {
         loop {
             let event = match self.next_wake() {
                 // No sender is gone: this has one itself.
@@ -130,7 +131,7 @@ impl Supervisor {
                 Ok(Event::OutputEnded(number)) => self.slots[number].ending = true,
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            self.look_after()?;
+            self.look_after(removed)?;
         }
     }
 
@@ -140,10 +141,14 @@ impl Supervisor {
         [restart, poll].into_iter().flatten().min()
     }
 
-    fn look_after(&mut self) -> Result<(), CliError> {
+    fn look_after(&mut self, removed: &mut dyn FnMut(&str) -> Result<(), CliError>) -> Result<(), CliError> {
         for (number, slot) in self.slots.iter_mut().enumerate() {
             if slot.ending {
-                if let Some(status) = slot.child.ended()? {
+                let ended = slot.child.ended()?;
+                if ended.is_some_and(|status| status.code() == Some(i32::from(EXIT_CODE_REMOVED))) {
+                    info!(node = slot.child.name(), "was removed from the cluster; it is not started again");
+                    removed(slot.child.name())?;
+                } else if let Some(status) = ended {
                     warn!(
                         node = slot.child.name(),
                         "ended ({}); starting it again in {} s",
