@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use coquina_base::NodeId;
 use coquina_control::{
-    Catalogue, ControlListener, ControlServer, CoordinatorService, HeartbeatService, MapService,
-    MetricsOptions, NodeBackend, ServerConfig, ServerFile,
+    Catalogue, ControlListener, ControlServer, CoordinatorConfig, CoordinatorService, HeartbeatService,
+    MapService, MetricsOptions, NativeTrimmer, NodeBackend, ServerConfig, ServerFile,
 };
 
 use super::address::open_interfaces;
