@@ -162,7 +162,7 @@ fn as_server_knows(global: &Global, text: &str) -> Result<String, CliError> {
 fn scrub(global: &Global, drive: Option<String>, no_wait: bool) -> Result<(), CliError> {
     let client = client(global)?;
     let drive = drive.map(|text| as_server_knows(global, &text)).transpose()?;
-    let request = api::ScrubDrives { drive };
+    let request = api::ScrubDrives { drive, ..Default::default() };
     let mut list = client.scrub_drives(&request)?;
     if !no_wait {
         let progress = Progress::new("scrub");

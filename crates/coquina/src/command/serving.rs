@@ -35,7 +35,10 @@ pub struct Stop {
 impl Stop {
     /// Calls `ask` when somebody asks for a stop. Until [`serving`](Self::serving) was called, a signal ends the
     /// process at once: nothing that is made at the start can be harmed by that.
-    pub fn watch(running: &Running, ask: impl Fn() + Send + Clone + 'static) -> Result<Stop, CliError> {
+    pub fn watch(
+        running: &Running,
+        ask: impl Fn() + Send + Sync + Clone + 'static,
+    ) -> Result<Stop, CliError> {
         let serving = Arc::new(AtomicBool::new(false));
         let (is_serving, on_signal) = (serving.clone(), ask.clone());
         signal::stop_flag(FORCE_AT, move || {
@@ -57,7 +60,7 @@ impl Stop {
 }
 
 /// Asks for a stop when standard input ends: a program that started this one has gone away.
-fn stop_with_input(ask: impl Fn() + Send + 'static) -> Result<(), CliError> {
+fn stop_with_input(ask: impl Fn() + Send + Sync + 'static) -> Result<(), CliError> {
     let wait = move || {
         // An error of the input is its end too.
         let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
@@ -68,7 +71,7 @@ fn stop_with_input(ask: impl Fn() + Send + 'static) -> Result<(), CliError> {
 }
 
 /// A channel, and what sends into it. A receiver that is gone means that the process is ending anyway.
-pub fn stop_channel() -> (impl Fn() + Send + Clone + 'static, mpsc::Receiver<()>) {
+pub fn stop_channel() -> (impl Fn() + Send + Sync + Clone + 'static, mpsc::Receiver<()>) {
     let (sender, receiver) = mpsc::channel();
     let ask = move || {
         let _ = sender.send(());

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use coquina_base::NodeId;
 use coquina_control::{
-    Catalogue, ControlListener, ControlServer, CoordinatorConfig, CoordinatorService, HeartbeatService,
-    MapService, MetricsOptions, NativeTrimmer, NodeBackend, ServerConfig, ServerFile,
+    Catalogue, ControlListener, ControlServer, CoordinatorConfig, CoordinatorService, HealthCode,
+    HealthEntry, HeartbeatService, MapService, MetricsOptions, NativeTrimmer, NodeBackend, ServerConfig,
+    ServerFile, Severity,
 };
 
 use super::address::open_interfaces;
@@ -31,8 +32,6 @@ pub struct ControlSpec {
 /// The running control plane.
 pub struct Control {
     server: ControlServer,
-    /// The operations of operators.
-    pub catalogue: Arc<Catalogue>,
     heartbeat: Option<HeartbeatService>,
     coordinator: Option<Arc<CoordinatorService>>,
     /// Where this process listens.
@@ -45,7 +44,7 @@ impl Control {
         spec: ControlSpec,
         listener: ControlListener,
         running: &Running,
-        stop: impl Fn() + Send + 'static,
+        stop: impl Fn() + Send + Sync + 'static,
     ) -> Result<Control, CliError> {
         let thread = |error: std::io::Error| CliError::failed(format!("cannot start a thread: {error}"));
         let http = listener.address().to_owned();
@@ -58,12 +57,8 @@ impl Control {
             native: spec.native,
         };
         let listened = [&[http.clone(), file.native.clone()], file.nbd.as_slice()].concat();
-        let open = open_interfaces(&listened);
-        for address in &open {
-            eprintln!(
-                "warning: {address} can be reached from other hosts, and nothing asks them who they are"
-            );
-        }
+        let health = open_entries(&listened);
+        health.iter().for_each(|entry| eprintln!("warning: {}; {}", entry.message, entry.advice));
         let coordinator = spec.may_lead.then(|| {
             let config =
                 CoordinatorConfig { http: http.clone(), node: spec.node, trimmer: Arc::new(NativeTrimmer) };
@@ -74,17 +69,17 @@ impl Control {
             HeartbeatService::start(spec.maps.clone(), spec.backend.clone(), node, coordinator.clone())
         });
         let heartbeat = heartbeat.transpose().map_err(thread)?;
-        let catalogue = Arc::new(Catalogue::start(spec.maps, spec.backend).map_err(thread)?);
+        let catalogue = Arc::new(Catalogue::new(spec.maps, spec.backend, spec.node, coordinator.clone()));
         let config = ServerConfig {
             version,
             nbd: file.nbd.clone(),
             native: file.native.clone(),
             metrics: MetricsOptions { per_volume: !running.no_volume_metrics },
-            open_interfaces: open,
+            health,
             shutdown: Box::new(stop),
         };
-        let server = ControlServer::start(listener, config, catalogue.clone())?;
-        Ok(Control { server, catalogue, heartbeat, coordinator, file })
+        let server = ControlServer::start(listener, config, catalogue)?;
+        Ok(Control { server, heartbeat, coordinator, file })
     }
 
     /// Whether this node was removed from the cluster.
@@ -99,9 +94,18 @@ impl Control {
             heartbeat.stop(leave);
         }
         self.server.stop();
-        self.catalogue.stop();
         if let Some(coordinator) = self.coordinator {
             coordinator.stop();
         }
     }
+}
+
+/// A health entry for each address that other hosts can reach: nothing asks them who they are.
+fn open_entries(addresses: &[String]) -> Vec<HealthEntry> {
+    let entry = |address: String| {
+        let message =
+            format!("{address} can be reached from other hosts, and nothing asks them who they are");
+        HealthEntry::new(HealthCode::OpenInterface, Severity::Warning, format!("address {address}"), message)
+    };
+    open_interfaces(addresses).into_iter().map(entry).collect()
 }

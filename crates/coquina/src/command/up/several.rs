@@ -74,7 +74,7 @@ impl Scene<'_> {
         &self,
         listener: ControlListener,
         supervisor: &mut Supervisor,
-        ask: impl Fn() + Send + 'static,
+        ask: impl Fn() + Send + Sync + 'static,
     ) -> Result<(), CliError> {
         let config = serving::gateway_config(self.checked.nbd.clone(), &self.up.tuning);
         let gateway = Node::start(config, self.maps.clone())?;

@@ -56,12 +56,6 @@ impl Supervisor {
         Supervisor { slots: specs.into_iter().map(slot).collect(), folders, sender, events }
     }
 
-    /// Processes of the children that run, by name.
-    pub fn processes(&self) -> Vec<(String, u32)> {
-        let process = |slot: &Slot| Some((slot.child.name().to_owned(), slot.child.process_id()?));
-        self.slots.iter().filter_map(process).collect()
-    }
-
     /// Starts all, and waits until each serves or has ended. Says `false` if somebody asked for a stop meanwhile.
     pub fn start(&mut self) -> Result<Option<Started>, CliError> {
         let begin = Instant::now();
