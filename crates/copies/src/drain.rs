@@ -18,6 +18,7 @@ const READ: u64 = 3;
 const REPLICA: u64 = 4;
 const RECOVERED: u64 = 5;
 const DELETION: u64 = 6;
+const SWEEP: u64 = 7;
 
 fn token(kind: u64, key: usize) -> RequestToken {
     RequestToken(kind << KIND_SHIFT | key as u64)
@@ -46,6 +47,11 @@ pub(crate) fn replica_token(key: usize) -> RequestToken {
 /// The engine's name for the deletion of a layer.
 pub(crate) fn deletion_token(deletion: usize) -> RequestToken {
     token(DELETION, deletion)
+}
+
+/// The engine's name for trims of what no group holds here.
+pub(crate) fn sweep_token() -> RequestToken {
+    token(SWEEP, 0)
 }
 
 /// The engine's name for blocks that were missed.
@@ -156,6 +162,8 @@ impl ShardCopies {
                     self.halt(key, failure, sink);
                 }
             }
+            // What fails is tried again with the next round.
+            SWEEP => {}
             DELETION => {
                 let layer = self.deletions.remove(key);
                 let result = match outcome {

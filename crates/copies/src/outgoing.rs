@@ -65,6 +65,13 @@ pub(crate) struct Fetch {
     dropped: bool,
 }
 
+impl Fetch {
+    /// Whether it is of a group.
+    pub(crate) fn is_of(&self, member: usize) -> bool {
+        self.member == member
+    }
+}
+
 impl ShardCopies {
     pub(crate) fn send(
         &mut self,

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use coquina_base::{AlignedBuf, Landing, LayerId};
 use coquina_engine::{
-    Appended, Failure, IoError, IoToken, Operation as EngineOperation, Origin, ReadData,
+    Appended, Failure, IoError, IoToken, Operation as EngineOperation, Origin, ReadData, Record,
     Request as EngineRequest, Shard,
 };
 use coquina_replication::{
-    Action, BlockRange, ClientRequest, Config, CopyId, EntryKind, Group, GroupId, Input, Message, RangeSet,
-    RecoveryToken, Refusal, Settings, Start, Token,
+    Action, BlockRange, ClientRequest, Config, CopyId, EntryKind, Group, GroupId, History, Input, Message,
+    RangeSet, RecoveryToken, Refusal, Sessions, Settings, Start, Token,
 };
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -17,7 +17,7 @@ use slab::Slab;
 
 use crate::api::{Answer, Compared, Event, Operation, Request, Sink};
 use crate::between::Grants;
-use crate::drain::deletion_token;
+use crate::drain::{deletion_token, sweep_token};
 use crate::outgoing::{Fetch, Lane};
 use crate::payload::{self, PayloadError};
 
@@ -111,6 +111,8 @@ pub struct ShardCopies {
     pub(crate) later: VecDeque<(usize, RecoveryToken, Vec<u8>)>,
     /// Checksums of the entry that is being sent.
     pub(crate) head: Vec<u8>,
+    /// Groups whose state is being forgotten: how many records the engine counts when it is.
+    forgetting: BTreeMap<u32, u64>,
     /// The payload of the request that is being taken, if it lies in buffers of the engine.
     pub(crate) landing: Option<Landing>,
     /// Whether the other copies were told that this shard is full, and which of them are.
@@ -140,6 +142,7 @@ impl ShardCopies {
             connected: BTreeSet::new(),
             later: VecDeque::new(),
             head: Vec::new(),
+            forgetting: BTreeMap::new(),
             landing: None,
             is_full: false,
             full_copies: BTreeSet::new(),
@@ -153,6 +156,7 @@ impl ShardCopies {
     /// is known of the coordinator. Of `settings` the group and the copy are set here.
     pub fn open_group(&mut self, number: u32, settings: Settings, config: Config, sink: &mut impl Sink) {
         assert!(!self.by_number.contains_key(&number), "group {number} is open already");
+        assert!(!self.is_forgetting(number), "group {number} is being forgotten");
         assert!(
             settings.recover_blocks_max <= payload::ENTRY_BLOCKS_MAX,
             "more than an entry of the log holds"
@@ -189,6 +193,63 @@ impl ShardCopies {
             self.connect_member(key, copy, sink);
         }
         self.input(key, Input::Config(config), Context::None, sink);
+        self.drain(sink);
+    }
+
+    /// Closes a group that this copy is no member of any more, and forgets what was logged of it but for its
+    /// configuration: should the copy become a member again, it has nothing, and its blocks may be trimmed until then.
+    /// False: something of it is still under way; try again.
+    pub fn forget_group(&mut self, now_ns: u64, number: u32, sink: &mut impl Sink) -> bool {
+        self.advance(now_ns);
+        if let Some(&key) = self.by_number.get(&number) {
+            let member = &self.members[key];
+            let config = member.group.config();
+            let is_idle = member.marks.is_empty()
+                && member.orphans == 0
+                && !config.is_in_sync(self.copy)
+                && !config.is_out(self.copy);
+            let is_named = self.requests.iter().any(|(_, pending)| pending.member == key)
+                || self.fetches.iter().any(|(_, fetch)| fetch.is_of(key))
+                || self.reads.iter().any(|(_, read)| read.member == key)
+                || self.later.iter().any(|(later, _, _)| *later == key);
+            if !is_idle || is_named {
+                return false;
+            }
+            self.members.remove(key);
+            self.by_number.remove(&number);
+        }
+        if let Some(view) = self.shard.group(number).filter(|view| view.last > 0) {
+            // The join is the last: records behind it would be numbered below what is still known as committed.
+            self.shard.submit_record(number, &Record::Sessions(Sessions::default()));
+            self.shard.submit_record(number, &Record::Join { history: History::default(), last: 0 });
+            self.forgetting.insert(number, view.records + 2);
+        }
+        self.drain(sink);
+        true
+    }
+
+    /// Whether a group cannot be opened yet, since its state is being forgotten.
+    pub fn is_forgetting(&mut self, number: u32) -> bool {
+        let Some(records) = self.forgetting.get(&number) else { return false };
+        let is_done = self.shard.group(number).is_none_or(|view| view.records >= *records);
+        if is_done {
+            self.forgetting.remove(&number);
+        }
+        !is_done
+    }
+
+    /// Trims a whole chunk of which this shard holds blocks for no group any more.
+    pub fn trim_chunk(&mut self, now_ns: u64, layer: LayerId, chunk: u32, sink: &mut impl Sink) {
+        self.advance(now_ns);
+        self.shard.submit(EngineRequest {
+            token: sweep_token(),
+            layer,
+            chunk,
+            offset_bytes: 0,
+            length_bytes: coquina_base::CHUNK_BYTES as u32,
+            origin: Origin::default(),
+            operation: EngineOperation::Trim,
+        });
         self.drain(sink);
     }
 

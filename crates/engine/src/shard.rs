@@ -441,6 +441,12 @@ impl Shard {
         self.number
     }
 
+    /// The first chunk at or after `from` of which a layer has blocks here, changes under way included.
+    pub fn next_chunk(&self, layer: coquina_base::LayerId, from: u32) -> Option<u32> {
+        let is_held = self.index.layers().iter().any(|held| held.id == layer.0 && !held.deleting);
+        is_held.then(|| self.index.next_chunk(layer.0, from)).flatten()
+    }
+
     /// Layers that have blocks here, changes under way included, and are not being deleted; in order.
     pub fn layers(&self) -> Vec<coquina_base::LayerId> {
         let layers = self.index.layers().iter().filter(|layer| !layer.deleting);

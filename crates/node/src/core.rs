@@ -26,6 +26,7 @@ use crate::node::Proposals;
 use crate::peers::PeerLinks;
 use crate::request::{Asker, ConnectionKey, HoppingRequest, InFlight, Kind, NbdRequest, kind_of};
 use crate::snapshot::{CoreShard, CoreSnapshot};
+use crate::sweep::Sweep;
 use crate::threads::Places;
 use crate::volume::VolumeTable;
 
@@ -95,6 +96,8 @@ pub struct ShardSlot {
     pub stalled: u64,
     /// What was damaged.
     pub damage: Vec<String>,
+    /// How far it is with what lies there for nobody.
+    pub sweep: Sweep,
     /// Layers being deleted, and who waits for it.
     pub deletions: Vec<(coquina_base::LayerId, Sender<Result<(), String>>)>,
     /// Whether the drive was let go of. The slot stays, so that others keep their numbers.
@@ -296,6 +299,7 @@ impl Core {
             self.tell_lost_peers();
             self.on_shard(slot, |copies, now_ns, hands| copies.tick(now_ns, hands));
             self.connect_peers(slot);
+            self.sweep(slot);
         }
         self.tick_ns = self.now_ns + if has_peers { TICK_NS } else { TICK_ALONE_NS };
     }

@@ -95,6 +95,7 @@ impl Core {
         }
         for slot in 0..self.shards.len() {
             if !self.shards[slot].released {
+                self.shards[slot].sweep.is_due = true;
                 self.follow_groups(slot, &map);
                 self.connect_peers(slot);
             }
@@ -103,7 +104,7 @@ impl Core {
         self.refresh_gateways();
     }
 
-    fn follow_groups(&mut self, slot: usize, map: &MapView) {
+    pub(crate) fn follow_groups(&mut self, slot: usize, map: &MapView) {
         let reference = self.shards[slot].reference;
         let is_member = |group: &GroupId| map.group(*group).is_some_and(|one| one.is_member(reference));
         let mut numbers: BTreeSet<u32> =
@@ -121,6 +122,10 @@ impl Core {
             let Some(config) = map.config(GroupId(number)) else { continue };
             let known = self.shards[slot].copies().group(number).map(|group| group.config().epoch);
             match known {
+                // Opened when that is over: see `sweep.rs`.
+                None if self.shards[slot].copies_mut().is_forgetting(number) => {
+                    self.shards[slot].sweep.reopen = true;
+                }
                 None => self.on_shard(slot, |copies, _, hands| {
                     copies.open_group(number, settings(), config, hands);
                 }),

@@ -27,6 +27,7 @@ mod open;
 mod peers;
 mod request;
 mod snapshot;
+mod sweep;
 mod threads;
 mod volume;
 

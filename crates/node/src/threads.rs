@@ -64,6 +64,7 @@ impl SeedShard {
             under_way: 0,
             stalled: 0,
             damage: Vec::new(),
+            sweep: Default::default(),
             deletions: Vec::new(),
             released: false,
         }

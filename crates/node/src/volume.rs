@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use coquina_base::VolumeId;
+use coquina_base::{LayerId, VolumeId};
 use coquina_cluster::{MapView, PoolRecord, VolumeRecord, VolumeState, group_of};
 use coquina_control::VolumeCounters;
 use hashbrown::HashMap;
@@ -140,6 +140,12 @@ impl VolumeTable {
     /// Slot of a volume by its identity.
     pub fn by_id(&self, id: VolumeId) -> Option<usize> {
         self.by_id.get(&id).copied()
+    }
+
+    /// The volume that has a layer, and its pool.
+    pub fn of_layer(&self, layer: LayerId) -> Option<(Arc<VolumeRecord>, Arc<PoolRecord>)> {
+        let volume = self.iter().find(|volume| volume.record.layer == layer)?;
+        Some((volume.record.clone(), volume.pool.clone()))
     }
 
     /// Names of all volumes, in order.

@@ -157,6 +157,23 @@ impl Cluster {
         nodes.map(|machine| machine.node.native_address()).collect::<Vec<_>>().join(",")
     }
 
+    fn drive_of(&self, index: usize) -> DriveId {
+        self.service().map().drives_of(NodeId(Id128([index as u8 + 1; 16]))).next().unwrap().id
+    }
+
+    fn live_blocks(&self, index: usize) -> u64 {
+        let snapshot = self.machines[index].as_ref().unwrap().node.snapshot();
+        snapshot.drives[0].shards[0].stats.live_bytes / 4096
+    }
+
+    /// Waits until so many groups ask for a change.
+    fn wait_for_proposals(&self, count: usize) {
+        wait_for("proposals", || {
+            let proposed = self.machines.iter().flatten().map(|machine| machine.node.proposals().len());
+            proposed.sum::<usize>() == count
+        });
+    }
+
     /// Changes all groups as an operator of the test wants.
     fn change_groups(&self, change: impl Fn(&GroupRecord) -> GroupRecord) {
         let map = self.service().map();
@@ -165,6 +182,14 @@ impl Cluster {
             let groups = block.groups.iter().map(&change).collect();
             self.put(Key::Groups(id), Record::Groups(GroupBlock { groups }));
         }
+    }
+}
+
+fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !holds() {
+        assert!(started.elapsed() < Duration::from_secs(60), "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -295,10 +320,7 @@ fn a_new_primary_serves_what_the_old_one_acknowledged() {
     cluster.make_volume("disk");
     let mut connection = open(&cluster, "disk");
     write_round(&mut connection, 256, 1);
-    let gone: DriveId = {
-        let map = cluster.service().map();
-        map.drives_of(NodeId(Id128([1; 16]))).next().unwrap().id
-    };
+    let gone = cluster.drive_of(0);
     cluster.stop(0);
     cluster.change_groups(|group| {
         let (lost, in_sync) = group.in_sync.iter().partition(|shard| shard.drive == gone);
@@ -309,18 +331,67 @@ fn a_new_primary_serves_what_the_old_one_acknowledged() {
     check_round(&mut connection, 256, 2);
     // It comes back and catches up: then it is proposed.
     cluster.restart(0);
-    let started = Instant::now();
-    let proposed = |cluster: &Cluster| -> usize {
-        cluster.machines.iter().flatten().map(|machine| machine.node.proposals().len()).sum()
-    };
-    while proposed(&cluster) < GROUPS as usize {
-        assert!(started.elapsed() < Duration::from_secs(30), "{} groups have caught up", proposed(&cluster));
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    cluster.wait_for_proposals(GROUPS as usize);
     cluster.change_groups(|group| {
         let mut in_sync = group.others.clone();
         in_sync.extend(&group.in_sync);
         GroupRecord { epoch: group.epoch + 1, in_sync, others: Vec::new(), ..group.clone() }
     });
     check_round(&mut connection, 256, 2);
+}
+
+#[test]
+fn what_moved_away_is_freed_and_may_come_back() {
+    let cluster = Cluster::start(3, 2);
+    cluster.make_volume("disk");
+    let mut connection = open(&cluster, "disk");
+    write_round(&mut connection, 512, 1);
+    let left = cluster.drive_of(0);
+    let drives = [cluster.drive_of(1), cluster.drive_of(2)];
+    let before = cluster.live_blocks(0);
+    assert!(before > 0);
+    // The copies on the first drive move to the one that lacks them.
+    let target = |group: &GroupRecord| {
+        let named = |drive: &DriveId| group.in_sync.iter().any(|shard| shard.drive == *drive);
+        drives.into_iter().find(|drive| !named(drive)).map(|drive| ShardRef { drive, shard: 0 })
+    };
+    let concerned = |group: &GroupRecord| group.in_sync.iter().any(|shard| shard.drive == left);
+    let moving = cluster.service().map().groups().filter(|group| concerned(group)).count();
+    cluster.change_groups(|group| match concerned(group) {
+        true => GroupRecord {
+            epoch: group.epoch + 1,
+            others: target(group).into_iter().collect(),
+            ..group.clone()
+        },
+        false => group.clone(),
+    });
+    cluster.wait_for_proposals(moving);
+    cluster.change_groups(|group| match group.others.is_empty() {
+        false => {
+            let (gone, stays): (Vec<_>, Vec<_>) = group.in_sync.iter().partition(|shard| shard.drive == left);
+            let in_sync = stays.into_iter().chain(group.others.clone()).collect();
+            GroupRecord { epoch: group.epoch + 1, in_sync, others: gone, ..group.clone() }
+        }
+        true => group.clone(),
+    });
+    write_round(&mut connection, 512, 2);
+    cluster.change_groups(|group| match group.others.is_empty() {
+        false => GroupRecord { epoch: group.epoch + 1, others: Vec::new(), ..group.clone() },
+        true => group.clone(),
+    });
+    check_round(&mut connection, 512, 2);
+    wait_for("the space to be free", || cluster.live_blocks(0) == 0);
+    write_round(&mut connection, 512, 3);
+    // Back again: it has nothing, and is given everything.
+    cluster.change_groups(|group| {
+        let others = vec![ShardRef { drive: left, shard: 0 }];
+        GroupRecord { epoch: group.epoch + 1, others, ..group.clone() }
+    });
+    cluster.wait_for_proposals(GROUPS as usize);
+    cluster.change_groups(|group| {
+        let in_sync = group.others.clone();
+        GroupRecord { epoch: group.epoch + 1, in_sync, others: group.in_sync.clone(), ..group.clone() }
+    });
+    check_round(&mut connection, 512, 3);
+    assert_eq!(cluster.live_blocks(0), 512);
 }
