@@ -120,7 +120,8 @@ impl ShardCopies {
                 wanted.extend(writes(entries));
                 wanted.iter().map(|_| None).collect()
             }
-            (Message::Recover { .. }, Context::Read(bytes)) => {
+            (Message::Recover { range, .. }, Context::Read(bytes)) => {
+                member.recovered_blocks += u64::from(range.count);
                 if is_free {
                     return sink.send(to, number, &message, Payload { head: bytes, data: &[] });
                 }

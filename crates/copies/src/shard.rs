@@ -92,6 +92,8 @@ pub(crate) struct Member {
     /// The newest configuration heard of while halted.
     pub heard: Option<Config>,
     pub propose_ns: u64,
+    /// Blocks sent to copies that came back.
+    pub recovered_blocks: u64,
 }
 
 /// All groups of one shard.
@@ -185,6 +187,7 @@ impl ShardCopies {
             halted: false,
             heard: None,
             propose_ns: 0,
+            recovered_blocks: 0,
         });
         self.by_number.insert(number, key);
         self.execute_all(key, &mut actions, Context::None, sink);
@@ -489,6 +492,11 @@ impl ShardCopies {
     /// A group's state.
     pub fn group(&self, number: u32) -> Option<&Group<RangeSet>> {
         self.by_number.get(&number).map(|key| &self.members[*key].group)
+    }
+
+    /// Blocks that a group has sent from here to copies that came back, since it was opened.
+    pub fn recovered_blocks(&self, number: u32) -> u64 {
+        self.by_number.get(&number).map_or(0, |key| self.members[*key].recovered_blocks)
     }
 
     /// The groups that are open, in order.

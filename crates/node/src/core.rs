@@ -141,7 +141,7 @@ impl ShardSlot {
                 .flat_map(|missing| missing.set.ranges())
                 .map(|range| u64::from(range.count))
                 .sum(),
-            recovered_blocks: 0,
+            recovered_blocks: self.copies().recovered_blocks(number),
         })
     }
 }

@@ -77,9 +77,8 @@ fn watch(server: &Server, begin: &mpsc::Receiver<()>, over: &AtomicBool) -> Resu
     let _ = begin.recv();
     std::thread::sleep(KILL_AFTER);
     let client = server.client()?;
-    let written = || Ok::<u64, CliError>(client.volume(VOLUME_NAME)?.io.write_bytes);
     let before = server.node_process(KILLED_NODE);
-    let (written_before, moved_before) = (written()?, moved_bytes(server));
+    let (written_before, moved_before) = (written_bytes(server, false), moved_bytes(server));
     let killed = Instant::now();
     server.kill_node(KILLED_NODE)?;
     let wait = |what: &str, happened: &mut dyn FnMut() -> bool| {
@@ -98,9 +97,17 @@ fn watch(server: &Server, begin: &mpsc::Receiver<()>, over: &AtomicBool) -> Resu
     Ok(Watched {
         back,
         catch_up: killed.elapsed().saturating_sub(back),
-        written_bytes: written()?.saturating_sub(written_before),
+        written_bytes: written_bytes(server, true).saturating_sub(written_before),
         moved_bytes: moved_bytes(server).saturating_sub(moved_before),
     })
+}
+
+/// Bytes that nodes have written to the volume for users. The counters of the killed node begin anew with its return.
+fn written_bytes(server: &Server, with_killed: bool) -> u64 {
+    let nodes = (1..=server.nodes()).filter(|number| with_killed || *number != KILLED_NODE);
+    let local = nodes.filter_map(|number| server.node_client(number).ok()?.local().ok());
+    let volumes = local.flat_map(|local| local.snapshot.volumes);
+    volumes.filter(|volume| volume.name == VOLUME_NAME).map(|volume| volume.counters.write_bytes).sum()
 }
 
 /// Bytes that the nodes that stay have sent to make copies whole.
