@@ -239,6 +239,14 @@ impl Catalogue {
         Ok(())
     }
 
+    /// Whether the map may be used.
+    fn check_usable(&self) -> Result<(), CatalogueError> {
+        match self.map.state().refused {
+            Some(error) => Err(CatalogueError::Change(ChangeError::Refused(error))),
+            None => Ok(()),
+        }
+    }
+
     /// Records that a volume goes.
     fn mark_removed(&self, id: VolumeId) -> Result<(), CatalogueError> {
         self.change(&|map| {

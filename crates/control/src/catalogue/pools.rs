@@ -121,7 +121,9 @@ impl Catalogue {
             return Err(OperationError::PoolNotReady(pool.name.clone()).into());
         }
         let made = |map: &MapView| map.pool(pool.id).is_none_or(|pool| pool.state != PoolState::Creating);
-        let map = self.map.wait_for_map(CREATE_TIME_MAX, made).ok_or_else(pending)?;
+        let waited = self.map.wait_for_map(CREATE_TIME_MAX, made);
+        self.check_usable()?;
+        let map = waited.ok_or_else(pending)?;
         match map.pool(pool.id) {
             Some(pool) if pool.state == PoolState::Active => Ok(pool.clone()),
             _ => Err(OperationError::PoolNotReady(pool.name.clone()).into()),

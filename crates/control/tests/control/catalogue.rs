@@ -1,0 +1,199 @@
+//! Volumes and pools are made, changed and removed.
+
+use std::collections::BTreeSet;
+
+use coquina_base::{LayerId, VOLUME_BYTES_MAX};
+use coquina_cluster::{ShardRef, VolumeState};
+use coquina_control::{CatalogueError, api};
+
+use super::world::{CAPACITY_BYTES, World, volume_request};
+
+const GIB: u64 = 1 << 30;
+
+fn message<T>(result: Result<T, CatalogueError>) -> String {
+    result.map(drop).unwrap_err().to_string()
+}
+
+#[test]
+fn the_first_volume_makes_a_pool_of_three_copies_on_three_nodes() {
+    let world = World::new(3, 1);
+    let process = &world.processes[0];
+    let volume = process.catalogue.create(&volume_request("db", GIB + 512)).unwrap();
+    assert_eq!(volume.size_bytes, GIB + 4096, "rounded up to whole blocks");
+    let map = process.map.map();
+    let pool = map.pool(volume.pool).unwrap();
+    assert_eq!((pool.name.as_str(), pool.copies, pool.min_copies), ("default", 3, 2));
+    assert_eq!((pool.domain.as_str(), pool.group_count), ("node", 64));
+    for group in map.groups() {
+        let nodes: BTreeSet<_> = group.in_sync.iter().map(|shard| map.node_of(*shard)).collect();
+        assert_eq!(nodes.len(), 3, "{group:?}");
+    }
+    assert_eq!(process.catalogue.info("db").unwrap(), volume);
+    // The operation returns when this process follows; the others do soon.
+    let followed = process.node.memory().map.clone().unwrap();
+    assert!(followed.volume(volume.id).is_some());
+    world.processes[2].wait("the volume", |map| map.volume_by_name("db").is_some());
+    assert_eq!(process.catalogue.create(&volume_request("web", GIB)).unwrap().pool, volume.pool);
+
+    let two = api::CreateVolume { copies: Some(2), ..volume_request("two", GIB) };
+    let two = process.catalogue.create(&two).unwrap();
+    let map = process.map.map();
+    let pool = map.pool(two.pool).unwrap();
+    assert_eq!((pool.name.as_str(), pool.copies, pool.min_copies), ("copies-2", 2, 1));
+    let four = api::CreateVolume { copies: Some(4), ..volume_request("four", GIB) };
+    let error = process.catalogue.create(&four).unwrap_err().to_string();
+    assert!(error.contains("4 copies need drives in 4 different failure domains"), "{error}");
+}
+
+#[test]
+fn bad_input_is_refused_with_what_to_do() {
+    let world = World::new(1, 2);
+    let catalogue = &world.processes[0].catalogue;
+    catalogue.create(&volume_request("db", GIB)).unwrap();
+    let create = |name: &str, size| catalogue.create(&volume_request(name, size));
+    let long = "x".repeat(300);
+    for name in ["", long.as_str(), "a/b", "naïve", "..", "-x"] {
+        assert!(message(create(name, GIB)).contains("a name has 1 to 63 characters"), "{name}");
+        assert!(message(catalogue.rename("db", name)).contains("a name has 1 to 63 characters"), "{name}");
+    }
+    assert!(message(create("x", 0)).contains("above zero"));
+    assert!(message(create("x", 1000)).contains("not a multiple of 512"));
+    assert!(message(create("x", VOLUME_BYTES_MAX + 512)).contains("more than a volume can have"));
+    assert!(message(create("x", u64::MAX)).contains("more than a volume can have"));
+    assert!(message(create("db", GIB)).contains("exists"));
+    let striped = api::CreateVolume { stripe_unit_bytes: Some(5000), ..volume_request("x", GIB) };
+    assert!(message(catalogue.create(&striped)).contains("power of two"));
+    let pooled = api::CreateVolume { pool: Some("none".to_owned()), ..volume_request("x", GIB) };
+    assert!(message(catalogue.create(&pooled)).contains("no pool \"none\""));
+    assert!(message(catalogue.info("other")).contains("no volume \"other\""));
+    assert!(message(catalogue.resize("other", GIB, false)).contains("no volume"));
+    assert!(message(catalogue.resize("db", 0, true)).contains("above zero"));
+    assert!(message(catalogue.resize("db", 4096, false)).contains("confirm it with --yes"));
+    assert!(message(catalogue.rename("other", "x")).contains("no volume"));
+    assert!(message(catalogue.remove("other", false)).contains("no volume"));
+    assert_eq!(catalogue.list().len(), 1);
+}
+
+#[test]
+fn sizes_times_copies_add_up_to_the_capacity_times_overcommit_and_no_more() {
+    let world = World::new(3, 1);
+    let catalogue = &world.processes[1].catalogue;
+    catalogue.create(&volume_request("a", CAPACITY_BYTES - GIB)).unwrap();
+    let error = catalogue.create(&volume_request("b", 2 * GIB)).unwrap_err().to_string();
+    assert!(error.contains("2 GiB in 3 copies does not fit: 3 GiB of 192 GiB are left"), "{error}");
+    catalogue.create(&volume_request("b", GIB)).unwrap();
+    assert!(matches!(catalogue.resize("b", 2 * GIB, false), Err(CatalogueError::NoRoom { .. })));
+    catalogue.set_overcommit(200).unwrap();
+    assert_eq!(catalogue.resize("b", 2 * GIB, false).unwrap().size_bytes, 2 * GIB);
+}
+
+#[test]
+fn a_shrink_is_cut_off_after_every_node_refuses_the_old_size() {
+    let world = World::new(3, 1);
+    let process = &world.processes[1];
+    let volume = process.catalogue.create(&volume_request("db", 2 * GIB)).unwrap();
+    let shrunk = process.catalogue.resize("db", GIB, true).unwrap();
+    assert_eq!((shrunk.size_bytes, shrunk.shrinking_from_bytes), (GIB, None));
+    assert_eq!(*world.trimmer.trims.lock().unwrap(), [("db".to_owned(), GIB, 2 * GIB)]);
+    for process in &world.processes {
+        let memory = process.node.memory();
+        assert_eq!(memory.quiesced, [volume.id]);
+        assert_eq!(memory.map.as_ref().unwrap().volume(volume.id).unwrap().size_bytes, GIB);
+    }
+    assert_eq!(process.catalogue.resize("db", 3 * GIB, false).unwrap().size_bytes, 3 * GIB);
+}
+
+#[test]
+fn a_removed_volume_goes_from_every_node_that_holds_some_of_it() {
+    let world = World::new(3, 1);
+    let process = &world.processes[0];
+    let stays = process.catalogue.create(&volume_request("stays", GIB)).unwrap();
+    let goes = process.catalogue.create(&volume_request("goes", GIB)).unwrap();
+    let not_given_out = LayerId(1_000_000);
+    for process in &world.processes {
+        let mut memory = process.node.memory();
+        let drives: Vec<_> = memory.drives.keys().copied().collect();
+        for drive in drives {
+            let layers = [stays.layer, goes.layer, not_given_out].into_iter().collect();
+            memory.layers.insert(ShardRef { drive, shard: 0 }, layers);
+        }
+    }
+    process.node.memory().connections = 2;
+    let error = process.catalogue.remove("goes", false).unwrap_err().to_string();
+    assert!(error.contains("in use by 2 connection(s)") && error.contains("--force"), "{error}");
+    let removed = process.catalogue.remove("goes", true).unwrap();
+    assert_eq!(removed.state, VolumeState::Removing);
+    assert!(process.catalogue.create(&volume_request("goes", GIB)).is_ok(), "the name is free at once");
+    process.wait("the record is gone", |map| map.volume(goes.id).is_none());
+    world.wait_for("layers are deleted", |world| {
+        world.processes.iter().all(|process| {
+            let memory = process.node.memory();
+            memory.layers.values().all(|layers| *layers == BTreeSet::from([stays.layer, not_given_out]))
+        })
+    });
+}
+
+#[test]
+fn a_volume_keeps_its_identity_under_another_name() {
+    let world = World::new(1, 1);
+    let catalogue = &world.processes[0].catalogue;
+    let volume = catalogue.create(&volume_request("db", GIB)).unwrap();
+    catalogue.create(&volume_request("web", GIB)).unwrap();
+    assert!(matches!(catalogue.rename("db", "web"), Err(CatalogueError::Duplicate { .. })));
+    assert_eq!(catalogue.rename("db", "db").unwrap(), volume);
+    let renamed = catalogue.rename("db", "base").unwrap();
+    assert_eq!((renamed.id, renamed.layer, renamed.name.as_str()), (volume.id, volume.layer, "base"));
+}
+
+#[test]
+fn names_are_given_once_whoever_asks_at_the_same_moment() {
+    let world = World::new(3, 1);
+    world.processes[0].catalogue.create(&volume_request("first", GIB)).unwrap();
+    let mut made = 0;
+    std::thread::scope(|scope| {
+        let tasks: Vec<_> = world
+            .processes
+            .iter()
+            .map(|process| scope.spawn(|| process.catalogue.create(&volume_request("db", GIB)).is_ok()))
+            .collect();
+        made = tasks.into_iter().filter_map(|task| task.join().ok()).filter(|made| *made).count();
+    });
+    assert_eq!(made, 1);
+    world.processes[0].wait("one volume of the name", |map| {
+        map.volumes().filter(|volume| volume.value.name == "db").count() == 1
+    });
+    let mut layers: Vec<_> = world.processes[0].catalogue.list().iter().map(|volume| volume.layer).collect();
+    layers.dedup();
+    assert_eq!(layers.len(), 2, "a layer was given twice");
+}
+
+#[test]
+fn pools_are_made_listed_and_removed() {
+    let world = World::new(2, 2);
+    let catalogue = &world.processes[0].catalogue;
+    let request = api::CreatePool {
+        name: "fast".to_owned(),
+        copies: 2,
+        groups: Some(16),
+        ..api::CreatePool::default()
+    };
+    let pool = catalogue.create_pool(&request).unwrap();
+    assert_eq!((pool.group_count, pool.domain.as_str()), (16, "node"));
+    assert!(message(catalogue.create_pool(&request)).contains("exists"));
+    let odd = api::CreatePool { name: "odd".to_owned(), groups: Some(17), ..request.clone() };
+    assert!(message(catalogue.create_pool(&odd)).contains("powers of two"));
+    let wide = api::CreatePool { name: "wide".to_owned(), copies: 3, ..request.clone() };
+    assert!(message(catalogue.create_pool(&wide)).contains("3 copies need drives in 3"));
+    let drives = api::CreatePool { domain: Some("drive".to_owned()), ..wide };
+    catalogue.create_pool(&drives).unwrap();
+
+    let volume = api::CreateVolume { pool: Some("fast".to_owned()), ..volume_request("db", GIB) };
+    assert_eq!(catalogue.create(&volume).unwrap().pool, pool.id);
+    let error = message(catalogue.create(&volume_request("x", GIB)));
+    assert!(error.contains("several pools (fast, wide)") && error.contains("--pool"), "{error}");
+    assert!(message(catalogue.remove_pool("fast")).contains("has 1 volume(s)"));
+    catalogue.remove("db", true).unwrap();
+    world.processes[0].wait("no volume", |map| map.volumes().count() == 0);
+    catalogue.remove_pool("fast").unwrap();
+    world.processes[0].wait("the pool is gone", |map| map.pool(pool.id).is_none());
+}

@@ -1,0 +1,120 @@
+//! Drives and nodes leave: first their data, then they.
+
+use coquina_cluster::{DriveCondition, DriveState, Wanted};
+use coquina_control::{CatalogueError, api};
+
+use super::world::{World, is_clean, volume_request};
+
+const GIB: u64 = 1 << 30;
+
+fn message<T>(result: Result<T, CatalogueError>) -> String {
+    result.map(drop).unwrap_err().to_string()
+}
+
+fn remove(drive: impl ToString) -> api::RemoveDrive {
+    api::RemoveDrive { drive: drive.to_string(), ..api::RemoveDrive::default() }
+}
+
+#[test]
+fn a_drive_is_emptied_then_let_go() {
+    let world = World::new(3, 2);
+    let process = &world.processes[1];
+    process.catalogue.create(&volume_request("db", GIB)).unwrap();
+    process.wait("clean", is_clean);
+    let id = *process.node.memory().drives.keys().next().unwrap();
+    let plan = api::RemoveDrive { dry_run: true, ..remove(id) };
+    let planned = process.catalogue.remove_drive(&plan).unwrap();
+    assert!(planned.groups_left > 0);
+    assert_eq!(process.map.map().drive(id).unwrap().wanted, Wanted::In);
+    assert_eq!(process.catalogue.remove_drive(&remove(id)).unwrap(), planned);
+    process.wait("the drive is gone", |map| map.drive(id).is_none());
+    world.wait_for("the node lets go", |_| process.node.memory().removed == [id]);
+    process.wait("clean", is_clean);
+}
+
+#[test]
+fn what_would_break_a_rule_is_refused_with_what_to_do() {
+    let world = World::new(3, 1);
+    let catalogue = &world.processes[0].catalogue;
+    catalogue.create(&volume_request("db", GIB)).unwrap();
+    let id = *world.processes[0].node.memory().drives.keys().next().unwrap();
+    let error = message(catalogue.remove_drive(&remove(id)));
+    assert!(error.contains("3 copies need drives in 3 different failure domains"), "{error}");
+    for request in
+        [api::RemoveDrive { lost: true, ..remove(id) }, api::RemoveDrive { lose_data: true, ..remove(id) }]
+    {
+        assert!(message(catalogue.remove_drive(&request)).contains("works"));
+    }
+    assert!(message(catalogue.remove_drive(&remove("/nothing"))).contains("no drive"));
+    // The same path on each node: the own one is meant, unless the node is named.
+    let own = catalogue.find_drive("/drives/\"0\"").unwrap();
+    assert_eq!(own.id, id);
+    let other = catalogue.find_drive("node-2:/drives/\"0\"").unwrap();
+    assert_eq!(Some(other.node), world.processes[2].catalogue.node());
+    let node =
+        |request: &api::RemoveNode| message(world.processes[1].catalogue.remove_node(request).map(drop));
+    let request = api::RemoveNode { node: "node-0".to_owned(), ..api::RemoveNode::default() };
+    assert!(node(&request).contains("3 copies need drives in 3"));
+    assert!(node(&api::RemoveNode { lost: true, ..request.clone() }).contains("answers"));
+    assert!(node(&api::RemoveNode { node: "none".to_owned(), ..request }).contains("no node \"none\""));
+}
+
+#[test]
+fn a_node_leaves_in_order_and_a_lost_one_is_given_up() {
+    let world = World::new(5, 1);
+    let process = &world.processes[0];
+    process.catalogue.create(&volume_request("db", GIB)).unwrap();
+    process.wait("clean", is_clean);
+    let request = api::RemoveNode { node: "node-4".to_owned(), ..api::RemoveNode::default() };
+    let leaving = process.catalogue.remove_node(&request).unwrap();
+    process.wait("the node is gone", |map| map.node(leaving.node.id).is_none());
+    world.wait_for("the node knows", |world| world.processes[4].heartbeat.was_removed());
+
+    let lost = &world.processes[3];
+    let id = lost.catalogue.node().unwrap();
+    lost.kill();
+    let request = api::RemoveNode { node: "node-3".to_owned(), lost: true, ..Default::default() };
+    process.catalogue.remove_node(&request).unwrap();
+    process.wait("the node is gone", |map| map.node(id).is_none());
+    process.wait("clean", is_clean);
+    assert_eq!(process.map.map().cluster().unwrap().given_up_drives.len(), 1);
+}
+
+#[test]
+fn a_lost_drive_with_the_only_copy_is_given_up_by_name_only() {
+    let world = World::new(1, 2);
+    let process = &world.processes[0];
+    let request = api::CreateVolume { copies: Some(1), ..volume_request("db", GIB) };
+    let volume = process.catalogue.create(&request).unwrap();
+    let id = *process.node.memory().drives.keys().next().unwrap();
+    process.node.memory().drives.insert(id, DriveCondition::Failed);
+    process.wait("missing", |map| map.drive(id).unwrap().state == DriveState::Missing);
+    let refused = |request: &api::RemoveDrive| process.catalogue.remove_drive(request).unwrap_err();
+    for request in [remove(id), api::RemoveDrive { lost: true, ..remove(id) }] {
+        let error = refused(&request).to_string();
+        assert!(error.contains("volume \"db\"") && error.contains("--lose-data"), "{error}");
+    }
+    let give_up = api::RemoveDrive { lose_data: true, ..remove(id) };
+    let plan = api::RemoveDrive { dry_run: true, ..give_up.clone() };
+    assert_eq!(process.catalogue.remove_drive(&plan).unwrap().volumes_lost, ["db"]);
+    assert!(process.map.map().volume(volume.id).is_some());
+    assert_eq!(process.catalogue.remove_drive(&give_up).unwrap().volumes_lost, ["db"]);
+    process.wait("the drive is gone", |map| map.drive(id).is_none());
+    assert_eq!(process.map.map().cluster().unwrap().given_up_drives, [id]);
+    process.catalogue.create(&volume_request("again", GIB)).unwrap();
+}
+
+#[test]
+fn a_drive_that_fails_and_comes_back_serves_again() {
+    let world = World::new(3, 1);
+    let process = &world.processes[2];
+    process.catalogue.create(&volume_request("db", GIB)).unwrap();
+    process.wait("clean", is_clean);
+    let id = *process.node.memory().drives.keys().next().unwrap();
+    process.node.memory().drives.insert(id, DriveCondition::Failed);
+    process.wait("its copies are out", |map| {
+        map.groups().all(|group| group.in_sync.iter().all(|shard| shard.drive != id))
+    });
+    process.node.memory().drives.insert(id, DriveCondition::Serving);
+    process.wait("clean", is_clean);
+}

@@ -1,0 +1,193 @@
+//! Leaders, nodes and stores fail.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use coquina_base::NodeId;
+use coquina_cluster::{HealthCode, Key, MapView, Wanted, Write, operation};
+use coquina_control::{ChangeError, MapService, MapServiceError};
+use coquina_store::{EmbeddedStore, Operation, Store, Transaction};
+
+use super::world::{Process, World, is_clean, register_node, unknown_node, volume_request};
+
+const GIB: u64 = 1 << 30;
+
+fn has_primary_on(map: &MapView, node: NodeId) -> bool {
+    map.groups().any(|group| group.primary().and_then(|shard| map.node_of(shard)) == Some(node))
+}
+
+fn is_in_sync_on(map: &MapView, node: NodeId) -> bool {
+    map.groups().any(|group| group.in_sync.iter().any(|shard| map.node_of(*shard) == Some(node)))
+}
+
+fn prepared() -> World {
+    let world = World::new(3, 1);
+    let leader = world.leader().unwrap();
+    leader.catalogue.create(&volume_request("db", GIB)).unwrap();
+    for process in &world.processes {
+        process.wait("clean", is_clean);
+    }
+    world
+}
+
+fn leader_and_other(world: &World) -> (&Process, &Process) {
+    let leader = world.leader().unwrap();
+    let other = world.processes.iter().find(|process| process.name != leader.name).unwrap();
+    (leader, other)
+}
+
+#[test]
+fn another_process_leads_when_the_leader_is_killed_and_its_node_is_found_dead_at_once() {
+    let world = prepared();
+    let (leader, other) = leader_and_other(&world);
+    let id = leader.catalogue.node().unwrap();
+    let killed = Instant::now();
+    leader.kill();
+    other.wait("other primaries", |map| !has_primary_on(map, id));
+    println!("new primaries {} ms after the leader was killed", killed.elapsed().as_millis());
+    world.wait_for("another leader", |world| world.leader().is_some());
+    other.wait("nothing in sync there", |map| !is_in_sync_on(map, id));
+    let entries = other.client().health().unwrap().entries;
+    assert!(entries.iter().any(|entry| entry.code == HealthCode::NodeDown), "{entries:?}");
+}
+
+#[test]
+fn a_killed_node_that_does_not_lead_is_found_dead() {
+    let world = prepared();
+    let (leader, other) = leader_and_other(&world);
+    let id = other.catalogue.node().unwrap();
+    let killed = Instant::now();
+    other.kill();
+    leader.wait("other primaries", |map| !has_primary_on(map, id));
+    println!("new primaries {} ms after a node was killed", killed.elapsed().as_millis());
+}
+
+#[test]
+fn a_node_that_stops_in_order_hands_its_primaries_over_first() {
+    let world = prepared();
+    for process in &world.processes[..2] {
+        let id = process.catalogue.node().unwrap();
+        let stopped = Instant::now();
+        process.heartbeat.stop(true);
+        assert!(!has_primary_on(&process.map.map(), id), "{}", process.name);
+        println!("{} left within {} ms", process.name, stopped.elapsed().as_millis());
+        process.coordinator.stop();
+        world.wait_for("a leader", |world| world.leader().is_some());
+    }
+}
+
+#[test]
+fn a_leader_whose_lease_ran_out_writes_nothing_more() {
+    let world = prepared();
+    let (leader, other) = leader_and_other(&world);
+    let third = world
+        .processes
+        .iter()
+        .find(|process| process.name != leader.name && process.name != other.name)
+        .unwrap();
+    // The leader's changes are on their way for long, and its lease runs out meanwhile.
+    leader.store.transactions_held.store(true, Ordering::SeqCst);
+    third.kill();
+    world.wait_for("a change of the leader is on its way", |_| leader.store.held.load(Ordering::SeqCst) > 0);
+    leader.store.leases_cut.store(true, Ordering::SeqCst);
+    world.wait_for("another leader", |_| other.coordinator.leads());
+    let id = third.catalogue.node().unwrap();
+    other.wait("decided by the new leader", |map| !is_in_sync_on(map, id));
+    leader.store.transactions_held.store(false, Ordering::SeqCst);
+    world.wait_for("the late changes arrive", |_| {
+        let store = &leader.store;
+        store.held.load(Ordering::SeqCst) == store.held_refused.load(Ordering::SeqCst)
+    });
+    assert!(!leader.coordinator.leads());
+}
+
+#[test]
+fn without_the_store_the_map_stays_and_changes_are_refused() {
+    let world = prepared();
+    let process = &world.processes[0];
+    let before = process.map.map();
+    process.store.cut.store(true, Ordering::SeqCst);
+    world.wait_for("it is noticed", |_| process.map.state().unreachable.is_some());
+    assert_eq!(process.map.state().refused, None);
+    assert_eq!(process.map.map().revision(), before.revision());
+    let entries = process.client().health().unwrap().entries;
+    let entry = entries.iter().find(|entry| entry.code == HealthCode::StoreUnreachable);
+    assert!(entry.unwrap().advice.contains("I/O goes on"), "{entries:?}");
+    assert_eq!(process.node.memory().refused, None);
+    process.store.cut.store(false, Ordering::SeqCst);
+    world.wait_for("it is back", |_| process.map.state().unreachable.is_none());
+    process.catalogue.create(&volume_request("later", GIB)).unwrap();
+}
+
+#[test]
+fn a_wiped_store_has_all_io_refused() {
+    let world = prepared();
+    let keys: Vec<Key> = {
+        let map = world.processes[0].map.map();
+        map.volumes().map(|volume| Key::Volume(volume.value.id)).chain([Key::Cluster]).collect()
+    };
+    let operations =
+        keys.iter().map(|key| Operation::Delete { key: format!("coquina/map/{key}").into_bytes() }).collect();
+    let wipe = Transaction { compares: Vec::new(), operations };
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(world.store.transaction(wipe)).unwrap();
+    for process in &world.processes {
+        world.wait_for("I/O is refused", |_| process.node.memory().refused.is_some());
+        let error = process.catalogue.create(&volume_request("x", GIB)).unwrap_err().to_string();
+        assert!(error.contains("no cluster"), "{error}");
+        let health = process.client().health().unwrap();
+        assert_eq!(health.entries[0].code, HealthCode::MapWentBack, "{health:?}");
+    }
+    world.wait_for("nobody leads", |world| world.leader().is_none());
+}
+
+#[test]
+fn a_node_name_is_given_once() {
+    let world = World::new(1, 1);
+    let process = &world.processes[0];
+    let error = register_node(&process.map, unknown_node(), "node-0", "127.0.0.1:1").unwrap_err();
+    assert!(matches!(&error, ChangeError::Operation(_)), "{error}");
+    assert!(error.to_string().contains("start this one with another --name"), "{error}");
+}
+
+#[test]
+fn a_folder_of_another_cluster_is_refused() {
+    let world = World::new(1, 1);
+    let other = EmbeddedStore::in_memory().unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let start = |store: &EmbeddedStore, folder: &std::path::Path| {
+        MapService::start(Arc::new(store.clone()), folder, true, &mut |_| {})
+    };
+    start(&other, elsewhere.path()).unwrap().stop();
+    let error = start(&other, world.processes[0].folder.path()).map(drop).unwrap_err();
+    assert!(matches!(error, MapServiceError::OtherCluster { .. }), "{error}");
+    assert!(error.to_string().contains("--etcd"), "{error}");
+    let error = start(&EmbeddedStore::in_memory().unwrap(), elsewhere.path()).map(drop).unwrap_err();
+    assert!(matches!(error, MapServiceError::StoreLost { .. }), "{error}");
+}
+
+#[test]
+fn a_change_that_others_make_at_the_same_time_is_decided_anew() {
+    let world = World::new(2, 1);
+    let node = world.processes[0].catalogue.node().unwrap();
+    std::thread::scope(|scope| {
+        for process in &world.processes {
+            scope.spawn(move || {
+                for _ in 0..20 {
+                    process.catalogue.set_overcommit(100).unwrap();
+                    let flip = |map: &MapView| -> Result<Option<Write>, operation::OperationError> {
+                        let wanted = map.node(node).unwrap().wanted;
+                        assert_eq!(wanted, Wanted::In);
+                        let (_, write) = operation::claim_layer(map)?;
+                        Ok(Some(write))
+                    };
+                    process.map.change(&flip).unwrap();
+                }
+            });
+        }
+    });
+    let map = world.processes[0].map.read_again().unwrap();
+    assert_eq!(map.cluster().unwrap().layer_next, 41);
+    assert!(world.processes[1].map.wait_followed(map.revision(), Duration::from_secs(10)));
+}

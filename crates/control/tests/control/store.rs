@@ -1,0 +1,103 @@
+//! A store with faults: cut off from one process, or slow for it.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use coquina_store::{
+    EmbeddedStore, Identity, Lease, LeaseId, Snapshot, Store, StoreError, StoreFuture, Transaction, Watch,
+};
+
+/// One process's way to the store.
+pub struct FaultyStore {
+    inner: EmbeddedStore,
+    /// Nothing reaches the store.
+    pub cut: AtomicBool,
+    /// Keep-alives do not reach it.
+    pub leases_cut: AtomicBool,
+    /// Transactions are on their way until this is taken back.
+    pub transactions_held: AtomicBool,
+    /// Transactions that were held.
+    pub held: AtomicU64,
+    /// Those of them that were refused when they arrived.
+    pub held_refused: AtomicU64,
+}
+
+impl FaultyStore {
+    pub fn new(inner: EmbeddedStore) -> FaultyStore {
+        FaultyStore {
+            inner,
+            cut: AtomicBool::new(false),
+            leases_cut: AtomicBool::new(false),
+            transactions_held: AtomicBool::new(false),
+            held: AtomicU64::new(0),
+            held_refused: AtomicU64::new(0),
+        }
+    }
+
+    fn check(&self, cut: &AtomicBool) -> Result<(), StoreError> {
+        match cut.load(Ordering::SeqCst) || self.cut.load(Ordering::SeqCst) {
+            true => Err(StoreError::Unreachable { doing: "ask", tried: Vec::new() }),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Store for FaultyStore {
+    fn read<'a>(&'a self, prefix: &'a [u8]) -> StoreFuture<'a, Snapshot> {
+        Box::pin(async move {
+            self.check(&self.cut)?;
+            self.inner.read(prefix).await
+        })
+    }
+
+    fn transaction(&self, transaction: Transaction) -> StoreFuture<'_, u64> {
+        Box::pin(async move {
+            self.check(&self.cut)?;
+            let held = self.transactions_held.load(Ordering::SeqCst);
+            if held {
+                self.held.fetch_add(1, Ordering::SeqCst);
+            }
+            while self.transactions_held.load(Ordering::SeqCst) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            let result = self.inner.transaction(transaction).await;
+            if held && matches!(result, Err(StoreError::Conflict { .. })) {
+                self.held_refused.fetch_add(1, Ordering::SeqCst);
+            }
+            result
+        })
+    }
+
+    fn watch(&self, prefix: &[u8], from_revision: u64) -> Result<Watch, StoreError> {
+        self.inner.watch(prefix, from_revision)
+    }
+
+    fn lease_grant(&self, seconds: u64) -> StoreFuture<'_, Lease> {
+        Box::pin(async move {
+            self.check(&self.leases_cut)?;
+            self.inner.lease_grant(seconds).await
+        })
+    }
+
+    fn lease_keep_alive(&self, lease: LeaseId) -> StoreFuture<'_, u64> {
+        Box::pin(async move {
+            self.check(&self.leases_cut)?;
+            self.inner.lease_keep_alive(lease).await
+        })
+    }
+
+    fn lease_revoke(&self, lease: LeaseId) -> StoreFuture<'_, ()> {
+        Box::pin(async move {
+            self.check(&self.leases_cut)?;
+            self.inner.lease_revoke(lease).await
+        })
+    }
+
+    fn compact(&self, revision: u64) -> StoreFuture<'_, ()> {
+        self.inner.compact(revision)
+    }
+
+    fn identity(&self) -> Option<Identity> {
+        self.inner.identity()
+    }
+}
