@@ -32,7 +32,7 @@ use crate::group::{BLOCK_GROUPS, GroupBlock, ShardRef};
 use crate::key::{BlockId, Key, PoolId};
 use crate::map::{Applied, MapError, MapView};
 use crate::placement::PlacementError;
-use crate::record::Record;
+use crate::record::{PoolState, Record};
 use decide::{Budget, Context};
 pub(crate) use plan::{add_drive, empty_job, takes_data};
 
@@ -110,6 +110,8 @@ pub struct Coordinator {
     /// What primaries asked for last.
     proposals: BTreeMap<GroupId, Vec<Proposal>>,
     moves_begun_ns: u64,
+    /// Something of a pool's creation or removal has come true, and the next step need not wait.
+    hurries: bool,
     seen: Seen,
     /// What was seen and has to show up in the map by itself, since when.
     awaited: Option<(Seen, u64)>,
@@ -141,6 +143,7 @@ impl Coordinator {
             unsettled,
             proposals: BTreeMap::new(),
             moves_begun_ns: now_ns,
+            hurries: false,
             seen: Seen::default(),
             awaited: None,
             read: None,
@@ -226,7 +229,9 @@ impl Coordinator {
         self.drives_changed(&dead);
         self.forget_old_writes(actions);
         self.ask_for_seen(actions);
-        if self.now_ns.saturating_sub(self.moves_begun_ns) >= self.settings.move_interval_ns {
+        let due = self.now_ns.saturating_sub(self.moves_begun_ns) >= self.settings.move_interval_ns;
+        if due || self.hurries {
+            self.hurries = false;
             self.moves_begun_ns = self.now_ns;
             self.plan.tick(&self.map, &self.liveness, &self.settings, self.now_ns, actions);
             self.sweep();
@@ -249,11 +254,17 @@ impl Coordinator {
     /// Brings what follows from the map up to a change of it.
     fn follow(&mut self, applied: &Applied) {
         let mut members_changed = false;
+        let pool_pending = self.map.pools().any(|pool| pool.value.state != PoolState::Active);
         for key in &applied.keys {
             match key {
-                Key::Groups(block) => self.dirty.add_block(*block),
+                Key::Groups(block) => {
+                    self.dirty.add_block(*block);
+                    self.hurries |= pool_pending;
+                }
                 Key::Node(_) | Key::Drive(_) => members_changed = true,
-                Key::Cluster | Key::Pool(_) | Key::Volume(_) => {}
+                Key::Pool(_) => self.hurries = true,
+                Key::Volume(_) => self.hurries |= pool_pending,
+                Key::Cluster => {}
             }
             self.release(*key);
         }
