@@ -54,6 +54,9 @@ pub(crate) struct Shared {
     removed: AtomicBool,
 }
 
+/// What a thread does until it is told to stop.
+type Work = fn(&Shared);
+
 /// Tells threads to end, and wakes them for it.
 #[derive(Default)]
 pub(crate) struct StopSignal {
@@ -96,7 +99,7 @@ impl HeartbeatService {
             removed: AtomicBool::new(false),
         });
         let mut threads = Vec::new();
-        let works: [(&str, fn(&Shared)); 2] = [("heartbeat", run), ("layers", layers::run)];
+        let works: [(&str, Work); 2] = [("heartbeat", run), ("layers", layers::run)];
         for (name, work) in works {
             let shared = shared.clone();
             threads.push(std::thread::Builder::new().name(name.to_owned()).spawn(move || work(&shared))?);

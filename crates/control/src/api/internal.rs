@@ -1,0 +1,53 @@
+//! What the processes of a cluster ask each other.
+
+use coquina_base::{ClusterId, NodeId, VolumeId};
+use coquina_cluster::{ClusterHealth, NodeRequest};
+use serde::{Deserialize, Serialize};
+
+use crate::backend::NodeSnapshot;
+
+/// What a process counts, for the others that put a whole together.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Local {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// The node; none for gateways and supervisors.
+    pub node: Option<NodeId>,
+    /// Version of the program.
+    pub version: String,
+    /// The process.
+    pub process: u32,
+    /// Revision of the map that it follows.
+    pub map_revision: u64,
+    /// Addresses of its NBD server.
+    pub nbd: Vec<String>,
+    /// All counters.
+    pub snapshot: NodeSnapshot,
+}
+
+/// How the cluster is, as its leader sees it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LeaderHealth {
+    /// Groups by state and what is wrong.
+    pub health: ClusterHealth,
+    /// Nodes that it counts as dead.
+    pub dead: Vec<NodeId>,
+}
+
+/// The answer to a heartbeat.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeartbeatReply {
+    /// What the node is asked to do.
+    #[serde(default)]
+    pub requests: Vec<NodeRequest>,
+}
+
+/// Asks a process to say when nothing of a volume that was taken under an older map is under way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Quiesce {
+    /// The volume.
+    pub volume: VolumeId,
+    /// The map.
+    pub map_revision: u64,
+}
