@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use coquina_base::NodeId;
+use coquina_base::{DriveId, NodeId};
 use coquina_cluster::{DriveState, HealthCode, HealthEntry, MapView, Severity, VolumeState};
 
 use crate::api::{LeaderHealth, Local};
@@ -41,7 +41,8 @@ pub(crate) fn derive(map: &MapView, known: &Known<'_>, more: &[HealthEntry]) -> 
         entries.extend(local.snapshot.health.iter().cloned());
         for drive in &local.snapshot.drives {
             let node = local.node.and_then(|node| map.node(node));
-            drive_health(node.map_or("", |node| &node.name), drive, &mut entries);
+            let severity = if has_single_copies(map, drive.id) { Severity::Error } else { Severity::Warning };
+            drive_health(node.map_or("", |node| &node.name), drive, severity, &mut entries);
         }
         for absent in &local.snapshot.absent {
             absent_health(map, absent, &mut entries);
@@ -116,25 +117,31 @@ fn map_health(map: &MapView, entries: &mut Vec<HealthEntry>) {
     }
 }
 
+/// Whether what goes wrong on a drive cannot be made good from another copy.
+fn has_single_copies(map: &MapView, drive: DriveId) -> bool {
+    let groups = map.used_shards_of(drive).flat_map(|(_, groups)| groups);
+    let mut pools = groups.filter_map(|group| map.group(*group)).filter_map(|group| map.pool(group.pool));
+    pools.any(|pool| pool.copies == 1)
+}
+
 /// What a drive is called in health entries, as the coordinator calls it too.
 fn drive_subject(node: &str, path: &str) -> String {
     format!("drive {path} on {node}")
 }
 
-fn drive_health(node: &str, drive: &DriveSnapshot, entries: &mut Vec<HealthEntry>) {
+/// `severity` is that of damage: an error where there is no other copy.
+fn drive_health(node: &str, drive: &DriveSnapshot, severity: Severity, entries: &mut Vec<HealthEntry>) {
     let subject = drive_subject(node, &drive.path);
     let poisoned = drive.shards.iter().filter(|shard| shard.stats.poisoned).count();
     if poisoned > 0 {
         let message = format!("a write failed on {poisoned} of its {} shards", drive.shards.len());
         entries.retain(|entry| entry.code != HealthCode::DriveReadOnly || entry.subject != subject);
-        entries.push(HealthEntry::usual(HealthCode::DriveReadOnly, subject.clone(), message));
+        entries.push(HealthEntry::new(HealthCode::DriveReadOnly, severity, subject.clone(), message));
     }
-    let mut add = |code, message: String| {
-        entries.push(HealthEntry::usual(code, subject.clone(), message));
-    };
     let bad: u64 = drive.shards.iter().map(|shard| shard.stats.bad_blocks).fold(0, u64::saturating_add);
     if bad > 0 {
-        add(HealthCode::BadBlocks, format!("{bad} bad block(s) found since the start"));
+        let message = format!("{bad} bad block(s) found since the start");
+        entries.push(HealthEntry::new(HealthCode::BadBlocks, severity, subject.clone(), message));
     }
     let fullest = drive
         .shards
@@ -144,9 +151,17 @@ fn drive_health(node: &str, drive: &DriveSnapshot, entries: &mut Vec<HealthEntry
         .max()
         .unwrap_or(0);
     if fullest >= FULL_PERCENT {
-        add(HealthCode::DriveFull, format!("{fullest} % of a shard is in use"));
+        entries.push(HealthEntry::usual(
+            HealthCode::DriveFull,
+            subject,
+            format!("{fullest} % of a shard is in use"),
+        ));
     } else if fullest >= NEARLY_FULL_PERCENT {
-        add(HealthCode::DriveNearlyFull, format!("{fullest} % of a shard is in use"));
+        entries.push(HealthEntry::usual(
+            HealthCode::DriveNearlyFull,
+            subject,
+            format!("{fullest} % of a shard is in use"),
+        ));
     }
 }
 
@@ -161,7 +176,7 @@ pub(crate) fn state_of(entries: &[HealthEntry]) -> crate::api::HealthState {
 
 #[cfg(test)]
 mod tests {
-    use coquina_base::{ClusterId, DriveId, Id128};
+    use coquina_base::{ClusterId, Id128};
     use coquina_cluster::{ClusterRecord, Key, Record};
     use coquina_engine::ShardStats;
 

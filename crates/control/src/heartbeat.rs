@@ -24,7 +24,7 @@ const INTERVAL: Duration = Duration::from_millis(250);
 /// How often it is looked whether there is something new to tell.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// How long the leader may take to answer.
-const ANSWER_TIME_MAX: Duration = Duration::from_millis(500);
+const ANSWER_TIME_MAX: Duration = Duration::from_millis(400);
 /// How long a node that stops waits until its primaries are elsewhere.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(1);
 

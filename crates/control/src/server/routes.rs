@@ -388,12 +388,15 @@ fn scrub(shared: &Shared, request: &api::ScrubDrives) -> Result<(), ApiError> {
     }
     let map = catalogue.map();
     let others = map.nodes().map(|node| node.value.id).filter(|node| Some(*node) != catalogue.node());
+    let mut result = Ok(());
     for node in others.filter(|node| drive.as_ref().is_none_or(|drive| drive.node == *node)) {
         let drive = drive.as_ref().map(|drive| drive.id.to_string());
         let request = api::ScrubDrives { drive, local_only: true };
-        at_node(shared, node, |client| client.scrub_drives(&request))?;
+        let asked = at_node(shared, node, |client| client.scrub_drives(&request));
+        // A node that is down keeps none of the others from it.
+        result = result.and(asked.map(drop));
     }
-    Ok(())
+    Ok(result?)
 }
 
 async fn remove_drive(

@@ -44,7 +44,7 @@ fn figures_and_labels_are_as_they_should_be() {
         "coquina_uptime_seconds 2.5",
         "coquina_capacity_bytes 68719476736",
         "coquina_volumes{state=\"active\"} 2",
-        "coquina_health_status 1",
+        "coquina_health_status 2",
         "coquina_leads 1",
         "coquina_store_reachable 1",
         "coquina_groups{pool=\"default\",state=\"active_clean\"} 64",
@@ -59,5 +59,5 @@ fn figures_and_labels_are_as_they_should_be() {
         assert!(text.lines().any(|present| present == line), "{line} is missing from\n{text}");
     }
     assert!(text.contains("path=\"/drives/\\\"0\\\"\",shard=\"1\"} 3"), "escaped\n{text}");
-    assert!(text.contains("coquina_health_entry{code=\"BAD_BLOCKS\",severity=\"warning\""));
+    assert!(text.contains("coquina_health_entry{code=\"BAD_BLOCKS\",severity=\"error\""));
 }

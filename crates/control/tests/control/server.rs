@@ -219,13 +219,15 @@ fn health_says_503_only_if_something_does_not_work() {
     assert_eq!(server.raw(get, "").0, 200);
     server.node().memory().poisoned = true;
     let (status, body) = server.raw(get, "");
-    assert_eq!(status, 200, "reads go on, and writes with copies");
+    assert_eq!(status, 200, "nothing is on it");
     assert_eq!(body["state"], "warning");
     assert_eq!(body["entries"][0]["code"], "DRIVE_READ_ONLY");
     assert_eq!(keys(&body["entries"][0]), ["advice", "code", "message", "severity", "subject"]);
     assert_eq!(server.client().drives().unwrap().drives[0].state, api::DriveState::ReadOnly);
-    server.node().memory().poisoned = false;
     create(&server.client(), "db");
+    assert_eq!(server.raw(get, "").0, 503, "there is no other copy");
+    server.node().memory().poisoned = false;
+    assert_eq!(server.raw(get, "").0, 200);
     let drive = server.drive();
     server.node().memory().drives.insert(drive, DriveCondition::Failed);
     server.world.wait_for("its groups are down", |_| server.raw(get, "").0 == 503);
