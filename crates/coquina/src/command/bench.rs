@@ -65,7 +65,11 @@ fn config(
     client: Option<&Client>,
     status: Option<&api::Status>,
 ) -> Result<IoBenchConfig, CliError> {
-    let native = client.zip(status).map(|(client, status)| reachable(client, &status.services.native));
+    let native = client.zip(status).map(|(client, status)| {
+        let nodes = status.nodes.iter().filter(|node| node.state == api::NodeState::Up);
+        let addresses: Vec<String> = nodes.map(|node| reachable(client, &node.native)).collect();
+        addresses.join(",")
+    });
     let target = TargetSpec::parse(&arguments.target, native.as_deref())?;
     let is_served = matches!(target, TargetSpec::Volume { .. } | TargetSpec::Nbd { .. });
     let mut config = IoBenchConfig::new(target);
