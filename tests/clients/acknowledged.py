@@ -124,7 +124,7 @@ class Worker(threading.Thread):
                 return
             while len(self.flying) < DEPTH and not stopping:
                 self.issue(handle)
-            handle.poll(1000 if not stopping else 50)
+            handle.poll(100)
             if now - progressed > self.pause_max:
                 self.pause_max, self.paused_at = now - progressed, progressed - begin
             # A retired command leaves the list before its effect is noted, so a failure in between counts as in flight.

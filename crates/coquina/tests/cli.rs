@@ -229,10 +229,11 @@ fn a_damaged_state_is_not_overwritten() {
     std::fs::create_dir(&data).unwrap();
     let state = data.join("cluster.json");
     std::fs::write(&state, "half a li").unwrap();
-    coquina(folder.path(), &["up", "--http", "127.0.0.1:0"]).fails(1, &["cluster.json is damaged", "backup"]);
+    coquina(folder.path(), &["up", "--http", "127.0.0.1:0"]).fails(1, &["cluster.json"]);
     assert_eq!(std::fs::read(&state).unwrap(), b"half a li");
-    std::fs::write(&state, "{\"coquina_state\":7}\n").unwrap();
-    coquina(folder.path(), &["up", "--http", "127.0.0.1:0"]).fails(1, &["format 7", "newer coquina"]);
+    std::fs::remove_file(&state).unwrap();
+    std::fs::write(data.join("nodes.json"), "half a li").unwrap();
+    coquina(folder.path(), &["up", "--http", "127.0.0.1:0"]).fails(1, &["nodes.json is damaged"]);
     assert!(!data.join("drive0").exists());
 }
 

@@ -15,6 +15,15 @@ pub fn run(global: &Global, request: api::RemoveDrive, yes: bool, no_wait: bool)
         return show(global, &drive, &format!("drive {} ({}) stays", drive.path, drive.id));
     }
     let plan = client.remove_drive(&api::RemoveDrive { dry_run: true, ..request.clone() })?;
+    let drives = client.drives()?.drives;
+    let missing = drives.iter().any(|drive| drive.id == plan.id && drive.state == api::DriveState::Missing);
+    if missing && plan.groups_left > 0 && !request.lost {
+        return Err(CliError::failed(format!(
+            "drive {} is missing, so the {} copies on it cannot be moved away; bring it back, or give it up with --lost \
+             to have them made anew from others",
+            plan.path, plan.groups_left
+        )));
+    }
     output::confirm(&question(&plan, request.lost), yes)?;
     let request = api::RemoveDrive { drive: plan.id.to_string(), ..request };
     let removed = client.remove_drive(&request)?;

@@ -2,6 +2,7 @@
 //!
 //! The folder remembers how many nodes there are in `nodes.json`, which a single node does not have.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use coquina_cluster::MapView;
@@ -33,7 +34,8 @@ impl NodesFile {
             Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|error| {
                 CliError::failed(format!("{} is damaged ({error}); it holds {{\"nodes\":N}}", path.display()))
             }),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            // What is wrong with the folder itself is said when it is taken.
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
                 let single = folder.join(NODE_FILE_NAME).exists();
                 Ok(single.then_some(NodesFile { nodes: 1, removed: Vec::new() }))
             }
