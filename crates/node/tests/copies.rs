@@ -1,5 +1,7 @@
 //! Three nodes in one process, with a map that nobody changes but the tests: data, other copies, gateways.
 
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
