@@ -5,7 +5,12 @@ needs_coquina
 needs nbdcopy nbdinfo
 
 checksum_of() { nbdcopy "$(uri "$1")" - | sha256sum; }
-names() { coquina volume list --json | "$PYTHON" -c 'import json, sys; print(*sorted(v["name"] for v in json.load(sys.stdin)["volumes"]))'; }
+# A removed volume may be listed as such for a moment.
+names() {
+    coquina volume list --json | "$PYTHON" -c '
+import json, sys
+print(*sorted(v["name"] for v in json.load(sys.stdin)["volumes"] if v["state"] == "active"))'
+}
 
 server_with_volume disk 64M
 volume_create small 8M

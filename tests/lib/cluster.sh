@@ -146,14 +146,17 @@ cluster_start() {
     gateway_start
 }
 
-cluster_is_well() {
-    ask gateway status --interval 0 --json 2>/dev/null |
-        "$PYTHON" -c 'import json, sys; sys.exit(json.load(sys.stdin)["health"]["state"] != "ok")' 2>/dev/null
+# All copies are where they should be. Health may still tell of something else, such as a full drive.
+cluster_is_whole() {
+    ask gateway status --interval 0 --json 2>/dev/null | "$PYTHON" -c '
+import json, sys
+groups = json.load(sys.stdin)["groups"]
+sys.exit(groups["total"] == 0 or groups["active_clean"] != groups["total"])' 2>/dev/null
 }
 
 # Waits until all copies are where they should be: SECONDS.
 cluster_heals() {
-    wait_until "$1" cluster_is_well || fail "not well after $1 s: $(ask gateway status 2>&1)"
+    wait_until "$1" cluster_is_whole || fail "not whole after $1 s: $(ask gateway status 2>&1)"
 }
 
 # Starts a verified load on a volume that must not notice more than a pause: VOLUME SEED.
