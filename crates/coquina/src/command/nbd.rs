@@ -16,7 +16,10 @@ pub fn run(global: &Global, nbd: &Nbd) -> Result<(), CliError> {
         if nbd.listen.is_empty() { vec![serving::NBD_DEFAULT.to_owned()] } else { nbd.listen.clone() };
     listen.iter().try_for_each(|listen| address::check_nbd("--listen", listen))?;
     address::check_tcp("--http", &nbd.http)?;
-    address::check_closed(&[&[nbd.http.clone()], listen.as_slice()].concat(), nbd.running.insecure)?;
+    address::check_closed(
+        &[std::slice::from_ref(&nbd.http), listen.as_slice()].concat(),
+        nbd.running.insecure,
+    )?;
     let store = store::connect(&nbd.store)?;
     let (ask, stopped) = serving::stop_channel();
     let stop = serving::Stop::watch(&nbd.running, ask.clone())?;

@@ -176,7 +176,8 @@ impl Supervisor {
                 let _ = slot.child.ended();
                 slot.child.process_id().is_none()
             };
-            if self.slots.iter_mut().map(ended).fold(true, |all, one| all && one) {
+            let all_ended = self.slots.iter_mut().map(ended).filter(|ended| !ended).count() == 0;
+            if all_ended {
                 return;
             }
             std::thread::sleep(POLL);
