@@ -76,7 +76,7 @@ pub enum MapServiceError {
     },
     /// The store has no cluster, and none is to be made.
     #[error(
-        "the store has no cluster yet: start one with `coquina node --new-cluster`, or give the right store's address"
+        "the store has no cluster yet: start a node first (`coquina node`), which makes one, or give the right store's address"
     )]
     Empty,
     /// No thread, runtime or randomness.

@@ -459,7 +459,7 @@ fn nodes_are_processes_of_their_own_and_one_can_be_removed() {
 fn the_demo_loses_nothing_and_leaves_nothing() {
     let folder = folder();
     let path = folder.path().to_str().unwrap();
-    let output = command(&["demo", "--seconds", "0.5", "--json", "--folder", path]).output().unwrap();
+    let output = command(&["demo", "--seconds", "2", "--json", "--folder", path]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(output.stderr.is_empty(), "no progress off a terminal");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
