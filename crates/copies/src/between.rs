@@ -76,12 +76,43 @@ impl ShardCopies {
         };
         for one in groups {
             let Some(key) = self.key_of(one.group.0) else { continue };
+            if !self.members[key].lanes.contains_key(&from) {
+                continue;
+            }
             let config_epoch = one.epoch;
             let message = match is_request {
                 true => Message::GrantRequest { config_epoch, sent_ns },
                 false => Message::Grant { config_epoch, sent_ns },
             };
             self.input(key, Input::Message(from, message), Context::None, sink);
+        }
+        true
+    }
+
+    /// Takes what another copy says of when it opened a group: what a copy hears of a group that it has not opened is lost, so
+    /// both begin anew then. Says whether the message was such.
+    pub(crate) fn receive_opened(
+        &mut self,
+        key: usize,
+        from: CopyId,
+        message: &Message,
+        sink: &mut impl Sink,
+    ) -> bool {
+        match message {
+            Message::Opened {} if !self.members[key].halted => {
+                if self.members[key].lanes.contains_key(&from) {
+                    self.drop_lane(key, from);
+                    self.input(key, Input::Disconnected(from), Context::None, sink);
+                }
+                let number = self.members[key].number;
+                sink.send(from, number, &Message::OpenedToo {}, Payload::default());
+            }
+            Message::OpenedToo {} if !self.members[key].lanes.contains_key(&from) => {}
+            Message::Opened {} | Message::OpenedToo {} => return true,
+            _ => return false,
+        }
+        if !self.members[key].halted {
+            self.connect_member(key, from, sink);
         }
         true
     }

@@ -19,7 +19,7 @@ use crate::api::{Answer, Compared, Event, Operation, Request, Sink};
 use crate::between::Grants;
 use crate::drain::{deletion_token, sweep_token};
 use crate::outgoing::{Fetch, Lane};
-use crate::payload::{self, PayloadError};
+use crate::payload::{self, Payload, PayloadError};
 
 /// What the actions of an input need beside what is in them.
 #[derive(Clone, Copy)]
@@ -192,8 +192,8 @@ impl ShardCopies {
         self.by_number.insert(number, key);
         self.execute_all(key, &mut actions, Context::None, sink);
         self.actions = actions;
-        for copy in self.connected.clone() {
-            self.connect_member(key, copy, sink);
+        for copy in &self.connected {
+            sink.send(*copy, number, &Message::Opened {}, Payload::default());
         }
         self.input(key, Input::Config(config), Context::None, sink);
         self.drain(sink);
@@ -343,6 +343,10 @@ impl ShardCopies {
             return Ok(());
         }
         let Some(&key) = self.by_number.get(&group) else { return Ok(()) };
+        if self.receive_opened(key, from, &message, sink) || !self.members[key].lanes.contains_key(&from) {
+            self.drain(sink);
+            return Ok(());
+        }
         if let Message::Tail { entries, .. } = &mut message {
             let mut start = 0;
             for entry in entries {
@@ -366,7 +370,7 @@ impl ShardCopies {
         self.drain(sink);
     }
 
-    fn connect_member(&mut self, key: usize, copy: CopyId, sink: &mut impl Sink) {
+    pub(crate) fn connect_member(&mut self, key: usize, copy: CopyId, sink: &mut impl Sink) {
         self.members[key].lanes.insert(copy, Lane::default());
         self.input(key, Input::Connected(copy), Context::None, sink);
     }

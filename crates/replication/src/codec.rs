@@ -446,4 +446,6 @@ messages! {
     19 GrantRequests { sent_ns, groups };
     20 Grants { sent_ns, groups };
     21 Room { is_full };
+    22 Opened {};
+    23 OpenedToo {};
 }

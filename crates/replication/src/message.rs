@@ -99,6 +99,11 @@ pub enum Message {
         /// The groups, with the epochs granted for.
         groups: Vec<GroupEpoch>,
     },
+    /// The sender has just opened the group, on a connection that there was: what was said of it before is to be forgotten.
+    /// For the drivers of groups: a group sees it as the end of a connection and the next one.
+    Opened {},
+    /// Answer to `Opened`: what follows was said after it.
+    OpenedToo {},
     /// Whether the sender's shard has room only for what cannot be refused: a message of two copies, not of one group.
     Room {
         /// It has no more.

@@ -131,6 +131,8 @@ fn message() -> impl Strategy<Value = Message> {
         ),
         (epoch, group_epochs()).prop_map(|(sent_ns, groups)| Message::GrantRequests { sent_ns, groups }),
         any::<bool>().prop_map(|is_full| Message::Room { is_full }),
+        Just(Message::Opened {}),
+        Just(Message::OpenedToo {}),
         (epoch, group_epochs()).prop_map(|(sent_ns, groups)| Message::Grants { sent_ns, groups }),
         (epoch, epoch).prop_map(|(config_epoch, at)| Message::Cut { config_epoch, at }),
         (epoch, vec(range(), 0..5))

@@ -10,13 +10,16 @@
 
 mod checks;
 mod clients;
+mod control;
 mod coordinator;
 mod faults;
 mod layers;
 mod network;
 mod node;
+mod operator;
 mod plan;
 mod report;
+mod seat;
 mod world;
 
 pub use report::{ClusterReport, Rare};

@@ -15,6 +15,8 @@ impl World {
             let primary = config.primary().and_then(|copy| self.hosts[number_of(copy)].copies.as_ref());
             let known = primary.and_then(|copies| copies.group(group));
             config.others.is_empty()
+                && config.in_sync.len() == self.plan.copies.min(self.plan.nodes)
+                && self.is_settled(group)
                 && known.is_some_and(|known| known.is_serving() && known.config() == config)
         })
     }
@@ -47,8 +49,8 @@ impl World {
         for copy in 0..self.hosts.len() {
             self.hosts[copy].copies = None;
             self.hosts[copy].drive.process_crash();
-            self.nodes[copy % nodes].up = false;
         }
+        (0..nodes).for_each(|node| self.nodes[node].up = false);
         let plan = self.plan.clone();
         let mut shards = Vec::new();
         for copy in 0..self.hosts.len() {

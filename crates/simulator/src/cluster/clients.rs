@@ -55,7 +55,7 @@ pub struct Client {
     pub outstanding: usize,
     /// Requests still to be made.
     pub left: u64,
-    map: Vec<Config>,
+    pub map: Vec<Config>,
 }
 
 impl Client {

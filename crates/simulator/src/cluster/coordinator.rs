@@ -26,6 +26,10 @@ pub struct Coordinator {
 impl Coordinator {
     pub fn new(plan: &ClusterPlan, random: &mut Random) -> Coordinator {
         let configs = (0..plan.groups).map(|_| {
+            if plan.is_real {
+                // The real one makes them.
+                return Config::default();
+            }
             let first = random.below(plan.nodes as u64) as usize;
             let in_sync = (0..plan.copies.min(plan.nodes)).map(|place| {
                 let node = (first + place) % plan.nodes;
@@ -69,6 +73,11 @@ impl World {
 
     /// A copy asks for a configuration.
     pub fn proposed(&mut self, from: usize, group: u32, config: Config) {
+        if self.control.is_some() {
+            // Told with each heartbeat.
+            self.hosts[from].proposals.insert(group, config);
+            return;
+        }
         let is_reached = self.nodes[self.node_of(from)].sees_coordinator;
         if !is_reached || self.now_ns < self.coordinator.away_until_ns {
             return;
@@ -113,6 +122,9 @@ impl World {
 
     /// Looks at who is alive, and repeats itself to those who may not have heard.
     pub fn check_nodes(&mut self) {
+        if self.control.is_some() {
+            return;
+        }
         if self.now_ns < self.coordinator.away_until_ns {
             self.coordinator.heard_ns.fill(self.now_ns);
             return;
@@ -138,6 +150,9 @@ impl World {
 
     /// Makes another copy in sync the primary, or removes one, for no reason.
     pub fn meddle(&mut self) {
+        if self.control.is_some() {
+            return;
+        }
         let group = self.random.between(1, u64::from(self.plan.groups)) as u32;
         let config = self.coordinator.config(group).clone();
         if config.in_sync.len() < 2 || self.now_ns < self.coordinator.away_until_ns {

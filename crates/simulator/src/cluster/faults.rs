@@ -27,7 +27,9 @@ impl World {
         self.report.faults += 1;
         let node = self.random.below(self.plan.nodes as u64) as usize;
         let other = (node + self.random.between(1, self.plan.nodes as u64 - 1) as usize) % self.plan.nodes;
-        let choice = self.random.weighted(&[4, 4, 1, 6, 3, 3, 2, 2, 3, 3, 1, 2, 1, 2]);
+        let [operates, replaces, disturbs] = if self.control.is_some() { [2, 1, 1] } else { [0; 3] };
+        let weights = [4, 4, 1, 6, 3, 3, 2, 2, 3, 3, 1, 2, 1, 2, operates, replaces, disturbs];
+        let choice = self.random.weighted(&weights);
         self.note(&[30, choice as u64, node as u64, other as u64]);
         self.say(|| format!("fault {choice} at node {node}, {other}"));
         match choice {
@@ -66,6 +68,9 @@ impl World {
                 }
             }
             9 => self.meddle(),
+            14 => self.operate()?,
+            15 => self.replace_drive()?,
+            16 => self.disturb_store(),
             11 => {
                 let copy = self.random.below(self.hosts.len() as u64) as usize;
                 if self.hosts[copy].copies.is_some() {
@@ -137,6 +142,7 @@ impl World {
         self.nodes[node].life += 1;
         for copy in self.copies_of(node) {
             self.hosts[copy].copies = None;
+            self.hosts[copy].proposals.clear();
             self.hosts[copy].failing = false;
             self.hosts[copy].wake_ns = None;
             self.hosts[copy].drive.faults_mut().clear();
@@ -165,7 +171,7 @@ impl World {
                 self.release_held();
             }
             Ending::Repair(node) => {
-                if self.copies_of(node).any(|copy| self.hosts[copy].failing) {
+                if self.copies_of(node).into_iter().any(|copy| self.hosts[copy].failing) {
                     self.crash(node, false);
                 }
             }
@@ -188,7 +194,7 @@ impl World {
         }
         self.release_held();
         for node in 0..self.plan.nodes {
-            if self.copies_of(node).any(|copy| self.hosts[copy].failing) {
+            if self.copies_of(node).into_iter().any(|copy| self.hosts[copy].failing) {
                 self.crash(node, false);
             }
             self.nodes[node].sees_coordinator = true;

@@ -146,7 +146,8 @@ impl World {
         self.at(wait_ns, Event::Link(link));
         let is_blocked = self.is_blocked(link, 0) || self.is_blocked(link, 1);
         let ends = self.links[link].ends;
-        let both_up = ends.iter().all(|copy| self.nodes[self.node_of(*copy)].up);
+        let is_there = |copy: &usize| self.nodes[self.node_of(*copy)].up && !self.hosts[*copy].is_gone;
+        let both_up = ends.iter().all(is_there);
         if self.links[link].is_idle() && both_up && !is_blocked {
             let times = [0, 1].map(|_| self.now_ns + self.random.between(50_000, 2_000_000));
             let one = &mut self.links[link];
@@ -169,7 +170,7 @@ impl World {
 
     pub fn connect_end(&mut self, link: usize, end: usize, connection: u64) -> Result<(), Violation> {
         let one = &mut self.links[link];
-        if one.connection != connection || !one.alive {
+        if one.connection != connection || !one.alive || self.hosts[one.ends[end]].is_gone {
             return Ok(());
         }
         one.up[end] = true;

@@ -1,5 +1,7 @@
 //! Nodes: processes with drives and a clock; what their copies want done is collected and then done.
 
+use std::collections::BTreeMap;
+
 use coquina_base::{Id128, LayerId, NodeId};
 use coquina_copies::{Answer, Event as CopyEvent, Payload, ShardCopies, Sink};
 use coquina_engine::{Action as IoAction, Failure, FormatOptions, Identity, Shard, format_drive};
@@ -56,6 +58,11 @@ impl Node {
 
 /// A drive with the copies on it.
 pub struct Host {
+    pub node: usize,
+    /// The drive was lost or taken out for good.
+    pub is_gone: bool,
+    /// What primaries here have asked the coordinator for last, by group.
+    pub proposals: BTreeMap<u32, Config>,
     pub drive: VirtualDrive,
     pub copies: Option<ShardCopies>,
     /// Whether its writes have been ordered to fail.
@@ -65,7 +72,12 @@ pub struct Host {
 }
 
 impl Host {
-    pub fn new(number: usize, plan: &ClusterPlan, random: &mut Random) -> Result<Host, Violation> {
+    pub fn new(
+        number: usize,
+        node: usize,
+        plan: &ClusterPlan,
+        random: &mut Random,
+    ) -> Result<Host, Violation> {
         let mut drive = VirtualDrive::new(plan.drive_bytes_of(number), plan.latency, random.fork());
         let mut id = [0; 16];
         id[0] = number as u8 + 1;
@@ -78,7 +90,15 @@ impl Host {
             created_unix_ns: 1,
         };
         format_drive(&mut drive, &options).map_err(|error| Violation::Format(error.to_string()))?;
-        Ok(Host { drive, copies: None, failing: false, wake_ns: None })
+        Ok(Host {
+            node,
+            is_gone: false,
+            proposals: BTreeMap::new(),
+            drive,
+            copies: None,
+            failing: false,
+            wake_ns: None,
+        })
     }
 
     /// Opens the shard.

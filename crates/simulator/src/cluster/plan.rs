@@ -33,6 +33,8 @@ pub struct ClusterPlan {
     /// Clients use more blocks than the drives have room for. One group is on all nodes then, so that a copy that was away
     /// has room for what the others took meanwhile.
     pub is_full: bool,
+    /// The real coordinator decides, with a model of etcd, and drives come and go.
+    pub is_real: bool,
     pub segment_bytes: u64,
     pub config: ShardConfig,
     pub latency: Latency,
@@ -65,6 +67,8 @@ impl ClusterPlan {
         ClusterPlan {
             nodes: 3,
             drives_per_node: 1,
+            is_full: false,
+            is_real: false,
             groups,
             copies: 3,
             min_copies: 2,
@@ -91,6 +95,7 @@ impl ClusterPlan {
             nodes,
             drives_per_node: if is_full { 1 } else { random.pick(&[1, 1, 2]) },
             is_full,
+            is_real: !is_full && random.chance(1, 2),
             groups: if is_full { 1 } else { random.pick(&[1, 1, 2, 4]) },
             copies,
             min_copies: if copies > 1 && random.chance(1, 4) { 2 } else { 1 },

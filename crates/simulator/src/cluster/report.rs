@@ -61,6 +61,20 @@ pub enum Rare {
     CoordinatorAway,
     /// A layer was deleted.
     LayerRemoved,
+    /// A copy was begun on another drive.
+    CopyMoved,
+    /// A drive was lost, and another took its place.
+    DriveReplaced,
+    /// A drive was emptied and taken out.
+    DriveRemoved,
+    /// A node began to lead.
+    NewLeader,
+    /// A leader found out by a write that it leads no more.
+    Deposed,
+    /// It was not known whether the store had done something.
+    StoreAnswerLost,
+    /// A watch broke without a word.
+    WatchLost,
     /// A client was told that there is no space, where the drive is full.
     NoSpace,
     /// The same, where only another copy's drive is full.
@@ -71,7 +85,7 @@ pub enum Rare {
 
 impl Rare {
     /// All of them.
-    pub const ALL: [Rare; 31] = [
+    pub const ALL: [Rare; 38] = [
         Rare::NodeCrash,
         Rare::PowerCut,
         Rare::AllDown,
@@ -100,6 +114,13 @@ impl Rare {
         Rare::StaleClient,
         Rare::CoordinatorAway,
         Rare::LayerRemoved,
+        Rare::CopyMoved,
+        Rare::DriveReplaced,
+        Rare::DriveRemoved,
+        Rare::NewLeader,
+        Rare::Deposed,
+        Rare::StoreAnswerLost,
+        Rare::WatchLost,
         Rare::NoSpace,
         Rare::FullElsewhere,
         Rare::EntryOfRemovedLayer,

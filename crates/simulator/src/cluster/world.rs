@@ -3,17 +3,21 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
+use coquina_cluster::Heartbeat;
 use coquina_copies::{Answer, Compared, Event as CopyEvent, ShardCopies};
 use coquina_engine::{Event as EngineEvent, Failure, Piece};
 use coquina_replication::{BlockRange, Config, Message, Refusal};
+use coquina_store::{Request, Response, StoreError};
 
 use super::clients::{Client, Operation};
+use super::control::{Control, Purpose};
 use super::coordinator::{CHECK_NS, Coordinator};
 use super::faults::Ending;
 use super::network::Link;
 use super::node::{Host, Node, Out, Outbox, copy_id, number_of};
 use super::plan::{CHUNKS, ClusterPlan, LAYERS};
 use super::report::{ClusterReport, Rare};
+use super::seat::SEAT_NS;
 use crate::model::Model;
 use crate::random::Random;
 use crate::trace::TraceHash;
@@ -37,6 +41,11 @@ pub enum Event {
     Heartbeat(usize),
     CheckNodes,
     MapNews(usize),
+    StoreAsked { node: usize, life: u64, purpose: Purpose, request: Box<Request> },
+    StoreAnswered { node: usize, life: u64, purpose: Purpose, answer: Box<Result<Response, StoreError>> },
+    MapStep { node: usize, life: u64 },
+    SeatTick { node: usize, life: u64 },
+    Beat { to: usize, heartbeat: Box<Heartbeat> },
     Collect(usize),
     ClientStep(usize),
     Request { to: usize, operation: u64 },
@@ -88,7 +97,10 @@ pub struct World {
     pub links: Vec<Link>,
     /// How many faults block messages from one node to another.
     pub blocked: Vec<Vec<u32>>,
+    /// What holds, and, without the real control plane, who decides it.
     pub coordinator: Coordinator,
+    /// The real control plane, in half of the runs.
+    pub control: Option<Control>,
     pub clients: Vec<Client>,
     pub operations: BTreeMap<u64, Operation>,
     pub next_operation: u64,
@@ -101,11 +113,11 @@ pub struct World {
     pub calm: bool,
     events: BinaryHeap<Reverse<Scheduled>>,
     next_event: u64,
-    trace: TraceHash,
+    pub trace: TraceHash,
     verbose: bool,
     pub(super) payload: Vec<u8>,
     /// Bytes that the cleaner of each copy had moved, and its checkpoints, when blocks were last recovered.
-    cleaned: Vec<(u64, u64)>,
+    pub(super) cleaned: Vec<(u64, u64)>,
 }
 
 impl World {
@@ -113,11 +125,13 @@ impl World {
     pub fn new(plan: ClusterPlan, mut random: Random, verbose: bool) -> Result<World, Violation> {
         let copies = plan.nodes * plan.drives_per_node;
         let nodes = (0..plan.nodes).map(|_| Node::new(&plan, &mut random)).collect();
-        let hosts = (0..copies).map(|copy| Host::new(copy, &plan, &mut random)).collect::<Result<_, _>>()?;
+        let new_host = |copy| Host::new(copy, copy / plan.drives_per_node, &plan, &mut random);
+        let hosts = (0..copies).map(new_host).collect::<Result<_, _>>()?;
         let pairs = (0..copies).flat_map(|one| (one + 1..copies).map(move |other| [one, other]));
         let apart = |pair: &[usize; 2]| pair[0] / plan.drives_per_node != pair[1] / plan.drives_per_node;
         let links = pairs.filter(apart).map(Link::new).collect();
         let coordinator = Coordinator::new(&plan, &mut random);
+        let control = if plan.is_real { Some(Control::new(&plan)?) } else { None };
         let clients = (0..plan.clients).map(|number| Client::new(number, &plan, &coordinator)).collect();
         let mut world = World {
             now_ns: 1_000_000_000,
@@ -126,6 +140,7 @@ impl World {
             links,
             blocked: vec![vec![0; plan.nodes]; plan.nodes],
             coordinator,
+            control,
             clients,
             operations: BTreeMap::new(),
             next_operation: 1,
@@ -154,6 +169,7 @@ impl World {
         for link in 0..world.links.len() {
             world.at(0, Event::Link(link));
         }
+        world.wait_for_groups()?;
         for client in 0..world.plan.clients {
             world.at(0, Event::ClientStep(client));
         }
@@ -161,6 +177,20 @@ impl World {
         let first_fault = world.plan.fault_ns;
         world.at(first_fault, Event::Fault);
         Ok(world)
+    }
+
+    /// The coordinator makes the groups first.
+    fn wait_for_groups(&mut self) -> Result<(), Violation> {
+        let start_ns = self.now_ns;
+        while !self.has_groups() {
+            if self.now_ns > start_ns + HEAL_NS {
+                return Err(Violation::Hang(String::from("the coordinator makes no groups")));
+            }
+            self.step()?;
+        }
+        let configs = self.coordinator.configs.clone();
+        self.clients.iter_mut().for_each(|client| client.map.clone_from(&configs));
+        Ok(())
     }
 
     /// Runs with faults until all requests are made, then heals, waits for all answers, and checks the end.
@@ -278,6 +308,7 @@ impl World {
             Event::Heartbeat(node) => {
                 self.at(CHECK_NS, Event::Heartbeat(node));
                 self.heartbeat(node);
+                self.send_heartbeat(node);
                 Ok(())
             }
             Event::CheckNodes => {
@@ -285,6 +316,16 @@ impl World {
                 self.check_nodes();
                 Ok(())
             }
+            Event::StoreAsked { node, life, purpose, request } => {
+                self.store_asked(node, life, purpose, &request)
+            }
+            Event::StoreAnswered { node, life, purpose, answer } if self.lives(node, life) => {
+                self.store_answered(node, purpose, *answer)
+            }
+            Event::MapStep { node, life } if self.lives(node, life) => self.map_step(node),
+            Event::SeatTick { node, life } if self.lives(node, life) => self.seat_tick(node, life),
+            Event::StoreAnswered { .. } | Event::MapStep { .. } | Event::SeatTick { .. } => Ok(()),
+            Event::Beat { to, heartbeat } => self.heartbeat_arrives(to, *heartbeat),
             Event::MapNews(node) => {
                 self.hear_map(node);
                 Ok(())
@@ -313,8 +354,11 @@ impl World {
     }
 
     fn is_life(&self, copy: usize, life: u64) -> bool {
-        let node = &self.nodes[self.node_of(copy)];
-        node.up && node.life == life
+        self.lives(self.node_of(copy), life)
+    }
+
+    fn lives(&self, node: usize, life: u64) -> bool {
+        self.nodes[node].up && self.nodes[node].life == life
     }
 
     /// Starts a process: opens its drives and their groups.
@@ -334,25 +378,42 @@ impl World {
         self.nodes[node].up = true;
         let life = self.nodes[node].life;
         for copy in self.copies_of(node) {
-            let entropy = self.random.next_u64();
-            let plan = self.plan.clone();
-            let shard = self.hosts[copy].open(copy, &plan, entropy)?;
-            let now_ns = self.nodes[node].clock_ns(self.now_ns);
-            self.hosts[copy].copies = Some(ShardCopies::new(shard, now_ns));
-            self.cleaned[copy] = (0, 0);
-            for group in 1..=self.plan.groups {
-                let config = self.coordinator.config(group).clone();
-                if config.is_in_sync(copy_id(copy)) || config.is_out(copy_id(copy)) {
-                    // What the coordinator says may come much later; until then a copy knows what is in its log.
-                    let hears = self.nodes[node].sees_coordinator && self.random.chance(1, 3);
-                    let config = if hears || life == 0 { config } else { Config::default() };
-                    self.with_copy(copy, |copies, _, out| {
-                        copies.open_group(group, plan.settings, config, out);
-                    })?;
-                }
+            self.open_copy(copy)?;
+        }
+        if let Some(control) = &mut self.control {
+            control.seats[node] = Default::default();
+            let first_ns = self.random.below(SEAT_NS);
+            self.at(first_ns, Event::SeatTick { node, life });
+        }
+        Ok(())
+    }
+
+    /// Opens a drive of a running process and the groups on it.
+    pub fn open_copy(&mut self, copy: usize) -> Result<(), Violation> {
+        let node = self.node_of(copy);
+        let life = self.nodes[node].life;
+        let entropy = self.random.next_u64();
+        let plan = self.plan.clone();
+        let shard = self.hosts[copy].open(copy, &plan, entropy)?;
+        let now_ns = self.nodes[node].clock_ns(self.now_ns);
+        self.hosts[copy].copies = Some(ShardCopies::new(shard, now_ns));
+        self.cleaned[copy] = (0, 0);
+        let first_ns = self.random.below(self.plan.tick_ns);
+        self.at(first_ns, Event::Tick { copy, life });
+        if self.control.is_some() {
+            // Which groups there are the map says.
+            return Ok(());
+        }
+        for group in 1..=self.plan.groups {
+            let config = self.coordinator.config(group).clone();
+            if config.is_in_sync(copy_id(copy)) || config.is_out(copy_id(copy)) {
+                // What the coordinator says may come much later; until then a copy knows what is in its log.
+                let hears = self.nodes[node].sees_coordinator && self.random.chance(1, 3);
+                let config = if hears || life == 0 { config } else { Config::default() };
+                self.with_copy(copy, |copies, _, out| {
+                    copies.open_group(group, plan.settings, config, out);
+                })?;
             }
-            let first_ns = self.random.below(self.plan.tick_ns);
-            self.at(first_ns, Event::Tick { copy, life });
         }
         Ok(())
     }
@@ -524,12 +585,13 @@ impl World {
 
     /// The node of a copy.
     pub fn node_of(&self, copy: usize) -> usize {
-        copy / self.plan.drives_per_node
+        self.hosts[copy].node
     }
 
-    /// The copies of a node.
-    pub fn copies_of(&self, node: usize) -> std::ops::Range<usize> {
-        node * self.plan.drives_per_node..(node + 1) * self.plan.drives_per_node
+    /// The copies of a node whose drives are there.
+    pub fn copies_of(&self, node: usize) -> Vec<usize> {
+        let is_own = |copy: &usize| self.hosts[*copy].node == node && !self.hosts[*copy].is_gone;
+        (0..self.hosts.len()).filter(is_own).collect()
     }
 
     /// Lets an event happen after a time.
