@@ -10,7 +10,7 @@ mod lead;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use coquina_base::NodeId;
 use coquina_cluster::Heartbeat;
@@ -43,37 +43,45 @@ pub struct CoordinatorConfig {
 pub struct CoordinatorService {
     shared: Arc<Shared>,
     stop: watch::Sender<bool>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 struct Shared {
     map: Arc<MapService>,
     config: CoordinatorConfig,
-    /// The way to the leader's loop, while this process leads.
-    inputs: Mutex<Option<mpsc::UnboundedSender<Input>>>,
+    /// While this process leads.
+    leading: Mutex<Option<Leading>>,
+}
+
+struct Leading {
+    /// The way to the leader's loop.
+    inputs: mpsc::UnboundedSender<Input>,
+    /// The store's revision when it was elected.
+    term: u64,
+    since: Instant,
 }
 
 impl Shared {
-    fn inputs(&self) -> MutexGuard<'_, Option<mpsc::UnboundedSender<Input>>> {
-        self.inputs.lock().unwrap_or_else(PoisonError::into_inner)
+    fn leading(&self) -> MutexGuard<'_, Option<Leading>> {
+        self.leading.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks the leader's loop something; `None` if this process does not lead.
     async fn ask<T>(&self, question: impl FnOnce(oneshot::Sender<T>) -> Input) -> Option<T> {
         let (reply, answer) = oneshot::channel();
-        self.inputs().as_ref()?.send(question(reply)).ok()?;
+        self.leading().as_ref()?.inputs.send(question(reply)).ok()?;
         tokio::time::timeout(ANSWER_TIME_MAX, answer).await.ok()?.ok()
     }
 
     /// The same for threads that may block.
     fn ask_blocking<T>(&self, question: impl FnOnce(oneshot::Sender<T>) -> Input) -> Option<T> {
         let (reply, answer) = oneshot::channel();
-        self.inputs().as_ref()?.send(question(reply)).ok()?;
+        self.leading().as_ref()?.inputs.send(question(reply)).ok()?;
         answer.blocking_recv().ok()
     }
 
     fn leads(&self) -> bool {
-        self.inputs().is_some()
+        self.leading().is_some()
     }
 }
 
@@ -89,7 +97,7 @@ impl CoordinatorService {
             .thread_name("coordinator-blocking")
             .build()?;
         let (stop, stopped) = watch::channel(false);
-        let shared = Arc::new(Shared { map, config, inputs: Mutex::new(None) });
+        let shared = Arc::new(Shared { map, config, leading: Mutex::new(None) });
         let for_thread = shared.clone();
         let until = stopped.clone();
         let coordinator = std::thread::Builder::new().name("coordinator".to_owned()).spawn(move || {
@@ -98,11 +106,12 @@ impl CoordinatorService {
             runtime.shutdown_background();
         })?;
         let for_thread = shared.clone();
-        let chores = std::thread::Builder::new()
+        // Ends by itself, later than a stop may take if it has a node to wait for. What it leaves is finished by whoever
+        // leads next.
+        std::thread::Builder::new()
             .name("chores".to_owned())
             .spawn(move || chores::run(&for_thread, &stopped))?;
-        let threads = Mutex::new(vec![coordinator, chores]);
-        Ok(Arc::new(CoordinatorService { shared, stop, threads }))
+        Ok(Arc::new(CoordinatorService { shared, stop, thread: Mutex::new(Some(coordinator)) }))
     }
 
     /// Whether this process leads, as far as it knows.
@@ -125,11 +134,10 @@ impl CoordinatorService {
         self.shared.ask_blocking(Input::Health)
     }
 
-    /// Resigns, if it leads, and ends. Waits for the threads.
+    /// Resigns, if it leads, and ends. Waits for the coordinator's thread.
     pub fn stop(&self) {
         self.stop.send_replace(true);
-        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
-        for thread in threads {
+        if let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
             // A panic of the thread was already reported by the panic hook.
             let _ = thread.join();
         }
@@ -180,16 +188,16 @@ async fn candidacy(shared: &Arc<Shared>, stopped: &mut watch::Receiver<bool>) ->
         let before = shared.map.leader_before(leadership.create_revision);
         tracing::info!(term = leadership.create_revision, "this process leads the cluster");
         let (inputs, receiver) = mpsc::unbounded_channel();
-        let leader = lead::Lead::new(shared, leadership, inputs.clone(), before);
-        *shared.inputs() = Some(inputs);
-        leader.run(receiver).await
+        let term = leadership.create_revision;
+        *shared.leading() = Some(Leading { inputs: inputs.clone(), term, since: Instant::now() });
+        lead::Lead::new(shared, leadership, inputs, before).run(receiver).await
     };
     let result = tokio::select! {
         result = leading => result,
         error = keeper.lost() => Err(error),
         _ = stopped.wait_for(|stopped| *stopped) => Ok(Ended::Stopped),
     };
-    *shared.inputs() = None;
+    *shared.leading() = None;
     drop(keeper);
     // Whatever happened, others need not wait for the lease to run out.
     let revoked = tokio::time::timeout(Duration::from_secs(1), store.lease_revoke(lease)).await;

@@ -3,6 +3,10 @@
 //! A shrink is recorded before anything is cut off. Then every node has to refuse what lies beyond the new end, with nothing
 //! of the kind under way; then it is deleted by a client; then the record says that it is done. Any step can be repeated,
 //! by whoever leads then.
+//!
+//! Only one process deletes at a time, or a late one could delete what was written after the volume had grown again. Who
+//! leads no more sends nothing more, and what it has sent fails soon; who leads now waits for that long, unless the shrink
+//! began under its own leadership.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +21,8 @@ use crate::client::Client;
 
 /// How long it is waited for changes of the map before looking again.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long what a former leader has sent may still take effect: longer than a trimmer tries.
+const FORMER_LEADER_TIME: Duration = Duration::from_secs(15);
 /// Pause after something failed.
 const RETRY_PAUSE: Duration = Duration::from_secs(3);
 /// How long a node may take to say that nothing is under way.
@@ -56,13 +62,17 @@ fn shrinking(map: &MapView) -> impl Iterator<Item = &VolumeRecord> {
 fn finish_shrink(shared: &Shared, map: &MapView, volume: &VolumeRecord) -> Result<(), String> {
     let Some(from_bytes) = volume.shrinking_from_bytes else { return Ok(()) };
     let revision = map.revision_of(&Key::Volume(volume.id));
+    if !is_alone(shared, revision) {
+        return Err("a former leader may still be at it".to_owned());
+    }
     quiesce_everywhere(shared, map, volume, revision)?;
     let addresses: Vec<String> = map
         .nodes()
         .map(|node| node.value.addresses.native.clone())
         .filter(|address| !address.is_empty())
         .collect();
-    shared.config.trimmer.trim(&addresses, &volume.name, volume.size_bytes, from_bytes)?;
+    let goes_on = || shared.leads() && shared.map.map().volume(volume.id) == Some(volume);
+    shared.config.trimmer.trim(&addresses, &volume.name, volume.size_bytes, from_bytes, &goes_on)?;
     let done = |map: &MapView| {
         let key = Key::Volume(volume.id);
         // Whoever changed the record meanwhile has to be finished anew.
@@ -74,6 +84,14 @@ fn finish_shrink(shared: &Shared, map: &MapView, volume: &VolumeRecord) -> Resul
         Ok(Some(Write { key, expected_revision, record: Some(Record::Volume(record)) }))
     };
     shared.map.change(&done).map(drop).map_err(|error| error.to_string())
+}
+
+/// Whether nobody else can be at a shrink that was recorded at that revision.
+fn is_alone(shared: &Shared, revision: u64) -> bool {
+    shared
+        .leading()
+        .as_ref()
+        .is_some_and(|leading| revision > leading.term || leading.since.elapsed() >= FORMER_LEADER_TIME)
 }
 
 /// Returns when no living node takes or has under way what lies beyond the new end.

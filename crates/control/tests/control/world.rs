@@ -182,7 +182,15 @@ pub struct FakeTrimmer {
 }
 
 impl Trimmer for FakeTrimmer {
-    fn trim(&self, addresses: &[String], volume: &str, from: u64, to: u64) -> Result<(), String> {
+    fn trim(
+        &self,
+        addresses: &[String],
+        volume: &str,
+        from: u64,
+        to: u64,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<(), String> {
+        assert!(goes_on());
         assert!(!addresses.is_empty());
         self.trims.lock().unwrap().push((volume.to_owned(), from, to));
         Ok(())
