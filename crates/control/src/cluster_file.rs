@@ -21,15 +21,24 @@ pub struct ClusterFile {
     /// The store's identity, in hexadecimal digits.
     #[serde(default)]
     store: String,
-    /// The highest revision of the store that was seen, about: it is written every few seconds.
+    /// The highest revision of the store that was seen. It is written within moments after it was.
     #[serde(default)]
     revision: u64,
+    /// Why the store was refused, if it was. That stays: once others have written to a store that lost changes, its
+    /// revision tells nothing any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
 }
 
 impl ClusterFile {
     /// What is to be remembered.
     pub fn new(cluster: ClusterId, identity: Identity) -> ClusterFile {
-        ClusterFile { cluster, store: format!("{:016x}", identity.store_id), revision: identity.revision }
+        ClusterFile {
+            cluster,
+            store: format!("{:016x}", identity.store_id),
+            revision: identity.revision,
+            refused: None,
+        }
     }
 
     /// Reads it. `None`: the folder belongs to no cluster yet.

@@ -65,8 +65,8 @@ pub enum MapServiceError {
     /// The store has lost what the folder remembers.
     #[error(
         "the store has lost changes: {reason}. It was wiped, replaced or restored from an old backup, so I/O is refused \
-         rather than answered wrongly. Bring back the newest state of the store. Only if it is certain that nothing was \
-         lost, delete {file} and start again"
+         rather than answered wrongly. Bring back the newest state of the store; once it is certain that it is the newest, \
+         delete {file} on each node that says this and start again"
     )]
     StoreLost {
         /// What is known of it.

@@ -18,6 +18,8 @@ use crate::random::random_id;
 const RETRY_PAUSE: Duration = Duration::from_millis(300);
 /// The longest pause, after errors that somebody has to do something about.
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(5);
+/// How soon it is remembered how far the store is.
+const SAVE_INTERVAL: Duration = Duration::from_millis(250);
 /// How often the store is asked whether it is there: a watch says nothing of that.
 const PROBE_INTERVAL: Duration = Duration::from_secs(3);
 
@@ -73,6 +75,7 @@ pub(super) async fn run(mut begin: Begin, started: &mpsc::Sender<Started>) {
     tokio::select! {
         _ = stopped.wait_for(|stopped| *stopped) => {}
         () = follower.probe() => {}
+        () = follower.remember() => {}
         () = leader::follow(&follower.shared, begin.store.clone()) => {}
         () = follower.follow(&mut begin.read_requests) => {}
     }
@@ -130,6 +133,9 @@ fn load_first(begin: &Begin, snapshot: &Snapshot) -> Result<MapView, MapServiceE
 /// Compares the store with what the folder remembers of it. Another cluster is told as that.
 fn check_known(begin: &Begin, snapshot: &Snapshot) -> Result<(), MapServiceError> {
     let Some(known) = &begin.known else { return Ok(()) };
+    if let Some(reason) = &known.refused {
+        return Err(lost(&begin.folder, format!("when it was last used, {reason}")));
+    }
     if snapshot.items.is_empty() {
         let reason =
             format!("it is empty, and {} belongs to cluster {}", begin.folder.display(), known.cluster);
@@ -320,6 +326,13 @@ impl Follower {
                 Ok(_) => self.reached(),
                 Err(error) => drop(self.trouble(&error)),
             }
+        }
+    }
+
+    /// Writes `cluster.json` soon after anything new.
+    async fn remember(&self) {
+        loop {
+            tokio::time::sleep(SAVE_INTERVAL).await;
             self.save();
         }
     }
@@ -366,13 +379,21 @@ impl Follower {
         error
     }
 
-    /// Writes `cluster.json`, if there is anything new. Not after the store went back: the file must remember that.
+    /// Writes `cluster.json`, if there is anything new. What the store was before it went back stays in it, and why it was
+    /// refused.
     fn save(&self) {
-        if self.shared.state().store.refused.is_some() {
-            return;
-        }
+        let refused = match &self.shared.state().store.refused {
+            // A record that cannot be read can be mended.
+            Some(MapError::Invalid(_)) => return,
+            refused => refused.as_ref().map(ToString::to_string),
+        };
         let Some(identity) = self.store.identity() else { return };
-        let file = ClusterFile::new(self.cluster, identity);
+        let mut file = ClusterFile::new(self.cluster, identity);
+        if refused.is_some() {
+            let before = self.saved.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+            file = before.unwrap_or(file);
+            file.refused = refused;
+        }
         let mut saved = self.saved.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if saved.as_ref() == Some(&file) {
             return;

@@ -92,4 +92,12 @@ fn a_store_that_loses_the_map_stops_everything() {
     let error = service.change(&|map| operation::register_node(map, None, &node(1))).unwrap_err();
     assert_eq!(error, ChangeError::Refused(MapError::Empty));
     service.stop();
+    // Whatever the store says by then.
+    let create = operation::create_cluster(service.cluster());
+    let again = start(&store, tempfile::tempdir().unwrap().path(), true).unwrap();
+    again.write(Write { expected_revision: again.map().revision_of(&key), ..create }, None).unwrap();
+    again.stop();
+    let error = start(&store, folder.path(), true).map(drop).unwrap_err();
+    assert!(matches!(&error, MapServiceError::StoreLost { .. }), "{error}");
+    assert!(error.to_string().contains("cluster.json"), "{error}");
 }
