@@ -154,8 +154,11 @@ impl World {
         }
         for link in 0..self.links.len() {
             let ends = self.links[link].ends;
-            if let Some(end) = (0..2).find(|end| self.node_of(ends[*end]) == node) {
+            let own = [0, 1].map(|end| self.node_of(ends[end]) == node);
+            for end in (0..2).filter(|end| own[*end]) {
                 self.links[link].up[end] = false;
+            }
+            if own.contains(&true) {
                 self.break_link(link);
             }
         }

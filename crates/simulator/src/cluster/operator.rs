@@ -85,8 +85,7 @@ impl World {
         let host = Host::new(new, node, &self.plan, &mut self.random)?;
         self.hosts.push(host);
         self.cleaned.push((0, 0));
-        let is_other = |other: &usize| self.node_of(*other) != node && !self.hosts[*other].is_gone;
-        let others: Vec<usize> = (0..new).filter(is_other).collect();
+        let others: Vec<usize> = (0..new).filter(|other| !self.hosts[*other].is_gone).collect();
         for other in others {
             self.links.push(Link::new([other, new]));
             self.at(0, Event::Link(self.links.len() - 1));

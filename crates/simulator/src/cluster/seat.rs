@@ -203,6 +203,11 @@ impl World {
         }
         seat.watch = map_watch(&mut control.store, seat.map.revision() + 1);
         let revision = snapshot.revision;
+        // A read that nobody asked for may be older than what the watch has told meanwhile.
+        let known = seat.coordinator.as_ref().map_or(0, |coordinator| coordinator.map().revision());
+        if token.is_none() && revision < known {
+            return self.follow_map(node);
+        }
         self.coordinate(node, CoordinatorEvent::Read { token: token.unwrap_or(0), records, revision })?;
         self.follow_map(node)
     }
@@ -325,6 +330,8 @@ impl World {
         self.at(SEAT_NS, Event::SeatTick { node, life });
         let (now_ns, sees_store) = (self.now_ns, self.sees_store(node));
         let (looks, expires) = (self.random.chance(1, 100), self.random.chance(1, 2));
+        // The clock of a process that was held up says it late; the fence is what counts.
+        let gives_up = self.random.chance(1, 8);
         let Some(control) = &mut self.control else { return Ok(()) };
         if expires && now_ns >= self.coordinator.away_until_ns {
             control.expire(now_ns);
@@ -341,7 +348,7 @@ impl World {
                 self.ask(node, Purpose::Lease, Request::LeaseGrant { seconds: LEASE_SECONDS });
             }
             None => {}
-            Some(_) if now_ns >= seat.lease_until_ns => seat.give_up(),
+            Some(_) if now_ns >= seat.lease_until_ns && gives_up => seat.give_up(),
             Some(lease) if now_ns >= seat.keep_ns => {
                 seat.keep_ns = now_ns + lease_ns(LEASE_SECONDS) / 4;
                 self.ask(node, Purpose::KeepAlive, Request::LeaseKeepAlive { lease });

@@ -129,7 +129,8 @@ impl World {
         let hosts = (0..copies).map(new_host).collect::<Result<_, _>>()?;
         let pairs = (0..copies).flat_map(|one| (one + 1..copies).map(move |other| [one, other]));
         let apart = |pair: &[usize; 2]| pair[0] / plan.drives_per_node != pair[1] / plan.drives_per_node;
-        let links = pairs.filter(apart).map(Link::new).collect();
+        // Only the real coordinator moves copies between drives of a node.
+        let links = pairs.filter(|pair| plan.is_real || apart(pair)).map(Link::new).collect();
         let coordinator = Coordinator::new(&plan, &mut random);
         let control = if plan.is_real { Some(Control::new(&plan)?) } else { None };
         let clients = (0..plan.clients).map(|number| Client::new(number, &plan, &coordinator)).collect();
