@@ -1,13 +1,20 @@
 //! `coquina nbd`: an NBD server that is a client of the cluster, on any host.
 
-use coquina_control::{ControlListener, FolderLock, MapService};
+use std::sync::Arc;
+use std::time::Duration;
+
+use coquina_control::{ControlListener, FolderLock, MapService, MapServiceError};
 use coquina_node::Node;
+use coquina_store::Store;
 
 use super::serving::control::{Control, ControlSpec};
 use super::serving::{self, address};
 use super::store;
 use crate::arguments::{Global, Nbd};
 use crate::error::CliError;
+
+/// How often it is looked whether there is a cluster.
+const CLUSTER_POLL: Duration = Duration::from_secs(1);
 
 pub fn run(global: &Global, nbd: &Nbd) -> Result<(), CliError> {
     serving::refuse_server(global)?;
@@ -26,8 +33,7 @@ pub fn run(global: &Global, nbd: &Nbd) -> Result<(), CliError> {
 
     let lock = FolderLock::acquire(&global.dir)?;
     let listener = ControlListener::bind(&nbd.http)?;
-    let maps = MapService::start(store, &global.dir, false, &mut serving::tell_waiting())
-        .map_err(serving::map_failed)?;
+    let maps = follow(global, &store)?;
     let config = serving::gateway_config(listen, &nbd.tuning);
     let gateway = Node::start(config, maps.clone())?;
     let spec = ControlSpec {
@@ -51,4 +57,22 @@ pub fn run(global: &Global, nbd: &Nbd) -> Result<(), CliError> {
     gateway.stop();
     maps.stop();
     served.and(lock.withdraw().map_err(CliError::from))
+}
+
+/// Follows the map of the cluster. One that does not exist yet is waited for: gateways may be started before nodes.
+fn follow(global: &Global, store: &Arc<dyn Store>) -> Result<Arc<MapService>, CliError> {
+    let mut is_told = false;
+    loop {
+        let started = MapService::start(store.clone(), &global.dir, false, &mut serving::tell_waiting());
+        match started {
+            Err(MapServiceError::Empty) => {
+                if !is_told {
+                    eprintln!("waiting: {}", MapServiceError::Empty);
+                }
+                is_told = true;
+                std::thread::sleep(CLUSTER_POLL);
+            }
+            started => return started.map_err(serving::map_failed),
+        }
+    }
 }
