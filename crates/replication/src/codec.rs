@@ -400,7 +400,7 @@ pub fn decode_message(bytes: &mut &[u8]) -> Result<(Message, u32), DecodeError> 
 macro_rules! messages {
     ($($number:literal $name:ident { $($field:ident),* } $({ $left_out:ident })?;)*) => {
         impl Codec for Message {
-            const BYTES_MIN: usize = 2;
+            const BYTES_MIN: usize = 1;
 
             fn encode(&self, out: &mut Vec<u8>) {
                 match self {
