@@ -7,7 +7,7 @@ use coquina_simulator::rot::{self, RotReport};
 #[test]
 fn rot_never_gives_wrong_data() {
     let mut total = RotReport::default();
-    for seed in 1..=60 {
+    for seed in 1..=30 {
         match rot::run_seed::<Shard>(seed, |_| {}) {
             Ok(report) => total.add(&report),
             Err(failure) => {
@@ -38,7 +38,7 @@ fn any_byte_of_superblocks_frames_and_checkpoints_may_rot() {
 #[test]
 fn failing_drives_lose_nothing_and_hang_nothing() {
     let mut total = FaultReport::default();
-    for seed in 1..=60 {
+    for seed in 1..=30 {
         match device_faults::run_seed::<Shard>(seed, &device_faults::SCENARIOS, |_| {}) {
             Ok(report) => total.add(&report),
             Err(failure) => {
