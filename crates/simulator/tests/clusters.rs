@@ -3,7 +3,7 @@
 use coquina_simulator::cluster::{ClusterReport, Rare, idle_messages_per_s, run_seed};
 
 /// Enough to reach every rare state.
-const SEEDS: u64 = 150;
+const SEEDS: u64 = 100;
 
 fn check(seed: u64) -> ClusterReport {
     match run_seed(seed, false) {
