@@ -80,8 +80,7 @@ impl Gateway {
 impl Core {
     /// The gateway of a volume; made if there is none yet.
     fn gateway_of(&mut self, slot: usize) -> Option<usize> {
-        let present = self.gateways.iter().find(|(_, gateway)| gateway.volume == slot);
-        if let Some((index, _)) = present {
+        if let Some(index) = self.volumes.get(slot)?.gateway {
             return Some(index);
         }
         let attached = self.attached(slot, false)?;
@@ -105,6 +104,9 @@ impl Core {
             completions: Vec::new(),
             spare: Vec::new(),
         });
+        if let Some(volume) = self.volumes.get_mut(slot) {
+            volume.gateway = Some(index);
+        }
         Some(index)
     }
 
@@ -128,7 +130,7 @@ impl Core {
 
     /// Ends the gateway of a volume that is gone.
     pub(crate) fn drop_gateway(&mut self, slot: usize) {
-        let found = self.gateways.iter().find(|(_, gateway)| gateway.volume == slot).map(|(index, _)| index);
+        let found = self.volumes.get(slot).and_then(|volume| volume.gateway);
         if let Some(index) = found {
             let gateway = &mut self.gateways[index];
             gateway.client().shut_down(&mut self.reactor);

@@ -19,6 +19,8 @@ pub struct Volume {
     pub counters: VolumeCounters,
     /// Requests under way here.
     pub under_way: u32,
+    /// Slot of its gateway, if it has one here.
+    pub gateway: Option<usize>,
 }
 
 impl Volume {
@@ -85,7 +87,7 @@ impl VolumeTable {
             self.by_id.insert(record.id, slot);
             self.by_name.insert(record.name.clone(), slot);
             let counters = VolumeCounters::default();
-            self.volumes.push(Some(Volume { record, revision, pool, counters, under_way: 0 }));
+            self.volumes.push(Some(Volume { record, revision, pool, counters, under_way: 0, gateway: None }));
             return;
         };
         let Some(volume) = self.volumes[slot].as_mut() else { return };
