@@ -4,13 +4,7 @@
 ETCD_MEMBERS=3
 source "$(dirname "$0")/../lib/cluster.sh"
 
-SEED=${SEED:-$((RANDOM * 32768 + RANDOM))}
-
-say "SEED=$SEED"
-cluster_start
-ask gateway volume create disk --size 48M
-cluster_heals 30
-load_start disk "$SEED"
+cluster_under_load disk
 for member in 1 2 3; do
     etcd_kill_member "$member"
     say "killed member $member"

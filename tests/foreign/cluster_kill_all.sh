@@ -3,12 +3,10 @@
 source "$(dirname "$0")/../lib/cluster.sh"
 
 ROUNDS=${ROUNDS:-3}
-SEED=${SEED:-$((RANDOM * 32768 + RANDOM))}
 
 kill_all_under_load() {
-    local load_pid status=0 name
-    "$PYTHON" "$CLIENTS/acknowledged.py" load "$SCRATCH/state" "$((SEED + $1))" "$(uri disk)" &
-    load_pid=$!
+    local name
+    acknowledged_load_start disk "$((SEED + $1))"
     sleep "1.$((RANDOM % 10))"
     kill -9 "${NODE_PIDS[@]}" "$GATEWAY_PID"
     for name in "${!NODE_PIDS[@]}"; do
@@ -16,19 +14,16 @@ kill_all_under_load() {
         unset "NODE_PIDS[$name]"
     done
     wait "$GATEWAY_PID" 2>/dev/null || true
-    wait "$load_pid" || status=$?
-    ((status == 0)) || fail "round $1: wrong data before the kill, or no operation at all"
+    load_went_well "$LOAD_PID" "round $1"
 }
 
-say "SEED=$SEED"
-cluster_start
-ask gateway volume create disk --size 48M
-cluster_heals 30
+choose_seed
+cluster_with_volume disk
 for round in $(seq "$ROUNDS"); do
     kill_all_under_load "$round"
     for name in n1 n2 n3; do node_launch "$name"; done
     for name in n1 n2 n3; do wait_until 60 node_answers "$name" || fail "node $name does not answer"; done
     gateway_start
-    load_verify disk
+    acknowledged_verify disk "round $round"
     cluster_heals 60
 done

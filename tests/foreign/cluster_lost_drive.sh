@@ -3,15 +3,9 @@
 # by another one, and its copies are made anew.
 source "$(dirname "$0")/../lib/cluster.sh"
 
-SEED=${SEED:-$((RANDOM * 32768 + RANDOM))}
-
 drive_is_missing() { ask gateway drive list | grep -F "$SCRATCH/n2.drive" | grep -q missing; }
 
-say "SEED=$SEED"
-cluster_start
-ask gateway volume create disk --size 48M
-cluster_heals 30
-load_start disk "$SEED"
+cluster_under_load disk
 sleep 1
 node_kill n2
 rm "$SCRATCH/n2.drive"

@@ -4,15 +4,10 @@
 source "$(dirname "$0")/../lib/cluster.sh"
 
 ROUNDS=${ROUNDS:-3}
-SEED=${SEED:-$((RANDOM * 32768 + RANDOM))}
 
-say "SEED=$SEED"
-cluster_start
-ask gateway volume create disk --size 48M
-cluster_heals 30
-load_start disk "$SEED"
+cluster_under_load disk
 for round in $(seq "$ROUNDS"); do
-    name=n$(((round - 1) % NODES + 1))
+    name=$(node_of_round "$round")
     sleep 1
     kill -STOP "${NODE_PIDS[$name]}"
     say "round $round: stopped $name"

@@ -5,8 +5,6 @@ source "$(dirname "$0")/../lib/server.sh"
 needs_coquina
 needs_libnbd
 
-SEED=${SEED:-$((RANDOM * 32768 + RANDOM))}
-LOAD_PID=
 
 up() {
     "$COQUINA" up --nodes 3 --copies 3 --dir "$DATA" --drive "$SCRATCH/a:1G" --drive "$SCRATCH/b:1G" \
@@ -16,9 +14,6 @@ up() {
     note sweep-processes "$SERVER_PID"
     wait_until 60 server_answers || fail "the server does not answer"
 }
-
-end_load() { [[ -z $LOAD_PID ]] || kill -9 "$LOAD_PID" 2>/dev/null; }
-at_exit end_load
 
 # The process of a node, by its folder.
 node_process() { head -n 1 "$DATA/$1/lock"; }
@@ -30,7 +25,7 @@ processes_are_gone() {
     for process in "$@"; do ! kill -0 "$process" 2>/dev/null || return 1; done
 }
 
-say "SEED=$SEED"
+choose_seed
 up
 volume_create disk 48M
 wait_until 30 is_well || fail "not well: $(coquina status)"
@@ -49,13 +44,13 @@ done
 touch "$SCRATCH/stop-load"
 wait "$LOAD_PID" || fail "the load failed"
 LOAD_PID=
-"$PYTHON" "$CLIENTS/acknowledged.py" verify "$SCRATCH/state" "$(uri disk)" || fail "data lost"
+acknowledged_verify disk "after the failover"
 
 mapfile -t nodes < <(for node in node1 node2 node3; do node_process "$node"; done)
 server_kill
 wait_until 30 processes_are_gone "${nodes[@]}" || fail "nodes outlive the supervisor"
 up
-"$PYTHON" "$CLIENTS/acknowledged.py" verify "$SCRATCH/state" "$(uri disk)" || fail "data lost"
+acknowledged_verify disk "after the restart"
 mapfile -t nodes < <(for node in node1 node2 node3; do node_process "$node"; done)
 server_stop
 processes_are_gone "${nodes[@]}" || fail "nodes outlive a clean stop"

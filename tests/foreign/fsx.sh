@@ -9,7 +9,6 @@ FSX=${FSX:-$(command -v fsx || true)}
 needs_root
 needs nbdfuse nbdkit
 
-SEED=${SEED:-$((RANDOM * 32768 + RANDOM))}
 # fadvise drops pages from the kernel's cache, which would answer reads in the server's place.
 cat >"$SCRATCH/fsx.toml" <<'TOML'
 flen = 4194304
@@ -32,5 +31,5 @@ TOML
 
 server_with_volume disk 4M
 fuse_attach_unaligned disk
-say "SEED=$SEED"
+choose_seed
 "$FSX" -f "$SCRATCH/fsx.toml" -P "$SCRATCH" -S "$SEED" -N 5000 "$FUSE_FOLDER/nbd"

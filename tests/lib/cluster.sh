@@ -16,11 +16,10 @@ NODE_DRIVE_SIZE=${NODE_DRIVE_SIZE:-1G}
 PAUSE_MAX=${PAUSE_MAX:-5}
 declare -A NODE_PIDS NODE_NATIVE NODE_HTTP ETCD_PIDS ETCD_CLIENT ETCD_PEER
 GATEWAY_PID=
-LOAD_PID=
 
 end_cluster() {
     local pid
-    for pid in $LOAD_PID $GATEWAY_PID "${NODE_PIDS[@]}" "${ETCD_PIDS[@]}"; do
+    for pid in $GATEWAY_PID "${NODE_PIDS[@]}" "${ETCD_PIDS[@]}"; do
         # A stopped process ends only when it may go on.
         kill -9 "$pid" 2>/dev/null && wait "$pid" 2>/dev/null
     done
@@ -146,6 +145,23 @@ cluster_start() {
     gateway_start
 }
 
+# Starts a cluster with a small volume that has all its copies: VOLUME. Arguments behind it go to each node.
+cluster_with_volume() {
+    cluster_start "${@:2}"
+    ask gateway volume create "$1" --size 48M
+    cluster_heals 30
+}
+
+# The same, under a verified load.
+cluster_under_load() {
+    choose_seed
+    cluster_with_volume "$@"
+    load_start "$1" "$SEED"
+}
+
+# The node that is to fail in a round.
+node_of_round() { printf 'n%s' "$((($1 - 1) % NODES + 1))"; }
+
 # All copies are where they should be. Health may still tell of something else, such as a full drive.
 cluster_is_whole() {
     ask gateway status --interval 0 --json 2>/dev/null | "$PYTHON" -c '
@@ -177,9 +193,5 @@ load_stop() {
     LOAD_PID=
     tail -n 3 "$SCRATCH/load.log"
     ((status == 0)) || fail "the load failed"
-    load_verify "$1"
-}
-
-load_verify() {
-    "$PYTHON" "$CLIENTS/acknowledged.py" verify "$SCRATCH/state" "$(uri "$1")" || fail "data lost"
+    acknowledged_verify "$1" "in the end"
 }

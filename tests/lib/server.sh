@@ -23,6 +23,7 @@ DRIVE_SIZE=${DRIVE_SIZE:-2G}
 EXIT_SKIPPED=77
 
 SERVER_PID=
+LOAD_PID=
 CLEANUP_STEPS=()
 UNEXPECTED=()
 NAME=$(basename "$0" .sh)
@@ -65,6 +66,12 @@ needs_libnbd() { "$PYTHON" -c 'import nbd' 2>/dev/null || skip "python3-libnbd i
 
 needs_root() { [[ $(id -u) == 0 ]] || skip "needs root, to mount file systems"; }
 
+# Chooses the seed of a test, unless SEED says it, and shows it, so that a failure can be repeated.
+choose_seed() {
+    SEED=${SEED:-$((RANDOM * 32768 + RANDOM))}
+    say "SEED=$SEED"
+}
+
 # Registers a function to run when the test ends; the last one registered runs first.
 at_exit() { CLEANUP_STEPS=("$1" "${CLEANUP_STEPS[@]}"); }
 
@@ -72,6 +79,7 @@ clean_up() {
     local status=$? step
     trap - EXIT
     set +e
+    [[ -z $LOAD_PID ]] || { kill -9 "$LOAD_PID" && wait "$LOAD_PID"; } 2>/dev/null
     for step in "${CLEANUP_STEPS[@]}"; do "$step"; done
     server_kill
     for step in "${UNEXPECTED[@]}"; do status=1 && say "UNEXPECTED: $step"; done
@@ -168,6 +176,26 @@ server_stop() {
     wait "$SERVER_PID" || status=$?
     SERVER_PID=
     ((status == 0)) || fail "the server stopped with status $status"
+}
+
+# Starts writes whose acknowledgements are noted, in the background, until the server of the volume goes away: VOLUME
+# SEED. The load is LOAD_PID then.
+acknowledged_load_start() {
+    "$PYTHON" "$CLIENTS/acknowledged.py" load "$SCRATCH/state" "$2" "$(uri "$1")" &
+    LOAD_PID=$!
+}
+
+# A load whose server was killed must have gone well until then: PROCESS WHEN.
+load_went_well() {
+    local status=0
+    wait "$1" || status=$?
+    LOAD_PID=
+    ((status == 0)) || fail "$2: wrong data before the kill, or no operation at all (status $status)"
+}
+
+# Every acknowledged write must be there: VOLUME WHEN.
+acknowledged_verify() {
+    "$PYTHON" "$CLIENTS/acknowledged.py" verify "$SCRATCH/state" "$(uri "$1")" || fail "$2: data lost"
 }
 
 server_is_alive() { kill -0 "$SERVER_PID" 2>/dev/null || fail "the server has died"; }
