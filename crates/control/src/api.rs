@@ -48,6 +48,7 @@ use std::collections::BTreeMap;
 use coquina_base::{ClusterId, DriveId, NodeId, VolumeId};
 pub use coquina_cluster::{DriveState, PoolState, VolumeState, Wanted};
 use coquina_cluster::{GroupCounts, HealthEntry};
+use coquina_engine::ShardStats;
 use serde::{Deserialize, Serialize};
 
 use crate::counters::VolumeCounters;
@@ -401,66 +402,13 @@ pub struct Shard {
     pub shard: u32,
     /// The reactor that carries it.
     pub reactor: u32,
-    /// Whether a failed write has made it read-only.
-    pub read_only: bool,
     /// Time that the last start-up took.
     pub open_ns: u64,
-    /// What it can hold for users.
-    pub capacity_bytes: u64,
-    /// Live user data.
-    pub live_bytes: u64,
-    /// Segments in all.
-    pub segments: u64,
-    /// Segments ready to be written.
-    pub segments_free: u64,
-    /// Size of a segment.
-    pub segment_bytes: u64,
-    /// Reads, in requests.
-    pub reads: u64,
-    /// Bytes read by requests.
-    pub read_bytes: u64,
-    /// Changes, in requests.
-    pub writes: u64,
-    /// Bytes written by requests.
-    pub write_bytes: u64,
-    /// Bytes trimmed or zeroed.
-    pub trim_bytes: u64,
-    /// Bytes read from the drive.
-    pub drive_read_bytes: u64,
-    /// Bytes written to the drive, prewriting excluded.
-    pub drive_write_bytes: u64,
-    /// Bytes of zeros written ahead.
-    pub prewrite_bytes: u64,
-    /// Frames written.
-    pub frames: u64,
-    /// Bytes moved by the cleaner.
-    pub cleaner_bytes: u64,
-    /// Segments freed by the cleaner.
-    pub cleaner_segments: u64,
-    /// Bytes written for checkpoints and index pages.
-    pub metadata_bytes: u64,
-    /// Checkpoints completed.
-    pub checkpoints: u64,
-    /// Blocks served from memory.
-    pub cache_hits: u64,
-    /// Blocks read from the drive.
-    pub cache_misses: u64,
-    /// Bytes held by the block cache.
-    pub cache_bytes: u64,
-    /// Bytes of memory that the index takes.
-    pub index_memory_bytes: u64,
-    /// Index pages read from the drive.
-    pub index_page_reads: u64,
-    /// Index pages dropped to make room.
-    pub index_page_evictions: u64,
-    /// Blocks found bad.
-    pub bad_blocks: u64,
     /// Progress of the running scrub in percent.
     pub scrub_percent: Option<f64>,
-    /// Bytes of log since the last checkpoint.
-    pub log_since_checkpoint_bytes: u64,
-    /// Entries replayed by the last start-up.
-    pub replayed_entries: u64,
+    /// What the engine counts.
+    #[serde(flatten)]
+    pub stats: ShardStats,
 }
 
 /// How a server is.

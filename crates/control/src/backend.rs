@@ -203,7 +203,6 @@ pub struct DriveSnapshot {
 #[serde(default)]
 pub struct ShardSnapshot {
     /// The engine's counters and gauges.
-    #[serde(with = "crate::shard_stats")]
     pub stats: ShardStats,
     /// The reactor that carries it.
     pub reactor: u32,

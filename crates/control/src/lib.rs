@@ -26,7 +26,6 @@ mod node_file;
 mod random;
 mod sample;
 mod server;
-mod shard_stats;
 mod trim;
 mod view;
 

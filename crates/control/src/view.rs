@@ -163,8 +163,8 @@ pub(crate) fn drive(map: &MapView, record: &DriveRecord, sample: &Sample, shares
         node: record.node,
         size_bytes: record.size_bytes,
         capacity_bytes: record.capacity_bytes,
-        live_bytes: shards.iter().map(|shard| shard.live_bytes).fold(0, u64::saturating_add),
-        bad_blocks: shards.iter().map(|shard| shard.bad_blocks).fold(0, u64::saturating_add),
+        live_bytes: shards.iter().map(|shard| shard.stats.live_bytes).fold(0, u64::saturating_add),
+        bad_blocks: shards.iter().map(|shard| shard.stats.bad_blocks).fold(0, u64::saturating_add),
         scrub_percent,
         write_latency: snapshot.map(|drive| latency(&drive.write_latency)).unwrap_or_default(),
         read_latency: snapshot.map(|drive| latency(&drive.read_latency)).unwrap_or_default(),
@@ -203,40 +203,12 @@ fn problem(map: &MapView, record: &DriveRecord, local: Option<&NodeSnapshot>) ->
 }
 
 fn shard(number: u32, snapshot: &ShardSnapshot) -> api::Shard {
-    let stats = &snapshot.stats;
     api::Shard {
         shard: number,
         reactor: snapshot.reactor,
-        read_only: stats.poisoned,
         open_ns: snapshot.open_ns,
-        capacity_bytes: stats.capacity_bytes,
-        live_bytes: stats.live_bytes,
-        segments: stats.segments,
-        segments_free: stats.segments_free,
-        segment_bytes: stats.segment_bytes,
-        reads: stats.reads,
-        read_bytes: stats.read_bytes,
-        writes: stats.writes,
-        write_bytes: stats.write_bytes,
-        trim_bytes: stats.trim_bytes,
-        drive_read_bytes: stats.drive_read_bytes,
-        drive_write_bytes: stats.drive_write_bytes,
-        prewrite_bytes: stats.prewrite_bytes,
-        frames: stats.frames,
-        cleaner_bytes: stats.cleaner_bytes,
-        cleaner_segments: stats.cleaner_segments,
-        metadata_bytes: stats.metadata_bytes,
-        checkpoints: stats.checkpoints,
-        cache_hits: stats.cache_hits,
-        cache_misses: stats.cache_misses,
-        cache_bytes: stats.cache_bytes,
-        index_memory_bytes: stats.index_memory_bytes,
-        index_page_reads: stats.index_page_reads,
-        index_page_evictions: stats.index_page_evictions,
-        bad_blocks: stats.bad_blocks,
-        scrub_percent: stats.scrub_progress.map(|parts| f64::from(parts) / 100.0),
-        log_since_checkpoint_bytes: stats.log_since_checkpoint_bytes,
-        replayed_entries: stats.replayed_entries,
+        scrub_percent: snapshot.stats.scrub_progress.map(|parts| f64::from(parts) / 100.0),
+        stats: snapshot.stats,
     }
 }
 

@@ -5,6 +5,7 @@
 //! read and written in whole blocks from aligned buffers, so that `O_DIRECT` works.
 
 use coquina_base::{AlignedBuf, ClusterId, DriveId, LayerId, NodeId};
+use serde::{Deserialize, Serialize};
 
 /// The driver's name for a request; handed back with its outcome.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -411,7 +412,8 @@ impl Default for ShardConfig {
 }
 
 /// Counters and gauges of a shard; all counters start at zero when it is opened.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ShardStats {
     /// Bytes that the shard can hold for users; what is kept for the entries of other primaries is left out.
     pub capacity_bytes: u64,
@@ -466,6 +468,7 @@ pub struct ShardStats {
     /// Blocks found bad.
     pub bad_blocks: u64,
     /// Whether a failed write has made the shard read-only.
+    #[serde(rename = "read_only", alias = "poisoned")]
     pub poisoned: bool,
     /// Progress of the running scrub in parts of 10,000, or `None`.
     pub scrub_progress: Option<u32>,

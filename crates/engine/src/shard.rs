@@ -422,7 +422,7 @@ impl Shard {
 
     /// Counters and gauges.
     pub fn stats(&self) -> ShardStats {
-        let mut stats = self.stats.clone();
+        let mut stats = self.stats;
         stats.capacity_bytes = (self.capacity_blocks - self.kept_blocks()) * 4096;
         stats.live_bytes = (self.live_blocks + self.zero_blocks) * 4096;
         stats.segments = u64::from(self.segments.len());

@@ -114,7 +114,7 @@ fn reachable(client: &Client, native: &str) -> String {
 /// Bytes that a server wrote to its drives, prewriting included.
 pub fn drive_write_bytes(list: &api::DriveList) -> u64 {
     let shards = list.drives.iter().flat_map(|drive| &drive.shards);
-    shards.map(|shard| shard.drive_write_bytes + shard.prewrite_bytes).sum()
+    shards.map(|shard| shard.stats.drive_write_bytes + shard.stats.prewrite_bytes).sum()
 }
 
 /// Shows the state of a run.
