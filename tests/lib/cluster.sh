@@ -1,7 +1,8 @@
 # shellcheck shell=bash
 # A cluster under test: etcd, nodes and an NBD gateway, each a process of its own. A test sources this file.
 #
-# Nodes are called n1, n2, ...; node K has its folder in $SCRATCH/nK and its drive in $SCRATCH/nK.drive.
+# Nodes are called n1, n2, ...; node K has its folder in $SCRATCH/nK and its drive in $SCRATCH/nK.drive. Members of etcd are
+# called e1, e2, ...; gateways "gateway" and what a test calls others.
 
 # shellcheck source=tests/lib/server.sh
 source "$(dirname "${BASH_SOURCE[0]}")/server.sh"
@@ -15,6 +16,8 @@ NODE_DRIVE_SIZE=${NODE_DRIVE_SIZE:-1G}
 # Longest pause of I/O that a failed node may cause, in seconds: 3 is what is aimed at, the rest is for busy machines.
 PAUSE_MAX=${PAUSE_MAX:-5}
 declare -A NODE_PIDS NODE_NATIVE NODE_HTTP ETCD_PIDS ETCD_CLIENT ETCD_PEER
+# Where somebody listens, and the words before its command: tests/lib/network.sh gives each a network of its own.
+declare -A HOST WITHIN
 GATEWAY_PID=
 
 end_cluster() {
@@ -25,6 +28,16 @@ end_cluster() {
     done
 }
 at_exit end_cluster
+
+host_of() { printf '%s' "${HOST[$1]:-127.0.0.1}"; }
+
+# Runs a command in the network of somebody: NAME COMMAND...
+within() {
+    # shellcheck disable=SC2086 # several words are meant
+    ${WITHIN[$1]:-} "${@:2}"
+}
+
+host_answers() { within "$1" "$PYTHON" -c "import socket; socket.create_connection(('$(host_of "$1")', $2), 5)" 2>/dev/null; }
 
 # Starts a program in the background with a log: LOG COMMAND...; its number is in STARTED_PID.
 background() {
@@ -45,13 +58,16 @@ etcd_prepare() {
 }
 
 etcd_start_member() {
-    local member=$1 each all=()
-    for each in "${!ETCD_PEER[@]}"; do all+=("e$each=http://127.0.0.1:${ETCD_PEER[$each]}"); done
-    background "etcd$member.log" etcd --name "e$member" --data-dir "$SCRATCH/etcd$member" --logger zap --log-level warn \
-        --listen-client-urls "http://127.0.0.1:${ETCD_CLIENT[$member]}" \
-        --advertise-client-urls "http://127.0.0.1:${ETCD_CLIENT[$member]}" \
-        --listen-peer-urls "http://127.0.0.1:${ETCD_PEER[$member]}" \
-        --initial-advertise-peer-urls "http://127.0.0.1:${ETCD_PEER[$member]}" \
+    local member=$1 host each all=()
+    host=$(host_of "e$member")
+    for each in "${!ETCD_PEER[@]}"; do all+=("e$each=http://$(host_of "e$each"):${ETCD_PEER[$each]}"); done
+    # shellcheck disable=SC2086 # several words are meant
+    background "etcd$member.log" ${WITHIN[e$member]:-} etcd --name "e$member" --data-dir "$SCRATCH/etcd$member" \
+        --logger zap --log-level warn \
+        --listen-client-urls "http://$host:${ETCD_CLIENT[$member]}" \
+        --advertise-client-urls "http://$host:${ETCD_CLIENT[$member]}" \
+        --listen-peer-urls "http://$host:${ETCD_PEER[$member]}" \
+        --initial-advertise-peer-urls "http://$host:${ETCD_PEER[$member]}" \
         --initial-cluster "$(IFS=, && printf '%s' "${all[*]}")" --initial-cluster-state new
     ETCD_PIDS[$member]=$STARTED_PID
 }
@@ -67,20 +83,22 @@ etcd_start() {
     etcd_prepare
     for member in "${!ETCD_CLIENT[@]}"; do etcd_start_member "$member"; done
     for member in "${!ETCD_CLIENT[@]}"; do
-        wait_until 30 port_answers "${ETCD_CLIENT[$member]}" || fail "etcd member $member does not answer"
+        wait_until 30 host_answers "e$member" "${ETCD_CLIENT[$member]}" || fail "etcd member $member does not answer"
     done
 }
 
 etcd_options() {
-    local port
-    for port in "${ETCD_CLIENT[@]}"; do printf -- '--etcd http://127.0.0.1:%s ' "$port"; done
+    local member
+    for member in "${!ETCD_CLIENT[@]}"; do
+        printf -- '--etcd http://%s:%s ' "$(host_of "e$member")" "${ETCD_CLIENT[$member]}"
+    done
 }
 
 # The command line against a node or the gateway: WHO ARGUMENT...
 ask() {
     local port=$HTTP_PORT
     [[ $1 == gateway ]] || port=${NODE_HTTP[$1]}
-    "$COQUINA" --server "127.0.0.1:$port" "${@:2}"
+    within "$1" "$COQUINA" --server "$(host_of "$1"):$port" "${@:2}"
 }
 
 # Starts a node, and waits until it serves: NAME ARGUMENT... More arguments go to `coquina node`.
@@ -97,12 +115,15 @@ node_launch() {
     local drive=(--drive "$SCRATCH/$name.drive:$NODE_DRIVE_SIZE")
     # A file that is gone must not be made anew by its size.
     [[ ! -e $SCRATCH/$name/node.json ]] || drive=()
-    # shellcheck disable=SC2046 # several words are meant
-    background "$name.log" "$COQUINA" node --name "$name" --dir "$SCRATCH/$name" "${drive[@]}" \
-        --listen "127.0.0.1:${NODE_NATIVE[$name]}" --http "127.0.0.1:${NODE_HTTP[$name]}" \
-        $(etcd_options) "${@:2}"
+    # shellcheck disable=SC2046,SC2086 # several words are meant
+    background "$name.log" ${WITHIN[$name]:-} "$COQUINA" node --name "$name" --dir "$SCRATCH/$name" "${drive[@]}" \
+        --listen "$(host_of "$name"):${NODE_NATIVE[$name]}" --http "$(host_of "$name"):${NODE_HTTP[$name]}" \
+        $(insecure "$name") $(etcd_options) "${@:2}"
     NODE_PIDS[$name]=$STARTED_PID
 }
+
+# Who has a network of its own has to be told to trust it.
+insecure() { [[ -z ${HOST[$1]:-} ]] || printf -- --insecure; }
 
 node_answers() {
     kill -0 "${NODE_PIDS[$1]}" 2>/dev/null || fail "node $1 ended: $(tail -n 5 "$SCRATCH/$1.log")"
@@ -124,11 +145,11 @@ node_stop() {
 }
 
 gateway_start() {
-    # shellcheck disable=SC2046 # several words are meant
-    background gateway.log "$COQUINA" nbd --dir "$DATA" --listen "127.0.0.1:$NBD_PORT" --listen "unix:$SOCKET" \
-        --http "127.0.0.1:$HTTP_PORT" $(etcd_options)
+    # shellcheck disable=SC2046,SC2086 # several words are meant
+    background gateway.log ${WITHIN[gateway]:-} "$COQUINA" nbd --dir "$DATA" --listen "$(host_of gateway):$NBD_PORT" \
+        --listen "unix:$SOCKET" --http "$(host_of gateway):$HTTP_PORT" $(insecure gateway) $(etcd_options)
     GATEWAY_PID=$STARTED_PID
-    wait_until 30 port_answers "$NBD_PORT" || fail "the gateway does not answer: $(tail -n 5 "$SCRATCH/gateway.log")"
+    wait_until 30 host_answers gateway "$NBD_PORT" || fail "the gateway does not answer: $(tail -n 5 "$SCRATCH/gateway.log")"
 }
 
 gateway_kill() {
