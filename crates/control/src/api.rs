@@ -34,6 +34,7 @@
 //! |---|---|---|
 //! | `GET /v1/local` | | [`Local`]: what this process counts |
 //! | `GET /v1/health` | | [`LeaderHealth`]: how the cluster is, as its leader sees it; of the leader only |
+//! | `GET /v1/leader/silence` | | [`LeaderSilence`]: how long the node of this process has not heard the leader |
 //! | `POST /v1/heartbeat` | [`Heartbeat`](coquina_cluster::Heartbeat) | [`HeartbeatReply`]; of the leader only |
 //! | `POST /v1/quiesce` | [`Quiesce`] | [`Quiesce`], when nothing taken under an older map is under way |
 //!
@@ -52,7 +53,7 @@ use coquina_engine::ShardStats;
 use serde::{Deserialize, Serialize};
 
 use crate::counters::VolumeCounters;
-pub use internal::{HeartbeatReply, LeaderHealth, Local, Quiesce};
+pub use internal::{HeartbeatReply, LeaderHealth, LeaderSilence, Local, Quiesce};
 pub use request::{
     AddDrive, CreatePool, CreateVolume, RemoveDrive, RemoveNode, RemovePool, RemoveVolume, RenameVolume,
     ResizeVolume, ReweightDrive, ScrubDrives, SetOvercommit, Shutdown,

@@ -8,7 +8,7 @@ use coquina_base::NodeId;
 use coquina_cluster::MapView;
 
 use crate::api::{LeaderHealth, Local};
-use crate::client::Client;
+use crate::client::{Client, ClientError};
 
 /// How long a process may take to answer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(1);
@@ -22,17 +22,29 @@ pub(crate) fn ask_nodes(map: &MapView, except: Option<NodeId>) -> BTreeMap<NodeI
         .map(|node| (node.id, node.addresses.http.clone()))
         .filter(|(_, http)| !http.is_empty())
         .collect();
-    let answers = Mutex::new(BTreeMap::new());
-    let next = Mutex::new(asked.iter());
+    let addresses: Vec<&str> = asked.iter().map(|(_, http)| http.as_str()).collect();
+    let answers = ask_all(&addresses, ANSWER_TIME_MAX, Client::local);
+    let answered = asked.iter().zip(answers).filter_map(|((node, _), local)| Some((*node, local?)));
+    answered.filter(|(node, local)| local.node == Some(*node)).collect()
+}
+
+/// Asks several processes at the same time; each answer, in their order, if it came within `patience` (twice that with the
+/// time to connect).
+pub(crate) fn ask_all<T: Send>(
+    addresses: &[&str],
+    patience: Duration,
+    question: impl Fn(&Client) -> Result<T, ClientError> + Sync,
+) -> Vec<Option<T>> {
+    let answers = Mutex::new(addresses.iter().map(|_| None).collect::<Vec<Option<T>>>());
+    let next = Mutex::new(addresses.iter().enumerate());
     let work = || loop {
         let one = next.lock().unwrap_or_else(PoisonError::into_inner).next();
-        let Some((node, http)) = one else { return };
-        if let Some(local) = ask(http, Client::local).filter(|local| local.node == Some(*node)) {
-            answers.lock().unwrap_or_else(PoisonError::into_inner).insert(*node, local);
-        }
+        let Some((index, address)) = one else { return };
+        let answer = ask(address, patience, &question);
+        answers.lock().unwrap_or_else(PoisonError::into_inner)[index] = answer;
     };
     std::thread::scope(|scope| {
-        for _ in 0..asked.len().min(THREADS_MAX) {
+        for _ in 0..addresses.len().min(THREADS_MAX) {
             scope.spawn(work);
         }
     });
@@ -41,10 +53,14 @@ pub(crate) fn ask_nodes(map: &MapView, except: Option<NodeId>) -> BTreeMap<NodeI
 
 /// Asks the leader.
 pub(crate) fn ask_leader(http: &str) -> Option<LeaderHealth> {
-    ask(http, Client::leader_health)
+    ask(http, ANSWER_TIME_MAX, Client::leader_health)
 }
 
-fn ask<T>(http: &str, question: impl Fn(&Client) -> Result<T, crate::client::ClientError>) -> Option<T> {
-    let client = Client::with_patience(http, ANSWER_TIME_MAX, ANSWER_TIME_MAX).ok()?;
+fn ask<T>(
+    http: &str,
+    patience: Duration,
+    question: impl Fn(&Client) -> Result<T, ClientError>,
+) -> Option<T> {
+    let client = Client::with_patience(http, patience, patience).ok()?;
     question(&client).ok()
 }

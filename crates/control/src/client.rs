@@ -218,6 +218,11 @@ impl Client {
         self.get("/v1/health")
     }
 
+    /// How long that process's node has not heard the leader.
+    pub(crate) fn leader_silence(&self) -> Result<api::LeaderSilence, ClientError> {
+        self.get("/v1/leader/silence")
+    }
+
     /// Tells the leader that a node is there.
     pub(crate) fn heartbeat(
         &self,

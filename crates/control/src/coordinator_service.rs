@@ -7,6 +7,7 @@
 
 mod chores;
 mod lead;
+mod silence;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -22,7 +23,8 @@ use crate::map_service::{Candidate, ELECTION, MapService};
 use crate::trim::Trimmer;
 use lead::{Ended, Input};
 
-/// Life of a candidate's lease: as short as etcd allows. A killed leader is replaced after that at the latest.
+/// Life of a candidate's lease: as short as etcd allows. A killed leader is replaced after that at the latest; see
+/// `silence` for what is sooner.
 const LEASE_SECONDS: u64 = 2;
 /// Pause before the next campaign after trouble with the store.
 const RETRY_PAUSE: Duration = Duration::from_millis(300);
@@ -194,6 +196,7 @@ async fn candidacy(shared: &Arc<Shared>, stopped: &mut watch::Receiver<bool>) ->
     };
     let result = tokio::select! {
         result = leading => result,
+        ended = silence::watch(shared, lease) => Ok(ended),
         error = keeper.lost() => Err(error),
         _ = stopped.wait_for(|stopped| *stopped) => Ok(Ended::Stopped),
     };

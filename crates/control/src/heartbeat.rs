@@ -174,6 +174,7 @@ fn run(shared: &Shared) {
             if let Some(leader) = &leader
                 && let Some(reply) = sender.send(shared, leader, heartbeat(shared))
             {
+                shared.map.leader_answered(leader.term);
                 obey(shared, &reply);
             }
         }

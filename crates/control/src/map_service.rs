@@ -150,7 +150,14 @@ struct State {
     /// The process that leads now.
     leader: Option<Leader>,
     /// The one that leads or led last, and the one before.
-    leaders_last: [Option<Leader>; 2],
+    leaders_last: [Option<LeaderSeen>; 2],
+}
+
+/// Who leads or led, and when its answer to this process's node came last; when it was first seen if none came.
+#[derive(Clone)]
+pub(crate) struct LeaderSeen {
+    pub(crate) leader: Leader,
+    pub(crate) heard: Instant,
 }
 
 impl Shared {
@@ -270,9 +277,25 @@ impl MapService {
     }
 
     /// Who led before a term, as far as it was seen.
-    pub(crate) fn leader_before(&self, term: u64) -> Option<Leader> {
+    pub(crate) fn leader_before(&self, term: u64) -> Option<LeaderSeen> {
         let last = self.shared.state().leaders_last.clone();
-        last.into_iter().flatten().find(|leader| leader.term < term)
+        last.into_iter().flatten().find(|seen| seen.leader.term < term)
+    }
+
+    /// The leader of that term has answered this process's node.
+    pub(crate) fn leader_answered(&self, term: u64) {
+        let mut state = self.shared.state();
+        let seen = state.leaders_last.iter_mut().flatten().find(|seen| seen.leader.term == term);
+        if let Some(seen) = seen {
+            seen.heard = Instant::now();
+        }
+    }
+
+    /// The leader, and when it was heard last.
+    pub(crate) fn leader_seen(&self) -> Option<LeaderSeen> {
+        let state = self.shared.state();
+        let term = state.leader.as_ref()?.term;
+        state.leaders_last.iter().flatten().find(|seen| seen.leader.term == term).cloned()
     }
 
     /// Revision of the map that all followers of this process have been called with.

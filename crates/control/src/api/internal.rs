@@ -25,6 +25,15 @@ pub struct Local {
     pub snapshot: NodeSnapshot,
 }
 
+/// How long a process has not heard the leader.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaderSilence {
+    /// The leader's fencing token.
+    pub term: u64,
+    /// Since its last answer to the node of this process.
+    pub silent_ms: u64,
+}
+
 /// How the cluster is, as its leader sees it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LeaderHealth {

@@ -13,11 +13,11 @@ use coquina_store::{Compare, Leadership, Snapshot, Store, StoreError, Watch, Wat
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::MissedTickBehavior;
 
-use super::{LEASE_SECONDS, Shared};
+use super::Shared;
 use crate::api::{HeartbeatReply, LeaderHealth};
 use crate::client::Client;
 use crate::clock::boottime_ns;
-use crate::map_service::{Leader, decode_revision, decode_snapshot, read_prefix, transaction};
+use crate::map_service::{Leader, LeaderSeen, decode_revision, decode_snapshot, read_prefix, transaction};
 
 /// How often the coordinator looks at the clock: at least four times within the time after which a node is dead.
 const TICK: Duration = Duration::from_millis(100);
@@ -65,7 +65,7 @@ pub(super) struct Lead<'a> {
     store: Arc<dyn Store>,
     leadership: Leadership,
     inputs: mpsc::UnboundedSender<Input>,
-    before: Option<Leader>,
+    before: Option<LeaderSeen>,
     /// What nodes are to be told with the answer to their next heartbeat.
     tell: BTreeMap<NodeId, Vec<NodeRequest>>,
     /// The map that nodes said they have.
@@ -80,7 +80,7 @@ impl<'a> Lead<'a> {
         shared: &'a Arc<Shared>,
         leadership: Leadership,
         inputs: mpsc::UnboundedSender<Input>,
-        before: Option<Leader>,
+        before: Option<LeaderSeen>,
     ) -> Lead<'a> {
         Lead {
             shared,
@@ -149,14 +149,17 @@ impl<'a> Lead<'a> {
         }
     }
 
-    /// A killed leader's node need not be watched anew. Whether it lives all the same is asked at its own address.
+    /// A killed leader's node need not be watched anew: the node of this process has watched it. Whether it lives all the
+    /// same is asked at its own address.
     fn probe_leader_before(&self) {
-        let Some(Leader { http, node: Some(node), .. }) = self.before.clone() else { return };
-        if Some(node) == self.shared.config.node {
+        let Some(LeaderSeen { leader, heard }) = self.before.clone() else { return };
+        let Leader { http, node: Some(node), .. } = leader else { return };
+        // Without a node nothing was asked of it.
+        if self.shared.config.node.is_none_or(|own| own == node) {
             return;
         }
-        // Its lease has run out, so it was last renewed before this.
-        let since_ns = boottime_ns().saturating_sub(LEASE_SECONDS * 1_000_000_000);
+        let silence_ns = u64::try_from(heard.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let since_ns = boottime_ns().saturating_sub(silence_ns);
         let inputs = self.inputs.clone();
         tokio::task::spawn_blocking(move || {
             let client = Client::with_patience(&http, PROBE_TIME_MAX, PROBE_TIME_MAX);

@@ -1,13 +1,13 @@
 //! Who leads, as every process sees it.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use coquina_base::NodeId;
 use coquina_store::{KeyValue, Store, observe};
 use serde::{Deserialize, Serialize};
 
-use super::{ELECTION, Shared};
+use super::{ELECTION, LeaderSeen, Shared};
 
 /// Pause before an election is observed anew that could not be.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
@@ -50,9 +50,10 @@ pub(super) async fn follow(shared: &Shared, store: Arc<dyn Store>) {
                 Ok(item) => {
                     let leader = item.as_ref().and_then(Leader::of);
                     shared.change_state(|state| {
-                        if leader.is_some() && leader != state.leaders_last[0] {
-                            state.leaders_last[1] = state.leaders_last[0].take();
-                            state.leaders_last[0] = leader.clone();
+                        let last = state.leaders_last[0].as_ref().map(|seen| &seen.leader);
+                        if let Some(new) = leader.as_ref().filter(|leader| Some(*leader) != last) {
+                            let seen = LeaderSeen { leader: new.clone(), heard: Instant::now() };
+                            state.leaders_last[1] = state.leaders_last[0].replace(seen);
                         }
                         state.leader = leader;
                     });

@@ -38,6 +38,13 @@ pub(super) async fn leader_health(State(shared): SharedState) -> Answer<api::Lea
     health.await?.map(Json).ok_or_else(|| not_leading(&shared))
 }
 
+/// How long the leader has been silent. Not on a blocking thread: who asks is in a hurry.
+pub(super) async fn leader_silence(State(shared): SharedState) -> Answer<api::LeaderSilence> {
+    let seen = shared.catalogue.map_service().leader_seen().ok_or_else(|| not_leading(&shared))?;
+    let silent_ms = u64::try_from(seen.heard.elapsed().as_millis()).unwrap_or(u64::MAX);
+    Ok(Json(api::LeaderSilence { term: seen.leader.term, silent_ms }))
+}
+
 /// Not on a blocking thread: heartbeats must not wait for operators' requests.
 pub(super) async fn heartbeat(
     State(shared): SharedState,

@@ -90,6 +90,7 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/shutdown", post(shutdown))
         .route("/v1/local", get(internal::local))
         .route("/v1/health", get(internal::leader_health))
+        .route("/v1/leader/silence", get(internal::leader_silence))
         .route("/v1/heartbeat", post(internal::heartbeat).layer(DefaultBodyLimit::max(HEARTBEAT_BYTES_MAX)))
         .route("/v1/quiesce", post(internal::quiesce))
         .method_not_allowed_fallback(wrong_method)

@@ -52,6 +52,20 @@ fn another_process_leads_when_the_leader_is_killed_and_its_node_is_found_dead_at
     assert!(entries.iter().any(|entry| entry.code == HealthCode::NodeDown), "{entries:?}");
 }
 
+/// It reaches the store, so that its lease lives on: a network that is split between nodes.
+#[test]
+fn a_leader_that_no_node_hears_is_replaced_though_its_lease_lives() {
+    let world = prepared();
+    let (leader, other) = leader_and_other(&world);
+    let id = leader.catalogue.node().unwrap();
+    let term = other.map.leader().unwrap().term;
+    leader.server.stop();
+    world.wait_for("another leader", |_| other.map.leader().is_some_and(|new| new.term > term));
+    world.wait_for("the former leader knows", |_| !leader.coordinator.leads());
+    // Its own heartbeats get through, so its copies stay, whatever was thought of it for a moment.
+    other.wait("its copies in sync", |map| is_clean(map) && is_in_sync_on(map, id));
+}
+
 #[test]
 fn a_killed_node_that_does_not_lead_is_found_dead() {
     let world = prepared();
