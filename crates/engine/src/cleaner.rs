@@ -13,7 +13,6 @@ use coquina_base::{AlignedBuf, BLOCK_BYTES, crc32c_block};
 use crate::api::{Event, IoError};
 use crate::footer::{self, Trailer};
 use crate::frame::{Context, EntryKind, FrameHeader, Head, MOVE_BLOCK_BYTES, MOVE_BYTES, NewEntry};
-use crate::geometry::Geometry;
 use crate::index_region::RegionKey;
 use crate::index_run::REGION_BLOCKS;
 use crate::segment::SegmentState;
@@ -163,7 +162,7 @@ impl Shard {
 
     /// Blocks of data that a segment of full frames holds.
     fn cold_blocks(&self) -> u32 {
-        cold_blocks(&self.geometry, self.frame_blocks_max_of(Head::Cold))
+        footer::cold_blocks(&self.geometry, self.frame_blocks_max_of(Head::Cold))
     }
 
     /// While nobody writes, only what gains much is cleaned: a full drive must come to rest.
@@ -553,6 +552,10 @@ impl Shard {
     fn move_run(&mut self, moving: &MovingWindow, limit: usize) -> usize {
         let rest = &moving.items[moving.moved..];
         let first = rest[0];
+        if self.is_deleting(first.layer) || self.index.chunk_mut(first.layer, first.chunk).is_none() {
+            // Deleted since it was looked at: an entry would bring the layer back into the index.
+            return 1;
+        }
         let context = Context::new(coquina_base::LayerId(first.layer), 0);
         let data_blocks_max = self.frame_room(Head::Cold);
         let builder = &self.log.stream(Head::Cold).building;
@@ -637,31 +640,6 @@ impl Shard {
                 });
             }
         }
-    }
-}
-
-/// Blocks of data that a segment of full frames of moved blocks holds, headers and footer taken off.
-pub fn cold_blocks(geometry: &Geometry, frame_blocks_max: u32) -> u32 {
-    // A header block has room for so many moves of single blocks; they are the costliest.
-    let entry_bytes = MOVE_BYTES + MOVE_BLOCK_BYTES;
-    let per_header =
-        ((BLOCK_BYTES - crate::frame::HEADER_BYTES - 2 * crate::frame::CONTEXT_BYTES) / entry_bytes) as u32;
-    let frame = frame_blocks_max.min(per_header);
-    let (mut data, mut offset, mut records) = (0, 0, 0);
-    loop {
-        let left = geometry.segment_blocks - offset;
-        // As `frame_room` does: footer and room by the costliest entries.
-        let footer = footer::footer_blocks(
-            records + footer::RECORD_BYTES + crate::frame::CONTEXT_BYTES + frame as usize * entry_bytes,
-        );
-        let room = left.saturating_sub(footer + 1);
-        if room < 4 {
-            return data.max(1);
-        }
-        let blocks = frame.min(room);
-        records += footer::RECORD_BYTES + crate::frame::CONTEXT_BYTES + blocks as usize * entry_bytes;
-        offset += 1 + blocks;
-        data += blocks;
     }
 }
 

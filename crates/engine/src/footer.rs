@@ -6,7 +6,8 @@ use coquina_base::{AlignedBuf, BLOCK_BYTES, crc32c_bytes};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::frame::{Entries, FrameHeader, HEADER_BYTES};
+use crate::frame::{CONTEXT_BYTES, Entries, FrameHeader, HEADER_BYTES, MOVE_BLOCK_BYTES, MOVE_BYTES};
+use crate::geometry::Geometry;
 
 const TRAILER_MAGIC: u32 = u32::from_le_bytes(*b"CQTR");
 /// Bytes of the trailer.
@@ -104,6 +105,28 @@ pub fn push_record(footer: &mut Vec<u8>, header: &FrameHeader, entry_bytes: &[u8
 /// Blocks of a footer's frame whose records have this many bytes.
 pub fn footer_blocks(record_bytes: usize) -> u32 {
     (HEADER_BYTES + record_bytes + TRAILER_BYTES).div_ceil(BLOCK_BYTES) as u32
+}
+
+/// Blocks of data that a segment of full frames of moved blocks holds, headers and footer taken off.
+pub fn cold_blocks(geometry: &Geometry, frame_blocks_max: u32) -> u32 {
+    // A header block has room for so many moves of single blocks; they are the costliest.
+    let entry_bytes = MOVE_BYTES + MOVE_BLOCK_BYTES;
+    let per_header = ((BLOCK_BYTES - HEADER_BYTES - 2 * CONTEXT_BYTES) / entry_bytes) as u32;
+    let frame = frame_blocks_max.min(per_header);
+    let (mut data, mut offset, mut records) = (0, 0, 0);
+    loop {
+        let left = geometry.segment_blocks - offset;
+        // As `frame_room` does: footer and room by the costliest entries.
+        let footer = footer_blocks(records + RECORD_BYTES + CONTEXT_BYTES + frame as usize * entry_bytes);
+        let room = left.saturating_sub(footer + 1);
+        if room < 4 {
+            return data.max(1);
+        }
+        let blocks = frame.min(room);
+        records += RECORD_BYTES + CONTEXT_BYTES + blocks as usize * entry_bytes;
+        offset += 1 + blocks;
+        data += blocks;
+    }
 }
 
 /// Builds the footer's frame: room for its header, records, trailer.

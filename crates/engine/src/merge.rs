@@ -7,8 +7,9 @@ use coquina_base::{BLOCK_BYTES, crc32c_block};
 
 use crate::api::{Failure, Piece, ReadData, Request};
 use crate::frame::EntryKind;
+use crate::index_region::RegionKey;
 use crate::shard::{OwnedOperation, OwnedRequest, Shard};
-use crate::write::Ready;
+use crate::write::{Ready, regions_of};
 
 /// A change that is being merged.
 pub struct Merge {
@@ -19,12 +20,24 @@ pub struct Merge {
     barrier: Option<u64>,
     state: MergeState,
     edges: [Edge; 2],
+    /// All regions of the range stay in memory: on a full drive they must be known when the merge ends.
+    is_pinned: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum MergeState {
     Waiting,
     Reading { left: u8 },
+}
+
+/// What keeps a merge from the log.
+enum Hindrance {
+    /// What it replaces may be on its way out: again behind the trims.
+    Trims,
+    /// The index page that says how much it replaces must be read first.
+    Page,
+    /// It is refused.
+    Refused(Failure),
 }
 
 /// A block at an edge of the range.
@@ -79,7 +92,23 @@ impl Shard {
             barrier: None,
             state: MergeState::Waiting,
             edges: [edge(head), edge(tail)],
+            is_pinned: false,
         });
+    }
+
+    /// Whether the index pages that a merge waits for are all in memory.
+    fn is_merge_loaded(&mut self, index: usize) -> bool {
+        let merge = &self.merges[index];
+        if !merge.is_pinned {
+            return true;
+        }
+        let (layer, chunk, first, end) =
+            (merge.request.layer, merge.request.chunk, merge.first_block(), merge.end_block());
+        regions_of(first, end - first).all(|(region, _, _)| {
+            self.index
+                .region_mut(RegionKey { layer, chunk, region })
+                .is_none_or(|region| region.is_complete())
+        })
     }
 
     /// Starts the reads of merges whose older changes are all applied.
@@ -98,9 +127,11 @@ impl Shard {
             if merge.barrier.is_none() && all_sealed {
                 merge.barrier = Some(sealed);
             }
-            if merge.barrier.is_none_or(|barrier| barrier > self.log.applied) {
+            if merge.barrier.is_none_or(|barrier| barrier > self.log.applied) || !self.is_merge_loaded(index)
+            {
                 continue;
             }
+            let merge = &mut self.merges[index];
             let blocks = [merge.edges[0].block, merge.edges[1].block];
             let (token, layer, chunk) = (merge.request.token, merge.request.layer, merge.request.chunk);
             merge.state = MergeState::Reading { left: blocks.iter().flatten().count() as u8 };
@@ -125,7 +156,7 @@ impl Shard {
             Err(failure) => {
                 let merge = self.merges.remove(index);
                 self.fail(token, failure);
-                return self.resubmit(merge.waiting);
+                return self.end_merge(merge);
             }
         };
         let merge = &mut self.merges[index];
@@ -151,39 +182,24 @@ impl Shard {
         }
     }
 
-    fn finish_merge(&mut self, merge: Merge) {
+    fn finish_merge(&mut self, mut merge: Merge) {
+        let needed = match self.blocks_for_merge(&merge) {
+            Ok(needed) => needed,
+            Err(Hindrance::Trims) => return self.merge_again(merge),
+            Err(Hindrance::Page) => {
+                if !std::mem::replace(&mut merge.is_pinned, true) {
+                    let (first, end) = (merge.first_block(), merge.end_block());
+                    self.pin(merge.request.layer, merge.request.chunk, first, end - first);
+                }
+                return self.merge_again(merge);
+            }
+            Err(Hindrance::Refused(failure)) => {
+                self.fail(merge.request.token, failure);
+                return self.end_merge(merge);
+            }
+        };
         let (first, end) = (merge.first_block(), merge.end_block());
         let request = &merge.request;
-        if self.is_deleting(request.layer) || self.layers_deleted.contains_key(&request.layer) {
-            self.fail(request.token, Failure::Invalid);
-            return self.resubmit(merge.waiting);
-        }
-        let used = self.live_blocks + self.zero_blocks + self.reserved_blocks;
-        let capacity = self.client_capacity(&request.origin);
-        // Edges may replace holes; what is mapped already is set aside twice until the change is applied.
-        let mut needed = match request.operation {
-            OwnedOperation::WriteZeroes { no_hole: false } => {
-                merge.edges.iter().flat_map(|edge| edge.block).count() as u32
-            }
-            _ => end - first,
-        };
-        if used + u64::from(needed) > capacity && self.trims_under_way > 0 {
-            // What it replaces may be on its way out: again behind the trims.
-            return self.merges.push(Merge { barrier: None, state: MergeState::Waiting, ..merge });
-        }
-        if used + u64::from(needed) > capacity
-            && let Ok(unmapped) = self.count_unmapped(request.layer, request.chunk, first, end - first)
-        {
-            needed = needed.min(unmapped);
-        }
-        if needed > 0 && used + u64::from(needed) > capacity {
-            self.fail(request.token, Failure::NoSpace);
-            return self.resubmit(merge.waiting);
-        }
-        if let Some(failure) = self.refuses_change(&request.origin) {
-            self.fail(request.token, failure);
-            return self.resubmit(merge.waiting);
-        }
         let change = self.new_change(request.token, needed, request.origin);
         match &request.operation {
             OwnedOperation::Write(payload, _) => {
@@ -195,6 +211,48 @@ impl Shard {
                 self.append_zeroes(&merge, kind, change);
             }
             OwnedOperation::Trim => {}
+        }
+        self.end_merge(merge);
+    }
+
+    /// Blocks to set aside for a merge, or what keeps it from the log.
+    fn blocks_for_merge(&mut self, merge: &Merge) -> Result<u32, Hindrance> {
+        let (first, end) = (merge.first_block(), merge.end_block());
+        let request = &merge.request;
+        if self.is_deleting(request.layer) || self.layers_deleted.contains_key(&request.layer) {
+            return Err(Hindrance::Refused(Failure::Invalid));
+        }
+        let used = self.live_blocks + self.zero_blocks + self.reserved_blocks;
+        let capacity = self.client_capacity(&request.origin);
+        // Edges may replace holes; what is mapped already is set aside twice until the change is applied.
+        let mut needed = match request.operation {
+            OwnedOperation::WriteZeroes { no_hole: false } => {
+                merge.edges.iter().flat_map(|edge| edge.block).count() as u32
+            }
+            _ => end - first,
+        };
+        if used + u64::from(needed) > capacity {
+            if self.trims_under_way > 0 {
+                return Err(Hindrance::Trims);
+            }
+            let unmapped = self.count_unmapped(request.layer, request.chunk, first, end - first);
+            needed = needed.min(unmapped.map_err(|_| Hindrance::Page)?);
+        }
+        if needed > 0 && used + u64::from(needed) > capacity {
+            return Err(Hindrance::Refused(Failure::NoSpace));
+        }
+        self.refuses_change(&request.origin).map_or(Ok(needed), |failure| Err(Hindrance::Refused(failure)))
+    }
+
+    fn merge_again(&mut self, merge: Merge) {
+        self.merges.push(Merge { barrier: None, state: MergeState::Waiting, ..merge });
+    }
+
+    /// Lets those go on that wait behind a merge.
+    fn end_merge(&mut self, merge: Merge) {
+        if merge.is_pinned {
+            let (first, end) = (merge.first_block(), merge.end_block());
+            self.unpin(merge.request.layer, merge.request.chunk, first, end - first);
         }
         self.resubmit(merge.waiting);
     }

@@ -679,6 +679,6 @@ fn capacity_blocks(geometry: &Geometry, frame_blocks_max: u32) -> u64 {
     // Streams and what they were promised, the cleaner's and the users' reserve, index pages and checkpoints.
     let kept = 14 + segments.div_ceil(64);
     let usable = segments.saturating_sub(kept).max(segments / 8);
-    let cold = u64::from(crate::cleaner::cold_blocks(geometry, frame_blocks_max));
+    let cold = u64::from(crate::footer::cold_blocks(geometry, frame_blocks_max));
     usable * (cold - cold.div_ceil(32)).max(1)
 }

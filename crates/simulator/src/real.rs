@@ -1,6 +1,6 @@
 //! The real engine behind the interface that is tested.
 
-use coquina_base::{AlignedBuf, BLOCK_BYTES};
+use coquina_base::{AlignedBuf, BLOCK_BYTES, LayerId};
 use coquina_engine::{
     Action, Appended, Device, FormatOptions, IoError, IoToken, Operation, ReadData, Record, Request,
     RequestToken, Shard, ShardConfig, ShardStats,
@@ -99,6 +99,10 @@ impl Subject for Shard {
 
     fn is_closed(&self) -> bool {
         Shard::is_closed(self)
+    }
+
+    fn holds_layer(&self, layer: LayerId) -> bool {
+        self.layers().contains(&layer)
     }
 
     fn stats(&self) -> ShardStats {

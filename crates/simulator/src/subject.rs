@@ -1,6 +1,6 @@
 //! What is tested, seen through a thin interface: the real engine, or a toy that checks the checker.
 
-use coquina_base::AlignedBuf;
+use coquina_base::{AlignedBuf, LayerId};
 use coquina_engine::{
     Action, Appended, Device, FormatOptions, IoError, IoToken, ReadData, Request, RequestToken, ShardConfig,
     ShardStats,
@@ -75,6 +75,10 @@ pub trait Subject: Sized {
     fn close(&mut self);
     /// Whether the clean stop is complete.
     fn is_closed(&self) -> bool;
+    /// Whether the index has a layer that is not being deleted.
+    fn holds_layer(&self, _layer: LayerId) -> bool {
+        false
+    }
     /// Counters.
     fn stats(&self) -> ShardStats;
     /// Takes a read's buffers back.

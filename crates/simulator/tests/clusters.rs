@@ -22,8 +22,9 @@ fn no_acknowledged_write_is_lost_in_thousands_of_faults() {
     assert_eq!(total.missing(), Vec::<Rare>::new(), "{total:#?}");
 }
 
-/// Seeds that found something once, but for those above.
-const FOUND: [u64; 0] = [];
+/// Seeds that found something once, but for those above: moving blocks of a layer that was deleted since they were looked at
+/// brought the layer back into the index.
+const FOUND: [u64; 1] = [417];
 
 #[test]
 fn seeds_that_found_something_once_find_nothing() {

@@ -51,6 +51,19 @@ fn failing_drives_lose_nothing_and_hang_nothing() {
     assert!(all.iter().all(|count| *count > 0), "{total:?}");
 }
 
+/// A seed that found something once: on a full drive a write of part of a block, which only replaced, was refused with
+/// `NoSpace` when its index page had been pushed out of memory.
+const FOUND: [u64; 1] = [916];
+
+#[test]
+fn seeds_of_failing_drives_that_found_something_once_find_nothing() {
+    for seed in FOUND {
+        if let Err(failure) = device_faults::run_seed::<Shard>(seed, &device_faults::SCENARIOS, |_| {}) {
+            panic!("{failure}");
+        }
+    }
+}
+
 /// Seeds of stalled writes and almost no index memory that found something once: in the first four the scrub's page of
 /// the index was pushed out before the scrub looked at it, and was read again, for as long as the drive stalled; in the
 /// last, a layer that was being deleted waited for changes that waited for the room of another.

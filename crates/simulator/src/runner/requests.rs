@@ -54,6 +54,7 @@ impl<S: Subject> Runner<S> {
         let ended = self.drain_requests()?;
         if ended == super::Ended::Done {
             self.counters.full_comparisons += 1;
+            self.check_dead_layers()?;
             // One whose deletion a cut left unanswered is not gone yet.
             while self.dead_layers.len() > 2 && self.dead_layers[0].1 {
                 let (layer, _) = self.dead_layers.remove(0);
@@ -61,6 +62,17 @@ impl<S: Subject> Runner<S> {
             }
         }
         Ok(ended)
+    }
+
+    /// What was deleted stays so, whatever was on its way.
+    fn check_dead_layers(&self) -> Result<(), Violation> {
+        let gone = self.dead_layers.iter().filter(|(_, answered)| *answered);
+        let is_back =
+            gone.clone().any(|(layer, _)| self.shards[self.shard_of(*layer)].holds_layer(LayerId(*layer)));
+        if is_back && !self.tolerance.stale {
+            return Err(Violation::Fault("a layer that was deleted is in the index again"));
+        }
+        Ok(())
     }
 
     /// Sends every change again that a cut left without an answer, as clients do that reconnect, and waits for the
