@@ -8,7 +8,9 @@ use coquina_replication::{Config, CopyId, GroupId};
 use crate::group::{GroupBlock, GroupRecord, ShardRef};
 use crate::key::{BlockId, Key, PoolId};
 use crate::map::MapView;
-use crate::record::{ClusterRecord, DriveRecord, NodeRecord, PoolRecord, Versioned, VolumeRecord};
+use crate::record::{
+    ClusterRecord, DriveRecord, DriveState, NodeRecord, PoolRecord, Versioned, VolumeRecord,
+};
 use crate::stripe::group_of;
 
 /// What copies of a block are kept apart by.
@@ -227,9 +229,12 @@ impl MapView {
         }
     }
 
-    /// Bytes that drives which take part can hold for users, all copies together.
+    /// Bytes that the drives can hold for users, all copies together; those that are missing or given up left out.
     pub fn capacity_bytes(&self) -> u64 {
-        self.drives().map(|drive| drive.value.capacity_bytes).fold(0, u64::saturating_add)
+        let is_there =
+            |drive: &DriveRecord| matches!(drive.state, DriveState::Healthy | DriveState::ReadOnly);
+        let there = self.drives().filter(|drive| is_there(&drive.value));
+        there.map(|drive| drive.value.capacity_bytes).fold(0, u64::saturating_add)
     }
 
     /// Sum of the sizes of a pool's volumes that are not being removed, one copy.

@@ -541,7 +541,7 @@ pub struct Services {
 /// How much there is and how much is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DataSummary {
-    /// What the drives can hold for users.
+    /// What the drives can hold for users, as far as nodes answer: those that are missing do not count.
     pub capacity_bytes: u64,
     /// Live user data, all copies, as far as nodes answer.
     pub live_bytes: u64,

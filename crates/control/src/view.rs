@@ -223,8 +223,14 @@ pub(crate) fn data(map: &MapView, sample: &Sample) -> api::DataSummary {
     let volumes = map.volumes().count();
     let removing = map.volumes().filter(|volume| volume.value.state == VolumeState::Removing).count();
     let room = Room::of(map);
+    let answers = |record: &DriveRecord| {
+        let local = sample.now.nodes.get(&record.node).map(|local| &local.snapshot);
+        let state = drive_state(record, local, local.and_then(|local| local.drive(record.id)));
+        matches!(state, DriveState::Healthy | DriveState::ReadOnly)
+    };
+    let answering = map.drives().filter(|record| answers(&record.value));
     api::DataSummary {
-        capacity_bytes: room.capacity_bytes,
+        capacity_bytes: answering.map(|record| record.value.capacity_bytes).fold(0, u64::saturating_add),
         live_bytes: shards.map(|shard| shard.stats.live_bytes).fold(0, u64::saturating_add),
         volumes: (volumes - removing) as u64,
         volumes_removing: removing as u64,

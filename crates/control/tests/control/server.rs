@@ -7,7 +7,7 @@ use coquina_cluster::DriveCondition;
 use coquina_control::{Client, ClientError, ControlListener, Severity, api};
 use serde_json::{Value, json};
 
-use super::world::{FakeNode, World, volume_request};
+use super::world::{CAPACITY_BYTES, FakeNode, World, volume_request};
 
 /// A cluster of one node.
 struct Server {
@@ -160,7 +160,7 @@ fn every_process_tells_of_the_whole_cluster() {
         assert_eq!(status.nodes.iter().filter(|node| node.leads).count(), 1);
         assert_eq!(status.drives.iter().filter(|drive| drive.state == api::DriveState::Healthy).count(), 3);
         assert_eq!(status.groups.unwrap().active_clean, 64);
-        assert_eq!(status.data.live_bytes, 6 << 30);
+        assert_eq!((status.data.live_bytes, status.data.capacity_bytes), (6 << 30, 3 * CAPACITY_BYTES));
         let groups = client.groups(Some("db")).unwrap().groups;
         assert!(groups.iter().all(|group| group.in_sync.len() == 3), "{groups:?}");
         assert_eq!(client.nodes().unwrap().nodes.len(), 3);
@@ -173,6 +173,8 @@ fn every_process_tells_of_the_whole_cluster() {
     let missing: Vec<_> = drives.iter().filter(|drive| drive.state == api::DriveState::Missing).collect();
     assert_eq!(missing.len(), 1);
     assert_eq!(missing[0].problem.as_deref(), Some("node node-1 does not answer"));
+    let data = client.status(0).unwrap().data;
+    assert_eq!((data.live_bytes, data.capacity_bytes), (4 << 30, 2 * CAPACITY_BYTES));
     let scrub = client.scrub_drives(&api::ScrubDrives::default());
     assert_eq!(code(scrub), (503, "other_node_unreachable".to_owned()));
     assert_eq!(
