@@ -345,3 +345,17 @@ fn partners_are_many() {
         assert!(used.len() >= 26, "13 neighbouring groups use {} of 40 drives", used.len());
     }
 }
+
+#[test]
+fn advice_names_a_label_only_where_one_can_be_given() {
+    let advice = |domain: &str| {
+        let domain = domain.to_owned();
+        PlacementError::TooFewDomains { copies: 3, domain, domains: 1, drives_unlabelled: 0 }.to_string()
+    };
+    assert!(advice("rack").contains("label nodes with --domain rack=NAME"));
+    assert!(advice("node").contains("; start more nodes with drives, or"));
+    assert!(advice("drive").ends_with("; add drives, or use a pool with fewer copies"));
+    for built_in in ["node", "drive"] {
+        assert!(!advice(built_in).contains("--domain"));
+    }
+}

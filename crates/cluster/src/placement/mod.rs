@@ -86,10 +86,9 @@ pub enum PlacementError {
     NoDrives,
     /// The domain rule cannot be kept.
     #[error(
-        "{copies} copies need drives in {copies} different failure domains of kind {domain:?}, and there are {domains}{}; \
-         add drives in another {domain}, label nodes with --domain {domain}=NAME, or use a pool with fewer copies or a \
-         narrower failure domain",
-        unlabelled(*drives_unlabelled)
+        "{copies} copies need drives in {copies} different failure domains of kind {domain:?}, and there are {domains}{}; {}",
+        unlabelled(*drives_unlabelled),
+        more_domains(domain)
     )]
     TooFewDomains {
         /// Copies of each group.
@@ -105,6 +104,19 @@ pub enum PlacementError {
 
 fn unlabelled(drives: usize) -> String {
     if drives == 0 { String::new() } else { format!(" ({drives} drives have no such label)") }
+}
+
+/// What to do about too few failure domains. Nodes and drives are domains by themselves, which cannot be labelled.
+fn more_domains(domain: &str) -> String {
+    match domain {
+        "drive" => "add drives, or use a pool with fewer copies".to_owned(),
+        "node" => "start more nodes with drives, or use a pool with fewer copies or with the failure domain \"drive\""
+            .to_owned(),
+        label => format!(
+            "add drives in another {label}, label nodes with --domain {label}=NAME, or use a pool with fewer copies or a \
+             narrower failure domain"
+        ),
+    }
 }
 
 /// A shard that takes data.
