@@ -3,36 +3,15 @@
 #![allow(unsafe_code, reason = "counting allocations takes a global allocator")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+#[path = "../../../tests/lib/counting_allocator.rs"]
+mod counting_allocator;
 
 use coquina_base::{AlignedBuf, ClusterId, DriveId, Id128, LayerId, NodeId, VolumeId};
 use coquina_client::{ClientCompletion, ClientConfig, ClientCore, ClientRequest, LocalAnswer, RequestKind};
 use coquina_protocol::*;
 use coquina_reactor::ReceiveBuffer;
 
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: every call is handed to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: as the caller promised.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as the caller promised.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+use counting_allocator::allocations;
 
 const REQUESTS: usize = 32;
 
@@ -76,9 +55,9 @@ impl Counted {
     }
 
     fn call<T>(&mut self, call: impl FnOnce(&mut ClientCore) -> T) -> T {
-        let before = ALLOCATIONS.with(Cell::get);
+        let before = allocations();
         let result = call(&mut self.core);
-        self.allocations += ALLOCATIONS.with(Cell::get) - before;
+        self.allocations += allocations() - before;
         result
     }
 

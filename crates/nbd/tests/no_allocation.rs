@@ -3,36 +3,15 @@
 #![allow(unsafe_code, reason = "counting allocations takes a global allocator")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+#[path = "../../../tests/lib/counting_allocator.rs"]
+mod counting_allocator;
 
 use coquina_nbd::{
     BlockState, BlockStatusReply, ClientRequest, ClientRequestKind, Command, Cookie, Event, ExportInfo,
     Request, ServerConfig, ServerSession, hole_chunk, parse_reply,
 };
 
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: every call is handed to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: as the caller promised.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as the caller promised.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+use counting_allocator::allocations;
 
 fn opened() -> ServerSession {
     let mut output = Vec::new();
@@ -100,7 +79,7 @@ fn answer(request: &Request, session: &ServerSession, output: &mut Vec<u8>) {
 fn transmission_allocates_nothing_once_the_output_has_its_size() {
     let mut session = opened();
     let (input, mut output) = (requests(), Vec::with_capacity(64 << 10));
-    let before = ALLOCATIONS.with(Cell::get);
+    let before = allocations();
     let (mut served, mut refused) = (0, 0);
     for _ in 0..1000 {
         let mut rest = &input[..];
@@ -122,6 +101,6 @@ fn transmission_allocates_nothing_once_the_output_has_its_size() {
         }
         output.clear();
     }
-    let allocations = ALLOCATIONS.with(Cell::get) - before;
+    let allocations = allocations() - before;
     assert_eq!((served, refused, allocations), (6000, 1000, 0));
 }
