@@ -92,16 +92,8 @@ impl Shard {
 
     /// Makes a frame of each buffer. Its checksums lie in the scratch.
     fn append_landed(&mut self, request: &Request<'_>, landing: Landing, change: ChangeKey) {
-        let mut ready = Ready {
-            layer: request.layer.0,
-            chunk: request.chunk,
-            start_block: request.offset_bytes / BLOCK_BYTES as u32,
-            blocks: 0,
-            kind: EntryKind::Write,
-            origin: request.origin,
-            is_last: false,
-            payload: &[],
-        };
+        let start_block = request.offset_bytes / BLOCK_BYTES as u32;
+        let mut ready = Ready::new(request, start_block, 0, EntryKind::Write, &[]);
         if !self.log.stream(Head::Hot).building.is_empty() {
             self.rotate(Head::Hot);
         }
@@ -133,9 +125,7 @@ impl Shard {
         let mut done = 0;
         while done < ready.blocks {
             let blocks = part_blocks_max.min(ready.blocks - done);
-            let is_last = ready.is_last && done + blocks == ready.blocks;
-            let part = Ready { start_block: ready.start_block + done, blocks, is_last, ..*ready };
-            self.add_part(&mut builder, &part, done as usize, change);
+            self.add_part(&mut builder, &ready.part(done, blocks), done as usize, change);
             done += blocks;
         }
         self.log.stream(Head::Hot).queue.push_back(builder);

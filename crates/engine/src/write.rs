@@ -34,6 +34,39 @@ pub struct Ready<'a> {
     pub(crate) payload: &'a [u8],
 }
 
+impl<'a> Ready<'a> {
+    /// A change of whole blocks as a request asks for it.
+    pub(crate) fn new(
+        request: &Request<'_>,
+        start_block: u32,
+        blocks: u32,
+        kind: EntryKind,
+        payload: &'a [u8],
+    ) -> Ready<'a> {
+        Ready {
+            layer: request.layer.0,
+            chunk: request.chunk,
+            start_block,
+            blocks,
+            kind,
+            origin: request.origin,
+            is_last: !request.origin.continues,
+            payload,
+        }
+    }
+
+    /// The `blocks` behind the first `done` ones, for an entry of their own.
+    pub(crate) fn part(&self, done: u32, blocks: u32) -> Ready<'a> {
+        let end = done + blocks;
+        let payload = match self.payload {
+            [] => &[],
+            payload => &payload[done as usize * BLOCK_BYTES..end as usize * BLOCK_BYTES],
+        };
+        let is_last = self.is_last && end == self.blocks;
+        Ready { start_block: self.start_block + done, blocks, is_last, payload, ..*self }
+    }
+}
+
 /// Regions that a block range of a chunk touches: (number, first block within, blocks).
 pub fn regions_of(start_block: u32, blocks: u32) -> impl Iterator<Item = (u8, usize, usize)> {
     let end = (start_block + blocks) as usize;
@@ -146,16 +179,7 @@ impl Shard {
             return self.fail(request.token, Failure::NoSpace);
         }
         let change = self.new_change(request.token, needed, request.origin);
-        let ready = Ready {
-            layer: request.layer.0,
-            chunk: request.chunk,
-            start_block: start,
-            blocks,
-            kind,
-            origin: request.origin,
-            is_last: !request.origin.continues,
-            payload,
-        };
+        let ready = Ready::new(request, start, blocks, kind, payload);
         self.append(&ready, change);
     }
 
@@ -188,17 +212,7 @@ impl Shard {
             self.rotate(Head::Hot);
         }
         let change = self.new_change(request.token, 0, origin);
-        let ready = Ready {
-            layer: request.layer.0,
-            chunk: request.chunk,
-            start_block: 0,
-            blocks: 0,
-            kind: EntryKind::Trim,
-            origin,
-            is_last: !origin.continues,
-            payload: &[],
-        };
-        self.append_part(&ready, 0, change);
+        self.append_part(&Ready::new(request, 0, 0, EntryKind::Trim, &[]), 0, change);
     }
 
     /// Checks or makes the checksums of a payload of whole blocks; they lie in the scratch then.
@@ -269,16 +283,7 @@ impl Shard {
             return self.fail(request.token, failure);
         }
         let change = self.new_change(request.token, needed, request.origin);
-        let ready = Ready {
-            layer: request.layer.0,
-            chunk: request.chunk,
-            start_block,
-            blocks,
-            kind,
-            origin: request.origin,
-            is_last: !request.origin.continues,
-            payload,
-        };
+        let ready = Ready::new(request, start_block, blocks, kind, payload);
         self.append(&ready, change);
     }
 
@@ -326,7 +331,6 @@ impl Shard {
             EntryKind::Write => self.stats.write_bytes += bytes,
             _ => self.stats.trim_bytes += bytes,
         }
-        let has_data = ready.kind == EntryKind::Write;
         let mut done = 0;
         while done < ready.blocks {
             let data_blocks_max = self.frame_room(Head::Hot);
@@ -335,18 +339,7 @@ impl Shard {
                 self.rotate(Head::Hot);
                 continue;
             }
-            let part = Ready {
-                start_block: ready.start_block + done,
-                blocks: fits,
-                is_last: ready.is_last && done + fits == ready.blocks,
-                payload: if has_data {
-                    &ready.payload[done as usize * BLOCK_BYTES..(done + fits) as usize * BLOCK_BYTES]
-                } else {
-                    &[]
-                },
-                ..*ready
-            };
-            self.append_part(&part, done as usize, change);
+            self.append_part(&ready.part(done, fits), done as usize, change);
             done += fits;
             if self.log.stream(Head::Hot).building.data_blocks >= data_blocks_max {
                 self.rotate(Head::Hot);
