@@ -44,6 +44,8 @@ pub struct VolumeClient {
     token_base: u64,
     connections: Vec<Connection>,
     actions: Vec<LinkAction>,
+    /// Operations that the reactor was asked for and that were not completed here.
+    in_flight: usize,
 }
 
 impl VolumeClient {
@@ -60,7 +62,7 @@ impl VolumeClient {
 
     fn drive(core: ClientCore, token_base: u64) -> VolumeClient {
         assert_eq!(token_base & 0xffff_ffff, 0, "the lower half of the token is the client's");
-        VolumeClient { core, token_base, connections: Vec::new(), actions: Vec::new() }
+        VolumeClient { core, token_base, connections: Vec::new(), actions: Vec::new(), in_flight: 0 }
     }
 
     /// Tells a directed client the volume's table: see [`ClientCore::set_volume`].
@@ -118,6 +120,11 @@ impl VolumeClient {
         self.core.outstanding()
     }
 
+    /// Operations of the reactor whose completions are still to come, those of connections that are gone included.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
     /// Takes a request; it goes out with the next `flush`.
     pub fn submit(&mut self, request: ClientRequest) {
         self.core.submit(request);
@@ -153,6 +160,7 @@ impl VolumeClient {
             };
             if let Some(list) = self.core.take_send(link) {
                 reactor.send(file, list, self.token(link, SEND));
+                self.in_flight += 1;
             }
         }
     }
@@ -185,6 +193,7 @@ impl VolumeClient {
         connection.file = Some(file);
         connection.buffer.clear();
         reactor.connect(file, &address, self.token(link, CONNECT));
+        self.in_flight += 1;
         Ok(())
     }
 
@@ -194,6 +203,7 @@ impl VolumeClient {
         connection.generation = connection.generation.wrapping_add(1);
         if let Some(file) = connection.file.take() {
             reactor.close(file, token);
+            self.in_flight += 1;
         }
     }
 
@@ -204,6 +214,8 @@ impl VolumeClient {
 
     /// Takes a completion that `owns` says is this client's.
     pub fn complete(&mut self, reactor: &mut Reactor, completion: Completion) {
+        assert!(self.in_flight > 0, "what is completed was asked for");
+        self.in_flight -= 1;
         let Completion { token, result, payload } = completion;
         let link = (token >> 2 & 0x3fff) as u32;
         let operation = token & 3;
@@ -269,6 +281,7 @@ impl VolumeClient {
             buffer.reserve(RECEIVE_BYTES_MIN);
         }
         reactor.receive(file, buffer, self.token(link, RECEIVE));
+        self.in_flight += 1;
     }
 
     fn keep(&mut self, link: u32, mut buffer: ReceiveBuffer) {

@@ -19,7 +19,7 @@ use slab::Slab;
 use crate::command::Command;
 use crate::connection::{Connection, HANDSHAKE_NS_MAX, Protocol, SEND_NS_MAX, State};
 use crate::follow::PoolTables;
-use crate::gateway::Gateway;
+use crate::gateways::Gateways;
 use crate::hands::Hands;
 use crate::housekeeper::Notice;
 use crate::node::Proposals;
@@ -184,7 +184,7 @@ pub struct Core {
     pub(crate) listed: Vec<usize>,
     pub(crate) requests: Slab<InFlight>,
     pub(crate) serial_next: u64,
-    pub(crate) gateways: Slab<Gateway>,
+    pub(crate) gateways: Gateways,
     /// Requests of NBD clients.
     pub(crate) nbd_requests: Slab<NbdRequest>,
     pub(crate) volumes: VolumeTable,
@@ -277,10 +277,7 @@ impl Core {
             until = until.min(slot.copies().next_wake_ns().unwrap_or(u64::MAX)).min(self.tick_ns);
         }
         let monotonic = monotonic_ns();
-        for (_, gateway) in &self.gateways {
-            let deadline_ns = gateway.deadline_ns().unwrap_or(u64::MAX);
-            until = until.min(deadline_ns.saturating_sub(monotonic).saturating_add(now_ns));
-        }
+        until = until.min(self.gateways.due_ns().saturating_sub(monotonic).saturating_add(now_ns));
         match until {
             u64::MAX => Wait::Forever,
             until if until <= now_ns => Wait::Poll,
@@ -318,6 +315,7 @@ impl Core {
         while let Some(data) = self.emptied.pop() {
             copies.recycle(data);
         }
+        self.gateways.list_due();
         self.shards[slot].copies = Some(copies);
         result
     }

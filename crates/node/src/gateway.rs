@@ -47,9 +47,38 @@ pub struct Gateway {
     parts: Vec<LocalPart>,
     completions: Vec<ClientCompletion>,
     spare: Vec<AlignedBuf>,
+    /// Parts that are with a shard.
+    pub handed_out: usize,
+    /// Whether it is to be looked after in this turn.
+    pub listed: bool,
+    /// Its volume is gone.
+    pub has_ended: bool,
 }
 
 impl Gateway {
+    /// A volume's gateway, with its session.
+    pub fn new(client: VolumeClient, volume: usize, session: u64) -> Gateway {
+        Gateway {
+            client: Some(Box::new(client)),
+            early: Vec::new(),
+            volume,
+            session,
+            parts: Vec::new(),
+            completions: Vec::new(),
+            spare: Vec::new(),
+            handed_out: 0,
+            listed: false,
+            has_ended: false,
+        }
+    }
+
+    /// Whether nothing comes back that was asked for on its behalf.
+    pub fn is_quiet(&self) -> bool {
+        self.handed_out == 0
+            && self.early.is_empty()
+            && self.client.as_ref().is_some_and(|client| client.in_flight() == 0)
+    }
+
     /// Its client. It is in its place whenever nothing is being handed over.
     pub fn client(&mut self) -> &mut VolumeClient {
         let Some(client) = self.client.as_deref_mut() else {
@@ -90,20 +119,10 @@ impl Core {
             local: self.local_shards(),
             ..ClientConfig::new("", &attached.name, session)
         };
-        let entry = self.gateways.vacant_entry();
-        let index = entry.key();
-        let token_base = tag::GATEWAY | (index as u64) << 32;
+        let token_base = tag::GATEWAY | (self.gateways.next_number() as u64) << 32;
         let mut client = VolumeClient::directed(config, token_base);
         client.set_volume(&attached);
-        entry.insert(Gateway {
-            client: Some(Box::new(client)),
-            early: Vec::new(),
-            volume: slot,
-            session,
-            parts: Vec::new(),
-            completions: Vec::new(),
-            spare: Vec::new(),
-        });
+        let index = self.gateways.insert(Gateway::new(client, slot, session));
         if let Some(volume) = self.volumes.get_mut(slot) {
             volume.gateway = Some(index);
         }
@@ -116,23 +135,22 @@ impl Core {
 
     /// Tells all gateways of the map, and of the shards of this process.
     pub(crate) fn refresh_gateways(&mut self) {
-        let all: Vec<(usize, usize)> =
-            self.gateways.iter().map(|(index, gateway)| (index, gateway.volume)).collect();
         let local = self.local_shards();
-        for (index, slot) in all {
-            if let Some(attached) = self.attached(slot, false) {
-                let client = self.gateways[index].client();
-                client.set_local(&local);
-                client.set_volume(&attached);
+        for (index, slot) in self.gateways.volumes() {
+            let attached = self.attached(slot, false);
+            if let (Some(attached), Some(gateway)) = (attached, self.gateways.touch(index)) {
+                gateway.client().set_local(&local);
+                gateway.client().set_volume(&attached);
             }
         }
     }
 
     /// Ends the gateway of a volume that is gone.
     pub(crate) fn drop_gateway(&mut self, slot: usize) {
-        let found = self.volumes.get(slot).and_then(|volume| volume.gateway);
-        if let Some(index) = found {
-            let gateway = &mut self.gateways[index];
+        let found = self.volumes.get_mut(slot).and_then(|volume| volume.gateway.take());
+        let Some(index) = found else { return };
+        if let Some(gateway) = self.gateways.touch(index) {
+            gateway.has_ended = true;
             gateway.client().shut_down(&mut self.reactor);
             self.answer_finished(index);
         }
@@ -140,42 +158,53 @@ impl Core {
 
     /// Something that a gateway's client asked the ring for is done.
     pub(crate) fn gateway_completion(&mut self, index: usize, completion: Completion) {
-        if let Some(gateway) = self.gateways.get_mut(index) {
-            gateway.client().complete(&mut self.reactor, completion);
-        }
+        let Some(gateway) = self.gateways.touch(index) else {
+            panic!("something is done for gateway {index}, which has ended and waited for everything")
+        };
+        gateway.client().complete(&mut self.reactor, completion);
     }
 
-    /// Sends what is to be sent, hands over what stays here, answers what is finished; says whether any of it was.
+    /// Sends what is to be sent, hands over what stays here, answers what is finished, for all gateways that something
+    /// has happened to or whose time has come; says whether any of it was.
     pub(crate) fn look_after_gateways(&mut self) -> bool {
         let mut acted = false;
-        for index in 0..self.gateways.capacity() {
-            let Some(gateway) = self.gateways.get_mut(index) else { continue };
-            gateway.client().flush(&mut self.reactor);
-            let mut parts = std::mem::take(&mut gateway.parts);
-            gateway.client().take_local(&mut parts);
-            acted |= !parts.is_empty();
-            for part in parts.drain(..) {
-                self.submit_part(index, &part);
-            }
-            self.gateways[index].parts = parts;
-            acted |= self.answer_finished(index);
+        let listed = self.gateways.take_listed();
+        for index in &listed {
+            acted |= self.look_after_gateway(*index);
+            self.gateways.looked_after(*index);
         }
-        acted
+        self.gateways.give_back(listed) | acted
+    }
+
+    fn look_after_gateway(&mut self, index: usize) -> bool {
+        let Some(gateway) = self.gateways.get_mut(index) else { return false };
+        gateway.client().flush(&mut self.reactor);
+        let mut parts = std::mem::take(&mut gateway.parts);
+        gateway.client().take_local(&mut parts);
+        let acted = !parts.is_empty();
+        for part in parts.drain(..) {
+            self.submit_part(index, &part);
+        }
+        if let Some(gateway) = self.gateways.get_mut(index) {
+            gateway.parts = parts;
+        }
+        self.answer_finished(index) | acted
     }
 
     fn submit_part(&mut self, index: usize, part: &LocalPart) {
-        let gateway = &mut self.gateways[index];
+        let Some(gateway) = self.gateways.get_mut(index) else { return };
         let (slot, session, number) = (gateway.volume, gateway.session, part.number);
         let reference = ShardRef { drive: part.drive, shard: part.shard };
         let place = self.places.get(&reference).copied();
         let Some(volume) = self.volumes.served(slot) else {
-            return gateway.client().local_done(number, Err(Status::UnknownVolume));
+            return self.part_failed(index, number, Status::UnknownVolume);
         };
         let Some((core, shard)) = place else {
-            return gateway.client().local_done(number, Err(Status::NotServing));
+            return self.part_failed(index, number, Status::NotServing);
         };
         let record = volume.record.clone();
         let Some(client) = gateway.client.take() else { return };
+        gateway.handed_out += 1;
         let operation = match part.kind {
             RequestKind::Write => {
                 let payload = client.local_payload(number).unwrap_or_default();
@@ -207,10 +236,17 @@ impl Core {
             let command = CoreCommand::Hop { from: self.index, gateway: index, number, request };
             self.peers[core].send(command);
         }
-        let gateway = &mut self.gateways[index];
+        let Some(gateway) = self.gateways.get_mut(index) else { return };
         gateway.client = Some(client);
         for (number, answer) in std::mem::take(&mut gateway.early) {
             self.part_done(index, number, answer);
+        }
+    }
+
+    /// Answers a part that no shard has seen.
+    fn part_failed(&mut self, index: usize, number: u64, status: Status) {
+        if let Some(gateway) = self.gateways.touch(index) {
+            gateway.client().local_done(number, Err(status));
         }
     }
 
@@ -363,7 +399,7 @@ impl Core {
             length_bytes,
             answer,
         });
-        let gateway = &mut self.gateways[gateway];
+        let Some(gateway) = self.gateways.touch(gateway) else { return };
         let buffer = match kind {
             RequestKind::Read => gateway.buffer(length_bytes as usize),
             RequestKind::Write => {
@@ -384,15 +420,13 @@ impl Core {
 
     /// A shard has answered a part of a gateway's request.
     pub(crate) fn part_done(&mut self, index: usize, number: u64, answer: CopyAnswer) {
-        let Some(gateway) = self.gateways.get_mut(index) else {
-            if let CopyAnswer::Read(data) = answer {
-                self.emptied.push(data);
-            }
-            return;
+        let Some(gateway) = self.gateways.touch(index) else {
+            panic!("a part of gateway {index} is answered, which has ended and waited for all of them")
         };
         let Some(client) = gateway.client.as_deref_mut() else {
             return gateway.early.push((number, answer));
         };
+        gateway.handed_out -= 1;
         let result = match answer {
             CopyAnswer::Done => Ok(LocalAnswer::Changed),
             CopyAnswer::Read(data) => {
@@ -417,9 +451,13 @@ impl Core {
         let acted = !completions.is_empty();
         for completion in completions.drain(..) {
             let buffer = self.answer_nbd(completion);
-            self.gateways[index].keep(buffer);
+            if let Some(gateway) = self.gateways.get_mut(index) {
+                gateway.keep(buffer);
+            }
         }
-        self.gateways[index].completions = completions;
+        if let Some(gateway) = self.gateways.get_mut(index) {
+            gateway.completions = completions;
+        }
         acted
     }
 
@@ -444,7 +482,7 @@ impl Core {
 
     /// Keeps buffers that were sent from.
     pub(crate) fn keep_buffers(&mut self, data: ReadData) {
-        let Some((_, gateway)) = self.gateways.iter_mut().next() else { return };
+        let Some(gateway) = self.gateways.first() else { return };
         for piece in data.pieces {
             if let Piece::Data { buffer, .. } = piece {
                 gateway.keep(buffer);

@@ -16,6 +16,7 @@ pub mod drive;
 mod error;
 mod follow;
 mod gateway;
+mod gateways;
 mod hands;
 mod housekeeper;
 mod io;

@@ -157,7 +157,7 @@ fn run_core(seed: Seed, ready: &Ready, peers: &Receiver<Vec<MailboxSender<Comman
         listed: Vec::new(),
         requests: slab::Slab::new(),
         serial_next: 0,
-        gateways: slab::Slab::new(),
+        gateways: crate::gateways::Gateways::default(),
         nbd_requests: slab::Slab::new(),
         volumes: VolumeTable::default(),
         sessions: HashMap::new(),
