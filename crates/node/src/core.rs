@@ -17,7 +17,7 @@ use hashbrown::HashMap;
 use slab::Slab;
 
 use crate::command::Command;
-use crate::connection::{Connection, HANDSHAKE_NS_MAX, Protocol, SEND_NS_MAX, State};
+use crate::connection::{Connection, Protocol, State};
 use crate::follow::PoolTables;
 use crate::gateways::Gateways;
 use crate::hands::Hands;
@@ -31,18 +31,13 @@ use crate::threads::Places;
 use crate::volume::VolumeTable;
 
 /// How often a busy loop looks for what stalls.
-const HOUSEKEEPING_NS: u64 = 1_000_000_000;
+pub const HOUSEKEEPING_NS: u64 = 1_000_000_000;
 /// How often time is told to groups that have other copies.
 const TICK_NS: u64 = 100_000_000;
 /// The same where no group has.
 const TICK_ALONE_NS: u64 = 1_000_000_000;
-/// An I/O that takes so long is worth a warning.
-const SLOW_NS: u64 = 5_000_000_000;
-/// An I/O that takes so long is given up, and its drive with it.
-const STALLED_NS: u64 = 30_000_000_000;
 /// A stop takes no longer.
 const STOP_NS_MAX: u64 = 20_000_000_000;
-const ETIMEDOUT: i32 = 110;
 
 /// What a token of the ring is for: its top byte.
 pub mod tag {
@@ -118,9 +113,7 @@ impl ShardSlot {
         let Some(copies) = self.copies.as_deref_mut() else { panic!("a shard is changed while it works") };
         copies
     }
-}
 
-impl ShardSlot {
     /// How a group is here.
     fn group(&self, number: u32) -> Option<GroupSnapshot> {
         let group = self.copies().group(number)?;
@@ -202,6 +195,8 @@ pub struct Core {
     pub(crate) emptied: Vec<ReadData>,
     pub(crate) now_ns: u64,
     pub(crate) housekeeping_ns: u64,
+    /// Since when the loop runs without a long gap.
+    pub(crate) awake_since_ns: u64,
     pub(crate) tick_ns: u64,
     /// Whether a time-out for housekeeping is on its way.
     pub(crate) timer_runs: bool,
@@ -252,7 +247,6 @@ impl Core {
                 self.tick();
             }
             if self.now_ns >= self.housekeeping_ns {
-                self.housekeeping_ns = self.now_ns + HOUSEKEEPING_NS;
                 self.housekeeping();
             }
         }
@@ -315,13 +309,13 @@ impl Core {
         while let Some(data) = self.emptied.pop() {
             copies.recycle(data);
         }
-        self.gateways.list_due();
         self.shards[slot].copies = Some(copies);
         result
     }
 
     /// Turns the shards and looks after gateways and connections until nothing more comes of it.
     fn service(&mut self) {
+        self.gateways.list_due();
         for _ in 0..16 {
             let mut acted = false;
             for slot in 0..self.shards.len() {
@@ -590,40 +584,6 @@ impl Core {
             }
             busy
         });
-    }
-
-    fn housekeeping(&mut self) {
-        let now_ns = self.now_ns;
-        for slot in &mut self.shards {
-            if slot.released {
-                continue;
-            }
-            let shard = slot.copies().shard();
-            let stalled = shard.stalled_ios(now_ns.saturating_sub(SLOW_NS)) as u64;
-            let is_lost = shard.stalled_ios(now_ns.saturating_sub(STALLED_NS)) > 0 && !shard.stats().poisoned;
-            slot.stalled = stalled;
-            if is_lost {
-                tracing::error!(
-                    drive = %slot.reference.drive,
-                    "the drive has not answered for 30 s: it is given up and takes no changes any more"
-                );
-                slot.copies_mut().shard_mut().give_up(ETIMEDOUT);
-            }
-        }
-        let late: Vec<usize> = self
-            .connections
-            .iter()
-            .filter(|(_, connection)| {
-                let handshake = connection.is_in_handshake()
-                    && now_ns.saturating_sub(connection.since_ns) > HANDSHAKE_NS_MAX;
-                let send = connection.sending && now_ns.saturating_sub(connection.sent_ns) > SEND_NS_MAX;
-                !connection.closed && (handshake || send)
-            })
-            .map(|(index, _)| index)
-            .collect();
-        for index in late {
-            self.drop_connection(index, "it stalls");
-        }
     }
 
     fn snapshot(&self) -> CoreSnapshot {

@@ -28,6 +28,7 @@ mod open;
 mod peers;
 mod request;
 mod snapshot;
+mod stalls;
 mod sweep;
 mod threads;
 mod volume;

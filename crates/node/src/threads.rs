@@ -170,6 +170,7 @@ fn run_core(seed: Seed, ready: &Ready, peers: &Receiver<Vec<MailboxSender<Comman
         emptied: Vec::new(),
         now_ns: 0,
         housekeeping_ns: 0,
+        awake_since_ns: 0,
         tick_ns: 0,
         timer_runs: false,
         stopping_since_ns: None,
