@@ -29,7 +29,7 @@ Without --pool the only pool is taken; the first volume makes one, with up to 3 
         #[arg(long, value_name = "SIZE", value_parser = size, allow_hyphen_values = true, requires = "stripe_count")]
         stripe_unit: Option<u64>,
         /// Chunks that are filled at the same time
-        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024), requires = "stripe_unit")]
         stripe_count: Option<u32>,
     },
     /// List volumes with their live I/O
