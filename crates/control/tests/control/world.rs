@@ -255,6 +255,10 @@ impl World {
             world.start(&format!("node-{number}"), drives);
         }
         world.wait_for("a leader", |world| world.leader().is_some());
+        // What a new pool is like follows from what the process that makes it knows.
+        world.wait_for("all know of all", |world| {
+            world.processes.iter().all(|process| process.map.map().drives().count() == nodes * drives)
+        });
         world
     }
 
