@@ -6,6 +6,8 @@ use coquina_protocol::Header;
 use coquina_reactor::{FileId, ReceiveBuffer, SendList};
 use coquina_replication::CopyId;
 
+use crate::native::Next;
+
 /// Room for the first bytes of a connection.
 pub const RECEIVE_BYTES_MIN: usize = 16 << 10;
 /// Room that a busy connection gets.
@@ -135,6 +137,15 @@ impl Connection {
         self.under_way >= REQUESTS_MAX
             || self.under_way_bytes >= REQUEST_BYTES_MAX
             || self.output.length_bytes() >= OUTPUT_BYTES_MAX
+    }
+
+    /// What follows if no request is taken from it now; one that is full is looked at again when it has room.
+    pub fn takes_no_request(&mut self) -> Option<Next> {
+        if self.closing || self.closed {
+            return Some(Next::Gone);
+        }
+        self.held_back |= self.is_full();
+        self.is_full().then_some(Next::Continue)
     }
 
     /// Whether it still has to say what it wants.

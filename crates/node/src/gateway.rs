@@ -254,12 +254,8 @@ impl Core {
     pub(crate) fn parse_nbd(&mut self, index: usize, received: &mut ReceiveBuffer) -> Next {
         loop {
             let connection = &mut self.connections[index];
-            if connection.closing || connection.closed {
-                return Next::Gone;
-            }
-            if connection.is_full() {
-                connection.held_back = true;
-                return Next::Continue;
+            if let Some(next) = connection.takes_no_request() {
+                return next;
             }
             let State::Nbd(session) = &mut connection.state else { return Next::Continue };
             let (consumed, event) = session.receive(received.data(), connection.output.bytes());

@@ -34,13 +34,8 @@ impl Core {
     /// Takes messages from what was received, as long as there is room for their requests.
     pub(crate) fn parse_native(&mut self, index: usize, received: &mut ReceiveBuffer) -> Next {
         loop {
-            let connection = &mut self.connections[index];
-            if connection.closing || connection.closed {
-                return Next::Gone;
-            }
-            if connection.is_full() {
-                connection.held_back = true;
-                return Next::Continue;
+            if let Some(next) = self.connections[index].takes_no_request() {
+                return next;
             }
             let consumed = match decode(received.data()) {
                 Ok(None) => {
