@@ -56,11 +56,7 @@ pub(crate) fn ask_leader(http: &str) -> Option<LeaderHealth> {
     ask(http, ANSWER_TIME_MAX, Client::leader_health)
 }
 
-fn ask<T>(
-    http: &str,
-    patience: Duration,
-    question: impl Fn(&Client) -> Result<T, ClientError>,
-) -> Option<T> {
+fn ask<T>(http: &str, patience: Duration, question: impl Fn(&Client) -> Result<T, ClientError>) -> Option<T> {
     let client = Client::with_patience(http, patience, patience).ok()?;
     question(&client).ok()
 }

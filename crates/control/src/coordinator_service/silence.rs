@@ -74,7 +74,9 @@ pub(super) async fn watch(shared: &Arc<Shared>, lease: LeaseId) -> Ended {
             continue;
         }
         match replace(shared, lease, term, seen.leader.node, &seen.leader.http).await {
-            Ok(true) => tracing::warn!(term, leader = seen.leader.http, "the leader is silent and was replaced"),
+            Ok(true) => {
+                tracing::warn!(term, leader = seen.leader.http, "the leader is silent and was replaced")
+            }
             Ok(false) => tokio::time::sleep(RETRY_PAUSE).await,
             Err(error) => {
                 tracing::debug!(%error, "the silent leader could not be replaced");
