@@ -17,7 +17,7 @@ pub enum Mutation {
     IgnoreEpoch,
     /// A new primary serves at once, without asking anybody.
     SkipTakeover,
-    /// A configuration counts without being persisted, so that a restart forgets it.
+    /// Configurations count without being persisted, so that a restart forgets all but the first.
     ForgetPromise,
     /// A primary reads without asking for its lease.
     ReadAfterLease,

@@ -203,7 +203,7 @@ impl<C: ChangedSet> Group<C> {
         self.learning = None;
         self.log.forget_stream();
         #[cfg(feature = "mutations")]
-        if self.settings.has(crate::Mutation::ForgetPromise) {
+        if self.settings.has(crate::Mutation::ForgetPromise) && self.config.epoch > 0 {
             self.pending = Some(Pending { config, record: 0, answer });
             self.adopt(now_ns, actions);
             return;

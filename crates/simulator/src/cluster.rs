@@ -19,6 +19,7 @@ mod node;
 mod operator;
 mod plan;
 mod report;
+mod rot;
 mod seat;
 mod world;
 
@@ -56,6 +57,9 @@ pub fn idle_messages_per_s(groups: u32) -> Result<u64, Violation> {
 fn run(seed: u64, verbose: bool, adjust: impl FnOnce(&mut ClusterPlan)) -> Result<ClusterReport, Violation> {
     let mut random = Random::new(seed ^ 0x00c0_9a11);
     let mut plan = ClusterPlan::random(&mut random);
+    // In one of three, decided apart from the rest: the others run as they did before there was rot.
+    let may_rot = !plan.is_long && !plan.is_full && Random::new(seed ^ 0x0072_6f74).chance(1, 3);
+    plan.rot_seed = may_rot.then_some(seed);
     adjust(&mut plan);
     let mut world = World::new(plan, random, verbose)?;
     world.run()?;

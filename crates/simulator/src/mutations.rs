@@ -55,15 +55,36 @@ pub const PROTOCOL: [Protocol; 8] = [
     Protocol::SkipTakeover,
 ];
 
-/// Runs clusters with a broken protocol until a seed finds something.
-pub fn hunt_protocol(mutation: Protocol, first_seed: u64, seeds: u64) -> Option<(u64, Violation)> {
+/// A broken protocol that was caught.
+#[derive(Clone, Debug)]
+pub struct CaughtProtocol {
+    /// The seed.
+    pub seed: u64,
+    /// What it found: wrong data, or a rule of the protocol or the engine broken.
+    pub violation: Violation,
+    /// Seeds before it that only hung or had no space, which might have had another cause and do not count.
+    pub unclear: u64,
+}
+
+/// Runs clusters with a broken protocol until a seed finds something that it does not find in a right one.
+pub fn hunt_protocol(mutation: Protocol, first_seed: u64, seeds: u64) -> Option<CaughtProtocol> {
+    let mut unclear = 0;
     (first_seed..first_seed + seeds).find_map(|seed| {
-        let run = || crate::cluster::run_mutated(seed, mutation);
-        match catch_unwind(AssertUnwindSafe(run)) {
-            Ok(result) => result.err().map(|violation| (seed, violation)),
-            Err(panic) => Some((seed, Violation::Panic(text_of(panic.as_ref())))),
+        let violation = found(|| crate::cluster::run_mutated(seed, mutation))?;
+        let is_clear = !matches!(violation, Violation::Hang(_) | Violation::Failed { .. });
+        if is_clear && found(|| crate::cluster::run_seed(seed, false)).is_none() {
+            return Some(CaughtProtocol { seed, violation, unclear });
         }
+        unclear += 1;
+        None
     })
+}
+
+fn found<R>(run: impl FnOnce() -> Result<R, Violation>) -> Option<Violation> {
+    match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(result) => result.err(),
+        Err(panic) => Some(Violation::Panic(text_of(panic.as_ref()))),
+    }
 }
 
 fn text_of(panic: &(dyn std::any::Any + Send)) -> String {

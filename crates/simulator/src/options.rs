@@ -9,7 +9,7 @@ usage: coquina-simulator COMMAND [--seed N] [--seeds K] [--cuts M] [--verbose]
   bytes       at least 150, or M, single bytes of one drive spoilt one after another, for each of K seeds
   faults      failing and stalled reads and writes; one drive for each of K seeds
   cluster     whole clusters with faults of all kinds; one cluster for each of K seeds
-  mutations   deliberately broken engines that the campaign must catch
+  mutations   deliberately broken engines and protocols that the campaign must catch, from seed 1000000 on
               (cargo run -p coquina-simulator --features mutations -- mutations)
 
 The same seed gives the same run. Exit code 1: something was found, and a line repeats it.";
@@ -74,7 +74,9 @@ impl Options {
         let name = arguments.next().ok_or("name a command")?;
         let command = commands.into_iter().find(|command| command.name() == name);
         let command = command.ok_or_else(|| format!("{name:?} is not a command"))?;
-        let mut options = Options { command, seed: 1, seeds: 1, cuts: 20, verbose: false };
+        // Seeds that nobody developed with.
+        let seed = if command == Command::Mutations { 1_000_000 } else { 1 };
+        let mut options = Options { command, seed, seeds: 1, cuts: 20, verbose: false };
         while let Some(argument) = arguments.next() {
             let mut number = || {
                 let text = arguments.next().ok_or_else(|| format!("{argument} needs a number"))?;

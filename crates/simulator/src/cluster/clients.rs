@@ -284,6 +284,7 @@ impl World {
                 return Ok(());
             }
             ClientAnswer::NoSpace if !is_read => Answer::Either,
+            ClientAnswer::Failed(failure) if self.is_rot_shown(from, *failure) => Answer::Either,
             ClientAnswer::Failed(failure) => {
                 let request = if is_read { "read" } else { "change" };
                 return Err(Violation::Failed { request, failure: *failure });
@@ -304,6 +305,10 @@ impl World {
         if operation.kind == Kind::Fence {
             self.fenced(operation.client)?;
         } else if let Some(ticket) = operation.ticket {
+            if is_read && answer == Answer::Either {
+                self.model.abandon_read(ticket);
+                return Ok(());
+            }
             self.model.finish(ticket, answer, operation.kind == Kind::Write)?;
         }
         Ok(())
@@ -352,6 +357,9 @@ impl World {
 
     /// Reads all that was ever used, as clients do.
     pub fn read_everything(&mut self) {
+        if let Some(rot) = &mut self.rot {
+            rot.is_forgiven = false;
+        }
         for (layer, chunk) in
             self.layers_in_use().flat_map(|layer| (0..CHUNKS).map(move |chunk| (layer, chunk)))
         {

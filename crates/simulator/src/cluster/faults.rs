@@ -19,6 +19,8 @@ pub enum Ending {
     Release(usize),
     /// Somebody restarts a node whose drive has failed.
     Repair(usize),
+    /// Somebody sees to a drive that rots.
+    Rot(usize),
 }
 
 impl World {
@@ -178,6 +180,7 @@ impl World {
                     self.crash(node, false);
                 }
             }
+            Ending::Rot(copy) => self.mend_rot(copy)?,
             Ending::Coordinator(node) => self.nodes[node].sees_coordinator = true,
             Ending::Clients(node) => self.nodes[node].sees_clients = true,
             Ending::Release(copy) => {
@@ -196,6 +199,7 @@ impl World {
             row.fill(0);
         }
         self.release_held();
+        self.mend_all_rot()?;
         for node in 0..self.plan.nodes {
             if self.copies_of(node).into_iter().any(|copy| self.hosts[copy].failing) {
                 self.crash(node, false);

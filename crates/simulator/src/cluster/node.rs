@@ -22,6 +22,8 @@ pub struct Node {
     pub drift_ppm: i64,
     /// Whether it reaches the coordinator.
     pub sees_coordinator: bool,
+    /// Since when it has been up and reached by all.
+    pub well_since_ns: u64,
     /// Whether clients reach it.
     pub sees_clients: bool,
     /// The layers below have been deleted, but for those that stay.
@@ -38,6 +40,7 @@ impl Node {
             // The bound is on a clock's rate; a little below it, for rounding.
             drift_ppm: drift * 9 / 10,
             sees_coordinator: true,
+            well_since_ns: 0,
             sees_clients: true,
             removed_below: 0,
         }
@@ -67,6 +70,8 @@ pub struct Host {
     pub copies: Option<ShardCopies>,
     /// Whether its writes have been ordered to fail.
     pub failing: bool,
+    /// Whether blocks of it have rotten once.
+    pub has_rotten: bool,
     /// When it is to be woken.
     pub wake_ns: Option<u64>,
 }
@@ -97,6 +102,7 @@ impl Host {
             drive,
             copies: None,
             failing: false,
+            has_rotten: false,
             wake_ns: None,
         })
     }

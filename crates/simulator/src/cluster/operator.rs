@@ -6,7 +6,7 @@ use coquina_cluster::{Wanted, operation};
 
 use super::control::{Control, drive_id, map_group};
 use super::network::Link;
-use super::node::{Host, copy_id};
+use super::node::Host;
 use super::report::Rare;
 use super::world::{Event, World};
 use crate::violation::Violation;
@@ -38,25 +38,29 @@ impl World {
     /// A drive is lost with all that is on it, and a new one put in its place, if others have all that it had.
     pub fn replace_drive(&mut self) -> Result<(), Violation> {
         let copy = self.random.below(self.hosts.len() as u64) as usize;
-        let own = copy_id(copy);
-        let is_spare = |group: u32| {
-            let config = self.coordinator.config(group);
-            let there = |copy: &&coquina_replication::CopyId| {
-                **copy != own && !self.hosts[super::node::number_of(**copy)].is_gone
-            };
-            !config.is_in_sync(own) || config.in_sync.iter().any(|copy| there(&copy))
-        };
-        if self.hosts[copy].is_gone || !(1..=self.plan.groups).all(is_spare) {
+        if self.hosts[copy].is_gone || !self.may_lose(copy) {
             return Ok(());
         }
-        let Some(control) = &mut self.control else { return Ok(()) };
-        let Ok(write) = operation::give_up_drive(&control.truth, drive_id(copy)) else { return Ok(()) };
+        self.lose_drive(copy).map(drop)
+    }
+
+    /// Whether all that a drive has is on others that will stay in sync. Nodes that were away a moment ago may be taken out
+    /// by a leader that has not heard yet of the drive's loss, and then it would have been the last that was left.
+    pub fn may_lose(&self, copy: usize) -> bool {
+        let limit_ns = self.now_ns.saturating_sub(2 * self.plan.dead_ns + 200_000_000);
+        self.is_spare_beside(copy, |other| self.nodes[self.node_of(other)].well_since_ns < limit_ns)
+    }
+
+    /// The same for a certain drive; gives whether the map takes it.
+    pub fn lose_drive(&mut self, copy: usize) -> Result<bool, Violation> {
+        let Some(control) = &mut self.control else { return Ok(false) };
+        let Ok(write) = operation::give_up_drive(&control.truth, drive_id(copy)) else { return Ok(false) };
         control.write_if(write)?;
         self.say(|| format!("drive {copy} is lost"));
         self.report.saw(Rare::DriveReplaced);
         self.take_out(copy);
         self.put_in(copy)?;
-        self.store_changed()
+        self.store_changed().map(|()| true)
     }
 
     /// A drive is not there any more.

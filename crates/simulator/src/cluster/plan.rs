@@ -33,6 +33,8 @@ pub struct ClusterPlan {
     /// Clients use more blocks than the drives have room for. One group is on all nodes then, so that a copy that was away
     /// has room for what the others took meanwhile.
     pub is_full: bool,
+    /// Runs long enough on small drives for the cleaner to have work.
+    pub is_long: bool,
     /// The real coordinator decides, with a model of etcd, and drives come and go.
     pub is_real: bool,
     pub segment_bytes: u64,
@@ -50,6 +52,8 @@ pub struct ClusterPlan {
     pub fault_length_ns: u64,
     /// Time after which a silent node is taken for dead.
     pub dead_ns: u64,
+    /// Whether drives rot, and how.
+    pub rot_seed: Option<u64>,
 }
 
 impl ClusterPlan {
@@ -68,6 +72,7 @@ impl ClusterPlan {
             nodes: 3,
             drives_per_node: 1,
             is_full: false,
+            is_long: false,
             is_real: false,
             groups,
             copies: 3,
@@ -85,7 +90,6 @@ impl ClusterPlan {
     /// A small cluster with short times.
     #[allow(clippy::needless_update, reason = "the settings have one field more with mutations")]
     pub fn random(random: &mut Random) -> ClusterPlan {
-        // One in eight runs long enough on small drives for the cleaner to have work.
         let is_long = random.chance(1, 8);
         let is_full = !is_long && random.chance(1, 10);
         let nodes = if is_full { random.pick(&[2, 3]) } else { random.pick(&[3, 3, 3, 4, 5]) };
@@ -95,6 +99,7 @@ impl ClusterPlan {
             nodes,
             drives_per_node: if is_full { 1 } else { random.pick(&[1, 1, 2]) },
             is_full,
+            is_long,
             is_real: !is_full && random.chance(1, 2),
             groups: if is_full { 1 } else { random.pick(&[1, 1, 2, 4]) },
             copies,
@@ -146,6 +151,7 @@ impl ClusterPlan {
             fault_ns: random.pick(&[20 * MS, 60 * MS, 200 * MS]),
             fault_length_ns: random.pick(&[20 * MS, 200 * MS, 600 * MS]),
             dead_ns: random.pick(&[100, 250]) * MS,
+            rot_seed: None,
         }
     }
 }

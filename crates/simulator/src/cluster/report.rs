@@ -79,13 +79,21 @@ pub enum Rare {
     NoSpace,
     /// The same, where only another copy's drive is full.
     FullElsewhere,
+    /// Blocks of a drive rotted.
+    BitRot,
+    /// A bad block was found by whoever read it.
+    BadBlockFound,
+    /// A drive was not opened for its rot.
+    RottenDriveRefused,
+    /// Another drive took the place of a rotten one.
+    RottenDriveReplaced,
     /// Something of a layer came to a node that knew of its deletion.
     EntryOfRemovedLayer,
 }
 
 impl Rare {
     /// All of them.
-    pub const ALL: [Rare; 38] = [
+    pub const ALL: [Rare; 42] = [
         Rare::NodeCrash,
         Rare::PowerCut,
         Rare::AllDown,
@@ -123,6 +131,10 @@ impl Rare {
         Rare::WatchLost,
         Rare::NoSpace,
         Rare::FullElsewhere,
+        Rare::BitRot,
+        Rare::BadBlockFound,
+        Rare::RottenDriveRefused,
+        Rare::RottenDriveReplaced,
         Rare::EntryOfRemovedLayer,
     ];
 }

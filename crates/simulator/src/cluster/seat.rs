@@ -331,7 +331,7 @@ impl World {
         let (now_ns, sees_store) = (self.now_ns, self.sees_store(node));
         let (looks, expires) = (self.random.chance(1, 100), self.random.chance(1, 2));
         // The clock of a process that was held up says it late; the fence is what counts.
-        let gives_up = self.random.chance(1, 8);
+        let gives_up = self.random.chance(1, 100);
         let Some(control) = &mut self.control else { return Ok(()) };
         if expires && now_ns >= self.coordinator.away_until_ns {
             control.expire(now_ns);

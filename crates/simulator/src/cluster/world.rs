@@ -17,14 +17,16 @@ use super::network::Link;
 use super::node::{Host, Node, Out, Outbox, copy_id, number_of};
 use super::plan::{CHUNKS, ClusterPlan, LAYERS};
 use super::report::{ClusterReport, Rare};
+use super::rot::Rot;
 use super::seat::SEAT_NS;
 use crate::model::Model;
 use crate::random::Random;
 use crate::trace::TraceHash;
 use crate::violation::Violation;
 
-/// How long a cluster may take to heal and answer everything.
-const HEAL_NS: u64 = 60_000_000_000;
+/// How long a cluster may take to heal and answer everything: where single blocks are recovered one after another, and drives
+/// are still to be emptied, minutes.
+const HEAL_NS: u64 = 240_000_000_000;
 /// Longest run with faults.
 const RUN_NS: u64 = 120_000_000_000;
 
@@ -52,6 +54,7 @@ pub enum Event {
     Answer { operation: u64, from: usize, answer: ClientAnswer },
     Timeout { operation: u64, attempt: u64 },
     Fault,
+    Rot,
     EndFault(Ending),
 }
 
@@ -106,6 +109,8 @@ pub struct World {
     pub next_operation: u64,
     pub next_version: u32,
     pub model: Model,
+    /// What rots, in clusters where drives do.
+    pub rot: Option<Rot>,
     /// The newest layer: it will be deleted, as those between [`LAYERS`] and it have been.
     pub doomed: u64,
     pub report: ClusterReport,
@@ -147,6 +152,7 @@ impl World {
             next_operation: 1,
             next_version: 1,
             model: Model::default(),
+            rot: plan.rot_seed.map(Rot::new),
             doomed: LAYERS + 1,
             report: ClusterReport::default(),
             calm: false,
@@ -177,6 +183,7 @@ impl World {
         world.at(CHECK_NS * 10, Event::CheckNodes);
         let first_fault = world.plan.fault_ns;
         world.at(first_fault, Event::Fault);
+        world.begin_to_rot();
         Ok(world)
     }
 
@@ -350,6 +357,10 @@ impl World {
                 }
                 Ok(())
             }
+            Event::Rot => {
+                self.rot_drive();
+                Ok(())
+            }
             Event::EndFault(ending) => self.end_fault(ending),
         }
     }
@@ -395,7 +406,12 @@ impl World {
         let life = self.nodes[node].life;
         let entropy = self.random.next_u64();
         let plan = self.plan.clone();
-        let shard = self.hosts[copy].open(copy, &plan, entropy)?;
+        let shard = match self.hosts[copy].open(copy, &plan, entropy) {
+            Ok(shard) => shard,
+            Err(_) if self.is_rotten(copy) && self.refuse_rotten(copy) => return self.open_copy(copy),
+            Err(_) if self.is_rotten(copy) => return Ok(()),
+            Err(violation) => return Err(violation),
+        };
         let now_ns = self.nodes[node].clock_ns(self.now_ns);
         self.hosts[copy].copies = Some(ShardCopies::new(shard, now_ns));
         self.cleaned[copy] = (0, 0);
@@ -558,6 +574,14 @@ impl World {
             if matches!(event, CopyEvent::Engine(EngineEvent::Poisoned { .. })) {
                 return Ok(());
             }
+        }
+        if self.is_excused(copy)
+            && matches!(event, CopyEvent::Engine(_) | CopyEvent::Halted(_, Failure::ReadOnly))
+        {
+            if matches!(event, CopyEvent::Engine(EngineEvent::BadBlock { .. })) {
+                self.report.saw(Rare::BadBlockFound);
+            }
+            return Ok(());
         }
         match event {
             CopyEvent::Engine(EngineEvent::Checkpoint { .. } | EngineEvent::ScrubDone { .. }) => Ok(()),

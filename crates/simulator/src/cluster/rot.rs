@@ -1,0 +1,187 @@
+//! Bit rot: one drive at a time gives back other bytes than were written, while others have all that it should have. Until
+//! somebody mends it, by another drive in its place or by the right bytes, what is read there may fail, but nothing wrong
+//! may be answered; and afterwards nothing may be missing.
+
+use coquina_base::{BLOCK_BYTES, SECTOR_BYTES};
+use coquina_engine::Failure;
+
+use super::faults::Ending;
+use super::node::{copy_id, number_of};
+use super::report::Rare;
+use super::world::{Event, World};
+use crate::random::Random;
+use crate::violation::Violation;
+
+/// Writes at the end of a log that are left alone: nothing later need prove yet that they were acknowledged, and damage
+/// there cannot be told from a torn tail.
+const TAIL_WRITES: usize = 80;
+
+/// A spoilt block: where, what was there, what is there instead.
+struct Place {
+    offset_bytes: usize,
+    right: Vec<u8>,
+    spoilt: Vec<u8>,
+}
+
+/// What rots in a cluster.
+pub struct Rot {
+    /// Its own, so that clusters without rot run as if there were none.
+    random: Random,
+    drive: Option<(usize, Vec<Place>)>,
+    /// Failures of drives that rot or did are forgiven: not any more once all is read at the end.
+    pub is_forgiven: bool,
+}
+
+impl Rot {
+    pub fn new(seed: u64) -> Rot {
+        Rot { random: Random::new(seed), drive: None, is_forgiven: true }
+    }
+
+    fn spoil(&mut self, bytes: &mut [u8], offset_bytes: usize) -> Place {
+        let block = &mut bytes[offset_bytes..offset_bytes + BLOCK_BYTES];
+        let right = block.to_vec();
+        match self.random.below(3) {
+            // Never with what might be written there next: it would be taken for rot.
+            0 => block.iter_mut().for_each(|byte| *byte ^= 0xa5),
+            1 => block[..SECTOR_BYTES].iter_mut().for_each(|byte| *byte ^= 0x5a),
+            _ => block[self.random.below(BLOCK_BYTES as u64) as usize] ^= 1 << self.random.below(8),
+        }
+        Place { offset_bytes, right, spoilt: block.to_vec() }
+    }
+}
+
+impl Place {
+    /// Puts the right bytes back, but for sectors that were written since.
+    fn mend(&self, bytes: &mut [u8]) {
+        for at in (0..BLOCK_BYTES).step_by(SECTOR_BYTES) {
+            let sector = &mut bytes[self.offset_bytes + at..][..SECTOR_BYTES];
+            if *sector == self.spoilt[at..at + SECTOR_BYTES] {
+                sector.copy_from_slice(&self.right[at..at + SECTOR_BYTES]);
+            }
+        }
+    }
+}
+
+impl World {
+    /// Lets the first drive rot after a while, in clusters where drives do.
+    pub fn begin_to_rot(&mut self) {
+        let Some(rot) = &mut self.rot else { return };
+        let wait_ns = rot.random.between(1_000_000, 8 * self.plan.fault_ns);
+        self.at(wait_ns, Event::Rot);
+    }
+
+    /// A drive rots, if others have what it has.
+    pub fn rot_drive(&mut self) {
+        if self.calm {
+            return;
+        }
+        self.begin_to_rot();
+        let Some(mut rot) = self.rot.take() else { return };
+        let copy = rot.random.below(self.hosts.len() as u64) as usize;
+        let length_ns = rot.random.between(100_000, 4 * self.plan.fault_length_ns);
+        let writes: Vec<_> = self.hosts[copy].drive.history().iter().copied().collect();
+        let may_rot = rot.drive.is_none() && !self.hosts[copy].is_gone && self.is_spare(copy);
+        if may_rot && writes.len() > TAIL_WRITES {
+            let writes = &writes[..writes.len() - TAIL_WRITES];
+            let mut places = Vec::new();
+            // What was written lately is read sooner.
+            let writes =
+                if rot.random.chance(2, 3) { &writes[writes.len().saturating_sub(60)..] } else { writes };
+            for _ in 0..rot.random.between(1, 100) {
+                let (offset_bytes, length_bytes) = writes[rot.random.below(writes.len() as u64) as usize];
+                let block = rot.random.below(length_bytes / BLOCK_BYTES as u64);
+                let at = offset_bytes as usize + block as usize * BLOCK_BYTES;
+                places.push(rot.spoil(self.hosts[copy].drive.bytes_mut(), at));
+            }
+            self.report.faults += 1;
+            self.report.saw(Rare::BitRot);
+            self.note(&[60, copy as u64, places.len() as u64]);
+            self.say(|| format!("{} blocks of drive {copy} rot", places.len()));
+            self.hosts[copy].has_rotten = true;
+            rot.drive = Some((copy, places));
+            self.at(length_ns, Event::EndFault(Ending::Rot(copy)));
+        }
+        self.rot = Some(rot);
+    }
+
+    /// Whether a drive has rotten blocks now.
+    pub fn is_rotten(&self, copy: usize) -> bool {
+        self.rot.as_ref().and_then(|rot| rot.drive.as_ref()).is_some_and(|(rotten, _)| *rotten == copy)
+    }
+
+    /// Whether a drive that fails, or a request to it, has rot for an excuse.
+    pub fn is_excused(&self, copy: usize) -> bool {
+        self.hosts[copy].has_rotten && self.rot.as_ref().is_some_and(|rot| rot.is_forgiven)
+    }
+
+    /// Whether this is how rot shows to a client.
+    pub fn is_rot_shown(&self, copy: usize, failure: Failure) -> bool {
+        failure == Failure::BadBlock && self.is_excused(copy)
+    }
+
+    /// Whether all that a drive should have is on others that are in sync, there, and whole.
+    pub fn is_spare(&self, copy: usize) -> bool {
+        self.is_spare_beside(copy, |_| true)
+    }
+
+    /// The same where only some others count.
+    pub fn is_spare_beside(&self, copy: usize, counts: impl Fn(usize) -> bool) -> bool {
+        let own = copy_id(copy);
+        (1..=self.plan.groups).all(|group| {
+            let config = self.coordinator.config(group);
+            let mut others =
+                config.in_sync.iter().filter(|other| **other != own).map(|other| number_of(*other));
+            !config.is_in_sync(own)
+                || others.any(|other| !self.hosts[other].is_gone && !self.is_rotten(other) && counts(other))
+        })
+    }
+
+    /// A drive with rotten blocks cannot be opened. If nobody else has what it has, somebody finds the right bytes. Gives
+    /// whether to try again.
+    pub fn refuse_rotten(&mut self, copy: usize) -> bool {
+        self.report.saw(Rare::RottenDriveRefused);
+        let is_spare = self.is_spare(copy);
+        self.say(|| format!("drive {copy} is not opened for its rot; others have all: {is_spare}"));
+        if !is_spare {
+            self.put_right();
+        }
+        !is_spare
+    }
+
+    fn put_right(&mut self) {
+        let Some((copy, places)) = self.rot.as_mut().and_then(|rot| rot.drive.take()) else { return };
+        for place in places.iter().rev() {
+            place.mend(self.hosts[copy].drive.bytes_mut());
+        }
+    }
+
+    /// Somebody sees to a rotten drive: another takes its place, or its bytes are right again.
+    pub fn mend_rot(&mut self, copy: usize) -> Result<(), Violation> {
+        if !self.is_rotten(copy) {
+            return Ok(());
+        }
+        let replaces = self.rot.as_mut().is_some_and(|rot| rot.random.chance(1, 2));
+        if replaces && !self.hosts[copy].is_gone && self.may_lose(copy) && self.lose_drive(copy)? {
+            self.report.saw(Rare::RottenDriveReplaced);
+        }
+        self.put_right();
+        if self.hosts[copy].is_gone {
+            return Ok(());
+        }
+        let node = self.node_of(copy);
+        let is_well = match &self.hosts[copy].copies {
+            Some(copies) => !copies.shard().stats().poisoned,
+            None => !self.nodes[node].up,
+        };
+        if !is_well {
+            self.crash(node, false);
+        }
+        Ok(())
+    }
+
+    /// All that rots is seen to.
+    pub fn mend_all_rot(&mut self) -> Result<(), Violation> {
+        let rotten = self.rot.as_ref().and_then(|rot| rot.drive.as_ref()).map(|(copy, _)| *copy);
+        rotten.map_or(Ok(()), |copy| self.mend_rot(copy))
+    }
+}
