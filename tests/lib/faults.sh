@@ -6,7 +6,7 @@ declare -A GATEWAY_PIDS
 WATCHED_PID=
 GATEWAY_NAMES=()
 # How long a fault is held, in seconds: longer than any pause that is allowed.
-HOLD=${HOLD:-6}
+HOLD=${HOLD:-5}
 
 end_watched() {
     local pid

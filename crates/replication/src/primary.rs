@@ -2,7 +2,9 @@
 //!
 //! Invariants:
 //! - nothing is committed before it is durable at this copy, at all copies in sync, and at the one being added;
-//! - a read is let through only while all of these have granted it.
+//! - a read is let through only while all of these have granted it;
+//! - no change is answered as done while fewer than `min_copies` are in sync, also one that was taken before and that fewer
+//!   have now: its client asks again, and is answered when there are enough.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -99,7 +101,7 @@ impl<C: ChangedSet> Group<C> {
             };
             match self.log.uncommitted.iter().find(same) {
                 Some(entry) => primary.wait(entry.sequence, token),
-                None => actions.push(Action::Answer(token)),
+                None => actions.push(self.config.answer_to_change(token)),
             }
             return;
         }
@@ -112,7 +114,7 @@ impl<C: ChangedSet> Group<C> {
             }
             return;
         }
-        if self.config.in_sync.len() < self.config.min_copies as usize {
+        if !self.config.has_enough_copies() {
             return actions.push(Action::Refuse { token, refusal: Refusal::TooFewCopies });
         }
         let held = primary.has_older(&request);
@@ -248,7 +250,8 @@ impl<C: ChangedSet> Group<C> {
         if self.log.commit(commit) {
             actions.push(Action::Commit(commit));
             while primary.waiting.front().is_some_and(|(sequence, _)| *sequence <= commit) {
-                actions.extend(primary.waiting.pop_front().map(|(_, token)| Action::Answer(token)));
+                let token = primary.waiting.pop_front().map(|(_, token)| token);
+                actions.extend(token.map(|token| self.config.answer_to_change(token)));
             }
         }
         if !primary.serving && self.log.committed == self.log.last {

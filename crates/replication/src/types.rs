@@ -2,6 +2,8 @@
 
 use coquina_base::LayerId;
 
+use crate::api::{Action, Refusal};
+
 /// A copy: a shard of a drive. Never reused, so a new drive is a new copy.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct CopyId(pub u64);
@@ -121,7 +123,7 @@ pub struct Config {
     pub in_sync: Vec<CopyId>,
     /// Members that are out: absent or catching up.
     pub others: Vec<CopyId>,
-    /// New writes are refused while fewer copies are in sync.
+    /// No change is taken or answered as done while fewer copies are in sync.
     pub min_copies: u32,
 }
 
@@ -139,6 +141,19 @@ impl Config {
     /// Whether the copy is a member that is out.
     pub fn is_out(&self, copy: CopyId) -> bool {
         self.others.contains(&copy)
+    }
+
+    /// Whether so many copies are in sync as changes need.
+    pub fn has_enough_copies(&self) -> bool {
+        self.in_sync.len() >= self.min_copies as usize
+    }
+
+    /// What a client is told of a change that all copies in sync have.
+    pub(crate) fn answer_to_change(&self, token: Token) -> Action {
+        match self.has_enough_copies() {
+            true => Action::Answer(token),
+            false => Action::Refuse { token, refusal: Refusal::TooFewCopies },
+        }
     }
 
     /// The next configuration with the same members.

@@ -230,6 +230,27 @@ fn a_silent_backup_is_proposed_for_removal_and_its_removal_commits() {
     assert!(driver.group.missing(OTHER).is_some_and(|missing| missing.base == 0));
 }
 
+/// It was taken while there were two copies, and one has it when the other is left out.
+#[test]
+fn a_write_that_too_few_copies_have_is_not_answered_before_there_are_enough() {
+    let two = Config { min_copies: 2, ..config(1, &[ME, OTHER], &[]) };
+    let (mut driver, _) = Driver::open(two.clone());
+    driver.input(Input::Connected(OTHER));
+    let state = Message::State { config_epoch: 1, history: Default::default(), last: 0, durable: 0 };
+    driver.input(Input::Message(OTHER, state));
+    driver.request(1, 1, EntryKind::Write);
+    driver.append(1, EntryKind::Write);
+    driver.input(Input::Config(two.without(OTHER)));
+    let actions = driver.sync();
+    assert!(actions.contains(&Action::Commit(1)), "{actions:?}");
+    assert!(actions.contains(&refuse(1, Refusal::TooFewCopies)), "{actions:?}");
+    assert!(!actions.contains(&Action::Answer(Token(1))), "{actions:?}");
+    assert_eq!(driver.request(1, 1, EntryKind::Write), [refuse(1, Refusal::TooFewCopies)]);
+    driver.input(Input::Config(Config { min_copies: 1, ..two.without(OTHER).renewed() }));
+    driver.sync();
+    assert_eq!(driver.request(1, 1, EntryKind::Write), [Action::Answer(Token(1))]);
+}
+
 #[test]
 fn a_stale_primary_is_told() {
     let (mut driver, _) = Driver::open(config(4, &[OTHER, ME], &[]));
