@@ -27,6 +27,8 @@ import nbd
 BLOCK_BYTES = 4096
 DEPTH = 16
 PAUSE_NOTED_SECONDS = 0.3
+REPORT_SECONDS = 0.2
+ASLEEP_NOTED_SECONDS = 1
 DURING_SECONDS_MAX = 7200
 DRAIN_SECONDS_MAX = 60
 READ_BLOCKS = 64
@@ -201,7 +203,13 @@ def load(path, seed, stop, *uris, may_die=True):
     for visitor in visitors:
         visitor.start()
     while any(visitor.is_alive() for visitor in visitors):
-        time.sleep(0.2)
+        looked = time.time()
+        time.sleep(REPORT_SECONDS)
+        asleep = time.time() - looked - REPORT_SECONDS
+        if asleep > ASLEEP_NOTED_SECONDS:
+            # All of the test was stopped: that is no pause of I/O.
+            for visitor in visitors:
+                visitor.progressed += asleep
         report(path, visitors)
         failed = any(visitor.failure for visitor in visitors)
         if (failed or time.monotonic() > end) and not os.path.exists(stop):

@@ -82,6 +82,8 @@ now() { date +%s.%N; }
 
 # The longest pause that ended since then or goes on, in seconds: SINCE [GATEWAY], gateways counted from 0.
 longest_pause() {
+    # What the load says is up to a moment old.
+    sleep 0.5
     awk -v since="$1" -v now="$(now)" -v only="${2:-}" '
         function look(gateway, seconds) { if ((only == "" || gateway == only) && seconds > longest) longest = seconds }
         FILENAME ~ /pauses$/ { if ($2 + $3 >= since) look($1, $3); next }
