@@ -14,7 +14,7 @@ NODES=${NODES:-3}
 ETCD_MEMBERS=${ETCD_MEMBERS:-1}
 NODE_DRIVE_SIZE=${NODE_DRIVE_SIZE:-1G}
 # Longest pause of I/O that a failed node may cause, in seconds: 3 is what is promised, the rest is for busy machines.
-PAUSE_MAX=${PAUSE_MAX:-4}
+PAUSE_MAX=${PAUSE_MAX:-5}
 declare -A NODE_PIDS NODE_NATIVE NODE_HTTP ETCD_PIDS ETCD_CLIENT ETCD_PEER
 # Where somebody listens, and the words before its command: tests/lib/network.sh gives each a network of its own.
 declare -A HOST WITHIN
