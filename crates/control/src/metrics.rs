@@ -287,7 +287,7 @@ fn health_series(out: &mut Exposition, health: &[HealthEntry]) {
 
 type ShardField = fn(&ShardSnapshot) -> u64;
 
-const SHARD_GAUGES: [(&str, &str, ShardField); 9] = [
+const SHARD_GAUGES: [(&str, &str, ShardField); 10] = [
     ("coquina_shard_capacity_bytes", "What a shard can hold for users.", |shard| shard.stats.capacity_bytes),
     ("coquina_shard_live_bytes", "Live user data.", |shard| shard.stats.live_bytes),
     ("coquina_shard_segments", "Segments in all.", |shard| shard.stats.segments),
@@ -298,6 +298,9 @@ const SHARD_GAUGES: [(&str, &str, ShardField); 9] = [
     ("coquina_shard_cache_bytes", "Bytes held by the block cache.", |shard| shard.stats.cache_bytes),
     ("coquina_shard_index_memory_bytes", "Memory that the index takes.", |shard| {
         shard.stats.index_memory_bytes
+    }),
+    ("coquina_shard_unprepared_bytes", "Bytes to be zeroed ahead while the drive is idle.", |shard| {
+        shard.stats.unprepared_bytes
     }),
     ("coquina_shard_scrub_running", "1 while a scrub runs.", |shard| {
         u64::from(shard.stats.scrub_progress.is_some())

@@ -380,6 +380,8 @@ pub struct ShardConfig {
     pub frame_bytes_max: u32,
     /// Frames with user data written at the same time while none is full: the fewer, the larger batches grow.
     pub frames_in_flight_max: u32,
+    /// While a frame is on its way, the next one waits until it has this many blocks, so that batches form under load.
+    pub batch_blocks_min: u32,
     /// Full frames written at the same time: what a drive needs to run at its bandwidth. Up to
     /// [`FULL_FRAMES_IN_FLIGHT_LIMIT`].
     pub full_frames_in_flight_max: u32,
@@ -401,6 +403,7 @@ impl Default for ShardConfig {
             cache_bytes: 64 << 20,
             frame_bytes_max: 256 << 10,
             frames_in_flight_max: 2,
+            batch_blocks_min: 16,
             full_frames_in_flight_max: FULL_FRAMES_IN_FLIGHT_LIMIT,
             checkpoint_log_bytes: 0,
             scrub_bytes_per_s: 32 << 20,
@@ -443,6 +446,8 @@ pub struct ShardStats {
     pub drive_write_bytes: u64,
     /// Bytes of zeros written ahead.
     pub prewrite_bytes: u64,
+    /// Bytes that will be zeroed ahead as soon as nothing else is to be done.
+    pub unprepared_bytes: u64,
     /// Frames written.
     pub frames: u64,
     /// Bytes moved by the cleaner.

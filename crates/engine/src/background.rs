@@ -1,6 +1,6 @@
 //! Small background work: keeping the index within its memory, and zeroing segments of a file ahead of use.
 
-use crate::api::Action;
+use crate::api::{Action, IoError};
 use crate::frame::Head;
 use crate::index_region::{Map, RegionKey};
 use crate::shard::{IoPurpose, Shard};
@@ -9,8 +9,25 @@ use crate::shard::{IoPurpose, Shard};
 const EVICT_STEPS: usize = 4096;
 /// Regions pushed out per turn of the loop.
 const EVICT_MAX: usize = 64;
-/// Segments that are zeroed ahead of use.
+/// Segments that are zeroed ahead of use, whatever else goes on.
 const PREWRITE_AHEAD: u32 = 4;
+/// Bytes that are zeroed ahead of use while nothing else goes on: a bound for the wear of large drives that stay empty.
+const PREWRITE_IDLE_BYTES: u64 = 16 << 30;
+/// How long no request may have come for a shard to count as idle.
+const IDLE_NS: u64 = 200_000_000;
+
+/// Zeroing of a drive's file ahead of use: writing to space that was never written costs the file system a transaction.
+#[derive(Debug, Default)]
+pub(crate) struct Prewriter {
+    /// The segment on its way.
+    segment: Option<u32>,
+    begin_ns: u64,
+    /// Whether one has just ended.
+    pause: bool,
+    /// Nothing is done before this for which there is no need.
+    idle_from_ns: u64,
+    activity_seen: [u64; 2],
+}
 
 impl Shard {
     /// Pushes regions out of memory until the index is within its bound: clean ones at once, dirty ones by way of
@@ -48,17 +65,71 @@ impl Shard {
         self.index.cool(key.layer, key.chunk);
     }
 
+    /// Zeroes the next segment of a file: always a few ahead of the log, and many while nothing else is to be done.
     pub(crate) fn prewrite_step(&mut self) {
-        if self.prewriting == 0 {
-            let Some(segment) = self.segments.to_prewrite(self.hot_reserve() + PREWRITE_AHEAD) else {
-                return;
-            };
-            self.prewriting += 1;
-            let length_bytes = u64::from(self.geometry.segment_blocks) * 4096;
-            let offset_bytes = self.geometry.offset_bytes(self.geometry.segment_start(segment));
-            self.stats.prewrite_bytes += length_bytes;
-            let io = self.issue_io(IoPurpose::Prewrite(segment));
-            self.actions.push_back(Action::Prewrite { io, offset_bytes, length_bytes });
+        let activity = [self.log.entries, self.stats.reads];
+        if activity != self.prewriter.activity_seen {
+            self.prewriter.activity_seen = activity;
+            self.prewriter.idle_from_ns = self.now_ns + IDLE_NS;
         }
+        if std::mem::take(&mut self.prewriter.pause) {
+            // Half of the drive's time is left to others, such as drives in other files of the same disk.
+            let resume_ns = self.now_ns + (self.now_ns - self.prewriter.begin_ns);
+            self.prewriter.idle_from_ns = self.prewriter.idle_from_ns.max(resume_ns);
+        }
+        if self.prewriter.segment.is_some() || self.closing {
+            return;
+        }
+        let needed = self.segments.to_prewrite(self.hot_reserve() + PREWRITE_AHEAD);
+        let Some(segment) = needed.or_else(|| self.to_prewrite_idly()) else { return };
+        let length_bytes = u64::from(self.geometry.segment_blocks) * 4096;
+        let offset_bytes = self.geometry.offset_bytes(self.geometry.segment_start(segment));
+        self.stats.prewrite_bytes += length_bytes;
+        self.prewriter.segment = Some(segment);
+        self.prewriter.begin_ns = self.now_ns;
+        let io = self.issue_io(IoPurpose::Prewrite);
+        self.actions.push_back(Action::Prewrite { io, offset_bytes, length_bytes });
+    }
+
+    fn to_prewrite_idly(&mut self) -> Option<u32> {
+        if self.now_ns < self.prewriter.idle_from_ns {
+            return None;
+        }
+        let next = self.segments.to_prewrite(self.prewrite_ahead_when_idle());
+        if next.is_none() && self.segments.prewritten_news() > PREWRITE_AHEAD {
+            // So that it need not be done again after a start.
+            self.start_checkpoint();
+        }
+        next
+    }
+
+    fn prewrite_ahead_when_idle(&self) -> u32 {
+        let segment_bytes = u64::from(self.geometry.segment_blocks) * 4096;
+        u32::try_from(PREWRITE_IDLE_BYTES / segment_bytes).unwrap_or(u32::MAX)
+    }
+
+    /// Bytes that will be zeroed ahead as soon as there is time for it.
+    pub(crate) fn unprepared_bytes(&self) -> u64 {
+        let segments = self.segments.unprepared_of(self.prewrite_ahead_when_idle());
+        u64::from(segments) * u64::from(self.geometry.segment_blocks) * 4096
+    }
+
+    pub(crate) fn prewrite_done(&mut self, result: Result<(), IoError>) {
+        let Some(segment) = self.prewriter.segment.take() else {
+            panic!("the end of zeroing ahead that nobody began")
+        };
+        match result {
+            Ok(()) => self.segments.prewritten(segment),
+            Err(error) => self.poison(error.0),
+        }
+        self.prewriter.pause = true;
+    }
+
+    /// When zeroing ahead goes on, if nothing else happens.
+    pub(crate) fn prewrite_wake_ns(&self) -> Option<u64> {
+        let waits = self.prewriter.segment.is_none() && !self.closing && self.poisoned.is_none();
+        let more = self.segments.to_prewrite(self.prewrite_ahead_when_idle()).is_some()
+            || (self.segments.prewritten_news() > PREWRITE_AHEAD && self.checkpoint.is_idle());
+        (waits && more).then_some(self.prewriter.idle_from_ns)
     }
 }

@@ -167,7 +167,8 @@ impl Shard {
             Phase::Idle => {
                 let nothing_new = self.dirty.is_empty()
                     && self.checkpoint.applied_at_end == self.log.applied
-                    && self.log.is_quiet();
+                    && self.log.is_quiet()
+                    && self.segments.prewritten_news() == 0;
                 if nothing_new {
                     self.checkpoint.wanted = false;
                 } else if self.checkpoint.wanted || self.checkpoint_is_due() {
@@ -215,7 +216,7 @@ impl Shard {
     fn begin_checkpoint(&mut self) {
         let positions_known = self.log.streams.iter().all(|stream| stream.applied.next.is_some());
         assert!(positions_known, "a stream without a next segment");
-        self.segments.era += 1;
+        self.segments.checkpoint_begins();
         self.choose_refresh();
         self.checkpoint.wanted = false;
         self.checkpoint.phase = Phase::Collecting;

@@ -661,7 +661,7 @@ fn assemble(
         reserved_blocks: 0,
         poisoned: None,
         closing: false,
-        prewriting: 0,
+        prewriter: Default::default(),
         pages_loading: 0,
         dirty: Vec::new(),
         scratch_checksums: Vec::new(),

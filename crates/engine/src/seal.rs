@@ -11,8 +11,6 @@ use zerocopy::IntoBytes;
 
 /// Frames of index pages and of moved data that are on their way at the same time.
 const BACKGROUND_FRAMES_MAX: u32 = 3;
-/// While a frame is on its way, the next waits for this much data, so that batches form under load.
-const BATCH_BLOCKS_MIN: u32 = 16;
 
 impl Shard {
     pub(crate) fn seal_all(&mut self) {
@@ -52,6 +50,7 @@ impl Shard {
         let (growing_max, full_max) =
             (self.config.frames_in_flight_max, self.config.full_frames_in_flight_max);
         let full_max = full_max.max(growing_max).min(FULL_FRAMES_IN_FLIGHT_LIMIT);
+        let batch_blocks_min = self.config.batch_blocks_min;
         let is_flushing = self.cleaner.flushing;
         let stream = self.log.stream(head);
         let is_full = !stream.queue.is_empty();
@@ -62,7 +61,7 @@ impl Shard {
             Head::Hot if is_full => stream.in_flight < full_max,
             Head::Hot => {
                 let growing_max = growing_max.min(FULL_FRAMES_IN_FLIGHT_LIMIT);
-                let is_large = stream.in_flight == 0 || stream.building.data_blocks >= BATCH_BLOCKS_MIN;
+                let is_large = stream.in_flight == 0 || stream.building.data_blocks >= batch_blocks_min;
                 is_large && stream.in_flight < growing_max
             }
             Head::Meta => stream.in_flight < BACKGROUND_FRAMES_MAX,

@@ -92,8 +92,12 @@ pub const SEGMENT_RECORD_BYTES: usize = 32;
 pub struct SegmentTable {
     segments: Vec<Segment>,
     free: VecDeque<u32>,
-    /// Next segment that was never written.
+    /// Next segment that was never taken.
     unused_next: u32,
+    /// Next segment that was neither taken nor prewritten.
+    unprepared_next: u32,
+    /// Segments prewritten of which no checkpoint knows.
+    prewritten_news: u32,
     /// Whether unused segments must be prewritten before use.
     prewrite: bool,
     /// Generation to give next.
@@ -120,6 +124,8 @@ impl SegmentTable {
             segments: vec![Segment::UNUSED; segments as usize],
             free: VecDeque::new(),
             unused_next: 0,
+            unprepared_next: 0,
+            prewritten_news: 0,
             prewrite,
             generation_next: 1,
             era: 0,
@@ -183,15 +189,37 @@ impl SegmentTable {
     }
 
     fn prewritten_ahead(&self) -> u32 {
-        let unused = &self.segments[self.unused_next as usize..];
-        unused.iter().take(64).take_while(|segment| segment.prewritten).count() as u32
+        self.unprepared_next - self.unused_next
     }
 
     /// The next segment to be prewritten, if fewer than `ahead` are.
     pub fn to_prewrite(&self, ahead: u32) -> Option<u32> {
-        let done = self.prewritten_ahead();
-        let next = self.unused_next + done;
-        (self.prewrite && done < ahead && next < self.len()).then_some(next)
+        let next = self.unprepared_next;
+        (self.prewrite && self.prewritten_ahead() < ahead && next < self.len()).then_some(next)
+    }
+
+    /// Segments that have still to be prewritten so that `ahead` are, or all.
+    pub fn unprepared_of(&self, ahead: u32) -> u32 {
+        self.unprepared().min(ahead.saturating_sub(self.prewritten_ahead()))
+    }
+
+    /// Notes that a checkpoint begins: it will know all that was prewritten.
+    pub fn checkpoint_begins(&mut self) {
+        self.era += 1;
+        self.prewritten_news = 0;
+    }
+
+    /// Notes that the segment of [`SegmentTable::to_prewrite`] was prewritten.
+    pub fn prewritten(&mut self, segment: u32) {
+        assert_eq!(segment, self.unprepared_next, "segments are prewritten one after another");
+        self.get_mut(segment).prewritten = true;
+        self.unprepared_next += 1;
+        self.prewritten_news += 1;
+    }
+
+    /// Segments prewritten since a checkpoint last began.
+    pub fn prewritten_news(&self) -> u32 {
+        self.prewritten_news
     }
 
     /// Takes a segment for a stream, if there is one.
@@ -200,10 +228,11 @@ impl SegmentTable {
             Some(segment) => segment,
             None => {
                 let next = self.unused_next;
-                if next >= self.len() || (self.prewrite && !self.get(next).prewritten) {
+                if next >= self.len() || (self.prewrite && next >= self.unprepared_next) {
                     return None;
                 }
                 self.unused_next += 1;
+                self.unprepared_next = self.unprepared_next.max(self.unused_next);
                 next
             }
         };
@@ -349,7 +378,7 @@ impl SegmentTable {
             out.extend_from_slice(&live.to_le_bytes());
             out.extend_from_slice(&segment.written_blocks.to_le_bytes());
             // Damaged ones are tried again after a start.
-            let flags = u8::from(segment.footer);
+            let flags = u8::from(segment.footer) | u8::from(segment.prewritten) << 1;
             out.extend_from_slice(&[segment.state as u8, segment.head as u8, flags, 0, 0, 0, 0, 0]);
         }
     }
@@ -373,7 +402,7 @@ impl SegmentTable {
             segment.state = SegmentState::from_number(record[24])?;
             segment.head = *crate::frame::HEADS.get(usize::from(record[25]))?;
             segment.footer = record[26] & 1 != 0;
-            segment.prewritten = segment.state != SegmentState::Unused;
+            segment.prewritten = segment.state != SegmentState::Unused || record[26] & 2 != 0;
             table.generation_next = table.generation_next.max(segment.generation + 1);
         }
         Some(table)
@@ -392,6 +421,9 @@ impl SegmentTable {
                 self.unused_next = self.unused_next.max(segment + 1);
             }
         }
+        let unused = &self.segments[self.unused_next as usize..];
+        let ahead = unused.iter().take_while(|segment| segment.prewritten).count() as u32;
+        self.unprepared_next = self.unused_next + ahead;
         for segment in 0..self.len() {
             if promised.contains(&Some(segment)) {
                 let entry = self.get_mut(segment);

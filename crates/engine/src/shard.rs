@@ -19,6 +19,7 @@ use crate::api::{
     Action, Event, Failure, IoToken, Operation, Origin, Outcome, ReadData, Request, RequestToken,
     ShardConfig, ShardStats,
 };
+use crate::background::Prewriter;
 use crate::cache::BlockCache;
 use crate::checkpoint::CheckpointTask;
 use crate::cleaner::CleanerTask;
@@ -65,8 +66,8 @@ pub enum IoPurpose {
     Cleaner(u32),
     /// An entry of a placement group as it was logged.
     Entry(EntryRead),
-    /// A segment that is zeroed ahead.
-    Prewrite(u32),
+    /// Zeroing ahead.
+    Prewrite,
     /// What the scrub needs.
     Scrub,
 }
@@ -229,7 +230,7 @@ pub struct Shard {
     /// Errno that made the shard read-only.
     pub(crate) poisoned: Option<i32>,
     pub(crate) closing: bool,
-    pub(crate) prewriting: u32,
+    pub(crate) prewriter: Prewriter,
     /// Index pages on their way from the drive.
     pub(crate) pages_loading: u32,
     /// Regions that became dirty since the last checkpoint began.
@@ -285,13 +286,7 @@ impl Shard {
             IoPurpose::Page(key) => self.page_loaded(key, buffer, result),
             IoPurpose::Cleaner(slot) => self.cleaner_read_done(slot, buffer, result),
             IoPurpose::Entry(read) => self.entry_read_done(read, buffer, result),
-            IoPurpose::Prewrite(segment) => {
-                self.prewriting -= 1;
-                match result {
-                    Ok(()) => self.segments.get_mut(segment).prewritten = true,
-                    Err(error) => self.poison(error.0),
-                }
-            }
+            IoPurpose::Prewrite => self.prewrite_done(result),
             IoPurpose::Scrub => self.scrub_read_done(buffer, result),
         }
     }
@@ -385,7 +380,7 @@ impl Shard {
             && self.cleaner.is_stuck()
             && self.log.streams[Head::Hot as usize].has_work();
         let retry_ns = (held_up && self.poisoned.is_none()).then(|| self.cleaner.retry_ns());
-        self.scrub_wake_ns().into_iter().chain(retry_ns).min()
+        self.scrub_wake_ns().into_iter().chain(retry_ns).chain(self.prewrite_wake_ns()).min()
     }
 
     /// Makes everything short to replay and stops background work; see [`Shard::is_closed`].
@@ -430,6 +425,7 @@ impl Shard {
         stats.segment_bytes = u64::from(self.geometry.segment_blocks) * 4096;
         stats.cache_bytes = self.cache.bytes();
         stats.index_memory_bytes = self.index.memory_bytes();
+        stats.unprepared_bytes = self.unprepared_bytes();
         stats.poisoned = self.poisoned.is_some();
         stats.scrub_progress = self.scrub_progress();
         stats.log_since_checkpoint_bytes = self.log.sealed_bytes - self.checkpoint.sealed_at_begin;

@@ -397,3 +397,22 @@ fn what_moved_away_is_freed_and_may_come_back() {
     check_round(&mut connection, 512, 3);
     assert_eq!(cluster.live_blocks(0), 512);
 }
+
+#[test]
+fn an_idle_drive_file_is_prepared_once() {
+    let mut cluster = Cluster::start(1, 1);
+    let stats = |cluster: &Cluster| {
+        let snapshot = cluster.machines[0].as_ref().unwrap().node.snapshot();
+        snapshot.drives[0].shards[0].stats.clone()
+    };
+    wait_for("the drive to be prepared, and a checkpoint that knows it", || {
+        let stats = stats(&cluster);
+        stats.unprepared_bytes == 0 && stats.checkpoints > 0
+    });
+    let first = stats(&cluster);
+    assert!(first.prewrite_bytes > (512 << 20) / 10 * 9, "{first:?}");
+    cluster.stop(0);
+    cluster.restart(0);
+    let again = stats(&cluster);
+    assert_eq!((again.prewrite_bytes, again.unprepared_bytes), (0, 0), "{again:?}");
+}

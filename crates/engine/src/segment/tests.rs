@@ -68,3 +68,23 @@ fn the_table_comes_back_without_what_is_outdated() {
     bytes[24] = 9;
     assert!(SegmentTable::decode(&bytes, 4, false).is_none(), "an impossible state");
 }
+
+#[test]
+fn a_checkpoint_remembers_what_was_prewritten() {
+    let mut table = SegmentTable::new(6, true);
+    for segment in 0..4 {
+        assert_eq!(table.to_prewrite(4), Some(segment));
+        table.prewritten(segment);
+    }
+    assert_eq!((table.to_prewrite(4), table.to_prewrite(5)), (None, Some(4)));
+    let taken = fill(&mut table, Head::Hot, 1, 1);
+    assert_eq!((taken, table.available(), table.unprepared()), (0, 3, 2));
+    assert_eq!((table.unprepared_of(4), table.unprepared_of(9)), (1, 2));
+
+    let mut bytes = Vec::new();
+    table.encode(&HashMap::default(), &mut bytes);
+    let mut read = SegmentTable::decode(&bytes, 6, true).unwrap();
+    read.rebuild(&[Some(1)], &[]);
+    assert_eq!((read.available(), read.unprepared(), read.to_prewrite(9)), (2, 2, Some(4)));
+    assert_eq!((read.take(Head::Hot), read.take(Head::Hot), read.take(Head::Hot)), (Some(2), Some(3), None));
+}
