@@ -5,14 +5,14 @@
 # - everything lies below one folder that goes away when the test ends, however it ends;
 # - only processes that this test started are ended, each by its id.
 #
-# COQUINA           the binary, target/release/coquina if not set
+# COQUINA           the binary, target/ci/coquina if not set
 # SERVER_UNDER_TEST coquina; or nbdkit, a stand-in to develop tests with (volumes are files in a folder)
 
 set -euo pipefail
 
 REPOSITORY=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 TARGET=${CARGO_TARGET_DIR:-$REPOSITORY/target}
-COQUINA=${COQUINA:-$TARGET/release/coquina}
+COQUINA=${COQUINA:-$TARGET/ci/coquina}
 SERVER_UNDER_TEST=${SERVER_UNDER_TEST:-coquina}
 export CLIENTS=$REPOSITORY/tests/clients
 LOGS=${TEST_LOGS:-$TARGET/test-logs}
@@ -124,7 +124,7 @@ unix_or_tcp_uri() { if [[ $SERVER_UNDER_TEST == coquina ]]; then unix_uri "$1"; 
 server_start() {
     case $SERVER_UNDER_TEST in
     coquina)
-        [[ -x $COQUINA ]] || fail "$COQUINA is missing; build it with: cargo build --release"
+        [[ -x $COQUINA ]] || fail "$COQUINA is missing; build it with: cargo build --profile ci"
         "$COQUINA" up --dir "$DATA" --drive "$SCRATCH/drive0:$DRIVE_SIZE" \
             --nbd "127.0.0.1:$NBD_PORT" --nbd "unix:$SOCKET" --http "127.0.0.1:$HTTP_PORT" \
             --listen "127.0.0.1:$NATIVE_PORT" "$@" >>"$SCRATCH/server.log" 2>&1 &
