@@ -254,21 +254,17 @@ impl Core {
 
     fn wait(&mut self, now_ns: u64) -> Wait {
         let mut until = u64::MAX;
-        // One time-out a second rather than one for each wait: arming a timer costs a virtual machine an exit.
-        let busy = || {
-            self.shards.iter().any(|slot| slot.under_way > 0)
-                || self
-                    .connections
-                    .iter()
-                    .any(|(_, connection)| connection.sending || connection.is_in_handshake())
-                || self.stopping_since_ns.is_some()
-        };
-        if !self.timer_runs && busy() {
-            self.timer_runs = true;
-            self.reactor.timeout_at(boottime_ns() + HOUSEKEEPING_NS, tag::TIMER);
+        // One time-out for each tick rather than one for each wait: arming a timer costs a virtual machine an exit.
+        if !self.timer_runs {
+            let has_shards = self.shards.iter().any(|slot| !slot.released);
+            if has_shards || self.is_waiting_for_others() {
+                self.timer_runs = true;
+                let deadline_ns = if has_shards { self.tick_ns } else { now_ns + HOUSEKEEPING_NS };
+                self.reactor.timeout_at(deadline_ns, tag::TIMER);
+            }
         }
         for slot in self.shards.iter().filter(|slot| !slot.released) {
-            until = until.min(slot.copies().next_wake_ns().unwrap_or(u64::MAX)).min(self.tick_ns);
+            until = until.min(slot.copies().next_wake_ns().unwrap_or(u64::MAX));
         }
         let monotonic = monotonic_ns();
         until = until.min(self.gateways.due_ns().saturating_sub(monotonic).saturating_add(now_ns));
@@ -277,6 +273,12 @@ impl Core {
             until if until <= now_ns => Wait::Poll,
             until => Wait::Until(monotonic + (until - now_ns)),
         }
+    }
+
+    /// Whether something is under way that others must be held to.
+    fn is_waiting_for_others(&self) -> bool {
+        let is_held = |connection: &Connection| connection.sending || connection.is_in_handshake();
+        self.connections.iter().any(|(_, connection)| is_held(connection)) || self.stopping_since_ns.is_some()
     }
 
     /// Tells time to the groups, and makes connections that are due.

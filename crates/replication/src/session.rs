@@ -72,6 +72,19 @@ impl Window {
         }
     }
 
+    /// Forgets the numbers from `first` to `last`, a word at a time: where a client writes to many groups, each sees few of
+    /// its numbers and passes over many.
+    fn clear(&mut self, first: u64, last: u64) {
+        let mut next = first;
+        while next <= last {
+            let word_last = last.min(next | 63);
+            let count = word_last - next + 1;
+            let mask = (u64::MAX >> (64 - count)) << (next % 64);
+            self.seen[bit(next).0] &= !mask;
+            next = word_last + 1;
+        }
+    }
+
     /// Notes a request.
     fn insert(&mut self, request: u64) {
         if !self.parts.is_empty() {
@@ -82,10 +95,7 @@ impl Window {
             if request - self.highest >= SESSION_WINDOW {
                 self.seen = [0; WINDOW_WORDS];
             } else {
-                for passed in self.highest + 1..=request {
-                    let (word, mask) = bit(passed);
-                    self.seen[word] &= !mask;
-                }
+                self.clear(self.highest + 1, request);
             }
             self.highest = request;
         }
@@ -176,6 +186,23 @@ mod tests {
         assert!(!sessions.contains(7, 9_999));
         assert!(sessions.contains(7, 9_998));
         assert!(!sessions.contains(8, 1));
+    }
+
+    #[test]
+    fn numbers_that_are_passed_over_are_forgotten_whatever_their_distance() {
+        // The distances meet every place in a word, and words on both sides of it.
+        let mut window = Window::default();
+        let mut noted = Vec::new();
+        let mut request = 0;
+        for distance in (1..200).chain([4094, 4095, 1, 64, 63, 65]) {
+            request += distance;
+            window.insert(request);
+            noted.push(request);
+            for number in request.saturating_sub(SESSION_WINDOW - 1)..=request {
+                let expected = noted.binary_search(&number).is_ok();
+                assert_eq!(window.contains(number), expected, "{number} at {request}");
+            }
+        }
     }
 
     #[test]
