@@ -136,9 +136,11 @@ impl HeartbeatService {
         heartbeat.proposals.clear();
         while Instant::now() < deadline {
             let leader = shared.map.leader();
-            let told = leader.and_then(|leader| sender.send(shared, &leader, heartbeat.clone())).is_some();
-            let patience = if told { LEAVE_TIME_MAX } else { LOOK_INTERVAL };
-            let patience = patience.min(deadline.saturating_duration_since(Instant::now()));
+            // Told again and again: who was told may lead no more before it has decided anything.
+            if let Some(leader) = leader {
+                sender.send(shared, &leader, heartbeat.clone());
+            }
+            let patience = LOOK_INTERVAL.min(deadline.saturating_duration_since(Instant::now()));
             let gone = shared.map.wait_for_map(patience, |map| {
                 let here = |shard| map.node_of(shard) == Some(shared.node);
                 !map.groups().any(|group| {
