@@ -385,6 +385,8 @@ pub struct ShardConfig {
     /// Full frames written at the same time: what a drive needs to run at its bandwidth. Up to
     /// [`FULL_FRAMES_IN_FLIGHT_LIMIT`].
     pub full_frames_in_flight_max: u32,
+    /// Bytes of a drive file that are zeroed ahead of use while nothing else goes on; a few segments always are.
+    pub zero_ahead_bytes: u64,
     /// Bytes of log after which a checkpoint starts; 0 chooses by the size of the shard.
     pub checkpoint_log_bytes: u64,
     /// Bytes per second that a scrub reads.
@@ -405,6 +407,7 @@ impl Default for ShardConfig {
             frames_in_flight_max: 4,
             batch_blocks_min: 4,
             full_frames_in_flight_max: FULL_FRAMES_IN_FLIGHT_LIMIT,
+            zero_ahead_bytes: 16 << 30,
             checkpoint_log_bytes: 0,
             scrub_bytes_per_s: 32 << 20,
             copy: 0,

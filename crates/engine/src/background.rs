@@ -11,10 +11,8 @@ const EVICT_STEPS: usize = 4096;
 const EVICT_MAX: usize = 64;
 /// Segments that are zeroed ahead of use, whatever else goes on.
 const PREWRITE_AHEAD: u32 = 4;
-/// Bytes that are zeroed ahead of use while nothing else goes on: a bound for the wear of large drives that stay empty.
-const PREWRITE_IDLE_BYTES: u64 = 16 << 30;
 /// How long no request may have come for a shard to count as idle.
-const IDLE_NS: u64 = 200_000_000;
+const IDLE_NS: u64 = 500_000_000;
 
 /// Zeroing of a drive's file ahead of use: writing to space that was never written costs the file system a transaction.
 #[derive(Debug, Default)]
@@ -81,7 +79,7 @@ impl Shard {
             return;
         }
         let needed = self.segments.to_prewrite(self.hot_reserve() + PREWRITE_AHEAD);
-        let Some(segment) = needed.or_else(|| self.to_prewrite_idly()) else { return };
+        let Some(segment) = needed.or_else(|| self.prewrite_while_idle()) else { return };
         let length_bytes = u64::from(self.geometry.segment_blocks) * 4096;
         let offset_bytes = self.geometry.offset_bytes(self.geometry.segment_start(segment));
         self.stats.prewrite_bytes += length_bytes;
@@ -91,7 +89,7 @@ impl Shard {
         self.actions.push_back(Action::Prewrite { io, offset_bytes, length_bytes });
     }
 
-    fn to_prewrite_idly(&mut self) -> Option<u32> {
+    fn prewrite_while_idle(&mut self) -> Option<u32> {
         if self.now_ns < self.prewriter.idle_from_ns {
             return None;
         }
@@ -105,7 +103,7 @@ impl Shard {
 
     fn prewrite_ahead_when_idle(&self) -> u32 {
         let segment_bytes = u64::from(self.geometry.segment_blocks) * 4096;
-        u32::try_from(PREWRITE_IDLE_BYTES / segment_bytes).unwrap_or(u32::MAX)
+        u32::try_from(self.config.zero_ahead_bytes / segment_bytes).unwrap_or(u32::MAX)
     }
 
     /// Bytes that will be zeroed ahead as soon as there is time for it.

@@ -49,6 +49,8 @@ pub struct NodeConfig {
     pub nbd: Vec<String>,
     /// Most bytes of index in memory, for all shards together.
     pub index_memory_bytes: Option<u64>,
+    /// How much of each drive file is zeroed ahead of use while the drive is idle.
+    pub zero_ahead_bytes: u64,
     /// Most bytes of block cache, for all shards together.
     pub cache_memory_bytes: Option<u64>,
     /// Reactor threads; as many as there are cores or shards, whichever is less, if `None`.
@@ -556,6 +558,7 @@ fn shard_config(
     ShardConfig {
         index_memory_bytes: index.unwrap_or(1 << 30) / shards,
         cache_bytes: cache / shards,
+        zero_ahead_bytes: config.zero_ahead_bytes,
         ..ShardConfig::default()
     }
 }

@@ -29,6 +29,7 @@ struct Machine {
 
 struct Cluster {
     folder: tempfile::TempDir,
+    nodes: usize,
     store: Arc<dyn Store>,
     machines: Vec<Option<Machine>>,
 }
@@ -37,7 +38,7 @@ impl Cluster {
     fn start(nodes: usize, copies: u32) -> Cluster {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let store: Arc<dyn Store> = Arc::new(EmbeddedStore::in_memory().unwrap());
-        let mut cluster = Cluster { folder, store, machines: Vec::new() };
+        let mut cluster = Cluster { folder, nodes, store, machines: Vec::new() };
         for index in 0..nodes {
             let machine = cluster.machine(index);
             cluster.machines.push(Some(machine));
@@ -50,7 +51,7 @@ impl Cluster {
         let folder = self.folder.path().join(format!("node{index}"));
         std::fs::create_dir_all(&folder).unwrap();
         let service = MapService::start(self.store.clone(), &folder, true, &mut |_| {}).unwrap();
-        let node = Node::start(node_config(&folder, index), service.clone()).unwrap();
+        let node = Node::start(node_config(&folder, index, self.nodes), service.clone()).unwrap();
         Machine { service, node }
     }
 
@@ -195,7 +196,7 @@ fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-fn node_config(folder: &Path, index: usize) -> NodeConfig {
+fn node_config(folder: &Path, index: usize, nodes: usize) -> NodeConfig {
     NodeConfig {
         identity: Some(NodeIdentity {
             id: NodeId(Id128([index as u8 + 1; 16])),
@@ -213,6 +214,8 @@ fn node_config(folder: &Path, index: usize) -> NodeConfig {
         nbd: vec!["127.0.0.1:0".to_owned()],
         index_memory_bytes: None,
         cache_memory_bytes: Some(32 << 20),
+        // Only the drives of a cluster of one: the others share one disk with each other, and with other tests.
+        zero_ahead_bytes: if nodes == 1 { 1 << 30 } else { 0 },
         reactors: Some(1),
     }
 }
@@ -403,7 +406,7 @@ fn an_idle_drive_file_is_prepared_once() {
     let mut cluster = Cluster::start(1, 1);
     let stats = |cluster: &Cluster| {
         let snapshot = cluster.machines[0].as_ref().unwrap().node.snapshot();
-        snapshot.drives[0].shards[0].stats.clone()
+        snapshot.drives[0].shards[0].stats
     };
     wait_for("the drive to be prepared, and a checkpoint that knows it", || {
         let stats = stats(&cluster);

@@ -60,6 +60,10 @@ pub struct Tuning {
     /// Most memory for the block cache of a node
     #[arg(long, value_name = "SIZE", value_parser = size, allow_hyphen_values = true)]
     pub cache_memory: Option<u64>,
+    /// How much of each drive file is zeroed ahead of use while the drive is idle; 0 only just ahead of the log
+    #[arg(long, value_name = "SIZE", value_parser = size, allow_hyphen_values = true, env = "COQUINA_ZERO_AHEAD")]
+    #[arg(default_value = "16G", hide_env_values = true)]
+    pub zero_ahead: u64,
     /// Number of reactor threads of a process [default: by the number of cores and shards]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub reactors: Option<u16>,

@@ -118,6 +118,7 @@ pub fn gateway_config(nbd: Vec<String>, tuning: &Tuning) -> NodeConfig {
         index_memory_bytes: None,
         // A gateway keeps no blocks.
         cache_memory_bytes: Some(0),
+        zero_ahead_bytes: 0,
         reactors: tuning.reactors.map(usize::from),
     }
 }

@@ -174,6 +174,7 @@ fn share(tuning: &Tuning, nodes: u64) -> Vec<OsString> {
     let cache = tuning.cache_memory.unwrap_or(memory_bytes / CACHE_MEMORY_PART / nodes);
     let mut arguments = vec!["--index-memory".to_owned(), index.to_string()];
     arguments.extend(["--cache-memory".to_owned(), cache.to_string()]);
+    arguments.extend(["--zero-ahead".to_owned(), tuning.zero_ahead.to_string()]);
     if let Some(reactors) = tuning.reactors {
         arguments.extend(["--reactors".to_owned(), reactors.to_string()]);
     }

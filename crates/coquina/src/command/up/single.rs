@@ -39,6 +39,7 @@ pub fn run(global: &Global, up: &Up, checked: Checked) -> Result<(), CliError> {
         nbd: checked.nbd,
         index_memory_bytes: up.tuning.index_memory,
         cache_memory_bytes: up.tuning.cache_memory,
+        zero_ahead_bytes: up.tuning.zero_ahead,
         reactors: up.tuning.reactors.map(usize::from),
     };
     let node = Node::start(config, maps.clone())?;
