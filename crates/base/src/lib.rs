@@ -6,6 +6,7 @@
 
 mod buffer;
 mod checksum;
+mod hash;
 mod id;
 mod landing;
 mod name;
@@ -13,6 +14,7 @@ mod size;
 
 pub use buffer::{AlignedBuf, Block};
 pub use checksum::{ZERO_BLOCK_CRC, crc32c_block, crc32c_bytes};
+pub use hash::Hasher128;
 pub use id::{ClusterId, DriveId, Id128, LayerId, NodeId, ParseIdError, SessionId, VolumeId};
 pub use landing::Landing;
 pub use name::{NAME_BYTES_MAX, NameError, check_name};

@@ -50,6 +50,8 @@ pub enum HealthCode {
     SlowDrive,
     /// Blocks do not match their checksums or cannot be read.
     BadBlocks,
+    /// Copies in sync hold different data, and all have good checksums for it.
+    CopiesDiffer,
     /// Acknowledged data was not found at start-up.
     DamagedLog,
     /// Volume sizes, times copies, add up to more than the drives can hold.
@@ -81,6 +83,7 @@ impl HealthCode {
             HealthCode::DriveNearlyFull => "DRIVE_NEARLY_FULL",
             HealthCode::SlowDrive => "SLOW_DRIVE",
             HealthCode::BadBlocks => "BAD_BLOCKS",
+            HealthCode::CopiesDiffer => "COPIES_DIFFER",
             HealthCode::DamagedLog => "DAMAGED_LOG",
             HealthCode::Overcommitted => "OVERCOMMITTED",
             HealthCode::RemovalPending => "REMOVAL_PENDING",
@@ -96,6 +99,7 @@ impl HealthCode {
             | HealthCode::GroupBelowMinCopies
             | HealthCode::CoordinatorIsolated
             | HealthCode::DriveFull
+            | HealthCode::CopiesDiffer
             | HealthCode::DamagedLog => Severity::Error,
             HealthCode::Removing | HealthCode::PoolPending | HealthCode::RemovalPending => Severity::Notice,
             _ => Severity::Warning,
@@ -147,6 +151,10 @@ impl HealthCode {
             HealthCode::BadBlocks => {
                 "nothing for volumes with another good copy, they are repaired from it; run `coquina drive scrub` to \
                  find all of them, and replace the device if there are more"
+            }
+            HealthCode::CopiesDiffer => {
+                "report this: it is not to happen. Clients get what the primary has. The log names the blocks; remove the \
+                 drive whose copy is wrong, or write the blocks anew, and scrub again"
             }
             HealthCode::DamagedLog => {
                 "nothing for volumes with another good copy; restore others, named in the node's log, from a backup. Run \

@@ -369,8 +369,14 @@ pub struct Drive {
     pub capacity_bytes: u64,
     /// Live user data on it.
     pub live_bytes: u64,
-    /// Blocks found bad since the server started.
+    /// Blocks found bad since the server started, each time that they were.
     pub bad_blocks: u64,
+    /// Bad blocks that are known and neither repaired nor overwritten yet.
+    #[serde(default)]
+    pub bad_blocks_left: u64,
+    /// Bad blocks repaired from another copy since the server started.
+    #[serde(default)]
+    pub repaired_blocks: u64,
     /// Progress of the running scrub in percent.
     pub scrub_percent: Option<f64>,
     /// Latency of writes to the device.

@@ -254,6 +254,8 @@ pub struct GroupSnapshot {
     pub recovering_blocks_left: u64,
     /// Blocks that this copy has sent to copies that came back, since the process started.
     pub recovered_blocks: u64,
+    /// Blocks in ranges of which copies in sync hold different data with good checksums, found by this primary's scrub.
+    pub differing_blocks: u64,
 }
 
 /// A connection to another copy.

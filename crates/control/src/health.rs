@@ -138,10 +138,16 @@ fn drive_health(node: &str, drive: &DriveSnapshot, severity: Severity, entries: 
         entries.retain(|entry| entry.code != HealthCode::DriveReadOnly || entry.subject != subject);
         entries.push(HealthEntry::new(HealthCode::DriveReadOnly, severity, subject.clone(), message));
     }
-    let bad: u64 = drive.shards.iter().map(|shard| shard.stats.bad_blocks).fold(0, u64::saturating_add);
+    let bad: u64 = drive.shards.iter().map(|shard| shard.stats.bad_blocks_left).fold(0, u64::saturating_add);
     if bad > 0 {
-        let message = format!("{bad} bad block(s) found since the start");
+        let message = format!("{bad} bad block(s) that are not repaired");
         entries.push(HealthEntry::new(HealthCode::BadBlocks, severity, subject.clone(), message));
+    }
+    let groups = drive.shards.iter().flat_map(|shard| &shard.groups);
+    for group in groups.filter(|group| group.differing_blocks > 0) {
+        let message = format!("copies differ in {} blocks, or parts of them", group.differing_blocks);
+        let subject = format!("group {}", group.group);
+        entries.push(HealthEntry::usual(HealthCode::CopiesDiffer, subject, message));
     }
     let fullest = drive
         .shards
@@ -188,9 +194,9 @@ mod tests {
         MapView::load(vec![(Key::Cluster, 1, Record::Cluster(cluster))], 1).unwrap()
     }
 
-    fn drive(live_bytes: u64, bad_blocks: u64, poisoned: bool) -> DriveSnapshot {
+    fn drive(live_bytes: u64, bad_blocks_left: u64, poisoned: bool) -> DriveSnapshot {
         let stats =
-            ShardStats { capacity_bytes: 100, live_bytes, bad_blocks, poisoned, ..Default::default() };
+            ShardStats { capacity_bytes: 100, live_bytes, bad_blocks_left, poisoned, ..Default::default() };
         DriveSnapshot {
             id: DriveId(Id128([3; 16])),
             path: "/d".to_owned(),

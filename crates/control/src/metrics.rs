@@ -188,6 +188,9 @@ fn copy_series(out: &mut Exposition, snapshot: &NodeSnapshot) {
     out.family(name, Kind::Gauge, "Blocks that copies which come back still lack, by primaries here.");
     let left = groups().map(|group| group.recovering_blocks_left).fold(0, u64::saturating_add);
     out.sample(name, &none, left);
+    let name = "coquina_differing_blocks";
+    out.family(name, Kind::Gauge, "Blocks in ranges in which copies in sync differ, found by scrubs.");
+    out.sample(name, &none, groups().map(|group| group.differing_blocks).fold(0, u64::saturating_add));
     let name = "coquina_recovery_blocks_total";
     out.family(name, Kind::Counter, "Blocks sent to copies that came back.");
     out.sample(name, &none, groups().map(|group| group.recovered_blocks).fold(0, u64::saturating_add));
@@ -305,12 +308,13 @@ const SHARD_GAUGES: [(&str, &str, ShardField); 10] = [
     ("coquina_shard_scrub_running", "1 while a scrub runs.", |shard| {
         u64::from(shard.stats.scrub_progress.is_some())
     }),
+    ("coquina_shard_bad_blocks", "Bad blocks that are not repaired.", |shard| shard.stats.bad_blocks_left),
     ("coquina_shard_log_since_checkpoint_bytes", "Log that a restart would replay.", |shard| {
         shard.stats.log_since_checkpoint_bytes
     }),
 ];
 
-const SHARD_COUNTERS: [(&str, &str, ShardField); 18] = [
+const SHARD_COUNTERS: [(&str, &str, ShardField); 19] = [
     ("coquina_shard_reads_total", "Reads, in requests.", |shard| shard.stats.reads),
     ("coquina_shard_read_bytes_total", "Bytes read by requests.", |shard| shard.stats.read_bytes),
     ("coquina_shard_writes_total", "Changes, in requests.", |shard| shard.stats.writes),
@@ -339,6 +343,9 @@ const SHARD_COUNTERS: [(&str, &str, ShardField); 18] = [
         shard.stats.index_page_evictions
     }),
     ("coquina_shard_bad_blocks_total", "Blocks found bad.", |shard| shard.stats.bad_blocks),
+    ("coquina_shard_repaired_blocks_total", "Bad blocks repaired from another copy.", |shard| {
+        shard.stats.repaired_blocks
+    }),
 ];
 
 fn drive_labels(drive: &DriveSnapshot) -> Labels {

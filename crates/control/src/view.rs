@@ -153,6 +153,7 @@ pub(crate) fn drive(map: &MapView, record: &DriveRecord, sample: &Sample, shares
     let done = (shards.len() - scrubbing.len()) as f64 * 100.0;
     let scrub_percent =
         (!scrubbing.is_empty()).then(|| (scrubbing.iter().sum::<f64>() + done) / shards.len() as f64);
+    let sum = |field: fn(&api::Shard) -> u64| shards.iter().map(field).fold(0, u64::saturating_add);
     let primaries = shares.get(&record.id).map_or(0, |(_, primaries)| *primaries);
     let groups = map.used_shards_of(record.id).map(|(_, groups)| groups.len() as u64).sum();
     api::Drive {
@@ -163,8 +164,10 @@ pub(crate) fn drive(map: &MapView, record: &DriveRecord, sample: &Sample, shares
         node: record.node,
         size_bytes: record.size_bytes,
         capacity_bytes: record.capacity_bytes,
-        live_bytes: shards.iter().map(|shard| shard.stats.live_bytes).fold(0, u64::saturating_add),
-        bad_blocks: shards.iter().map(|shard| shard.stats.bad_blocks).fold(0, u64::saturating_add),
+        live_bytes: sum(|shard| shard.stats.live_bytes),
+        bad_blocks: sum(|shard| shard.stats.bad_blocks),
+        bad_blocks_left: sum(|shard| shard.stats.bad_blocks_left),
+        repaired_blocks: sum(|shard| shard.stats.repaired_blocks),
         scrub_percent,
         write_latency: snapshot.map(|drive| latency(&drive.write_latency)).unwrap_or_default(),
         read_latency: snapshot.map(|drive| latency(&drive.read_latency)).unwrap_or_default(),

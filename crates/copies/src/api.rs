@@ -82,21 +82,19 @@ pub enum Event {
     Violation(u32, Violation),
     /// Another copy of a group is damaged; its removal has been proposed.
     Damaged(u32, Violation),
+    /// Copies in sync hold different data, and both have good checksums for it.
+    CopiesDiffer {
+        /// The group.
+        group: u32,
+        /// The copy that differs from this one.
+        copy: CopyId,
+        /// The first range that differs.
+        range: BlockRange,
+        /// How many blocks lie in ranges of this chunk that differ.
+        blocks: u32,
+    },
     /// A group has stopped here: the drive does not take what it must.
     Halted(u32, Failure),
-}
-
-/// A part of what may differ on another copy: see [`Sink::compare`].
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Compared {
-    /// The copy.
-    pub copy: CopyId,
-    /// As asked.
-    pub token: RecoveryToken,
-    /// The blocks.
-    pub ranges: Vec<BlockRange>,
-    /// Whether that was all.
-    pub done: bool,
 }
 
 /// What the driver does, at once and in this order.
@@ -111,9 +109,13 @@ pub trait Sink {
     fn io(&mut self, action: IoAction);
     /// Asks the coordinator for a configuration.
     fn propose(&mut self, group: u32, config: Config);
-    /// Finds all chunks of a group that may differ from those of a copy, and tells
-    /// [`ShardCopies::compared`](crate::ShardCopies::compared).
+    /// Finds all chunks that a group may have, and tells [`ShardCopies::compare`](crate::ShardCopies::compare).
     fn compare(&mut self, group: u32, copy: CopyId, token: RecoveryToken);
+    /// The group of a chunk, if it is known: blocks of it that are bad are asked for from the group's other copies.
+    fn group_of(&mut self, layer: LayerId, chunk: u32) -> Option<u32> {
+        let _ = (layer, chunk);
+        None
+    }
     /// The end of [`ShardCopies::delete_layer`](crate::ShardCopies::delete_layer): durable here, or why it is not. Drivers
     /// that delete no layers do nothing.
     fn layer_deleted(&mut self, layer: LayerId, result: Result<(), Failure>) {

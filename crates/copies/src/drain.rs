@@ -19,6 +19,8 @@ const REPLICA: u64 = 4;
 const RECOVERED: u64 = 5;
 const DELETION: u64 = 6;
 const SWEEP: u64 = 7;
+const REPAIR: u64 = 8;
+const HASH: u64 = 9;
 
 fn token(kind: u64, key: usize) -> RequestToken {
     RequestToken(kind << KIND_SHIFT | key as u64)
@@ -54,6 +56,16 @@ pub(crate) fn sweep_token() -> RequestToken {
     token(SWEEP, 0)
 }
 
+/// The engine's name for a block that is bad on another copy.
+pub(crate) fn repair_token(slot: usize) -> RequestToken {
+    token(REPAIR, slot)
+}
+
+/// The engine's name for blocks to be hashed.
+pub(crate) fn hash_token(slot: usize) -> RequestToken {
+    token(HASH, slot)
+}
+
 /// The engine's name for blocks that were missed.
 pub(crate) fn recovered_token(key: usize) -> RequestToken {
     token(RECOVERED, key)
@@ -76,6 +88,9 @@ impl ShardCopies {
                 }
                 EngineAction::Durable { group, records } => self.durable(group, records, sink),
                 EngineAction::Done { token, outcome } => self.done(token, outcome, sink),
+                EngineAction::Repair { repair, layer, chunk, block } => {
+                    self.begin_repair(repair, (layer, chunk, block), sink);
+                }
                 EngineAction::Event(event) => self.engine_event(event, sink),
                 io => sink.io(io),
             }
@@ -113,6 +128,7 @@ impl ShardCopies {
             payload::put_checksums(self.shard.appended(appended), &mut self.head);
         }
         let entry = new_entry(&appended.origin, kind, range);
+        self.note_touched(&range);
         self.log_new(slot, entry, Context::Appended(appended), sink);
     }
 
@@ -144,6 +160,8 @@ impl ShardCopies {
             self.input(key, Input::Durable { records }, Context::None, sink);
         }
         self.issue_fetches(key);
+        self.answer_asks(key);
+        self.begin_hashes(key, sink);
     }
 
     fn done(&mut self, token: RequestToken, outcome: Outcome, sink: &mut impl Sink) {
@@ -157,6 +175,8 @@ impl ShardCopies {
                 Outcome::Changed | Outcome::Map(_) => panic!("an entry was read back as {outcome:?}"),
             },
             READ => self.recovery_read_done(key, outcome, sink),
+            REPAIR => self.repair_read_done(key, outcome, sink),
+            HASH => self.hash_read_done(key, outcome, sink),
             REPLICA | RECOVERED => {
                 if let Outcome::Failed(failure) = outcome {
                     self.halt(key, failure, sink);

@@ -277,7 +277,7 @@ fn engine_request<'a>(
     }
 }
 
-fn ranged(
+pub(crate) fn ranged(
     range: BlockRange,
     token: coquina_engine::RequestToken,
     origin: Origin,

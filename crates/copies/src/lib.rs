@@ -12,6 +12,9 @@
 //! | what the engine did is told to a group | `drain.rs` |
 //! | messages go out in order, with data that may have to be read back first | `outgoing.rs` |
 //! | grants of all groups, and room, between two shards | `between.rs` |
+//! | a copy of which nothing is known is compared by hashes | `compare.rs` |
+//! | the scrub compares copies in sync | `verify.rs` |
+//! | bad blocks are got from other copies | `repair.rs` |
 //! | the bytes of data behind a message | `payload.rs` |
 //!
 //! # Invariants
@@ -30,12 +33,17 @@ compile_error!("deliberate mistakes must not be in a release build");
 
 mod api;
 mod between;
+mod compare;
 mod drain;
 mod execute;
 mod outgoing;
 mod payload;
+mod repair;
 mod shard;
+mod verify;
 
-pub use api::{Answer, Compared, Event, Operation, Request, Sink};
+pub use api::{Answer, Event, Operation, Request, Sink};
+pub use compare::FEATURE_HASHES;
 pub use payload::{Payload, PayloadError};
+pub use repair::{FEATURE_REPAIR, FEATURES};
 pub use shard::ShardCopies;

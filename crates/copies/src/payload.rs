@@ -2,7 +2,7 @@
 //!
 //! Behind an entry that writes: a CRC32C per block, little-endian, then the blocks. Behind a `Tail`: those of each of its
 //! entries in order. Behind a `Recover`: a bit for each block that holds data (32 bits, little-endian), then checksums and
-//! blocks of these; the others are holes.
+//! blocks of these; the others are holes. Behind a `RepairData`: the block; its checksum is known to who asked.
 
 use coquina_base::{BLOCK_BYTES, crc32c_block};
 use coquina_engine::{Piece, ReadData};
@@ -87,7 +87,13 @@ pub(crate) fn check(message: &Message, bytes: &[u8]) -> Result<(), PayloadError>
             }
             MASK_BYTES + mask.count_ones() as usize * CHECKED_BLOCK_BYTES
         }
-        Message::Append { .. } | Message::Tail { .. } | Message::Recover { .. } => usize::MAX,
+        Message::RepairData { range, .. } if range.count == 1 => BLOCK_BYTES,
+        Message::RepairRead { range, .. } if range.count == 1 && !range.is_whole_layer() => 0,
+        Message::Append { .. }
+        | Message::Tail { .. }
+        | Message::Recover { .. }
+        | Message::RepairData { .. }
+        | Message::RepairRead { .. } => usize::MAX,
         _ => 0,
     };
     if got == needed { Ok(()) } else { Err(PayloadError { needed, got }) }

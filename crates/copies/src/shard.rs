@@ -15,11 +15,14 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use slab::Slab;
 
-use crate::api::{Answer, Compared, Event, Operation, Request, Sink};
+use crate::api::{Answer, Event, Operation, Request, Sink};
 use crate::between::Grants;
+use crate::compare::Comparisons;
 use crate::drain::{deletion_token, sweep_token};
 use crate::outgoing::{Fetch, Lane};
 use crate::payload::{self, Payload, PayloadError};
+use crate::repair::Repairs;
+use crate::verify::Verification;
 
 /// What the actions of an input need beside what is in them.
 #[derive(Clone, Copy)]
@@ -122,6 +125,9 @@ pub struct ShardCopies {
     pub(crate) full_copies: BTreeSet<CopyId>,
     /// What goes to other copies at the end of the call.
     pub(crate) grants: Grants,
+    pub(crate) repairs: Repairs,
+    pub(crate) comparisons: Comparisons,
+    pub(crate) verification: Verification,
     actions: Vec<Action>,
     /// Members to be told of something; its memory is used again.
     keys: Vec<usize>,
@@ -129,8 +135,9 @@ pub struct ShardCopies {
 
 impl ShardCopies {
     /// Takes a shard over. Its configuration must say which copy it is.
-    pub fn new(shard: Shard, now_ns: u64) -> ShardCopies {
+    pub fn new(mut shard: Shard, now_ns: u64) -> ShardCopies {
         let copy = shard.copy();
+        shard.enable_repairs();
         ShardCopies {
             shard,
             copy,
@@ -149,6 +156,9 @@ impl ShardCopies {
             is_full: false,
             full_copies: BTreeSet::new(),
             grants: Grants::default(),
+            repairs: Repairs::default(),
+            comparisons: Comparisons::default(),
+            verification: Verification::default(),
             actions: Vec::new(),
             keys: Vec::new(),
         }
@@ -214,7 +224,10 @@ impl ShardCopies {
             let is_named = self.requests.iter().any(|(_, pending)| pending.member == key)
                 || self.fetches.iter().any(|(_, fetch)| fetch.is_of(key))
                 || self.reads.iter().any(|(_, read)| read.member == key)
-                || self.later.iter().any(|(later, _, _)| *later == key);
+                || self.later.iter().any(|(later, _, _)| *later == key)
+                || self.repairs.names(key)
+                || self.comparisons.names(key)
+                || self.verification.names(key);
             if !is_idle || is_named {
                 return false;
             }
@@ -343,7 +356,11 @@ impl ShardCopies {
             return Ok(());
         }
         let Some(&key) = self.by_number.get(&group) else { return Ok(()) };
-        if self.receive_opened(key, from, &message, sink) || !self.members[key].lanes.contains_key(&from) {
+        let is_taken = self.receive_opened(key, from, &message, sink)
+            || !self.members[key].lanes.contains_key(&from)
+            || self.receive_repair(key, from, &message, data, sink)
+            || self.receive_hashes(key, from, &mut message, sink);
+        if is_taken {
             self.drain(sink);
             return Ok(());
         }
@@ -382,6 +399,9 @@ impl ShardCopies {
             return;
         }
         self.full_copies.remove(&copy);
+        self.repair_disconnected(copy);
+        self.comparisons_disconnected(copy);
+        self.end_verification(|_, copies| copies.contains_key(&copy));
         for key in self.keys() {
             self.drop_lane(key, copy);
             self.input(key, Input::Disconnected(copy), Context::None, sink);
@@ -398,15 +418,6 @@ impl ShardCopies {
             member.heard = Some(config.clone());
         }
         self.input(key, Input::Config(config), Context::None, sink);
-        self.drain(sink);
-    }
-
-    /// The answer to [`Sink::compare`]: chunks or parts of them. May come in several calls, the last of which is `done`.
-    pub fn compared(&mut self, now_ns: u64, group: u32, compared: Compared, sink: &mut impl Sink) {
-        self.advance(now_ns);
-        let Some(&key) = self.by_number.get(&group) else { return };
-        let Compared { copy, token, ranges, done } = compared;
-        self.input(key, Input::Compared { copy, token, ranges, done }, Context::None, sink);
         self.drain(sink);
     }
 
@@ -438,6 +449,8 @@ impl ShardCopies {
             self.give_away(key, sink);
         }
         self.keys = keys;
+        self.repair_tick(sink);
+        self.comparisons_tick();
         self.drain(sink);
     }
 
@@ -469,13 +482,18 @@ impl ShardCopies {
     /// The end of a turn of the driver's loop.
     pub fn turn(&mut self, now_ns: u64, sink: &mut impl Sink) {
         self.advance(now_ns);
+        self.hash_step();
+        self.verify_step(sink);
         self.shard.turn(self.now_ns);
         self.drain(sink);
     }
 
     /// When [`ShardCopies::turn`] must be called at the latest.
     pub fn next_wake_ns(&self) -> Option<u64> {
-        self.shard.next_wake_ns()
+        if self.comparisons.is_ready() {
+            return Some(self.now_ns);
+        }
+        self.shard.next_wake_ns().into_iter().chain(self.verification.wake_ns()).min()
     }
 
     /// Gives a read's buffers back.
@@ -519,7 +537,7 @@ impl ShardCopies {
         self.members.iter().map(|(key, _)| key).collect()
     }
 
-    fn advance(&mut self, now_ns: u64) {
+    pub(crate) fn advance(&mut self, now_ns: u64) {
         self.now_ns = self.now_ns.max(now_ns);
     }
 
@@ -554,6 +572,9 @@ impl ShardCopies {
             self.requests[slot].in_group = false;
             self.answer(slot, Answer::Refused(Refusal::NotServing), sink);
         }
+        self.end_repairs_of(key);
+        self.end_comparisons_of(key);
+        self.end_verification(|member, _| member == key);
         sink.event(Event::Halted(number, failure));
     }
 

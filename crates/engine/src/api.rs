@@ -15,6 +15,10 @@ pub struct RequestToken(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct IoToken(pub u64);
 
+/// The shard's name for a bad block that it asks for; handed back with its data.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct RepairToken(pub u64);
+
 /// Who ordered a change, kept in its log entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Origin {
@@ -231,6 +235,19 @@ pub enum Action {
         /// What became of it.
         outcome: Outcome,
     },
+    /// A block is bad: find it on another copy. Answered by [`Shard::repair`](crate::Shard::repair) or
+    /// [`Shard::cannot_repair`](crate::Shard::cannot_repair). Only after
+    /// [`Shard::enable_repairs`](crate::Shard::enable_repairs).
+    Repair {
+        /// Handed back.
+        repair: RepairToken,
+        /// Its layer.
+        layer: LayerId,
+        /// Its chunk.
+        chunk: u32,
+        /// Its number within the chunk.
+        block: u32,
+    },
     /// Something an operator should know.
     Event(Event),
 }
@@ -281,6 +298,15 @@ pub enum Event {
         block: u32,
         /// Where it lies on the drive.
         offset_bytes: u64,
+    },
+    /// A block that was bad has been written again with the data of another copy.
+    Repaired {
+        /// Its layer.
+        layer: LayerId,
+        /// Its chunk.
+        chunk: u32,
+        /// Its number within the chunk.
+        block: u32,
     },
     /// Something that the drive needs for itself cannot be read: a segment's footer, so that the segment cannot be
     /// cleaned, or a page of the index, so that the shard takes no changes any more. No data was given out wrong.
@@ -473,8 +499,12 @@ pub struct ShardStats {
     pub index_page_reads: u64,
     /// Index pages written out to make room.
     pub index_page_evictions: u64,
-    /// Blocks found bad.
+    /// Blocks found bad, each time that they were.
     pub bad_blocks: u64,
+    /// Bad blocks that are known and neither repaired nor overwritten yet.
+    pub bad_blocks_left: u64,
+    /// Bad blocks written again with the data of another copy.
+    pub repaired_blocks: u64,
     /// Whether a failed write has made the shard read-only.
     #[serde(rename = "read_only", alias = "poisoned")]
     pub poisoned: bool,

@@ -154,7 +154,10 @@ impl Shard {
             EntryKind::Write => self.apply_range(entry, data, EntryKind::Write),
             EntryKind::Trim => self.apply_range(entry, 0, EntryKind::Trim),
             EntryKind::Zeroes => self.apply_range(entry, ZEROES, EntryKind::Zeroes),
-            EntryKind::Move => self.apply_move(entry, data),
+            EntryKind::Move => {
+                self.apply_move(entry, data);
+                self.moved(entry, data);
+            }
             EntryKind::DeleteLayer => self.apply_delete(entry.context.layer().0),
             EntryKind::Page => self.page_written(entry, header),
             EntryKind::Checkpoint => self.checkpoint_part_written(entry, header),

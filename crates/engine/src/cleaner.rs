@@ -6,7 +6,8 @@
 //!
 //! Invariants:
 //! - a victim is freed by its counts alone, when the moves have been applied: the cleaner frees nothing itself;
-//! - a block that is bad is moved with the checksum it should have: it stays bad, and is not lost sight of.
+//! - a block that is bad is left to be repaired; if it cannot be, it is moved with the checksum it should have: it stays bad,
+//!   and is not lost sight of.
 
 use coquina_base::{AlignedBuf, BLOCK_BYTES, crc32c_block};
 
@@ -50,6 +51,12 @@ struct Item {
     block: u16,
     checksum: u32,
     location: u64,
+}
+
+impl Item {
+    fn place(&self) -> (u64, u32, u32) {
+        (self.layer, self.chunk, u32::from(self.block))
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -115,6 +122,8 @@ pub struct CleanerTask {
     retries: u32,
     /// Victims whose moves are on their way.
     settling: Vec<u32>,
+    /// Victims of which blocks were left to be repaired.
+    left: Vec<u32>,
     waiting: bool,
 }
 
@@ -510,6 +519,7 @@ impl Shard {
                 let is_here = !read_of(&reads, item).failed;
                 if !is_here {
                     self.bad_block(item.layer, item.chunk, u32::from(item.block));
+                    self.leaves_to_repair(item.place(), item.location, item.checksum);
                 }
                 is_here
             });
@@ -565,16 +575,19 @@ impl Shard {
             self.rotate(Head::Cold);
             return 0;
         }
-        let count = rest
-            .iter()
-            .take(room.min(limit))
-            .enumerate()
-            .take_while(|(index, item)| {
-                item.layer == first.layer
-                    && item.chunk == first.chunk
-                    && usize::from(item.block) == usize::from(first.block) + index
-            })
-            .count();
+        let follows = |(index, item): &(usize, &Item)| {
+            let at = (first.layer, first.chunk, u32::from(first.block) + *index as u32);
+            item.place() == at && (*index == 0 || is_good(&moving.reads, item))
+        };
+        let mut count = rest.iter().take(room.min(limit)).enumerate().take_while(follows).count();
+        if !is_good(&moving.reads, &first) {
+            self.bad_block(first.layer, first.chunk, u32::from(first.block));
+            if self.leaves_to_repair(first.place(), first.location, first.checksum) {
+                self.cleaner.left.push(moving.victim);
+                return 1;
+            }
+            count = 1;
+        }
         let items = &rest[..count];
         self.pin(first.layer, first.chunk, u32::from(first.block), count as u32);
         let builder = &mut self.log.stream(Head::Cold).building;
@@ -602,15 +615,8 @@ impl Shard {
     }
 
     fn move_block(&mut self, reads: &[WindowRead], item: &Item) {
-        let read = read_of(reads, item);
-        let at = (item.location - read.location) as usize * BLOCK_BYTES;
-        let block = read.buffer.as_ref().and_then(|buffer| buffer.get(at..at + BLOCK_BYTES));
-        let good = block.is_some_and(|block| crc32c_block(block) == item.checksum);
         let builder = &mut self.log.streams[Head::Cold as usize].building;
-        builder.buffer.extend_from_bytes(block.unwrap_or(&[0; BLOCK_BYTES]));
-        if !good {
-            self.bad_block(item.layer, item.chunk, u32::from(item.block));
-        }
+        builder.buffer.extend_from_bytes(block_of(reads, item).unwrap_or(&[0; BLOCK_BYTES]));
     }
 
     /// A victim is done when every move of it has been applied.
@@ -622,16 +628,20 @@ impl Shard {
         while index < self.cleaner.settling.len() {
             let victim = self.cleaner.settling[index];
             let live = self.segments.get(victim).live;
+            // What else keeps it is about to end: reads, or a repair.
+            let moving = moving || self.segments.get(victim).readers > 1;
             if live > 0 && (moving || self.cleaner.phase != Phase::Idle || self.cleaner.moving.is_some()) {
                 index += 1;
                 continue;
             }
             self.cleaner.settling.swap_remove(index);
             self.segments.remove_reader(victim);
+            let is_left = self.cleaner.left.contains(&victim);
+            self.cleaner.left.retain(|left| *left != victim);
             if live == 0 {
                 self.stats.cleaner_segments += 1;
                 self.cleaner.retries = 0;
-            } else if self.layers_deleting.is_empty() {
+            } else if self.layers_deleting.is_empty() && !is_left {
                 // Blocks that cannot be read, or that the index does not point to: not to be tried for ever.
                 self.mark_damaged(victim);
                 self.event(Event::Damage {
@@ -646,6 +656,16 @@ impl Shard {
 /// The read that an item's block came with.
 fn read_of<'a>(reads: &'a [WindowRead], item: &Item) -> &'a WindowRead {
     &reads[reads.partition_point(|read| read.location + read.blocks <= item.location)]
+}
+
+fn block_of<'a>(reads: &'a [WindowRead], item: &Item) -> Option<&'a [u8]> {
+    let read = read_of(reads, item);
+    let at = (item.location - read.location) as usize * BLOCK_BYTES;
+    read.buffer.as_ref().and_then(|buffer| buffer.get(at..at + BLOCK_BYTES))
+}
+
+fn is_good(reads: &[WindowRead], item: &Item) -> bool {
+    block_of(reads, item).is_some_and(|block| crc32c_block(block) == item.checksum)
 }
 
 fn key_of(item: &Item) -> RegionKey {

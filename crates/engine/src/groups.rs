@@ -155,6 +155,7 @@ pub(crate) struct TailEntry {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitingRead {
     pub(crate) token: RequestToken,
+    pub(crate) group: u32,
     pub(crate) range: BlockRange,
     pub(crate) offset_bytes: u32,
     pub(crate) length_bytes: u32,
@@ -167,6 +168,7 @@ impl WaitingRead {
     pub(crate) fn new(request: &Request<'_>) -> WaitingRead {
         WaitingRead {
             token: request.token,
+            group: request.origin.group,
             range: range_of(request),
             offset_bytes: request.offset_bytes,
             length_bytes: request.length_bytes,

@@ -25,6 +25,7 @@ mod merge;
 mod pool;
 mod read;
 mod recovery;
+mod repair;
 mod replay;
 mod scrub;
 mod seal;
@@ -38,8 +39,8 @@ mod write;
 pub use api::Mutation;
 pub use api::{
     Action, Appended, ChangeKind, Device, Event, Failure, FormatOptions, Identity, IoError, IoToken,
-    MapExtent, MapKind, Operation, Origin, Outcome, Piece, ReadData, Request, RequestToken, ShardConfig,
-    ShardStats,
+    MapExtent, MapKind, Operation, Origin, Outcome, Piece, ReadData, RepairToken, Request, RequestToken,
+    ShardConfig, ShardStats,
 };
 pub use check::{BadBlock, CheckReport, ShardReport, check_drive, format_drive};
 pub use groups::{GroupView, Record};

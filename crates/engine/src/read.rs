@@ -1,6 +1,7 @@
 //! Reads: from the index to pieces, from memory or from the drive, each block checked.
 
 use coquina_base::{AlignedBuf, BLOCK_BYTES, ZERO_BLOCK_CRC, crc32c_block};
+use coquina_replication::BlockRange;
 
 use crate::api::{
     Event, Failure, IoError, MapExtent, MapKind, Outcome, Piece, ReadData, Request, RequestToken,
@@ -9,6 +10,7 @@ use crate::cache::cache_key;
 use crate::groups::WaitingRead;
 use crate::index_region::{Map, RegionKey};
 use crate::index_run::{REGION_BLOCKS, ZEROES};
+use crate::repair::{Place, Waiter};
 use crate::shard::{IoPurpose, PageWaiter, Shard};
 use crate::write::regions_of;
 
@@ -18,20 +20,27 @@ enum ReadTarget {
     Request(RequestToken),
     /// A merge, by its request; the block.
     Merge(RequestToken, u32),
+    /// Whether a block is still bad.
+    Check(Place),
 }
 
 /// A read under way.
 pub struct ReadOperation {
     target: ReadTarget,
+    group: u32,
     layer: u64,
     chunk: u32,
     offset_bytes: u32,
     length_bytes: u32,
     is_map: bool,
+    /// Fails at bad blocks rather than wait for what other copies have.
+    is_for_copy: bool,
     data: ReadData,
-    /// Pieces on their way from the drive.
+    /// Pieces on their way from the drive, and bad blocks on their way from other copies.
     pending: u32,
     failure: Option<Failure>,
+    /// A bad block was overwritten meanwhile: all is read again.
+    is_outdated: bool,
     /// Answered already: the drive stalls.
     abandoned: bool,
 }
@@ -59,35 +68,64 @@ impl Shard {
 
     /// Starts a read whose blocks may be seen.
     pub(crate) fn start_waiting_read(&mut self, read: &WaitingRead) {
-        let operation = ReadOperation {
-            target: ReadTarget::Request(read.token),
-            layer: read.range.layer.0,
-            chunk: read.range.chunk,
-            offset_bytes: read.offset_bytes,
-            length_bytes: read.length_bytes,
-            is_map: read.is_map,
+        let operation = self.new_read(
+            ReadTarget::Request(read.token),
+            (read.range.layer.0, read.range.chunk),
+            (read.offset_bytes, read.length_bytes),
+        );
+        self.start_read(ReadOperation { is_map: read.is_map, group: read.group, ..operation });
+    }
+
+    fn new_read(
+        &mut self,
+        target: ReadTarget,
+        (layer, chunk): (u64, u32),
+        (offset_bytes, length_bytes): (u32, u32),
+    ) -> ReadOperation {
+        ReadOperation {
+            target,
+            group: 0,
+            layer,
+            chunk,
+            offset_bytes,
+            length_bytes,
+            is_map: false,
+            is_for_copy: false,
             data: self.pool.take_data(),
             pending: 0,
             failure: None,
+            is_outdated: false,
             abandoned: false,
-        };
-        self.start_read(operation);
+        }
+    }
+
+    fn read_block(&mut self, target: ReadTarget, (layer, chunk, block): Place, is_for_copy: bool) {
+        let bytes = BLOCK_BYTES as u32;
+        let operation = self.new_read(target, (layer, chunk), (block * bytes, bytes));
+        self.start_read(ReadOperation { is_for_copy, ..operation });
+    }
+
+    /// Reads a block, as it is applied, for a copy on which it is bad. Fails if it is bad here, too: two copies must not
+    /// wait for each other.
+    pub fn read_for_copy(
+        &mut self,
+        token: RequestToken,
+        layer: coquina_base::LayerId,
+        chunk: u32,
+        block: u32,
+    ) {
+        if block >= coquina_base::CHUNK_BLOCKS {
+            return self.fail(token, Failure::Invalid);
+        }
+        self.read_block(ReadTarget::Request(token), (layer.0, chunk, block), true);
+    }
+
+    pub(crate) fn read_bad_again(&mut self, place: Place) {
+        self.read_block(ReadTarget::Check(place), place, false);
     }
 
     pub(crate) fn read_for_merge(&mut self, token: RequestToken, layer: u64, chunk: u32, block: u32) {
-        let operation = ReadOperation {
-            target: ReadTarget::Merge(token, block),
-            layer,
-            chunk,
-            offset_bytes: block * BLOCK_BYTES as u32,
-            length_bytes: BLOCK_BYTES as u32,
-            is_map: false,
-            data: self.pool.take_data(),
-            pending: 0,
-            failure: None,
-            abandoned: false,
-        };
-        self.start_read(operation);
+        self.read_block(ReadTarget::Merge(token, block), (layer, chunk, block), false);
     }
 
     fn start_read(&mut self, operation: ReadOperation) {
@@ -284,7 +322,6 @@ impl Shard {
     ) {
         let segment = self.geometry.segment_of(location);
         let generation = self.segments.get(segment).generation;
-        self.segments.remove_reader(segment);
         let blocks = buffer.blocks();
         let mut bad = Vec::new();
         let operation = &self.reads[key];
@@ -299,31 +336,88 @@ impl Shard {
                 self.cache.insert(cache_key(location + index as u64, generation), block);
             }
         }
-        self.report_bad(key, first, &bad);
         let operation = &mut self.reads[key];
-        if bad.is_empty() {
-            let length_bytes = blocks * BLOCK_BYTES;
-            operation.data.pieces[piece] = Piece::Data { buffer, start_bytes: 0, length_bytes };
-        } else {
-            operation.failure = Some(Failure::BadBlock);
-            self.pool.give(buffer);
+        let length_bytes = blocks * BLOCK_BYTES;
+        operation.data.pieces[piece] = Piece::Data { buffer, start_bytes: 0, length_bytes };
+        if !bad.is_empty() {
+            self.wait_for_good(key, piece, location, first, &bad);
         }
+        self.segments.remove_reader(segment);
+        self.end_wait(key, None);
+    }
+
+    /// Has a read wait for bad blocks, or fail if they cannot be asked for.
+    fn wait_for_good(&mut self, key: usize, piece: usize, location: u64, first: u32, bad: &[u32]) {
+        let operation = &self.reads[key];
+        let (layer, chunk, base) = (operation.layer, operation.chunk, operation.first_block() + first);
+        for &index in bad {
+            let block = base + index;
+            self.bad_block(layer, chunk, block);
+            let operation = &mut self.reads[key];
+            let checksum = operation.data.checksums.get((first + index) as usize).copied();
+            let waits = !operation.is_for_copy && !operation.abandoned;
+            operation.pending += u32::from(waits);
+            let waiter = waits.then_some(Waiter { read: key, piece, index: index as usize });
+            let place = (layer, chunk, block);
+            let is_asked = self.note_bad(place, location + u64::from(index), checksum, waiter);
+            if !waits || !is_asked {
+                let operation = &mut self.reads[key];
+                operation.pending -= u32::from(waits);
+                operation.failure = Some(Failure::BadBlock);
+            }
+        }
+    }
+
+    /// Another copy has given a bad block.
+    pub(crate) fn give_good(&mut self, waiter: Waiter, block: &[u8]) {
+        let operation = &mut self.reads[waiter.read];
+        if let Some(Piece::Data { buffer, .. }) = operation.data.pieces.get_mut(waiter.piece) {
+            buffer[waiter.index * BLOCK_BYTES..][..BLOCK_BYTES].copy_from_slice(block);
+        }
+        self.end_wait(waiter.read, None);
+    }
+
+    /// A bad block was overwritten: the read sees what is there now.
+    pub(crate) fn read_anew(&mut self, waiter: Waiter) {
+        self.reads[waiter.read].is_outdated = true;
+        self.end_wait(waiter.read, None);
+    }
+
+    /// Something that a read waited for is here, or will not come.
+    pub(crate) fn end_wait(&mut self, key: usize, failure: Option<Failure>) {
         let operation = &mut self.reads[key];
+        operation.failure = failure.or(operation.failure);
         operation.pending -= 1;
         if operation.pending == 0 {
             self.complete_read(key);
         }
     }
 
-    fn report_bad(&mut self, key: usize, first: u32, bad: &[u32]) {
-        if bad.is_empty() {
-            return;
-        }
-        let operation = &self.reads[key];
-        let (layer, chunk, base) = (operation.layer, operation.chunk, operation.first_block() + first);
-        for index in bad {
-            let block = base + index;
-            self.bad_block(layer, chunk, block);
+    fn restart_read(&mut self, operation: &ReadOperation) {
+        let place = (operation.layer, operation.chunk, operation.first_block());
+        match operation.target {
+            ReadTarget::Request(token) => {
+                let range = BlockRange {
+                    layer: coquina_base::LayerId(operation.layer),
+                    chunk: operation.chunk,
+                    first: operation.first_block(),
+                    count: operation.blocks(),
+                };
+                let read = WaitingRead {
+                    token,
+                    group: operation.group,
+                    range,
+                    offset_bytes: operation.offset_bytes,
+                    length_bytes: operation.length_bytes,
+                    is_map: false,
+                    rounds: 0,
+                };
+                if !self.wait_for_commit(read.group, &read) {
+                    self.start_waiting_read(&read);
+                }
+            }
+            ReadTarget::Merge(..) => self.read_block(operation.target, place, false),
+            ReadTarget::Check(place) => self.bad_was_read(place),
         }
     }
 
@@ -356,6 +450,10 @@ impl Shard {
         let unaligned = operation.offset_bytes % BLOCK_BYTES as u32 != 0
             || operation.length_bytes % BLOCK_BYTES as u32 != 0;
         let mut data = std::mem::take(&mut operation.data);
+        if operation.is_outdated && operation.failure.is_none() && !operation.abandoned {
+            self.recycle(data);
+            return self.restart_read(&operation);
+        }
         if unaligned && operation.failure.is_none() {
             cut(&mut data, operation.offset_bytes as usize % BLOCK_BYTES, operation.length_bytes as usize);
         }
@@ -375,6 +473,12 @@ impl Shard {
                 Err(failure) => self.fail(token, failure),
             },
             ReadTarget::Merge(token, block) => self.merge_read_done(token, block, result),
+            ReadTarget::Check(place) => {
+                if let Ok(data) = result {
+                    self.recycle(data);
+                }
+                self.bad_was_read(place);
+            }
         }
     }
 

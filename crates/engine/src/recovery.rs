@@ -653,6 +653,7 @@ fn assemble(
         checkpoint: loaded.checkpoint,
         cleaner: Default::default(),
         scrub: Default::default(),
+        repairs: Default::default(),
         pool: Default::default(),
         stats: ShardStats::default(),
         now_ns: 0,

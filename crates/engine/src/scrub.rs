@@ -150,17 +150,25 @@ impl Shard {
     }
 
     pub(crate) fn scrub_read_done(&mut self, buffer: AlignedBuf, result: Result<(), IoError>) {
-        self.segments.remove_reader(self.geometry.segment_of(self.scrub.location));
+        let segment = self.geometry.segment_of(self.scrub.location);
         self.scrub.reading = false;
-        let Some(&layer) = self.scrub.layers.last() else { return self.pool.give(buffer) };
+        let Some(&layer) = self.scrub.layers.last() else {
+            self.segments.remove_reader(segment);
+            return self.pool.give(buffer);
+        };
         let (chunk, first) = (self.scrub.chunk, self.scrub.block);
         for (index, block) in buffer.chunks_exact(BLOCK_BYTES).enumerate() {
             let good = result.is_ok() && self.scrub.checksums.get(index) == Some(&crc32c_block(block));
             if !good {
                 self.scrub.bad += 1;
-                self.bad_block(layer, chunk, first + index as u32);
+                let number = first + index as u32;
+                self.bad_block(layer, chunk, number);
+                let location = self.scrub.location + index as u64;
+                let checksum = self.scrub.checksums.get(index).copied();
+                self.note_bad((layer, chunk, number), location, checksum, None);
             }
         }
+        self.segments.remove_reader(segment);
         self.scrub.blocks += buffer.blocks() as u64;
         self.scrub.block += buffer.blocks() as u32;
         let rate = self.config.scrub_bytes_per_s.max(4096);

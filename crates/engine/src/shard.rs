@@ -34,6 +34,7 @@ use crate::log::Log;
 use crate::merge::Merge;
 use crate::pool::Pool;
 use crate::read::ReadOperation;
+use crate::repair::Repairs;
 use crate::scrub::ScrubTask;
 use crate::segment::SegmentTable;
 use crate::session::Sessions;
@@ -219,6 +220,7 @@ pub struct Shard {
     pub(crate) checkpoint: CheckpointTask,
     pub(crate) cleaner: CleanerTask,
     pub(crate) scrub: ScrubTask,
+    pub(crate) repairs: Repairs,
     pub(crate) pool: Pool,
     pub(crate) stats: ShardStats,
     pub(crate) now_ns: u64,
@@ -304,6 +306,7 @@ impl Shard {
         self.checkpoint_step();
         self.evict_step();
         self.scrub_step();
+        self.repair_step();
         self.prewrite_step();
         self.seal_all();
         let progress = self.progress();
@@ -380,7 +383,13 @@ impl Shard {
             && self.cleaner.is_stuck()
             && self.log.streams[Head::Hot as usize].has_work();
         let retry_ns = (held_up && self.poisoned.is_none()).then(|| self.cleaner.retry_ns());
-        self.scrub_wake_ns().into_iter().chain(retry_ns).chain(self.prewrite_wake_ns()).min()
+        let recheck_ns = self.repairs.wake_ns().filter(|_| self.poisoned.is_none() && !self.closing);
+        self.scrub_wake_ns()
+            .into_iter()
+            .chain(retry_ns)
+            .chain(recheck_ns)
+            .chain(self.prewrite_wake_ns())
+            .min()
     }
 
     /// Makes everything short to replay and stops background work; see [`Shard::is_closed`].
@@ -389,6 +398,7 @@ impl Shard {
         self.start_checkpoint();
         // Nobody will say any more that what they wait for is committed.
         self.fail_waiting_reads();
+        self.end_repairs();
     }
 
     /// Whether [`Shard::close`] is done and nothing is under way.
@@ -427,6 +437,7 @@ impl Shard {
         stats.index_memory_bytes = self.index.memory_bytes();
         stats.unprepared_bytes = self.unprepared_bytes();
         stats.poisoned = self.poisoned.is_some();
+        stats.bad_blocks_left = self.repairs.left();
         stats.scrub_progress = self.scrub_progress();
         stats.log_since_checkpoint_bytes = self.log.sealed_bytes - self.checkpoint.sealed_at_begin;
         stats

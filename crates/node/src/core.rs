@@ -124,17 +124,17 @@ impl ShardSlot {
             _ => GroupRole::Out,
         };
         let missing = config.others.iter().filter_map(|copy| group.missing(*copy));
+        let left = missing.flat_map(|missing| missing.set.ranges()).map(|range| u64::from(range.count));
+        let recovering_blocks_left = left.sum::<u64>() + self.copies().comparing_blocks_left(number);
         Some(GroupSnapshot {
             group: number,
             epoch: config.epoch,
             role,
             serving: role == GroupRole::Primary && group.is_serving(),
             in_sync: u8::try_from(config.in_sync.len()).unwrap_or(u8::MAX),
-            recovering_blocks_left: missing
-                .flat_map(|missing| missing.set.ranges())
-                .map(|range| u64::from(range.count))
-                .sum(),
+            recovering_blocks_left,
             recovered_blocks: self.copies().recovered_blocks(number),
+            differing_blocks: self.copies().differing_blocks(number),
         })
     }
 }
@@ -521,7 +521,7 @@ impl Core {
             Command::Scrub { drive } => {
                 for slot in &mut self.shards {
                     if !slot.released && drive.is_none_or(|drive| drive == slot.reference.drive) {
-                        slot.copies_mut().shard_mut().start_scrub();
+                        slot.copies_mut().start_scrub();
                     }
                 }
             }
@@ -593,7 +593,7 @@ impl Core {
             drive: slot.reference.drive,
             number: slot.reference.shard,
             shard: coquina_control::ShardSnapshot {
-                stats: slot.copies().shard().stats(),
+                stats: slot.copies().stats(),
                 reactor: self.index as u32,
                 open_ns: slot.open_ns,
                 groups: slot.copies().groups().into_iter().filter_map(|group| slot.group(group)).collect(),

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use coquina_base::CHUNK_BYTES;
 use coquina_cluster::{GroupId, MapView, PoolId, PoolRecord, VolumeRecord, VolumeState, group_of};
-use coquina_copies::Compared;
 use coquina_protocol::{
     AttachedVolume, GROUP_UNKNOWN, Header, Kind, Notify, NotifyKind, ShardRef as WireShard, encode_notify,
 };
@@ -28,8 +27,6 @@ const SUSPECT_NS: u64 = 1_000_000_000;
 const RECOVER_BLOCKS_MAX: u32 = 16;
 /// Such messages on their way.
 const RECOVER_WINDOW: u32 = 16;
-/// Ranges handed to a group at a time.
-const COMPARED_RANGES_MAX: usize = 4096;
 
 /// Who is primary of a pool's groups, as clients are told.
 pub(crate) struct PoolTable {
@@ -191,23 +188,14 @@ impl Core {
         })
     }
 
-    /// Answers groups that want to know what may differ on another copy: all that their volumes may hold. What is a hole
-    /// there costs little.
+    /// Answers groups that want to know what differs on another copy: all chunks that their volumes may have are compared.
+    /// One that neither has costs little.
     pub(crate) fn compare(&mut self) {
         for Comparison { slot, group, copy, token } in std::mem::take(&mut self.comparisons) {
-            let mut ranges = chunks_of(&self.map, GroupId(group));
-            loop {
-                let rest = ranges.split_off(ranges.len().min(COMPARED_RANGES_MAX));
-                let done = rest.is_empty();
-                let compared = Compared { copy, token, ranges, done };
-                self.on_shard(slot, |copies, now_ns, hands| {
-                    copies.compared(now_ns, group, compared, hands);
-                });
-                if done {
-                    break;
-                }
-                ranges = rest;
-            }
+            let chunks = chunks_of(&self.map, GroupId(group));
+            self.on_shard(slot, |copies, now_ns, hands| {
+                copies.compare(now_ns, group, copy, token, chunks, hands);
+            });
         }
     }
 }

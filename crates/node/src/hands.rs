@@ -59,6 +59,11 @@ impl Sink for Hands<'_> {
         self.core.comparisons.push(Comparison { slot: self.slot, group, copy, token });
     }
 
+    fn group_of(&mut self, layer: LayerId, chunk: u32) -> Option<u32> {
+        let (record, pool) = self.core.volumes.of_layer(layer)?;
+        Some(coquina_cluster::group_of(&pool, record.family, chunk).0)
+    }
+
     fn layer_deleted(&mut self, layer: LayerId, result: Result<(), Failure>) {
         let deletions = &mut self.core.shards[self.slot].deletions;
         let result = result.map_err(|failure| format!("{failure:?}"));
@@ -114,6 +119,13 @@ impl Core {
                 tracing::error!(%drive, shard, group, %violation, "another copy of a group is damaged");
                 note(format!("group {group}: {violation}"));
             }
+            Event::CopiesDiffer { group, copy, range, blocks } => {
+                let (layer, chunk, block) = (range.layer.0, range.chunk, range.first);
+                tracing::error!(
+                    %drive, shard, group, other = copy.0, layer, chunk, block, blocks,
+                    "copies of a group differ, and both have good checksums"
+                );
+            }
             Event::Halted(group, failure) => {
                 tracing::error!(%drive, shard, group, ?failure, "a copy of a group takes no changes any more");
                 note(format!("group {group} takes no changes here: {failure:?}"));
@@ -127,6 +139,9 @@ impl Core {
         match event {
             EngineEvent::BadBlock { layer, chunk, block, offset_bytes } => {
                 tracing::error!(%drive, shard, layer = layer.0, chunk, block, offset_bytes, "bad block");
+            }
+            EngineEvent::Repaired { layer, chunk, block } => {
+                tracing::warn!(%drive, shard, layer = layer.0, chunk, block, "bad block repaired from another copy");
             }
             EngineEvent::Damage { offset_bytes, reason } => {
                 tracing::error!(%drive, shard, offset_bytes, reason, "damage");

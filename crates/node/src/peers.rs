@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use coquina_cluster::{MapView, ShardRef};
 use coquina_control::PeerSnapshot;
-use coquina_copies::Payload;
+use coquina_copies::{FEATURES, Payload};
 use coquina_protocol::{
     Body, Header, Kind, PeerHello, Status, VERSION_MAX, VERSION_MIN, decode, decode_peer_frame,
     encode_peer_frame, encode_peer_hello, peer_frame_bytes,
@@ -161,7 +161,7 @@ impl Core {
             to_copy: peer.copy.0,
             version_min: VERSION_MIN,
             version_max: VERSION_MAX,
-            features: 0,
+            features: FEATURES,
         };
         encode_peer_hello(connection.output.bytes(), &Header::new(Kind::PeerHello), &hello);
         let file = connection.file;
@@ -215,7 +215,7 @@ impl Core {
             to_copy: from.0,
             version_min: hello.version_max.min(VERSION_MAX),
             version_max: hello.version_max.min(VERSION_MAX),
-            features: 0,
+            features: hello.features & FEATURES,
             ..*hello
         };
         let connection = &mut self.connections[index];
@@ -225,11 +225,11 @@ impl Core {
             link.connection = Some(key);
         }
         self.list(index);
-        self.peer_up(index);
+        self.peer_up(index, hello.features & FEATURES);
         None
     }
 
-    fn peer_up(&mut self, index: usize) {
+    fn peer_up(&mut self, index: usize, features: u64) {
         self.tell_lost_peers();
         let State::Peer(peer) = &mut self.connections[index].state else { return };
         peer.phase = PeerPhase::Up;
@@ -238,7 +238,10 @@ impl Core {
             link.attempts = 0;
         }
         tracing::debug!(own = self.shards[slot].copy.0, copy = copy.0, "connected to a copy");
-        self.on_shard(slot, |copies, now_ns, hands| copies.connected(now_ns, copy, hands));
+        self.on_shard(slot, |copies, now_ns, hands| {
+            copies.set_features(copy, features);
+            copies.connected(now_ns, copy, hands);
+        });
     }
 
     /// Takes what another copy says.
@@ -282,7 +285,7 @@ impl Core {
         };
         match &message.body {
             Body::PeerHelloReply(hello) if hello.cluster == self.cluster => {
-                self.peer_up(index);
+                self.peer_up(index, hello.features & FEATURES);
                 Ok(consumed)
             }
             Body::PeerHelloReply(_) => Err("it belongs to another cluster".to_owned()),

@@ -448,4 +448,10 @@ messages! {
     21 Room { is_full };
     22 Opened {};
     23 OpenedToo {};
+    24 RepairRead { config_epoch, repair, at, range };
+    25 RepairData { config_epoch, repair, range } { payload };
+    26 RepairRefused { config_epoch, repair, is_bad };
+    27 HashRead { config_epoch, compare, at, range, key };
+    28 Hashes { config_epoch, compare, range, hashes };
+    29 HashRefused { config_epoch, compare };
 }

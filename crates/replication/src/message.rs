@@ -168,6 +168,68 @@ pub enum Message {
         /// The table.
         sessions: Sessions,
     },
+    /// Asks for a block that is bad here. For the drivers of groups: what a group decides does not depend on it.
+    RepairRead {
+        /// The sender's epoch.
+        config_epoch: u64,
+        /// Handed back.
+        repair: u64,
+        /// Last entry applied here: to be answered when it is applied there, too.
+        at: u64,
+        /// The block.
+        range: BlockRange,
+    },
+    /// Answer to `RepairRead`: the block, as it is there.
+    RepairData {
+        /// The sender's epoch.
+        config_epoch: u64,
+        /// As asked.
+        repair: u64,
+        /// The block.
+        range: BlockRange,
+        /// Its data.
+        payload: PayloadRef,
+    },
+    /// Answer to `RepairRead`: none.
+    RepairRefused {
+        /// The sender's epoch.
+        config_epoch: u64,
+        /// As asked.
+        repair: u64,
+        /// There is no such block there, or it is bad; otherwise it may be asked for again.
+        is_bad: bool,
+    },
+    /// Asks for hashes of blocks. For the drivers of groups, like `RepairRead`.
+    HashRead {
+        /// The sender's epoch.
+        config_epoch: u64,
+        /// Handed back.
+        compare: u64,
+        /// To be answered when this entry is applied there.
+        at: u64,
+        /// The blocks.
+        range: BlockRange,
+        /// The key of the hashes.
+        key: u128,
+    },
+    /// Answer to `HashRead`: a hash for each 16 blocks, or none at all if there is nothing of the chunk.
+    Hashes {
+        /// The sender's epoch.
+        config_epoch: u64,
+        /// As asked.
+        compare: u64,
+        /// The blocks.
+        range: BlockRange,
+        /// The hashes.
+        hashes: Vec<u128>,
+    },
+    /// Answer to `HashRead`: none, for now or because a block cannot be read.
+    HashRefused {
+        /// The sender's epoch.
+        config_epoch: u64,
+        /// As asked.
+        compare: u64,
+    },
     /// Everything in the stream up to the position (`Join` is 0, then one each) is durable.
     StreamAck {
         /// The copy's epoch.

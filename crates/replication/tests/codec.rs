@@ -141,6 +141,22 @@ fn message() -> impl Strategy<Value = Message> {
             .prop_map(|(config_epoch, history, from)| { Message::Join { config_epoch, history, from } }),
         (epoch, range())
             .prop_map(move |(config_epoch, range)| { Message::Recover { config_epoch, range, payload } }),
+        (epoch, epoch, epoch, range()).prop_map(|(config_epoch, repair, at, range)| {
+            Message::RepairRead { config_epoch, repair, at, range }
+        }),
+        (epoch, epoch, range()).prop_map(move |(config_epoch, repair, range)| {
+            Message::RepairData { config_epoch, repair, range, payload }
+        }),
+        (epoch, epoch, any::<bool>()).prop_map(|(config_epoch, repair, is_bad)| {
+            Message::RepairRefused { config_epoch, repair, is_bad }
+        }),
+        (epoch, epoch, epoch, range(), any::<u128>()).prop_map(|(config_epoch, compare, at, range, key)| {
+            Message::HashRead { config_epoch, compare, at, range, key }
+        }),
+        (epoch, epoch, range(), vec(any::<u128>(), 0..5)).prop_map(
+            |(config_epoch, compare, range, hashes)| Message::Hashes { config_epoch, compare, range, hashes }
+        ),
+        (epoch, epoch).prop_map(|(config_epoch, compare)| Message::HashRefused { config_epoch, compare }),
         (epoch, sessions()).prop_map(|(config_epoch, sessions)| Message::Sessions { config_epoch, sessions }),
         (epoch, epoch, epoch).prop_map(|(config_epoch, position, durable)| {
             Message::StreamAck { config_epoch, position, durable }

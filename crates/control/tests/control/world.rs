@@ -65,6 +65,7 @@ impl NodeBackend for FakeNode {
             live_bytes: 1 << 30,
             poisoned: memory.poisoned,
             bad_blocks: memory.bad_blocks,
+            bad_blocks_left: memory.bad_blocks,
             scrub_progress: (!memory.scrubs.is_empty()).then_some(2_500),
             ..ShardStats::default()
         };

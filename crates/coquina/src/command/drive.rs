@@ -3,7 +3,7 @@
 mod remove;
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use coquina_base::format_size_bytes;
 use coquina_control::{Client, FolderError, FolderLock, api, running_server};
@@ -20,6 +20,8 @@ use crate::progress::Progress;
 
 /// How often a scrub's progress is asked for.
 const SCRUB_POLL: Duration = Duration::from_millis(500);
+/// What a scrub has found is repaired within this time, or not at all for now.
+const REPAIR_WAIT: Duration = Duration::from_secs(5);
 
 pub fn run(global: &Global, command: &Drive) -> Result<(), CliError> {
     match command {
@@ -164,6 +166,7 @@ fn scrub(global: &Global, drive: Option<String>, no_wait: bool) -> Result<(), Cl
     let drive = drive.map(|text| as_server_knows(global, &text)).transpose()?;
     let request = api::ScrubDrives { drive, ..Default::default() };
     let mut list = client.scrub_drives(&request)?;
+    let bad_before = bad_blocks(&list.drives);
     if !no_wait {
         let progress = Progress::new("scrub");
         loop {
@@ -173,20 +176,34 @@ fn scrub(global: &Global, drive: Option<String>, no_wait: bool) -> Result<(), Cl
             std::thread::sleep(SCRUB_POLL);
             list = client.drives()?;
         }
+        let started = Instant::now();
+        while bad_blocks(&list.drives).1 > 0 && started.elapsed() < REPAIR_WAIT {
+            std::thread::sleep(SCRUB_POLL);
+            list = client.drives()?;
+        }
     }
     if global.json {
         print_json(&list)?
     } else {
         print(&(drives_text(&list.drives) + "\n"))?
     }
-    let bad: u64 = list.drives.iter().map(|drive| drive.bad_blocks).sum();
-    if bad > 0 && !no_wait {
+    let (found, left) = bad_blocks(&list.drives);
+    if left > 0 && !no_wait {
         return Err(CliError::failed(format!(
-            "{bad} bad block(s), which the log of their node names: those of volumes with several copies are repaired, \
-             restore the others; and replace the device"
+            "{left} bad block(s), which the log of their node names, and which no other copy in reach could repair: restore \
+             their volumes, or bring the nodes with the other copies back; and replace the device"
         )));
     }
+    if found > bad_before.0 && !no_wait {
+        eprintln!("bad blocks were found and repaired from other copies: think of replacing the device");
+    }
     Ok(())
+}
+
+/// Blocks found bad so far, and those that are not repaired.
+fn bad_blocks(drives: &[api::Drive]) -> (u64, u64) {
+    let sum = |field: fn(&api::Drive) -> u64| drives.iter().map(field).fold(0, u64::saturating_add);
+    (sum(|drive| drive.bad_blocks), sum(|drive| drive.bad_blocks_left))
 }
 
 fn check(global: &Global, path: &Path) -> Result<(), CliError> {

@@ -236,8 +236,19 @@ pub fn drive_state_text(drive: &api::Drive) -> &'static str {
 
 /// A table of drives.
 pub fn drives_text(drives: &[api::Drive]) -> String {
-    let header =
-        ["DRIVE", "NODE", "ID", "STATE", "SIZE", "CAPACITY", "USED", "GROUPS", "BAD BLOCKS", "SCRUB"];
+    let header = [
+        "DRIVE",
+        "NODE",
+        "ID",
+        "STATE",
+        "SIZE",
+        "CAPACITY",
+        "USED",
+        "GROUPS",
+        "BAD BLOCKS",
+        "REPAIRED",
+        "SCRUB",
+    ];
     let mut table = output::table(&header, 4);
     for drive in drives {
         let mut id = drive.id.to_string();
@@ -251,7 +262,8 @@ pub fn drives_text(drives: &[api::Drive]) -> String {
             format_size_bytes(drive.capacity_bytes),
             format_size_bytes(drive.live_bytes),
             drive.groups.to_string(),
-            drive.bad_blocks.to_string(),
+            drive.bad_blocks_left.to_string(),
+            drive.repaired_blocks.to_string(),
             drive.scrub_percent.map_or("-".to_owned(), |percent| format!("{percent:.0} %")),
         ]);
     }

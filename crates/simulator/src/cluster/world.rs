@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use coquina_cluster::Heartbeat;
-use coquina_copies::{Answer, Compared, Event as CopyEvent, ShardCopies};
+use coquina_copies::{Answer, Event as CopyEvent, ShardCopies};
 use coquina_engine::{Event as EngineEvent, Failure, Piece};
 use coquina_replication::{BlockRange, Config, Message, Refusal};
 use coquina_store::{Request, Response, StoreError};
@@ -521,11 +521,10 @@ impl World {
             }
             Out::Compare { group, copy: other, token } => {
                 self.report.saw(Rare::WholeCompare);
-                let ranges = self.chunks_of(group);
-                let compared = Compared { copy: other, token, ranges, done: true };
+                let chunks = self.chunks_of(group);
                 let now_ns = self.nodes[self.node_of(copy)].clock_ns(self.now_ns);
                 let mut more = Outbox::default();
-                copies.compared(now_ns, group, compared, &mut more);
+                copies.compare(now_ns, group, other, token, chunks, &mut more);
                 more.0.into_iter().try_for_each(|out| self.carry_out(copy, copies, out))?;
             }
             Out::LayerDeleted(layer, result) => {

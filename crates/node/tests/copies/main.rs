@@ -1,0 +1,218 @@
+//! Three nodes in one process, with a map that nobody changes but the tests: data, other copies, gateways.
+
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
+
+mod cluster;
+mod repair;
+
+use coquina_base::DriveId;
+use coquina_client::{ClientRequest, RequestKind, VolumeConnection};
+use coquina_cluster::{GroupRecord, ShardRef};
+use coquina_control::NodeBackend;
+
+use cluster::{Cluster, GROUPS, check_round, open, run, wait_for, write_round};
+
+#[test]
+fn data_is_the_same_through_every_node() {
+    let cluster = Cluster::start(3, 3);
+    cluster.make_volume("disk");
+    let mut connection = open(&cluster, "disk");
+    write_round(&mut connection, 512, 1);
+    check_round(&mut connection, 512, 1);
+    write_round(&mut connection, 512, 2);
+    let mut other = open(&cluster, "disk");
+    check_round(&mut other, 512, 2);
+    let copies: usize = cluster
+        .machines
+        .iter()
+        .flatten()
+        .map(|machine| machine.node.snapshot().peers.iter().filter(|peer| peer.connected).count())
+        .sum();
+    assert_eq!(copies, 6, "each pair of copies has one connection, which both ends count");
+}
+
+#[test]
+fn large_writes_are_the_same_everywhere() {
+    let cluster = Cluster::start(3, 2);
+    cluster.make_volume("disk");
+    let mut connection = open(&cluster, "disk");
+    const LENGTH: usize = 1 << 20;
+    let make = |kind, token: u64| {
+        let mut buffer = VolumeConnection::buffer(LENGTH);
+        let words = buffer.chunks_exact_mut(8).zip(token << 32..);
+        words.for_each(|(word, value)| word.copy_from_slice(&value.to_le_bytes()));
+        let offset_bytes = token * LENGTH as u64 + 12_288;
+        ClientRequest { token, kind, offset_bytes, length_bytes: LENGTH as u64, buffer }
+    };
+    let writes = (0..32).map(|token| make(RequestKind::Write, token)).collect();
+    for completion in run(&mut connection, writes) {
+        completion.result.unwrap();
+    }
+    let mut other = open(&cluster, "disk");
+    let reads = (0..32).map(|token| {
+        let mut request = make(RequestKind::Read, token);
+        request.buffer.fill(0);
+        request
+    });
+    for completion in run(&mut other, reads.collect()) {
+        completion.result.unwrap();
+        let expected = make(RequestKind::Write, completion.token).buffer;
+        assert!(completion.buffer[..LENGTH] == expected[..LENGTH], "request {}", completion.token);
+    }
+}
+
+#[test]
+fn a_new_primary_serves_what_the_old_one_acknowledged() {
+    let mut cluster = Cluster::start(3, 3);
+    cluster.make_volume("disk");
+    let mut connection = open(&cluster, "disk");
+    write_round(&mut connection, 256, 1);
+    let gone = cluster.drive_of(0);
+    cluster.stop(0);
+    cluster.change_groups(|group| {
+        let (lost, in_sync) = group.in_sync.iter().partition(|shard| shard.drive == gone);
+        GroupRecord { epoch: group.epoch + 1, in_sync, others: lost, ..group.clone() }
+    });
+    check_round(&mut connection, 256, 1);
+    write_round(&mut connection, 256, 2);
+    check_round(&mut connection, 256, 2);
+    // It comes back and catches up: then it is proposed.
+    cluster.restart(0);
+    cluster.wait_for_proposals(GROUPS as usize);
+    cluster.change_groups(|group| {
+        let mut in_sync = group.others.clone();
+        in_sync.extend(&group.in_sync);
+        GroupRecord { epoch: group.epoch + 1, in_sync, others: Vec::new(), ..group.clone() }
+    });
+    check_round(&mut connection, 256, 2);
+}
+
+#[test]
+fn what_moved_away_is_freed_and_may_come_back() {
+    let cluster = Cluster::start(3, 2);
+    cluster.make_volume("disk");
+    let mut connection = open(&cluster, "disk");
+    write_round(&mut connection, 512, 1);
+    let left = cluster.drive_of(0);
+    let drives = [cluster.drive_of(1), cluster.drive_of(2)];
+    let before = cluster.live_blocks(0);
+    assert!(before > 0);
+    // The copies on the first drive move to the one that lacks them.
+    let target = |group: &GroupRecord| {
+        let named = |drive: &DriveId| group.in_sync.iter().any(|shard| shard.drive == *drive);
+        drives.into_iter().find(|drive| !named(drive)).map(|drive| ShardRef { drive, shard: 0 })
+    };
+    let concerned = |group: &GroupRecord| group.in_sync.iter().any(|shard| shard.drive == left);
+    let moving = cluster.service().map().groups().filter(|group| concerned(group)).count();
+    cluster.change_groups(|group| match concerned(group) {
+        true => GroupRecord {
+            epoch: group.epoch + 1,
+            others: target(group).into_iter().collect(),
+            ..group.clone()
+        },
+        false => group.clone(),
+    });
+    cluster.wait_for_proposals(moving);
+    cluster.change_groups(|group| match group.others.is_empty() {
+        false => {
+            let (gone, stays): (Vec<_>, Vec<_>) = group.in_sync.iter().partition(|shard| shard.drive == left);
+            let in_sync = stays.into_iter().chain(group.others.clone()).collect();
+            GroupRecord { epoch: group.epoch + 1, in_sync, others: gone, ..group.clone() }
+        }
+        true => group.clone(),
+    });
+    write_round(&mut connection, 512, 2);
+    cluster.change_groups(|group| match group.others.is_empty() {
+        false => GroupRecord { epoch: group.epoch + 1, others: Vec::new(), ..group.clone() },
+        true => group.clone(),
+    });
+    check_round(&mut connection, 512, 2);
+    wait_for("the space to be free", || cluster.live_blocks(0) == 0);
+    write_round(&mut connection, 512, 3);
+    // Back again: it has nothing, and is given everything.
+    cluster.change_groups(|group| {
+        let others = vec![ShardRef { drive: left, shard: 0 }];
+        GroupRecord { epoch: group.epoch + 1, others, ..group.clone() }
+    });
+    cluster.wait_for_proposals(GROUPS as usize);
+    cluster.change_groups(|group| {
+        let in_sync = group.others.clone();
+        GroupRecord { epoch: group.epoch + 1, in_sync, others: group.in_sync.clone(), ..group.clone() }
+    });
+    check_round(&mut connection, 512, 3);
+    assert_eq!(cluster.live_blocks(0), 512);
+}
+
+#[test]
+fn a_copy_of_which_nothing_is_known_is_sent_what_differs() {
+    let mut cluster = Cluster::start(3, 3);
+    cluster.make_volume("disk");
+    let mut connection = open(&cluster, "disk");
+    write_round(&mut connection, 512, 1);
+    let gone = cluster.drive_of(0);
+    let is_gone = |shard: &ShardRef| shard.drive == gone;
+    cluster.stop(0);
+    // Nobody keeps in mind what a copy misses that is no member any more.
+    cluster.change_groups(|group| {
+        let in_sync = group.in_sync.iter().filter(|shard| !is_gone(shard)).copied().collect();
+        GroupRecord { epoch: group.epoch + 1, in_sync, others: Vec::new(), ..group.clone() }
+    });
+    // One in eight of the same blocks.
+    let stride = cluster::VOLUME_BYTES / 4096 / 512;
+    let change = |index: u64| cluster::request(RequestKind::Write, index, index * 8 * stride, 0xcc);
+    for completion in run(&mut connection, (0..64).map(change).collect()) {
+        completion.result.unwrap();
+    }
+    cluster.change_groups(|group| {
+        let others = vec![ShardRef { drive: gone, shard: 0 }];
+        GroupRecord { epoch: group.epoch + 1, others, ..group.clone() }
+    });
+    // Written on while it is compared.
+    cluster.restart(0);
+    write_round(&mut connection, 64, 2);
+    cluster.wait_for_proposals(GROUPS as usize);
+    let sent: u64 = cluster
+        .machines
+        .iter()
+        .flatten()
+        .map(|machine| machine.node.snapshot().drives[0].shards[0].groups.clone())
+        .flat_map(|groups| groups.into_iter().map(|group| group.recovered_blocks))
+        .sum();
+    assert!(sent <= 64 * 16, "{sent} blocks were sent for 64 that differ");
+    // It alone has the data then.
+    cluster.change_groups(|group| {
+        let in_sync = group.others.clone();
+        GroupRecord { epoch: group.epoch + 1, in_sync, others: group.in_sync.clone(), ..group.clone() }
+    });
+    let mut connection = open(&cluster, "disk");
+    check_round(&mut connection, 64, 2);
+    let reads = (0..512).map(|index| cluster::request(RequestKind::Read, index, index * stride, 0));
+    for completion in run(&mut connection, reads.collect()) {
+        completion.result.unwrap();
+        let expected = if completion.token % 8 == 0 {
+            cluster::pattern(completion.token / 8, 2)
+        } else {
+            cluster::pattern(completion.token, 1)
+        };
+        assert!(completion.buffer[..4096].iter().all(|byte| *byte == expected), "block {}", completion.token);
+    }
+}
+
+#[test]
+fn an_idle_drive_file_is_prepared_once() {
+    let mut cluster = Cluster::start(1, 1);
+    let stats = |cluster: &Cluster| {
+        let snapshot = cluster.machines[0].as_ref().unwrap().node.snapshot();
+        snapshot.drives[0].shards[0].stats
+    };
+    wait_for("the drive to be prepared, and a checkpoint that knows it", || {
+        let stats = stats(&cluster);
+        stats.unprepared_bytes == 0 && stats.checkpoints > 0
+    });
+    let first = stats(&cluster);
+    assert!(first.prewrite_bytes > (512 << 20) / 10 * 9, "{first:?}");
+    cluster.stop(0);
+    cluster.restart(0);
+    let again = stats(&cluster);
+    assert_eq!((again.prewrite_bytes, again.unprepared_bytes), (0, 0), "{again:?}");
+}

@@ -1,0 +1,115 @@
+//! Bad blocks: read from other copies, repaired, told of; bytes of the drive files are changed under the nodes.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+
+use coquina_client::RequestKind;
+use coquina_control::NodeBackend;
+use coquina_engine::ShardStats;
+
+use crate::cluster::{Cluster, check_round, open, pattern, request, run, wait_for, write_round};
+
+const BLOCKS: u64 = 512;
+
+fn stats(cluster: &Cluster, node: usize) -> ShardStats {
+    cluster.machines[node].as_ref().unwrap().node.snapshot().drives[0].shards[0].stats
+}
+
+/// Spoils a bit of each block of the tests' data in a node's drive file; gives how many.
+fn spoil(cluster: &Cluster, node: usize) -> u64 {
+    let path = cluster.folder.path().join(format!("node{node}")).join("drive");
+    let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let mut block = [0; 4096];
+    let mut spoilt = 0;
+    for number in 0..file.metadata().unwrap().len() / 4096 {
+        file.read_exact_at(&mut block, number * 4096).unwrap();
+        if block[0] != 0 && block.iter().all(|byte| *byte == block[0]) {
+            file.write_all_at(&[block[7] ^ 4], number * 4096 + 7).unwrap();
+            spoilt += 1;
+        }
+    }
+    file.sync_all().unwrap();
+    spoilt
+}
+
+fn scrub(cluster: &Cluster, node: usize) {
+    let machine = cluster.machines[node].as_ref().unwrap();
+    machine.node.scrub_start(None).unwrap();
+    wait_for("the scrub", || stats(cluster, node).scrub_progress.is_none());
+}
+
+#[test]
+fn bad_blocks_are_read_and_repaired_from_another_copy() {
+    let mut cluster = Cluster::with_cache(3, 3, 0);
+    cluster.make_volume("disk");
+    let mut connection = open(&cluster, "disk");
+    write_round(&mut connection, BLOCKS, 1);
+    let spoilt = spoil(&cluster, 0);
+    assert!(spoilt > BLOCKS - 8, "all but those of zeros");
+    // Those of which it is the primary: found by clients.
+    check_round(&mut connection, BLOCKS, 1);
+    wait_for("the repair of what was read", || stats(&cluster, 0).bad_blocks_left == 0);
+    let repaired = stats(&cluster, 0).repaired_blocks;
+    assert!(repaired > 0 && repaired < spoilt, "{repaired} repaired");
+    // Those of which it is a backup: found by a scrub.
+    scrub(&cluster, 0);
+    wait_for("the repair of what was scrubbed", || stats(&cluster, 0).bad_blocks_left == 0);
+    assert_eq!(stats(&cluster, 0).repaired_blocks, spoilt);
+    let found = stats(&cluster, 0).bad_blocks;
+    scrub(&cluster, 0);
+    assert_eq!(stats(&cluster, 0).bad_blocks, found, "nothing is bad any more");
+    for node in [1, 2] {
+        assert_eq!(stats(&cluster, node).bad_blocks, 0);
+    }
+    // What was repaired is durable.
+    cluster.stop(0);
+    cluster.restart(0);
+    check_round(&mut connection, BLOCKS, 1);
+    write_round(&mut connection, BLOCKS, 2);
+    check_round(&mut connection, BLOCKS, 2);
+    assert_eq!(stats(&cluster, 0).bad_blocks, 0);
+}
+
+#[test]
+fn parts_of_bad_blocks_are_written_with_what_the_other_copy_has() {
+    let cluster = Cluster::with_cache(2, 2, 0);
+    cluster.make_volume("disk");
+    let mut connection = open(&cluster, "disk");
+    write_round(&mut connection, BLOCKS, 1);
+    assert!(spoil(&cluster, 0) > BLOCKS - 8, "all but those of zeros");
+    let stride = crate::cluster::VOLUME_BYTES / 4096 / BLOCKS;
+    let part = |index: u64| {
+        let mut request = request(RequestKind::Write, index, index * stride, 0xee);
+        request.length_bytes = 512;
+        request.offset_bytes += 512;
+        request
+    };
+    for completion in run(&mut connection, (0..BLOCKS).map(part).collect()) {
+        completion.result.unwrap();
+    }
+    let reads = (0..BLOCKS).map(|index| request(RequestKind::Read, index, index * stride, 0));
+    for completion in run(&mut connection, reads.collect()) {
+        completion.result.unwrap();
+        let kept = pattern(completion.token, 1);
+        let bytes = &completion.buffer[..4096];
+        assert!(bytes[..512].iter().chain(&bytes[1024..]).all(|byte| *byte == kept));
+        assert!(bytes[512..1024].iter().all(|byte| *byte == 0xee));
+    }
+}
+
+#[test]
+fn what_is_bad_on_all_copies_is_an_error_until_it_is_written() {
+    let cluster = Cluster::with_cache(2, 2, 0);
+    cluster.make_volume("disk");
+    let mut connection = open(&cluster, "disk");
+    write_round(&mut connection, 16, 1);
+    assert_eq!((spoil(&cluster, 0), spoil(&cluster, 1)), (16, 16));
+    let stride = crate::cluster::VOLUME_BYTES / 4096 / 16;
+    let reads = (0..16).map(|index| request(RequestKind::Read, index, index * stride, 0));
+    for completion in run(&mut connection, reads.collect()) {
+        assert!(completion.result.is_err(), "block {}", completion.token);
+    }
+    assert_eq!(stats(&cluster, 0).bad_blocks_left + stats(&cluster, 1).bad_blocks_left, 32);
+    write_round(&mut connection, 16, 2);
+    check_round(&mut connection, 16, 2);
+}
