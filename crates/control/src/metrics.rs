@@ -290,7 +290,7 @@ fn health_series(out: &mut Exposition, health: &[HealthEntry]) {
 
 type ShardField = fn(&ShardSnapshot) -> u64;
 
-const SHARD_GAUGES: [(&str, &str, ShardField); 10] = [
+const SHARD_GAUGES: [(&str, &str, ShardField); 11] = [
     ("coquina_shard_capacity_bytes", "What a shard can hold for users.", |shard| shard.stats.capacity_bytes),
     ("coquina_shard_live_bytes", "Live user data.", |shard| shard.stats.live_bytes),
     ("coquina_shard_segments", "Segments in all.", |shard| shard.stats.segments),
