@@ -368,6 +368,9 @@ impl Follower {
     }
 
     fn refuse(&self, error: MapError) -> MapError {
+        // Remembered before anybody is told: a process that dies now must not take such a store for good when it is back.
+        let known = self.shared.state().store.refused.clone();
+        self.save_as(Some(known.as_ref().unwrap_or(&error)));
         let first = self.shared.change_state(|state| {
             let first = state.store.refused.is_none();
             state.store.refused.get_or_insert(error.clone());
@@ -382,10 +385,15 @@ impl Follower {
     /// Writes `cluster.json`, if there is anything new. What the store was before it went back stays in it, and why it was
     /// refused.
     fn save(&self) {
-        let refused = match &self.shared.state().store.refused {
+        let refused = self.shared.state().store.refused.clone();
+        self.save_as(refused.as_ref());
+    }
+
+    fn save_as(&self, refused: Option<&MapError>) {
+        let refused = match refused {
             // A record that cannot be read can be mended.
             Some(MapError::Invalid(_)) => return,
-            refused => refused.as_ref().map(ToString::to_string),
+            refused => refused.map(ToString::to_string),
         };
         let Some(identity) = self.store.identity() else { return };
         let mut file = ClusterFile::new(self.cluster, identity);

@@ -88,6 +88,10 @@ fn a_store_that_loses_the_map_stops_everything() {
     let wipe = Write { key, expected_revision: service.map().revision_of(&key), record: None };
     service.write(wipe, None).unwrap();
     assert_eq!(told.recv().unwrap(), Err(MapError::Empty));
+    // Before it was told: a process that is killed now must remember it.
+    let remembered: crate::cluster_file::ClusterFile =
+        serde_json::from_slice(&std::fs::read(folder.path().join("cluster.json")).unwrap()).unwrap();
+    assert_eq!(remembered.refused, Some(MapError::Empty.to_string()));
     assert_eq!(service.state().refused, Some(MapError::Empty));
     let error = service.change(&|map| operation::register_node(map, None, &node(1))).unwrap_err();
     assert_eq!(error, ChangeError::Refused(MapError::Empty));
