@@ -116,6 +116,8 @@ last_good_copy() {
     # one when a read is answered, which all in sync must allow; a write would be kept by too few.
     expect 0 'wrote 4096' qemu-io -f raw -c 'write -P 0x42 0 4k' "$(unix_uri disk)"
     node_kill n3
+    # Until n3 is out of sync it has a good copy, too.
+    sleep 5
     data_is_there
     expect 1 'keep its copies apart' ask gateway drive remove "$SCRATCH/n1.drive" --yes --no-wait
     expect 1 'works' ask gateway drive remove "$SCRATCH/n1.drive" --lost --yes --no-wait
