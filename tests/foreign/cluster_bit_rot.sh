@@ -18,7 +18,7 @@ watched_for disk "$SEED" 3
 
 say "# while n1 runs"
 flip n1 300
-watched_verify disk 1000000
+watched_verify disk
 
 say "# while n1 is down: what it cannot read at its start, it does not serve"
 node_kill n1

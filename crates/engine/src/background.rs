@@ -94,11 +94,16 @@ impl Shard {
             return None;
         }
         let next = self.segments.to_prewrite(self.prewrite_ahead_when_idle());
-        if next.is_none() && self.segments.prewritten_news() > PREWRITE_AHEAD {
+        if next.is_none() && self.has_prewritten_much() {
             // So that it need not be done again after a start.
             self.start_checkpoint();
         }
         next
+    }
+
+    /// Whether more is zeroed ahead that no checkpoint knows of than always is.
+    fn has_prewritten_much(&self) -> bool {
+        self.segments.prewritten_news() > self.hot_reserve() + PREWRITE_AHEAD
     }
 
     fn prewrite_ahead_when_idle(&self) -> u32 {
@@ -127,7 +132,7 @@ impl Shard {
     pub(crate) fn prewrite_wake_ns(&self) -> Option<u64> {
         let waits = self.prewriter.segment.is_none() && !self.closing && self.poisoned.is_none();
         let more = self.segments.to_prewrite(self.prewrite_ahead_when_idle()).is_some()
-            || (self.segments.prewritten_news() > PREWRITE_AHEAD && self.checkpoint.is_idle());
+            || (self.has_prewritten_much() && self.checkpoint.is_idle());
         (waits && more).then_some(self.prewriter.idle_from_ns)
     }
 }

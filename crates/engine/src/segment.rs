@@ -217,9 +217,9 @@ impl SegmentTable {
         self.prewritten_news += 1;
     }
 
-    /// Segments prewritten since a checkpoint last began.
+    /// Segments that are prewritten and not taken, since a checkpoint last began.
     pub fn prewritten_news(&self) -> u32 {
-        self.prewritten_news
+        self.prewritten_news.min(self.prewritten_ahead())
     }
 
     /// Takes a segment for a stream, if there is one.
