@@ -11,7 +11,6 @@ acknowledged write, or the one that was in flight when the server died.
 """
 
 import os
-import pickle
 import random
 import struct
 import sys
@@ -19,6 +18,7 @@ import threading
 import time
 
 import nbd
+from kept import Kept
 
 SECTOR_BYTES = 512
 BLOCK_SECTORS = 8
@@ -34,7 +34,7 @@ def sector_content(sector, sequence):
     return bytes(SECTOR_BYTES) if sequence == 0 else struct.pack("<QQ", sector, sequence) * 32
 
 
-class State:
+class State(Kept):
     """What each sector may hold: the acknowledged sequence number, and that of the write in flight or None."""
 
     def __init__(self, sectors):
@@ -42,18 +42,6 @@ class State:
         self.in_flight = [None] * sectors
         self.sequence_last = 0
         self.operations = 0
-
-    @classmethod
-    def read(cls, path, sectors):
-        if not os.path.exists(path):
-            return cls(sectors)
-        with open(path, "rb") as file:
-            return pickle.load(file)
-
-    def save(self, path):
-        with open(path + ".new", "wb") as file:
-            pickle.dump(self, file)
-        os.replace(path + ".new", path)
 
     def check(self, first, data):
         """Compares what was read; what is found becomes what is expected from now on."""

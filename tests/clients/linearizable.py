@@ -15,7 +15,6 @@ gets a line for each pause of more than 0.3 s: gateway, begin, seconds.
 """
 
 import os
-import pickle
 import random
 import struct
 import sys
@@ -23,6 +22,7 @@ import threading
 import time
 
 import nbd
+from kept import Kept
 
 BLOCK_BYTES = 4096
 DEPTH = 16
@@ -49,7 +49,7 @@ def sequence_of(block, data):
     raise AssertionError(f"block {block}: torn or foreign data: {data[:32].hex()}...")
 
 
-class State:
+class State(Kept):
     """What each block may hold. One lock for all: what is compared must not change between begin and end of a look."""
 
     def __init__(self, blocks):
@@ -57,18 +57,6 @@ class State:
         self.issued = [0] * blocks
         self.operations = 0
         self.reads_checked = 0
-
-    @classmethod
-    def read(cls, path, blocks):
-        if not os.path.exists(path):
-            return cls(blocks)
-        with open(path, "rb") as file:
-            return pickle.load(file)
-
-    def save(self, path):
-        with open(path + ".new", "wb") as file:
-            pickle.dump(self, file)
-        os.replace(path + ".new", path)
 
     def judge(self, block, floor, data, how):
         sequence = sequence_of(block, data)
