@@ -5,7 +5,7 @@ use coquina_replication::{CopyId, EntryKind as Kind, RangeSet, Start};
 
 use crate::api::{Action, Failure, IoError, Origin, Outcome, Piece, Request, RequestToken};
 use crate::frame::{
-    Context, ENTRY_BYTES, Entries, Entry, EntryKind, FENCE_BYTES, FrameHeader, Head, NewEntry,
+    Context, ENTRY_BYTES, Entries, Entry, EntryKind, FENCE_BYTES, FrameHeader, HEADS, Head, NewEntry,
 };
 use crate::groups::{GroupView, Record, TailEntry, WaitingRead, group_entry, range_of};
 use crate::segment::SegmentState;
@@ -183,13 +183,20 @@ impl Shard {
         buffer: AlignedBuf,
         result: Result<(), IoError>,
     ) {
-        self.segments.remove_reader(self.geometry.segment_of(read.location));
+        let segment = self.geometry.segment_of(read.location);
+        // Of a segment in which nothing else is needed nobody knows at a start whether it was used again, once this entry
+        // was committed, by frames that a power cut took.
+        let may_be_used_again = self.segments.get(segment).live == 0;
+        self.segments.remove_reader(segment);
         let found = match result {
             Ok(()) => find_entry(&buffer, &read, self.drive, self.number),
             Err(_) => None,
         };
         let Some((start_block, blocks)) = found else {
             self.pool.give(buffer);
+            if may_be_used_again {
+                return self.fail(read.token, Failure::Invalid);
+            }
             self.stats.bad_blocks += 1;
             return self.fail(read.token, Failure::BadBlock);
         };
@@ -370,18 +377,27 @@ impl Shard {
         Ok(())
     }
 
-    /// After replay: keeps the segments of the entries that are not committed. One that was used again since held only
-    /// what was committed then, though that was not written down.
+    /// After replay: keeps the segments of the entries that are not committed, also of those that nothing else needs any
+    /// more. One that was used again since, or is the next of a stream, held only what was committed then, though that was
+    /// not written down.
     pub(crate) fn pin_tails(&mut self) {
+        let promised = HEADS.map(|head| self.log.stream(head).applied.next);
         let (geometry, segments) = (self.geometry, &mut self.segments);
         for group in self.groups.groups.values_mut() {
             group.records = 0;
             for tail in &mut group.tail {
                 let segment = geometry.segment_of(tail.location);
-                let known = segments.get(segment);
-                let is_used = matches!(known.state, SegmentState::Open | SegmentState::Closed);
-                if is_used && known.generation == tail.generation {
-                    segments.get_mut(segment).readers += 1;
+                let known = segments.get_mut(segment);
+                let is_next = promised.contains(&Some(segment));
+                if known.generation != tail.generation || is_next {
+                    continue;
+                }
+                if known.state == SegmentState::Free {
+                    // Replay freed it: there nothing was kept.
+                    known.state = SegmentState::Closed;
+                }
+                if matches!(known.state, SegmentState::Open | SegmentState::Closed) {
+                    known.readers += 1;
                     tail.pinned = true;
                 }
             }

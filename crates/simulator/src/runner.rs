@@ -111,6 +111,8 @@ struct Outstanding {
 struct Retry {
     /// Its number in the session.
     number: u64,
+    /// Whether it has been sent before.
+    is_again: bool,
     kind: Kind,
     span: Span,
     version: u32,

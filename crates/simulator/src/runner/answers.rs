@@ -169,10 +169,15 @@ impl<S: Subject> Runner<S> {
         } else if kind.is_change() {
             self.signs.changes_refused += 1;
         }
+        // What is refused when it is sent again may have come into the log in part before.
+        let is_again = request.retry.is_some_and(|retry| retry.is_again);
+        let is_refused = matches!(failure, Failure::NoSpace | Failure::BadBlock | Failure::Invalid);
         for ticket in request.tickets {
             if !kind.is_change() {
                 self.model.abandon_read(ticket);
-            } else if matches!(failure, Failure::NoSpace | Failure::BadBlock | Failure::Invalid) {
+            } else if is_refused && is_again {
+                self.model.finish(ticket, Answer::Either, kind.stores())?;
+            } else if is_refused {
                 self.model.finish(ticket, Answer::Refused, false)?;
             } else {
                 self.model.finish(ticket, Answer::Unknown, kind.stores())?;

@@ -131,9 +131,10 @@ impl<S: Subject> Runner<S> {
         let layer_gone = self.dead_layers.contains(&(span.layer, true));
         let peak_used_blocks = used_blocks;
         let layer = span.layer;
+        let is_again = number.is_some();
         let number = number.unwrap_or(self.next_token);
         let token = self.enter(Outstanding {
-            retry: Some(Retry { number, kind, span, version }),
+            retry: Some(Retry { number, is_again, kind, span, version }),
             shard,
             layer,
             kind,

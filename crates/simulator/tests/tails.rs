@@ -1,0 +1,131 @@
+//! Entries that are not known to be committed can be read back after a start, whatever has replaced them since.
+
+#![allow(clippy::unwrap_used)]
+
+use coquina_base::{BLOCK_BYTES, LayerId};
+use coquina_engine::{
+    Action, FormatOptions, Identity, Operation, Origin, Outcome, Piece, Request, RequestToken, Shard,
+    ShardConfig, format_drive,
+};
+use coquina_simulator::drive::{Latency, VirtualDrive};
+use coquina_simulator::random::Random;
+
+const GROUP: u32 = 1;
+const SEGMENT_BYTES: u64 = 64 << 10;
+/// Blocks that are written again and again: a little more than a segment holds.
+const BLOCKS: u32 = 20;
+
+struct Drive {
+    drive: VirtualDrive,
+    now_ns: u64,
+    outcomes: Vec<(RequestToken, Outcome)>,
+}
+
+impl Drive {
+    fn new() -> Drive {
+        let mut drive = VirtualDrive::new(8 << 20, Latency::default(), Random::new(1));
+        let options = FormatOptions {
+            identity: Identity::default(),
+            shards: 1,
+            segment_bytes: SEGMENT_BYTES,
+            prewrite: false,
+            created_unix_ns: 1,
+        };
+        format_drive(&mut drive, &options).unwrap();
+        Drive { drive, now_ns: 1, outcomes: Vec::new() }
+    }
+
+    #[allow(clippy::needless_update, reason = "the settings have one field more with mutations")]
+    fn open(&mut self) -> Shard {
+        let config =
+            ShardConfig { copy: 1, checkpoint_log_bytes: 8 * SEGMENT_BYTES, ..ShardConfig::default() };
+        let mut shard = Shard::open(&mut self.drive, 0, 1, config).unwrap();
+        shard.accept_changes(GROUP, Some(1));
+        shard
+    }
+
+    /// Lets everything that is under way come to its end.
+    fn settle(&mut self, shard: &mut Shard) {
+        loop {
+            shard.turn(self.now_ns);
+            while let Some(action) = shard.next_action() {
+                let left = self.drive.submit(self.now_ns, 0, action);
+                if let Some(Action::Done { token, outcome }) = left {
+                    self.outcomes.push((token, outcome));
+                }
+            }
+            let Some(next_ns) = self.drive.next_completion_ns() else { return };
+            self.now_ns = self.now_ns.max(next_ns);
+            while let Some(done) = self.drive.complete_next(self.now_ns) {
+                shard.io_done(done.io, done.buffer, done.result);
+            }
+        }
+    }
+
+    /// Writes a block as entry `sequence`, which is its content.
+    fn write(&mut self, shard: &mut Shard, sequence: u64) {
+        let payload = [sequence as u8; BLOCK_BYTES];
+        shard.submit(Request {
+            token: RequestToken(sequence),
+            layer: LayerId(1),
+            chunk: 0,
+            offset_bytes: sequence as u32 % BLOCKS * BLOCK_BYTES as u32,
+            length_bytes: BLOCK_BYTES as u32,
+            origin: Origin { group: GROUP, session: 1, request: sequence, ..Origin::default() },
+            operation: Operation::Write { payload: &payload, checksums_le: &[] },
+        });
+        self.settle(shard);
+        assert!(matches!(self.outcomes.pop(), Some((_, Outcome::Changed))));
+    }
+
+    fn read_entry(&mut self, shard: &mut Shard, sequence: u64) -> Outcome {
+        shard.read_entry(RequestToken(1 << 32), GROUP, sequence);
+        self.settle(shard);
+        self.outcomes.pop().unwrap().1
+    }
+}
+
+/// The checkpoint names the entries, their blocks are replaced behind it: nothing but the entries needs their segments
+/// any more, and replay took these for free.
+#[test]
+fn entries_that_nothing_else_needs_are_kept_by_a_start() {
+    let mut drive = Drive::new();
+    let mut shard = drive.open();
+    let mut last = 0;
+    while shard.stats().checkpoints == 0 {
+        last += 1;
+        drive.write(&mut shard, last);
+        assert!(last < 250, "no checkpoint");
+    }
+    for _ in 0..2 * BLOCKS {
+        last += 1;
+        drive.write(&mut shard, last);
+    }
+    drive.drive.process_crash();
+    drop(shard);
+    let mut shard = drive.open();
+    let known = shard.group(GROUP).unwrap();
+    assert_eq!((known.committed, known.last), (0, last));
+    for round in 0..2 {
+        for sequence in 1..=last {
+            let outcome = drive.read_entry(&mut shard, sequence);
+            let Outcome::Read(data) = &outcome else { panic!("entry {sequence}, {round}: {outcome:?}") };
+            let Some(Piece::Data { buffer, start_bytes, length_bytes }) = data.pieces.first() else {
+                panic!("entry {sequence} has no data")
+            };
+            let bytes = &buffer[*start_bytes..*start_bytes + *length_bytes];
+            assert_eq!(bytes, [sequence as u8; BLOCK_BYTES]);
+        }
+        if round == 0 {
+            // What is written now must not land on them either.
+            let from = last;
+            while last < from + u64::from(BLOCKS) * 4 {
+                last += 1;
+                drive.write(&mut shard, last);
+            }
+        }
+    }
+    shard.commit(GROUP, last);
+    drive.settle(&mut shard);
+    shard.verify().unwrap();
+}
