@@ -374,6 +374,20 @@ impl Shard {
         checksum.filter(|_| is_settled).map(|checksum| (self.geometry.offset_bytes(location), checksum))
     }
 
+    /// Whether a block still lies at a place, as far as is known without its part of the index: for tests that damage it.
+    #[doc(hidden)]
+    pub fn may_lie_at(&mut self, layer: LayerId, chunk: u32, block: u32, offset_bytes: u64) -> bool {
+        let region = (block as usize / REGION_BLOCKS) as u8;
+        match self.index.region_mut(RegionKey { layer: layer.0, chunk, region }) {
+            None => false,
+            Some(region) if matches!(region.map, Map::Absent) => true,
+            Some(region) => {
+                let location = region.location(block as usize % REGION_BLOCKS);
+                location != 0 && location != ZEROES && self.geometry.offset_bytes(location) == offset_bytes
+            }
+        }
+    }
+
     fn waiter_fails(&mut self, waiter: Waiter) {
         self.end_wait(waiter.read, Some(Failure::BadBlock));
     }

@@ -8,6 +8,7 @@
 //! request is done twice; once all faults are over everything is answered and all copies come back; then all copies of a
 //! block are the same.
 
+mod bad_blocks;
 mod checks;
 mod clients;
 mod control;
@@ -59,7 +60,13 @@ fn run(seed: u64, verbose: bool, adjust: impl FnOnce(&mut ClusterPlan)) -> Resul
     let mut plan = ClusterPlan::random(&mut random);
     // In one of three, decided apart from the rest: the others run as they did before there was rot.
     let may_rot = !plan.is_long && !plan.is_full && Random::new(seed ^ 0x0072_6f74).chance(1, 3);
-    plan.rot_seed = may_rot.then_some(seed);
+    if may_rot {
+        plan.rot_seed = Some(seed);
+        // Only what a checkpoint covers rots, and segments that are full: otherwise it would be damage to the log.
+        plan.config.checkpoint_log_bytes = 64 << 10;
+        plan.segment_bytes = 256 << 10;
+        plan.requests = plan.requests.max(300);
+    }
     adjust(&mut plan);
     let mut world = World::new(plan, random, verbose)?;
     world.run()?;

@@ -357,6 +357,8 @@ impl World {
 
     /// Reads all that was ever used, as clients do.
     pub fn read_everything(&mut self) {
+        self.look_at_rot();
+        self.put_lost_right();
         if let Some(rot) = &mut self.rot {
             rot.is_forgiven = false;
         }

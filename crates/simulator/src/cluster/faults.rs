@@ -21,6 +21,8 @@ pub enum Ending {
     Repair(usize),
     /// Somebody sees to a drive that rots.
     Rot(usize),
+    /// A drive is scrubbed.
+    Scrub(usize),
 }
 
 impl World {
@@ -181,6 +183,7 @@ impl World {
                 }
             }
             Ending::Rot(copy) => self.mend_rot(copy)?,
+            Ending::Scrub(copy) => self.scrub(copy)?,
             Ending::Coordinator(node) => self.nodes[node].sees_coordinator = true,
             Ending::Clients(node) => self.nodes[node].sees_clients = true,
             Ending::Release(copy) => {
@@ -194,6 +197,7 @@ impl World {
     /// Ends all faults.
     pub fn calm(&mut self) -> Result<(), Violation> {
         self.calm = true;
+        self.calm_since_ns.get_or_insert(self.now_ns);
         self.coordinator.away_until_ns = 0;
         for row in &mut self.blocked {
             row.fill(0);

@@ -7,7 +7,7 @@ use coquina_copies::{Answer, Event as CopyEvent, Payload, ShardCopies, Sink};
 use coquina_engine::{Action as IoAction, Failure, FormatOptions, Identity, Shard, format_drive};
 use coquina_replication::{Config, CopyId, Message, RecoveryToken, encode_message};
 
-use super::plan::ClusterPlan;
+use super::plan::{ClusterPlan, LAYERS, group_of};
 use crate::drive::VirtualDrive;
 use crate::random::Random;
 use crate::violation::Violation;
@@ -70,8 +70,10 @@ pub struct Host {
     pub copies: Option<ShardCopies>,
     /// Whether its writes have been ordered to fail.
     pub failing: bool,
-    /// Whether blocks of it have rotten once.
+    /// Whether anything of it has rotten once.
     pub has_rotten: bool,
+    /// Whether blocks of data have.
+    pub has_bad_blocks: bool,
     /// When it is to be woken.
     pub wake_ns: Option<u64>,
 }
@@ -103,6 +105,7 @@ impl Host {
             copies: None,
             failing: false,
             has_rotten: false,
+            has_bad_blocks: false,
             wake_ns: None,
         })
     }
@@ -138,42 +141,57 @@ pub enum Out {
 }
 
 /// Collects it.
-#[derive(Default)]
-pub struct Outbox(pub Vec<Out>);
+pub struct Outbox {
+    pub out: Vec<Out>,
+    groups: u32,
+    /// The layers that the node knows of.
+    removed_below: u64,
+}
+
+impl Outbox {
+    pub fn new(groups: u32, removed_below: u64) -> Outbox {
+        Outbox { out: Vec::new(), groups, removed_below }
+    }
+}
 
 impl Sink for Outbox {
     fn send(&mut self, to: CopyId, group: u32, message: &Message, payload: Payload<'_>) {
         let mut bytes = Vec::new();
         encode_message(message, payload.length_bytes() as u32, &mut bytes);
         payload.append_to(&mut bytes);
-        self.0.push(Out::Send { to: number_of(to), group, bytes });
+        self.out.push(Out::Send { to: number_of(to), group, bytes });
     }
 
     fn disconnect(&mut self, from: CopyId) {
-        self.0.push(Out::Disconnect(number_of(from)));
+        self.out.push(Out::Disconnect(number_of(from)));
     }
 
     fn answer(&mut self, client: u64, answer: Answer) {
-        self.0.push(Out::Answer { client, answer });
+        self.out.push(Out::Answer { client, answer });
     }
 
     fn io(&mut self, action: IoAction) {
-        self.0.push(Out::Io(action));
+        self.out.push(Out::Io(action));
     }
 
     fn propose(&mut self, group: u32, config: Config) {
-        self.0.push(Out::Propose { group, config });
+        self.out.push(Out::Propose { group, config });
     }
 
     fn compare(&mut self, group: u32, copy: CopyId, token: RecoveryToken) {
-        self.0.push(Out::Compare { group, copy, token });
+        self.out.push(Out::Compare { group, copy, token });
+    }
+
+    fn group_of(&mut self, layer: LayerId, chunk: u32) -> Option<u32> {
+        let is_removed = layer.0 > LAYERS && layer.0 < self.removed_below;
+        (!is_removed).then(|| group_of(layer.0, chunk, self.groups))
     }
 
     fn layer_deleted(&mut self, layer: LayerId, result: Result<(), Failure>) {
-        self.0.push(Out::LayerDeleted(layer, result));
+        self.out.push(Out::LayerDeleted(layer, result));
     }
 
     fn event(&mut self, event: CopyEvent) {
-        self.0.push(Out::Event(event));
+        self.out.push(Out::Event(event));
     }
 }

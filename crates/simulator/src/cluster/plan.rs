@@ -14,6 +14,11 @@ pub const LAYERS: u64 = 2;
 /// Chunks per layer.
 pub const CHUNKS: u32 = 2;
 
+/// The group of a chunk.
+pub fn group_of(layer: u64, chunk: u32, groups: u32) -> u32 {
+    (layer as u32 * CHUNKS + chunk) % groups + 1
+}
+
 /// Everything that stays the same during a run.
 #[derive(Clone, Debug)]
 pub struct ClusterPlan {

@@ -83,6 +83,8 @@ pub enum Rare {
     BitRot,
     /// A bad block was found by whoever read it.
     BadBlockFound,
+    /// A bad block was repaired from another copy.
+    BadBlockRepaired,
     /// A drive was not opened for its rot.
     RottenDriveRefused,
     /// Another drive took the place of a rotten one.
@@ -93,7 +95,7 @@ pub enum Rare {
 
 impl Rare {
     /// All of them.
-    pub const ALL: [Rare; 42] = [
+    pub const ALL: [Rare; 43] = [
         Rare::NodeCrash,
         Rare::PowerCut,
         Rare::AllDown,
@@ -133,6 +135,7 @@ impl Rare {
         Rare::FullElsewhere,
         Rare::BitRot,
         Rare::BadBlockFound,
+        Rare::BadBlockRepaired,
         Rare::RottenDriveRefused,
         Rare::RottenDriveReplaced,
         Rare::EntryOfRemovedLayer,

@@ -1,10 +1,17 @@
-//! Bit rot: one drive at a time gives back other bytes than were written, while others have all that it should have. Until
-//! somebody mends it, by another drive in its place or by the right bytes, what is read there may fail, but nothing wrong
-//! may be answered; and afterwards nothing may be missing.
+//! Bit rot: drives give back other bytes than were written. Nothing wrong may be answered, and at the end nothing may be
+//! missing.
+//!
+//! Blocks of data rot on any drive, as long as another copy in sync has them. They stay so: copies get them from each
+//! other, when they are read or scrubbed (`bad_blocks.rs`).
+//!
+//! Anything rots on one drive at a time, the log's own records as well, while others have all that it should have. Until
+//! somebody mends it, by another drive in its place or by the right bytes, what is read there may fail.
 
 use coquina_base::{BLOCK_BYTES, SECTOR_BYTES};
-use coquina_engine::Failure;
+use coquina_copies::Event as CopyEvent;
+use coquina_engine::{Event as EngineEvent, Failure};
 
+use super::bad_blocks::BadBlock;
 use super::faults::Ending;
 use super::node::{copy_id, number_of};
 use super::report::Rare;
@@ -17,8 +24,8 @@ use crate::violation::Violation;
 const TAIL_WRITES: usize = 80;
 
 /// A spoilt block: where, what was there, what is there instead.
-struct Place {
-    offset_bytes: usize,
+pub struct Place {
+    pub offset_bytes: usize,
     right: Vec<u8>,
     spoilt: Vec<u8>,
 }
@@ -26,7 +33,9 @@ struct Place {
 /// What rots in a cluster.
 pub struct Rot {
     /// Its own, so that clusters without rot run as if there were none.
-    random: Random,
+    pub random: Random,
+    /// Blocks of data that are bad, as far as is known.
+    pub bad: Vec<BadBlock>,
     drive: Option<(usize, Vec<Place>)>,
     /// Failures of drives that rot or did are forgiven: not any more once all is read at the end.
     pub is_forgiven: bool,
@@ -34,10 +43,15 @@ pub struct Rot {
 
 impl Rot {
     pub fn new(seed: u64) -> Rot {
-        Rot { random: Random::new(seed), drive: None, is_forgiven: true }
+        Rot { random: Random::new(seed), bad: Vec::new(), drive: None, is_forgiven: true }
     }
 
-    fn spoil(&mut self, bytes: &mut [u8], offset_bytes: usize) -> Place {
+    /// Whether a drive is the one of which anything may be rotten.
+    pub fn is_spoilt(&self, copy: usize) -> bool {
+        self.drive.as_ref().is_some_and(|(spoilt, _)| *spoilt == copy)
+    }
+
+    pub fn spoil(&mut self, bytes: &mut [u8], offset_bytes: usize) -> Place {
         let block = &mut bytes[offset_bytes..offset_bytes + BLOCK_BYTES];
         let right = block.to_vec();
         match self.random.below(3) {
@@ -52,7 +66,7 @@ impl Rot {
 
 impl Place {
     /// Puts the right bytes back, but for sectors that were written since.
-    fn mend(&self, bytes: &mut [u8]) {
+    pub fn mend(&self, bytes: &mut [u8]) {
         for at in (0..BLOCK_BYTES).step_by(SECTOR_BYTES) {
             let sector = &mut bytes[self.offset_bytes + at..][..SECTOR_BYTES];
             if *sector == self.spoilt[at..at + SECTOR_BYTES] {
@@ -66,21 +80,31 @@ impl World {
     /// Lets the first drive rot after a while, in clusters where drives do.
     pub fn begin_to_rot(&mut self) {
         let Some(rot) = &mut self.rot else { return };
-        let wait_ns = rot.random.between(1_000_000, 8 * self.plan.fault_ns);
+        let wait_ns = rot.random.between(1_000_000, 3 * self.plan.fault_ns);
         self.at(wait_ns, Event::Rot);
     }
 
-    /// A drive rots, if others have what it has.
-    pub fn rot_drive(&mut self) {
+    /// Something rots, if others have it.
+    pub fn rot_somewhere(&mut self) {
         if self.calm {
             return;
         }
         self.begin_to_rot();
+        match self.rot.as_mut().is_some_and(|rot| rot.random.chance(1, 2)) {
+            true => self.rot_blocks(),
+            false => self.rot_drive(),
+        }
+    }
+
+    fn rot_drive(&mut self) {
         let Some(mut rot) = self.rot.take() else { return };
         let copy = rot.random.below(self.hosts.len() as u64) as usize;
         let length_ns = rot.random.between(100_000, 4 * self.plan.fault_length_ns);
         let writes: Vec<_> = self.hosts[copy].drive.history().iter().copied().collect();
-        let may_rot = rot.drive.is_none() && !self.hosts[copy].is_gone && self.is_spare(copy);
+        let is_whole = rot.drive.is_none() && rot.bad.iter().all(|bad| bad.copy != copy);
+        let may_rot = is_whole
+            && !self.hosts[copy].is_gone
+            && self.is_spare_beside(copy, |other| rot.bad.iter().all(|bad| bad.copy != other));
         if may_rot && writes.len() > TAIL_WRITES {
             let writes = &writes[..writes.len() - TAIL_WRITES];
             let mut places = Vec::new();
@@ -104,9 +128,14 @@ impl World {
         self.rot = Some(rot);
     }
 
-    /// Whether a drive has rotten blocks now.
+    /// Whether anything may be rotten on a drive now.
     pub fn is_rotten(&self, copy: usize) -> bool {
-        self.rot.as_ref().and_then(|rot| rot.drive.as_ref()).is_some_and(|(rotten, _)| *rotten == copy)
+        self.rot.as_ref().is_some_and(|rot| rot.is_spoilt(copy))
+    }
+
+    fn is_whole(&self, copy: usize) -> bool {
+        let has_bad = |rot: &Rot| rot.bad.iter().any(|bad| bad.copy == copy);
+        !self.is_rotten(copy) && !self.rot.as_ref().is_some_and(has_bad)
     }
 
     /// Whether a drive that fails, or a request to it, has rot for an excuse.
@@ -116,7 +145,27 @@ impl World {
 
     /// Whether this is how rot shows to a client.
     pub fn is_rot_shown(&self, copy: usize, failure: Failure) -> bool {
-        failure == Failure::BadBlock && self.is_excused(copy)
+        let is_forgiven = self.rot.as_ref().is_some_and(|rot| rot.is_forgiven);
+        let may_be_bad = self.is_excused(copy) || self.hosts[copy].has_bad_blocks && is_forgiven;
+        failure == Failure::BadBlock && may_be_bad
+    }
+
+    /// Whether this is how rot shows to an operator.
+    pub fn comes_of_rot(&mut self, copy: usize, event: &CopyEvent) -> bool {
+        self.say(|| format!("copy {copy}: {event:?}"));
+        match event {
+            CopyEvent::Engine(EngineEvent::BadBlock { .. }) => {
+                self.report.saw(Rare::BadBlockFound);
+                self.hosts[copy].has_bad_blocks || self.is_excused(copy)
+            }
+            CopyEvent::Engine(EngineEvent::Repaired { layer, chunk, block }) => {
+                self.report.saw(Rare::BadBlockRepaired);
+                self.repaired(copy, (layer.0, *chunk, *block));
+                self.hosts[copy].has_bad_blocks || self.hosts[copy].has_rotten
+            }
+            CopyEvent::Engine(_) | CopyEvent::Halted(_, Failure::ReadOnly) => self.is_excused(copy),
+            _ => false,
+        }
     }
 
     /// Whether all that a drive should have is on others that are in sync, there, and whole.
@@ -132,7 +181,7 @@ impl World {
             let mut others =
                 config.in_sync.iter().filter(|other| **other != own).map(|other| number_of(*other));
             !config.is_in_sync(own)
-                || others.any(|other| !self.hosts[other].is_gone && !self.is_rotten(other) && counts(other))
+                || others.any(|other| !self.hosts[other].is_gone && self.is_whole(other) && counts(other))
         })
     }
 

@@ -15,7 +15,7 @@ use super::coordinator::{CHECK_NS, Coordinator};
 use super::faults::Ending;
 use super::network::Link;
 use super::node::{Host, Node, Out, Outbox, copy_id, number_of};
-use super::plan::{CHUNKS, ClusterPlan, LAYERS};
+use super::plan::{CHUNKS, ClusterPlan, LAYERS, group_of};
 use super::report::{ClusterReport, Rare};
 use super::rot::Rot;
 use super::seat::SEAT_NS;
@@ -116,6 +116,7 @@ pub struct World {
     pub report: ClusterReport,
     /// No more faults.
     pub calm: bool,
+    pub calm_since_ns: Option<u64>,
     events: BinaryHeap<Reverse<Scheduled>>,
     next_event: u64,
     pub trace: TraceHash,
@@ -156,6 +157,7 @@ impl World {
             doomed: LAYERS + 1,
             report: ClusterReport::default(),
             calm: false,
+            calm_since_ns: None,
             events: BinaryHeap::new(),
             next_event: 0,
             trace: TraceHash::default(),
@@ -215,6 +217,7 @@ impl World {
         self.read_everything();
         self.heal()?;
         self.free_layers()?;
+        self.scrub_all()?;
         self.compare_copies()
     }
 
@@ -322,6 +325,7 @@ impl World {
             Event::CheckNodes => {
                 self.at(CHECK_NS, Event::CheckNodes);
                 self.check_nodes();
+                self.look_at_rot();
                 Ok(())
             }
             Event::StoreAsked { node, life, purpose, request } => {
@@ -358,7 +362,7 @@ impl World {
                 Ok(())
             }
             Event::Rot => {
-                self.rot_drive();
+                self.rot_somewhere();
                 Ok(())
             }
             Event::EndFault(ending) => self.end_fault(ending),
@@ -444,7 +448,7 @@ impl World {
         let Some(mut copies) = self.hosts[copy].copies.take() else { return Ok(()) };
         let node = self.node_of(copy);
         let now_ns = self.nodes[node].clock_ns(self.now_ns);
-        let mut out = Outbox::default();
+        let mut out = self.outbox(node);
         act(&mut copies, now_ns, &mut out);
         // A reactor's turn takes several things together.
         let is_turn_over = self.random.chance(2, 3);
@@ -457,9 +461,13 @@ impl World {
             Some(self.now_ns + self.random.between(1_000, 30_000))
         };
         self.wake_later(copy, wake_ns);
-        let result = out.0.into_iter().try_for_each(|out| self.carry_out(copy, &mut copies, out));
+        let result = out.out.into_iter().try_for_each(|out| self.carry_out(copy, &mut copies, out));
         self.hosts[copy].copies = Some(copies);
         result
+    }
+
+    fn outbox(&self, node: usize) -> Outbox {
+        Outbox::new(self.plan.groups, self.nodes[node].removed_below)
     }
 
     fn wake_later(&mut self, copy: usize, wake_ns: Option<u64>) {
@@ -522,10 +530,11 @@ impl World {
             Out::Compare { group, copy: other, token } => {
                 self.report.saw(Rare::WholeCompare);
                 let chunks = self.chunks_of(group);
-                let now_ns = self.nodes[self.node_of(copy)].clock_ns(self.now_ns);
-                let mut more = Outbox::default();
+                let node = self.node_of(copy);
+                let now_ns = self.nodes[node].clock_ns(self.now_ns);
+                let mut more = self.outbox(node);
                 copies.compare(now_ns, group, other, token, chunks, &mut more);
-                more.0.into_iter().try_for_each(|out| self.carry_out(copy, copies, out))?;
+                more.out.into_iter().try_for_each(|out| self.carry_out(copy, copies, out))?;
             }
             Out::LayerDeleted(layer, result) => {
                 if let Err(failure) = result
@@ -574,12 +583,7 @@ impl World {
                 return Ok(());
             }
         }
-        if self.is_excused(copy)
-            && matches!(event, CopyEvent::Engine(_) | CopyEvent::Halted(_, Failure::ReadOnly))
-        {
-            if matches!(event, CopyEvent::Engine(EngineEvent::BadBlock { .. })) {
-                self.report.saw(Rare::BadBlockFound);
-            }
+        if self.comes_of_rot(copy, &event) {
             return Ok(());
         }
         match event {
@@ -604,7 +608,7 @@ impl World {
 
     /// The group of a chunk.
     pub fn group_of(&self, layer: u64, chunk: u32) -> u32 {
-        (layer as u32 * CHUNKS + chunk) % self.plan.groups + 1
+        group_of(layer, chunk, self.plan.groups)
     }
 
     /// The node of a copy.

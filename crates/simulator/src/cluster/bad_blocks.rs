@@ -1,0 +1,172 @@
+//! Blocks of data that rot and stay so: copies get them from each other.
+
+use coquina_base::LayerId;
+
+use super::faults::Ending;
+use super::node::number_of;
+use super::plan::CHUNKS;
+use super::report::Rare;
+use super::rot::{Place, Rot};
+use super::world::{Event, World};
+use crate::violation::Violation;
+
+/// Blocks tried to spoil together.
+const TRIES: u64 = 400;
+/// Once all is calm, copies that are out may help for so long.
+const OTHERS_HELP_NS: u64 = 5_000_000_000;
+/// A scrub of all drives takes no longer.
+const SCRUB_NS: u64 = 60_000_000_000;
+/// What a scrub has found is repaired by then.
+const REPAIR_NS: u64 = 5_000_000_000;
+
+/// A block that rots on a drive until it is repaired there, or written elsewhere.
+pub struct BadBlock {
+    pub copy: usize,
+    group: u32,
+    /// Layer, chunk, block.
+    block: (u64, u32, u32),
+    place: Place,
+}
+
+impl Rot {
+    /// Whether a copy may not have a block as it should be.
+    fn may_be_bad(&self, copy: usize, block: (u64, u32, u32)) -> bool {
+        self.is_spoilt(copy) || self.bad.iter().any(|bad| bad.copy == copy && bad.block == block)
+    }
+}
+
+impl World {
+    /// Blocks of a drive rot, of which another copy in sync has the same.
+    pub fn rot_blocks(&mut self) {
+        let Some(mut rot) = self.rot.take() else { return };
+        let copy = rot.random.below(self.hosts.len() as u64) as usize;
+        let length_ns = rot.random.between(100_000, 4 * self.plan.fault_length_ns);
+        let before = rot.bad.len();
+        for _ in 0..rot.random.between(1, TRIES) {
+            self.rot_block(&mut rot, copy);
+        }
+        let spoilt = rot.bad.len() - before;
+        self.rot = Some(rot);
+        if spoilt == 0 {
+            return;
+        }
+        self.report.faults += 1;
+        self.report.saw(Rare::BitRot);
+        self.note(&[61, copy as u64, spoilt as u64]);
+        self.say(|| format!("{spoilt} blocks of data rot on drive {copy}"));
+        self.hosts[copy].has_bad_blocks = true;
+        let scrubs = self.rot.as_mut().is_some_and(|rot| rot.random.chance(1, 3));
+        if scrubs {
+            self.at(length_ns, Event::EndFault(Ending::Scrub(copy)));
+        }
+    }
+
+    fn rot_block(&mut self, rot: &mut Rot, copy: usize) {
+        let layers: Vec<u64> = self.layers_in_use().collect();
+        let layer = rot.random.pick(&layers);
+        let chunk = rot.random.below(u64::from(CHUNKS)) as u32;
+        let block = (layer, chunk, rot.random.below(u64::from(self.plan.blocks)) as u32);
+        let group = self.group_of(layer, chunk);
+        let in_sync = self.coordinator.config(group).in_sync.iter().map(|copy| number_of(*copy));
+        let is_whole = |copy: &usize| !self.hosts[*copy].is_gone && !rot.may_be_bad(*copy, block);
+        let whole: Vec<usize> = in_sync.filter(is_whole).collect();
+        if !whole.contains(&copy) {
+            return;
+        }
+        let Some((offset_bytes, checksum)) = self.settled_place(copy, block) else { return };
+        let has_it = |other: usize| {
+            let place = self.settled_place(other, block);
+            other != copy && place.is_some_and(|(_, theirs)| theirs == checksum)
+        };
+        if whole.into_iter().any(has_it) {
+            let place = rot.spoil(self.hosts[copy].drive.bytes_mut(), offset_bytes as usize);
+            rot.bad.push(BadBlock { copy, group, block, place });
+        }
+    }
+
+    fn settled_place(&mut self, copy: usize, (layer, chunk, block): (u64, u32, u32)) -> Option<(u64, u32)> {
+        let copies = self.hosts[copy].copies.as_mut()?;
+        copies.shard_mut().settled_place(LayerId(layer), chunk, block)
+    }
+
+    /// A block has been repaired.
+    pub fn repaired(&mut self, copy: usize, block: (u64, u32, u32)) {
+        if let Some(rot) = &mut self.rot {
+            rot.bad.retain(|bad| bad.copy != copy || bad.block != block);
+        }
+    }
+
+    /// Forgets what is not bad any more. Once no copy that might help is out, blocks that no copy in sync has any more are
+    /// put right.
+    pub fn look_at_rot(&mut self) {
+        let Some(mut rot) = self.rot.take() else { return };
+        rot.bad.retain(|bad| !self.hosts[bad.copy].is_gone && self.may_be_bad(bad));
+        self.rot = Some(rot);
+        let helps_ns = self.calm_since_ns.map(|since_ns| since_ns + OTHERS_HELP_NS);
+        if helps_ns.is_some_and(|helps_ns| self.now_ns >= helps_ns) {
+            self.put_lost_right();
+        }
+    }
+
+    fn may_be_bad(&mut self, bad: &BadBlock) -> bool {
+        let Some(copies) = &mut self.hosts[bad.copy].copies else { return true };
+        let (layer, chunk, block) = bad.block;
+        copies.shard_mut().may_lie_at(LayerId(layer), chunk, block, bad.place.offset_bytes as u64)
+    }
+
+    /// All copies in sync of a block have rotted, or those that had it whole are in sync no more: somebody finds the right
+    /// bytes.
+    pub fn put_lost_right(&mut self) {
+        let Some(mut rot) = self.rot.take() else { return };
+        let mut index = 0;
+        while index < rot.bad.len() {
+            let bad = &rot.bad[index];
+            let in_sync = self.coordinator.config(bad.group).in_sync.iter().map(|copy| number_of(*copy));
+            let mut others = in_sync.filter(|other| *other != bad.copy);
+            if others.any(|other| !rot.may_be_bad(other, bad.block)) {
+                index += 1;
+                continue;
+            }
+            self.say(|| format!("no other copy has block {:?} of copy {}", bad.block, bad.copy));
+            bad.place.mend(self.hosts[bad.copy].drive.bytes_mut());
+            rot.bad.remove(index);
+        }
+        self.rot = Some(rot);
+    }
+
+    /// Scrubs a drive.
+    pub fn scrub(&mut self, copy: usize) -> Result<(), Violation> {
+        self.say(|| format!("drive {copy} is scrubbed"));
+        self.with_copy(copy, |copies, _, _| copies.start_scrub())
+    }
+
+    /// Scrubs all drives: afterwards nothing may be bad that another copy has.
+    pub fn scrub_all(&mut self) -> Result<(), Violation> {
+        if self.rot.is_none() {
+            return Ok(());
+        }
+        for copy in 0..self.hosts.len() {
+            self.scrub(copy)?;
+        }
+        let until_ns = self.now_ns + SCRUB_NS;
+        let is_scrubbing = |world: &World| {
+            let mut copies = world.hosts.iter().filter_map(|host| host.copies.as_ref());
+            copies.any(|copies| copies.stats().scrub_progress.is_some())
+        };
+        while is_scrubbing(self) {
+            if self.now_ns > until_ns {
+                return Err(Violation::Hang(String::from("a scrub of all drives")));
+            }
+            self.step()?;
+        }
+        let until_ns = self.now_ns + REPAIR_NS;
+        let is_bad = |world: &World| {
+            let mut copies = world.hosts.iter().filter_map(|host| host.copies.as_ref());
+            copies.any(|copies| copies.stats().bad_blocks_left > 0)
+        };
+        while is_bad(self) && self.now_ns < until_ns {
+            self.step()?;
+        }
+        Ok(())
+    }
+}
