@@ -9,7 +9,7 @@ use coquina_base::{AlignedBuf, DriveId};
 use coquina_protocol::{AttachedVolume, Status, message_bytes};
 use coquina_reactor::{
     Address, Completion, FileId, Payload, Reactor, ReactorConfig, ReceiveBuffer, Wait, monotonic_ns,
-    open_socket, random_u64,
+    random_u64,
 };
 
 use crate::config::ClientConfig;
@@ -159,8 +159,10 @@ impl VolumeClient {
                 continue;
             };
             if let Some(list) = self.core.take_send(link) {
-                reactor.send(file, list, self.token(link, SEND));
                 self.in_flight += 1;
+                if let Some(completion) = reactor.send(file, list, self.token(link, SEND)) {
+                    self.complete(reactor, completion);
+                }
             }
         }
     }
@@ -187,12 +189,11 @@ impl VolumeClient {
 
     fn connect(&mut self, reactor: &mut Reactor, link: u32, address: &str) -> Result<(), String> {
         let address = Address::resolve(address).map_err(|error| error.to_string())?;
-        let socket = open_socket(&address).map_err(|error| error.to_string())?;
-        let file = reactor.attach(socket);
+        let token = self.token(link, CONNECT);
+        let file = reactor.connect_to(&address, None, token).map_err(|error| error.to_string())?;
         let connection = &mut self.connections[link as usize];
         connection.file = Some(file);
         connection.buffer.clear();
-        reactor.connect(file, &address, self.token(link, CONNECT));
         self.in_flight += 1;
         Ok(())
     }

@@ -242,7 +242,7 @@ fn a_server_that_answers_nonsense_loses_the_connection_not_the_data() {
 fn a_silent_server_is_left_and_asked_again() {
     let fake = Fake::start(16 << 20);
     let mut config = VolumeConnection::config(&fake.address(), "disk");
-    config.stall_ns = 60_000_000;
+    config.stall_ns = 300_000_000;
     let mut client = VolumeConnection::open(config).unwrap();
     fake.fault(Fault::Swallow);
     client.submit(write(1, 0, 4096, 1));

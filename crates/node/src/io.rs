@@ -143,7 +143,7 @@ impl Core {
         } else {
             0
         };
-        if room > 0 || received.capacity_bytes() - held < RECEIVE_BYTES_MIN / 2 {
+        if room > 0 || received.room_bytes() < RECEIVE_BYTES_MIN / 2 {
             received.reserve(room.max(RECEIVE_BYTES_MIN).max(busy.min(received.capacity_bytes() * 2)));
         }
         let file = connection.file;
@@ -189,7 +189,9 @@ impl Core {
         connection.sending = true;
         connection.sent_ns = self.now_ns;
         let file = connection.file;
-        self.reactor.send(file, list, tag::SEND | index as u64);
+        if let Some(completion) = self.reactor.send(file, list, tag::SEND | index as u64) {
+            self.sent(index, completion);
+        }
     }
 
     pub(crate) fn sent(&mut self, index: usize, completion: Completion) {
@@ -209,7 +211,8 @@ impl Core {
             tracing::warn!(%errno, "sending to a connection failed");
             return self.close_connection(index);
         }
-        if !connection.closed {
+        if !connection.closed && (connection.closing || connection.held_back || !connection.output.is_empty())
+        {
             self.list(index);
         }
     }

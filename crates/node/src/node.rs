@@ -18,7 +18,7 @@ use coquina_control::{
     AbsentDrive, BackendError, MapService, NodeBackend, NodeSnapshot, VolumeCounters, VolumeSnapshot,
 };
 use coquina_engine::{Identity, ShardConfig};
-use coquina_reactor::{Address, Listener, MailboxSender};
+use coquina_reactor::{Address, Listener, MailboxSender, listen_nearby};
 use coquina_replication::CopyId;
 
 use crate::cache_size::{HostMemory, default_bound_bytes, target_bytes};
@@ -51,6 +51,8 @@ pub struct NodeConfig {
     pub index_memory_bytes: Option<u64>,
     /// How much of each drive file is zeroed ahead of use while the drive is idle.
     pub zero_ahead_bytes: u64,
+    /// Whether clients and nodes of the same host are left to TCP, without a Unix socket beside the native address.
+    pub tcp_only: bool,
     /// Most bytes of block cache, for all shards together.
     pub cache_memory_bytes: Option<u64>,
     /// Reactor threads; as many as there are cores or shards, whichever is less, if `None`.
@@ -159,6 +161,13 @@ impl Node {
         let nbd_addresses: Vec<Address> = nbd.iter().map(|listener| listener.address().clone()).collect();
         let mut listeners: Vec<(OwnedFd, Protocol)> =
             nbd.into_iter().map(|listener| (listener.into_socket(), Protocol::Nbd)).collect();
+        let beside = native.as_ref().filter(|_| !config.tcp_only);
+        if let Some(nearby) = beside.and_then(|listener| listen_nearby(listener.address())) {
+            match nearby {
+                Ok(socket) => listeners.push((socket, Protocol::Native)),
+                Err(errno) => tracing::warn!(%errno, "no Unix socket for clients of this host: they use TCP"),
+            }
+        }
         listeners.extend(native.map(|listener| (listener.into_socket(), Protocol::Native)));
         let mut listeners = Some(listeners);
         let (notice_sender, notices) = channel();

@@ -13,7 +13,7 @@ use coquina_protocol::{
     Body, Header, Kind, PeerHello, Status, VERSION_MAX, VERSION_MIN, decode, decode_peer_frame,
     encode_peer_frame, encode_peer_hello, peer_frame_bytes,
 };
-use coquina_reactor::{Address, Completion, ReceiveBuffer, keep_watch, open_socket};
+use coquina_reactor::{Address, Completion, ReceiveBuffer};
 use coquina_replication::{CopyId, Message, decode_message, encode_message};
 use slab::Slab;
 
@@ -124,16 +124,17 @@ impl Core {
         let addresses = &node.ok_or("its node is not in the map")?.addresses;
         let text = if addresses.peer.is_empty() { &addresses.native } else { &addresses.peer };
         let address = Address::resolve(text).map_err(|error| error.to_string())?;
-        let socket = open_socket(&address).map_err(|error| error.to_string())?;
-        keep_watch(&socket, SILENCE_SECONDS_MAX);
-        let file = self.reactor.attach(socket);
         let state = PeerState { slot, copy, phase: PeerPhase::Connecting };
+        let entry = self.connections.vacant_key();
+        let token = tag::CONNECT | entry as u64;
+        let connected = self.reactor.connect_to(&address, Some(SILENCE_SECONDS_MAX), token);
+        let file = connected.map_err(|error| error.to_string())?;
         let index = self.insert_connection(file, State::Peer(state), ReceiveBuffer::default());
+        assert_eq!(index, entry, "a connection gets the place that was free");
         let key = ConnectionKey { index, generation: self.connections[index].generation };
         if let Some(link) = self.shards[slot].peers.links.get_mut(&copy) {
             link.connection = Some(key);
         }
-        self.reactor.connect(file, &address, tag::CONNECT | index as u64);
         Ok(())
     }
 

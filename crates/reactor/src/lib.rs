@@ -17,6 +17,7 @@ mod reactor;
 mod receive;
 mod ring;
 mod send;
+mod shortcut;
 mod socket;
 mod waker;
 
@@ -29,6 +30,7 @@ pub use operation::{Completion, Payload};
 pub use reactor::{FileId, Reactor, ReactorConfig, Wait};
 pub use receive::ReceiveBuffer;
 pub use send::SendList;
+pub use shortcut::listen_nearby;
 pub use socket::{keep_watch, open_socket};
 pub use waker::{Mailbox, MailboxSender, Waker, mailbox};
 

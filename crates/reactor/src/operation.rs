@@ -14,7 +14,7 @@ use crate::receive::ReceiveBuffer;
 use crate::send::{SendList, ZEROES_BYTES, zeroes};
 
 /// Most pieces that one system call takes (`UIO_MAXIOV`).
-const VECTORS_MAX: usize = 1024;
+pub(crate) const VECTORS_MAX: usize = 1024;
 /// `IORING_RECVSEND_POLL_FIRST`: the socket is known to be empty, do not try before it is readable.
 const POLL_FIRST: u16 = 1;
 
@@ -77,17 +77,24 @@ pub(crate) struct Pinned {
 
 impl Pinned {
     pub(crate) fn new() -> Box<Pinned> {
-        // SAFETY: `msghdr` is a plain C structure for which zeros are valid (null pointers, no lengths).
-        #[allow(unsafe_code)]
-        let message = unsafe { std::mem::zeroed() };
         Box::new(Pinned {
-            message,
+            message: message_of(&mut []),
             vectors: Vec::new(),
             timespec: Timespec::new(),
             address: RawAddress::empty(),
             wake_count: 0,
         })
     }
+}
+
+/// The header of a message that is these vectors.
+pub(crate) fn message_of(vectors: &mut [libc::iovec]) -> libc::msghdr {
+    // SAFETY: `msghdr` is a plain C structure for which zeros are valid (null pointers, no lengths).
+    #[allow(unsafe_code)]
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = vectors.as_mut_ptr();
+    message.msg_iovlen = vectors.len() as _;
+    message
 }
 
 /// One operation in flight, or a free place for one.
@@ -182,8 +189,7 @@ impl Slot {
             let length = only.iov_len.min(IO_BYTES_MAX) as u32;
             return opcode::Send::new(fd, only.iov_base.cast(), length).flags(flags).build();
         }
-        pinned.message.msg_iov = pinned.vectors.as_mut_ptr();
-        pinned.message.msg_iovlen = pinned.vectors.len() as _;
+        pinned.message = message_of(&mut pinned.vectors);
         let message: *const libc::msghdr = &pinned.message;
         opcode::SendMsg::new(fd, message).flags(flags as u32).build()
     }
@@ -198,8 +204,7 @@ impl Slot {
         pinned
             .vectors
             .extend(free.map(|free| libc::iovec { iov_base: free.as_mut_ptr().cast(), iov_len: free.len() }));
-        pinned.message.msg_iov = pinned.vectors.as_mut_ptr();
-        pinned.message.msg_iovlen = pinned.vectors.len() as _;
+        pinned.message = message_of(&mut pinned.vectors);
         let message: *mut libc::msghdr = &mut pinned.message;
         opcode::RecvMsg::new(fd, message).flags(libc::MSG_WAITALL as u32).build()
     }

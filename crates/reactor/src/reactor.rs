@@ -15,10 +15,12 @@ use crate::WAKE_TOKEN;
 use crate::accept::{Address, RawAddress, own_accepted};
 use crate::clock::monotonic_ns;
 use crate::error::{Errno, ReactorError};
-use crate::operation::{Completion, Operation, Payload, Slot};
+use crate::operation::{Completion, Operation, Payload, Slot, VECTORS_MAX, message_of};
 use crate::receive::ReceiveBuffer;
 use crate::ring::{EnterWait, Ring};
 use crate::send::SendList;
+use crate::shortcut::{connect_nearby, prepare_accepted};
+use crate::socket::{keep_watch, open_socket};
 use crate::waker::Waker;
 
 /// How often an operation that the kernel could not do yet is tried again.
@@ -78,6 +80,8 @@ pub struct Reactor {
     immediate: VecDeque<Completion>,
     in_flight: usize,
     waker: Waker,
+    /// Empty between calls; kept for its memory.
+    vectors: Vec<libc::iovec>,
     thread: PhantomData<*const ()>,
 }
 
@@ -95,6 +99,7 @@ impl Reactor {
             immediate: VecDeque::new(),
             in_flight: 0,
             waker,
+            vectors: Vec::new(),
             thread: PhantomData,
         };
         reactor.start(NO_FILE, Operation::Wake, WAKE_TOKEN);
@@ -185,14 +190,56 @@ impl Reactor {
     }
 
     /// Sends the whole list. One at a time per socket, or the bytes mix.
-    pub fn send(&mut self, file: FileId, list: SendList, token: u64) {
-        self.queue(file, Operation::Send { list }, token);
+    ///
+    /// What the socket takes at once is sent at once, and its completion is the result: so the end of a send ends no wait, and the
+    /// receiver begins while this thread goes on to its next turn. What it does not take is sent by the ring, and completes with
+    /// a later turn.
+    #[must_use = "a send that is done has no other completion"]
+    pub fn send(&mut self, file: FileId, mut list: SendList, token: u64) -> Option<Completion> {
+        let Some(index) = self.find(file) else {
+            self.refuse(Operation::Send { list }, token, libc::EBADF);
+            return None;
+        };
+        let result = match self.send_at_once(index, &mut list) {
+            Ok(sent_bytes) if sent_bytes == list.length_bytes() => {
+                Ok(u32::try_from(sent_bytes).unwrap_or(u32::MAX))
+            }
+            Err(errno) if !matches!(errno.0, libc::EAGAIN | libc::EINTR) => Err(errno),
+            begun => {
+                let slot = self.take_slot(index, Operation::Send { list }, token);
+                self.slots[slot as usize].progress_bytes = begun.unwrap_or(0) as u64;
+                self.submit(slot);
+                return None;
+            }
+        };
+        Some(Completion { token, result, payload: Payload::Send(list) })
     }
 
     /// Accepts connections until the listener is closed; each gives a completion with
     /// [`Payload::Accepted`]. After an error, for instance `EMFILE`, `accept` must be called again.
     pub fn accept(&mut self, listener: FileId, token: u64) {
         self.queue(listener, Operation::Accept, token);
+    }
+
+    /// Makes a connection to `address`, attached to this reactor: over a Unix socket if the server is on this host, else over TCP. It
+    /// completes as [`Reactor::connect`] does. With `silence_seconds_max` a TCP connection ends after so long without a sign of life.
+    pub fn connect_to(
+        &mut self,
+        address: &Address,
+        silence_seconds_max: Option<u32>,
+        token: u64,
+    ) -> Result<FileId, ReactorError> {
+        if let Some(socket) = connect_nearby(address) {
+            self.refuse(Operation::Connect, token, 0);
+            return Ok(self.attach(socket));
+        }
+        let socket = open_socket(address)?;
+        if let Some(seconds) = silence_seconds_max {
+            keep_watch(&socket, seconds);
+        }
+        let file = self.attach(socket);
+        self.connect(file, address, token);
+        Ok(file)
     }
 
     /// Connects a socket made by [`open_socket`](crate::open_socket).
@@ -265,6 +312,24 @@ impl Reactor {
         open.then_some(file.index)
     }
 
+    /// Sends what the socket takes without waiting; gives the number of bytes.
+    fn send_at_once(&mut self, file: u32, list: &mut SendList) -> Result<usize, Errno> {
+        let Some(descriptor) = &self.files[file as usize].descriptor else { return Err(Errno(libc::EBADF)) };
+        self.vectors.clear();
+        list.seal();
+        list.vectors(0, VECTORS_MAX, &mut self.vectors);
+        if self.vectors.is_empty() {
+            return Ok(0);
+        }
+        let message = message_of(&mut self.vectors);
+        // SAFETY: the message points to the vectors, and these into the list; both outlive the call.
+        #[allow(unsafe_code)]
+        let sent = unsafe {
+            libc::sendmsg(descriptor.as_raw_fd(), &message, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT)
+        };
+        usize::try_from(sent).map_err(|_| Errno::from_io(&std::io::Error::last_os_error()))
+    }
+
     fn queue(&mut self, file: FileId, operation: Operation, token: u64) {
         self.queue_pinned(file, operation, token, |_| {});
     }
@@ -282,7 +347,6 @@ impl Reactor {
         let empty = match &mut operation {
             Operation::Read { buffer, .. } | Operation::Write { buffer, .. } => buffer.is_empty(),
             Operation::Zeroes { length_bytes, .. } => *length_bytes == 0,
-            Operation::Send { list } => list.is_empty(),
             Operation::Land { landing } => landing.left_bytes() == 0,
             Operation::Receive { buffer, poll_first } => {
                 *poll_first = self.files[index as usize].drained;
@@ -408,7 +472,9 @@ impl Reactor {
     fn complete_accept(&mut self, index: u32, result: i32, more: bool) -> Option<Completion> {
         let token = self.slots[index as usize].token;
         if result >= 0 {
-            let connection = self.attach(own_accepted(result));
+            let socket = own_accepted(result);
+            prepare_accepted(&socket);
+            let connection = self.attach(socket);
             if !more {
                 let file = self.slots[index as usize].file;
                 self.free_slot(index);

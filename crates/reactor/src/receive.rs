@@ -46,6 +46,11 @@ impl ReceiveBuffer {
         }
     }
 
+    /// How much can be received without moving or growing.
+    pub fn room_bytes(&self) -> usize {
+        self.bytes.len() - self.end
+    }
+
     /// Gives memory back if there is no data and more than `capacity_bytes` of room.
     pub fn shrink_if_empty(&mut self, capacity_bytes: usize) {
         if self.start == self.end && self.bytes.len() > capacity_bytes {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use coquina_base::{AlignedBuf, BLOCK_BYTES, Landing};
 use coquina_reactor::{
     Address, Completion, Errno, FileId, ListenProblem, Listener, Payload, Reactor, ReactorConfig,
-    ReactorError, ReceiveBuffer, SendList, WAKE_TOKEN, Wait, mailbox, open_socket,
+    ReactorError, ReceiveBuffer, SendList, WAKE_TOKEN, Wait, listen_nearby, mailbox, open_socket,
 };
 
 const ACCEPT: u64 = 1;
@@ -52,10 +52,10 @@ fn any_port() -> Address {
 /// Sends the list from one end and gives what arrives at the other.
 fn transfer(reactor: &mut Reactor, from: FileId, to: FileId, list: SendList) -> Vec<u8> {
     let length = list.length_bytes();
-    reactor.send(from, list, SEND);
+    let at_once = reactor.send(from, list, SEND);
+    let mut sent = at_once.is_some_and(|sent| sent.result == Ok(length as u32));
     reactor.receive(to, ReceiveBuffer::with_capacity_bytes(64 << 10), RECEIVE);
     let mut arrived = Vec::new();
-    let mut sent = false;
     let mut completions = Vec::new();
     while !sent || arrived.len() < length {
         reactor.turn(Wait::Forever, &mut completions).unwrap();
@@ -168,8 +168,8 @@ fn a_broken_connection_is_an_error_not_a_signal() {
     for _ in 0..10 {
         let mut list = SendList::new();
         list.bytes().extend_from_slice(&[1; 100]);
-        reactor.send(client, list, SEND);
-        if let Err(errno) = collect(&mut reactor, 1)[0].result {
+        let sent = reactor.send(client, list, SEND).unwrap_or_else(|| collect(&mut reactor, 1).remove(0));
+        if let Err(errno) = sent.result {
             failed = Some(errno);
             break;
         }
@@ -226,8 +226,8 @@ fn a_landing_is_filled_whole_however_the_bytes_come() {
         let mut list = SendList::new();
         list.bytes().extend_from_slice(part);
         list.bytes().extend_from_slice(if part.len() == 8000 { b"" } else { b"next" });
-        reactor.send(client, list, SEND);
-        let wanted = if part.len() == 8000 { 1 } else { 2 };
+        let at_once = reactor.send(client, list, SEND);
+        let wanted = if part.len() == 8000 { 1 } else { 2 } - usize::from(at_once.is_some());
         for completion in collect(&mut reactor, wanted) {
             let Payload::Landing(landing) = completion.payload else { continue };
             landed += 1;
@@ -251,10 +251,42 @@ fn a_landing_whose_peer_breaks_off_is_an_error() {
     reactor.land(server, Landing::new(vec![AlignedBuf::zeroed(2)]), RECEIVE);
     let mut list = SendList::new();
     list.bytes().extend_from_slice(&[7; 100]);
-    reactor.send(client, list, SEND);
-    collect(&mut reactor, 1);
+    assert_eq!(reactor.send(client, list, SEND).map(|sent| sent.result), Some(Ok(100)));
     reactor.close(client, CLOSE);
     let completions = collect(&mut reactor, 2);
     let landed = completions.iter().find(|completion| completion.token == RECEIVE).unwrap();
     assert_eq!(landed.result, Err(Errno(libc::ECONNRESET)));
+}
+
+#[test]
+fn a_server_of_this_host_is_reached_by_its_unix_socket() {
+    let mut reactor = Reactor::new(ReactorConfig { entries: 32 }).unwrap();
+    let tcp = Listener::bind(&any_port()).unwrap();
+    let address = tcp.address().clone();
+    let tcp = reactor.attach(tcp.into_socket());
+    reactor.accept(tcp, ACCEPT);
+    let nearby = reactor.attach(listen_nearby(&address).unwrap().unwrap());
+    reactor.accept(nearby, ACCEPT + 100);
+    assert!(listen_nearby(&address).unwrap().is_err(), "the name is taken");
+    // With the Unix socket gone, and with it its name, TCP is left.
+    for (listener, token) in [(Some(nearby), ACCEPT + 100), (None, ACCEPT)] {
+        let client = reactor.connect_to(&address, Some(5), CONNECT).unwrap();
+        let mut server = None;
+        for completion in collect(&mut reactor, 2) {
+            if let Payload::Accepted(Some(connection)) = completion.payload {
+                assert_eq!(completion.token, token);
+                server = Some(connection);
+            } else {
+                assert_eq!((completion.token, completion.result), (CONNECT, Ok(0)));
+            }
+        }
+        let mut list = SendList::new();
+        list.push_buffer(pattern(300), 0, 300 * BLOCK_BYTES);
+        let arrived = transfer(&mut reactor, client, server.unwrap(), list);
+        assert!(arrived == pattern(300)[..]);
+        if let Some(listener) = listener {
+            reactor.close(listener, CLOSE);
+            collect(&mut reactor, 2);
+        }
+    }
 }

@@ -81,14 +81,15 @@ impl Links {
 
     /// Sends what is queued and waits for something to happen.
     pub fn turn(&mut self, wait: Wait) -> Result<Vec<Completion>, BenchError> {
+        let mut completions = std::mem::take(&mut self.completions);
         for (index, link) in self.links.iter_mut().enumerate() {
             if !link.is_sending && !link.next.is_empty() {
                 std::mem::swap(&mut link.output, &mut link.next);
-                self.reactor.send(link.file, std::mem::take(&mut link.output), index as u64 * 2 + 1);
+                let list = std::mem::take(&mut link.output);
                 link.is_sending = true;
+                completions.extend(self.reactor.send(link.file, list, index as u64 * 2 + 1));
             }
         }
-        let mut completions = std::mem::take(&mut self.completions);
         self.reactor.turn(wait, &mut completions).map_err(broken)?;
         Ok(completions)
     }

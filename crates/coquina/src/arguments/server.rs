@@ -64,6 +64,9 @@ pub struct Tuning {
     #[arg(long, value_name = "SIZE", value_parser = size, allow_hyphen_values = true, env = "COQUINA_ZERO_AHEAD")]
     #[arg(default_value = "16G", hide_env_values = true)]
     pub zero_ahead: u64,
+    /// Let clients and nodes of the same host use TCP too, instead of a Unix socket that costs them less
+    #[arg(long)]
+    pub tcp_only: bool,
     /// Number of reactor threads of a process [default: by the number of cores and shards]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub reactors: Option<u16>,

@@ -119,6 +119,7 @@ pub fn gateway_config(nbd: Vec<String>, tuning: &Tuning) -> NodeConfig {
         // A gateway keeps no blocks.
         cache_memory_bytes: Some(0),
         zero_ahead_bytes: 0,
+        tcp_only: true,
         reactors: tuning.reactors.map(usize::from),
     }
 }

@@ -89,6 +89,7 @@ impl Cluster {
             index_memory_bytes: None,
             cache_memory_bytes: Some(self.cache_bytes),
             zero_ahead_bytes: self.zero_ahead_bytes,
+            tcp_only: false,
             reactors: Some(1),
         }
     }

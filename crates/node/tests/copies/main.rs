@@ -5,10 +5,17 @@
 mod cluster;
 mod repair;
 
-use coquina_base::DriveId;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use coquina_base::{ClusterId, DriveId, SessionId};
 use coquina_client::{ClientRequest, RequestKind, VolumeConnection};
 use coquina_cluster::{GroupRecord, ShardRef};
 use coquina_control::NodeBackend;
+use coquina_protocol::{
+    Body, Header, Hello, Kind, VERSION_MAX, VERSION_MIN, decode, encode_hello, encode_plain,
+};
 
 use cluster::{Cluster, GROUPS, check_round, open, run, wait_for, write_round};
 
@@ -29,6 +36,41 @@ fn data_is_the_same_through_every_node() {
         .map(|machine| machine.node.snapshot().peers.iter().filter(|peer| peer.connected).count())
         .sum();
     assert_eq!(copies, 6, "each pair of copies has one connection, which both ends count");
+}
+
+#[test]
+fn a_burst_that_fills_the_buffer_within_a_header_is_taken_whole() {
+    const PINGS: usize = 4000;
+    let cluster = Cluster::start(1, 1);
+    let address = cluster.machines[0].as_ref().unwrap().node.native_address();
+    let hello = Hello {
+        version_min: VERSION_MIN,
+        version_max: VERSION_MAX,
+        features: 0,
+        cluster: ClusterId::default(),
+        session: SessionId(7),
+        shard: None,
+        client: "burst",
+    };
+    let mut burst = Vec::new();
+    encode_hello(&mut burst, &Header::new(Kind::Hello), &hello);
+    let hello_bytes = burst.len();
+    encode_plain(&mut burst, &Header::new(Kind::Ping));
+    let ping = burst[hello_bytes..].to_vec();
+    burst.extend((1..PINGS).flat_map(|_| &ping));
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.write_all(&burst).unwrap();
+    let (mut answers, mut chunk, mut pings) = (Vec::new(), [0; 4096], 0);
+    while pings < PINGS {
+        let count = stream.read(&mut chunk).unwrap();
+        assert_ne!(count, 0, "the node went away after {pings} answers");
+        answers.extend_from_slice(&chunk[..count]);
+        while let Some((message, consumed)) = decode(&answers).unwrap() {
+            pings += usize::from(matches!(message.body, Body::PingReply));
+            answers.drain(..consumed);
+        }
+    }
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Bad blocks: read from other copies, repaired, told of; bytes of the drive files are changed under the nodes.
 
 use std::fs::OpenOptions;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
+use coquina_base::AlignedBuf;
 use coquina_client::RequestKind;
 use coquina_control::NodeBackend;
 use coquina_engine::ShardStats;
@@ -18,13 +19,15 @@ fn stats(cluster: &Cluster, node: usize) -> ShardStats {
 /// Spoils a bit of each block of the tests' data in a node's drive file; gives how many.
 fn spoil(cluster: &Cluster, node: usize) -> u64 {
     let path = cluster.folder.path().join(format!("node{node}")).join("drive");
-    let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
-    let mut block = [0; 4096];
+    // As the node does it: what another process writes through the page cache can meet its direct writes, and fail (`EIO`).
+    let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(path).unwrap();
+    let mut block = AlignedBuf::zeroed(1);
     let mut spoilt = 0;
     for number in 0..file.metadata().unwrap().len() / 4096 {
         file.read_exact_at(&mut block, number * 4096).unwrap();
         if block[0] != 0 && block.iter().all(|byte| *byte == block[0]) {
-            file.write_all_at(&[block[7] ^ 4], number * 4096 + 7).unwrap();
+            block[7] ^= 4;
+            file.write_all_at(&block, number * 4096).unwrap();
             spoilt += 1;
         }
     }

@@ -62,6 +62,7 @@ pub fn run(global: &Global, start: &NodeStart) -> Result<(), CliError> {
         index_memory_bytes: start.tuning.index_memory,
         cache_memory_bytes: start.tuning.cache_memory,
         zero_ahead_bytes: start.tuning.zero_ahead,
+        tcp_only: start.tuning.tcp_only,
         reactors: start.tuning.reactors.map(usize::from),
     };
     let node = Node::start(config, maps.clone())?;

@@ -175,6 +175,7 @@ fn share(tuning: &Tuning, nodes: u64) -> Vec<OsString> {
     let mut arguments = vec!["--index-memory".to_owned(), index.to_string()];
     arguments.extend(["--cache-memory".to_owned(), cache.to_string()]);
     arguments.extend(["--zero-ahead".to_owned(), tuning.zero_ahead.to_string()]);
+    arguments.extend(tuning.tcp_only.then(|| "--tcp-only".to_owned()));
     if let Some(reactors) = tuning.reactors {
         arguments.extend(["--reactors".to_owned(), reactors.to_string()]);
     }

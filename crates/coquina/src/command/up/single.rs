@@ -40,6 +40,7 @@ pub fn run(global: &Global, up: &Up, checked: Checked) -> Result<(), CliError> {
         index_memory_bytes: up.tuning.index_memory,
         cache_memory_bytes: up.tuning.cache_memory,
         zero_ahead_bytes: up.tuning.zero_ahead,
+        tcp_only: up.tuning.tcp_only,
         reactors: up.tuning.reactors.map(usize::from),
     };
     let node = Node::start(config, maps.clone())?;
