@@ -10,10 +10,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use coquina_base::NodeId;
-use coquina_cluster::{Heartbeat, NodeRequest, Proposal};
+use coquina_cluster::{GroupId, Heartbeat, MapView, NodeRequest, Proposal};
 
 use crate::api::HeartbeatReply;
-use crate::backend::{BackendError, NodeBackend};
+use crate::backend::{BackendError, GroupRole, GroupSnapshot, NodeBackend};
 use crate::client::Client;
 use crate::coordinator_service::CoordinatorService;
 use crate::layers;
@@ -25,6 +25,8 @@ const INTERVAL: Duration = Duration::from_millis(250);
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// How long the leader may take to answer.
 const ANSWER_TIME_MAX: Duration = Duration::from_millis(400);
+/// How often a node that stops looks whether its copies know that they are primaries no more.
+const RELEASE_POLL: Duration = Duration::from_millis(5);
 /// How long a node that stops waits until its primaries are elsewhere.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(1);
 
@@ -112,29 +114,29 @@ impl HeartbeatService {
         self.shared.removed.load(Ordering::Relaxed)
     }
 
-    /// Ends. With `leave` the leader is told that the node stops, so that others need not wait for it, and up to a second
-    /// is waited until groups with other copies have their primaries there: the node must still serve meanwhile. Without,
-    /// as when all nodes stop together, the copies here stay in sync.
-    pub fn stop(&self, leave: bool) {
+    /// Ends. As long as `leaves` says so, the leader is told that the node stops, so that others need not wait for it, and
+    /// up to a second is waited until groups with other copies have their primaries there: the node must still serve
+    /// meanwhile. Otherwise, as when all nodes stop together, the copies here stay in sync.
+    pub fn stop(&self, leaves: &dyn Fn() -> bool) {
         self.shared.stop.set();
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {
             // A panic of the thread was already reported by the panic hook.
             let _ = thread.join();
         }
-        if leave {
-            self.leave();
+        if leaves() {
+            self.leave(leaves);
         }
     }
 
-    fn leave(&self) {
+    fn leave(&self, leaves: &dyn Fn() -> bool) {
         let shared = &self.shared;
         let deadline = Instant::now() + LEAVE_TIME_MAX;
         let mut sender = Sender::default();
         let mut heartbeat = heartbeat(shared);
         heartbeat.stopping = true;
         heartbeat.proposals.clear();
-        while Instant::now() < deadline {
+        while Instant::now() < deadline && leaves() {
             let leader = shared.map.leader();
             // Told again and again: who was told may lead no more before it has decided anything.
             if let Some(leader) = leader {
@@ -147,11 +149,29 @@ impl HeartbeatService {
                     group.primary().is_some_and(here) && group.in_sync.iter().any(|shard| !here(*shard))
                 })
             });
-            if gone.is_some() {
-                return;
+            if let Some(map) = gone {
+                return wait_until_released(shared, &map, deadline);
             }
         }
         tracing::info!("not all groups had another primary before the node stopped");
+    }
+}
+
+/// Waits until the copies here know that they are primaries no more: then they have told the next ones, which need not wait
+/// for what was promised to these.
+fn wait_until_released(shared: &Shared, map: &MapView, deadline: Instant) {
+    let follows = |group: &GroupSnapshot| {
+        let primary = map.group(GroupId(group.group)).and_then(|known| known.primary());
+        group.role != GroupRole::Primary || primary.and_then(|shard| map.node_of(shard)) == Some(shared.node)
+    };
+    loop {
+        let snapshot = shared.backend.snapshot();
+        let mut groups =
+            snapshot.drives.iter().flat_map(|drive| &drive.shards).flat_map(|shard| &shard.groups);
+        if groups.all(follows) || Instant::now() >= deadline {
+            return;
+        }
+        std::thread::sleep(RELEASE_POLL);
     }
 }
 

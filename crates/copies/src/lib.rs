@@ -44,6 +44,7 @@ mod verify;
 
 pub use api::{Answer, Event, Operation, Request, Sink};
 pub use compare::FEATURE_HASHES;
+pub use outgoing::FEATURE_RELEASE;
 pub use payload::{Payload, PayloadError};
 pub use repair::{FEATURE_REPAIR, FEATURES};
 pub use shard::ShardCopies;

@@ -13,6 +13,9 @@ use crate::drain::fetch_token;
 use crate::payload::{self, Payload};
 use crate::shard::{Context, ShardCopies};
 
+/// The other copy knows [`Message::Released`].
+pub const FEATURE_RELEASE: u64 = 4;
+
 /// Data of entries in one message of a tail; what is left is asked for again.
 const TAIL_BYTES_MAX: usize = 1 << 20;
 
@@ -81,6 +84,7 @@ impl ShardCopies {
         context: Context<'_>,
         sink: &mut impl Sink,
     ) {
+        let may_release = self.can_do(to, FEATURE_RELEASE);
         let member = &mut self.members[key];
         let number = member.number;
         let Some(lane) = member.lanes.get_mut(&to) else { return };
@@ -91,6 +95,13 @@ impl ShardCopies {
             }
             Message::Grant { config_epoch, sent_ns } => {
                 return self.keep_grant(to, one(config_epoch), sent_ns, false);
+            }
+            Message::Released { .. } => {
+                // It says by its epoch what it is about, and need not wait for entries that are read back.
+                if may_release {
+                    sink.send(to, number, &message, Payload::default());
+                }
+                return;
             }
             _ => {}
         }

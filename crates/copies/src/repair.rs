@@ -18,13 +18,14 @@ use slab::Slab;
 use crate::api::Sink;
 use crate::compare::FEATURE_HASHES;
 use crate::drain::repair_token;
+use crate::outgoing::FEATURE_RELEASE;
 use crate::payload::Payload;
 use crate::shard::ShardCopies;
 
 /// The other copy answers [`Message::RepairRead`].
 pub const FEATURE_REPAIR: u64 = 1;
 /// What this version can do beside what all versions can.
-pub const FEATURES: u64 = FEATURE_REPAIR | FEATURE_HASHES;
+pub const FEATURES: u64 = FEATURE_REPAIR | FEATURE_HASHES | FEATURE_RELEASE;
 
 /// A copy that has not answered by then does not help.
 const ANSWER_NS: u64 = 1_000_000_000;

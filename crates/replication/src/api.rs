@@ -27,6 +27,8 @@ pub enum Mutation {
     ResurrectTrim,
     /// Commits do not wait for a copy that is being added.
     CommitWithoutJoining,
+    /// A primary that hears that it is none any more gives its leases back, and serves on until it has persisted that.
+    ReleaseBeforeStopping,
 }
 
 /// What a group is told at its start.

@@ -68,7 +68,7 @@ impl<C: ChangedSet> Group<C> {
                 self.send(from, Message::Tail { config_epoch, entries }, actions);
             }
             Message::GrantRequest { config_epoch, sent_ns } if holds(config_epoch) => {
-                self.promises.give(from, now_ns, self.settings.promise_ns());
+                self.promises.give(from, config_epoch, now_ns, self.settings.promise_ns());
                 self.send(from, Message::Grant { config_epoch, sent_ns }, actions);
             }
             Message::Cut { config_epoch, at } if holds(config_epoch) => self.cut(at, actions),

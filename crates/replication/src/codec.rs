@@ -454,4 +454,5 @@ messages! {
     27 HashRead { config_epoch, compare, at, range, key };
     28 Hashes { config_epoch, compare, range, hashes };
     29 HashRefused { config_epoch, compare };
+    30 Released { config_epoch };
 }

@@ -3,16 +3,26 @@
 //! A backup *promises* a primary not to serve before a time by the backup's clock, counted from its receipt of the
 //! request and lengthened by the drift bound. The primary counts its *lease* from when it sent the request, shortened
 //! by the bound. So a lease always ends before the promise behind it, whatever the clocks show.
+//!
+//! A primary that is none any more gives its leases back: once it has persisted the epoch that made another one primary, it
+//! can serve under no lower one, restarts included, and says so. Promises given to it under lower epochs are void then.
 
 use std::collections::BTreeMap;
 
 use crate::types::CopyId;
 
+/// What was promised to one primary.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+struct Promise {
+    /// The highest epoch under which it was given.
+    epoch: u64,
+    until_ns: u64,
+}
+
 /// The promises that a copy has given.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Promises {
-    /// Until when, by holder.
-    until_ns: BTreeMap<CopyId, u64>,
+    by_holder: BTreeMap<CopyId, Promise>,
     /// A restarted copy does not remember its promises: all of them may run until then.
     forgotten_until_ns: u64,
 }
@@ -20,33 +30,38 @@ pub struct Promises {
 impl Promises {
     /// Promises of a copy that starts now and may have given some just before.
     pub fn forgotten(now_ns: u64, promise_ns: u64) -> Promises {
-        Promises { until_ns: BTreeMap::new(), forgotten_until_ns: now_ns.saturating_add(promise_ns) }
+        let forgotten_until_ns = now_ns.saturating_add(promise_ns);
+        Promises { by_holder: BTreeMap::new(), forgotten_until_ns }
     }
 
-    /// Promises to a primary.
-    pub fn give(&mut self, holder: CopyId, now_ns: u64, promise_ns: u64) {
-        self.until_ns.retain(|_, until| *until > now_ns);
-        let until = self.until_ns.entry(holder).or_insert(0);
-        *until = (*until).max(now_ns.saturating_add(promise_ns));
+    /// Promises to the primary of an epoch.
+    pub fn give(&mut self, holder: CopyId, epoch: u64, now_ns: u64, promise_ns: u64) {
+        self.by_holder.retain(|_, promise| promise.until_ns > now_ns);
+        let promise = self.by_holder.entry(holder).or_default();
+        promise.epoch = promise.epoch.max(epoch);
+        promise.until_ns = promise.until_ns.max(now_ns.saturating_add(promise_ns));
     }
 
-    /// The holder has stopped and said so.
-    pub fn given_back(&mut self, holder: CopyId) {
-        self.until_ns.remove(&holder);
+    /// The holder serves under no epoch below this one any more, and said so.
+    pub fn given_back(&mut self, holder: CopyId, below_epoch: u64) {
+        if self.by_holder.get(&holder).is_some_and(|promise| promise.epoch < below_epoch) {
+            self.by_holder.remove(&holder);
+        }
     }
 
     /// When the last promise ends; 0 if there is none.
     pub fn end_ns(&self) -> u64 {
-        self.until_ns.values().copied().max().unwrap_or(0).max(self.forgotten_until_ns)
+        let last = self.by_holder.values().map(|promise| promise.until_ns).max();
+        last.unwrap_or(0).max(self.forgotten_until_ns)
     }
 
     /// Whether no promise keeps this copy from serving.
     pub fn are_over(&mut self, now_ns: u64) -> bool {
-        self.until_ns.retain(|_, until| *until > now_ns);
+        self.by_holder.retain(|_, promise| promise.until_ns > now_ns);
         if self.forgotten_until_ns <= now_ns {
             self.forgotten_until_ns = 0;
         }
-        self.until_ns.is_empty() && self.forgotten_until_ns == 0
+        self.by_holder.is_empty() && self.forgotten_until_ns == 0
     }
 }
 
@@ -105,10 +120,12 @@ mod tests {
         let mut promises = Promises::forgotten(100, 10);
         assert!(!promises.are_over(109));
         assert!(promises.are_over(110));
-        promises.give(CopyId(1), 110, 10);
-        promises.give(CopyId(2), 115, 10);
+        promises.give(CopyId(1), 5, 110, 10);
+        promises.give(CopyId(2), 7, 115, 10);
         assert_eq!(promises.end_ns(), 125);
-        promises.given_back(CopyId(2));
+        promises.given_back(CopyId(2), 7);
+        assert_eq!(promises.end_ns(), 125, "it may still serve under the epoch itself");
+        promises.given_back(CopyId(2), 8);
         assert!(!promises.are_over(119));
         assert!(promises.are_over(120));
     }

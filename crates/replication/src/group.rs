@@ -167,6 +167,10 @@ impl<C: ChangedSet> Group<C> {
                 self.receive_config(config, Some((from, Query::Join)), now_ns, actions)
             }
             Message::Stale { config } => self.receive_config(config, None, now_ns, actions),
+            Message::Released { config_epoch } => {
+                self.promises.given_back(from, config_epoch);
+                self.commit_step(now_ns, actions);
+            }
             message if self.primary.is_some() => self.receive_as_primary(from, message, now_ns, actions),
             message => self.receive_as_backup(from, message, now_ns, actions),
         }
@@ -198,6 +202,13 @@ impl<C: ChangedSet> Group<C> {
             return;
         }
         if !self.continues_under(&config) {
+            #[cfg(feature = "mutations")]
+            if self.settings.has(crate::Mutation::ReleaseBeforeStopping) {
+                self.release(&self.config, config.epoch, actions);
+            } else {
+                self.step_down(actions);
+            }
+            #[cfg(not(feature = "mutations"))]
             self.step_down(actions);
         }
         self.learning = None;
@@ -233,7 +244,7 @@ impl<C: ChangedSet> Group<C> {
     fn adopt(&mut self, now_ns: u64, actions: &mut Actions) {
         let Some(pending) = self.pending.take() else { return };
         let continues = self.continues_under(&pending.config);
-        self.config = pending.config;
+        let former = std::mem::replace(&mut self.config, pending.config);
         self.proposal = None;
         self.commit_heard = self.log.committed;
         let copy = self.settings.copy;
@@ -247,6 +258,7 @@ impl<C: ChangedSet> Group<C> {
         self.missing.adopt(&self.config, copy, self.log.committed, uncommitted);
         if self.config.primary() != Some(copy) {
             self.step_down(actions);
+            self.release(&former, self.config.epoch, actions);
         } else if continues {
             self.go_on(now_ns, actions);
         } else {

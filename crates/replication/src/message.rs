@@ -85,6 +85,12 @@ pub enum Message {
         /// The time in the request.
         sent_ns: u64,
     },
+    /// The sender was primary and is not any more: it has persisted this epoch and serves under no lower one, so what was
+    /// promised to it under those is void.
+    Released {
+        /// The epoch.
+        config_epoch: u64,
+    },
     /// `GrantRequest` of many groups at once: a message of two copies, not of one group.
     GrantRequests {
         /// The primary's time when it asked.

@@ -14,7 +14,7 @@ use crate::changed::ChangedSet;
 use crate::grant::Lease;
 use crate::group::{Actions, Group};
 use crate::message::Message;
-use crate::types::{CopyId, Entry, EntryKind, Token};
+use crate::types::{Config, CopyId, Entry, EntryKind, Token};
 
 /// How far the primary is with a copy in sync.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -279,6 +279,21 @@ impl<C: ChangedSet> Group<C> {
             .flat_map(|submitted| std::iter::once(submitted.request.token).chain(submitted.retries));
         for token in primary.waiting.into_iter().map(|(_, token)| token).chain(submitted) {
             actions.push(Action::Refuse { token, refusal: Refusal::NotServing });
+        }
+    }
+
+    /// Gives back what the members have promised to the primary of a former configuration, which this copy was and is not
+    /// any more, so that the next primary need not wait. The configuration that ended it is persisted by now: nothing is
+    /// served under a lower epoch again, not after a restart either.
+    pub(crate) fn release(&self, former: &Config, config_epoch: u64, actions: &mut Actions) {
+        let copy = self.settings.copy;
+        if former.primary() != Some(copy) {
+            return;
+        }
+        let message = Message::Released { config_epoch };
+        let members = former.in_sync.iter().chain(&former.others);
+        for &to in members.filter(|to| **to != copy) {
+            self.send(to, message.clone(), actions);
         }
     }
 

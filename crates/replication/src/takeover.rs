@@ -182,7 +182,7 @@ impl<C: ChangedSet> Group<C> {
         actions: &mut Actions,
     ) {
         let copy = self.settings.copy;
-        self.promises.given_back(from);
+        self.promises.given_back(from, self.config.epoch);
         let Some(primary) = &mut self.primary else { return };
         let Some(peer) = primary.peers.get_mut(&from) else { return };
         let (my_last, committed) = (self.log.last, self.log.committed);

@@ -272,3 +272,50 @@ fn a_restarted_primary_with_an_out_copy_asks_for_a_new_epoch() {
     driver.input(Input::Tick);
     assert!(driver.group.is_serving());
 }
+
+#[test]
+fn a_former_primary_gives_its_leases_back_once_it_cannot_serve_again() {
+    let (mut driver, _) = Driver::open(config(1, &[ME, OTHER], &[]));
+    driver.input(Input::Connected(OTHER));
+    let state = Message::State { config_epoch: 1, history: Default::default(), last: 0, durable: 0 };
+    driver.input(Input::Message(OTHER, state));
+    let grant = Message::Grant { config_epoch: 1, sent_ns: driver.now_ns };
+    driver.input(Input::Message(OTHER, grant.clone()));
+    assert_eq!(driver.input(Input::Read(Token(1))), [Action::Read(Token(1))]);
+    let newer = config(2, &[OTHER], &[ME]);
+    let stopped = driver.input(Input::Config(newer.clone()));
+    assert_eq!(stopped, [Action::Stop, Action::Persist { config: newer, committed: 0 }]);
+    driver.input(Input::Message(OTHER, grant));
+    assert_eq!(driver.input(Input::Read(Token(2))), [refuse(2, Refusal::NotServing)]);
+    let released = Action::Send { to: OTHER, message: Message::Released { config_epoch: 2 } };
+    assert_eq!(driver.sync(), [released]);
+}
+
+#[test]
+fn a_new_primary_waits_for_its_promise_unless_the_former_one_gives_it_back() {
+    let promised = || {
+        let (mut driver, _) = Driver::open(config(1, &[OTHER, ME], &[]));
+        driver.input(Input::Connected(OTHER));
+        // What it may have promised before it was opened is over.
+        driver.now_ns += 1_100;
+        let sent_ns = driver.now_ns;
+        driver.input(Input::Message(OTHER, Message::GrantRequest { config_epoch: 1, sent_ns }));
+        driver.input(Input::Config(config(2, &[ME], &[OTHER])));
+        driver.sync();
+        assert!(!driver.group.is_serving());
+        driver
+    };
+    let release = |epoch| Input::Message(OTHER, Message::Released { config_epoch: epoch });
+    let mut driver = promised();
+    driver.input(release(1));
+    assert!(!driver.group.is_serving(), "it says nothing of the epoch that was promised for");
+    let actions = driver.input(release(2));
+    assert!(actions.contains(&Action::Serve { epoch: 2 }), "{actions:?}");
+    let mut driver = promised();
+    driver.now_ns += 1_099;
+    driver.input(Input::Tick);
+    assert!(!driver.group.is_serving());
+    driver.now_ns += 1;
+    driver.input(Input::Tick);
+    assert!(driver.group.is_serving());
+}

@@ -129,6 +129,7 @@ fn message() -> impl Strategy<Value = Message> {
                 Message::JoinState { config_epoch, history, last, committed, incomplete_since, intact }
             }
         ),
+        epoch.prop_map(|config_epoch| Message::Released { config_epoch }),
         (epoch, group_epochs()).prop_map(|(sent_ns, groups)| Message::GrantRequests { sent_ns, groups }),
         any::<bool>().prop_map(|is_full| Message::Room { is_full }),
         Just(Message::Opened {}),

@@ -215,4 +215,8 @@ mod mutations {
     fn commit_without_joining() {
         caught(Mutation::CommitWithoutJoining, 3);
     }
+    #[test]
+    fn release_before_stopping() {
+        caught(Mutation::ReleaseBeforeStopping, 3);
+    }
 }

@@ -44,7 +44,7 @@ pub fn hunt(mutation: Mutation, first_seed: u64, seeds: u64, cuts: u64) -> Optio
 }
 
 /// Every way of breaking the protocol of copies.
-pub const PROTOCOL: [Protocol; 8] = [
+pub const PROTOCOL: [Protocol; 9] = [
     Protocol::ReadAfterLease,
     Protocol::DropCut,
     Protocol::ResurrectTrim,
@@ -53,6 +53,7 @@ pub const PROTOCOL: [Protocol; 8] = [
     Protocol::AnswerAfterOneCopy,
     Protocol::IgnoreEpoch,
     Protocol::SkipTakeover,
+    Protocol::ReleaseBeforeStopping,
 ];
 
 /// A broken protocol that was caught.

@@ -83,7 +83,7 @@ fn a_node_that_stops_in_order_hands_its_primaries_over() {
     for process in &world.processes[..2] {
         let id = process.catalogue.node().unwrap();
         let stopped = Instant::now();
-        process.heartbeat.stop(true);
+        process.heartbeat.stop(&|| true);
         // It stops after a second, whether that was enough on this machine or not; what was told is done.
         process.wait("other primaries", |map| !has_primary_on(map, id));
         println!("{} left within {} ms", process.name, stopped.elapsed().as_millis());

@@ -220,7 +220,7 @@ impl Process {
     pub fn kill(&self) {
         self.store.cut.store(true, Ordering::SeqCst);
         self.server.stop();
-        self.heartbeat.stop(false);
+        self.heartbeat.stop(&|| false);
     }
 
     pub fn wait(&self, what: &str, holds: impl FnMut(&MapView) -> bool) -> Arc<MapView> {
@@ -239,7 +239,7 @@ pub struct World {
 impl Drop for World {
     fn drop(&mut self) {
         for process in &self.processes {
-            process.heartbeat.stop(false);
+            process.heartbeat.stop(&|| false);
             process.coordinator.stop();
             process.server.stop();
             process.map.stop();

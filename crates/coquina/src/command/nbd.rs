@@ -51,7 +51,7 @@ pub fn run(global: &Global, nbd: &Nbd) -> Result<(), CliError> {
             // An error would mean that nobody can ask for a stop any more.
             let _ = stopped.recv();
         }
-        control.stop(false);
+        control.stop(&|| false);
         announced
     });
     gateway.stop();

@@ -30,6 +30,7 @@ const EXIT_CODE_INTERRUPTED: i32 = 130;
 /// Asks for a stop: signals, the end of the input, and the REST interface do.
 pub struct Stop {
     serving: Arc<AtomicBool>,
+    input_ended: Arc<AtomicBool>,
 }
 
 impl Stop {
@@ -47,10 +48,20 @@ impl Stop {
             }
             on_signal();
         })?;
+        let input_ended = Arc::new(AtomicBool::new(false));
         if running.stop_with_input {
-            stop_with_input(ask)?;
+            let ended = input_ended.clone();
+            stop_with_input(move || {
+                ended.store(true, Ordering::Relaxed);
+                ask();
+            })?;
         }
-        Ok(Stop { serving })
+        Ok(Stop { serving, input_ended })
+    }
+
+    /// Whether standard input has ended, if that asks for a stop.
+    pub fn input_has_ended(&self) -> bool {
+        self.input_ended.load(Ordering::Relaxed)
     }
 
     /// From now on a signal asks for a clean stop.

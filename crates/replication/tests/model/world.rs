@@ -27,6 +27,7 @@ pub const SIGHTS: &[&str] = &[
     "grant by a joining copy",
     "grant to a primary removed",
     "read that rules out an order",
+    "release that lets a primary serve",
     "retry of a request under way",
     "return after a broken return",
     "stale sender told",
@@ -55,6 +56,8 @@ pub struct Copy {
     pub disk: Disk,
     ticked: bool,
     reads: Vec<(RecoveryToken, u8)>,
+    /// It has said that it serves under no epoch below this one.
+    released_below: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -119,7 +122,13 @@ impl World {
     ) -> World {
         let ids = (0..members as u64).map(CopyId).collect();
         let config = Config { epoch: 1, in_sync: ids, others: Vec::new(), min_copies: 1 };
-        let copy = || Copy { group: None, disk: Disk::new(config.clone()), ticked: false, reads: Vec::new() };
+        let copy = || Copy {
+            group: None,
+            disk: Disk::new(config.clone()),
+            ticked: false,
+            reads: Vec::new(),
+            released_below: 0,
+        };
         let mut world = World {
             copies: [copy(), copy(), copy()],
             queues: Default::default(),
@@ -349,6 +358,12 @@ impl World {
                 }
             }
             Message::Stale { .. } => Some("stale sender told"),
+            message @ Message::Released { .. } => {
+                let mut group = self.copies[to].group.clone().filter(|group| !group.is_serving())?;
+                let input = Input::Message(CopyId(from as u64), message.clone());
+                group.apply(self.now_ns(to), input, &mut Vec::new());
+                group.is_serving().then_some("release that lets a primary serve")
+            }
             Message::GrantRequest { .. } if in_sync(from) && !in_sync(to) => Some("grant by a joining copy"),
             Message::Grant { .. } if !in_sync(to) => Some("grant to a primary removed"),
             _ => None,
@@ -443,6 +458,10 @@ impl World {
             let disk = &mut self.copies[copy].disk;
             match action {
                 Action::Send { to, message } => {
+                    if let Message::Released { config_epoch } = message {
+                        let copy = &mut self.copies[copy];
+                        copy.released_below = copy.released_below.max(config_epoch);
+                    }
                     if self.copies[to.0 as usize].group.is_some() {
                         self.queues[copy][to.0 as usize].push_back(message);
                     }
@@ -544,6 +563,16 @@ impl World {
 
     /// What must hold at any time.
     fn check(&self) -> Result<(), Wrong> {
+        for (copy, state) in self.copies.iter().enumerate() {
+            let Some(group) = &state.group else { continue };
+            let epoch = group.config().epoch;
+            if epoch < state.released_below && group.may_read(self.now_ns(copy)).is_ok() {
+                return Err(Wrong(format!(
+                    "copy {copy} reads under epoch {epoch}, and has released all below {}",
+                    state.released_below
+                )));
+            }
+        }
         for copy in 0..COPIES {
             for number in 0..BLOCKS {
                 let Some(value) = self.readable(copy, number) else { continue };

@@ -1,6 +1,7 @@
 //! Whether a cluster is whole, and whether its copies are the same.
 
 use coquina_base::{BLOCK_BYTES, LayerId};
+use coquina_copies::{Answer, ShardCopies};
 use coquina_engine::{Action, Operation, Origin, Outcome, Piece, Request, RequestToken, Shard};
 
 use super::node::{Host, number_of};
@@ -19,6 +20,26 @@ impl World {
                 && self.is_settled(group)
                 && known.is_some_and(|known| known.is_serving() && known.config() == config)
         })
+    }
+
+    /// What a former primary has released it must not read under.
+    pub fn check_release(
+        &self,
+        copy: usize,
+        copies: &ShardCopies,
+        operation: u64,
+        answer: &Answer,
+    ) -> Result<(), Violation> {
+        let group = self.operations.get(&operation).map(|operation| operation.group);
+        let (Some(group), Answer::Read(_)) = (group, answer) else { return Ok(()) };
+        let epoch = copies.group(group).map_or(0, |group| group.config().epoch);
+        let below = self.hosts[copy].released_below.get(&group).copied().unwrap_or(0);
+        if epoch >= below {
+            return Ok(());
+        }
+        Err(Violation::Group(format!(
+            "copy {copy} reads from group {group} under epoch {epoch}, and has released all below {below}"
+        )))
     }
 
     /// What a person needs to see who waits for whom.

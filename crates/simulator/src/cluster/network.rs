@@ -3,9 +3,11 @@
 
 use std::collections::VecDeque;
 
-use coquina_replication::decode_message;
+use coquina_copies::ShardCopies;
+use coquina_replication::{Group, Message, decode_message};
 
 use super::node::copy_id;
+use super::report::Rare;
 use super::world::{Event, World};
 use crate::random::Random;
 use crate::violation::Violation;
@@ -134,9 +136,17 @@ impl World {
         self.count_message(to, &message);
         self.say(|| format!("{from} -> {to}, group {group}: {message:?}"));
         let mut result = Ok(());
+        let is_release = matches!(message, Message::Released { .. });
+        let mut begins = false;
         self.with_copy(to, |copies, now_ns, out| {
+            let serves = |copies: &ShardCopies| copies.group(group).is_some_and(Group::is_serving);
+            let served = serves(copies);
             result = copies.receive(now_ns, copy_id(from), group, message, rest, out);
+            begins = is_release && !served && serves(copies);
         })?;
+        if begins {
+            self.report.saw(Rare::ServedByRelease);
+        }
         result.map_err(|error| Violation::Group(error.to_string()))
     }
 

@@ -76,6 +76,8 @@ pub struct Host {
     pub has_bad_blocks: bool,
     /// When it is to be woken.
     pub wake_ns: Option<u64>,
+    /// By group: it has said that it serves under no epoch below this one.
+    pub released_below: BTreeMap<u32, u64>,
 }
 
 impl Host {
@@ -107,6 +109,7 @@ impl Host {
             has_rotten: false,
             has_bad_blocks: false,
             wake_ns: None,
+            released_below: BTreeMap::new(),
         })
     }
 
@@ -131,6 +134,7 @@ pub fn number_of(copy: CopyId) -> usize {
 /// What a copy wants done.
 pub enum Out {
     Send { to: usize, group: u32, bytes: Vec<u8> },
+    Released { group: u32, epoch: u64 },
     Disconnect(usize),
     Answer { client: u64, answer: Answer },
     Io(IoAction),
@@ -156,6 +160,9 @@ impl Outbox {
 
 impl Sink for Outbox {
     fn send(&mut self, to: CopyId, group: u32, message: &Message, payload: Payload<'_>) {
+        if let Message::Released { config_epoch } = message {
+            self.out.push(Out::Released { group, epoch: *config_epoch });
+        }
         let mut bytes = Vec::new();
         encode_message(message, payload.length_bytes() as u32, &mut bytes);
         payload.append_to(&mut bytes);

@@ -23,6 +23,8 @@ pub enum Rare {
     Halted,
     /// Another copy became primary.
     Takeover,
+    /// A new primary need not wait, for the former one gave its leases back.
+    ServedByRelease,
     /// A new primary fetched entries that it lacked.
     TakeoverWithTail,
     /// A copy that returned was cut.
@@ -95,7 +97,7 @@ pub enum Rare {
 
 impl Rare {
     /// All of them.
-    pub const ALL: [Rare; 43] = [
+    pub const ALL: [Rare; 44] = [
         Rare::NodeCrash,
         Rare::PowerCut,
         Rare::AllDown,
@@ -105,6 +107,7 @@ impl Rare {
         Rare::DriveStall,
         Rare::Halted,
         Rare::Takeover,
+        Rare::ServedByRelease,
         Rare::TakeoverWithTail,
         Rare::Cut,
         Rare::CutOfEntries,

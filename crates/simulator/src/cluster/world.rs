@@ -487,7 +487,12 @@ impl World {
                     self.break_link(link);
                 }
             }
+            Out::Released { group, epoch } => {
+                let below = self.hosts[copy].released_below.entry(group).or_default();
+                *below = epoch.max(*below);
+            }
             Out::Answer { client, answer } => {
+                self.check_release(copy, copies, client, &answer)?;
                 if matches!(answer, Answer::Refused(Refusal::Fenced)) {
                     self.report.saw(Rare::Fenced);
                 }

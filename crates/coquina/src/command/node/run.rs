@@ -82,8 +82,9 @@ pub fn run(global: &Global, start: &NodeStart) -> Result<(), CliError> {
                 stop.serving();
                 wait(&name, &control, &stopped)
             });
-        // The nodes of `coquina up` stop together.
-        control.stop(result.is_ok() && start.store.store_folder.is_none());
+        // The nodes of `coquina up` stop together when that ends their input; a signal is for one of them.
+        let stops_with_others = || start.store.store_folder.is_some() && stop.input_has_ended();
+        control.stop(&|| result.is_ok() && !stops_with_others());
         result
     });
     node.stop();

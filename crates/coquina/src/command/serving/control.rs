@@ -87,11 +87,11 @@ impl Control {
         self.heartbeat.as_ref().is_some_and(HeartbeatService::was_removed)
     }
 
-    /// Stops it. With `leave` other nodes take over what this one answers for, while it still serves; without, its copies
-    /// stay in sync, as when everything stops together.
-    pub fn stop(self, leave: bool) {
+    /// Stops it. As long as `leaves` says so, other nodes take over what this one answers for, while it still serves;
+    /// otherwise its copies stay in sync, as when everything stops together.
+    pub fn stop(self, leaves: &dyn Fn() -> bool) {
         if let Some(heartbeat) = self.heartbeat {
-            heartbeat.stop(leave);
+            heartbeat.stop(leaves);
         }
         self.server.stop();
         if let Some(coordinator) = self.coordinator {

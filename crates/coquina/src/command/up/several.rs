@@ -89,7 +89,7 @@ impl Scene<'_> {
         let served = Control::start(spec, listener, &self.up.running, ask).and_then(|control| {
             let result = self.serve(&control, supervisor);
             gateway.stop();
-            control.stop(false);
+            control.stop(&|| false);
             result
         });
         gateway.stop();

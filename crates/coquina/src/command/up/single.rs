@@ -63,7 +63,7 @@ pub fn run(global: &Global, up: &Up, checked: Checked) -> Result<(), CliError> {
             // An error would mean that nobody can ask for a stop any more.
             let _ = stopped.recv();
         }
-        control.stop(false);
+        control.stop(&|| false);
         announced
     });
     node.stop();
