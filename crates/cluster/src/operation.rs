@@ -12,11 +12,13 @@
 //! of the lower identity has it, for everybody ([`MapView::node_by_name`] and the others), and the other one, which
 //! checks again after its write, takes its record back and is refused.
 
+use std::collections::BTreeMap;
+
 use coquina_base::{ClusterId, DriveId, LayerId, NodeId, check_name};
 use coquina_replication::GroupId;
 
-use crate::coordinator::{Write, add_drive, empty_job, takes_data};
-use crate::key::{Key, PoolId};
+use crate::coordinator::{UNCHANGED_MAX, Write, add_drive, empty_job, takes_data};
+use crate::key::{BlockId, Key, PoolId};
 use crate::map::{MapError, MapView};
 use crate::placement::PlacementError;
 use crate::record::{
@@ -115,7 +117,8 @@ type Change = Result<Option<Write>, OperationError>;
 
 fn write(map: &MapView, key: Key, record: Record) -> Change {
     record.check(&key)?;
-    Ok(Some(Write { key, expected_revision: map.revision_of(&key), record: Some(record) }))
+    let expected_revision = map.revision_of(&key);
+    Ok(Some(Write { key, expected_revision, record: Some(record), unchanged: Vec::new() }))
 }
 
 fn cluster(map: &MapView) -> Result<&ClusterRecord, OperationError> {
@@ -151,13 +154,14 @@ pub fn claim_pool(map: &MapView) -> Result<(PoolId, GroupId, Write), OperationEr
 
 fn claim(map: &MapView, after: ClusterRecord) -> Write {
     let expected_revision = map.revision_of(&Key::Cluster);
-    Write { key: Key::Cluster, expected_revision, record: Some(Record::Cluster(after)) }
+    let record = Some(Record::Cluster(after));
+    Write { key: Key::Cluster, expected_revision, record, unchanged: Vec::new() }
 }
 
 /// Makes a cluster in an empty store.
 pub fn create_cluster(id: ClusterId) -> Write {
     let record = Record::Cluster(ClusterRecord::new(id));
-    Write { key: Key::Cluster, expected_revision: 0, record: Some(record) }
+    Write { key: Key::Cluster, expected_revision: 0, record: Some(record), unchanged: Vec::new() }
 }
 
 /// Adds a node or brings its record up to date. `own` is the cluster that the node belongs to, if it belongs to one.
@@ -274,11 +278,31 @@ pub fn want_drive(map: &MapView, id: DriveId, wanted: Wanted) -> Change {
 }
 
 /// Says that a drive is lost for good. Its copies are made anew elsewhere. Refused if it has the last good copy of
-/// anything.
+/// anything; the write holds only if nobody has taken others out of these groups meanwhile.
 pub fn give_up_drive(map: &MapView, id: DriveId) -> Change {
     let drive = known_drive(map, id)?;
     check_last_copies(map, &format!("drive {id}"), |other| other.id == id)?;
-    change_drive(map, &DriveRecord { state: DriveState::GivenUp, wanted: Wanted::Removing, ..drive.clone() })
+    let record = DriveRecord { state: DriveState::GivenUp, wanted: Wanted::Removing, ..drive.clone() };
+    let change = change_drive(map, &record)?;
+    Ok(change.map(|write| Write { unchanged: blocks_of(map, id), ..write }))
+}
+
+/// The blocks of groups in which a drive is in sync, with their revisions. Where there are more than a write can rest on,
+/// those of groups with the fewest other good copies.
+fn blocks_of(map: &MapView, id: DriveId) -> Vec<(Key, u64)> {
+    let mut fewest = BTreeMap::new();
+    for (shard, named) in map.used_shards_of(id) {
+        let groups = named.iter().filter_map(|group| map.group(*group));
+        for group in groups.filter(|group| group.in_sync.contains(&shard)) {
+            let copies = fewest.entry(BlockId::of(group.id)).or_insert(usize::MAX);
+            *copies = group.in_sync.len().min(*copies);
+        }
+    }
+    let mut blocks: Vec<(usize, BlockId)> =
+        fewest.into_iter().map(|(block, copies)| (copies, block)).collect();
+    blocks.sort_unstable();
+    let keys = blocks.into_iter().take(UNCHANGED_MAX).map(|(_, block)| Key::Groups(block));
+    keys.map(|key| (key, map.revision_of(&key))).collect()
 }
 
 /// Has the data of all of a node's drives moved away, then the drives and the node taken out; or has it stay after all.

@@ -9,7 +9,7 @@ use coquina_cluster::operation::{self, OperationError};
 use coquina_cluster::{
     Action, BlockId, ClusterHealth, Coordinator, CopyId, DriveCondition, DriveReport, Event, GroupId,
     GroupRecord, HealthCode, Heartbeat, Key, MapError, NodeRecord, NodeRequest, POOL_GROUPS_MAX, Proposal,
-    ProposedChange, Record, VersionRange, Wanted, Write,
+    ProposedChange, Record, VersionRange, Wanted, Write, WriteOutcome,
 };
 use world::{CLUSTER, MILLISECOND_NS, World, all_records, drive_id, node_id, settings};
 
@@ -164,6 +164,44 @@ fn proposals_need_the_epoch_and_a_living_primary() {
     assert_eq!(block.groups[0].epoch, group.epoch + 1);
     assert_eq!(block.groups[0].others, [backup]);
     assert_eq!(block.groups[0].wanted, group.in_sync);
+}
+
+/// The only other copy is taken out by a leader that has not heard that the drive of the one that stays is lost; or the other
+/// way round.
+#[test]
+fn the_last_two_copies_are_not_taken_away_by_two_who_have_not_heard_of_each_other() {
+    for removal_first in [false, true] {
+        let mut world = cluster(4, 2, 1);
+        let group = groups(&world)[0].clone();
+        let [primary, backup] = group.in_sync[..] else { panic!("{group:?}") };
+        let proposal = Proposal { group: FIRST, epoch: group.epoch, change: ProposedChange::Remove(backup) };
+        let heartbeat = Heartbeat {
+            node: world.store.node_of(primary).unwrap(),
+            cluster: CLUSTER,
+            map_revision: world.store.revision(),
+            stopping: false,
+            drives: Vec::new(),
+            proposals: vec![proposal],
+        };
+        let mut actions = Vec::new();
+        world.seats[0].coordinator.apply(world.now_ns, Event::Heartbeat(heartbeat), &mut actions);
+        let Some(Action::Write(removal)) = actions.pop() else { panic!("{actions:?}") };
+        let give_up = operation::give_up_drive(&world.store, primary.drive).unwrap().unwrap();
+        let (first, second) = if removal_first { (removal, give_up) } else { (give_up, removal) };
+        let key = second.key;
+        assert!(world.write(first));
+        assert!(!world.write(second), "{removal_first}: it was decided on what does not hold any more");
+        if removal_first {
+            let refused = operation::give_up_drive(&world.store, primary.drive);
+            assert!(matches!(refused, Err(OperationError::LastGoodCopy { .. })), "{refused:?}");
+            continue;
+        }
+        // The leader hears of it, and goes on with the copy that is left.
+        world.apply(0, Event::Written { key, outcome: WriteOutcome::Conflict });
+        run_ms(&mut world, 300);
+        let after = groups(&world)[0].clone();
+        assert!(after.in_sync.contains(&backup) && !after.in_sync.contains(&primary), "{after:?}");
+    }
 }
 
 #[test]

@@ -234,7 +234,8 @@ impl Catalogue {
             };
             let record = ClusterRecord { overcommit_percent: percent, ..cluster.clone() };
             let expected_revision = map.revision_of(&Key::Cluster);
-            Ok(Some(Write { key: Key::Cluster, expected_revision, record: Some(Record::Cluster(record)) }))
+            let record = Some(Record::Cluster(record));
+            Ok(Some(Write { key: Key::Cluster, expected_revision, record, unchanged: Vec::new() }))
         })?;
         Ok(())
     }
@@ -313,7 +314,7 @@ fn unknown_pool(volume: &VolumeRecord) -> CatalogueError {
 fn write_volume(map: &MapView, volume: VolumeRecord) -> Write {
     let key = Key::Volume(volume.id);
     let expected_revision = map.revision_of(&key);
-    Write { key, expected_revision, record: Some(Record::Volume(volume)) }
+    Write { key, expected_revision, record: Some(Record::Volume(volume)), unchanged: Vec::new() }
 }
 
 fn removing(volume: &VolumeRecord) -> VolumeRecord {

@@ -349,7 +349,8 @@ impl MapService {
         loop {
             let map = self.shared.state().usable()?.clone();
             let Some(write) = make(&map)? else { return Ok(map) };
-            let (key, expected) = (write.key, write.expected_revision);
+            let mut expected = write.unchanged.clone();
+            expected.push((write.key, write.expected_revision));
             let error = match self.write(write, None) {
                 Ok(revision) => return self.wait_for(|map| map.revision() >= revision),
                 Err(ChangeError::Store(error)) => error,
@@ -359,7 +360,7 @@ impl MapService {
             match error {
                 StoreError::Conflict { .. } if late => return Err(ChangeError::Busy),
                 StoreError::Conflict { .. } => {
-                    self.wait_for(|map| map.revision_of(&key) != expected)?;
+                    self.wait_for(|map| expected.iter().any(|(key, at)| map.revision_of(key) != *at))?;
                 }
                 error if late || !error.is_passing() => return Err(error.into()),
                 StoreError::OutcomeUnknown { .. } => {

@@ -156,7 +156,12 @@ pub struct Write {
     pub expected_revision: u64,
     /// The new value; `None` deletes.
     pub record: Option<Record>,
+    /// Other keys on which the decision rests, with the revisions that must have changed them last.
+    pub unchanged: Vec<(Key, u64)>,
 }
+
+/// Most keys in [`Write::unchanged`]: a transaction of the store may have 128 conditions.
+pub const UNCHANGED_MAX: usize = 96;
 
 /// What a node is told.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

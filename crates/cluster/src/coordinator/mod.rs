@@ -24,8 +24,8 @@ use coquina_replication::GroupId;
 
 pub use liveness::{Liveness, ShardLife};
 pub use message::{
-    Action, DriveCondition, DriveReport, Event, Heartbeat, NodeRequest, Proposal, ProposedChange, Write,
-    WriteOutcome,
+    Action, DriveCondition, DriveReport, Event, Heartbeat, NodeRequest, Proposal, ProposedChange,
+    UNCHANGED_MAX, Write, WriteOutcome,
 };
 
 use crate::group::{BLOCK_GROUPS, GroupBlock, ShardRef};
@@ -70,12 +70,20 @@ impl Default for Settings {
 const SWEEP_BLOCKS: usize = 32;
 
 /// A write that is under way.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct InFlight {
     expected_revision: u64,
+    unchanged: Vec<(Key, u64)>,
     sent_ns: u64,
     /// Somebody else was first: nothing is written before the map shows it.
     conflict: bool,
+}
+
+impl InFlight {
+    /// Whether the map shows why it conflicted: something on which it rested has changed.
+    fn is_explained(&self, map: &MapView) -> bool {
+        self.conflict && self.unchanged.iter().any(|(key, revision)| map.revision_of(key) != *revision)
+    }
 }
 
 /// What nodes have seen and this map does not show. If a fresh read does not either, the store went backwards.
@@ -297,6 +305,10 @@ impl Coordinator {
         if self.in_flight.get(&key).is_some_and(|write| write.expected_revision != revision) {
             self.in_flight.remove(&key);
         }
+        let map = &self.map;
+        let explained = self.in_flight.iter().filter(|(_, write)| write.is_explained(map));
+        let explained: Vec<Key> = explained.map(|(key, _)| *key).collect();
+        explained.into_iter().for_each(|key| self.forget_write(key));
     }
 
     fn take_read(
@@ -436,6 +448,7 @@ impl Coordinator {
                 if let Some(write) = self.in_flight.get_mut(&key) {
                     write.conflict = true;
                 }
+                self.release(key);
             }
             WriteOutcome::Failed => self.forget_write(key),
         }
@@ -495,13 +508,21 @@ impl Coordinator {
         actions.push(Action::ReadAll { token: self.reads });
     }
 
-    fn write(&mut self, key: Key, record: Option<Record>, actions: &mut Vec<Action>) {
+    fn write(
+        &mut self,
+        key: Key,
+        record: Option<Record>,
+        unchanged: Vec<(Key, u64)>,
+        actions: &mut Vec<Action>,
+    ) {
         if self.in_flight.contains_key(&key) {
             return;
         }
         let expected_revision = self.map.revision_of(&key);
-        self.in_flight.insert(key, InFlight { expected_revision, sent_ns: self.now_ns, conflict: false });
-        actions.push(Action::Write(Write { key, expected_revision, record }));
+        let sent_ns = self.now_ns;
+        let write = InFlight { expected_revision, unchanged: unchanged.clone(), sent_ns, conflict: false };
+        self.in_flight.insert(key, write);
+        actions.push(Action::Write(Write { key, expected_revision, record, unchanged }));
     }
 
     /// Decides on all blocks that may have to change and have no write under way.
@@ -512,8 +533,9 @@ impl Coordinator {
                 // Comes back when the write is over.
                 continue;
             }
-            if let Some(next) = self.next_block(block, groups, budget.as_deref_mut()) {
-                self.write(key, Some(Record::Groups(next)), actions);
+            if let Some(mut next) = self.next_block(block, groups, budget.as_deref_mut()) {
+                let unchanged = drives_that_stay(&self.map, block, &mut next);
+                self.write(key, Some(Record::Groups(next)), unchanged, actions);
             }
         }
     }
@@ -564,7 +586,7 @@ impl Coordinator {
     fn housekeeping(&mut self, actions: &mut Vec<Action>) {
         let writes_groups = self.in_flight.keys().any(|key| matches!(key, Key::Groups(_)));
         for (key, record) in self.plan.due_records(&self.map, &self.liveness, writes_groups) {
-            self.write(key, record, actions);
+            self.write(key, record, Vec::new(), actions);
         }
     }
 }
@@ -595,6 +617,26 @@ impl Dirty {
             *self.0.entry(block).or_default() |= groups;
         }
     }
+}
+
+/// The drives that stay in sync in groups of a block from which others are taken out, with their revisions: who stays must
+/// not have been given up meanwhile. Groups for which there is no room left as they are until the block has been written.
+fn drives_that_stay(map: &MapView, block: BlockId, next: &mut GroupBlock) -> Vec<(Key, u64)> {
+    let Some(present) = map.block(block) else { return Vec::new() };
+    let mut drives = BTreeSet::new();
+    for group in &mut next.groups {
+        let Some(before) = present.value.get(group.id) else { continue };
+        if before.in_sync.iter().all(|shard| group.in_sync.contains(shard)) {
+            continue;
+        }
+        let staying: BTreeSet<DriveId> = group.in_sync.iter().map(|shard| shard.drive).collect();
+        if drives.union(&staying).count() > UNCHANGED_MAX {
+            group.clone_from(before);
+        } else {
+            drives.extend(staying);
+        }
+    }
+    drives.into_iter().map(|drive| (Key::Drive(drive), map.revision_of(&Key::Drive(drive)))).collect()
 }
 
 fn is_unsettled(group: &crate::group::GroupRecord) -> bool {

@@ -235,7 +235,8 @@ impl World {
 
     /// A compare-and-set. Checks what it does to groups.
     pub fn write(&mut self, write: Write) -> bool {
-        if self.store.revision_of(&write.key) != write.expected_revision {
+        let holds = |(key, revision): &(Key, u64)| self.store.revision_of(key) == *revision;
+        if !holds(&(write.key, write.expected_revision)) || !write.unchanged.iter().all(holds) {
             self.counts.conflicts += 1;
             return false;
         }
@@ -504,7 +505,8 @@ impl World {
         let Key::Groups(block) = key else { return };
         let Some(present) = self.store.block(block).cloned() else { return };
         let record = Some(Record::Groups((*present.value).clone()));
-        assert!(self.write(Write { key, expected_revision: present.revision, record }));
+        let expected_revision = present.revision;
+        assert!(self.write(Write { key, expected_revision, record, unchanged: Vec::new() }));
     }
 
     /// Whether every group is as it should be, and nothing is under way.

@@ -81,7 +81,8 @@ fn finish_shrink(shared: &Shared, map: &MapView, volume: &VolumeRecord) -> Resul
         }
         let record = VolumeRecord { shrinking_from_bytes: None, ..volume.clone() };
         let expected_revision = map.revision_of(&key);
-        Ok(Some(Write { key, expected_revision, record: Some(Record::Volume(record)) }))
+        let record = Some(Record::Volume(record));
+        Ok(Some(Write { key, expected_revision, record, unchanged: Vec::new() }))
     };
     shared.map.change(&done).map(drop).map_err(|error| error.to_string())
 }

@@ -303,7 +303,7 @@ impl<'a> Lead<'a> {
             };
             if map.nodes().all(|node| refuses(node.value.id)) && self.deleting.insert(key, revision).is_none()
             {
-                self.write(Write { key, expected_revision: revision, record: None });
+                self.write(Write { key, expected_revision: revision, record: None, unchanged: Vec::new() });
             }
         }
     }

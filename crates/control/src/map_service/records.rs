@@ -14,12 +14,17 @@ pub(crate) fn read_prefix() -> &'static [u8] {
     PREFIX
 }
 
+fn store_key(key: &Key) -> Vec<u8> {
+    [PREFIX, key.to_string().as_bytes()].concat()
+}
+
 /// The transaction of a write.
 pub(crate) fn transaction(write: Write, fence: Option<Compare>) -> Transaction {
-    let mut key = PREFIX.to_vec();
-    key.extend_from_slice(write.key.to_string().as_bytes());
+    let key = store_key(&write.key);
     let mut compares = vec![Compare::ModRevision { key: key.clone(), revision: write.expected_revision }];
     compares.extend(fence);
+    let unchanged = write.unchanged.iter();
+    compares.extend(unchanged.map(|(key, at)| Compare::ModRevision { key: store_key(key), revision: *at }));
     let operation = match &write.record {
         Some(record) => Operation::Put { key, value: record.encode(), lease: None },
         None => Operation::Delete { key },

@@ -85,7 +85,12 @@ fn a_store_that_loses_the_map_stops_everything() {
     service.subscribe(Box::new(move |map| drop(sender.send(map.map(drop)))));
     assert_eq!(told.recv().unwrap(), Ok(()));
     let key = coquina_cluster::Key::Cluster;
-    let wipe = Write { key, expected_revision: service.map().revision_of(&key), record: None };
+    let wipe = Write {
+        key,
+        expected_revision: service.map().revision_of(&key),
+        record: None,
+        unchanged: Vec::new(),
+    };
     service.write(wipe, None).unwrap();
     assert_eq!(told.recv().unwrap(), Err(MapError::Empty));
     // Before it was told: a process that is killed now must remember it.

@@ -150,7 +150,8 @@ impl Cluster {
     fn put(&self, key: Key, record: Record) {
         let write = |map: &MapView| {
             let expected_revision = map.revision_of(&key);
-            Ok(Some(Write { key, expected_revision, record: Some(record.clone()) }))
+            let record = Some(record.clone());
+            Ok(Some(Write { key, expected_revision, record, unchanged: Vec::new() }))
         };
         self.service().change(&write).unwrap();
     }

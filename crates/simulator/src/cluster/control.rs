@@ -11,8 +11,8 @@ use coquina_cluster::{
 };
 use coquina_replication::{Config, GroupId};
 use coquina_store::{
-    Campaign, Event as StoreEvent, Leadership, LeaseId, ModelStore, Request, Response, Revision, Snapshot,
-    Transaction, WatchId, Watched,
+    Campaign, Compare, Event as StoreEvent, Leadership, LeaseId, ModelStore, Request, Response, Revision,
+    Snapshot, Transaction, WatchId, Watched,
 };
 
 use super::plan::ClusterPlan;
@@ -265,6 +265,10 @@ pub fn transaction(write: &Write, leadership: Option<&Leadership>) -> Transactio
     let key = store_key(&write.key);
     let mut transaction = Transaction::compare_and_set(&key, write.expected_revision, value, None);
     transaction.compares.extend(leadership.map(Leadership::fence));
+    let unchanged = write.unchanged.iter();
+    transaction.compares.extend(
+        unchanged.map(|(key, revision)| Compare::ModRevision { key: store_key(key), revision: *revision }),
+    );
     transaction
 }
 

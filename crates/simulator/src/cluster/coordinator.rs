@@ -66,11 +66,6 @@ impl Coordinator {
 impl World {
     /// A node says that it is alive.
     pub fn heartbeat(&mut self, node: usize) {
-        let is_blocked =
-            (0..self.plan.nodes).any(|other| self.blocked[node][other] + self.blocked[other][node] > 0);
-        if !self.nodes[node].up || !self.nodes[node].sees_coordinator || is_blocked {
-            self.nodes[node].well_since_ns = self.now_ns;
-        }
         if self.nodes[node].up && self.nodes[node].sees_coordinator {
             self.coordinator.heard_ns[node] = self.now_ns;
         }

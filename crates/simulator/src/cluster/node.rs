@@ -22,8 +22,6 @@ pub struct Node {
     pub drift_ppm: i64,
     /// Whether it reaches the coordinator.
     pub sees_coordinator: bool,
-    /// Since when it has been up and reached by all.
-    pub well_since_ns: u64,
     /// Whether clients reach it.
     pub sees_clients: bool,
     /// The layers below have been deleted, but for those that stay.
@@ -40,7 +38,6 @@ impl Node {
             // The bound is on a clock's rate; a little below it, for rounding.
             drift_ppm: drift * 9 / 10,
             sees_coordinator: true,
-            well_since_ns: 0,
             sees_clients: true,
             removed_below: 0,
         }

@@ -38,17 +38,10 @@ impl World {
     /// A drive is lost with all that is on it, and a new one put in its place, if others have all that it had.
     pub fn replace_drive(&mut self) -> Result<(), Violation> {
         let copy = self.random.below(self.hosts.len() as u64) as usize;
-        if self.hosts[copy].is_gone || !self.may_lose(copy) {
+        if self.hosts[copy].is_gone || !self.is_spare(copy) {
             return Ok(());
         }
         self.lose_drive(copy).map(drop)
-    }
-
-    /// Whether all that a drive has is on others that will stay in sync. Nodes that were away a moment ago may be taken out
-    /// by a leader that has not heard yet of the drive's loss, and then it would have been the last that was left.
-    pub fn may_lose(&self, copy: usize) -> bool {
-        let limit_ns = self.now_ns.saturating_sub(2 * self.plan.dead_ns + 200_000_000);
-        self.is_spare_beside(copy, |other| self.nodes[self.node_of(other)].well_since_ns < limit_ns)
     }
 
     /// The same for a certain drive; gives whether the map takes it.

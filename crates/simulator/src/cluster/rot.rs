@@ -210,7 +210,7 @@ impl World {
             return Ok(());
         }
         let replaces = self.rot.as_mut().is_some_and(|rot| rot.random.chance(1, 2));
-        if replaces && !self.hosts[copy].is_gone && self.may_lose(copy) && self.lose_drive(copy)? {
+        if replaces && !self.hosts[copy].is_gone && self.is_spare(copy) && self.lose_drive(copy)? {
             self.report.saw(Rare::RottenDriveReplaced);
         }
         self.put_right();
