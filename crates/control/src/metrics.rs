@@ -314,7 +314,7 @@ const SHARD_GAUGES: [(&str, &str, ShardField); 11] = [
     }),
 ];
 
-const SHARD_COUNTERS: [(&str, &str, ShardField); 19] = [
+const SHARD_COUNTERS: [(&str, &str, ShardField); 20] = [
     ("coquina_shard_reads_total", "Reads, in requests.", |shard| shard.stats.reads),
     ("coquina_shard_read_bytes_total", "Bytes read by requests.", |shard| shard.stats.read_bytes),
     ("coquina_shard_writes_total", "Changes, in requests.", |shard| shard.stats.writes),
@@ -343,6 +343,7 @@ const SHARD_COUNTERS: [(&str, &str, ShardField); 19] = [
         shard.stats.index_page_evictions
     }),
     ("coquina_shard_bad_blocks_total", "Blocks found bad.", |shard| shard.stats.bad_blocks),
+    ("coquina_shard_log_cuts_total", "Damaged logs cut at the start.", |shard| shard.stats.log_cuts),
     ("coquina_shard_repaired_blocks_total", "Bad blocks repaired from another copy.", |shard| {
         shard.stats.repaired_blocks
     }),

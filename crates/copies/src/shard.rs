@@ -165,7 +165,8 @@ impl ShardCopies {
     }
 
     /// Opens a group with what the log says, if it says anything, and tells it of `config`, the newest configuration that
-    /// is known of the coordinator. Of `settings` the group and the copy are set here.
+    /// is known of the coordinator. Of `settings` the group and the copy are set here. One of which the log has lost something
+    /// is not opened as long as the configuration counts on it.
     pub fn open_group(&mut self, number: u32, settings: Settings, config: Config, sink: &mut impl Sink) {
         assert!(!self.by_number.contains_key(&number), "group {number} is open already");
         assert!(!self.is_forgetting(number), "group {number} is being forgotten");
@@ -173,6 +174,9 @@ impl ShardCopies {
             settings.recover_blocks_max <= payload::ENTRY_BLOCKS_MAX,
             "more than an entry of the log holds"
         );
+        if !self.shard.may_open_group(number, &config) {
+            return;
+        }
         let settings = Settings { group: GroupId(number), copy: self.copy, ..settings };
         let start = self.shard.group_start(number).unwrap_or_else(|| {
             // A copy in sync without records has had nothing yet: what is committed is in the logs of all in sync.

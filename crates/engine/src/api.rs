@@ -505,6 +505,8 @@ pub struct ShardStats {
     pub bad_blocks_left: u64,
     /// Bad blocks written again with the data of another copy.
     pub repaired_blocks: u64,
+    /// Whether the log was found damaged at the start and cut there: 1, or 0.
+    pub log_cuts: u64,
     /// Whether a failed write has made the shard read-only.
     #[serde(rename = "read_only", alias = "poisoned")]
     pub poisoned: bool,

@@ -75,11 +75,14 @@ impl Shard {
             let resume_ns = self.now_ns + (self.now_ns - self.prewriter.begin_ns);
             self.prewriter.idle_from_ns = self.prewriter.idle_from_ns.max(resume_ns);
         }
-        if self.prewriter.segment.is_some() || self.closing {
+        // The last checkpoint of a shard that closes may need a segment, too.
+        let ahead = if self.closing { 1 } else { self.hot_reserve() + PREWRITE_AHEAD };
+        if self.prewriter.segment.is_some() || (self.closing && self.segments.available() > 0) {
             return;
         }
-        let needed = self.segments.to_prewrite(self.hot_reserve() + PREWRITE_AHEAD);
-        let Some(segment) = needed.or_else(|| self.prewrite_while_idle()) else { return };
+        let needed = self.segments.to_prewrite(ahead);
+        let idle = if self.closing { None } else { self.prewrite_while_idle() };
+        let Some(segment) = needed.or(idle) else { return };
         let length_bytes = u64::from(self.geometry.segment_blocks) * 4096;
         let offset_bytes = self.geometry.offset_bytes(self.geometry.segment_start(segment));
         self.stats.prewrite_bytes += length_bytes;

@@ -1,7 +1,7 @@
 //! Placement groups in the log: entries and records in, what is durable out. See `groups.rs`.
 
 use coquina_base::{AlignedBuf, BLOCK_BYTES, LayerId, crc32c_block};
-use coquina_replication::{CopyId, EntryKind as Kind, RangeSet, Start};
+use coquina_replication::{Config, CopyId, EntryKind as Kind, RangeSet, Start};
 
 use crate::api::{Action, Failure, IoError, Origin, Outcome, Piece, Request, RequestToken};
 use crate::frame::{
@@ -28,7 +28,20 @@ impl Shard {
 
     /// What the protocol is told at its start: all that is durable. `None` if nothing of the group was ever here.
     pub fn group_start(&self, group: u32) -> Option<Start<RangeSet>> {
-        self.groups.get(group).map(crate::groups::Group::start)
+        self.groups.get(group).map(|one| one.start(self.copy()))
+    }
+
+    /// Whether something of a group was lost with a damaged log, and it has not been in sync since.
+    pub fn is_group_damaged(&self, group: u32) -> bool {
+        self.groups.get(group).is_some_and(|one| one.is_damaged)
+    }
+
+    /// Whether a group may be opened under a configuration: one of which something was lost since it was last in sync only under
+    /// a newer one, in which nobody counts on this copy.
+    pub fn may_open_group(&self, group: u32, config: &Config) -> bool {
+        let copy = self.copy();
+        let damaged = self.groups.get(group).filter(|one| one.is_damaged && one.config.is_in_sync(copy));
+        damaged.is_none_or(|one| config.is_out(copy) && config.epoch > one.config.epoch)
     }
 
     /// The groups of which something is here, in order.

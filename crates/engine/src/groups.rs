@@ -201,6 +201,8 @@ pub(crate) struct Group {
     pub(crate) history: History,
     pub(crate) tail: VecDeque<TailEntry>,
     pub(crate) recovery: Option<Recovery>,
+    /// Something of it was lost with a damaged log: it must not be in sync before all of it has been compared.
+    pub(crate) is_damaged: bool,
     /// Which requests have taken effect.
     pub(crate) sessions: Sessions,
     /// What copies that are out miss.
@@ -255,10 +257,16 @@ impl Group {
         self.waiting.iter().any(|read| read.rounds >= ROUNDS_MAX && read.range.intersects(range))
     }
 
-    /// What the protocol is told at its start.
-    pub(crate) fn start(&self) -> Start<RangeSet> {
+    /// What the protocol is told at its start. A damaged copy was taken out since its last configuration, whatever that was:
+    /// it is opened only then.
+    pub(crate) fn start(&self, copy: CopyId) -> Start<RangeSet> {
+        let mut config = self.config.clone();
+        if self.is_damaged && config.is_in_sync(copy) {
+            config.in_sync.retain(|other| *other != copy);
+            config.others.push(copy);
+        }
         Start {
-            config: self.config.clone(),
+            config,
             history: self.history.clone(),
             last: self.last,
             committed: self.committed,
@@ -266,7 +274,7 @@ impl Group {
             recovery: self.recovery.clone(),
             sessions: self.sessions.clone(),
             missing: self.missing.clone(),
-            intact: true,
+            intact: !self.is_damaged,
         }
     }
 
@@ -280,6 +288,7 @@ impl Group {
                 self.missing.adopt(&config, copy, committed, above.map(|tail| tail.entry.range));
                 if config.is_in_sync(copy) {
                     self.recovery = None;
+                    self.is_damaged = false;
                 }
                 self.config = config;
                 Vec::new()
@@ -314,7 +323,7 @@ impl Group {
         self.last.encode(out);
         self.committed.encode(out);
         self.history.encode(out);
-        out.push(u8::from(self.recovery.is_some()));
+        out.push(u8::from(self.recovery.is_some()) | u8::from(self.is_damaged) << 1);
         if let Some(recovery) = &self.recovery {
             recovery.encode(out);
         }
@@ -333,10 +342,12 @@ impl Group {
         let config = Config::decode(bytes).ok()?;
         let (last, committed) = (u64::decode(bytes).ok()?, u64::decode(bytes).ok()?);
         let history = History::decode(bytes).ok()?;
-        let recovery = match u8::decode(bytes).ok()? {
+        let state = u8::decode(bytes).ok()?;
+        let recovery = match state & 1 {
             0 => None,
             _ => Some(Recovery::decode(bytes).ok()?),
         };
+        let is_damaged = state & 2 != 0;
         let sessions = Sessions::decode(bytes).ok()?;
         let missing = MissingSets::decode(bytes).ok()?;
         let mut tail = VecDeque::new();
@@ -361,6 +372,7 @@ impl Group {
             history,
             tail,
             recovery,
+            is_damaged,
             sessions,
             missing,
             ..Group::default()
@@ -437,6 +449,11 @@ impl Groups {
     /// Whether no read or change waits for anything to be committed.
     pub fn has_no_waiters(&self) -> bool {
         self.waiting == 0
+    }
+
+    /// Notes that something of the log was lost.
+    pub fn distrust(&mut self) {
+        self.groups.values_mut().for_each(|group| group.is_damaged = true);
     }
 
     /// Encodes all groups for a checkpoint.

@@ -9,6 +9,7 @@ mod background;
 mod cache;
 mod check;
 mod checkpoint;
+mod checkpoint_load;
 mod cleaner;
 mod footer;
 mod frame;
@@ -44,7 +45,7 @@ pub use api::{
 };
 pub use check::{BadBlock, CheckReport, ShardReport, check_drive, format_drive};
 pub use groups::{GroupView, Record};
-pub use recovery::OpenError;
+pub use recovery::{Cut, OpenError};
 pub use replay::Lost;
 pub use shard::Shard;
 pub use superblock::{DriveSuperblock, FORMAT_VERSION, ShardSuperblock, SuperblockError};

@@ -2,23 +2,18 @@
 
 use std::collections::VecDeque;
 
-use coquina_base::{AlignedBuf, BLOCK_BYTES, crc32c_block, crc32c_bytes};
-use hashbrown::HashMap;
+use coquina_base::{AlignedBuf, BLOCK_BYTES, crc32c_block};
 
-use crate::api::{Action, Device, IoError, ShardConfig, ShardStats};
+use crate::api::{Action, Device, Event, IoError, ShardConfig, ShardStats};
 use crate::cache::BlockCache;
-use crate::checkpoint::{CheckpointTask, PART_RECORD_BYTES, PartRef, ROOT_HEADER_BYTES, STREAM_VERSION};
+use crate::checkpoint_load::{Loaded, empty, load};
 use crate::footer;
-use crate::frame::{Entries, Entry, EntryKind, FrameHeader, HEADER_BYTES, HEADS};
+use crate::frame::{Entries, Entry, EntryKind, FrameHeader, HEADER_BYTES, HEADS, Head};
 use crate::geometry::Geometry;
-use crate::groups::Groups;
-use crate::hash::FixedState;
-use crate::index::{Index, PAGE_RECORD_BYTES, decode_page_record};
-use crate::index_region::{Map, PageRef, RegionKey};
+use crate::index_region::RegionKey;
 use crate::log::{HeadPosition, Log};
 use crate::replay::{BlockReader, Chain, Lost, ReplayFrame, Step, is_whole};
-use crate::segment::{SegmentState, SegmentTable};
-use crate::session::Sessions;
+use crate::segment::SegmentState;
 use crate::shard::Shard;
 use crate::superblock::{DriveSuperblock, INCARNATIONS_MAX, ShardSuperblock, SuperblockError};
 use crate::write::regions_of;
@@ -62,26 +57,52 @@ pub enum OpenError {
     Io(IoError),
 }
 
+impl OpenError {
+    /// Whether the log is what is damaged, so that [`Shard::open_cut`] may help.
+    pub fn is_in_log(&self) -> bool {
+        matches!(self, OpenError::Lost { .. } | OpenError::Log(_) | OpenError::Io(_))
+    }
+}
+
 impl From<IoError> for OpenError {
     fn from(error: IoError) -> Self {
         OpenError::Io(error)
     }
 }
 
-/// What a checkpoint holds.
-struct Loaded {
-    applied: u64,
-    applied_crc: u32,
-    live_blocks: u64,
-    zero_blocks: u64,
-    positions: [HeadPosition; 3],
-    segments: SegmentTable,
-    index: Index,
-    sessions: Sessions,
-    groups: Groups,
-    checkpoint: CheckpointTask,
-    /// Parts, root and pages written behind the point: needed, but not counted in the segments yet.
-    behind_point: Vec<(u32, u32)>,
+/// How far a log is replayed.
+#[derive(Clone, Copy)]
+struct Extent {
+    /// The first frame that is left out.
+    end: u64,
+    /// What is damaged is left out, too; else it is an error.
+    is_cut: bool,
+}
+
+impl Extent {
+    const ALL: Extent = Extent { end: u64::MAX, is_cut: false };
+}
+
+/// Why a shard was not recovered.
+struct Stopped {
+    error: OpenError,
+    /// The frame at which replay stopped: all before it can be replayed.
+    frame: Option<u64>,
+}
+
+impl<E: Into<OpenError>> From<E> for Stopped {
+    fn from(error: E) -> Self {
+        Stopped { error: error.into(), frame: None }
+    }
+}
+
+/// What was left out of a damaged log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Cut {
+    /// The first frame that was left out: all from there on is as if it had never been written.
+    pub frame: u64,
+    /// What was wrong there.
+    pub damage: Option<OpenError>,
 }
 
 impl Shard {
@@ -95,6 +116,77 @@ impl Shard {
         config: ShardConfig,
     ) -> Result<Shard, OpenError> {
         let mut opened = Self::recover(device, shard, config)?;
+        opened.begin_mount(device)?;
+        if opened.superblock.incarnations.len() > INCARNATIONS_MAX / 2 {
+            opened.checkpoint_now(device)?;
+        }
+        Ok(opened)
+    }
+
+    /// Opens a shard whose log is damaged, as it was before the damage: what was logged from there on, acknowledged or not,
+    /// is lost on this drive. Only for a shard of which all is on other copies, and none of whose copies is in sync any
+    /// more. Its placement groups know from then on that they are not to be trusted ([`Start::intact`]), until a
+    /// configuration says that they are in sync again.
+    ///
+    /// [`Start::intact`]: coquina_replication::Start
+    pub fn open_cut(
+        device: &mut dyn Device,
+        shard: u32,
+        config: ShardConfig,
+    ) -> Result<(Shard, Cut), OpenError> {
+        let mut extent = Extent { is_cut: true, ..Extent::ALL };
+        let mut damage = None;
+        let mut opened = loop {
+            match Self::recover_to(device, shard, config.clone(), extent) {
+                Ok(opened) => break opened,
+                Err(Stopped { error, frame: Some(frame) }) if frame < extent.end => {
+                    extent.end = frame;
+                    damage = Some(error);
+                }
+                Err(stopped) => return Err(stopped.error),
+            }
+        };
+        // A log that goes on before the end of its checkpoint would be written over what that consists of.
+        if !opened.is_behind_checkpoint(device) {
+            let reason = "it is damaged before the end of its last checkpoint";
+            return Err(damage.unwrap_or(OpenError::Log(reason)));
+        }
+        opened.groups.distrust();
+        opened.begin_mount(device)?;
+        // What is left of the frames behind the cut must never be read again, and the groups must not forget.
+        opened.checkpoint_now(device)?;
+        opened.stats.log_cuts = 1;
+        let frame = opened.log.applied.min(extent.end.saturating_sub(1)) + 1;
+        let reason = "its log was damaged: what was written from there on is fetched from other copies";
+        let offset_bytes = match &damage {
+            Some(OpenError::Lost { offset_bytes, .. }) => *offset_bytes,
+            _ => 0,
+        };
+        opened.event(Event::Damage { offset_bytes, reason });
+        Ok((opened, Cut { frame, damage }))
+    }
+
+    /// Whether the log that was replayed holds all of the last checkpoint, whose root comes last.
+    fn is_behind_checkpoint(&self, device: &mut dyn Device) -> bool {
+        let superblock = &self.superblock;
+        if superblock.checkpoint == 0 {
+            return true;
+        }
+        let Some(location) = superblock.root_location.checked_sub(1) else { return false };
+        let (drive, shard) = (self.drive, self.number);
+        let mut reader = BlockReader { device, geometry: self.geometry, drive, shard };
+        let mut buffer = AlignedBuf::new();
+        if reader.read(location, 1, &mut buffer).is_err() {
+            return false;
+        }
+        let header = FrameHeader::peek(&buffer, drive, shard)
+            .filter(|header| header.location == location && header.is_intact(&buffer));
+        header.is_some_and(|header| header.frame_number <= self.log.applied)
+    }
+
+    /// Makes what was replayed durable, and notes that a mount begins behind it.
+    fn begin_mount(&mut self, device: &mut dyn Device) -> Result<(), OpenError> {
+        let opened = self;
         device.sync()?;
         let superblock = &mut opened.superblock;
         opened.incarnation = superblock.begin_incarnation(opened.log.applied + 1);
@@ -103,10 +195,7 @@ impl Shard {
             device.write(superblock.offset_bytes(&opened.geometry), &superblock.encode())?;
         }
         device.sync()?;
-        if opened.superblock.incarnations.len() > INCARNATIONS_MAX / 2 {
-            opened.checkpoint_now(device)?;
-        }
-        Ok(opened)
+        Ok(())
     }
 
     /// Completes a checkpoint before anything else: the superblock can name only so many mounts since the last one, and
@@ -148,9 +237,18 @@ impl Shard {
         shard: u32,
         config: ShardConfig,
     ) -> Result<Shard, OpenError> {
+        Self::recover_to(device, shard, config, Extent::ALL).map_err(|stopped| stopped.error)
+    }
+
+    fn recover_to(
+        device: &mut dyn Device,
+        shard: u32,
+        config: ShardConfig,
+        extent: Extent,
+    ) -> Result<Shard, Stopped> {
         let drive = DriveSuperblock::read(device)?;
         if shard >= drive.shards {
-            return Err(OpenError::NoSuchShard { shard, shards: drive.shards });
+            return Err(OpenError::NoSuchShard { shard, shards: drive.shards }.into());
         }
         let geometry = drive.geometry(shard);
         let superblock = ShardSuperblock::read(device, &geometry)?;
@@ -171,17 +269,17 @@ impl Shard {
         }
         opened.capacity_blocks =
             capacity_blocks(&geometry, opened.frame_blocks_max_of(crate::frame::Head::Cold));
-        opened.replay(&mut reader)?;
+        opened.replay(&mut reader, extent)?;
         for (segment, amount) in behind_point {
             opened.segments.add_live(segment, amount);
         }
         opened.pin_tails();
-        opened.rebuild_streams(&mut reader)?;
+        opened.rebuild_streams(&mut reader, extent.is_cut)?;
         opened.check_counts()?;
         Ok(opened)
     }
 
-    fn replay(&mut self, reader: &mut BlockReader<'_>) -> Result<(), OpenError> {
+    fn replay(&mut self, reader: &mut BlockReader<'_>, extent: Extent) -> Result<(), Stopped> {
         self.replaying = true;
         let superblock = self.superblock.clone();
         let positions = std::array::from_fn(|head| self.log.streams[head].applied);
@@ -199,14 +297,16 @@ impl Shard {
         }
         // Frames of which no later one has proven yet that they were acknowledged.
         let mut unproven: VecDeque<ReplayFrame> = VecDeque::new();
-        loop {
-            match chain.next_step()? {
+        while chain.next_number() < extent.end {
+            let stopped_at = Some(chain.next_number());
+            let stopped = |error| Stopped { error, frame: stopped_at };
+            match chain.next_step().map_err(|error| stopped(error.into()))? {
                 Step::Frame(frame) => unproven.push_back(frame),
                 Step::End => break,
                 Step::Lost(lost) => {
                     let offset_bytes =
                         self.geometry.offset_bytes(lost.location.min(self.geometry.blocks() - 1));
-                    return Err(OpenError::Lost { lost, offset_bytes });
+                    return Err(stopped(OpenError::Lost { lost, offset_bytes }));
                 }
             }
             while unproven.front().is_some_and(|frame| frame.header.frame_number <= chain.acknowledged) {
@@ -215,7 +315,9 @@ impl Shard {
             }
         }
         for frame in unproven {
-            if !is_whole(&mut chain.reader, &frame)? {
+            let stopped =
+                |error: IoError| Stopped { error: error.into(), frame: Some(frame.header.frame_number) };
+            if !is_whole(&mut chain.reader, &frame).map_err(stopped)? {
                 break;
             }
             self.replay_frame(&mut chain.reader, &frame)?;
@@ -224,7 +326,12 @@ impl Shard {
         Ok(())
     }
 
-    fn replay_frame(&mut self, reader: &mut BlockReader<'_>, frame: &ReplayFrame) -> Result<(), OpenError> {
+    fn replay_frame(&mut self, reader: &mut BlockReader<'_>, frame: &ReplayFrame) -> Result<(), Stopped> {
+        let number = frame.header.frame_number;
+        self.apply_frame(reader, frame).map_err(|error| Stopped { error, frame: Some(number) })
+    }
+
+    fn apply_frame(&mut self, reader: &mut BlockReader<'_>, frame: &ReplayFrame) -> Result<(), OpenError> {
         let header = &frame.header;
         let segment = self.geometry.segment_of(header.location);
         let known = self.segments.get(segment);
@@ -279,51 +386,70 @@ impl Shard {
         if good { Ok(()) } else { Err(OpenError::Log("a page of the index cannot be read")) }
     }
 
-    /// Puts the streams behind the last frame that counts and collects what their open segments' footers need.
-    fn rebuild_streams(&mut self, reader: &mut BlockReader<'_>) -> Result<(), OpenError> {
+    /// Puts the streams behind the last frame that counts and collects what their open segments' footers need. Where that
+    /// cannot be read and `is_cut` says so, the segment ends there without a footer, and cannot be cleaned.
+    fn rebuild_streams(&mut self, reader: &mut BlockReader<'_>, is_cut: bool) -> Result<(), OpenError> {
         let mut promised = [None; 3];
         let mut open = [None; 3];
         for head in HEADS {
             let stream = self.log.stream(head);
             stream.position = stream.applied;
-            promised[head as usize] = stream.position.next;
-            open[head as usize] = stream.position.segment;
             if stream.position.next.is_none() {
                 return Err(OpenError::Log("a stream without a next segment"));
             }
+            match self.read_records(reader, head) {
+                Ok(()) => {}
+                Err(OpenError::Log(_) | OpenError::Io(_)) if is_cut => self.end_segment(head),
+                Err(error) => return Err(error),
+            }
+            let position = self.log.stream(head).position;
+            promised[head as usize] = position.next;
+            open[head as usize] = position.segment;
         }
         self.segments.rebuild(&promised, &open);
-        for head in HEADS {
-            let position = self.log.stream(head).position;
-            let Some(segment) = position.segment else { continue };
-            let start = self.geometry.segment_start(segment);
-            let (mut offset, mut frames, mut records) = (0, 0, Vec::new());
-            let mut buffer = AlignedBuf::new();
-            while offset < position.offset {
-                reader.read(start + u64::from(offset), 1, &mut buffer)?;
-                let header = crate::frame::FrameHeader::peek(&buffer, reader.drive, reader.shard)
-                    .filter(|header| header.header_blocks == 1 && header.is_intact(&buffer));
-                let Some(header) = header else {
-                    return Err(OpenError::Log("a frame of an open segment cannot be read"));
-                };
-                let end = HEADER_BYTES + header.entry_bytes as usize;
-                footer::push_record(&mut records, &header, &buffer[HEADER_BYTES..end]);
-                frames += 1;
-                offset += header.blocks();
-            }
-            if offset != position.offset {
-                return Err(OpenError::Log("the frames of an open segment do not fit"));
-            }
-            let stream = self.log.stream(head);
-            stream.footer = records;
-            stream.footer_frames = frames;
-        }
         for head in HEADS {
             let blocks = self.frame_blocks_max_of(head) as usize + 1;
             let builder = self.log.builder(self.pool.take(blocks));
             self.log.stream(head).building = builder;
         }
         Ok(())
+    }
+
+    /// Collects the records of the frames of a stream's open segment.
+    fn read_records(&mut self, reader: &mut BlockReader<'_>, head: Head) -> Result<(), OpenError> {
+        let position = self.log.stream(head).position;
+        let Some(segment) = position.segment else { return Ok(()) };
+        let start = self.geometry.segment_start(segment);
+        let (mut offset, mut frames, mut records) = (0, 0, Vec::new());
+        let mut buffer = AlignedBuf::new();
+        while offset < position.offset {
+            reader.read(start + u64::from(offset), 1, &mut buffer)?;
+            let header = FrameHeader::peek(&buffer, reader.drive, reader.shard)
+                .filter(|header| header.header_blocks == 1 && header.is_intact(&buffer));
+            let Some(header) = header else {
+                return Err(OpenError::Log("a frame of an open segment cannot be read"));
+            };
+            let end = HEADER_BYTES + header.entry_bytes as usize;
+            footer::push_record(&mut records, &header, &buffer[HEADER_BYTES..end]);
+            frames += 1;
+            offset += header.blocks();
+        }
+        if offset != position.offset {
+            return Err(OpenError::Log("the frames of an open segment do not fit"));
+        }
+        let stream = self.log.stream(head);
+        stream.footer = records;
+        stream.footer_frames = frames;
+        Ok(())
+    }
+
+    fn end_segment(&mut self, head: Head) {
+        let stream = self.log.stream(head);
+        let next = stream.position.next;
+        let segment = stream.position.segment;
+        stream.position = HeadPosition { segment: None, offset: 0, generation: 0, next };
+        stream.applied = stream.position;
+        segment.into_iter().for_each(|segment| self.segments.close(segment));
     }
 
     fn check_counts(&self) -> Result<(), OpenError> {
@@ -353,259 +479,6 @@ fn read_body(
         return Err(OpenError::Log("a record of a placement group is not intact"));
     }
     Ok(buffer.to_vec())
-}
-
-fn empty(geometry: &Geometry, prewrite: bool) -> Loaded {
-    let mut positions = [HeadPosition::default(); 3];
-    for (number, position) in positions.iter_mut().enumerate() {
-        position.next = Some(number as u32);
-    }
-    Loaded {
-        applied: 0,
-        applied_crc: 0,
-        live_blocks: 0,
-        zero_blocks: 0,
-        positions,
-        segments: SegmentTable::new(geometry.segments, prewrite),
-        index: Index::default(),
-        sessions: Sessions::default(),
-        groups: Groups::default(),
-        checkpoint: CheckpointTask::default(),
-        behind_point: Vec::new(),
-    }
-}
-
-/// Takes bytes off the front of a slice.
-struct Bytes<'a>(&'a [u8]);
-
-impl<'a> Bytes<'a> {
-    fn take(&mut self, length: usize) -> Result<&'a [u8], OpenError> {
-        if length > self.0.len() {
-            return Err(OpenError::Checkpoint("it ends too early"));
-        }
-        let (taken, rest) = self.0.split_at(length);
-        self.0 = rest;
-        Ok(taken)
-    }
-
-    fn long(&mut self) -> Result<u64, OpenError> {
-        let mut bytes = [0; 8];
-        bytes.copy_from_slice(self.take(8)?);
-        Ok(u64::from_le_bytes(bytes))
-    }
-
-    fn word(&mut self) -> Result<u32, OpenError> {
-        let mut bytes = [0; 4];
-        bytes.copy_from_slice(self.take(4)?);
-        Ok(u32::from_le_bytes(bytes))
-    }
-
-    fn section(&mut self) -> Result<&'a [u8], OpenError> {
-        let length =
-            usize::try_from(self.long()?).map_err(|_| OpenError::Checkpoint("an impossible length"))?;
-        self.take(length)
-    }
-}
-
-fn read_bytes(
-    reader: &mut BlockReader<'_>,
-    location: u64,
-    offset_bytes: usize,
-    length_bytes: usize,
-    crc: u32,
-) -> Result<Vec<u8>, OpenError> {
-    let damaged = OpenError::Checkpoint("a part of it is not intact");
-    let blocks = (offset_bytes + length_bytes).div_ceil(4096);
-    let in_place = offset_bytes < 4096
-        && blocks as u64 <= u64::from(reader.geometry.segment_blocks)
-        && location.checked_add(blocks as u64).is_some_and(|end| end <= reader.geometry.blocks());
-    if !in_place {
-        return Err(damaged);
-    }
-    let mut buffer = AlignedBuf::new();
-    reader.read(location, blocks as u32, &mut buffer)?;
-    let bytes = &buffer[offset_bytes..offset_bytes + length_bytes];
-    if crc32c_bytes(bytes) != crc {
-        return Err(damaged);
-    }
-    Ok(bytes.to_vec())
-}
-
-fn load(
-    reader: &mut BlockReader<'_>,
-    superblock: &ShardSuperblock,
-    prewrite: bool,
-) -> Result<Loaded, OpenError> {
-    let root =
-        read_bytes(reader, superblock.root_location, 0, superblock.root_bytes as usize, superblock.root_crc)?;
-    let mut bytes = Bytes(&root);
-    if bytes.take(8)? != b"COQROOT1" || bytes.long()? != superblock.checkpoint {
-        return Err(OpenError::Checkpoint("its root is of another checkpoint"));
-    }
-    let stream_bytes = bytes.long()?;
-    let count = bytes.long()? as usize;
-    if root.len() != ROOT_HEADER_BYTES + count.saturating_mul(PART_RECORD_BYTES) {
-        return Err(OpenError::Checkpoint("its root has an impossible length"));
-    }
-    let geometry = reader.geometry;
-    let mut stream = Vec::new();
-    let mut parts = Vec::with_capacity(count);
-    for _ in 0..count {
-        let part = PartRef {
-            location: bytes.long()?,
-            offset_bytes: bytes.word()?,
-            length_bytes: bytes.word()?,
-            crc: bytes.word()?,
-        };
-        bytes.word()?;
-        let content = read_bytes(
-            reader,
-            part.location,
-            part.offset_bytes as usize,
-            part.length_bytes as usize,
-            part.crc,
-        )?;
-        stream.extend_from_slice(&content);
-        parts.push(part);
-    }
-    if stream.len() as u64 != stream_bytes {
-        return Err(OpenError::Checkpoint("its parts do not add up"));
-    }
-    parts.push(PartRef {
-        location: superblock.root_location,
-        offset_bytes: 0,
-        length_bytes: superblock.root_bytes,
-        crc: superblock.root_crc,
-    });
-    let behind_point =
-        parts.iter().map(|part| (geometry.segment_of(part.location), part.length_bytes)).collect();
-    let checkpoint = CheckpointTask::after(superblock.checkpoint, parts);
-    decode_stream(&stream, &geometry, prewrite, checkpoint, behind_point)
-}
-
-fn decode_stream(
-    stream: &[u8],
-    geometry: &Geometry,
-    prewrite: bool,
-    checkpoint: CheckpointTask,
-    behind_point: Vec<(u32, u32)>,
-) -> Result<Loaded, OpenError> {
-    let mut bytes = Bytes(stream);
-    if bytes.word()? != STREAM_VERSION {
-        return Err(OpenError::Checkpoint("it has another version"));
-    }
-    let applied_crc = bytes.word()?;
-    let applied = bytes.long()?;
-    let live_blocks = bytes.long()?;
-    let zero_blocks = bytes.long()?;
-    let mut positions = [HeadPosition::default(); 3];
-    for position in &mut positions {
-        *position = decode_position(&mut bytes, geometry)?;
-    }
-    let segments = SegmentTable::decode(bytes.section()?, geometry.segments, prewrite);
-    let mut segments = segments.ok_or(OpenError::Checkpoint("its segment table has an impossible length"))?;
-    segments.era = 1;
-    segments.era_complete = 1;
-    segments.covered_frame = applied;
-    let mut index = Index::default();
-    let mut layers = Bytes(bytes.section()?);
-    while !layers.0.is_empty() {
-        let id = layers.long()?;
-        index.layer_mut(id).deleting = layers.long()? != 0;
-    }
-    let sessions = Sessions::decode(bytes.section()?);
-    let sessions = sessions.ok_or(OpenError::Checkpoint("its session table has an impossible length"))?;
-    let groups = Groups::decode(bytes.section()?, geometry.blocks());
-    let groups = groups.ok_or(OpenError::Checkpoint("its placement groups contradict themselves"))?;
-    let mut pages = PageTable { geometry, index, segments, behind_point, newer: HashMap::default() };
-    for overrides in [false, true] {
-        let mut records = Bytes(bytes.section()?);
-        while !records.0.is_empty() {
-            let record = decode_page_record(records.take(PAGE_RECORD_BYTES)?);
-            let (key, page) = record.ok_or(OpenError::Checkpoint("a page record that is not valid"))?;
-            pages.take(key, page, overrides)?;
-        }
-    }
-    let PageTable { index, segments, behind_point, .. } = pages;
-    Ok(Loaded {
-        applied,
-        applied_crc,
-        live_blocks,
-        zero_blocks,
-        positions,
-        segments,
-        index,
-        sessions,
-        groups,
-        checkpoint,
-        behind_point,
-    })
-}
-
-/// What page records are taken into.
-struct PageTable<'a> {
-    geometry: &'a Geometry,
-    index: Index,
-    segments: SegmentTable,
-    behind_point: Vec<(u32, u32)>,
-    /// Pages that overrides have put into `behind_point`.
-    newer: HashMap<u64, (), FixedState>,
-}
-
-impl PageTable<'_> {
-    fn take(&mut self, key: RegionKey, page: PageRef, overrides: bool) -> Result<(), OpenError> {
-        let in_place = page.is_none() || page.location() + page.blocks() as u64 <= self.geometry.blocks();
-        let known = self.index.layer_position(key.layer).is_some();
-        if !in_place || !known {
-            return Err(OpenError::Checkpoint("a page record that is not valid"));
-        }
-        let region = self.index.region_or_new(key, 0);
-        let old = std::mem::replace(&mut region.page, page);
-        region.map = if page.is_none() { Map::Empty } else { Map::Absent };
-        if overrides {
-            self.replace(old, page);
-        }
-        self.index.cool(key.layer, key.chunk);
-        Ok(())
-    }
-
-    fn counted(&self, page: PageRef) -> (u32, u32) {
-        (self.geometry.segment_of(page.location()), page.length_bytes() as u32)
-    }
-
-    /// A page written behind the point takes the place of another.
-    fn replace(&mut self, old: PageRef, new: PageRef) {
-        if !old.is_none() {
-            let counted = self.counted(old);
-            if self.newer.remove(&old.0).is_none() {
-                self.segments.remove_live(counted.0, counted.1);
-            } else if let Some(at) = self.behind_point.iter().position(|entry| *entry == counted) {
-                self.behind_point.swap_remove(at);
-            }
-        }
-        if !new.is_none() {
-            self.behind_point.push(self.counted(new));
-            self.newer.insert(new.0, ());
-        }
-    }
-}
-
-fn decode_position(bytes: &mut Bytes<'_>, geometry: &Geometry) -> Result<HeadPosition, OpenError> {
-    let segment = bytes.word()?;
-    let offset = bytes.word()?;
-    let generation = bytes.long()?;
-    let next = bytes.word()?;
-    bytes.word()?;
-    let valid = |number: u32| number < geometry.segments;
-    if (segment != u32::MAX && !valid(segment)) || !valid(next) || offset > geometry.segment_blocks {
-        return Err(OpenError::Checkpoint("a position that is not valid"));
-    }
-    Ok(HeadPosition {
-        segment: (segment != u32::MAX).then_some(segment),
-        offset,
-        generation,
-        next: Some(next),
-    })
 }
 
 fn assemble(

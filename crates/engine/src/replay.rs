@@ -119,6 +119,11 @@ impl<'a> Chain<'a> {
         }
     }
 
+    /// The number of the next frame.
+    pub fn next_number(&self) -> u64 {
+        self.last + 1
+    }
+
     /// The next frame of the chain.
     pub fn next_step(&mut self) -> Result<Step, IoError> {
         for head in 0..3 {

@@ -116,6 +116,9 @@ pub enum NodeError {
         /// The drive.
         path: PathBuf,
     },
+    /// The node ends.
+    #[error("the node is stopping")]
+    Stopping,
     /// Drives belong to nodes.
     #[error("this process serves no drives; ask a node of the cluster")]
     NoNode,

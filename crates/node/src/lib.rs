@@ -26,6 +26,7 @@ mod native;
 mod node;
 mod open;
 mod peers;
+mod rejoin;
 mod request;
 mod snapshot;
 mod stalls;

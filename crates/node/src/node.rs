@@ -27,7 +27,7 @@ use crate::connection::Protocol;
 use crate::error::NodeError;
 use crate::housekeeper::{Housekeeper, HousekeeperConfig};
 use crate::listen::bind_all;
-use crate::open::{DriveSpec, OpenedDrive, open_drives};
+use crate::open::{DamagedDrive, DriveSpec, OpenedDrive, is_out, open_drives};
 use crate::snapshot::drive_snapshot;
 use crate::threads::{Places, Seed, SeedShard, start_cores};
 
@@ -108,6 +108,7 @@ pub(crate) struct NodeDrive {
 struct NodeDrives {
     served: Vec<NodeDrive>,
     absent: Vec<AbsentDrive>,
+    damaged: Vec<DamagedDrive>,
     places: Arc<Places>,
 }
 
@@ -136,7 +137,7 @@ impl Node {
     pub fn start(config: NodeConfig, map_service: Arc<MapService>) -> Result<Arc<Node>, NodeError> {
         let (nbd, native) = bind_all(&config)?;
         let native_address = native.as_ref().map(|listener| listener.address().clone());
-        let mut found = crate::open::Drives { opened: Vec::new(), absent: Vec::new() };
+        let mut found = crate::open::Drives::default();
         if let Some(node) = &config.identity {
             register(&map_service, node, native_address.as_ref())?;
             found = open_drives(&config.drives, drive_identity(&map_service, node), &map_service.map())?;
@@ -148,7 +149,7 @@ impl Node {
         let cache_bound_bytes = config.cache_memory_bytes.unwrap_or_else(|| default_bound_bytes(memory));
         let shard_config = shard_config(&config, shards_all as u64, memory, cache_bound_bytes);
         let ready = open_shards(&map_service, &mut found, &shard_config)?;
-        if ready.is_empty() && config.identity.is_some() {
+        if ready.is_empty() && found.damaged.is_empty() && config.identity.is_some() {
             let reasons = found.absent.iter().map(|absent| format!("\n  {}: {}", absent.id, absent.reason));
             return Err(NodeError::NoDrive { reasons: reasons.collect() });
         }
@@ -200,7 +201,12 @@ impl Node {
             cores,
             threads: Mutex::new(threads),
             housekeeper: Mutex::new(Some(housekeeper)),
-            drives: Mutex::new(NodeDrives { served: drives, absent: found.absent, places }),
+            drives: Mutex::new(NodeDrives {
+                served: drives,
+                absent: found.absent,
+                damaged: found.damaged,
+                places,
+            }),
             changing_drives: Mutex::new(()),
             read_only,
             proposals,
@@ -221,9 +227,10 @@ impl Node {
             let Some(node) = node.upgrade() else { return };
             match followed {
                 Ok(map) => {
-                    if let Err(error) = node.set_map(map) {
+                    if let Err(error) = node.set_map(map.clone()) {
                         tracing::warn!(%error, "a reactor does not follow the map");
                     }
+                    crate::rejoin::rejoin_damaged(&node, &map);
                 }
                 Err(error) => node.refuse_io(error.to_string()),
             }
@@ -276,10 +283,35 @@ impl Node {
 
     /// Opens and registers drives of a running node, and serves them.
     fn add_drive(&self, spec: DriveSpec) -> Result<DriveId, NodeError> {
-        let Some(node) = &self.identity else { return Err(NodeError::NoNode) };
         let _one_at_a_time = lock(&self.changing_drives);
+        self.add_drive_of(spec, false)
+    }
+
+    /// The drives with damaged logs on which no group of a map counts any more.
+    pub(crate) fn damaged_and_out(&self, map: &MapView) -> Vec<DamagedDrive> {
+        let damaged = lock(&self.drives).damaged.clone();
+        damaged.into_iter().filter(|drive| is_out(map, drive.id)).collect()
+    }
+
+    /// Serves a drive again as it was before its log was damaged. It is not tried twice.
+    pub(crate) fn rejoin(&self, damaged: &DamagedDrive) -> Result<(), NodeError> {
+        let _one_at_a_time = lock(&self.changing_drives);
+        let known = lock(&self.drives).damaged.iter().any(|drive| drive.id == damaged.id);
+        let map = self.map_service.map();
+        if !known || !is_out(&map, damaged.id) {
+            return Ok(());
+        }
+        lock(&self.drives).damaged.retain(|drive| drive.id != damaged.id);
+        // No reactor may open the groups by an older map, in which they still count on this drive.
+        self.set_map(map).map_err(|_| NodeError::Stopping)?;
+        self.add_drive_of(damaged.spec(), true).map(drop)
+    }
+
+    fn add_drive_of(&self, spec: DriveSpec, is_cut: bool) -> Result<DriveId, NodeError> {
+        let Some(node) = &self.identity else { return Err(NodeError::NoNode) };
         let map = self.map_service.map();
         let mut found = open_drives(&[spec], drive_identity(&self.map_service, node), &map)?;
+        found.is_cut = is_cut;
         let mut ready = open_shards(&self.map_service, &mut found, &self.shard_config)?;
         let Some(drive) = ready.pop() else {
             let reasons = found.absent.iter().map(|absent| format!("\n  {}", absent.reason)).collect();
@@ -301,6 +333,7 @@ impl Node {
         })?;
         drives.places = Arc::new(places);
         drives.absent.retain(|absent| absent.id != id);
+        drives.damaged.retain(|damaged| damaged.id != id);
         drives.served.push(served);
         let places = drives.places.clone();
         drop(drives);
@@ -429,6 +462,7 @@ impl NodeBackend for Node {
         let mut drives = lock(&self.drives);
         drives.served.retain(|served| served.id != drive);
         drives.absent.retain(|absent| absent.id != drive);
+        drives.damaged.retain(|damaged| damaged.id != drive);
         Ok(())
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Invariants:
 //! - a drive that the map has and that is gone or damaged does not keep the others from being served;
+//! - a log is cut where it is damaged only when no group counts on a copy of the drive: all is on others then;
 //! - what is in the place of a remembered drive is never formatted, unless the user forces it;
 //! - one drive is served once: two that say they are the same are refused, since one must be a copy.
 
@@ -62,10 +63,42 @@ pub(crate) struct Opened {
     pub size_bytes: u64,
 }
 
+/// A drive whose log is damaged. Other copies have what it has lost, or will soon be all that there is.
+#[derive(Clone, Debug)]
+pub(crate) struct DamagedDrive {
+    pub id: DriveId,
+    pub path: PathBuf,
+}
+
+impl DamagedDrive {
+    /// How it is opened again.
+    pub fn spec(&self) -> DriveSpec {
+        DriveSpec { path: self.path.clone(), size_bytes: None, force: false, remembered: Some(self.id) }
+    }
+}
+
 /// The drives of a node at its start.
+#[derive(Default)]
 pub(crate) struct Drives {
     pub opened: Vec<Opened>,
     pub absent: Vec<AbsentDrive>,
+    /// Those of the absent that can be used again once no group counts on their copies.
+    pub damaged: Vec<DamagedDrive>,
+    /// Whether logs are cut where they are damaged.
+    pub is_cut: bool,
+}
+
+/// Whether all groups that count on copies of a drive have others in sync.
+pub(crate) fn is_spare(map: &MapView, drive: DriveId) -> bool {
+    map.groups().all(|group| {
+        let mut own = group.in_sync.iter().filter(|shard| shard.drive == drive);
+        own.next().is_none() || group.in_sync.iter().any(|shard| shard.drive != drive)
+    })
+}
+
+/// Whether no group counts on a copy of a drive.
+pub(crate) fn is_out(map: &MapView, drive: DriveId) -> bool {
+    map.groups().all(|group| group.in_sync.iter().all(|shard| shard.drive != drive))
 }
 
 /// Opens or formats drives. Those that the map has and that cannot be used are told apart.
@@ -74,7 +107,7 @@ pub(crate) fn open_drives(
     identity: Identity,
     map: &MapView,
 ) -> Result<Drives, NodeError> {
-    let mut drives = Drives { opened: Vec::new(), absent: Vec::new() };
+    let mut drives = Drives::default();
     for spec in specs {
         match (open_drive(spec, identity, map), spec.remembered) {
             (Ok(opened), _) => drives.add(opened)?,
@@ -123,13 +156,21 @@ impl Drives {
             let shards: Result<Vec<_>, _> = (0..drive.shards)
                 .map(|number| {
                     let copy = copy_first + u64::from(number);
-                    open_shard(&drive, number, &ShardConfig { copy, ..config.clone() })
+                    open_shard(&drive, number, ShardConfig { copy, ..config.clone() }, self.is_cut)
                 })
                 .collect();
             match shards {
                 Ok(shards) => ready.push(OpenedDrive { drive, copy_first, shards }),
                 Err(error) if map.drive(drive.id).is_some() && is_absence(&error) => {
                     self.miss(drive.id, &drive.path, &error);
+                    let is_in_log = matches!(&error, NodeError::Open { error, .. } if error.is_in_log());
+                    if is_in_log && !self.is_cut && is_spare(map, drive.id) {
+                        tracing::warn!(
+                            drive = %drive.id,
+                            "once other copies have taken over, it is used again, without what is damaged"
+                        );
+                        self.damaged.push(DamagedDrive { id: drive.id, path: drive.path });
+                    }
                 }
                 Err(error) => return Err(error),
             }
@@ -286,11 +327,28 @@ fn format_spec(
         .map_err(|error| NodeError::Superblock { path: spec.path.clone(), error })
 }
 
-fn open_shard(drive: &Opened, number: u32, config: &ShardConfig) -> Result<OpenedShard, NodeError> {
+/// Opens a shard. With `is_cut`, one with a damaged log as it was before the damage.
+fn open_shard(
+    drive: &Opened,
+    number: u32,
+    config: ShardConfig,
+    is_cut: bool,
+) -> Result<OpenedShard, NodeError> {
     let started = Instant::now();
     let mut device = SyncDevice::new(&drive.file);
-    let engine = Shard::open(&mut device, number, random_u64(), config.clone())
-        .map_err(|error| NodeError::Open { path: drive.path.clone(), shard: number, error })?;
+    let engine = match Shard::open(&mut device, number, random_u64(), config.clone()) {
+        Err(error) if is_cut && error.is_in_log() => {
+            Shard::open_cut(&mut device, number, config).map(|(engine, cut)| {
+                let damage = cut.damage.unwrap_or(error);
+                let (path, frame) = (drive.path.display(), cut.frame);
+                tracing::error!(drive = %path, shard = number, frame, %damage, "the log is cut at this frame");
+                engine
+            })
+        }
+        opened => opened,
+    };
+    let engine =
+        engine.map_err(|error| NodeError::Open { path: drive.path.clone(), shard: number, error })?;
     let open_ns = started.elapsed().as_nanos() as u64;
     tracing::info!(
         drive = %drive.path.display(), shard = number, entries = engine.stats().replayed_entries,

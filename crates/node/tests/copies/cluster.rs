@@ -13,7 +13,7 @@ use coquina_cluster::{
     ShardRef, VolumeRecord, VolumeState, Write,
 };
 use coquina_control::{MapService, NodeBackend};
-use coquina_node::{DriveSpec, Node, NodeConfig, NodeIdentity};
+use coquina_node::{DriveSpec, Node, NodeConfig, NodeError, NodeIdentity};
 use coquina_reactor::Wait;
 use coquina_store::{EmbeddedStore, Store};
 
@@ -59,11 +59,15 @@ impl Cluster {
     }
 
     fn machine(&self, index: usize) -> Machine {
+        self.try_machine(index).unwrap()
+    }
+
+    fn try_machine(&self, index: usize) -> Result<Machine, NodeError> {
         let folder = self.folder.path().join(format!("node{index}"));
         std::fs::create_dir_all(&folder).unwrap();
         let service = MapService::start(self.store.clone(), &folder, true, &mut |_| {}).unwrap();
-        let node = Node::start(self.node_config(&folder, index), service.clone()).unwrap();
-        Machine { service, node }
+        let node = Node::start(self.node_config(&folder, index), service.clone())?;
+        Ok(Machine { service, node })
     }
 
     pub fn service(&self) -> &Arc<MapService> {
@@ -104,6 +108,11 @@ impl Cluster {
     pub fn restart(&mut self, index: usize) {
         let machine = self.machine(index);
         self.machines[index] = Some(machine);
+    }
+
+    pub fn try_restart(&mut self, index: usize) -> Result<(), NodeError> {
+        self.machines[index] = Some(self.try_machine(index)?);
+        Ok(())
     }
 
     fn make_pool(&self, copies: u32) {

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use coquina_base::{Id128, LayerId, NodeId};
 use coquina_copies::{Answer, Event as CopyEvent, Payload, ShardCopies, Sink};
-use coquina_engine::{Action as IoAction, Failure, FormatOptions, Identity, Shard, format_drive};
+use coquina_engine::{
+    Action as IoAction, Failure, FormatOptions, Identity, Shard, ShardConfig, format_drive,
+};
 use coquina_replication::{Config, CopyId, Message, RecoveryToken, encode_message};
 
 use super::plan::{ClusterPlan, LAYERS, group_of};
@@ -112,9 +114,14 @@ impl Host {
 
     /// Opens the shard.
     pub fn open(&mut self, number: usize, plan: &ClusterPlan, entropy: u64) -> Result<Shard, Violation> {
-        let mut config = plan.config.clone();
-        config.copy = copy_id(number).0;
+        let config = ShardConfig { copy: copy_id(number).0, ..plan.config.clone() };
         Shard::open(&mut self.drive, 0, entropy, config).map_err(|error| Violation::Open(error.to_string()))
+    }
+
+    /// Opens the shard as it was before its log was damaged, if that is what is damaged.
+    pub fn open_cut(&mut self, number: usize, plan: &ClusterPlan) -> Option<Shard> {
+        let config = ShardConfig { copy: copy_id(number).0, ..plan.config.clone() };
+        Shard::open_cut(&mut self.drive, 0, config).ok().map(|(shard, _)| shard)
     }
 }
 

@@ -89,6 +89,8 @@ pub enum Rare {
     BadBlockRepaired,
     /// A drive was not opened for its rot.
     RottenDriveRefused,
+    /// The log of such a drive was cut where it had rotten, and its copies were brought up from others.
+    LogCut,
     /// Another drive took the place of a rotten one.
     RottenDriveReplaced,
     /// Something of a layer came to a node that knew of its deletion.
@@ -97,7 +99,7 @@ pub enum Rare {
 
 impl Rare {
     /// All of them.
-    pub const ALL: [Rare; 44] = [
+    pub const ALL: [Rare; 45] = [
         Rare::NodeCrash,
         Rare::PowerCut,
         Rare::AllDown,
@@ -140,6 +142,7 @@ impl Rare {
         Rare::BadBlockFound,
         Rare::BadBlockRepaired,
         Rare::RottenDriveRefused,
+        Rare::LogCut,
         Rare::RottenDriveReplaced,
         Rare::EntryOfRemovedLayer,
     ];

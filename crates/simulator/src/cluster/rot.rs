@@ -12,6 +12,7 @@ use coquina_copies::Event as CopyEvent;
 use coquina_engine::{Event as EngineEvent, Failure};
 
 use super::bad_blocks::BadBlock;
+use super::control::Control;
 use super::faults::Ending;
 use super::node::{copy_id, number_of};
 use super::report::Rare;
@@ -191,10 +192,58 @@ impl World {
         self.report.saw(Rare::RottenDriveRefused);
         let is_spare = self.is_spare(copy);
         self.say(|| format!("drive {copy} is not opened for its rot; others have all: {is_spare}"));
-        if !is_spare {
+        if is_spare {
+            self.rejoin_later(copy);
+        } else {
             self.put_right();
         }
         !is_spare
+    }
+
+    fn rejoin_later(&mut self, copy: usize) {
+        let Some(rot) = &mut self.rot else { return };
+        let wait_ns = rot.random.between(20_000, 500_000);
+        let life = self.nodes[self.node_of(copy)].life;
+        self.at(wait_ns, Event::Rejoin { copy, life });
+    }
+
+    /// A drive that was not opened for its rot is used again once no group counts on it any more, if only its log is damaged.
+    pub fn rejoin(&mut self, copy: usize, life: u64) -> Result<(), Violation> {
+        let node = self.node_of(copy);
+        let host = &self.hosts[copy];
+        let is_waiting = self.nodes[node].up && host.copies.is_none() && !host.is_gone;
+        if !is_waiting || self.nodes[node].life != life {
+            return Ok(());
+        }
+        if self.counts_on(copy) {
+            self.rejoin_later(copy);
+            return Ok(());
+        }
+        let plan = self.plan.clone();
+        let Some(shard) = self.hosts[copy].open_cut(copy, &plan) else { return Ok(()) };
+        self.report.saw(Rare::LogCut);
+        self.note(&[61, copy as u64]);
+        self.say(|| format!("the log of drive {copy} is cut where it has rotten"));
+        // What was connected to the drive's place is not connected to it.
+        for link in 0..self.links.len() {
+            if self.links[link].ends.contains(&copy) {
+                self.break_link(link);
+            }
+        }
+        self.take_up(copy, shard)?;
+        if self.control.is_some() { self.follow_map(node) } else { Ok(()) }
+    }
+
+    /// Whether any group has a copy in sync on a drive, as far as its node knows.
+    fn counts_on(&self, copy: usize) -> bool {
+        let node = self.node_of(copy);
+        (1..=self.plan.groups).any(|group| {
+            let config = match &self.control {
+                Some(control) => Control::config_in(&control.seats[node].map, group),
+                None => Some(self.coordinator.config(group).clone()),
+            };
+            config.is_none_or(|config| config.is_in_sync(copy_id(copy)))
+        })
     }
 
     fn put_right(&mut self) {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use coquina_cluster::Heartbeat;
 use coquina_copies::{Answer, Event as CopyEvent, ShardCopies};
-use coquina_engine::{Event as EngineEvent, Failure, Piece};
+use coquina_engine::{Event as EngineEvent, Failure, Piece, Shard};
 use coquina_replication::{BlockRange, Config, Message, Refusal};
 use coquina_store::{Request, Response, StoreError};
 
@@ -55,6 +55,7 @@ pub enum Event {
     Timeout { operation: u64, attempt: u64 },
     Fault,
     Rot,
+    Rejoin { copy: usize, life: u64 },
     EndFault(Ending),
 }
 
@@ -365,6 +366,7 @@ impl World {
                 self.rot_somewhere();
                 Ok(())
             }
+            Event::Rejoin { copy, life } => self.rejoin(copy, life),
             Event::EndFault(ending) => self.end_fault(ending),
         }
     }
@@ -406,8 +408,6 @@ impl World {
 
     /// Opens a drive of a running process and the groups on it.
     pub fn open_copy(&mut self, copy: usize) -> Result<(), Violation> {
-        let node = self.node_of(copy);
-        let life = self.nodes[node].life;
         let entropy = self.random.next_u64();
         let plan = self.plan.clone();
         let shard = match self.hosts[copy].open(copy, &plan, entropy) {
@@ -416,7 +416,16 @@ impl World {
             Err(_) if self.is_rotten(copy) => return Ok(()),
             Err(violation) => return Err(violation),
         };
+        self.take_up(copy, shard)
+    }
+
+    /// Opens the groups on a drive.
+    pub fn take_up(&mut self, copy: usize, shard: Shard) -> Result<(), Violation> {
+        let node = self.node_of(copy);
+        let life = self.nodes[node].life;
+        let plan = self.plan.clone();
         let now_ns = self.nodes[node].clock_ns(self.now_ns);
+        let damaged: Vec<bool> = (0..=plan.groups).map(|group| shard.is_group_damaged(group)).collect();
         self.hosts[copy].copies = Some(ShardCopies::new(shard, now_ns));
         self.cleaned[copy] = (0, 0);
         let first_ns = self.random.below(self.plan.tick_ns);
@@ -430,7 +439,8 @@ impl World {
             if config.is_in_sync(copy_id(copy)) || config.is_out(copy_id(copy)) {
                 // What the coordinator says may come much later; until then a copy knows what is in its log.
                 let hears = self.nodes[node].sees_coordinator && self.random.chance(1, 3);
-                let config = if hears || life == 0 { config } else { Config::default() };
+                let knows = hears || life == 0 || damaged[group as usize];
+                let config = if knows { config } else { Config::default() };
                 self.with_copy(copy, |copies, _, out| {
                     copies.open_group(group, plan.settings, config, out);
                 })?;

@@ -1,0 +1,127 @@
+//! Damaged logs: a drive whose log cannot be replayed whole comes back as it was before, and is brought up from others.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+
+use coquina_cluster::GroupRecord;
+use coquina_control::NodeBackend;
+
+use crate::cluster::{Cluster, GROUPS, check_round, open, wait_for, write_round};
+
+const BLOCKS: u64 = 512;
+const BLOCK: u64 = 4096;
+/// Both copies of the superblock of the first shard.
+const SUPERBLOCKS: [u64; 2] = [1 << 20, (1 << 20) + (64 << 10)];
+/// Where its first segment lies, and how large segments of such a drive are.
+const SEGMENTS: u64 = (1 << 20) + (128 << 10);
+const SEGMENT_BYTES: u64 = 256 << 10;
+/// The stream of users' data.
+const HOT: u64 = 0;
+
+fn drive_file(cluster: &Cluster, node: usize) -> File {
+    let path = cluster.folder.path().join(format!("node{node}")).join("drive");
+    OpenOptions::new().read(true).write(true).open(path).unwrap()
+}
+
+fn block_at(file: &File, offset: u64) -> Vec<u8> {
+    let mut block = vec![0; BLOCK as usize];
+    file.read_exact_at(&mut block, offset).unwrap();
+    block
+}
+
+fn number(block: &[u8], at: usize, length: usize) -> u64 {
+    block[at..at + length].iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+/// Headers of the frames of users' data behind the superblock's checkpoint, by number.
+fn frames(file: &File) -> BTreeMap<u64, u64> {
+    // A drive is filled from its start.
+    let places = (SEGMENTS..64 << 20).step_by(BLOCK as usize);
+    let mut frames = BTreeMap::new();
+    for offset in places {
+        let block = block_at(file, offset);
+        if block[..4] == *b"CQFR" && number(&block, 54, 2) == HOT && number(&block, 60, 4) > 0 {
+            frames.insert(number(&block, 8, 8), offset);
+        }
+    }
+    frames
+}
+
+/// Stops a node as a power cut does: what it writes while it stops is forgotten. Then a frame of its log is spoilt, with the
+/// footer that repeats it.
+fn damage_log(cluster: &mut Cluster, node: usize) {
+    let file = drive_file(cluster, node);
+    let superblocks = SUPERBLOCKS.map(|offset| block_at(&file, offset));
+    cluster.stop(node);
+    for (offset, block) in SUPERBLOCKS.into_iter().zip(superblocks) {
+        file.write_all_at(&block, offset).unwrap();
+    }
+    let frames = frames(&file);
+    assert!(frames.len() > 8, "{frames:?}");
+    let (_, frame) = frames.iter().nth(frames.len() / 2).unwrap();
+    let segment = SEGMENTS + (frame - SEGMENTS) / SEGMENT_BYTES * SEGMENT_BYTES;
+    for offset in [*frame, segment + SEGMENT_BYTES - BLOCK] {
+        let spoilt: Vec<u8> = block_at(&file, offset).iter().map(|byte| byte ^ 0xa5).collect();
+        file.write_all_at(&spoilt, offset).unwrap();
+    }
+    file.sync_all().unwrap();
+}
+
+fn log_cuts(cluster: &Cluster, node: usize) -> u64 {
+    let snapshot = cluster.machines[node].as_ref().unwrap().node.snapshot();
+    snapshot.drives.iter().flat_map(|drive| &drive.shards).map(|shard| shard.stats.log_cuts).sum()
+}
+
+#[test]
+fn a_drive_with_a_damaged_log_comes_back_once_others_have_taken_over() {
+    let mut cluster = Cluster::start(3, 3);
+    cluster.make_volume("disk");
+    let mut connection = open(&cluster, "disk");
+    for round in 1..=4 {
+        write_round(&mut connection, BLOCKS, round);
+    }
+    let damaged = cluster.drive_of(0);
+    damage_log(&mut cluster, 0);
+    cluster.restart(0);
+    let snapshot = cluster.machines[0].as_ref().unwrap().node.snapshot();
+    assert!(snapshot.drives.is_empty(), "it serves nothing as long as groups count on it");
+    assert!(snapshot.absent[0].reason.contains("acknowledged"), "{}", snapshot.absent[0].reason);
+    // The others take over.
+    cluster.change_groups(|group| {
+        let (lost, in_sync) = group.in_sync.iter().partition(|shard| shard.drive == damaged);
+        GroupRecord { epoch: group.epoch + 1, in_sync, others: lost, ..group.clone() }
+    });
+    wait_for("the drive to be used again", || log_cuts(&cluster, 0) == 1);
+    check_round(&mut connection, BLOCKS, 4);
+    write_round(&mut connection, BLOCKS / 4, 5);
+    wait_for("its copies to be proposed again", || {
+        let proposed = cluster.machines.iter().flatten().flat_map(|machine| machine.node.proposals());
+        proposed.filter(|(_, config)| config.in_sync.len() == 3).count() == GROUPS as usize
+    });
+    // It alone has the data then.
+    cluster.change_groups(|group| {
+        let in_sync = group.others.clone();
+        GroupRecord { epoch: group.epoch + 1, in_sync, others: group.in_sync.clone(), ..group.clone() }
+    });
+    let mut connection = open(&cluster, "disk");
+    check_round(&mut connection, BLOCKS / 4, 5);
+    cluster.stop(0);
+    cluster.restart(0);
+    let snapshot = cluster.machines[0].as_ref().unwrap().node.snapshot();
+    assert_eq!((snapshot.drives.len(), log_cuts(&cluster, 0)), (1, 0), "its log is whole again");
+}
+
+#[test]
+fn a_damaged_log_that_a_group_counts_on_is_left_as_it_is() {
+    let mut cluster = Cluster::start(3, 1);
+    cluster.make_volume("disk");
+    let mut connection = open(&cluster, "disk");
+    write_round(&mut connection, BLOCKS, 1);
+    damage_log(&mut cluster, 0);
+    let before = cluster.folder.path().join("before");
+    let path = cluster.folder.path().join("node0").join("drive");
+    std::fs::copy(&path, &before).unwrap();
+    assert!(cluster.try_restart(0).is_err(), "there is nothing else to serve");
+    assert!(std::fs::read(&path).unwrap() == std::fs::read(&before).unwrap(), "nothing is written to it");
+}
