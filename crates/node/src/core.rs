@@ -1,4 +1,4 @@
-//! The loop of a reactor: completions in, shards, gateways and connections served, one system call per turn.
+//! The loop of a reactor: completions in, shards, gateways and connections served, one system call per turn and one per send.
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;

@@ -4,7 +4,7 @@
 //! - a buffer given to an operation belongs to the reactor until its [`Completion`] hands it back; a ring is
 //!   drained before its buffers are freed, and leaks them if it cannot be drained;
 //! - a [`Reactor`] stays on the thread that made it; other threads reach it through a [`Waker`] or [`Mailbox`];
-//! - a turn makes one system call at most, apart from the submission queue running over;
+//! - a turn makes one system call at most, apart from the submission queue running over; a send makes one of its own;
 //! - nothing is allocated in steady state: operations live in recycled slots.
 
 mod accept;
