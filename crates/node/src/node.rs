@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -33,6 +34,8 @@ use crate::threads::{Places, Seed, SeedShard, start_cores};
 
 /// How long the control plane waits for a reactor.
 const PATIENCE: Duration = Duration::from_secs(40);
+/// How soon who waits for reactors notices that the node stops.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// Index memory where none is given: a part of the host's memory.
 const INDEX_MEMORY_PART: u64 = 8;
 
@@ -129,6 +132,7 @@ pub struct Node {
     listeners: Vec<Address>,
     native: Option<Address>,
     started: Instant,
+    is_stopping: AtomicBool,
 }
 
 impl Node {
@@ -215,6 +219,7 @@ impl Node {
             listeners: all,
             native: native_address,
             started: Instant::now(),
+            is_stopping: AtomicBool::new(false),
         });
         node.follow_map();
         Ok(node)
@@ -249,6 +254,7 @@ impl Node {
 
     /// Stops: connections are closed, what is acknowledged stays, and the next start has little to replay.
     pub fn stop(&self) {
+        self.is_stopping.store(true, Relaxed);
         if let Some(housekeeper) = lock(&self.housekeeper).take() {
             housekeeper.stop();
         }
@@ -269,8 +275,15 @@ impl Node {
         }
         drop(sender);
         let mut answers = Vec::new();
+        let begun = Instant::now();
         while answers.len() < self.cores.len() {
-            answers.push(receiver.recv_timeout(PATIENCE).map_err(|_| BackendError::Stopping)?);
+            match receiver.recv_timeout(LOOK_AGAIN) {
+                Ok(answer) => answers.push(answer),
+                // What lies in the mailbox of a reactor that has ended is answered by nobody.
+                Err(RecvTimeoutError::Timeout)
+                    if begun.elapsed() < PATIENCE && !self.is_stopping.load(Relaxed) => {}
+                Err(_) => return Err(BackendError::Stopping),
+            }
         }
         Ok(answers)
     }
