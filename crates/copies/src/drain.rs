@@ -122,11 +122,6 @@ impl ShardCopies {
             count: appended.blocks,
         };
         let slot = key_of(appended.token);
-        let key = self.requests[slot].member;
-        self.head.clear();
-        if !self.members[key].lanes.is_empty() {
-            payload::put_checksums(self.shard.appended(appended), &mut self.head);
-        }
         let entry = new_entry(&appended.origin, kind, range);
         self.note_touched(&range);
         self.log_new(slot, entry, Context::Appended(appended), sink);

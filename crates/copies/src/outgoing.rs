@@ -112,8 +112,8 @@ impl ShardCopies {
             (Message::Append { entry, .. }, Context::Appended(appended))
                 if appended.origin.sequence == entry.sequence =>
             {
-                let data = [self.shard.appended(appended)];
-                let payload = Payload { head: &self.head, data: &data };
+                let (checksums_le, data) = self.shard.appended(appended);
+                let payload = Payload { head: checksums_le, data: &[data] };
                 assert_eq!(payload.length_bytes(), payload::entry_bytes(entry), "{entry:?} lost its data");
                 if is_free {
                     return sink.send(to, number, &message, payload);

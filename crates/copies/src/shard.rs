@@ -31,7 +31,7 @@ pub(crate) enum Context<'a> {
     None,
     /// The client's request.
     Request(&'a Request<'a>),
-    /// The entry just put into the log; its checksums lie in `ShardCopies::head`.
+    /// The entry just put into the log.
     Appended(&'a Appended),
     /// What came behind a message.
     Received(&'a [u8]),
@@ -114,8 +114,6 @@ pub struct ShardCopies {
     pub(crate) connected: BTreeSet<CopyId>,
     /// Inputs that arose while actions were executed.
     pub(crate) later: VecDeque<(usize, RecoveryToken, Vec<u8>)>,
-    /// Checksums of the entry that is being sent.
-    pub(crate) head: Vec<u8>,
     /// Groups whose state is being forgotten: how many records the engine counts when it is.
     forgetting: BTreeMap<u32, u64>,
     /// The payload of the request that is being taken, if it lies in buffers of the engine.
@@ -150,7 +148,6 @@ impl ShardCopies {
             deletions: Slab::new(),
             connected: BTreeSet::new(),
             later: VecDeque::new(),
-            head: Vec::new(),
             forgetting: BTreeMap::new(),
             landing: None,
             is_full: false,

@@ -282,6 +282,8 @@ pub struct Appended {
     pub kind: ChangeKind,
     /// First block of its data in the frame that is being filled, and which frame that is.
     pub(crate) data_block: u32,
+    /// Where its record ends among those of the frame; its checksums lie before that.
+    pub(crate) entry_end: usize,
     pub(crate) builder: u64,
 }
 
@@ -408,6 +410,9 @@ pub struct ShardConfig {
     pub frames_in_flight_max: u32,
     /// While a frame is on its way, the next one waits until it has this many blocks, so that batches form under load.
     pub batch_blocks_min: u32,
+    /// And until it has a quarter of the blocks that are in it or on their way, but no more than this many: many writes under
+    /// way go in few frames, each of which costs a write and a flush of the drive.
+    pub batch_blocks_loaded_min: u32,
     /// Full frames written at the same time: what a drive needs to run at its bandwidth. Up to
     /// [`FULL_FRAMES_IN_FLIGHT_LIMIT`].
     pub full_frames_in_flight_max: u32,
@@ -432,6 +437,7 @@ impl Default for ShardConfig {
             frame_bytes_max: 256 << 10,
             frames_in_flight_max: 4,
             batch_blocks_min: 4,
+            batch_blocks_loaded_min: 16,
             full_frames_in_flight_max: FULL_FRAMES_IN_FLIGHT_LIMIT,
             zero_ahead_bytes: 16 << 30,
             checkpoint_log_bytes: 0,

@@ -67,7 +67,9 @@ impl Shard {
         assert_eq!(header.frame_number, self.log.applied + 1, "frames are applied in order");
         // Only now: frames that are durable before their predecessors prove nothing yet, and replay looks for proof
         // only so far.
-        self.log.stream(header.head).in_flight -= 1;
+        let stream = self.log.stream(header.head);
+        stream.in_flight -= 1;
+        stream.in_flight_blocks -= header.data_blocks;
         self.advance(&header, flight.is_footer);
         if !flight.is_footer {
             let Some(mut entries) = Entries::of_frame(&header, &buffer[..BLOCK_BYTES]) else {

@@ -171,6 +171,8 @@ pub struct Stream {
     pub queue: VecDeque<Builder>,
     /// Frames on their way.
     pub in_flight: u32,
+    /// Blocks of data in them.
+    pub in_flight_blocks: u32,
 }
 
 impl Stream {

@@ -51,6 +51,7 @@ impl Shard {
             (self.config.frames_in_flight_max, self.config.full_frames_in_flight_max);
         let full_max = full_max.max(growing_max).min(FULL_FRAMES_IN_FLIGHT_LIMIT);
         let batch_blocks_min = self.config.batch_blocks_min;
+        let loaded_min = self.config.batch_blocks_loaded_min;
         let is_flushing = self.cleaner.flushing;
         let stream = self.log.stream(head);
         let is_full = !stream.queue.is_empty();
@@ -61,7 +62,10 @@ impl Shard {
             Head::Hot if is_full => stream.in_flight < full_max,
             Head::Hot => {
                 let growing_max = growing_max.min(FULL_FRAMES_IN_FLIGHT_LIMIT);
-                let is_large = stream.in_flight == 0 || stream.building.data_blocks >= batch_blocks_min;
+                let blocks = stream.building.data_blocks;
+                let under_way = stream.in_flight_blocks + blocks;
+                let least = (under_way / 4).min(loaded_min).max(batch_blocks_min);
+                let is_large = stream.in_flight == 0 || blocks >= least;
                 is_large && stream.in_flight < growing_max
             }
             Head::Meta => stream.in_flight < BACKGROUND_FRAMES_MAX,
@@ -237,7 +241,9 @@ impl Shard {
     fn launch(&mut self, mut flight: Flight) {
         let Some(buffer) = flight.buffer.take() else { return };
         let header = flight.header;
-        self.log.stream(header.head).in_flight += 1;
+        let stream = self.log.stream(header.head);
+        stream.in_flight += 1;
+        stream.in_flight_blocks += header.data_blocks;
         if header.head != Head::Meta {
             self.log.sealed_bytes += buffer.len() as u64;
         }

@@ -408,7 +408,7 @@ impl Shard {
     ) {
         self.pin(part.layer, part.chunk, part.start_block, part.blocks);
         let context = builder.context(Context::new(coquina_base::LayerId(part.layer), part.origin.session));
-        let (mut group, mut sequence) = (None, 0);
+        let (mut group, mut sequence, mut told) = (None, 0, None);
         let data_offset = builder.data_blocks;
         if let Some(of) = self.group_of(&part.origin) {
             let is_recovered = part.origin.recovered;
@@ -416,24 +416,7 @@ impl Shard {
             sequence = if is_recovered { one.appended.0 + 1 } else { one.number(of.epoch) };
             group = Some(builder.group_context(&of));
             if part.origin.sequence == 0 && !is_recovered {
-                let token = self.changes[change as usize].token;
-                let origin = Origin { epoch: of.epoch, sequence, continues: !part.is_last, ..part.origin };
-                let kind = match part.kind {
-                    EntryKind::Write => ChangeKind::Write,
-                    EntryKind::Zeroes => ChangeKind::Zeroes,
-                    _ => ChangeKind::Trim,
-                };
-                self.actions.push_back(Action::Appended(Appended {
-                    token,
-                    origin,
-                    layer: coquina_base::LayerId(part.layer),
-                    chunk: part.chunk,
-                    start_block: part.start_block,
-                    blocks: part.blocks,
-                    kind,
-                    data_block: data_offset,
-                    builder: builder.serial,
-                }));
+                told = Some(Origin { epoch: of.epoch, sequence, continues: !part.is_last, ..part.origin });
             }
         }
         let entry = NewEntry {
@@ -457,6 +440,24 @@ impl Shard {
         } else {
             builder.add(&entry, std::iter::empty(), std::iter::empty());
         }
+        if let Some(origin) = told {
+            self.actions.push_back(Action::Appended(Appended {
+                token: self.changes[change as usize].token,
+                origin,
+                layer: coquina_base::LayerId(part.layer),
+                chunk: part.chunk,
+                start_block: part.start_block,
+                blocks: part.blocks,
+                kind: match part.kind {
+                    EntryKind::Write => ChangeKind::Write,
+                    EntryKind::Zeroes => ChangeKind::Zeroes,
+                    _ => ChangeKind::Trim,
+                },
+                data_block: data_offset,
+                entry_end: builder.entries.len(),
+                builder: builder.serial,
+            }));
+        }
         builder.changes.push(change);
         self.log.entries += 1;
         self.changes[change as usize].parts_left += 1;
@@ -464,16 +465,19 @@ impl Shard {
         self.trims_under_way += u64::from(part.kind == EntryKind::Trim);
     }
 
-    /// The data of an entry that was just put into the log: the driver takes all actions before the next
-    /// [`Shard::turn`]. Empty for an entry without data.
-    pub fn appended(&self, appended: &Appended) -> &[u8] {
+    /// Checksums (little-endian) and data of an entry that was just put into the log: the driver takes all actions before the
+    /// next [`Shard::turn`]. Empty for an entry without data.
+    pub fn appended(&self, appended: &Appended) -> (&[u8], &[u8]) {
+        let blocks = if appended.kind == ChangeKind::Write { appended.blocks as usize } else { 0 };
         let stream = &self.log.streams[Head::Hot as usize];
         let builders = stream.queue.iter().chain([&stream.building]);
-        let builder = builders.rev().find(|builder| builder.serial == appended.builder);
+        let Some(builder) = builders.rev().find(|builder| builder.serial == appended.builder) else {
+            return (&[], &[]);
+        };
         let start = (1 + appended.data_block as usize) * BLOCK_BYTES;
-        let length =
-            if appended.kind == ChangeKind::Write { appended.blocks as usize * BLOCK_BYTES } else { 0 };
-        builder.and_then(|builder| builder.buffer.get(start..start + length)).unwrap_or_default()
+        let data = builder.buffer.get(start..start + blocks * BLOCK_BYTES);
+        let checksums = builder.entries.get(appended.entry_end - blocks * 4..appended.entry_end);
+        (checksums.unwrap_or_default(), data.unwrap_or_default())
     }
 
     /// Moves a full frame into the queue and starts an empty one.

@@ -10,6 +10,9 @@ use crate::core::{Core, tag};
 
 /// Payloads of which at least so much is still to come are received into their frames; others are cheaper copied.
 const LANDING_BYTES_MIN: usize = 64 << 10;
+/// Behind a large write another one is expected, of which no more than this is received before it is known where its payload goes:
+/// the header and the checksums of a write of 3.9 MiB.
+const HEAD_BYTES_EXPECTED: usize = 4 << 10;
 
 impl Core {
     /// Starts to receive the rest of a large write into the buffers of its frames, if one is at the front of
@@ -60,6 +63,8 @@ impl Core {
         if let State::Native(native) = &mut self.connections[index].state {
             native.spare_checksums = write.checksums_le;
         }
-        Some(write.received)
+        let mut received = write.received;
+        received.limit_next(HEAD_BYTES_EXPECTED);
+        Some(received)
     }
 }

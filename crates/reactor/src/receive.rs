@@ -8,12 +8,14 @@ pub struct ReceiveBuffer {
     bytes: Vec<u8>,
     start: usize,
     end: usize,
+    /// Most bytes of the next receive; 0 for as many as there is room for.
+    next_bytes_max: usize,
 }
 
 impl ReceiveBuffer {
     /// An empty buffer with `capacity_bytes` of room.
     pub fn with_capacity_bytes(capacity_bytes: usize) -> Self {
-        ReceiveBuffer { bytes: vec![0; capacity_bytes], start: 0, end: 0 }
+        ReceiveBuffer { bytes: vec![0; capacity_bytes], ..ReceiveBuffer::default() }
     }
 
     /// What was received and not consumed yet.
@@ -51,6 +53,12 @@ impl ReceiveBuffer {
         self.bytes.len() - self.end
     }
 
+    /// Lets the next receive, and only that, take no more than `length_bytes`: where a large payload is expected that shall not
+    /// come through this buffer, only its head is taken. 0 takes the limit away.
+    pub fn limit_next(&mut self, length_bytes: usize) {
+        self.next_bytes_max = length_bytes;
+    }
+
     /// Gives memory back if there is no data and more than `capacity_bytes` of room.
     pub fn shrink_if_empty(&mut self, capacity_bytes: usize) {
         if self.start == self.end && self.bytes.len() > capacity_bytes {
@@ -69,18 +77,23 @@ impl ReceiveBuffer {
         self.bytes.len()
     }
 
+    /// What the next receive may fill.
     pub(crate) fn tail(&mut self) -> &mut [u8] {
-        &mut self.bytes[self.end..]
+        let room = self.bytes.len() - self.end;
+        let length = if self.next_bytes_max == 0 { room } else { room.min(self.next_bytes_max) };
+        &mut self.bytes[self.end..self.end + length]
     }
 
     pub(crate) fn received(&mut self, length_bytes: usize) {
         assert!(length_bytes <= self.bytes.len() - self.end, "the kernel stayed within the tail");
         self.end += length_bytes;
+        self.next_bytes_max = 0;
     }
 
     /// Appends bytes as if they had been received; for tests and in-memory transports.
     pub fn extend(&mut self, bytes: &[u8]) {
         self.reserve(bytes.len());
+        self.next_bytes_max = 0;
         self.tail()[..bytes.len()].copy_from_slice(bytes);
         self.received(bytes.len());
     }
@@ -108,5 +121,19 @@ mod tests {
         buffer.consume(11);
         buffer.shrink_if_empty(4);
         assert_eq!(buffer.capacity_bytes(), 4);
+    }
+
+    #[test]
+    fn a_limit_counts_for_one_receive() {
+        let mut buffer = ReceiveBuffer::with_capacity_bytes(8);
+        buffer.limit_next(3);
+        assert_eq!(buffer.tail().len(), 3);
+        buffer.tail()[..2].copy_from_slice(b"ab");
+        buffer.received(2);
+        assert_eq!(buffer.tail().len(), 6);
+        buffer.limit_next(7);
+        assert_eq!(buffer.tail().len(), 6);
+        buffer.extend(b"cdef");
+        assert_eq!(buffer.data(), b"abcdef");
     }
 }

@@ -67,6 +67,10 @@ fn run(seed: u64, verbose: bool, adjust: impl FnOnce(&mut ClusterPlan)) -> Resul
         plan.segment_bytes = 256 << 10;
         plan.requests = plan.requests.max(300);
     }
+    // As nodes have it, in every second one.
+    if Random::new(seed ^ 0x6c6f_6164).chance(1, 2) {
+        plan.config.batch_blocks_loaded_min = 16;
+    }
     adjust(&mut plan);
     let mut world = World::new(plan, random, verbose)?;
     world.run()?;

@@ -58,6 +58,7 @@ impl Plan {
                 frame_bytes_max: random.pick(&[16 << 10, 32 << 10, 64 << 10, 256 << 10]),
                 frames_in_flight_max: random.pick(&[1, 2, 2, 3, 4, 8, 16]),
                 full_frames_in_flight_max: random.pick(&[1, 2, 4, 8, 16, 32]),
+                batch_blocks_loaded_min: 0,
                 checkpoint_log_bytes: random.pick(&[0, 128 << 10, 512 << 10, 2 * MIB]),
                 scrub_bytes_per_s: random.pick(&[32 * MIB, 4096 * MIB]),
                 ..ShardConfig::default()

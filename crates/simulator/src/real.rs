@@ -58,7 +58,7 @@ impl Subject for Shard {
     }
 
     fn appended(&self, entry: &Appended) -> Vec<u8> {
-        Shard::appended(self, entry).to_vec()
+        Shard::appended(self, entry).1.to_vec()
     }
 
     fn read_entry(&mut self, token: RequestToken, group: u32, sequence: u64) {

@@ -30,7 +30,11 @@ const FOUND: [u64; 7] = [49, 54, 71, 79, 110, 137, 164];
 fn seeds_that_found_something_once_find_nothing() {
     let usual = ShardConfig::default().batch_blocks_min;
     for seed in FOUND {
-        if let Err(failure) = run_seed::<Shard>(seed, CUTS, |plan| plan.config.batch_blocks_min = usual) {
+        let result = run_seed::<Shard>(seed, CUTS, |plan| {
+            plan.config.batch_blocks_min = usual;
+            plan.config.batch_blocks_loaded_min = 0;
+        });
+        if let Err(failure) = result {
             panic!("{failure}");
         }
     }
@@ -43,6 +47,7 @@ fn a_change_that_is_refused_when_it_is_sent_again_may_have_happened_in_part() {
     let result = run_seed::<Shard>(600_046, 50, |plan| {
         plan.config.batch_blocks_min = 64;
         plan.config.frames_in_flight_max = 16;
+        plan.config.batch_blocks_loaded_min = 0;
     });
     if let Err(failure) = result {
         panic!("{failure}");
@@ -64,6 +69,7 @@ fn what_was_committed_and_used_again_is_no_bad_block() {
     let result = run_seed::<Shard>(500_111, 50, |plan| {
         plan.config.batch_blocks_min = 4;
         plan.config.frames_in_flight_max = 3;
+        plan.config.batch_blocks_loaded_min = 0;
     });
     if let Err(failure) = result {
         panic!("{failure}");

@@ -132,6 +132,7 @@ impl ClusterPlan {
                 cache_bytes: random.pick(&[0, MIB]),
                 frame_bytes_max: random.pick(&[64 << 10, 256 << 10]),
                 frames_in_flight_max: random.pick(&[1, 2, 4]),
+                batch_blocks_loaded_min: 0,
                 checkpoint_log_bytes: random.pick(&[0, 128 << 10, 512 << 10, 2 * MIB]),
                 ..ShardConfig::default()
             },
