@@ -441,8 +441,9 @@ impl Reactor {
                 return None;
             }
             Operation::Receive { buffer, .. } if result > 0 => {
+                // More may be there: the kernel does not say for all kinds of sockets.
+                let full = buffer.tail().len() == result as usize;
                 buffer.received(result as usize);
-                let full = buffer.tail().is_empty();
                 if let Some(file) = self.files.get_mut(slot.file as usize) {
                     file.drained = !nonempty && !full;
                 }
