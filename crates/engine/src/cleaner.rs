@@ -2,7 +2,8 @@
 //!
 //! A victim's footer says what was written there; the index says what of it is still needed. That is read, put in the
 //! order of chunks (random writes become sequential reads again) and written to the cold stream, apart from what
-//! users write. A moved block counts only if the index still points to where it came from.
+//! users write. A moved block counts only if the index still points to where it came from. Three victims are under way at the
+//! same time: the footer of one is read, the blocks of the second are looked up and read, those of the third go into the log.
 //!
 //! Invariants:
 //! - a victim is freed by its counts alone, when the moves have been applied: the cleaner frees nothing itself;
@@ -21,10 +22,12 @@ use crate::shard::{IoPurpose, Shard};
 
 /// Blocks of one read.
 const READ_BLOCKS: u64 = 64;
-/// Holes that are read over rather than starting a new read.
-const GAP_BLOCKS: u64 = 4;
+/// Holes that are read over rather than starting a new read: one more read costs a drive about as much as 3 blocks.
+const GAP_BLOCKS: u64 = 2;
+/// Blocks of the first read of a footer, until one was larger.
+const FOOTER_BLOCKS: u64 = 4;
 /// Reads at the same time.
-const READS_MAX: usize = 6;
+const READS_MAX: usize = 4;
 /// Blocks looked at together: they are sorted among themselves.
 const WINDOW_ITEMS: usize = 2048;
 /// Index pages read ahead.
@@ -63,14 +66,19 @@ impl Item {
 enum Phase {
     #[default]
     Idle,
-    /// The footer is on its way.
-    Footer,
     /// What is still needed is looked up.
     Checking,
     /// It is on its way from the drive.
     Reading,
     /// It is here, and waits for the window before it to be in the log.
     Ready,
+}
+
+/// A segment that is to be emptied next. Its footer is read while the one before it is still looked up and read.
+struct NextVictim {
+    number: u32,
+    /// What was written there, in order of location, last first; none while the footer is on its way.
+    items: Option<Vec<Item>>,
 }
 
 /// Blocks that are in memory and go into the log, while the next ones are looked up and read.
@@ -95,6 +103,9 @@ struct WindowRead {
 #[derive(Default)]
 pub struct CleanerTask {
     phase: Phase,
+    next: Option<NextVictim>,
+    /// Blocks to read for a footer at first.
+    footer_blocks: u64,
     victim: u32,
     /// Blocks of the victim that are not looked at yet, in order of location, last first.
     todo: Vec<Item>,
@@ -145,7 +156,8 @@ impl CleanerTask {
 
     /// Changes whenever the cleaner gets on.
     pub fn progress(&self) -> u64 {
-        let flags = u64::from(self.flushing) << 59 | u64::from(self.stuck) << 58;
+        let next = self.next.as_ref().map_or(0, |next| 1 + u64::from(next.items.is_some()));
+        let flags = u64::from(self.flushing) << 59 | u64::from(self.stuck) << 58 | next << 56;
         (self.phase as u64) << 60
             | flags
             | (self.checked as u64) << 40
@@ -189,13 +201,15 @@ impl Shard {
         self.retry_damaged();
         self.cleaner.waiting = false;
         for _ in 0..4 {
+            if self.cleaner.next.is_none() {
+                self.choose_victim();
+            }
             let before = self.cleaner.phase;
             match before {
-                Phase::Idle => self.choose_victim(),
+                Phase::Idle => self.take_victim(),
                 Phase::Checking => self.check_window(),
                 Phase::Reading => self.read_window(),
                 Phase::Ready => self.hand_over(),
-                Phase::Footer => {}
             }
             if self.cleaner.phase == before {
                 break;
@@ -207,7 +221,23 @@ impl Shard {
         }
         self.settle();
         // Full frames only, as long as there are more moves to come: a part-filled one costs as much header.
-        self.cleaner.flushing = self.cleaner.phase == Phase::Idle && self.cleaner.moving.is_none();
+        let task = &mut self.cleaner;
+        task.flushing = task.phase == Phase::Idle && task.next.is_none() && task.moving.is_none();
+    }
+
+    /// Goes on with the victim whose footer is here.
+    fn take_victim(&mut self) {
+        let Some(NextVictim { number, items: Some(items) }) = &mut self.cleaner.next else { return };
+        if self.closing {
+            let number = *number;
+            self.cleaner.next = None;
+            return self.segments.remove_reader(number);
+        }
+        self.cleaner.victim = *number;
+        self.cleaner.todo = std::mem::take(items);
+        self.cleaner.next = None;
+        self.cleaner.phase = Phase::Checking;
+        self.next_window();
     }
 
     fn gain_credit(&mut self) {
@@ -248,8 +278,13 @@ impl Shard {
                 continue;
             }
             let used = f64::from(segment.live) / most;
+            let gain = (1.0 - used) / (1.0 + used);
+            if best.is_some_and(|(known, _)| gain <= known) {
+                // Age only lowers it.
+                continue;
+            }
             let age = (applied - segment.last_frame) as f64 / (applied - covered + 1024) as f64;
-            let score = (1.0 - used) / (1.0 + used) * (1.0 + age).ln().clamp(0.01, 1.0).powf(0.25);
+            let score = gain * (1.0 + age).ln().clamp(0.01, 1.0).powf(0.25);
             if best.is_none_or(|(known, _)| score > known) {
                 best = Some((score, number));
             }
@@ -260,18 +295,18 @@ impl Shard {
         let victim =
             best.map(|(_, number)| number).filter(|number| self.segments.get(*number).live <= live_max);
         let Some(victim) = victim else {
-            self.cleaner.stuck = true;
+            // What is moved now may yet make room.
+            self.cleaner.stuck = self.cleaner.phase == Phase::Idle;
             return;
         };
         let live = f64::from(self.segments.get(victim).live);
         let ratio = live / (f64::from(cold) - live).max(1.0);
         self.cleaner.ratio += (ratio - self.cleaner.ratio) / 8.0;
         self.cleaner.stuck = false;
-        self.cleaner.victim = victim;
-        self.cleaner.phase = Phase::Footer;
+        self.cleaner.next = Some(NextVictim { number: victim, items: None });
         self.segments.get_mut(victim).readers += 1;
-        let blocks = u64::from(self.geometry.segment_blocks).min(READ_BLOCKS);
-        self.read_footer_of(victim, blocks);
+        let blocks = self.cleaner.footer_blocks.max(FOOTER_BLOCKS);
+        self.read_footer_of(victim, blocks.min(u64::from(self.geometry.segment_blocks)));
     }
 
     fn mark_damaged(&mut self, victim: u32) {
@@ -311,7 +346,9 @@ impl Shard {
     }
 
     fn footer_read(&mut self, buffer: AlignedBuf, result: Result<(), IoError>) {
-        let victim = self.cleaner.victim;
+        let Some(victim) = self.cleaner.next.as_ref().map(|next| next.number) else {
+            panic!("a footer that nobody waits for")
+        };
         let end = self.geometry.segment_start(victim) + u64::from(self.geometry.segment_blocks);
         let trailer = match result {
             Ok(()) => Trailer::decode(&buffer[buffer.len() - BLOCK_BYTES..]),
@@ -325,23 +362,24 @@ impl Shard {
         });
         if let Some(trailer) = trailer {
             let blocks = trailer.blocks as usize;
+            // As large as they are of late: most come with one read.
+            let seen = self.cleaner.footer_blocks;
+            self.cleaner.footer_blocks = u64::from(trailer.blocks).max(seen - seen.div_ceil(16));
             if blocks > buffer.blocks() {
                 self.pool.give(buffer);
                 return self.read_footer_of(victim, blocks as u64);
             }
             let frame = &buffer[(buffer.blocks() - blocks) * BLOCK_BYTES..];
             if let Some(items) = self.items_of(frame, &trailer) {
-                self.cleaner.todo = items;
-                self.cleaner.phase = Phase::Checking;
+                self.cleaner.next = Some(NextVictim { number: victim, items: Some(items) });
                 self.pool.give(buffer);
-                self.next_window();
                 return;
             }
         }
         self.pool.give(buffer);
         self.mark_damaged(victim);
         self.segments.remove_reader(victim);
-        self.cleaner.phase = Phase::Idle;
+        self.cleaner.next = None;
         let offset_bytes = self.geometry.offset_bytes(end - 1);
         self.event(Event::Damage { offset_bytes, reason: "the footer of a segment cannot be read" });
     }
@@ -682,6 +720,7 @@ impl std::fmt::Debug for CleanerTask {
             .debug_struct("CleanerTask")
             .field("phase", &self.phase)
             .field("victim", &self.victim)
+            .field("next", &self.next.as_ref().map(|next| next.number))
             .field("todo", &self.todo.len())
             .field("window", &(self.window.len(), self.checked, self.needed))
             .field("moving", &self.moving.as_ref().map(|moving| (moving.items.len(), moving.moved)))

@@ -317,7 +317,8 @@ impl Shard {
         for frame in unproven {
             let stopped =
                 |error: IoError| Stopped { error: error.into(), frame: Some(frame.header.frame_number) };
-            if !is_whole(&mut chain.reader, &frame).map_err(stopped)? {
+            let is_proven = frame.header.frame_number <= chain.acknowledged;
+            if !is_proven && !is_whole(&mut chain.reader, &frame).map_err(stopped)? {
                 break;
             }
             self.replay_frame(&mut chain.reader, &frame)?;

@@ -326,7 +326,7 @@ impl<'a> Chain<'a> {
     /// prove nothing.
     fn end_or_lost(&mut self) -> Step {
         let wanted = self.last + 1;
-        let mut search = Search { wanted, proven: self.acknowledged >= wanted, lowest: None };
+        let mut search = Search { wanted, acknowledged: self.acknowledged, lowest: None };
         let mut location = 0;
         for head in 0..3 {
             let position = self.cursors[head].position;
@@ -345,7 +345,9 @@ impl<'a> Chain<'a> {
             }
             self.search_stream(head, segment, offset, &mut search);
         }
-        if !search.proven {
+        // A frame behind a gap proves what lies before the gap, too.
+        self.acknowledged = search.acknowledged;
+        if search.acknowledged < wanted {
             return Step::End;
         }
         let next_frame = search.lowest.unwrap_or(wanted + 1);
@@ -395,8 +397,8 @@ const _: () = assert!(SEARCH_SEGMENTS_MAX > FULL_FRAMES_IN_FLIGHT_LIMIT / 3 + 2)
 /// What is known of the frames behind the end of the chain.
 struct Search {
     wanted: u64,
-    /// Whether a frame proves that the wanted one was acknowledged.
-    proven: bool,
+    /// Up to here frames are proven to have been acknowledged.
+    acknowledged: u64,
     /// Lowest number of a frame that can be read.
     lowest: Option<u64>,
 }
@@ -406,7 +408,7 @@ impl Search {
         if header.frame_number < self.wanted {
             return;
         }
-        self.proven |= header.acknowledged >= self.wanted;
+        self.acknowledged = self.acknowledged.max(header.acknowledged);
         if header.frame_number == self.wanted {
             return;
         }

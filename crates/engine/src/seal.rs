@@ -9,8 +9,10 @@ use crate::log::{Builder, Flight};
 use crate::shard::{IoPurpose, Shard};
 use zerocopy::IntoBytes;
 
-/// Frames of index pages and of moved data that are on their way at the same time.
-const BACKGROUND_FRAMES_MAX: u32 = 3;
+/// Frames of index pages that are on their way at the same time.
+const META_FRAMES_MAX: u32 = 3;
+/// Frames of moved data that are on their way at the same time: with 3, users of a full drive waited for the cleaner.
+const COLD_FRAMES_MAX: u32 = 6;
 
 impl Shard {
     pub(crate) fn seal_all(&mut self) {
@@ -68,8 +70,8 @@ impl Shard {
                 let is_large = stream.in_flight == 0 || blocks >= least;
                 is_large && stream.in_flight < growing_max
             }
-            Head::Meta => stream.in_flight < BACKGROUND_FRAMES_MAX,
-            Head::Cold => stream.in_flight < BACKGROUND_FRAMES_MAX && (is_full || is_flushing),
+            Head::Meta => stream.in_flight < META_FRAMES_MAX,
+            Head::Cold => stream.in_flight < COLD_FRAMES_MAX && (is_full || is_flushing),
         }
     }
 

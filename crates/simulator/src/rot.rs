@@ -139,6 +139,7 @@ impl<S: Subject> Rot<S> {
         let clean = self.fill(Spoilt::Written)?;
         self.find_tail(clean);
         let (drive, model) = (self.runner.drive.clone(), self.runner.model.clone());
+        let numbers = self.runner.numbers.clone();
         let mut places = self.interesting_places();
         let stride = (places.len() as u64 / most.max(1)).max(1);
         let first = self.random.below(stride) as usize;
@@ -146,6 +147,7 @@ impl<S: Subject> Rot<S> {
         for at in places {
             self.runner.drive = drive.clone();
             self.runner.model = model.clone();
+            self.runner.numbers = numbers.clone();
             self.runner.tolerance = Tolerance::default();
             self.runner.drive.bytes_mut()[at as usize] ^= 1 << self.random.below(8);
             let unproven = self.is_in_tail(at);
@@ -184,7 +186,7 @@ impl<S: Subject> Rot<S> {
         self.report.checks_failed += u64::from(check.is_err());
         // A shard with an index page that cannot be read takes no changes any more.
         let (bad_blocks, damage, read_only) = (!harmless, !harmless, !harmless);
-        self.runner.tolerance = Tolerance { bad_blocks, damage, read_only, stale: false };
+        self.runner.tolerance = Tolerance { bad_blocks, damage, read_only, stale: unproven };
         match self.runner.open(None) {
             Ok(opened) => assert_eq!(opened, Opened::Running),
             Err(violation) if harmless => return Err(violation),
@@ -197,7 +199,6 @@ impl<S: Subject> Rot<S> {
         self.runner.pump()?;
         let damage = self.runner.signs.damage > 0;
         self.report.damage += u64::from(damage);
-        self.runner.tolerance.stale = unproven;
         self.runner.compare_all()?;
         let bad = self.runner.signs.bad_blocks > 0;
         self.report.bad_blocks += u64::from(bad);

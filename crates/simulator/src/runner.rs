@@ -141,7 +141,7 @@ pub struct Runner<S> {
     outstanding: BTreeMap<u64, Outstanding>,
     /// Changes that a cut left without an answer.
     unanswered: Vec<Retry>,
-    numbers: groups::GroupNumbers,
+    pub(crate) numbers: groups::GroupNumbers,
     /// The shard that is to persist a configuration, as soon as all entries before it have been counted.
     config_due: Option<usize>,
     next_token: u64,

@@ -21,10 +21,14 @@ fn rot_never_gives_wrong_data() {
     assert!(all.iter().all(|count| *count > 0), "{total:?}");
 }
 
+/// Seeds that found something once: where the end of a log may look torn, numbers of groups may be cut off with it (4); a frame
+/// whose data had rotted was taken for torn, though one behind a gap of the log proved that it was acknowledged (11).
+const BYTES_FOUND: [u64; 2] = [4, 11];
+
 #[test]
 fn any_byte_of_superblocks_frames_and_checkpoints_may_rot() {
     let mut total = RotReport::default();
-    for seed in 1..=2 {
+    for seed in [1, 2].into_iter().chain(BYTES_FOUND) {
         match rot::run_every_byte::<Shard>(seed, 150, |_| {}) {
             Ok(report) => total.add(&report),
             Err(failure) => {
