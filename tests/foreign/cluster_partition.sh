@@ -6,7 +6,7 @@ source "$(dirname "$0")/../lib/network.sh"
 source "$(dirname "$0")/../lib/faults.sh"
 source "$(dirname "$0")/../lib/partitions.sh"
 
-FAULTS=${FAULTS:-leader_isolated one_way_in}
+FAULTS=${FAULTS:-leader_isolated one_way_in everybody_cut}
 [[ $FAULTS != all ]] || FAULTS=${PARTITIONS[*]}
 
 choose_seed

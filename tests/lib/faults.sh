@@ -7,6 +7,8 @@ WATCHED_PID=
 GATEWAY_NAMES=()
 # How long a fault is held, in seconds: longer than any pause that is allowed.
 HOLD=${HOLD:-5}
+# How long I/O may wait once a network is mended, in seconds: 1 to 2 are usual.
+MENDED_PAUSE_MAX=${MENDED_PAUSE_MAX:-4}
 
 end_watched() {
     local pid
@@ -101,6 +103,27 @@ pause_is_short() {
     pause=$(longest_pause "$2" "${3:-}")
     say "$1: I/O paused for $pause s"
     is_at_most "$pause" "$PAUSE_MAX" || fail "$1: I/O paused for $pause s, at most $PAUSE_MAX are allowed"
+}
+
+# The longest time without I/O since then, in seconds, whenever the pause began: SINCE.
+longest_wait() {
+    sleep 0.5
+    awk -v since="$1" -v now="$(now)" '
+        function look(begin, end) { if (begin < since) begin = since; if (end - begin > longest) longest = end - begin }
+        FILENAME ~ /pauses$/ { look($2, $2 + $3); next }
+        { for (i = 1; i <= NF; i++) look($i, now) }
+        END { printf "%.2f\n", longest }' "$SCRATCH/watched.pauses" "$SCRATCH/watched.progress"
+}
+
+# Once the network is mended, at SINCE, I/O must not wait for long, not even when nodes get back what they had: WHAT SINCE.
+goes_on_after() {
+    local wait
+    sleep 3
+    watched_lives
+    wait=$(longest_wait "$2")
+    say "after the end of $1: I/O waited for $wait s at most"
+    is_at_most "$wait" "$MENDED_PAUSE_MAX" ||
+        fail "after the end of $1: I/O waited for $wait s, at most $MENDED_PAUSE_MAX are allowed"
 }
 
 # I/O goes on through all gateways.

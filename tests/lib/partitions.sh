@@ -5,7 +5,7 @@
 
 # shellcheck disable=SC2034 # of those who source this
 PARTITIONS=(leader_isolated node_isolated one_way_in one_way_out between_leader_and_node between_nodes
-    leader_without_etcd node_without_etcd etcd_isolated gateway_cut node_lossy node_slow)
+    leader_without_etcd node_without_etcd etcd_isolated gateway_cut everybody_cut node_lossy node_slow)
 EVERYBODY=(n1 n2 n3 e1 gateway other)
 
 # With three members of etcd, each is on the host of a node.
@@ -17,14 +17,16 @@ partitions_prepare() {
     for ((member = 1; member <= ETCD_MEMBERS; member++)); do network_share "e$member" "n$member"; done
 }
 
-# Makes a fault, looks at how long I/O pauses, and ends the fault: NAME.
+# Makes a fault, looks at how long I/O pauses, ends the fault, and looks again: NAME.
 network_fault() {
     LEADER=$(leader_name)
     OTHER=$(node_but "$LEADER")
     SINCE=$(now)
     "$1"
     network_mend
+    MENDED=$(now)
     heals "$1" 90
+    goes_on_after "$1" "$MENDED"
 }
 
 # The first node that is none of those: NAME...
@@ -70,6 +72,14 @@ leader_without_etcd() {
 
 node_without_etcd() { cut_both_ways "$OTHER" e1 && pause_is_short "$OTHER cut from etcd" "$SINCE"; }
 etcd_isolated() { isolate e1 && pause_is_short "etcd cut off" "$SINCE"; }
+
+# Each node is alone, as when a switch fails. Nothing can be done before it is over, which is long enough for TCP to wait 6 s
+# more by itself.
+everybody_cut() {
+    local name
+    for name in n1 n2 n3; do isolate "$name"; done
+    sleep $((HOLD + 2))
+}
 
 # Nobody can help a gateway that does not reach the primary. The others must not notice, and it goes on afterwards.
 gateway_cut() {

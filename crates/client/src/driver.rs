@@ -8,7 +8,7 @@ use std::sync::Arc;
 use coquina_base::{AlignedBuf, DriveId};
 use coquina_protocol::{AttachedVolume, Status, message_bytes};
 use coquina_reactor::{
-    Address, Completion, FileId, Payload, Reactor, ReactorConfig, ReceiveBuffer, Wait, monotonic_ns,
+    Address, Completion, FileId, GiveUp, Payload, Reactor, ReactorConfig, ReceiveBuffer, Wait, monotonic_ns,
     random_u64,
 };
 
@@ -23,6 +23,8 @@ const SEND: u64 = 1;
 const RECEIVE: u64 = 2;
 const CLOSE: u64 = 3;
 
+/// A connection on which the other host has acknowledged nothing of what was sent for so long is broken.
+const UNHEARD_SECONDS_MAX: u32 = 2;
 /// Room that a receive has at least.
 const RECEIVE_BYTES_MIN: usize = 64 << 10;
 /// Room behind a large message.
@@ -190,7 +192,9 @@ impl VolumeClient {
     fn connect(&mut self, reactor: &mut Reactor, link: u32, address: &str) -> Result<(), String> {
         let address = Address::resolve(address).map_err(|error| error.to_string())?;
         let token = self.token(link, CONNECT);
-        let file = reactor.connect_to(&address, None, token).map_err(|error| error.to_string())?;
+        let file = reactor
+            .connect_to(&address, GiveUp::UnheardSeconds(UNHEARD_SECONDS_MAX), token)
+            .map_err(|error| error.to_string())?;
         let connection = &mut self.connections[link as usize];
         connection.file = Some(file);
         connection.buffer.clear();

@@ -7,7 +7,10 @@ use crate::error::ClientError;
 use crate::link::{Link, LinkState};
 use crate::request::NO_LINK;
 
-/// How long connecting and greeting may take.
+/// How long connecting may take. The kernel asks again after 1 s, 3 s and 7 s only, so that on a network that was mended it
+/// might be seconds before it does: a new connection asks at once.
+const CONNECT_NS_MAX: u64 = 1_000_000_000;
+/// How long a server may take to greet.
 const GREETING_NS_MAX: u64 = 5_000_000_000;
 /// The same for a node that opens volumes, if there are others to ask.
 const GREETING_NS_OTHERS: u64 = 1_000_000_000;
@@ -96,9 +99,8 @@ impl ClientCore {
                 entry.enter(LinkState::Connecting, now_ns);
                 self.actions.push(LinkAction::Connect { link, address: entry.address.clone() });
             }
-            LinkState::Connecting | LinkState::Greeting if is_due => {
-                self.broken(link, "no answer to the greeting", now_ns);
-            }
+            LinkState::Connecting if is_due => self.broken(link, "no answer to connecting", now_ns),
+            LinkState::Greeting if is_due => self.broken(link, "no answer to the greeting", now_ns),
             LinkState::Ready => {
                 if is_due {
                     self.silent(link, now_ns);
@@ -135,7 +137,8 @@ impl ClientCore {
         match link.state {
             LinkState::Idle => None,
             LinkState::Backoff { until_ns } => Some(until_ns),
-            LinkState::Connecting | LinkState::Greeting => Some(link.state_since_ns + greeting_ns),
+            LinkState::Connecting => Some(link.state_since_ns + CONNECT_NS_MAX),
+            LinkState::Greeting => Some(link.state_since_ns + greeting_ns),
             LinkState::Ready if link.is_local => None,
             LinkState::Ready if index == 0 && self.asking.is_under_way => {
                 Some(self.asking.asked_ns.max(link.last_received_ns) + TABLE_NS_MAX)

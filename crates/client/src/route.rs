@@ -122,6 +122,8 @@ impl ClientCore {
             entry.broken_since_ns = now_ns;
             entry.attempts = 0;
         }
+        // An attempt that took longer than the pause was one.
+        let from_ns = if entry.state == LinkState::Connecting { entry.state_since_ns } else { now_ns };
         entry.reset();
         reason.clone_into(&mut entry.last_failure);
         // Link 0 has several nodes to try before it must pause.
@@ -132,7 +134,7 @@ impl ClientCore {
         };
         entry.attempts += 1;
         let moved = entry.attempts > 1 && link != 0;
-        entry.enter(LinkState::Backoff { until_ns: now_ns + pause_ns }, now_ns);
+        entry.enter(LinkState::Backoff { until_ns: now_ns.max(from_ns + pause_ns) }, now_ns);
         self.actions.push(LinkAction::Close { link });
         for number in self.window.numbers() {
             if let Some(part) = self.window.get(number)

@@ -143,6 +143,7 @@ impl ClientCore {
         self.volume = Some(volume.clone());
         self.move_parts(now_ns);
         self.drop_links(&shard_links);
+        self.renew_silent_links(now_ns);
         self.submit_early();
         Ok(())
     }
@@ -248,6 +249,17 @@ impl ClientCore {
                 entry.reset();
                 entry.state = LinkState::Idle;
                 self.actions.push(LinkAction::Close { link });
+            }
+        }
+    }
+
+    /// Makes connections anew that were silent when parts were moved away from them: what waits there to be sent is of no use
+    /// any more, and would go before all that follows.
+    fn renew_silent_links(&mut self, now_ns: u64) {
+        for link in 1..self.links.len() as u32 {
+            let entry = &self.links[link as usize];
+            if entry.state == LinkState::Ready && !entry.is_local && entry.probes > 0 && entry.strays > 0 {
+                self.broken(link, "it was silent, and its requests have moved", now_ns);
             }
         }
     }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use coquina_base::NodeId;
 use coquina_cluster::Heartbeat;
-use coquina_store::{LeaseKeeper, StoreError, campaign};
+use coquina_store::{LeaseId, LeaseKeeper, Store, StoreError, campaign};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::api::{HeartbeatReply, LeaderHealth};
@@ -28,6 +28,10 @@ use lead::{Ended, Input};
 const LEASE_SECONDS: u64 = 2;
 /// Pause before the next campaign after trouble with the store.
 const RETRY_PAUSE: Duration = Duration::from_millis(300);
+/// How long it is waited for a lease to be given back.
+const GIVE_BACK_WAIT: Duration = Duration::from_secs(1);
+/// How long that is tried: longer than a lease lives that nobody keeps.
+const GIVE_BACK_TIME_MAX: Duration = Duration::from_secs(10);
 /// How long the leader's thread may take to answer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 
@@ -203,9 +207,20 @@ async fn candidacy(shared: &Arc<Shared>, stopped: &mut watch::Receiver<bool>) ->
     *shared.leading() = None;
     drop(keeper);
     // Whatever happened, others need not wait for the lease to run out.
-    let revoked = tokio::time::timeout(Duration::from_secs(1), store.lease_revoke(lease)).await;
-    if !matches!(revoked, Ok(Ok(()))) {
-        tracing::debug!("the lease could not be given back; it runs out by itself");
-    }
+    let given_back = tokio::spawn(give_back(store, lease));
+    let _ = tokio::time::timeout(GIVE_BACK_WAIT, given_back).await;
     result
+}
+
+/// Gives a lease back, as soon as the store takes it: when etcd loses its leader, all candidates lose their leases at once, and
+/// the key of one that does not come back would lead until etcd finds out, which begins to count anew with its next leader.
+async fn give_back(store: Arc<dyn Store>, lease: LeaseId) {
+    let until = Instant::now() + GIVE_BACK_TIME_MAX;
+    while Instant::now() < until {
+        match store.lease_revoke(lease).await {
+            Err(error) if error.is_passing() => tokio::time::sleep(RETRY_PAUSE).await,
+            _ => return,
+        }
+    }
+    tracing::debug!("the lease could not be given back; it runs out by itself");
 }

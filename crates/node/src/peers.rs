@@ -13,7 +13,7 @@ use coquina_protocol::{
     Body, Header, Kind, PeerHello, Status, VERSION_MAX, VERSION_MIN, decode, decode_peer_frame,
     encode_peer_frame, encode_peer_hello, peer_frame_bytes,
 };
-use coquina_reactor::{Address, Completion, ReceiveBuffer};
+use coquina_reactor::{Address, Completion, GiveUp, ReceiveBuffer};
 use coquina_replication::{CopyId, Message, decode_message, encode_message};
 use slab::Slab;
 
@@ -24,7 +24,10 @@ use crate::request::ConnectionKey;
 
 /// Pause before a connection is made again; doubles up to the largest.
 const PAUSE_NS_MIN: u64 = 50_000_000;
-const PAUSE_NS_MAX: u64 = 1_000_000_000;
+const PAUSE_NS_MAX: u64 = 500_000_000;
+/// A connection that is not made by then is begun anew. The kernel asks again after 1 s, 3 s and 7 s only, so that on a network
+/// that was mended it might be seconds before it does: a new connection asks at once.
+const CONNECT_NS_MAX: u64 = 1_000_000_000;
 /// Silence after which the kernel gives a connection up.
 const SILENCE_SECONDS_MAX: u32 = 4;
 
@@ -96,6 +99,22 @@ impl PeerLinks {
         self.links.iter().map(one).collect()
     }
 
+    /// Connections that could not be made in time.
+    fn late(&self, now_ns: u64, connections: &Slab<Connection>) -> Vec<usize> {
+        let is_late = |index: &usize| {
+            connections.get(*index).is_some_and(|connection| {
+                let phase = match &connection.state {
+                    State::Peer(peer) => Some(peer.phase),
+                    _ => None,
+                };
+                let waited_ns = now_ns.saturating_sub(connection.since_ns);
+                phase == Some(PeerPhase::Connecting) && waited_ns >= CONNECT_NS_MAX
+            })
+        };
+        let indices = self.links.values().filter_map(|link| link.connection).map(|key| key.index);
+        indices.filter(is_late).collect()
+    }
+
     fn due(&self, now_ns: u64) -> Vec<CopyId> {
         let is_due = |(copy, link): &(&CopyId, &PeerLink)| {
             self.own < **copy && link.connection.is_none() && link.next_ns <= now_ns
@@ -109,6 +128,9 @@ impl Core {
     pub(crate) fn connect_peers(&mut self, slot: usize) {
         if self.stopping_since_ns.is_some() {
             return;
+        }
+        for index in self.shards[slot].peers.late(self.now_ns, &self.connections) {
+            self.close_connection(index);
         }
         for copy in self.shards[slot].peers.due(self.now_ns) {
             if let Err(reason) = self.connect_peer(slot, copy) {
@@ -127,7 +149,7 @@ impl Core {
         let state = PeerState { slot, copy, phase: PeerPhase::Connecting };
         let entry = self.connections.vacant_key();
         let token = tag::CONNECT | entry as u64;
-        let connected = self.reactor.connect_to(&address, Some(SILENCE_SECONDS_MAX), token);
+        let connected = self.reactor.connect_to(&address, GiveUp::SilentSeconds(SILENCE_SECONDS_MAX), token);
         let file = connected.map_err(|error| error.to_string())?;
         let index = self.insert_connection(file, State::Peer(state), ReceiveBuffer::default());
         assert_eq!(index, entry, "a connection gets the place that was free");

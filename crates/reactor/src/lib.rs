@@ -31,7 +31,7 @@ pub use reactor::{FileId, Reactor, ReactorConfig, Wait};
 pub use receive::ReceiveBuffer;
 pub use send::SendList;
 pub use shortcut::listen_nearby;
-pub use socket::{keep_watch, open_socket};
+pub use socket::{GiveUp, give_up, open_socket};
 pub use waker::{Mailbox, MailboxSender, Waker, mailbox};
 
 /// Token of the completions that report a wake-up by a [`Waker`]; not to be used for other operations.

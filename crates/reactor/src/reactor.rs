@@ -20,7 +20,7 @@ use crate::receive::ReceiveBuffer;
 use crate::ring::{EnterWait, Ring};
 use crate::send::SendList;
 use crate::shortcut::{connect_nearby, prepare_accepted};
-use crate::socket::{keep_watch, open_socket};
+use crate::socket::{GiveUp, give_up, open_socket};
 use crate::waker::Waker;
 
 /// How often an operation that the kernel could not do yet is tried again.
@@ -222,11 +222,11 @@ impl Reactor {
     }
 
     /// Makes a connection to `address`, attached to this reactor: over a Unix socket if the server is on this host, else over TCP. It
-    /// completes as [`Reactor::connect`] does. With `silence_seconds_max` a TCP connection ends after so long without a sign of life.
+    /// completes as [`Reactor::connect`] does. A TCP connection ends by itself as `when` says.
     pub fn connect_to(
         &mut self,
         address: &Address,
-        silence_seconds_max: Option<u32>,
+        when: GiveUp,
         token: u64,
     ) -> Result<FileId, ReactorError> {
         if let Some(socket) = connect_nearby(address) {
@@ -234,9 +234,7 @@ impl Reactor {
             return Ok(self.attach(socket));
         }
         let socket = open_socket(address)?;
-        if let Some(seconds) = silence_seconds_max {
-            keep_watch(&socket, seconds);
-        }
+        give_up(&socket, when);
         let file = self.attach(socket);
         self.connect(file, address, token);
         Ok(file)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use coquina_base::{AlignedBuf, BLOCK_BYTES, Landing};
 use coquina_reactor::{
-    Address, Completion, Errno, FileId, ListenProblem, Listener, Payload, Reactor, ReactorConfig,
+    Address, Completion, Errno, FileId, GiveUp, ListenProblem, Listener, Payload, Reactor, ReactorConfig,
     ReactorError, ReceiveBuffer, SendList, WAKE_TOKEN, Wait, listen_nearby, mailbox, open_socket,
 };
 
@@ -270,7 +270,7 @@ fn a_server_of_this_host_is_reached_by_its_unix_socket() {
     assert!(listen_nearby(&address).unwrap().is_err(), "the name is taken");
     // With the Unix socket gone, and with it its name, TCP is left.
     for (listener, token) in [(Some(nearby), ACCEPT + 100), (None, ACCEPT)] {
-        let client = reactor.connect_to(&address, Some(5), CONNECT).unwrap();
+        let client = reactor.connect_to(&address, GiveUp::SilentSeconds(5), CONNECT).unwrap();
         let mut server = None;
         for completion in collect(&mut reactor, 2) {
             if let Payload::Accepted(Some(connection)) = completion.payload {

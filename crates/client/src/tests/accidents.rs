@@ -143,6 +143,58 @@ fn a_silent_primary_that_also_told_the_table_costs_less_than_two_seconds() {
 }
 
 #[test]
+fn a_connection_that_was_silent_when_its_parts_moved_is_made_anew() {
+    let mut world = world(0);
+    world.submit(1, RequestKind::Write, 0, 8);
+    world.settle();
+    let connects_before = world.connects.len();
+    world.completions.clear();
+    world.lives[0] = Life::CutOff;
+    world.submit(2, RequestKind::Write, 0, 8);
+    world.pass(700 * MS);
+    assert!(world.completions.is_empty());
+    // One group stays on node 0, so that the table still names it.
+    let (moved, kept) = (world.group(0), world.group(1));
+    assert_ne!(moved, kept);
+    world.promote(moved, Some(1));
+    world.pass(1_300 * MS);
+    assert_eq!(outcome(&mut world), Ok(()), "the other node took it");
+    let again = world.connects[connects_before..].iter().filter(|(link, node)| *link != 0 && *node == 0);
+    assert!(again.count() > 0, "what waits on the old connection is not waited for");
+    // When the network is mended and the group is back, only the new connection is used.
+    world.promote(moved, Some(0));
+    world.lives[0] = Life::Up;
+    world.pass(1_100 * MS);
+    world.submit(3, RequestKind::Write, 0, 8);
+    world.settle();
+    assert_eq!(outcome(&mut world), Ok(()));
+    let taken: Vec<_> = world.arrivals.iter().map(|arrival| (arrival.node, arrival.number)).collect();
+    assert_eq!(
+        taken,
+        [(0, 1), (1, 2), (0, 3)],
+        "each once: what waited on the old connection is gone with it"
+    );
+}
+
+#[test]
+fn a_node_that_cannot_be_reached_is_tried_again_each_second() {
+    let mut world = world(0);
+    world.lives[0] = Life::CutOff;
+    for link in world.wires() {
+        world.break_wire(link);
+    }
+    world.submit(1, RequestKind::Write, 0, 8);
+    world.pass(10_000 * MS);
+    let tried = world.connects.iter().filter(|(link, node)| *link != 0 && *node == 0).count();
+    assert!((9..=12).contains(&tried), "{tried} attempts");
+    world.lives[0] = Life::Up;
+    // Attempts of before are lost; the next one gets through.
+    world.connecting.clear();
+    world.pass(1_100 * MS);
+    assert_eq!(outcome(&mut world), Ok(()));
+}
+
+#[test]
 fn an_answer_of_the_former_primary_that_comes_late_is_passed_over() {
     let mut world = world(0);
     world.submit(1, RequestKind::Write, 0, 8);

@@ -154,7 +154,14 @@ impl Campaign {
             (82..84, _) => {
                 let node = self.random.below(world.lives.len() as u64) as usize;
                 let is_local = world.local.contains(&node);
-                let life = self.random.pick(&[Life::Up, Life::Up, Life::Up, Life::Stopped, Life::Dead]);
+                let life = self.random.pick(&[
+                    Life::Up,
+                    Life::Up,
+                    Life::Up,
+                    Life::Stopped,
+                    Life::Dead,
+                    Life::CutOff,
+                ]);
                 world.lives[node] = if is_local { Life::Up } else { life };
             }
             (84..88, _) if world.refusals.len() < 2 => {

@@ -27,6 +27,8 @@ pub(crate) enum Life {
     Stopped,
     /// Refuses connections.
     Dead,
+    /// Nothing comes from it or gets there, and nobody says so.
+    CutOff,
 }
 
 /// A data request as a server took it.
@@ -251,6 +253,11 @@ impl World {
         self.core.broken(link, "cut", self.now_ns);
     }
 
+    /// An attempt to connect that ends somehow.
+    fn reachable(&self) -> Option<usize> {
+        self.connecting.iter().position(|(_, node)| self.lives[*node] != Life::CutOff)
+    }
+
     /// Ends the attempt to connect at `index` as the node's state says.
     pub(crate) fn connect(&mut self, index: usize) {
         let (link, node) = self.connecting.remove(index);
@@ -295,6 +302,9 @@ impl World {
     /// The next answer of a link, or only its first bytes, reaches the client.
     pub(crate) fn deliver(&mut self, link: u32, bytes_max: usize) -> bool {
         let Some(wire) = self.wires.get_mut(&link) else { return false };
+        if self.lives[wire.node] == Life::CutOff {
+            return false;
+        }
         let Some(mut answer) = wire.to_client.pop_front() else { return false };
         let rest = answer.split_off(bytes_max.min(answer.len()));
         if !rest.is_empty() {
@@ -463,8 +473,8 @@ impl World {
         loop {
             self.pump();
             let mut moved = false;
-            while !self.connecting.is_empty() {
-                self.connect(0);
+            while let Some(index) = self.reachable() {
+                self.connect(index);
                 moved = true;
             }
             while !self.local_parts.is_empty() {
