@@ -93,6 +93,9 @@ pub enum Event {
         /// How many blocks lie in ranges of this chunk that differ.
         blocks: u32,
     },
+    /// A block of a group that no copy in sync has any more: this copy, which missed it, has taken it as bad. What it should
+    /// be is lost, unless a copy that is away still has it.
+    TakenBad(u32, BlockRange),
     /// A group has stopped here: the drive does not take what it must.
     Halted(u32, Failure),
 }

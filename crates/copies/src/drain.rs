@@ -7,7 +7,6 @@ use coquina_engine::{
 use coquina_replication::{BlockRange, Entry, EntryKind, Input, PayloadRef, Token};
 
 use crate::api::{Answer, Event, Sink};
-use crate::payload;
 use crate::shard::{Context, ShardCopies};
 
 /// Bits of a token that say whose it is.
@@ -21,6 +20,7 @@ const DELETION: u64 = 6;
 const SWEEP: u64 = 7;
 const REPAIR: u64 = 8;
 const HASH: u64 = 9;
+const TAKEN_BAD: u64 = 10;
 
 fn token(kind: u64, key: usize) -> RequestToken {
     RequestToken(kind << KIND_SHIFT | key as u64)
@@ -64,6 +64,11 @@ pub(crate) fn repair_token(slot: usize) -> RequestToken {
 /// The engine's name for blocks to be hashed.
 pub(crate) fn hash_token(slot: usize) -> RequestToken {
     token(HASH, slot)
+}
+
+/// The engine's name for a block that is taken as bad.
+pub(crate) fn taken_bad_token(slot: usize) -> RequestToken {
+    token(TAKEN_BAD, slot)
 }
 
 /// The engine's name for blocks that were missed.
@@ -170,6 +175,7 @@ impl ShardCopies {
                 Outcome::Changed | Outcome::Map(_) => panic!("an entry was read back as {outcome:?}"),
             },
             READ => self.recovery_read_done(key, outcome, sink),
+            TAKEN_BAD => self.taken_bad_done(key, outcome, sink),
             REPAIR => self.repair_read_done(key, outcome, sink),
             HASH => self.hash_read_done(key, outcome, sink),
             REPLICA | RECOVERED => {
@@ -234,24 +240,6 @@ impl ShardCopies {
         {
             self.shard.accept_changes(member.number, Some(epoch));
         }
-    }
-
-    fn recovery_read_done(&mut self, read: usize, outcome: Outcome, sink: &mut impl Sink) {
-        let read = self.reads.remove(read);
-        let data = match outcome {
-            Outcome::Read(data) => Some(data),
-            // The layer has been deleted: its blocks are holes.
-            Outcome::Failed(Failure::Invalid) => None,
-            // A new connection makes it ask again.
-            Outcome::Failed(_) => return sink.disconnect(read.copy),
-            Outcome::Changed | Outcome::Map(_) => panic!("blocks were read as {outcome:?}"),
-        };
-        let bytes = payload::recovered(read.range, data.as_ref());
-        if let Some(data) = data {
-            self.shard.recycle(data);
-        }
-        let input = Input::RecoveryRead { token: read.token, payload: PayloadRef::default() };
-        self.input(read.member, input, Context::Read(&bytes), sink);
     }
 }
 

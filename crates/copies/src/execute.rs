@@ -7,8 +7,8 @@ use coquina_replication::{
 };
 
 use crate::api::{Answer, Event, Operation, Request, Sink};
-use crate::drain::{client_token, read_token, recovered_token, replica_token};
-use crate::payload;
+use crate::drain::{client_token, recovered_token, replica_token};
+use crate::payload::{self, Content};
 use crate::shard::{Context, RecoveryRead, ShardCopies};
 
 impl ShardCopies {
@@ -180,9 +180,14 @@ impl ShardCopies {
         };
         let mut entries = 0;
         for run in payload::runs(range, bytes) {
-            let operation = match run.data {
-                Some((checksums_le, payload)) => EngineOperation::Write { payload, checksums_le },
-                None => EngineOperation::Trim,
+            let operation = match run.content {
+                Content::Data { checksums_le, payload } => EngineOperation::Write { payload, checksums_le },
+                Content::Hole => EngineOperation::Trim,
+                Content::Bad { checksum } => {
+                    entries += 1;
+                    self.take_bad(key, origin, run.range, checksum);
+                    continue;
+                }
             };
             entries += 1;
             self.shard.submit(ranged(run.range, recovered_token(key), origin, operation));
@@ -233,9 +238,7 @@ impl ShardCopies {
             // The deletion itself; it is known by its range.
             return self.later.push_back((key, token, payload::recovered(range, None)));
         }
-        let read = self.reads.insert(RecoveryRead { member: key, token, copy, range });
-        // Without a group: what is applied is read at once, whether it is committed or not.
-        self.shard.submit(ranged(range, read_token(read), Origin::default(), EngineOperation::Read));
+        self.begin_recovery_read(RecoveryRead { member: key, token, copy, range, tries: 0 });
     }
 }
 

@@ -15,6 +15,7 @@
 //! | a copy of which nothing is known is compared by hashes | `compare.rs` |
 //! | the scrub compares copies in sync | `verify.rs` |
 //! | bad blocks are got from other copies | `repair.rs` |
+//! | those that no copy has any more are taken as bad by one that comes back | `lost.rs` |
 //! | the bytes of data behind a message | `payload.rs` |
 //!
 //! # Invariants
@@ -36,6 +37,7 @@ mod between;
 mod compare;
 mod drain;
 mod execute;
+mod lost;
 mod outgoing;
 mod payload;
 mod repair;

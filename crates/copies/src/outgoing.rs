@@ -225,6 +225,7 @@ impl ShardCopies {
 
     /// Forgets what was to go out on a connection that is gone.
     pub(crate) fn drop_lane(&mut self, key: usize, copy: CopyId) {
+        self.end_reads_again(key, copy);
         if self.members[key].lanes.remove(&copy).is_none() || self.members[key].fetches == 0 {
             return;
         }

@@ -1,8 +1,9 @@
 //! The bytes of data behind a message.
 //!
 //! Behind an entry that writes: a CRC32C per block, little-endian, then the blocks. Behind a `Tail`: those of each of its
-//! entries in order. Behind a `Recover`: a bit for each block that holds data (32 bits, little-endian), then checksums and
-//! blocks of these; the others are holes. Behind a `RepairData`: the block; its checksum is known to who asked.
+//! entries in order. Behind a `Recover`: 32 bits, little-endian: in the lower 16 one for each block that holds data, in the
+//! upper 16 one for each that no copy has any more; then checksums of all these, in the order of the blocks, then the blocks
+//! that hold data. The others are holes. Behind a `RepairData`: the block; its checksum is known to who asked.
 
 use coquina_base::{BLOCK_BYTES, crc32c_block};
 use coquina_engine::{Piece, ReadData};
@@ -82,10 +83,11 @@ pub(crate) fn check(message: &Message, bytes: &[u8]) -> Result<(), PayloadError>
         }
         Message::Recover { range, .. } if range.count <= ENTRY_BLOCKS_MAX => {
             let mask = mask(bytes).ok_or(PayloadError { needed: MASK_BYTES, got })?;
-            if u64::from(mask) >> range.count != 0 {
+            let (data, bad) = split_mask(mask);
+            if (data | bad) >> range.count != 0 || data & bad != 0 {
                 return Err(PayloadError { needed: MASK_BYTES, got });
             }
-            MASK_BYTES + mask.count_ones() as usize * CHECKED_BLOCK_BYTES
+            MASK_BYTES + data.count_ones() as usize * CHECKED_BLOCK_BYTES + bad.count_ones() as usize * 4
         }
         Message::RepairData { range, .. } if range.count == 1 => BLOCK_BYTES,
         Message::RepairRead { range, .. } if range.count == 1 && !range.is_whole_layer() => 0,
@@ -103,6 +105,11 @@ fn mask(bytes: &[u8]) -> Option<u32> {
     bytes.first_chunk().map(|mask| u32::from_le_bytes(*mask))
 }
 
+/// Which blocks of a `Recover` hold data, and which are bad.
+fn split_mask(mask: u32) -> (u32, u32) {
+    (mask & ((1 << ENTRY_BLOCKS_MAX) - 1), mask >> ENTRY_BLOCKS_MAX)
+}
+
 /// Puts checksums of blocks into an empty buffer.
 pub(crate) fn put_checksums(data: &[u8], out: &mut Vec<u8>) {
     data.chunks_exact(BLOCK_BYTES)
@@ -118,10 +125,18 @@ pub(crate) fn recovered(range: BlockRange, data: Option<&ReadData>) -> Vec<u8> {
             Piece::Zeroes { length_bytes } => block += length_bytes / BLOCK_BYTES,
             Piece::Data { buffer, start_bytes, length_bytes } => {
                 let bytes = &buffer[*start_bytes..*start_bytes + *length_bytes];
-                blocks.extend_from_slice(bytes);
-                put_checksums(bytes, &mut checksums);
-                for _ in bytes.chunks_exact(BLOCK_BYTES) {
-                    mask |= 1 << block;
+                for bytes in bytes.chunks_exact(BLOCK_BYTES) {
+                    match data.and_then(|data| lost_checksum(data, block)) {
+                        Some(checksum) => {
+                            mask |= 1 << ENTRY_BLOCKS_MAX << block;
+                            checksums.extend_from_slice(&checksum.to_le_bytes());
+                        }
+                        None => {
+                            mask |= 1 << block;
+                            put_checksums(bytes, &mut checksums);
+                            blocks.extend_from_slice(bytes);
+                        }
+                    }
                     block += 1;
                 }
             }
@@ -131,35 +146,61 @@ pub(crate) fn recovered(range: BlockRange, data: Option<&ReadData>) -> Vec<u8> {
     [&mask.to_le_bytes()[..], &checksums, &blocks].concat()
 }
 
+/// The checksum that a block should have, if no copy has it any more.
+fn lost_checksum(data: &ReadData, block: usize) -> Option<u32> {
+    let is_lost = data.bad.iter().any(|bad| *bad as usize == block);
+    data.checksums.get(block).copied().filter(|_| is_lost)
+}
+
+/// What blocks of a `Recover` are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Content<'a> {
+    Hole,
+    Data {
+        checksums_le: &'a [u8],
+        payload: &'a [u8],
+    },
+    /// A single block that no copy has any more, with the checksum that it should have.
+    Bad {
+        checksum: u32,
+    },
+}
+
 /// A run of blocks of a `Recover`.
 pub(crate) struct Run<'a> {
     pub range: BlockRange,
-    /// Checksums and blocks, or none for a hole.
-    pub data: Option<(&'a [u8], &'a [u8])>,
+    pub content: Content<'a>,
 }
 
 /// The runs of a `Recover` whose bytes were checked.
 pub(crate) fn runs(range: BlockRange, bytes: &[u8]) -> impl Iterator<Item = Run<'_>> {
-    let mask = mask(bytes).unwrap_or(0);
-    let filled = mask.count_ones() as usize;
+    let (data, bad) = split_mask(mask(bytes).unwrap_or(0));
+    let filled = (data | bad).count_ones() as usize;
     let (mut checksums, mut blocks) = bytes[MASK_BYTES..].split_at(filled * 4);
     let mut first = 0;
     std::iter::from_fn(move || {
         if first >= range.count {
             return None;
         }
-        let is_data = mask >> first & 1 != 0;
-        let end =
-            (first..range.count).find(|block| (mask >> block & 1 != 0) != is_data).unwrap_or(range.count);
+        let kind = |block: u32| (data >> block & 1, bad >> block & 1);
+        let is_bad = kind(first).1 != 0;
+        let other = (first..range.count).find(|block| kind(*block) != kind(first));
+        let end = if is_bad { first + 1 } else { other.unwrap_or(range.count) };
         let run = BlockRange { first: range.first + first, count: end - first, ..range };
+        let is_hole = kind(first) == (0, 0);
         first = end;
-        let data = is_data.then(|| {
-            let (own_checksums, rest) = checksums.split_at(run.count as usize * 4);
-            let (own_blocks, more) = blocks.split_at(run.count as usize * BLOCK_BYTES);
-            (checksums, blocks) = (rest, more);
-            (own_checksums, own_blocks)
-        });
-        Some(Run { range: run, data })
+        if is_hole {
+            return Some(Run { range: run, content: Content::Hole });
+        }
+        let (checksums_le, rest) = checksums.split_at(run.count as usize * 4);
+        checksums = rest;
+        if is_bad {
+            let checksum = checksums_le.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+            return Some(Run { range: run, content: Content::Bad { checksum } });
+        }
+        let (payload, more) = blocks.split_at(run.count as usize * BLOCK_BYTES);
+        blocks = more;
+        Some(Run { range: run, content: Content::Data { checksums_le, payload } })
     })
 }
 
@@ -168,28 +209,59 @@ mod tests {
     use super::*;
     use coquina_base::{AlignedBuf, LayerId};
 
+    const LENGTH: usize = BLOCK_BYTES;
+
+    fn recover(range: BlockRange) -> Message {
+        Message::Recover { config_epoch: 1, range, payload: coquina_replication::PayloadRef(0) }
+    }
+
+    fn read(bad: Vec<u32>) -> ReadData {
+        let mut buffer = AlignedBuf::zeroed(3);
+        buffer.fill(7);
+        let pieces = vec![
+            Piece::Zeroes { length_bytes: LENGTH },
+            Piece::Data { buffer, start_bytes: 0, length_bytes: 3 * LENGTH },
+            Piece::Zeroes { length_bytes: 2 * LENGTH },
+        ];
+        ReadData { pieces, checksums: (100..106).collect(), bad, has_errors: false }
+    }
+
     #[test]
     fn recovered_blocks_come_back_with_their_holes() {
         let range = BlockRange { layer: LayerId(3), chunk: 1, first: 10, count: 6 };
-        let mut buffer = AlignedBuf::zeroed(3);
-        buffer.fill(7);
-        let length = BLOCK_BYTES;
-        let pieces = vec![
-            Piece::Zeroes { length_bytes: length },
-            Piece::Data { buffer, start_bytes: 0, length_bytes: 3 * length },
-            Piece::Zeroes { length_bytes: 2 * length },
-        ];
-        let bytes = recovered(range, Some(&ReadData { pieces, checksums: Vec::new() }));
-        let message =
-            Message::Recover { config_epoch: 1, range, payload: coquina_replication::PayloadRef(0) };
-        assert_eq!(check(&message, &bytes), Ok(()));
-        assert!(check(&message, &bytes[1..]).is_err());
+        let bytes = recovered(range, Some(&read(Vec::new())));
+        assert_eq!(check(&recover(range), &bytes), Ok(()));
+        assert!(check(&recover(range), &bytes[1..]).is_err());
         let runs: Vec<_> =
-            runs(range, &bytes).map(|run| (run.range.first, run.range.count, run.data)).collect();
+            runs(range, &bytes).map(|run| (run.range.first, run.range.count, run.content)).collect();
         assert_eq!(runs.len(), 3);
-        assert_eq!((runs[0].0, runs[0].1, runs[0].2), (10, 1, None));
-        assert_eq!((runs[2].0, runs[2].1, runs[2].2), (14, 2, None));
-        let (checksums, blocks) = runs[1].2.expect("data");
-        assert_eq!((checksums.len(), blocks), (12, &[7; 3 * BLOCK_BYTES][..]));
+        assert_eq!(runs[0], (10, 1, Content::Hole));
+        assert_eq!(runs[2], (14, 2, Content::Hole));
+        let Content::Data { checksums_le, payload } = runs[1].2 else { panic!("{:?}", runs[1]) };
+        assert_eq!((checksums_le.len(), payload), (12, &[7; 3 * BLOCK_BYTES][..]));
+    }
+
+    #[test]
+    fn lost_blocks_come_as_their_checksums() {
+        let range = BlockRange { layer: LayerId(3), chunk: 1, first: 10, count: 6 };
+        let bytes = recovered(range, Some(&read(vec![3, 1])));
+        assert_eq!(bytes.len(), MASK_BYTES + 3 * 4 + BLOCK_BYTES);
+        assert_eq!(bytes[..4], [0b100, 0, 0b1010, 0]);
+        assert_eq!(check(&recover(range), &bytes), Ok(()));
+        let runs: Vec<_> =
+            runs(range, &bytes).map(|run| (run.range.first, run.range.count, run.content)).collect();
+        let contents: Vec<_> = runs.iter().map(|run| (run.0, run.1)).collect();
+        assert_eq!(contents, [(10, 1), (11, 1), (12, 1), (13, 1), (14, 2)]);
+        assert_eq!(runs[1].2, Content::Bad { checksum: 101 });
+        assert_eq!(runs[3].2, Content::Bad { checksum: 103 });
+        let Content::Data { checksums_le, payload } = runs[2].2 else { panic!("{:?}", runs[2]) };
+        let checksum = crc32c_block(&[7; BLOCK_BYTES]).to_le_bytes();
+        assert_eq!((checksums_le, payload), (&checksum[..], &[7; BLOCK_BYTES][..]));
+        // Both at once, or a block behind the end, is none that this version sends.
+        for mask in [0b10_0010_u32 | 1 << 17, 1 << 22, 1 << 6] {
+            let mut bytes = bytes.clone();
+            bytes[..4].copy_from_slice(&mask.to_le_bytes());
+            assert!(check(&recover(range), &bytes).is_err(), "{mask:b}");
+        }
     }
 }

@@ -18,6 +18,7 @@ use slab::Slab;
 use crate::api::Sink;
 use crate::compare::FEATURE_HASHES;
 use crate::drain::repair_token;
+use crate::lost::FEATURE_LOST;
 use crate::outgoing::FEATURE_RELEASE;
 use crate::payload::Payload;
 use crate::shard::ShardCopies;
@@ -25,7 +26,7 @@ use crate::shard::ShardCopies;
 /// The other copy answers [`Message::RepairRead`].
 pub const FEATURE_REPAIR: u64 = 1;
 /// What this version can do beside what all versions can.
-pub const FEATURES: u64 = FEATURE_REPAIR | FEATURE_HASHES | FEATURE_RELEASE;
+pub const FEATURES: u64 = FEATURE_REPAIR | FEATURE_HASHES | FEATURE_RELEASE | FEATURE_LOST;
 
 /// A copy that has not answered by then does not help.
 const ANSWER_NS: u64 = 1_000_000_000;
@@ -44,6 +45,8 @@ struct Repair {
     at: u64,
     /// Copies that do not help.
     tried: Vec<CopyId>,
+    /// Those of them that have said so.
+    refused: Vec<CopyId>,
     asked: Option<CopyId>,
     asked_ns: u64,
     until_ns: u64,
@@ -106,14 +109,14 @@ impl ShardCopies {
     ) {
         let number = sink.group_of(layer, chunk);
         let member = number.and_then(|number| self.key_of(number)).filter(|key| !self.members[*key].halted);
-        let Some(member) = member else { return self.shard.cannot_repair(engine) };
+        let Some(member) = member else { return self.shard.cannot_repair(engine, false) };
         let at = self.shard.group(self.members[member].number).map_or(0, |group| group.last);
         let id = self.repairs.next;
         self.repairs.next += 1;
         let range = BlockRange { layer, chunk, first: block, count: 1 };
         let until_ns = self.now_ns + REPAIR_NS;
-        let repair =
-            Repair { engine, member, range, at, tried: Vec::new(), asked: None, asked_ns: 0, until_ns };
+        let (tried, refused) = (Vec::new(), Vec::new());
+        let repair = Repair { engine, member, range, at, tried, refused, asked: None, asked_ns: 0, until_ns };
         self.repairs.own.insert(id, repair);
         self.ask_next(id, sink);
     }
@@ -131,7 +134,12 @@ impl ShardCopies {
         let next = others.iter().find(is_there).copied();
         let is_over = others.is_empty() || self.now_ns >= repair.until_ns;
         if next.is_none() && is_over {
-            return self.end_repair(id);
+            // Whoever is neither in sync nor there does not count: it heals the block when it comes back.
+            let out_but_there = config.others.iter().filter(|copy| member.lanes.contains_key(*copy));
+            let mut all = config.in_sync.iter().chain(out_but_there);
+            let is_lost = config.is_in_sync(self.copy)
+                && all.all(|copy| *copy == self.copy || repair.refused.contains(copy));
+            return self.end_repair(id, is_lost);
         }
         // A copy that is out does not get so far.
         let at = if next.is_some_and(|copy| config.is_in_sync(copy)) { repair.at } else { 0 };
@@ -146,10 +154,10 @@ impl ShardCopies {
         }
     }
 
-    /// No copy helps.
-    fn end_repair(&mut self, id: u64) {
+    /// No copy helps. `is_lost`: none has it, as far as any can tell.
+    fn end_repair(&mut self, id: u64, is_lost: bool) {
         if let Some(repair) = self.repairs.own.remove(&id) {
-            self.shard.cannot_repair(repair.engine);
+            self.shard.cannot_repair(repair.engine, is_lost);
         }
     }
 
@@ -186,14 +194,14 @@ impl ShardCopies {
                 if self.shard.repair(repair.engine, data) {
                     self.repairs.own.remove(id);
                 } else {
-                    self.does_not_help(*id, from, sink);
+                    self.has_none(*id, from, sink);
                 }
             }
             Message::RepairRefused { repair: id, is_bad, .. } => {
                 let repair = self.repairs.own.get_mut(id);
                 let Some(repair) = repair.filter(|repair| repair.asked == Some(from)) else { return true };
                 if *is_bad {
-                    self.does_not_help(*id, from, sink);
+                    self.has_none(*id, from, sink);
                 } else {
                     // Its configuration is another one for the moment: asked again with the next tick.
                     repair.asked = None;
@@ -202,6 +210,14 @@ impl ShardCopies {
             _ => return false,
         }
         true
+    }
+
+    /// A copy has said that it does not have what was lost.
+    fn has_none(&mut self, id: u64, copy: CopyId, sink: &mut impl Sink) {
+        if let Some(repair) = self.repairs.own.get_mut(&id) {
+            repair.refused.push(copy);
+        }
+        self.does_not_help(id, copy, sink);
     }
 
     fn does_not_help(&mut self, id: u64, copy: CopyId, sink: &mut impl Sink) {
@@ -283,7 +299,7 @@ impl ShardCopies {
         self.repairs.waiting.retain(|ask| ask.member != key);
         let own = self.repairs.own.iter().filter(|(_, repair)| repair.member == key);
         let ids: Vec<u64> = own.map(|(id, _)| *id).collect();
-        ids.into_iter().for_each(|id| self.end_repair(id));
+        ids.into_iter().for_each(|id| self.end_repair(id, false));
     }
 }
 

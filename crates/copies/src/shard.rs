@@ -19,6 +19,7 @@ use crate::api::{Answer, Event, Operation, Request, Sink};
 use crate::between::Grants;
 use crate::compare::Comparisons;
 use crate::drain::{deletion_token, sweep_token};
+use crate::lost::TakenBad;
 use crate::outgoing::{Fetch, Lane};
 use crate::payload::{self, Payload, PayloadError};
 use crate::repair::Repairs;
@@ -67,6 +68,8 @@ pub(crate) struct RecoveryRead {
     pub token: RecoveryToken,
     pub copy: CopyId,
     pub range: BlockRange,
+    /// How often it was tried in vain.
+    pub tries: u32,
 }
 
 /// A group on this shard.
@@ -109,6 +112,10 @@ pub struct ShardCopies {
     pub(crate) requests: Slab<Pending>,
     pub(crate) fetches: Slab<Fetch>,
     pub(crate) reads: Slab<RecoveryRead>,
+    /// Those that are to be tried again, and when.
+    pub(crate) reads_again: Vec<(u64, RecoveryRead)>,
+    /// Blocks on their way into the log as bad.
+    pub(crate) taken_bad: Slab<TakenBad>,
     /// Layers that are being deleted.
     pub(crate) deletions: Slab<LayerId>,
     pub(crate) connected: BTreeSet<CopyId>,
@@ -145,6 +152,8 @@ impl ShardCopies {
             requests: Slab::new(),
             fetches: Slab::new(),
             reads: Slab::new(),
+            reads_again: Vec::new(),
+            taken_bad: Slab::new(),
             deletions: Slab::new(),
             connected: BTreeSet::new(),
             later: VecDeque::new(),
@@ -226,6 +235,7 @@ impl ShardCopies {
                 || self.fetches.iter().any(|(_, fetch)| fetch.is_of(key))
                 || self.reads.iter().any(|(_, read)| read.member == key)
                 || self.later.iter().any(|(later, _, _)| *later == key)
+                || self.lost_names(key)
                 || self.repairs.names(key)
                 || self.comparisons.names(key)
                 || self.verification.names(key);
@@ -451,6 +461,7 @@ impl ShardCopies {
         }
         self.keys = keys;
         self.repair_tick(sink);
+        self.lost_tick();
         self.comparisons_tick();
         self.drain(sink);
     }

@@ -135,6 +135,11 @@ pub struct ReadData {
     pub pieces: Vec<Piece>,
     /// CRC32C of each block, where the request was of whole blocks; else empty.
     pub checksums: Vec<u32>,
+    /// Blocks that no copy has any more, counted from the first that was read: their checksums are those that they should
+    /// have, their data is not to be used. Only of [`Shard::read_for_recovery`](crate::Shard::read_for_recovery).
+    pub bad: Vec<u32>,
+    /// Some of them because the drive gave an error, which may pass.
+    pub has_errors: bool,
 }
 
 /// A part of the data read.
@@ -154,6 +159,15 @@ pub enum Piece {
         /// How many bytes.
         length_bytes: usize,
     },
+}
+
+impl Piece {
+    /// How many bytes it has.
+    pub(crate) fn length_bytes(&self) -> usize {
+        match self {
+            Piece::Zeroes { length_bytes } | Piece::Data { length_bytes, .. } => *length_bytes,
+        }
+    }
 }
 
 /// A run of bytes of one kind.

@@ -618,7 +618,8 @@ impl Shard {
             item.place() == at && (*index == 0 || is_good(&moving.reads, item))
         };
         let mut count = rest.iter().take(room.min(limit)).enumerate().take_while(follows).count();
-        if !is_good(&moving.reads, &first) {
+        let is_bad = !is_good(&moving.reads, &first);
+        if is_bad {
             self.bad_block(first.layer, first.chunk, u32::from(first.block));
             if self.leaves_to_repair(first.place(), first.location, first.checksum) {
                 self.cleaner.left.push(moving.victim);
@@ -647,14 +648,16 @@ impl Shard {
         builder.data_blocks += count as u32;
         builder.only_metadata = false;
         for item in items {
-            self.move_block(&moving.reads, item);
+            self.move_block(&moving.reads, item, is_bad);
         }
         count
     }
 
-    fn move_block(&mut self, reads: &[WindowRead], item: &Item) {
+    fn move_block(&mut self, reads: &[WindowRead], item: &Item, is_bad: bool) {
+        let stand_in = is_bad.then(|| self.stand_in(item.checksum));
+        let block = stand_in.as_ref().map(|block| &block[..]).or(block_of(reads, item));
         let builder = &mut self.log.streams[Head::Cold as usize].building;
-        builder.buffer.extend_from_bytes(block_of(reads, item).unwrap_or(&[0; BLOCK_BYTES]));
+        builder.buffer.extend_from_bytes(block.unwrap_or(&[0; BLOCK_BYTES]));
     }
 
     /// A victim is done when every move of it has been applied.

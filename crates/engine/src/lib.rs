@@ -20,6 +20,7 @@ mod hash;
 mod index;
 mod index_region;
 mod index_run;
+mod known_bad;
 mod landed;
 mod log;
 mod merge;

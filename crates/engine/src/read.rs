@@ -35,6 +35,8 @@ pub struct ReadOperation {
     is_map: bool,
     /// Fails at bad blocks rather than wait for what other copies have.
     is_for_copy: bool,
+    /// Reads each block by itself, and does not fail at those that no copy has any more.
+    names_lost: bool,
     data: ReadData,
     /// Pieces on their way from the drive, and bad blocks on their way from other copies.
     pending: u32,
@@ -91,6 +93,7 @@ impl Shard {
             length_bytes,
             is_map: false,
             is_for_copy: false,
+            names_lost: false,
             data: self.pool.take_data(),
             pending: 0,
             failure: None,
@@ -118,6 +121,14 @@ impl Shard {
             return self.fail(token, Failure::Invalid);
         }
         self.read_block(ReadTarget::Request(token), (layer.0, chunk, block), true);
+    }
+
+    pub(crate) fn start_recovery_read(&mut self, token: RequestToken, range: BlockRange) {
+        let bytes = BLOCK_BYTES as u32;
+        let place = (range.layer.0, range.chunk);
+        let span = (range.first * bytes, range.count * bytes);
+        let operation = self.new_read(ReadTarget::Request(token), place, span);
+        self.start_read(ReadOperation { names_lost: true, ..operation });
     }
 
     pub(crate) fn read_bad_again(&mut self, place: Place) {
@@ -257,7 +268,7 @@ impl Shard {
                     Some(region) => region.extent(block, start + count),
                     None => (0, start + count - block),
                 };
-                let run = run.min(READ_BLOCKS_MAX);
+                let run = run.min(if operation.names_lost { 1 } else { READ_BLOCKS_MAX });
                 if location == 0 || location == ZEROES {
                     operation.data.checksums.extend(std::iter::repeat_n(ZERO_BLOCK_CRC, run));
                     match operation.data.pieces.last_mut() {
@@ -337,6 +348,7 @@ impl Shard {
             }
         }
         let operation = &mut self.reads[key];
+        operation.data.has_errors |= result.is_err();
         let length_bytes = blocks * BLOCK_BYTES;
         operation.data.pieces[piece] = Piece::Data { buffer, start_bytes: 0, length_bytes };
         if !bad.is_empty() {
@@ -377,6 +389,18 @@ impl Shard {
         self.end_wait(waiter.read, None);
     }
 
+    /// No copy has a bad block that a read waits for; says whether the read goes on without it.
+    pub(crate) fn goes_on_without(&mut self, waiter: Waiter) -> bool {
+        let operation = &mut self.reads[waiter.read];
+        if !operation.names_lost {
+            return false;
+        }
+        let before = operation.data.pieces.iter().take(waiter.piece);
+        let before_bytes: usize = before.map(Piece::length_bytes).sum();
+        operation.data.bad.push((before_bytes / BLOCK_BYTES + waiter.index) as u32);
+        true
+    }
+
     /// A bad block was overwritten: the read sees what is there now.
     pub(crate) fn read_anew(&mut self, waiter: Waiter) {
         self.reads[waiter.read].is_outdated = true;
@@ -403,6 +427,9 @@ impl Shard {
                     first: operation.first_block(),
                     count: operation.blocks(),
                 };
+                if operation.names_lost {
+                    return self.start_recovery_read(token, range);
+                }
                 let read = WaitingRead {
                     token,
                     group: operation.group,

@@ -214,8 +214,9 @@ impl Shard {
         true
     }
 
-    /// No other copy gives good data for a bad block.
-    pub fn cannot_repair(&mut self, repair: RepairToken) {
+    /// No other copy gives good data for a bad block. `is_lost`: each that counts has said that it has none; otherwise some
+    /// may have it, and did not answer.
+    pub fn cannot_repair(&mut self, repair: RepairToken, is_lost: bool) {
         let Some(&(_, place)) = self.repairs.asked.iter().find(|(asked, _)| *asked == repair) else { return };
         let Some(bad) = self.repairs.blocks.get_mut(&place) else { return };
         let location = bad.location;
@@ -226,7 +227,7 @@ impl Shard {
             waiters.into_iter().for_each(|waiter| self.read_anew(waiter));
         } else {
             self.set_failed(place);
-            waiters.into_iter().for_each(|waiter| self.waiter_fails(waiter));
+            waiters.into_iter().for_each(|waiter| self.waiter_fails(waiter, is_lost));
         }
         self.ask_for_blocks();
     }
@@ -348,7 +349,7 @@ impl Shard {
             }
             let waiters = std::mem::take(&mut bad.waiters);
             self.set_failed(place);
-            waiters.into_iter().for_each(|waiter| self.waiter_fails(waiter));
+            waiters.into_iter().for_each(|waiter| self.waiter_fails(waiter, false));
         }
         self.repairs.asked.clear();
         self.repairs.queue.clear();
@@ -358,37 +359,34 @@ impl Shard {
     /// that damage it.
     #[doc(hidden)]
     pub fn settled_place(&mut self, layer: LayerId, chunk: u32, block: u32) -> Option<(u64, u32)> {
-        let region = (block as usize / REGION_BLOCKS) as u8;
-        let region = self.index.region_mut(RegionKey { layer: layer.0, chunk, region })?;
+        let (location, checksum) = self.location_of(layer, chunk, block)??;
+        let segment = self.segments.get(self.geometry.segment_of(location));
+        let is_settled = segment.last_frame <= self.segments.covered_frame;
+        is_settled.then(|| (self.geometry.offset_bytes(location), checksum))
+    }
+
+    /// Where a block lies, and its checksum, if it has data: for tests. Nothing if its part of the index is not in memory.
+    #[doc(hidden)]
+    pub fn place_of(&mut self, layer: LayerId, chunk: u32, block: u32) -> Option<Option<(u64, u32)>> {
+        let found = self.location_of(layer, chunk, block)?;
+        Some(found.map(|(location, checksum)| (self.geometry.offset_bytes(location), checksum)))
+    }
+
+    fn location_of(&mut self, layer: LayerId, chunk: u32, block: u32) -> Option<Option<(u64, u32)>> {
+        let key = RegionKey { layer: layer.0, chunk, region: (block as usize / REGION_BLOCKS) as u8 };
+        let Some(region) = self.index.region_mut(key) else { return Some(None) };
         if !region.is_complete() {
             return None;
         }
-        let location = region.location(block as usize % REGION_BLOCKS);
-        let checksum =
-            region.checksums.as_ref().and_then(|all| all.get(block as usize % REGION_BLOCKS)).copied();
-        if location == 0 || location == ZEROES {
-            return None;
-        }
-        let segment = self.segments.get(self.geometry.segment_of(location));
-        let is_settled = segment.last_frame <= self.segments.covered_frame;
-        checksum.filter(|_| is_settled).map(|checksum| (self.geometry.offset_bytes(location), checksum))
+        let block = block as usize % REGION_BLOCKS;
+        let location = region.location(block);
+        let checksum = region.checksums.as_ref().and_then(|all| all.get(block)).copied();
+        let has_data = location != 0 && location != ZEROES;
+        Some(checksum.filter(|_| has_data).map(|checksum| (location, checksum)))
     }
 
-    /// Whether a block still lies at a place, as far as is known without its part of the index: for tests that damage it.
-    #[doc(hidden)]
-    pub fn may_lie_at(&mut self, layer: LayerId, chunk: u32, block: u32, offset_bytes: u64) -> bool {
-        let region = (block as usize / REGION_BLOCKS) as u8;
-        match self.index.region_mut(RegionKey { layer: layer.0, chunk, region }) {
-            None => false,
-            Some(region) if matches!(region.map, Map::Absent) => true,
-            Some(region) => {
-                let location = region.location(block as usize % REGION_BLOCKS);
-                location != 0 && location != ZEROES && self.geometry.offset_bytes(location) == offset_bytes
-            }
-        }
-    }
-
-    fn waiter_fails(&mut self, waiter: Waiter) {
-        self.end_wait(waiter.read, Some(Failure::BadBlock));
+    fn waiter_fails(&mut self, waiter: Waiter, is_lost: bool) {
+        let goes_on = is_lost && self.goes_on_without(waiter);
+        self.end_wait(waiter.read, (!goes_on).then_some(Failure::BadBlock));
     }
 }

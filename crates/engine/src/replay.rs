@@ -12,6 +12,7 @@ use crate::api::{Device, FULL_FRAMES_IN_FLIGHT_LIMIT, IoError};
 use crate::footer::{self, Trailer};
 use crate::frame::{Entries, FrameHeader, HEADER_BYTES, Head};
 use crate::geometry::Geometry;
+use crate::known_bad::is_stand_in;
 use crate::log::HeadPosition;
 use crate::superblock::ShardSuperblock;
 
@@ -444,9 +445,10 @@ fn is_whole_in(buffer: &[u8], reader: &BlockReader<'_>, frame: &ReplayFrame) -> 
         }
         for index in 0..usize::from(entry.blocks) {
             let at = (entry.data_offset as usize + index) * BLOCK_BYTES;
-            let good = data
-                .get(at..at + BLOCK_BYTES)
-                .is_some_and(|block| crc32c_block(block) == entry.checksum(index));
+            let good = data.get(at..at + BLOCK_BYTES).is_some_and(|block| {
+                crc32c_block(block) == entry.checksum(index)
+                    || is_stand_in(block, reader.drive, reader.shard, found.incarnation, &entry, index)
+            });
             if !good {
                 return None;
             }

@@ -417,6 +417,8 @@ impl Shard {
             }
         }
         data.checksums.clear();
+        data.bad.clear();
+        data.has_errors = false;
         self.pool.give_data(data);
     }
 

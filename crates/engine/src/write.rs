@@ -186,7 +186,7 @@ impl Shard {
     /// Whether an entry of another primary fits. Its primary has seen to that as far as it knew, and a copy that refuses an
     /// entry cannot go on: so what is under way does not count, for it may only replace, as this may where the index page
     /// that would tell is not in memory.
-    fn has_room_for_entry(&mut self, request: &Request<'_>, start: u32, blocks: u32) -> bool {
+    pub(crate) fn has_room_for_entry(&mut self, request: &Request<'_>, start: u32, blocks: u32) -> bool {
         let used = self.live_blocks + self.zero_blocks;
         if used + u64::from(blocks) <= self.capacity() {
             return true;
@@ -201,7 +201,7 @@ impl Shard {
 
     /// Puts an entry into the log that another primary has ordered for a layer that is deleted here: a trim of no blocks.
     /// It counts as the entry that it was, here and on replay, and does not bring the layer back.
-    fn take_without_effect(&mut self, request: &Request<'_>) {
+    pub(crate) fn take_without_effect(&mut self, request: &Request<'_>) {
         let origin = request.origin;
         if let Some(failure) = self.refuses_change(&origin) {
             return self.fail(request.token, failure);

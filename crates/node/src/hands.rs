@@ -126,6 +126,13 @@ impl Core {
                     "copies of a group differ, and both have good checksums"
                 );
             }
+            Event::TakenBad(group, range) => {
+                let (layer, chunk, block) = (range.layer.0, range.chunk, range.first);
+                tracing::error!(
+                    %drive, shard, group, layer, chunk, block,
+                    "no copy in sync has a block that this copy missed: it is bad here, too, until it is written"
+                );
+            }
             Event::Halted(group, failure) => {
                 tracing::error!(%drive, shard, group, ?failure, "a copy of a group takes no changes any more");
                 note(format!("group {group} takes no changes here: {failure:?}"));

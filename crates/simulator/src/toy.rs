@@ -179,7 +179,7 @@ impl<const FLAW: usize> Toy<FLAW> {
         let checksums =
             if whole { buffer.chunks_exact(BLOCK).map(crc32c_block).collect() } else { Vec::new() };
         let piece = Piece::Data { buffer, start_bytes: start - first * BLOCK, length_bytes: length };
-        ReadData { pieces: vec![piece], checksums }
+        ReadData { pieces: vec![piece], checksums, ..ReadData::default() }
     }
 }
 

@@ -5,10 +5,11 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
 use coquina_base::AlignedBuf;
 use coquina_client::RequestKind;
+use coquina_cluster::GroupRecord;
 use coquina_control::NodeBackend;
 use coquina_engine::ShardStats;
 
-use crate::cluster::{Cluster, check_round, open, pattern, request, run, wait_for, write_round};
+use crate::cluster::{Cluster, GROUPS, check_round, open, pattern, request, run, wait_for, write_round};
 
 const BLOCKS: u64 = 512;
 
@@ -18,6 +19,11 @@ fn stats(cluster: &Cluster, node: usize) -> ShardStats {
 
 /// Spoils a bit of each block of the tests' data in a node's drive file; gives how many.
 fn spoil(cluster: &Cluster, node: usize) -> u64 {
+    spoil_those(cluster, node, |_| true)
+}
+
+/// The same of blocks of some bytes.
+fn spoil_those(cluster: &Cluster, node: usize, is_meant: impl Fn(u8) -> bool) -> u64 {
     let path = cluster.folder.path().join(format!("node{node}")).join("drive");
     // As the node does it: what another process writes through the page cache can meet its direct writes, and fail (`EIO`).
     let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(path).unwrap();
@@ -25,7 +31,7 @@ fn spoil(cluster: &Cluster, node: usize) -> u64 {
     let mut spoilt = 0;
     for number in 0..file.metadata().unwrap().len() / 4096 {
         file.read_exact_at(&mut block, number * 4096).unwrap();
-        if block[0] != 0 && block.iter().all(|byte| *byte == block[0]) {
+        if block[0] != 0 && is_meant(block[0]) && block.iter().all(|byte| *byte == block[0]) {
             block[7] ^= 4;
             file.write_all_at(&block, number * 4096).unwrap();
             spoilt += 1;
@@ -115,4 +121,68 @@ fn what_is_bad_on_all_copies_is_an_error_until_it_is_written() {
     assert_eq!(stats(&cluster, 0).bad_blocks_left + stats(&cluster, 1).bad_blocks_left, 32);
     write_round(&mut connection, 16, 2);
     check_round(&mut connection, 16, 2);
+}
+
+#[test]
+fn what_is_bad_on_all_copies_left_does_not_keep_another_from_coming_back() {
+    const LOST: [u64; 3] = [5, 6, 20];
+    const COUNT: u64 = 64;
+    let mut cluster = Cluster::with_cache(3, 3, 0);
+    cluster.make_volume("disk");
+    let mut connection = open(&cluster, "disk");
+    write_round(&mut connection, COUNT, 1);
+    let gone = cluster.drive_of(0);
+    cluster.stop(0);
+    cluster.change_groups(|group| {
+        let (lost, in_sync) = group.in_sync.iter().partition(|shard| shard.drive == gone);
+        GroupRecord { epoch: group.epoch + 1, in_sync, others: lost, ..group.clone() }
+    });
+    write_round(&mut connection, COUNT, 2);
+    // Each of the copies left has lost one more, which the other has.
+    for (node, own) in [(1, 30), (2, 31)] {
+        let meant: Vec<u8> = LOST.iter().chain([&own]).map(|index| pattern(*index, 2)).collect();
+        assert!(spoil_those(&cluster, node, |byte| meant.contains(&byte)) >= 4);
+    }
+    cluster.restart(0);
+    cluster.wait_for_proposals(GROUPS as usize);
+    // It serves then.
+    cluster.change_groups(|group| {
+        let in_sync = group.others.iter().chain(&group.in_sync).copied().collect();
+        GroupRecord { epoch: group.epoch + 1, in_sync, others: Vec::new(), ..group.clone() }
+    });
+    check_but_lost(&mut connection, &LOST);
+    wait_for("the bad blocks to be told of", || stats(&cluster, 0).bad_blocks_left == 3);
+    // A scrub across copies comes to its end, a start makes no difference.
+    scrub(&cluster, 0);
+    cluster.stop(0);
+    cluster.restart(0);
+    check_but_lost(&mut connection, &LOST);
+    // Whatever changes such a block heals it.
+    let stride = crate::cluster::VOLUME_BYTES / 4096 / COUNT;
+    let kinds = [RequestKind::Write, RequestKind::Discard, RequestKind::WriteZeroes { no_hole: true }];
+    let changes = LOST.iter().zip(kinds).map(|(index, kind)| request(kind, *index, index * stride, 0x77));
+    for completion in run(&mut connection, changes.collect()) {
+        completion.result.unwrap();
+    }
+    let reads = LOST.iter().map(|index| request(RequestKind::Read, *index, index * stride, 1));
+    for completion in run(&mut connection, reads.collect()) {
+        completion.result.unwrap();
+        let expected = if completion.token == LOST[0] { 0x77 } else { 0 };
+        assert!(completion.buffer[..4096].iter().all(|byte| *byte == expected), "{}", completion.token);
+    }
+}
+
+/// Reads what the second round has written: an error for what is lost, and all else as it should be.
+fn check_but_lost(connection: &mut coquina_client::VolumeConnection, lost: &[u64]) {
+    let stride = crate::cluster::VOLUME_BYTES / 4096 / 64;
+    let reads = (0..64).map(|index| request(RequestKind::Read, index, index * stride, 0));
+    for completion in run(connection, reads.collect()) {
+        if lost.contains(&completion.token) {
+            assert!(completion.result.is_err(), "block {} is lost", completion.token);
+            continue;
+        }
+        completion.result.unwrap();
+        let expected = pattern(completion.token, 2);
+        assert!(completion.buffer[..4096].iter().all(|byte| *byte == expected), "block {}", completion.token);
+    }
 }

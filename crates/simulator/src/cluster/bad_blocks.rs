@@ -1,6 +1,7 @@
 //! Blocks of data that rot and stay so: copies get them from each other.
 
-use coquina_base::LayerId;
+use coquina_base::{BLOCK_BYTES, LayerId, crc32c_block};
+use coquina_replication::BlockRange;
 
 use super::faults::Ending;
 use super::node::number_of;
@@ -26,6 +27,8 @@ pub struct BadBlock {
     /// Layer, chunk, block.
     block: (u64, u32, u32),
     place: Place,
+    /// It was bad when it came to this drive.
+    is_taken: bool,
 }
 
 impl Rot {
@@ -80,7 +83,7 @@ impl World {
         };
         if whole.into_iter().any(has_it) {
             let place = rot.spoil(self.hosts[copy].drive.bytes_mut(), offset_bytes as usize);
-            rot.bad.push(BadBlock { copy, group, block, place });
+            rot.bad.push(BadBlock { copy, group, block, place, is_taken: false });
         }
     }
 
@@ -100,7 +103,7 @@ impl World {
     /// put right.
     pub fn look_at_rot(&mut self) {
         let Some(mut rot) = self.rot.take() else { return };
-        rot.bad.retain(|bad| !self.hosts[bad.copy].is_gone && self.may_be_bad(bad));
+        rot.bad.retain_mut(|bad| !self.hosts[bad.copy].is_gone && self.may_be_bad(bad));
         self.rot = Some(rot);
         let helps_ns = self.calm_since_ns.map(|since_ns| since_ns + OTHERS_HELP_NS);
         if helps_ns.is_some_and(|helps_ns| self.now_ns >= helps_ns) {
@@ -108,10 +111,55 @@ impl World {
         }
     }
 
-    fn may_be_bad(&mut self, bad: &BadBlock) -> bool {
-        let Some(copies) = &mut self.hosts[bad.copy].copies else { return true };
+    /// Whether a block may still be bad; finds it where the cleaner has moved it to.
+    fn may_be_bad(&mut self, bad: &mut BadBlock) -> bool {
+        let host = &mut self.hosts[bad.copy];
+        let Some(copies) = &mut host.copies else { return true };
         let (layer, chunk, block) = bad.block;
-        copies.shard_mut().may_lie_at(LayerId(layer), chunk, block, bad.place.offset_bytes as u64)
+        let Some(place) = copies.shard_mut().place_of(LayerId(layer), chunk, block) else { return true };
+        let Some((offset_bytes, checksum)) = place else { return false };
+        let start = offset_bytes as usize;
+        let bytes = &host.drive.bytes_mut()[start..start + BLOCK_BYTES];
+        let is_bad = checksum == bad.place.checksum() && crc32c_block(bytes) != checksum;
+        if is_bad {
+            bad.place.move_to(start, bytes);
+        }
+        is_bad
+    }
+
+    /// A copy that comes back has taken a block as bad, for no copy in sync has it.
+    pub fn taken_bad(&mut self, copy: usize, group: u32, range: BlockRange) -> bool {
+        let Some(rot) = &mut self.rot else { return false };
+        rot.taken.push((copy, group, (range.layer.0, range.chunk, range.first)));
+        self.report.saw(Rare::BlockTakenBad);
+        self.hosts[copy].has_bad_blocks = true;
+        true
+    }
+
+    /// Notes blocks that were taken as bad. Each must be one that has rotted.
+    pub fn note_taken(&mut self) -> Result<(), Violation> {
+        let Some(rot) = self.rot.as_mut().filter(|rot| !rot.taken.is_empty()) else { return Ok(()) };
+        for (copy, group, block) in std::mem::take(&mut rot.taken) {
+            let host = &mut self.hosts[copy];
+            let Some(copies) = &mut host.copies else { continue };
+            let place = copies.shard_mut().place_of(LayerId(block.0), block.1, block.2).flatten();
+            let Some((offset_bytes, checksum)) = place else { continue };
+            let Some(right) = rot.right.get(&checksum) else {
+                return Err(Violation::Group(format!(
+                    "copy {copy} took {block:?} as bad, which has not rotted"
+                )));
+            };
+            let start = offset_bytes as usize;
+            let bytes = &host.drive.bytes_mut()[start..start + BLOCK_BYTES];
+            if crc32c_block(bytes) == checksum {
+                // The copy had it all the time.
+                continue;
+            }
+            let place = Place::new(start, right, bytes);
+            rot.bad.retain(|bad| bad.copy != copy || bad.block != block);
+            rot.bad.push(BadBlock { copy, group, block, place, is_taken: true });
+        }
+        Ok(())
     }
 
     /// All copies in sync of a block have rotted, or those that had it whole are in sync no more: somebody finds the right
@@ -124,6 +172,14 @@ impl World {
             let in_sync = self.coordinator.config(bad.group).in_sync.iter().map(|copy| number_of(*copy));
             let mut others = in_sync.filter(|other| *other != bad.copy);
             if others.any(|other| !rot.may_be_bad(other, bad.block)) {
+                index += 1;
+                continue;
+            }
+            // The log's end is left alone: it would look torn.
+            let (copy, block) = (bad.copy, bad.block);
+            let is_settled = self.hosts[copy].copies.is_none() || self.settled_place(copy, block).is_some();
+            let bad = &rot.bad[index];
+            if bad.is_taken && !is_settled {
                 index += 1;
                 continue;
             }

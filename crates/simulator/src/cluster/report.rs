@@ -87,6 +87,8 @@ pub enum Rare {
     BadBlockFound,
     /// A bad block was repaired from another copy.
     BadBlockRepaired,
+    /// No copy in sync had a block: a copy that came back took it as bad.
+    BlockTakenBad,
     /// A drive was not opened for its rot.
     RottenDriveRefused,
     /// The log of such a drive was cut where it had rotten, and its copies were brought up from others.
@@ -99,7 +101,7 @@ pub enum Rare {
 
 impl Rare {
     /// All of them.
-    pub const ALL: [Rare; 45] = [
+    pub const ALL: [Rare; 46] = [
         Rare::NodeCrash,
         Rare::PowerCut,
         Rare::AllDown,
@@ -141,6 +143,7 @@ impl Rare {
         Rare::BitRot,
         Rare::BadBlockFound,
         Rare::BadBlockRepaired,
+        Rare::BlockTakenBad,
         Rare::RottenDriveRefused,
         Rare::LogCut,
         Rare::RottenDriveReplaced,

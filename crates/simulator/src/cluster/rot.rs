@@ -7,7 +7,9 @@
 //! Anything rots on one drive at a time, the log's own records as well, while others have all that it should have. Until
 //! somebody mends it, by another drive in its place or by the right bytes, what is read there may fail.
 
-use coquina_base::{BLOCK_BYTES, SECTOR_BYTES};
+use std::collections::BTreeMap;
+
+use coquina_base::{BLOCK_BYTES, SECTOR_BYTES, crc32c_block};
 use coquina_copies::Event as CopyEvent;
 use coquina_engine::{Event as EngineEvent, Failure};
 
@@ -37,14 +39,26 @@ pub struct Rot {
     pub random: Random,
     /// Blocks of data that are bad, as far as is known.
     pub bad: Vec<BadBlock>,
+    /// Blocks just taken as bad: copy, group, block.
+    pub taken: Vec<(usize, u32, (u64, u32, u32))>,
     drive: Option<(usize, Vec<Place>)>,
+    /// What was right of all that has ever rotted, by its checksum.
+    pub right: BTreeMap<u32, Vec<u8>>,
     /// Failures of drives that rot or did are forgiven: not any more once all is read at the end.
     pub is_forgiven: bool,
 }
 
 impl Rot {
     pub fn new(seed: u64) -> Rot {
-        Rot { random: Random::new(seed), bad: Vec::new(), drive: None, is_forgiven: true }
+        let random = Random::new(seed);
+        Rot {
+            random,
+            bad: Vec::new(),
+            taken: Vec::new(),
+            drive: None,
+            right: BTreeMap::new(),
+            is_forgiven: true,
+        }
     }
 
     /// Whether a drive is the one of which anything may be rotten.
@@ -55,6 +69,7 @@ impl Rot {
     pub fn spoil(&mut self, bytes: &mut [u8], offset_bytes: usize) -> Place {
         let block = &mut bytes[offset_bytes..offset_bytes + BLOCK_BYTES];
         let right = block.to_vec();
+        self.right.insert(crc32c_block(&right), right.clone());
         match self.random.below(3) {
             // Never with what might be written there next: it would be taken for rot.
             0 => block.iter_mut().for_each(|byte| *byte ^= 0xa5),
@@ -66,6 +81,23 @@ impl Rot {
 }
 
 impl Place {
+    /// A block that is bad since it was written.
+    pub fn new(offset_bytes: usize, right: &[u8], spoilt: &[u8]) -> Place {
+        Place { offset_bytes, right: right.to_vec(), spoilt: spoilt.to_vec() }
+    }
+
+    /// What the block should have.
+    pub fn checksum(&self) -> u32 {
+        crc32c_block(&self.right)
+    }
+
+    /// The cleaner has moved it, as bad as it was.
+    pub fn move_to(&mut self, offset_bytes: usize, spoilt: &[u8]) {
+        if self.offset_bytes != offset_bytes {
+            (self.offset_bytes, self.spoilt) = (offset_bytes, spoilt.to_vec());
+        }
+    }
+
     /// Puts the right bytes back, but for sectors that were written since.
     pub fn mend(&self, bytes: &mut [u8]) {
         for at in (0..BLOCK_BYTES).step_by(SECTOR_BYTES) {
@@ -164,6 +196,7 @@ impl World {
                 self.repaired(copy, (layer.0, *chunk, *block));
                 self.hosts[copy].has_bad_blocks || self.hosts[copy].has_rotten
             }
+            CopyEvent::TakenBad(group, range) => self.taken_bad(copy, *group, *range),
             CopyEvent::Engine(_) | CopyEvent::Halted(_, Failure::ReadOnly) => self.is_excused(copy),
             _ => false,
         }

@@ -473,7 +473,7 @@ impl World {
         self.wake_later(copy, wake_ns);
         let result = out.out.into_iter().try_for_each(|out| self.carry_out(copy, &mut copies, out));
         self.hosts[copy].copies = Some(copies);
-        result
+        result.and_then(|()| self.note_taken())
     }
 
     fn outbox(&self, node: usize) -> Outbox {

@@ -1,0 +1,294 @@
+//! Blocks that no copy has any more are taken as bad: they read as errors whatever happens to the drive, until they are
+//! changed or somebody has them after all.
+
+#![allow(clippy::unwrap_used)]
+
+use coquina_base::{BLOCK_BYTES, LayerId, ZERO_BLOCK_CRC, crc32c_block};
+use coquina_engine::{
+    Action, Event, Failure, FormatOptions, Identity, Operation, Origin, Outcome, Piece, RepairToken, Request,
+    RequestToken, Shard, ShardConfig, format_drive,
+};
+use coquina_replication::BlockRange;
+use coquina_simulator::drive::{Latency, VirtualDrive};
+use coquina_simulator::random::Random;
+
+const GROUP: u32 = 1;
+const LAYER: LayerId = LayerId(1);
+const SEGMENT_BYTES: u64 = 64 << 10;
+/// What was lost.
+const RIGHT: [u8; BLOCK_BYTES] = [0x5c; BLOCK_BYTES];
+
+struct Drive {
+    drive: VirtualDrive,
+    now_ns: u64,
+    outcomes: Vec<(RequestToken, Outcome)>,
+    asked: Vec<(RepairToken, u32)>,
+    found_bad: Vec<u32>,
+    sequence: u64,
+}
+
+impl Drive {
+    fn new() -> Drive {
+        let mut drive = VirtualDrive::new(8 << 20, Latency::default(), Random::new(1));
+        let options = FormatOptions {
+            identity: Identity::default(),
+            shards: 1,
+            segment_bytes: SEGMENT_BYTES,
+            prewrite: false,
+            created_unix_ns: 1,
+        };
+        format_drive(&mut drive, &options).unwrap();
+        let (outcomes, asked, found_bad) = (Vec::new(), Vec::new(), Vec::new());
+        Drive { drive, now_ns: 1, outcomes, asked, found_bad, sequence: 0 }
+    }
+
+    #[allow(clippy::needless_update, reason = "the settings have one field more with mutations")]
+    fn open(&mut self) -> Shard {
+        let config = ShardConfig {
+            copy: 1,
+            cache_bytes: 0,
+            checkpoint_log_bytes: 8 * SEGMENT_BYTES,
+            ..ShardConfig::default()
+        };
+        let mut shard = Shard::open(&mut self.drive, 0, 1, config).unwrap();
+        shard.accept_changes(GROUP, Some(1));
+        shard
+    }
+
+    fn crash_and_open(&mut self, shard: Shard) -> Shard {
+        self.drive.process_crash();
+        drop(shard);
+        self.open()
+    }
+
+    /// Lets everything that is under way come to its end.
+    fn settle(&mut self, shard: &mut Shard) {
+        loop {
+            shard.turn(self.now_ns);
+            while let Some(action) = shard.next_action() {
+                match self.drive.submit(self.now_ns, 0, action) {
+                    Some(Action::Done { token, outcome }) => self.outcomes.push((token, outcome)),
+                    Some(Action::Repair { repair, block, .. }) => self.asked.push((repair, block)),
+                    Some(Action::Event(Event::BadBlock { block, .. })) => self.found_bad.push(block),
+                    _ => {}
+                }
+            }
+            let Some(next_ns) = self.drive.next_completion_ns() else { return };
+            self.now_ns = self.now_ns.max(next_ns);
+            while let Some(done) = self.drive.complete_next(self.now_ns) {
+                shard.io_done(done.io, done.buffer, done.result);
+            }
+        }
+    }
+
+    fn outcome(&mut self, shard: &mut Shard) -> Outcome {
+        self.settle(shard);
+        assert_eq!(self.outcomes.len(), 1, "{:?}", self.outcomes);
+        self.outcomes.pop().unwrap().1
+    }
+
+    fn submit(&mut self, shard: &mut Shard, block: u32, operation: Operation<'_>) -> Outcome {
+        let is_read = matches!(operation, Operation::Read);
+        self.sequence += u64::from(!is_read);
+        let origin = Origin { group: GROUP, session: 1, request: self.sequence, ..Origin::default() };
+        shard.submit(Request {
+            token: RequestToken(self.sequence),
+            layer: LAYER,
+            chunk: 0,
+            offset_bytes: block * BLOCK_BYTES as u32,
+            length_bytes: BLOCK_BYTES as u32,
+            origin: if is_read { Origin::default() } else { origin },
+            operation,
+        });
+        let outcome = self.outcome(shard);
+        // Entries that are not committed may have to be read back, and are kept.
+        shard.commit(GROUP, self.sequence);
+        outcome
+    }
+
+    fn write(&mut self, shard: &mut Shard, block: u32, payload: &[u8; BLOCK_BYTES]) {
+        let outcome = self.submit(shard, block, Operation::Write { payload, checksums_le: &[] });
+        assert!(matches!(outcome, Outcome::Changed), "{outcome:?}");
+    }
+
+    fn read(&mut self, shard: &mut Shard, block: u32) -> Result<Vec<u8>, Failure> {
+        match self.submit(shard, block, Operation::Read) {
+            Outcome::Read(data) => Ok(bytes_of(&data.pieces)),
+            Outcome::Failed(failure) => Err(failure),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn take_bad(&mut self, shard: &mut Shard, block: u32, checksum: u32) {
+        let origin = Origin { group: GROUP, epoch: 1, recovered: true, ..Origin::default() };
+        shard.take_bad(RequestToken(1 << 40), origin, (LAYER, 0, block), checksum);
+        let outcome = self.outcome(shard);
+        assert!(matches!(outcome, Outcome::Changed), "{outcome:?}");
+    }
+
+    /// Writes other blocks until a checkpoint was made and the cleaner has moved a block.
+    fn churn(&mut self, shard: &mut Shard, moved: u32) {
+        let before = shard.stats();
+        let place = shard.place_of(LAYER, 0, moved);
+        let mut random = Random::new(7);
+        for round in 0..20_000_u32 {
+            if shard.stats().checkpoints > before.checkpoints && shard.place_of(LAYER, 0, moved) != place {
+                return;
+            }
+            let block = 100 + random.below(900) as u32;
+            self.write(shard, block, &[round as u8; BLOCK_BYTES]);
+        }
+        panic!("the cleaner had nothing to do: {:?}", shard.stats());
+    }
+}
+
+fn bytes_of(pieces: &[Piece]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for piece in pieces {
+        match piece {
+            Piece::Zeroes { length_bytes } => bytes.resize(bytes.len() + length_bytes, 0),
+            Piece::Data { buffer, start_bytes, length_bytes } => {
+                bytes.extend_from_slice(&buffer[*start_bytes..*start_bytes + *length_bytes]);
+            }
+        }
+    }
+    bytes
+}
+
+#[test]
+fn a_block_taken_as_bad_is_an_error_until_it_is_changed() {
+    let mut drive = Drive::new();
+    let mut shard = drive.open();
+    for block in 0..8 {
+        drive.write(&mut shard, block, &[block as u8 + 1; BLOCK_BYTES]);
+    }
+    // Instead of older data, instead of nothing; and where the lost block was of zeros.
+    let lost = [(2, crc32c_block(&RIGHT)), (40, crc32c_block(&RIGHT)), (41, ZERO_BLOCK_CRC), (6, 7)];
+    for (block, checksum) in lost {
+        drive.take_bad(&mut shard, block, checksum);
+        // What will be replaced, so that the segment is worth cleaning.
+        (0..4).for_each(|index| drive.write(&mut shard, 100 + index, &[1; BLOCK_BYTES]));
+    }
+    drive.take_bad(&mut shard, 42, 9);
+    let lost = [lost[0], lost[1], lost[2], lost[3], (42, 9)];
+    let check = |drive: &mut Drive, shard: &mut Shard| {
+        for (block, checksum) in lost {
+            assert_eq!(drive.read(shard, block).err(), Some(Failure::BadBlock), "block {block}");
+            let place = shard.place_of(LAYER, 0, block).flatten().unwrap();
+            assert_eq!(place.1, checksum, "it keeps the checksum that it should have");
+        }
+        for block in [0, 1, 3, 4, 5, 7] {
+            assert_eq!(drive.read(shard, block).unwrap(), [block as u8 + 1; BLOCK_BYTES]);
+        }
+    };
+    check(&mut drive, &mut shard);
+    let mut shard = drive.crash_and_open(shard);
+    check(&mut drive, &mut shard);
+    drive.churn(&mut shard, 41);
+    // What was acknowledged behind the frame with the moved block is there after a crash.
+    drive.write(&mut shard, 50, &RIGHT);
+    let mut shard = drive.crash_and_open(shard);
+    assert_eq!(drive.read(&mut shard, 50).unwrap(), RIGHT);
+    check(&mut drive, &mut shard);
+    // A write, a trim and zeros heal it.
+    drive.write(&mut shard, 2, &[9; BLOCK_BYTES]);
+    drive.submit(&mut shard, 40, Operation::Trim);
+    drive.submit(&mut shard, 41, Operation::WriteZeroes { no_hole: true });
+    let mut shard = drive.crash_and_open(shard);
+    assert_eq!(drive.read(&mut shard, 2).unwrap(), [9; BLOCK_BYTES]);
+    for block in [40, 41] {
+        assert_eq!(drive.read(&mut shard, block).unwrap(), [0; BLOCK_BYTES]);
+    }
+    assert_eq!(drive.read(&mut shard, 6).err(), Some(Failure::BadBlock));
+    shard.verify().unwrap();
+}
+
+#[test]
+fn a_copy_that_has_a_block_keeps_it() {
+    let mut drive = Drive::new();
+    let mut shard = drive.open();
+    drive.write(&mut shard, 3, &RIGHT);
+    drive.take_bad(&mut shard, 3, crc32c_block(&RIGHT));
+    assert_eq!(drive.read(&mut shard, 3).unwrap(), RIGHT);
+    let mut shard = drive.crash_and_open(shard);
+    assert_eq!(drive.read(&mut shard, 3).unwrap(), RIGHT);
+    shard.verify().unwrap();
+}
+
+#[test]
+fn a_block_taken_as_bad_is_looked_for_and_healed_by_who_has_it() {
+    let mut drive = Drive::new();
+    let mut shard = drive.open();
+    shard.enable_repairs();
+    drive.take_bad(&mut shard, 3, crc32c_block(&RIGHT));
+    shard.check_block(LAYER, 0, 3);
+    drive.settle(&mut shard);
+    assert_eq!(drive.found_bad, [3]);
+    let (repair, block) = drive.asked.pop().unwrap();
+    assert_eq!(block, 3);
+    assert!(!shard.repair(repair, &[1; BLOCK_BYTES]), "another version");
+    shard.cannot_repair(repair, true);
+    drive.settle(&mut shard);
+    assert_eq!(shard.stats().bad_blocks_left, 1);
+    // Looked for again with the next read.
+    let read = Request {
+        token: RequestToken(5),
+        layer: LAYER,
+        chunk: 0,
+        offset_bytes: 3 * BLOCK_BYTES as u32,
+        length_bytes: BLOCK_BYTES as u32,
+        origin: Origin::default(),
+        operation: Operation::Read,
+    };
+    shard.submit(read);
+    drive.settle(&mut shard);
+    let (repair, _) = drive.asked.pop().unwrap();
+    assert!(shard.repair(repair, &RIGHT));
+    let Outcome::Read(data) = drive.outcome(&mut shard) else { panic!("not read") };
+    assert_eq!(bytes_of(&data.pieces), RIGHT);
+    assert_eq!(shard.stats().bad_blocks_left, 0);
+    let mut shard = drive.crash_and_open(shard);
+    assert_eq!(drive.read(&mut shard, 3).unwrap(), RIGHT);
+}
+
+#[test]
+fn what_is_read_for_a_copy_names_lost_blocks_only_when_they_are_known_to_be_lost() {
+    let mut drive = Drive::new();
+    let mut shard = drive.open();
+    shard.enable_repairs();
+    for block in 0..8 {
+        drive.write(&mut shard, block, &[block as u8 + 1; BLOCK_BYTES]);
+    }
+    drive.take_bad(&mut shard, 2, 77);
+    drive.take_bad(&mut shard, 5, 78);
+    let range = BlockRange { layer: LAYER, chunk: 0, first: 1, count: 8 };
+    // One of them may be on a copy that does not answer.
+    for is_lost in [false, true] {
+        shard.read_for_recovery(RequestToken(9), range);
+        drive.settle(&mut shard);
+        assert_eq!(drive.asked.len(), 2);
+        for (index, (repair, _)) in std::mem::take(&mut drive.asked).into_iter().enumerate() {
+            shard.cannot_repair(repair, is_lost || index == 0);
+        }
+        let outcome = drive.outcome(&mut shard);
+        if !is_lost {
+            assert!(matches!(outcome, Outcome::Failed(Failure::BadBlock)), "{outcome:?}");
+            continue;
+        }
+        let Outcome::Read(mut data) = outcome else { panic!("{outcome:?}") };
+        data.bad.sort_unstable();
+        assert_eq!(data.bad, [1, 4]);
+        assert_eq!((data.checksums[1], data.checksums[4], data.has_errors), (77, 78, false));
+        let bytes = bytes_of(&data.pieces);
+        for index in [0, 2, 3, 5, 6] {
+            let block = &bytes[index * BLOCK_BYTES..][..BLOCK_BYTES];
+            assert!(block.iter().all(|byte| usize::from(*byte) == index + 2), "block {}", index + 1);
+        }
+        assert_eq!(bytes[7 * BLOCK_BYTES..], [0; BLOCK_BYTES], "a hole");
+        shard.recycle(data);
+    }
+    // A request of others is not told anything but an error, known to be lost or not.
+    let bad = BlockRange { first: 1023, count: 2, ..range };
+    shard.read_for_recovery(RequestToken(9), bad);
+    assert!(matches!(drive.outcome(&mut shard), Outcome::Failed(Failure::Invalid)));
+}
