@@ -5,8 +5,8 @@
 
 use coquina_base::{BLOCK_BYTES, LayerId, ZERO_BLOCK_CRC, crc32c_block};
 use coquina_engine::{
-    Action, Event, Failure, FormatOptions, Identity, Operation, Origin, Outcome, Piece, RepairToken, Request,
-    RequestToken, Shard, ShardConfig, format_drive,
+    Action, Event, Failure, FormatOptions, Identity, IoError, IoToken, Operation, Origin, Outcome, Piece,
+    RepairToken, Request, RequestToken, Shard, ShardConfig, format_drive,
 };
 use coquina_replication::BlockRange;
 use coquina_simulator::drive::{Latency, VirtualDrive};
@@ -25,6 +25,9 @@ struct Drive {
     asked: Vec<(RepairToken, u32)>,
     found_bad: Vec<u32>,
     sequence: u64,
+    /// A block that the drive cannot read, and the reads that meet it.
+    unreadable: Option<u64>,
+    failing: Vec<IoToken>,
 }
 
 impl Drive {
@@ -38,8 +41,16 @@ impl Drive {
             created_unix_ns: 1,
         };
         format_drive(&mut drive, &options).unwrap();
-        let (outcomes, asked, found_bad) = (Vec::new(), Vec::new(), Vec::new());
-        Drive { drive, now_ns: 1, outcomes, asked, found_bad, sequence: 0 }
+        Drive {
+            drive,
+            now_ns: 1,
+            outcomes: Vec::new(),
+            asked: Vec::new(),
+            found_bad: Vec::new(),
+            sequence: 0,
+            unreadable: None,
+            failing: Vec::new(),
+        }
     }
 
     #[allow(clippy::needless_update, reason = "the settings have one field more with mutations")]
@@ -66,6 +77,11 @@ impl Drive {
         loop {
             shard.turn(self.now_ns);
             while let Some(action) = shard.next_action() {
+                if let Action::Read { io, offset_bytes, buffer } = &action {
+                    let range = *offset_bytes..offset_bytes + buffer.len() as u64;
+                    let is_met = self.unreadable.is_some_and(|offset_bytes| range.contains(&offset_bytes));
+                    self.failing.extend(is_met.then_some(*io));
+                }
                 match self.drive.submit(self.now_ns, 0, action) {
                     Some(Action::Done { token, outcome }) => self.outcomes.push((token, outcome)),
                     Some(Action::Repair { repair, block, .. }) => self.asked.push((repair, block)),
@@ -76,7 +92,10 @@ impl Drive {
             let Some(next_ns) = self.drive.next_completion_ns() else { return };
             self.now_ns = self.now_ns.max(next_ns);
             while let Some(done) = self.drive.complete_next(self.now_ns) {
-                shard.io_done(done.io, done.buffer, done.result);
+                let failing = self.failing.len();
+                self.failing.retain(|io| *io != done.io);
+                let result = if self.failing.len() < failing { Err(IoError(5)) } else { done.result };
+                shard.io_done(done.io, done.buffer, result);
             }
         }
     }
@@ -291,4 +310,42 @@ fn what_is_read_for_a_copy_names_lost_blocks_only_when_they_are_known_to_be_lost
     let bad = BlockRange { first: 1023, count: 2, ..range };
     shard.read_for_recovery(RequestToken(9), bad);
     assert!(matches!(drive.outcome(&mut shard), Outcome::Failed(Failure::Invalid)));
+}
+
+#[test]
+fn a_block_that_cannot_be_read_takes_no_others_with_it() {
+    let mut drive = Drive::new();
+    let mut shard = drive.open();
+    shard.enable_repairs();
+    // One entry: the blocks lie side by side and are read together.
+    let payload: Vec<u8> = (1..=8).flat_map(|block| [block; BLOCK_BYTES]).collect();
+    shard.submit(Request {
+        token: RequestToken(1),
+        layer: LAYER,
+        chunk: 0,
+        offset_bytes: 0,
+        length_bytes: payload.len() as u32,
+        origin: Origin { group: GROUP, session: 1, request: 1, ..Origin::default() },
+        operation: Operation::Write { payload: &payload, checksums_le: &[] },
+    });
+    assert!(matches!(drive.outcome(&mut shard), Outcome::Changed));
+    let (offset_bytes, checksum) = shard.place_of(LAYER, 0, 3).flatten().unwrap();
+    drive.unreadable = Some(offset_bytes);
+    shard.read_for_recovery(RequestToken(2), BlockRange { layer: LAYER, chunk: 0, first: 0, count: 8 });
+    drive.settle(&mut shard);
+    let (repair, block) = drive.asked.pop().unwrap();
+    assert_eq!((drive.asked.len(), block), (0, 3), "only that one is bad");
+    shard.cannot_repair(repair, true);
+    let Outcome::Read(data) = drive.outcome(&mut shard) else { panic!("not read") };
+    assert_eq!((&data.bad[..], data.has_errors, data.checksums[3]), (&[3][..], true, checksum));
+    let bytes = bytes_of(&data.pieces);
+    for block in [0, 1, 2, 4, 5, 6, 7] {
+        assert!(
+            bytes[block * BLOCK_BYTES..][..BLOCK_BYTES].iter().all(|byte| usize::from(*byte) == block + 1)
+        );
+    }
+    shard.recycle(data);
+    // The error has passed.
+    drive.unreadable = None;
+    assert_eq!(drive.read(&mut shard, 3).unwrap(), [4; BLOCK_BYTES]);
 }
