@@ -39,14 +39,15 @@ impl Rot {
 }
 
 impl World {
-    /// Blocks of a drive rot, of which another copy in sync has the same.
+    /// Blocks of a drive rot, of which another copy in sync has the same; sometimes others, too, of groups of which a copy is out.
     pub fn rot_blocks(&mut self) {
         let Some(mut rot) = self.rot.take() else { return };
         let copy = rot.random.below(self.hosts.len() as u64) as usize;
         let length_ns = rot.random.between(100_000, 4 * self.plan.fault_length_ns);
         let before = rot.bad.len();
+        let is_last = rot.random.chance(1, 3);
         for _ in 0..rot.random.between(1, TRIES) {
-            self.rot_block(&mut rot, copy);
+            self.rot_block(&mut rot, copy, is_last);
         }
         let spoilt = rot.bad.len() - before;
         self.rot = Some(rot);
@@ -64,13 +65,15 @@ impl World {
         }
     }
 
-    fn rot_block(&mut self, rot: &mut Rot, copy: usize) {
+    fn rot_block(&mut self, rot: &mut Rot, copy: usize, is_last: bool) {
         let layers: Vec<u64> = self.layers_in_use().collect();
         let layer = rot.random.pick(&layers);
         let chunk = rot.random.below(u64::from(CHUNKS)) as u32;
         let block = (layer, chunk, rot.random.below(u64::from(self.plan.blocks)) as u32);
         let group = self.group_of(layer, chunk);
-        let in_sync = self.coordinator.config(group).in_sync.iter().map(|copy| number_of(*copy));
+        let config = self.coordinator.config(group);
+        let is_one_out = !config.others.is_empty();
+        let in_sync = config.in_sync.iter().map(|copy| number_of(*copy));
         let is_whole = |copy: &usize| !self.hosts[*copy].is_gone && !rot.may_be_bad(*copy, block);
         let whole: Vec<usize> = in_sync.filter(is_whole).collect();
         if !whole.contains(&copy) {
@@ -81,7 +84,7 @@ impl World {
             let place = self.settled_place(other, block);
             other != copy && place.is_some_and(|(_, theirs)| theirs == checksum)
         };
-        if whole.into_iter().any(has_it) {
+        if whole.into_iter().any(has_it) || is_last && is_one_out {
             let place = rot.spoil(self.hosts[copy].drive.bytes_mut(), offset_bytes as usize);
             rot.bad.push(BadBlock { copy, group, block, place, is_taken: false });
         }
