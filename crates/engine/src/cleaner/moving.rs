@@ -1,0 +1,102 @@
+//! The blocks of a window go into the log.
+
+use coquina_base::{BLOCK_BYTES, LayerId};
+
+use super::{Item, MOVES_PER_TURN, MovingWindow, QUEUE_MAX, WindowRead, block_of, is_good};
+use crate::frame::{Context, EntryKind, Head, MOVE_BLOCK_BYTES, MOVE_BYTES, NewEntry};
+use crate::shard::Shard;
+
+impl Shard {
+    pub(super) fn move_window(&mut self) {
+        let Some(mut moving) = self.cleaner.moving.take() else { return };
+        let mut budget = MOVES_PER_TURN;
+        while moving.moved < moving.items.len() {
+            if budget == 0 || self.log.stream(Head::Cold).queue.len() >= QUEUE_MAX {
+                self.cleaner.moving = Some(moving);
+                return;
+            }
+            if self.cleaner.credit < 1.0 {
+                self.cleaner.waiting = true;
+                self.cleaner.moving = Some(moving);
+                return;
+            }
+            let moved = self.move_run(&moving, budget);
+            moving.moved += moved;
+            budget -= moved;
+            self.cleaner.credit -= moved as f64;
+        }
+        for read in moving.reads {
+            if let Some(buffer) = read.buffer {
+                self.pool.give(buffer);
+            }
+        }
+        self.stats.cleaner_bytes += (moving.items.len() * BLOCK_BYTES) as u64;
+        if moving.last {
+            self.cleaner.settling.push(moving.victim);
+        }
+    }
+
+    /// Puts consecutive blocks of a chunk into the log as one entry; says how many.
+    fn move_run(&mut self, moving: &MovingWindow, limit: usize) -> usize {
+        let rest = &moving.items[moving.moved..];
+        let first = rest[0];
+        if self.is_deleting(first.layer) || self.index.chunk_mut(first.layer, first.chunk).is_none() {
+            // Deleted since it was looked at: an entry would bring the layer back into the index.
+            return 1;
+        }
+        let context = Context::new(LayerId(first.layer), 0);
+        let data_blocks_max = self.frame_room(Head::Cold);
+        let builder = &self.log.stream(Head::Cold).building;
+        let room = builder.room_bytes(&context, None).saturating_sub(MOVE_BYTES) / MOVE_BLOCK_BYTES;
+        let room = room.min(data_blocks_max.saturating_sub(builder.data_blocks) as usize);
+        if room == 0 {
+            self.rotate(Head::Cold);
+            return 0;
+        }
+        let follows = |(index, item): &(usize, &Item)| {
+            let at = (first.layer, first.chunk, u32::from(first.block) + *index as u32);
+            item.place() == at && (*index == 0 || is_good(&moving.reads, item))
+        };
+        let mut count = rest.iter().take(room.min(limit)).enumerate().take_while(follows).count();
+        let is_bad = !is_good(&moving.reads, &first);
+        if is_bad {
+            self.bad_block(first.layer, first.chunk, u32::from(first.block));
+            if self.leaves_to_repair(first.place(), first.location, first.checksum) {
+                self.cleaner.left.push(moving.victim);
+                return 1;
+            }
+            count = 1;
+        }
+        let items = &rest[..count];
+        self.pin(first.layer, first.chunk, u32::from(first.block), count as u32);
+        let builder = &mut self.log.stream(Head::Cold).building;
+        let entry = NewEntry {
+            context: builder.context(context),
+            group: None,
+            kind: EntryKind::Move,
+            chunk: first.chunk,
+            start_block: first.block,
+            blocks: count as u16,
+            data_offset: builder.data_blocks,
+            sequence: 0,
+            request: 0,
+            continues: false,
+            recovered: false,
+        };
+        let checksums = items.iter().map(|item| item.checksum);
+        builder.add(&entry, checksums, items.iter().map(|item| item.location));
+        builder.data_blocks += count as u32;
+        builder.only_metadata = false;
+        for item in items {
+            self.move_block(&moving.reads, item, is_bad);
+        }
+        count
+    }
+
+    fn move_block(&mut self, reads: &[WindowRead], item: &Item, is_bad: bool) {
+        let stand_in = is_bad.then(|| self.stand_in(item.checksum));
+        let block = stand_in.as_ref().map(|block| &block[..]).or(block_of(reads, item));
+        let builder = &mut self.log.streams[Head::Cold as usize].building;
+        builder.buffer.extend_from_bytes(block.unwrap_or(&[0; BLOCK_BYTES]));
+    }
+}
