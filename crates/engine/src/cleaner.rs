@@ -29,7 +29,7 @@ const GAP_BLOCKS: u64 = 2;
 /// Blocks of the first read of a footer, until one was larger.
 const FOOTER_BLOCKS: u64 = 4;
 /// Reads at the same time.
-const READS_MAX: usize = 4;
+const READS_MAX: usize = 6;
 /// Blocks looked at together: they are sorted among themselves.
 const WINDOW_ITEMS: usize = 2048;
 /// Index pages read ahead.
