@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use coquina_engine::{Failure, Piece, ReadData};
+use coquina_engine::{Failure, ReadData};
 use coquina_replication::{CopyId, Entry, EntryKind, GroupEpoch, GroupId, Message};
 
 use crate::api::Sink;
@@ -275,13 +275,6 @@ fn writes(entries: &[Entry]) -> impl Iterator<Item = u64> + '_ {
 fn entry_payload(data: &ReadData) -> Vec<u8> {
     let mut bytes = Vec::new();
     data.checksums.iter().for_each(|checksum| bytes.extend_from_slice(&checksum.to_le_bytes()));
-    for piece in &data.pieces {
-        match piece {
-            Piece::Zeroes { length_bytes } => bytes.resize(bytes.len() + length_bytes, 0),
-            Piece::Data { buffer, start_bytes, length_bytes } => {
-                bytes.extend_from_slice(&buffer[*start_bytes..*start_bytes + *length_bytes]);
-            }
-        }
-    }
+    data.append_to(&mut bytes);
     bytes
 }

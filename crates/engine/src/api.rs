@@ -142,6 +142,27 @@ pub struct ReadData {
     pub has_errors: bool,
 }
 
+impl ReadData {
+    /// Puts all of its bytes behind others, holes as zeros.
+    pub fn append_to(&self, bytes: &mut Vec<u8>) {
+        for piece in &self.pieces {
+            match piece {
+                Piece::Zeroes { length_bytes } => bytes.resize(bytes.len() + length_bytes, 0),
+                Piece::Data { buffer, start_bytes, length_bytes } => {
+                    bytes.extend_from_slice(&buffer[*start_bytes..*start_bytes + *length_bytes]);
+                }
+            }
+        }
+    }
+
+    /// All of its bytes, holes as zeros.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.append_to(&mut bytes);
+        bytes
+    }
+}
+
 /// A part of the data read.
 #[derive(Debug)]
 pub enum Piece {

@@ -5,16 +5,19 @@
 
 use coquina_base::{BLOCK_BYTES, LayerId, ZERO_BLOCK_CRC, crc32c_block};
 use coquina_engine::{
-    Action, Event, Failure, FormatOptions, Identity, IoError, IoToken, Operation, Origin, Outcome, Piece,
-    RepairToken, Request, RequestToken, Shard, ShardConfig, format_drive,
+    Action, Event, Failure, IoError, IoToken, Operation, Origin, Outcome, RepairToken, Request, RequestToken,
+    Shard, ShardConfig,
 };
 use coquina_replication::BlockRange;
-use coquina_simulator::drive::{Latency, VirtualDrive};
+use coquina_simulator::drive::VirtualDrive;
 use coquina_simulator::random::Random;
+
+mod common;
+
+use common::{SEGMENT_BYTES, formatted_drive};
 
 const GROUP: u32 = 1;
 const LAYER: LayerId = LayerId(1);
-const SEGMENT_BYTES: u64 = 64 << 10;
 /// What was lost.
 const RIGHT: [u8; BLOCK_BYTES] = [0x5c; BLOCK_BYTES];
 
@@ -32,17 +35,8 @@ struct Drive {
 
 impl Drive {
     fn new() -> Drive {
-        let mut drive = VirtualDrive::new(8 << 20, Latency::default(), Random::new(1));
-        let options = FormatOptions {
-            identity: Identity::default(),
-            shards: 1,
-            segment_bytes: SEGMENT_BYTES,
-            prewrite: false,
-            created_unix_ns: 1,
-        };
-        format_drive(&mut drive, &options).unwrap();
         Drive {
-            drive,
+            drive: formatted_drive(),
             now_ns: 1,
             outcomes: Vec::new(),
             asked: Vec::new(),
@@ -132,7 +126,7 @@ impl Drive {
 
     fn read(&mut self, shard: &mut Shard, block: u32) -> Result<Vec<u8>, Failure> {
         match self.submit(shard, block, Operation::Read) {
-            Outcome::Read(data) => Ok(bytes_of(&data.pieces)),
+            Outcome::Read(data) => Ok(data.to_bytes()),
             Outcome::Failed(failure) => Err(failure),
             other => panic!("{other:?}"),
         }
@@ -159,19 +153,6 @@ impl Drive {
         }
         panic!("the cleaner had nothing to do: {:?}", shard.stats());
     }
-}
-
-fn bytes_of(pieces: &[Piece]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for piece in pieces {
-        match piece {
-            Piece::Zeroes { length_bytes } => bytes.resize(bytes.len() + length_bytes, 0),
-            Piece::Data { buffer, start_bytes, length_bytes } => {
-                bytes.extend_from_slice(&buffer[*start_bytes..*start_bytes + *length_bytes]);
-            }
-        }
-    }
-    bytes
 }
 
 #[test]
@@ -264,7 +245,7 @@ fn a_block_taken_as_bad_is_looked_for_and_healed_by_who_has_it() {
     let (repair, _) = drive.asked.pop().unwrap();
     assert!(shard.repair(repair, &RIGHT));
     let Outcome::Read(data) = drive.outcome(&mut shard) else { panic!("not read") };
-    assert_eq!(bytes_of(&data.pieces), RIGHT);
+    assert_eq!(data.to_bytes(), RIGHT);
     assert_eq!(shard.stats().bad_blocks_left, 0);
     let mut shard = drive.crash_and_open(shard);
     assert_eq!(drive.read(&mut shard, 3).unwrap(), RIGHT);
@@ -298,7 +279,7 @@ fn what_is_read_for_a_copy_names_lost_blocks_only_when_they_are_known_to_be_lost
         data.bad.sort_unstable();
         assert_eq!(data.bad, [1, 4]);
         assert_eq!((data.checksums[1], data.checksums[4], data.has_errors), (77, 78, false));
-        let bytes = bytes_of(&data.pieces);
+        let bytes = data.to_bytes();
         for index in [0, 2, 3, 5, 6] {
             let block = &bytes[index * BLOCK_BYTES..][..BLOCK_BYTES];
             assert!(block.iter().all(|byte| usize::from(*byte) == index + 2), "block {}", index + 1);
@@ -338,7 +319,7 @@ fn a_block_that_cannot_be_read_takes_no_others_with_it() {
     shard.cannot_repair(repair, true);
     let Outcome::Read(data) = drive.outcome(&mut shard) else { panic!("not read") };
     assert_eq!((&data.bad[..], data.has_errors, data.checksums[3]), (&[3][..], true, checksum));
-    let bytes = bytes_of(&data.pieces);
+    let bytes = data.to_bytes();
     for block in [0, 1, 2, 4, 5, 6, 7] {
         assert!(
             bytes[block * BLOCK_BYTES..][..BLOCK_BYTES].iter().all(|byte| usize::from(*byte) == block + 1)

@@ -3,15 +3,14 @@
 #![allow(clippy::unwrap_used)]
 
 use coquina_base::{BLOCK_BYTES, LayerId};
-use coquina_engine::{
-    Action, FormatOptions, Identity, Operation, Origin, Outcome, Piece, Request, RequestToken, Shard,
-    ShardConfig, format_drive,
-};
-use coquina_simulator::drive::{Latency, VirtualDrive};
-use coquina_simulator::random::Random;
+use coquina_engine::{Action, Operation, Origin, Outcome, Piece, Request, RequestToken, Shard, ShardConfig};
+use coquina_simulator::drive::VirtualDrive;
+
+mod common;
+
+use common::{SEGMENT_BYTES, formatted_drive};
 
 const GROUP: u32 = 1;
-const SEGMENT_BYTES: u64 = 64 << 10;
 /// Blocks that are written again and again: a little more than a segment holds.
 const BLOCKS: u32 = 20;
 
@@ -23,16 +22,7 @@ struct Drive {
 
 impl Drive {
     fn new() -> Drive {
-        let mut drive = VirtualDrive::new(8 << 20, Latency::default(), Random::new(1));
-        let options = FormatOptions {
-            identity: Identity::default(),
-            shards: 1,
-            segment_bytes: SEGMENT_BYTES,
-            prewrite: false,
-            created_unix_ns: 1,
-        };
-        format_drive(&mut drive, &options).unwrap();
-        Drive { drive, now_ns: 1, outcomes: Vec::new() }
+        Drive { drive: formatted_drive(), now_ns: 1, outcomes: Vec::new() }
     }
 
     #[allow(clippy::needless_update, reason = "the settings have one field more with mutations")]

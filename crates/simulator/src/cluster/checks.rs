@@ -2,7 +2,7 @@
 
 use coquina_base::{BLOCK_BYTES, LayerId};
 use coquina_copies::{Answer, ShardCopies};
-use coquina_engine::{Action, Operation, Origin, Outcome, Piece, Request, RequestToken, Shard};
+use coquina_engine::{Action, Operation, Origin, Outcome, Request, RequestToken, Shard};
 
 use super::node::{Host, number_of};
 use super::world::World;
@@ -136,7 +136,7 @@ fn read_blocks(
             match action {
                 Action::Done { token: done, outcome } if done == token => {
                     return match outcome {
-                        Outcome::Read(data) => Ok(bytes_of(&data.pieces)),
+                        Outcome::Read(data) => Ok(data.to_bytes()),
                         other => Err(Violation::WrongAnswer(format!("{other:?} to the last read"))),
                     };
                 }
@@ -149,17 +149,4 @@ fn read_blocks(
         }
     }
     Err(Violation::Hang(String::from("the last read of a copy")))
-}
-
-fn bytes_of(pieces: &[Piece]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for piece in pieces {
-        match piece {
-            Piece::Zeroes { length_bytes } => bytes.resize(bytes.len() + length_bytes, 0),
-            Piece::Data { buffer, start_bytes, length_bytes } => {
-                bytes.extend_from_slice(&buffer[*start_bytes..*start_bytes + *length_bytes]);
-            }
-        }
-    }
-    bytes
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use coquina_cluster::Heartbeat;
 use coquina_copies::{Answer, Event as CopyEvent, ShardCopies};
-use coquina_engine::{Event as EngineEvent, Failure, Piece, Shard};
+use coquina_engine::{Event as EngineEvent, Failure, Shard};
 use coquina_replication::{BlockRange, Config, Message, Refusal};
 use coquina_store::{Request, Response, StoreError};
 
@@ -516,17 +516,7 @@ impl World {
                     Answer::Failed(failure) => ClientAnswer::Failed(failure),
                     Answer::Map(_) => ClientAnswer::Refused,
                     Answer::Read(data) => {
-                        let mut bytes = Vec::new();
-                        for piece in &data.pieces {
-                            match piece {
-                                Piece::Zeroes { length_bytes } => bytes.resize(bytes.len() + length_bytes, 0),
-                                Piece::Data { buffer, start_bytes, length_bytes } => {
-                                    bytes.extend_from_slice(
-                                        &buffer[*start_bytes..*start_bytes + *length_bytes],
-                                    );
-                                }
-                            }
-                        }
+                        let bytes = data.to_bytes();
                         copies.recycle(data);
                         ClientAnswer::Data(bytes)
                     }

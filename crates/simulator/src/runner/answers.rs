@@ -1,7 +1,7 @@
 //! Answers: checked against the model.
 
 use coquina_base::{BLOCK_BYTES, SECTOR_BYTES, crc32c_block};
-use coquina_engine::{Failure, MapExtent, MapKind, Outcome, Piece, ReadData, RequestToken};
+use coquina_engine::{Failure, MapExtent, MapKind, Outcome, ReadData, RequestToken};
 
 use super::{Outstanding, Runner};
 use crate::content::{BlockState, GARBAGE};
@@ -72,14 +72,7 @@ impl<S: Subject> Runner<S> {
     fn read(&mut self, request: Outstanding, data: ReadData) -> Result<(), Violation> {
         let mut bytes = std::mem::take(&mut self.payload);
         bytes.clear();
-        for piece in &data.pieces {
-            match piece {
-                Piece::Zeroes { length_bytes } => bytes.resize(bytes.len() + length_bytes, 0),
-                Piece::Data { buffer, start_bytes, length_bytes } => {
-                    bytes.extend_from_slice(&buffer[*start_bytes..start_bytes + length_bytes]);
-                }
-            }
-        }
+        data.append_to(&mut bytes);
         self.trace.add_bytes(&bytes);
         let shard = request.shard;
         let result = self.check_read(request, &bytes, &data.checksums);
