@@ -171,13 +171,8 @@ pub enum BenchError {
     #[error("stopped before anything was measured")]
     Stopped,
     /// Figures of the machine cannot be read.
-    #[error("cannot read {path}: {source}")]
-    Proc {
-        /// The file.
-        path: String,
-        /// Why.
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Proc(#[from] coquina_host::ProcError),
     /// A thread cannot be started.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),

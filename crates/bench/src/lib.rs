@@ -1,5 +1,5 @@
 //! The load generator: one run against one target ([`run_io`]), and the experiments that decided the design
-//! ([`experiment`]).
+//! ([`design`]).
 //!
 //! Invariants:
 //! - what is written neither compresses nor repeats, so no target can cheat by its zeros or copies;
@@ -8,10 +8,9 @@
 //! - an interrupted run still gives its report, marked as such.
 
 mod config;
+pub mod design;
 mod error;
-pub mod experiment;
 mod ledger;
-mod measure;
 mod payload;
 mod random;
 mod recorder;
@@ -26,9 +25,9 @@ mod worker;
 pub use config::{
     DEPTH_MAX, IO_BYTES_MAX, IoBenchConfig, JOBS_MAX, TargetSpec, VERIFY_RANGE_BYTES_MAX, Workload,
 };
+pub use coquina_host::{DriveEnvironment, Environment};
 pub use error::{BenchError, ConfigError, TargetError};
 pub use ledger::{Findings, Ledger};
-pub use measure::{DriveEnvironment, Environment};
 pub use report::{CpuReport, IoReport, OperationReport, ProcessCpu, REPORT_VERSION, SecondSample};
 pub use run::{DriveProbe, Hooks, IoOutcome, Phase, Progress, is_local, run_io, verify_ledger};
 pub use table::{format_count, format_ns};

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::IoBenchConfig;
 use crate::ledger::Findings;
-use crate::measure::Environment;
+use coquina_host::Environment;
 
 /// Version of the report's fields; raised when one changes its meaning.
 pub const REPORT_VERSION: u32 = 1;

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crate::config::{IoBenchConfig, Range, TargetSpec};
 use crate::error::{BenchError, TargetError};
 use crate::ledger::{Findings, Ledger, LedgerPart};
-use crate::measure::{DriveCounter, Environment};
 use crate::payload::{Payload, Versions, run_number};
 use crate::random::{Offsets, Random, split};
 use crate::recorder::{Live, Recorder};
@@ -16,6 +15,7 @@ use crate::sweep;
 use crate::target::{self, Lane, LaneOptions, Readiness, Target};
 use crate::watch::{Watch, Watched};
 use crate::worker::{self, Job, JobResult, Pace};
+use coquina_host::{DriveCounter, Environment};
 
 /// How long the idle machine is looked at before the load begins.
 const BASELINE: Duration = Duration::from_secs(1);

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use crate::config::IoBenchConfig;
 use crate::error::BenchError;
-use crate::measure::{DriveCounter, MachineCpu, ProcessClock, process_name};
 use crate::recorder::{Live, LiveCounts};
 use crate::report::{CpuReport, ProcessCpu};
 use crate::run::{DriveProbe, Phase, Progress};
+use coquina_host::{DriveCounter, MachineCpu, ProcessClock, process_name};
 
 const TICK: Duration = Duration::from_millis(200);
 

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use coquina_base::parse_size_bytes;
 
-pub use bench::{Bench, BenchExperiment, BenchIo};
+pub use bench::{Bench, BenchDesign, BenchIo};
 pub use drive::Drive;
 pub use server::{Domains, Nbd, Node, NodeCommand, NodeStart, Running, StoreArguments, Tuning, Up};
 pub use volume::{Pool, Volume};
@@ -89,7 +89,7 @@ pub enum Command {
     /// Measure
     #[command(
         subcommand,
-        after_help = "Examples:\n  coquina bench io --target volume:disk --rw randwrite --depth 128\n  coquina bench experiment"
+        after_help = "Examples:\n  coquina bench io --target volume:disk --rw randwrite --depth 128\n  coquina bench design"
     )]
     Bench(Bench),
     /// Start nodes in a temporary folder, load them, kill them, and verify every acknowledged write

@@ -103,7 +103,7 @@ fn wrong_usage_ends_with_2_and_says_what_is_right() {
         (&["up", "--index-memory", "much"], "is not a size"),
         (&["up", "--server", "127.0.0.1:1"], "--server is for commands"),
         (&["bench", "io", "--target", "tape:0"], "is not a target"),
-        (&["bench", "experiment", "unknown"], "durable-append"),
+        (&["bench", "design", "unknown"], "durable-append"),
         (&["bench", "io", "--target", "file:x", "--bs", "100"], "multiple of 512"),
         (&["bench", "io", "--target", "file:x", "--size", "0"], "--size 0 leaves nothing"),
     ];

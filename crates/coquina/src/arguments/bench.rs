@@ -11,14 +11,14 @@ pub enum Bench {
     /// Generate load and show IOPS, latency and CPU per I/O
     Io(BenchIo),
     /// Repeat an experiment that decided the design; without a name, list them
-    Experiment(BenchExperiment),
+    Design(BenchDesign),
 }
 
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  coquina bench experiment\n  coquina bench experiment durable-append --folder /srv"
+    after_help = "Examples:\n  coquina bench design\n  coquina bench design durable-append --folder /srv"
 )]
-pub struct BenchExperiment {
+pub struct BenchDesign {
     /// Which experiment
     pub name: Option<String>,
     /// Folder for test files, on the disk in question

@@ -11,7 +11,7 @@ use coquina_bench::{
 use coquina_control::{Client, api};
 
 use super::connect::client;
-use super::experiment;
+use super::design;
 use crate::arguments::{Bench, BenchIo, Global};
 use crate::error::CliError;
 use crate::output::{self, print, print_json};
@@ -21,7 +21,7 @@ use crate::signal;
 pub fn run(global: &Global, command: &Bench) -> Result<(), CliError> {
     match command {
         Bench::Io(arguments) => io(global, arguments),
-        Bench::Experiment(arguments) => experiment::run(global, arguments),
+        Bench::Design(arguments) => design::run(global, arguments),
     }
 }
 

@@ -16,9 +16,9 @@ use serde::{Deserialize, Serialize};
 
 use super::links::{Arrival, Links, broken, joined, socket_pair};
 use crate::error::BenchError;
-use crate::measure::{Environment, MachineCpu, ThreadClock};
 use crate::recorder::latency_histogram;
 use crate::table::{format_count, format_ns, plain_table, with_warning};
+use coquina_host::{Environment, MachineCpu, ThreadClock};
 
 /// Size of a header and of an answer.
 const HEADER_BYTES: usize = 64;

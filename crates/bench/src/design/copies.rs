@@ -21,10 +21,10 @@ use serde::{Deserialize, Serialize};
 
 use super::links::{Arrival, Links, broken, joined, socket_pair};
 use crate::error::BenchError;
-use crate::measure::{Environment, MachineCpu, ThreadClock};
 use crate::random::Random;
 use crate::recorder::latency_histogram;
 use crate::table::{format_count, format_ns, plain_table, with_warning};
+use coquina_host::{Environment, MachineCpu, ThreadClock};
 
 /// Bytes before a write's data and of an answer: number, block, checksum.
 const HEADER_BYTES: usize = 24;

@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use crate::error::BenchError;
+use crate::ProcError;
 
 /// Time in which the machine's cores had nothing to do, up to a moment.
 ///
@@ -13,7 +13,7 @@ use crate::error::BenchError;
 /// begins right after a tick, as with an open loop, is not seen (measured: 0.11 cores shown where 0.30 were busy). So
 /// busy time is what is left of the elapsed time.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct MachineCpu {
+pub struct MachineCpu {
     /// Idle, waiting for I/O, and taken by the hypervisor, all cores together.
     unused_us: u64,
     cores: u32,
@@ -23,11 +23,11 @@ pub(crate) struct MachineCpu {
 
 impl MachineCpu {
     /// Reads it from `/proc/stat`.
-    pub fn now() -> Result<Self, BenchError> {
+    pub fn now() -> Result<Self, ProcError> {
         let text = std::fs::read_to_string("/proc/stat")
-            .map_err(|source| BenchError::Proc { path: "/proc/stat".into(), source })?;
+            .map_err(|source| ProcError { path: "/proc/stat".into(), source })?;
         let at = Instant::now();
-        let (ticks, cores) = unused_ticks(&text).ok_or_else(|| BenchError::Proc {
+        let (ticks, cores) = unused_ticks(&text).ok_or_else(|| ProcError {
             path: "/proc/stat".into(),
             source: std::io::ErrorKind::InvalidData.into(),
         })?;
@@ -68,7 +68,7 @@ fn ticks_per_s() -> u64 {
 
 /// The CPU time of one process, all its threads together, the kernel's io_uring workers for it included.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ProcessClock(libc::clockid_t);
+pub struct ProcessClock(libc::clockid_t);
 
 impl ProcessClock {
     /// The clock of a process, or `None` where there is no such process.
@@ -91,7 +91,7 @@ impl ProcessClock {
 }
 
 /// The CPU time of the calling thread.
-pub(crate) struct ThreadClock;
+pub struct ThreadClock;
 
 impl ThreadClock {
     /// CPU time so far in nanoseconds.
@@ -101,7 +101,7 @@ impl ThreadClock {
 }
 
 /// The short name of a process, or an empty text.
-pub(crate) fn process_name(pid: u32) -> String {
+pub fn process_name(pid: u32) -> String {
     std::fs::read_to_string(format!("/proc/{pid}/comm"))
         .map(|name| name.trim().to_owned())
         .unwrap_or_default()

@@ -13,7 +13,7 @@ pub use durable_append::{
 };
 pub use message_passing::{MessageCell, MessagePassingConfig, MessageReport, message_passing};
 
-/// Names and one-line descriptions of the experiments, for `coquina bench experiment`.
+/// Names and one-line descriptions of the experiments, for `coquina bench design`.
 pub const EXPERIMENTS: &[(&str, &str)] = &[
     ("durable-append", "which way of making appended frames durable costs least: O_DSYNC or a shared flush"),
     ("cleaner-model", "bytes written per user byte by a greedy and a cost-benefit cleaner, simulated"),

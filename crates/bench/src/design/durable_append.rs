@@ -15,12 +15,12 @@ use coquina_base::{AlignedBuf, BLOCK_BYTES};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{BenchError, TargetError};
-use crate::measure::{Environment, MachineCpu};
 use crate::payload::{Payload, stamp};
 use crate::recorder::latency_histogram;
 use crate::table::{format_count, format_ns, plain_table, with_warning};
 use crate::target::file::FileLane;
 use crate::target::{Completion, Lane, LaneOptions, Operation};
+use coquina_host::{Environment, MachineCpu};
 
 const HUNG: Duration = Duration::from_secs(30);
 

@@ -9,7 +9,7 @@ const DISKSTATS_SECTOR_BYTES: u64 = 512;
 
 /// The counter of one drive or partition.
 #[derive(Clone, Debug)]
-pub(crate) struct DriveCounter {
+pub struct DriveCounter {
     /// Major number.
     pub major: u32,
     /// Minor number.

@@ -1,13 +1,13 @@
-//! `coquina bench experiment`: the experiments that decided the design.
+//! `coquina bench design`: the experiments that decided the design.
 
 use std::path::PathBuf;
 
-use coquina_bench::experiment::{
+use coquina_bench::design::{
     CleanerConfig, CleanerPolicy, CopiesConfig, DurableAppendConfig, EXPERIMENTS, MessagePassingConfig,
     cleaner_model, cleaner_table, copies, durable_append, message_passing,
 };
 
-use crate::arguments::{BenchExperiment, Global};
+use crate::arguments::{BenchDesign, Global};
 use crate::error::CliError;
 use crate::output::{print, print_json};
 use crate::progress::Progress;
@@ -18,7 +18,7 @@ const LIVE_FRACTIONS: [f64; 3] = [0.7, 0.8, 0.9];
 /// Segments that the cleaner's model is run with.
 const SEGMENTS: [u32; 2] = [256, 1024];
 
-pub fn run(global: &Global, arguments: &BenchExperiment) -> Result<(), CliError> {
+pub fn run(global: &Global, arguments: &BenchDesign) -> Result<(), CliError> {
     match arguments.name.as_deref() {
         None => list(global),
         Some("durable-append") => durable(global, arguments.folder.clone()),
@@ -42,12 +42,12 @@ fn list(global: &Global) -> Result<(), CliError> {
 }
 
 fn cells(progress: &Progress, done: usize, total: usize) {
-    progress.set("experiment", done as f64 / total.max(1) as f64, format!("{done} of {total}"));
+    progress.set("design", done as f64 / total.max(1) as f64, format!("{done} of {total}"));
 }
 
 fn durable(global: &Global, folder: PathBuf) -> Result<(), CliError> {
     let stop = signal::stop_flag(2, || {})?;
-    let progress = Progress::new("experiment");
+    let progress = Progress::new("design");
     let config = DurableAppendConfig::new(folder);
     let report = durable_append(&config, &stop, &mut |done, total| cells(&progress, done, total));
     drop(progress);
@@ -57,7 +57,7 @@ fn durable(global: &Global, folder: PathBuf) -> Result<(), CliError> {
 
 fn messages(global: &Global) -> Result<(), CliError> {
     let stop = signal::stop_flag(2, || {})?;
-    let progress = Progress::new("experiment");
+    let progress = Progress::new("design");
     let config = MessagePassingConfig::new();
     let report = message_passing(&config, &stop, &mut |done, total| cells(&progress, done, total));
     drop(progress);
@@ -67,7 +67,7 @@ fn messages(global: &Global) -> Result<(), CliError> {
 
 fn of_copies(global: &Global, folder: PathBuf) -> Result<(), CliError> {
     let stop = signal::stop_flag(2, || {})?;
-    let progress = Progress::new("experiment");
+    let progress = Progress::new("design");
     let config = CopiesConfig::new(folder);
     let report = copies(&config, &stop, &mut |done, total| cells(&progress, done, total));
     drop(progress);
@@ -76,7 +76,7 @@ fn of_copies(global: &Global, folder: PathBuf) -> Result<(), CliError> {
 }
 
 fn cleaner(global: &Global) -> Result<(), CliError> {
-    let progress = Progress::new("experiment");
+    let progress = Progress::new("design");
     let mut configs = Vec::new();
     for policy in [CleanerPolicy::Greedy, CleanerPolicy::CostBenefit] {
         for live_fraction in LIVE_FRACTIONS {

@@ -1,0 +1,1 @@
+//! Published storage experiments, repeated side by side on several targets.

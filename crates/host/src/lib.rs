@@ -1,0 +1,15 @@
+//! What a Linux host is, and what it does: CPU time, drives, environment.
+//!
+//! Invariants:
+//! - busy time is elapsed time less unused time, since the kernel's own counters of busy time miss short work;
+//! - what the kernel does not say is left out or empty, never guessed.
+
+mod cpu;
+mod drive;
+mod environment;
+mod error;
+
+pub use cpu::{MachineCpu, ProcessClock, ThreadClock, process_name};
+pub use drive::DriveCounter;
+pub use environment::{DriveEnvironment, Environment};
+pub use error::ProcError;
