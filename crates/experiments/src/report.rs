@@ -1,0 +1,387 @@
+//! What a run of an experiment leaves: every figure of every round, what the machine was, and what was published.
+//!
+//! The field names are stable: programs read them, and `coquina bench show` and `compare` read files of other machines.
+//!
+//! Invariants:
+//! - a report of an interrupted run says so, and holds what was measured up to then;
+//! - figures of rounds are kept, not only their means, so that others can judge them.
+
+use std::collections::BTreeMap;
+
+use coquina_host::{DriveEnvironment, Environment};
+use serde::{Deserialize, Serialize};
+
+/// Version of the report's fields; raised when one changes its meaning.
+pub const REPORT_VERSION: u32 = 1;
+
+/// The report of one run of an experiment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// [`REPORT_VERSION`].
+    pub report_version: u32,
+    /// Version of this program.
+    pub program_version: String,
+    /// The command as it was typed.
+    pub command: String,
+    /// Which experiment.
+    pub experiment: ExperimentFacts,
+    /// `quick`, `default` or `full`.
+    pub mode: String,
+    /// When it began, in seconds since 1970.
+    pub began_unix_s: u64,
+    /// How long it took.
+    pub elapsed_s: f64,
+    /// Why it ended early, if it did. The figures are those up to then.
+    pub interrupted: Option<String>,
+    /// Order of targets and offsets follow from it.
+    pub seed: u64,
+    /// The machine on which the generators ran.
+    pub environment: Environment,
+    /// Its drives.
+    pub drives: Vec<DriveEnvironment>,
+    /// Versions of other programs: `fio`, `ceph`.
+    pub versions: BTreeMap<String, String>,
+    /// Settings of the operating system that matter, by key, such as `scheduler:vda`.
+    pub settings: BTreeMap<String, String>,
+    /// What was measured, in the order of the columns.
+    pub targets: Vec<TargetFacts>,
+    /// The cases, in the order of the experiment.
+    pub cases: Vec<Case>,
+    /// Figures that others published for this experiment.
+    pub published: Vec<PublishedRow>,
+    /// What is worth knowing: where targets are unequal, where a curve stops growing, figures that contradict each other.
+    pub findings: Vec<Finding>,
+}
+
+/// Which experiment a report is of.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ExperimentFacts {
+    /// Its name, such as `curve-vs-ceph`.
+    pub name: String,
+    /// One line.
+    pub title: String,
+    /// What the publication ran, and on what.
+    pub published_setup: String,
+    /// What the publication found.
+    pub published_finding: String,
+}
+
+/// One thing that was measured.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TargetFacts {
+    /// Its name in tables, such as `Ceph 16.2.15`.
+    pub label: String,
+    /// As it was named on the command line, such as `rbd:bench/disk`.
+    pub spec: String,
+    /// The system and its version.
+    pub system: String,
+    /// Copies of each block; 1 for a plain drive. `None` where it cannot be known.
+    pub copies: Option<u32>,
+    /// Whether a write is on stable storage on all copies when it completes. `None` where it cannot be known.
+    pub durable: Option<bool>,
+    /// Caches between the generator and the drives, in words.
+    pub cache: String,
+    /// What makes the load: `fio rbd`, `coquina native`.
+    pub generator: String,
+    /// Everything else that was set, by name.
+    pub settings: BTreeMap<String, String>,
+    /// Processes that serve it, by name, when they run on this machine.
+    pub server_processes: Vec<String>,
+    /// Drives that hold it, when they are on this machine.
+    pub drives: Vec<String>,
+}
+
+/// Reads, writes or both, and in which order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Operation {
+    /// Reads at random places.
+    RandomRead,
+    /// Writes at random places.
+    RandomWrite,
+    /// Reads one after the other.
+    SequentialRead,
+    /// Writes one after the other.
+    SequentialWrite,
+    /// 70 % reads and 30 % writes at random places.
+    Mixed70,
+    /// Whole objects are read.
+    ObjectRead,
+    /// Whole objects are written.
+    ObjectWrite,
+}
+
+impl Operation {
+    /// Whether it writes.
+    pub fn writes(self) -> bool {
+        matches!(
+            self,
+            Operation::RandomWrite | Operation::SequentialWrite | Operation::Mixed70 | Operation::ObjectWrite
+        )
+    }
+
+    /// Whether it reads.
+    pub fn reads(self) -> bool {
+        !matches!(self, Operation::RandomWrite | Operation::SequentialWrite | Operation::ObjectWrite)
+    }
+
+    /// As people say it: `random write`.
+    pub fn title(self) -> &'static str {
+        match self {
+            Operation::RandomRead => "random read",
+            Operation::RandomWrite => "random write",
+            Operation::SequentialRead => "sequential read",
+            Operation::SequentialWrite => "sequential write",
+            Operation::Mixed70 => "70/30 read/write",
+            Operation::ObjectRead => "object read",
+            Operation::ObjectWrite => "object write",
+        }
+    }
+}
+
+/// One point of an experiment: what is done, how much of it at once.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// Which scenario of the experiment, such as `one volume`.
+    pub scenario: String,
+    /// What is done.
+    pub operation: Operation,
+    /// Size of one operation.
+    pub block_bytes: u32,
+    /// Operations in flight per job.
+    pub depth: u32,
+    /// Jobs of each client.
+    pub jobs: u32,
+    /// Volumes that take load.
+    pub volumes: u32,
+    /// Processes that make load.
+    pub clients: u32,
+    /// Drives that take load, where drives are added group by group.
+    pub drives: Option<u32>,
+    /// Copies that the scenario asks for.
+    pub copies: Option<u32>,
+    /// How jobs lie on processors: `whole cores`, `siblings`.
+    pub placement: Option<String>,
+    /// Operations per second at which load is offered; `None` for a closed loop.
+    pub rate_iops: Option<u64>,
+}
+
+impl Point {
+    /// `4k random write`, as tables name the workload.
+    pub fn workload(&self) -> String {
+        format!("{} {}", format_block(self.block_bytes), self.operation.title())
+    }
+
+    /// Operations that a closed loop keeps in flight, all clients together: one client or more per volume.
+    pub fn outstanding(&self) -> u32 {
+        let lanes = self.clients.max(self.volumes).max(self.drives.unwrap_or(1));
+        self.depth.saturating_mul(self.jobs).saturating_mul(lanes)
+    }
+}
+
+/// `4k`, `512k`, `4m`: the size of an operation as fio and the studies write it.
+pub fn format_block(bytes: u32) -> String {
+    match bytes {
+        bytes if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) => format!("{}m", bytes >> 20),
+        bytes if bytes >= 1 << 10 && bytes.is_multiple_of(1 << 10) => format!("{}k", bytes >> 10),
+        bytes => format!("{bytes}"),
+    }
+}
+
+/// A point, and what was measured at it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Case {
+    /// Unique within the report, and the same in every report of the experiment:
+    /// `one volume / 4k random write / depth 128`.
+    pub id: String,
+    /// What was done.
+    pub point: Point,
+    /// What came of it, by target.
+    pub results: Vec<CaseResult>,
+}
+
+/// What one target showed at one point.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CaseResult {
+    /// Label of the target.
+    pub target: String,
+    /// Each round.
+    pub rounds: Vec<Round>,
+    /// Why there are no figures, where there are none.
+    pub skipped: Option<String>,
+}
+
+/// What one target showed at one point in one round.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Round {
+    /// Which round, from 1.
+    pub round: u32,
+    /// When its measured time began, in milliseconds since 1970.
+    pub began_unix_ms: u64,
+    /// Measured time.
+    pub measured_s: f64,
+    /// Reads and writes together.
+    pub total: Figures,
+    /// Reads, in mixed workloads.
+    pub read: Option<Figures>,
+    /// Writes, in mixed workloads.
+    pub write: Option<Figures>,
+    /// Operations per second over time.
+    pub series: Vec<f64>,
+    /// Distance of the values of `series`.
+    pub series_interval_ms: u64,
+    /// Whether throughput was steady, and why it is thought so.
+    pub steadiness: String,
+    /// Whether throughput was steady.
+    pub is_steady: bool,
+    /// Times that the load was run until it was steady, the one that counts included.
+    pub passes: u32,
+    /// CPU time.
+    pub cpu: CpuFigures,
+    /// Drives of this machine during the measured time.
+    pub drives: Vec<DriveFigures>,
+    /// Bytes written to drives per byte written by users.
+    pub drive_bytes_per_user_byte: Option<f64>,
+    /// What held throughput back.
+    pub limit: LimitFigures,
+    /// The machine over time.
+    pub utilisation: Vec<UtilisationSample>,
+    /// Operations that failed.
+    pub errors: u64,
+    /// Where the figures contradict each other.
+    pub contradictions: Vec<String>,
+}
+
+/// Throughput and latency.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    /// Operations in the measured time.
+    pub operations: u64,
+    /// Operations per second.
+    pub iops: f64,
+    /// Bytes per second.
+    pub bytes_per_s: f64,
+    /// Mean latency.
+    pub latency_ns_mean: f64,
+    /// Median latency.
+    pub latency_ns_p50: u64,
+    /// 90th percentile.
+    pub latency_ns_p90: u64,
+    /// 99th percentile.
+    pub latency_ns_p99: u64,
+    /// 99.9th percentile.
+    pub latency_ns_p99_9: u64,
+    /// 99.99th percentile.
+    pub latency_ns_p99_99: u64,
+    /// Largest latency.
+    pub latency_ns_max: u64,
+    /// The histogram as (highest value of the bucket in ns, operations); adding those of several rounds merges them.
+    pub latency_histogram: Vec<(u64, u64)>,
+}
+
+/// CPU time over the measured time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CpuFigures {
+    /// Busy time of the idle machine before the experiment, in microseconds per second. Subtracted below.
+    pub idle_us_per_s: f64,
+    /// Busy time of the whole machine per operation, kernel threads included, less the idle share.
+    pub machine_us_per_io: f64,
+    /// Cores that were busy on average.
+    pub busy_cores: f64,
+    /// CPU time of the generator per operation.
+    pub client_us_per_io: f64,
+    /// CPU time of the target's servers per operation, all together.
+    pub servers_us_per_io: f64,
+    /// CPU time of kernel threads per operation.
+    pub kernel_threads_us_per_io: f64,
+    /// Each process, by name and number.
+    pub processes: Vec<ProcessFigures>,
+}
+
+/// CPU time of one process.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProcessFigures {
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub pid: u32,
+    /// CPU time per operation.
+    pub us_per_io: f64,
+}
+
+/// A drive over the measured time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DriveFigures {
+    /// Its name, such as `nvme0n1`.
+    pub name: String,
+    /// Bytes read per second.
+    pub read_bytes_per_s: f64,
+    /// Bytes written per second.
+    pub write_bytes_per_s: f64,
+    /// Share of the time in which it had something to do, 0 to 1.
+    pub busy: f64,
+}
+
+/// What held throughput back.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LimitFigures {
+    /// `cpu`, `drive`, `network`, `latency`, `generator`, `throttle`, `rate` or `unknown`.
+    pub kind: String,
+    /// As a person says it: `CPU: 1.9 of 2 cores`.
+    pub text: String,
+    /// What it rests on.
+    pub evidence: Vec<String>,
+}
+
+/// The machine at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct UtilisationSample {
+    /// Since the measured time began; below 0 is warm-up.
+    pub at_ms: i64,
+    /// Busy cores.
+    pub busy_cores: f64,
+    /// Busiest drive, 0 to 1.
+    pub drive_busy: f64,
+    /// Bytes read from all drives per second.
+    pub read_bytes_per_s: f64,
+    /// Bytes written to all drives per second.
+    pub write_bytes_per_s: f64,
+    /// Bytes sent and received per second on the busiest interface but loopback.
+    pub network_bytes_per_s: f64,
+}
+
+/// A figure that others published.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PublishedRow {
+    /// The scenario that it belongs to, as in [`Point`].
+    pub scenario: String,
+    /// `4k random write`.
+    pub workload: String,
+    /// Queue depth or concurrency.
+    pub depth: Option<u32>,
+    /// Copies.
+    pub copies: Option<u32>,
+    /// Which client, where clients were reported one by one.
+    pub client: Option<u32>,
+    /// Whose figure it is.
+    pub system: String,
+    /// Operations per second.
+    pub iops: Option<f64>,
+    /// Bandwidth in MiB/s.
+    pub bandwidth_mib_s: Option<f64>,
+    /// Mean latency in microseconds; that of reads, in a mix.
+    pub latency_us_mean: Option<f64>,
+    /// Mean latency of the writes of a mix, in microseconds.
+    pub latency_us_mean_write: Option<f64>,
+}
+
+/// Something worth knowing.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Finding {
+    /// `contradiction`, `unequal`, `stops-growing`, `limit`, `advice`, `not-steady` or `note`.
+    pub kind: String,
+    /// What it is about: a case's id, a target's label, or a publication.
+    pub subject: String,
+    /// What was found.
+    pub text: String,
+}
