@@ -6,4 +6,5 @@
 //! - nothing that holds data is overwritten unless its name was spelled out;
 //! - an interrupted run gives its report, marked as such, and leaves nothing running.
 
+pub mod definition;
 pub mod report;

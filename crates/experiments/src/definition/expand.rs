@@ -1,0 +1,160 @@
+//! From an experiment and a mode to the points that are run.
+
+use crate::report::Point;
+
+use super::{Aged, Experiment, ModeName, Scenario, Size, Stripe, Sweep};
+
+/// What a target is to look like in a scenario.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Layout {
+    /// Volumes.
+    pub volumes: u32,
+    /// Size of each. Smaller than published where the mode or the space is.
+    pub volume_bytes: u64,
+    /// Copies that are asked of targets which have copies.
+    pub copies: Option<u32>,
+    /// How volumes are striped.
+    pub stripe: Option<Stripe>,
+    /// Whether volumes are written full first.
+    pub fill: bool,
+    /// How the store is aged.
+    pub aged: Option<Aged>,
+}
+
+/// A scenario of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlannedScenario {
+    /// Its name.
+    pub name: String,
+    /// What it is about.
+    pub note: String,
+    /// What targets are to look like.
+    pub layout: Layout,
+    /// The points with their identifiers, in order.
+    pub points: Vec<PlannedPoint>,
+}
+
+/// A point of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlannedPoint {
+    /// Unique in the run.
+    pub id: String,
+    /// What is done.
+    pub point: Point,
+    /// Points of one ladder have the same number: steps of clients or drives which end when throughput stops growing.
+    pub ladder: Option<u32>,
+}
+
+/// All scenarios that a mode runs, with their points.
+pub fn expand(experiment: &Experiment, mode: ModeName) -> Vec<PlannedScenario> {
+    let limits = experiment.modes.get(mode);
+    let mut ladders = 0;
+    let mut planned = Vec::new();
+    for scenario in &experiment.scenarios {
+        if scenario.modes.as_ref().is_some_and(|modes| !modes.contains(&mode)) {
+            continue;
+        }
+        let volumes = match limits.volumes_max {
+            0 => scenario.volumes,
+            most => scenario.volumes.min(most),
+        };
+        let layout = Layout {
+            volumes,
+            volume_bytes: scenario.volume_size.min(limits.volume_bytes_max),
+            copies: scenario.copies,
+            stripe: scenario.stripe,
+            fill: scenario.fill,
+            aged: scenario.aged,
+        };
+        let mut points: Vec<PlannedPoint> = Vec::new();
+        for sweep in &scenario.sweeps {
+            for planned_point in points_of(scenario, sweep, mode, volumes, &mut ladders) {
+                if points.iter().all(|other| other.id != planned_point.id) {
+                    points.push(planned_point);
+                }
+            }
+        }
+        if !points.is_empty() {
+            planned.push(PlannedScenario {
+                name: scenario.name.clone(),
+                note: scenario.note.clone(),
+                layout,
+                points,
+            });
+        }
+    }
+    planned
+}
+
+/// An empty list stands for one point without that property.
+fn or_none<T: Copy>(values: Vec<T>) -> Vec<Option<T>> {
+    if values.is_empty() { vec![None] } else { values.into_iter().map(Some).collect() }
+}
+
+fn points_of(
+    scenario: &Scenario,
+    sweep: &Sweep,
+    mode: ModeName,
+    volumes: u32,
+    ladders: &mut u32,
+) -> Vec<PlannedPoint> {
+    let (clients, drives) = (sweep.clients.get(mode), or_none(sweep.drives.get(mode)));
+    let (placements, rates) = (or_none(sweep.placement.get(mode)), or_none(sweep.rate.get(mode)));
+    let mut points = Vec::new();
+    for operation in sweep.operation.get(mode) {
+        for Size(block_bytes) in sweep.block.get(mode) {
+            for depth in sweep.depth.get(mode) {
+                for placement in &placements {
+                    for jobs in sweep.jobs.get(mode) {
+                        for rate_iops in &rates {
+                            *ladders += 1;
+                            for clients in &clients {
+                                for drives in &drives {
+                                    let point = Point {
+                                        scenario: scenario.name.clone(),
+                                        operation,
+                                        block_bytes: block_bytes as u32,
+                                        depth,
+                                        jobs,
+                                        volumes,
+                                        clients: *clients,
+                                        drives: *drives,
+                                        copies: scenario.copies,
+                                        placement: placement.map(|placement| placement.as_str().to_owned()),
+                                        rate_iops: *rate_iops,
+                                    };
+                                    let ladder = sweep.until_flat.then_some(*ladders);
+                                    points.push(PlannedPoint { id: identifier(&point), point, ladder });
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+    points
+}
+
+/// `one volume / 4k random write / depth 128`, and more where it is not the usual.
+pub(crate) fn identifier(point: &Point) -> String {
+    let mut text = format!("{} / {} / depth {}", point.scenario, point.workload(), point.depth);
+    if point.jobs > 1 || point.placement.is_some() {
+        text += &format!(" / {} jobs", point.jobs);
+    }
+    if let Some(placement) = &point.placement {
+        text += &format!(" on {placement}");
+    }
+    if point.clients > 1 {
+        text += &format!(" / {} clients", point.clients);
+    }
+    match point.drives {
+        Some(0) => text += " / all drives",
+        Some(drives) => text += &format!(" / {drives} drives"),
+        None => {}
+    }
+    if let Some(rate_iops) = point.rate_iops {
+        text += &format!(" / {rate_iops} per second");
+    }
+    text
+}

@@ -1,0 +1,464 @@
+//! Experiments as data: TOML files, built in or written by users.
+//!
+//! Invariants:
+//! - unknown keys, empty lists and sizes that make no sense are refused with their place in the file;
+//! - what a mode does not say, it takes from the mode `default`;
+//! - a built-in experiment that does not parse does not pass the tests.
+
+mod built_in;
+mod expand;
+mod published;
+
+use std::path::Path;
+
+use coquina_base::parse_size_bytes;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::report::Operation;
+
+pub use built_in::{BuiltIn, built_in, built_in_names};
+pub use expand::{Layout, PlannedScenario, expand};
+pub use published::PublishedTable;
+
+/// Version of the file format.
+pub const FORMAT: u32 = 1;
+/// Most points that one experiment may have.
+const POINTS_MAX: usize = 10_000;
+
+/// Why an experiment cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DefinitionError {
+    /// The file cannot be read.
+    #[error("cannot read the experiment {path}: {source}; built in are: {known}", known = built_in_names().join(", "))]
+    Read {
+        /// The file.
+        path: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Not TOML, or not of the right form.
+    #[error("{path} is not an experiment: {message}")]
+    Malformed {
+        /// The file.
+        path: String,
+        /// What is wrong where.
+        message: String,
+    },
+    /// It makes no sense.
+    #[error("{path}: {message}")]
+    Senseless {
+        /// The file.
+        path: String,
+        /// What is wrong, and what to do.
+        message: String,
+    },
+}
+
+/// An experiment.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Experiment {
+    /// [`FORMAT`].
+    pub format: u32,
+    /// Its name, as on the command line.
+    pub name: String,
+    /// One line.
+    pub title: String,
+    /// What the publication ran, and on what.
+    #[serde(default)]
+    pub published_setup: String,
+    /// What it found.
+    #[serde(default)]
+    pub published_finding: String,
+    /// How long and how often.
+    pub modes: Modes,
+    /// What is run.
+    #[serde(rename = "scenario")]
+    pub scenarios: Vec<Scenario>,
+    /// Figures of the publication.
+    #[serde(default)]
+    pub published: PublishedTable,
+}
+
+/// Which of the three sizes of an experiment is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ModeName {
+    /// Minutes.
+    Quick,
+    /// Between the two.
+    Default,
+    /// As it was published.
+    Full,
+}
+
+impl ModeName {
+    /// As in files and on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ModeName::Quick => "quick",
+            ModeName::Default => "default",
+            ModeName::Full => "full",
+        }
+    }
+}
+
+/// The three modes.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Modes {
+    /// Under ten minutes on a small machine.
+    pub quick: Mode,
+    /// What is run if nothing is said.
+    pub default: Mode,
+    /// Published durations.
+    pub full: Mode,
+}
+
+impl Modes {
+    /// One of them.
+    pub fn get(&self, name: ModeName) -> &Mode {
+        match name {
+            ModeName::Quick => &self.quick,
+            ModeName::Default => &self.default,
+            ModeName::Full => &self.full,
+        }
+    }
+}
+
+/// How long and how often.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mode {
+    /// Times that each case is run on each target.
+    pub rounds: u32,
+    /// Measured time of each run.
+    pub runtime_s: f64,
+    /// Load before that.
+    pub warmup_s: f64,
+    /// Times that a run is repeated until throughput is steady, the first included.
+    #[serde(default = "one")]
+    pub passes_max: u32,
+    /// Largest size of a volume, object set or file.
+    #[serde(deserialize_with = "size")]
+    pub volume_bytes_max: u64,
+    /// Most volumes of a scenario; 0: as many as it says.
+    #[serde(default)]
+    pub volumes_max: u32,
+}
+
+/// A set-up, and what is run on it.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// Its name in tables and identifiers.
+    pub name: String,
+    /// What it is about.
+    #[serde(default)]
+    pub note: String,
+    /// Volumes.
+    #[serde(default = "one")]
+    pub volumes: u32,
+    /// Size of each as published; smaller where the mode or the space is.
+    #[serde(deserialize_with = "size")]
+    pub volume_size: u64,
+    /// Copies that are asked of targets which have copies.
+    pub copies: Option<u32>,
+    /// Whether volumes are striped.
+    pub stripe: Option<Stripe>,
+    /// Whether volumes are written full first.
+    #[serde(default = "yes")]
+    pub fill: bool,
+    /// Ages the store before: volumes take so much of its space, in percent, and are overwritten.
+    pub aged: Option<Aged>,
+    /// In which modes; all if nothing is said.
+    pub modes: Option<Vec<ModeName>>,
+    /// What is run.
+    #[serde(rename = "sweep")]
+    pub sweeps: Vec<Sweep>,
+}
+
+/// How a volume is striped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stripe {
+    /// Bytes that go to one object before the next of the stripe is used.
+    #[serde(deserialize_with = "size")]
+    pub unit: u64,
+    /// Objects in a stripe.
+    pub count: u32,
+}
+
+/// How a store is aged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Aged {
+    /// Part of the store's space that volumes take.
+    pub full_percent: u32,
+    /// Times that as much as the volumes hold is written at random places.
+    pub overwrites: u32,
+    /// Size of each overwrite.
+    #[serde(deserialize_with = "size")]
+    pub block: u64,
+}
+
+/// Points: each combination of its lists, those named first changing slowest.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sweep {
+    /// What is done.
+    pub operation: PerMode<Operation>,
+    /// Sizes of operations.
+    pub block: PerMode<Size>,
+    /// Operations in flight per job.
+    #[serde(default = "PerMode::one")]
+    pub depth: PerMode<u32>,
+    /// Jobs of each client.
+    #[serde(default = "PerMode::one")]
+    pub jobs: PerMode<u32>,
+    /// Processes that make load; each takes its share of the volumes.
+    #[serde(default = "PerMode::one")]
+    pub clients: PerMode<u32>,
+    /// Drives that take load, where the target has several; all if nothing is said. 0 stands for all.
+    #[serde(default = "PerMode::none")]
+    pub drives: PerMode<u32>,
+    /// How jobs lie on processors.
+    #[serde(default = "PerMode::none")]
+    pub placement: PerMode<Placement>,
+    /// Operations per second at which load is offered; closed loop if nothing is said.
+    #[serde(default = "PerMode::none")]
+    pub rate: PerMode<u64>,
+    /// Steps of `clients` or `drives` end for a target when throughput grew by less than 5 %.
+    #[serde(default)]
+    pub until_flat: bool,
+}
+
+/// How jobs lie on processors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Placement {
+    /// One job on each core; the other threads of the core stay idle.
+    WholeCores,
+    /// Two jobs on the two threads of each core.
+    Siblings,
+}
+
+impl Placement {
+    /// As in reports.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Placement::WholeCores => "whole cores",
+            Placement::Siblings => "siblings",
+        }
+    }
+}
+
+/// A size, written like `4KiB`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub struct Size(#[serde(deserialize_with = "size")] pub u64);
+
+/// A value or list, the same for all modes or one for each.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(untagged, expecting = "a value, a list, or { default = [..], quick = [..], full = [..] }")]
+pub enum PerMode<T> {
+    /// One value for all modes.
+    One(T),
+    /// A list for all modes.
+    Many(Vec<T>),
+    /// A list for each mode; `quick` and `full` are `default`'s if they are left out.
+    Each(Each<T>),
+}
+
+/// A list for each mode.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Each<T> {
+    /// For `default`, and for the others if they say nothing.
+    pub default: Vec<T>,
+    /// For `--quick`.
+    pub quick: Option<Vec<T>>,
+    /// For `--full`.
+    pub full: Option<Vec<T>>,
+}
+
+impl<T: Copy> PerMode<T> {
+    /// The values for a mode.
+    pub fn get(&self, mode: ModeName) -> Vec<T> {
+        match self {
+            PerMode::One(value) => vec![*value],
+            PerMode::Many(values) => values.clone(),
+            PerMode::Each(each) => match mode {
+                ModeName::Quick => each.quick.clone(),
+                ModeName::Default => None,
+                ModeName::Full => each.full.clone(),
+            }
+            .unwrap_or_else(|| each.default.clone()),
+        }
+    }
+
+    fn none() -> Self {
+        PerMode::Many(Vec::new())
+    }
+}
+
+impl PerMode<u32> {
+    fn one() -> Self {
+        PerMode::One(1)
+    }
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    parse_size_bytes(&text).map_err(serde::de::Error::custom)
+}
+
+impl Experiment {
+    /// Reads a built-in experiment by its name, or a file by its path.
+    pub fn load(name_or_path: &str) -> Result<Self, DefinitionError> {
+        if let Some(found) = built_in(name_or_path) {
+            return Experiment::parse(found.toml, found.name);
+        }
+        let text = std::fs::read_to_string(Path::new(name_or_path))
+            .map_err(|source| DefinitionError::Read { path: name_or_path.to_owned(), source })?;
+        Experiment::parse(&text, name_or_path)
+    }
+
+    /// Reads the text of a file; `path` is for messages.
+    pub fn parse(text: &str, path: &str) -> Result<Self, DefinitionError> {
+        let experiment: Experiment = toml::from_str(text).map_err(|error| DefinitionError::Malformed {
+            path: path.to_owned(),
+            message: error.to_string().trim_end().to_owned(),
+        })?;
+        match experiment.nonsense() {
+            Some(message) => Err(DefinitionError::Senseless { path: path.to_owned(), message }),
+            None => Ok(experiment),
+        }
+    }
+
+    /// What makes no sense, if anything.
+    fn nonsense(&self) -> Option<String> {
+        if self.format != FORMAT {
+            return Some(format!("format {} is not known; this program reads format {FORMAT}", self.format));
+        }
+        if self.name.is_empty()
+            || !self.name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+        {
+            return Some(format!("the name {:?} must be of a-z, 0-9 and '-'", self.name));
+        }
+        let modes = [&self.modes.quick, &self.modes.default, &self.modes.full];
+        if let Some(message) = modes.iter().find_map(|mode| mode.nonsense()) {
+            return Some(message);
+        }
+        if self.scenarios.is_empty() {
+            return Some("there is no [[scenario]]; add one".to_owned());
+        }
+        for (index, scenario) in self.scenarios.iter().enumerate() {
+            if self.scenarios[..index].iter().any(|other| other.name == scenario.name) {
+                return Some(format!("two scenarios are called {:?}; give each its own name", scenario.name));
+            }
+            if let Some(message) = scenario.nonsense() {
+                return Some(format!("scenario {:?}: {message}", scenario.name));
+            }
+        }
+        if let Err(message) = self.published.rows() {
+            return Some(message);
+        }
+        for mode in [ModeName::Quick, ModeName::Default, ModeName::Full] {
+            let points: usize = expand(self, mode).iter().map(|planned| planned.points.len()).sum();
+            if points == 0 || points > POINTS_MAX {
+                return Some(format!(
+                    "mode {} has {points} points; there must be 1 to {POINTS_MAX}",
+                    mode.as_str()
+                ));
+            }
+        }
+        None
+    }
+}
+
+impl Mode {
+    fn nonsense(&self) -> Option<String> {
+        let is_time = |seconds: f64, least: f64| seconds.is_finite() && (least..=86_400.0).contains(&seconds);
+        if self.rounds == 0 || self.rounds > 1000 {
+            return Some(format!("rounds = {} must be 1 to 1000", self.rounds));
+        }
+        if !is_time(self.runtime_s, 0.5) {
+            return Some(format!("runtime_s = {} must be 0.5 to 86400", self.runtime_s));
+        }
+        if !is_time(self.warmup_s, 0.0) {
+            return Some(format!("warmup_s = {} must be 0 to 86400", self.warmup_s));
+        }
+        if self.passes_max == 0 {
+            return Some("passes_max must be at least 1".to_owned());
+        }
+        (self.volume_bytes_max < 16 << 20)
+            .then(|| format!("volume_bytes_max = {} must be at least 16MiB", self.volume_bytes_max))
+    }
+}
+
+impl Scenario {
+    fn nonsense(&self) -> Option<String> {
+        if self.name.is_empty() {
+            return Some("it needs a name".to_owned());
+        }
+        if self.volumes == 0 || self.volumes > 10_000 {
+            return Some(format!("volumes = {} must be 1 to 10000", self.volumes));
+        }
+        if self.copies.is_some_and(|copies| !(1..=8).contains(&copies)) {
+            return Some("copies must be 1 to 8".to_owned());
+        }
+        if let Some(stripe) = self.stripe
+            && (stripe.count == 0 || stripe.unit < 4096 || !stripe.unit.is_power_of_two())
+        {
+            return Some(
+                "stripe needs a unit that is a power of two of at least 4KiB, and a count".to_owned(),
+            );
+        }
+        if let Some(aged) = self.aged
+            && (!(1..=95).contains(&aged.full_percent) || aged.block < 4096 || aged.block > 16 << 20)
+        {
+            return Some("aged needs full_percent of 1 to 95 and a block of 4KiB to 16MiB".to_owned());
+        }
+        if self.sweeps.is_empty() {
+            return Some("there is no [[scenario.sweep]]; add one".to_owned());
+        }
+        self.sweeps.iter().find_map(Sweep::nonsense)
+    }
+}
+
+impl Sweep {
+    fn nonsense(&self) -> Option<String> {
+        for mode in [ModeName::Quick, ModeName::Default, ModeName::Full] {
+            let blocks = self.block.get(mode);
+            if let Some(Size(bytes)) =
+                blocks.iter().find(|Size(bytes)| !(512..=16 << 20).contains(bytes) || bytes % 512 != 0)
+            {
+                return Some(format!("block = {bytes} bytes must be a multiple of 512 of at most 16MiB"));
+            }
+            if self.depth.get(mode).iter().any(|depth| !(1..=4096).contains(depth)) {
+                return Some("each depth must be 1 to 4096".to_owned());
+            }
+            if self.jobs.get(mode).iter().any(|jobs| !(1..=255).contains(jobs)) {
+                return Some("each number of jobs must be 1 to 255".to_owned());
+            }
+            if self.clients.get(mode).iter().any(|clients| !(1..=1000).contains(clients)) {
+                return Some("each number of clients must be 1 to 1000".to_owned());
+            }
+            if self.rate.get(mode).contains(&0) {
+                return Some("a rate of 0 is no load; leave it out for a closed loop".to_owned());
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,86 @@
+use super::*;
+
+const SMALL: &str = r#"
+format = 1
+name = "small"
+title = "A small one"
+[modes]
+quick = { rounds = 1, runtime_s = 1, warmup_s = 0, volume_bytes_max = "64MiB" }
+default = { rounds = 3, runtime_s = 10, warmup_s = 1, volume_bytes_max = "1GiB" }
+full = { rounds = 3, runtime_s = 300, warmup_s = 10, volume_bytes_max = "1TiB" }
+[[scenario]]
+name = "one volume"
+volume_size = "1TiB"
+[[scenario.sweep]]
+operation = "random_write"
+block = "4KiB"
+depth = { quick = [1, 128], default = [1, 4, 128] }
+"#;
+
+fn complaint(text: &str) -> String {
+    Experiment::parse(text, "small.toml").unwrap_err().to_string()
+}
+
+#[test]
+fn modes_choose_points_and_sizes() {
+    let experiment = Experiment::parse(SMALL, "small.toml").unwrap();
+    let quick = expand(&experiment, ModeName::Quick);
+    let ids: Vec<_> = quick[0].points.iter().map(|point| point.id.as_str()).collect();
+    assert_eq!(ids, ["one volume / 4k random write / depth 1", "one volume / 4k random write / depth 128"]);
+    assert_eq!(quick[0].layout.volume_bytes, 64 << 20);
+    let full = expand(&experiment, ModeName::Full);
+    assert_eq!(full[0].points.len(), 3);
+    assert_eq!(full[0].layout.volume_bytes, 1 << 40);
+    assert!(full[0].layout.fill);
+}
+
+#[test]
+fn what_is_wrong_is_named() {
+    for (from, to, wanted) in [
+        ("format = 1", "format = 2", "format 2 is not known"),
+        ("name = \"small\"", "name = \"Small One\"", "must be of a-z"),
+        ("title =", "titel =", "unknown field `titel`"),
+        ("depth =", "deepness =", "unknown field `deepness`"),
+        ("rounds = 1", "rounds = 0", "rounds = 0"),
+        ("runtime_s = 1,", "runtime_s = -1,", "runtime_s"),
+        ("\"1TiB\"\n[[scenario.sweep]]", "\"1XB\"\n[[scenario.sweep]]", "is not a size"),
+        ("\"4KiB\"", "\"5000\"", "multiple of 512"),
+        ("quick = [1, 128]", "quick = [0]", "depth must be 1"),
+        ("quick = [1, 128]", "quick = []", "mode quick has 0 points"),
+        ("random_write", "random_wirte", "random_wirte"),
+    ] {
+        let text = SMALL.replacen(from, to, 1);
+        assert_ne!(text, SMALL, "{from} is not in the text");
+        let said = complaint(&text);
+        assert!(said.contains(wanted), "{from} -> {to}: {said}");
+    }
+    assert!(complaint("this is not TOML").contains("small.toml is not an experiment"));
+}
+
+#[test]
+fn published_rows_are_read_by_column() {
+    let with = format!(
+        "{SMALL}\n[published]\ncolumns = [\"workload\", \"depth\", \"system\", \"iops\"]\nrows = [[\"4k random write\", 128, \"Ceph\", 72100]]\n"
+    );
+    let rows = Experiment::parse(&with, "x").unwrap().published.rows().unwrap();
+    assert_eq!((rows[0].depth, rows[0].iops, rows[0].system.as_str()), (Some(128), Some(72100.0), "Ceph"));
+    assert!(complaint(&with.replace("72100]", "72100, 5]")).contains("5 values; there are 4"));
+    assert!(complaint(&with.replace("72100]", "\"many\"]")).contains("does not fit column"));
+}
+
+#[test]
+fn a_file_that_is_missing_names_what_there_is() {
+    let said = Experiment::load("/nowhere/at-all.toml").unwrap_err().to_string();
+    assert!(said.contains("/nowhere/at-all.toml") && said.contains("curve-vs-ceph"), "{said}");
+}
+
+#[test]
+fn all_that_are_built_in_can_be_run() {
+    for name in built_in_names() {
+        let experiment = Experiment::load(name).unwrap();
+        assert_eq!(experiment.name, name);
+        for mode in [ModeName::Quick, ModeName::Default, ModeName::Full] {
+            assert!(!expand(&experiment, mode).is_empty(), "{name}");
+        }
+    }
+}
