@@ -1,6 +1,7 @@
 //! What the command line takes, with examples.
 
 mod bench;
+mod doctor;
 mod drive;
 mod server;
 mod volume;
@@ -11,6 +12,7 @@ use clap::{Args, Parser, Subcommand};
 use coquina_base::parse_size_bytes;
 
 pub use bench::{Bench, BenchDesign, BenchIo};
+pub use doctor::Doctor;
 pub use drive::Drive;
 pub use server::{Domains, Nbd, Node, NodeCommand, NodeStart, Running, StoreArguments, Tuning, Up};
 pub use volume::{Pool, Volume};
@@ -86,6 +88,8 @@ pub enum Command {
         after_help = "Examples:\n  coquina drive list\n  coquina drive format /srv/drive1:100G"
     )]
     Drive(Drive),
+    /// Check this host against the advice for storage: what to change, why, and how
+    Doctor(Doctor),
     /// Measure
     #[command(
         subcommand,

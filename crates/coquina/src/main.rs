@@ -36,6 +36,7 @@ fn run(arguments: &Arguments) -> Result<(), CliError> {
         Command::Status(status) => command::status::run(global, status),
         Command::Df => command::df::run(global),
         Command::Drive(drive) => command::drive::run(global, drive),
+        Command::Doctor(doctor) => command::doctor::run(global, doctor),
         Command::Bench(bench) => command::bench::run(global, bench),
         Command::Demo(demo) => command::demo::run(global, demo),
         Command::Man { command, folder } => command::man::run(command, folder.as_deref()),

@@ -1,10 +1,11 @@
-//! What a Linux host is, and what it does: CPU time, drives, environment.
+//! What a Linux host is, and what it does: CPU time, drives, environment, and advice on its settings.
 //!
 //! Invariants:
 //! - busy time is elapsed time less unused time, since the kernel's own counters of busy time miss short work;
 //! - what the kernel does not say is left out or empty, never guessed.
 
 mod cpu;
+pub mod doctor;
 mod drive;
 mod environment;
 mod error;

@@ -6,6 +6,7 @@ mod connect;
 pub mod demo;
 mod design;
 pub mod df;
+pub mod doctor;
 pub mod drive;
 mod drive_argument;
 mod leaving;

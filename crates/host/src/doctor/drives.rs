@@ -1,0 +1,305 @@
+//! Drives: the I/O scheduler, read-ahead and write cache by kind of drive.
+
+use std::path::PathBuf;
+
+use super::finding::{Finding, Level};
+use super::place::drives_under;
+use super::root::HostRoot;
+use super::setting;
+
+/// With less, several readers in order of a rotating drive wait more for seeks than for data: at 150 MB/s, 4 MiB take
+/// 28 ms; a seek takes about 10 ms.
+const READ_AHEAD_ROTATING_KIB: u64 = 4096;
+
+/// What kind of drive it is: what the advice depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Rotating,
+    SolidState,
+    Nvme,
+    /// Of a virtual machine: what lies below is the business of its host.
+    Virtual,
+}
+
+/// The drives to look at, and a finding for each path whose drive cannot be told.
+pub struct Chosen {
+    drives: Vec<String>,
+    unknown: Vec<Finding>,
+}
+
+/// Chooses the drives under `paths`, or all of the host where no path is given.
+pub fn choose(root: &HostRoot, paths: &[PathBuf]) -> Chosen {
+    if paths.is_empty() {
+        let names = root.names("/sys/block").into_iter();
+        let drives: Vec<String> = names.filter(|name| is_physical(root, name)).collect();
+        let none =
+            drives.is_empty().then(|| Finding::unknown("IO_SCHEDULER", "drives", "none is shown here"));
+        return Chosen { drives, unknown: none.into_iter().collect() };
+    }
+    let mut chosen = Chosen { drives: Vec::new(), unknown: Vec::new() };
+    for path in paths {
+        let drives = drives_under(root, path);
+        if drives.is_empty() {
+            let reason = "which drive is under it is not shown here";
+            chosen.unknown.push(Finding::unknown("IO_SCHEDULER", path.display().to_string(), reason));
+        }
+        chosen.drives.extend(drives);
+    }
+    chosen.drives.sort();
+    chosen.drives.dedup();
+    chosen
+}
+
+/// Looks at the chosen drives.
+pub fn check(root: &HostRoot, chosen: &Chosen) -> Vec<Finding> {
+    let mut findings = chosen.unknown.clone();
+    for drive in &chosen.drives {
+        let kind = kind(root, drive);
+        findings.push(scheduler(root, drive, kind));
+        findings.push(read_ahead(root, drive, kind));
+        findings.push(write_cache(root, drive, kind));
+    }
+    findings
+}
+
+/// Whether it is a drive, and not made of others or of memory.
+fn is_physical(root: &HostRoot, name: &str) -> bool {
+    // Optical and floppy drives hold no data of this kind; a network block device is a drive of another host.
+    let is_other = ["loop", "ram", "zram", "dm-", "md", "nbd", "rbd", "sr", "fd"].iter().any(|kind| {
+        name.strip_prefix(kind).is_some_and(|rest| rest.starts_with(|digit: char| digit.is_ascii_digit()))
+    });
+    !is_other && root.number(&format!("/sys/block/{name}/size")).is_some_and(|sectors| sectors > 0)
+}
+
+fn kind(root: &HostRoot, drive: &str) -> Option<Kind> {
+    if drive.starts_with("nvme") {
+        return Some(Kind::Nvme);
+    }
+    let path = std::fs::canonicalize(root.path(&format!("/sys/block/{drive}"))).unwrap_or_default();
+    let device = root.link(&format!("/sys/block/{drive}/device")).unwrap_or_default();
+    let vendor = root.text(&format!("/sys/block/{drive}/device/vendor")).unwrap_or_default();
+    let is_virtual = path.to_string_lossy().contains("/virtio")
+        || device.to_string_lossy().contains("/virtio")
+        || ["vd", "xvd"].iter().any(|name| drive.starts_with(name))
+        || ["QEMU", "VMware", "Msft", "Google"].contains(&vendor.as_str());
+    if is_virtual {
+        return Some(Kind::Virtual);
+    }
+    match root.number(&format!("/sys/block/{drive}/queue/rotational"))? {
+        0 => Some(Kind::SolidState),
+        _ => Some(Kind::Rotating),
+    }
+}
+
+fn subject(drive: &str) -> String {
+    format!("drive {drive}")
+}
+
+fn scheduler(root: &HostRoot, drive: &str, kind: Option<Kind>) -> Finding {
+    const CODE: &str = "IO_SCHEDULER";
+    let text = root.text(&format!("/sys/block/{drive}/queue/scheduler"));
+    let (Some(text), Some(kind)) = (text, kind) else {
+        return Finding::unknown(CODE, subject(drive), "/sys does not show it");
+    };
+    let is = setting::chosen(&text);
+    let finding = Finding::new(CODE, subject(drive)).is(is);
+    // A zoned drive needs writes of a zone in order, which mq-deadline is for.
+    let is_zoned = root.text(&format!("/sys/block/{drive}/queue/zoned")).as_deref() == Some("host-managed");
+    if kind == Kind::Rotating || is_zoned {
+        if is == "mq-deadline" || (is == "bfq" && !is_zoned) {
+            return finding;
+        }
+        let others = setting::offered(&text);
+        let others: Vec<&str> = others.iter().map(String::as_str).collect();
+        let wanted = if others.contains(&"bfq") && !others.contains(&"mq-deadline") && !is_zoned {
+            "bfq"
+        } else {
+            "mq-deadline"
+        };
+        return finding
+            .should_be(Level::Warning, wanted)
+            .why(
+                "A rotating drive gains much when requests are sorted by place, and reads do not wait behind a row of \
+                 writes; with none they go as they come.",
+            )
+            .how(format!(
+                "modprobe mq-deadline && echo mq-deadline > /sys/block/{drive}/queue/scheduler"
+            ))
+            .change(root, &format!("scheduler:{drive}"), wanted);
+    }
+    if is == "none" {
+        return finding;
+    }
+    let why = match kind {
+        Kind::Virtual => {
+            "The host of the virtual machine orders requests itself; sorting them here as well costs CPU time and \
+             latency for each request."
+        }
+        _ => {
+            "A drive without moving parts gains nothing from sorted requests; the scheduler's lock and its work cost \
+             CPU time and latency for each request."
+        }
+    };
+    finding
+        .should_be(Level::Advice, "none")
+        .why(why)
+        .how(format!("echo none > /sys/block/{drive}/queue/scheduler"))
+        .change(root, &format!("scheduler:{drive}"), "none")
+}
+
+fn read_ahead(root: &HostRoot, drive: &str, kind: Option<Kind>) -> Finding {
+    const CODE: &str = "READ_AHEAD";
+    let size = root.number(&format!("/sys/block/{drive}/queue/read_ahead_kb"));
+    let (Some(size_kib), Some(kind)) = (size, kind) else {
+        return Finding::unknown(CODE, subject(drive), "/sys does not show it");
+    };
+    let finding = Finding::new(CODE, subject(drive)).is(format!("{size_kib} KiB"));
+    if kind != Kind::Rotating || size_kib >= READ_AHEAD_ROTATING_KIB {
+        return finding;
+    }
+    let key = format!("read_ahead_kb:{drive}");
+    finding
+        .should_be(Level::Advice, format!("{READ_AHEAD_ROTATING_KIB} KiB or more"))
+        .why(
+            "Several files read in order share a rotating drive well only if each seek fetches much. This is for reads \
+             through the page cache (file systems, backups, Ceph's buffered reads); Coquina reads past it.",
+        )
+        .how(format!("echo {READ_AHEAD_ROTATING_KIB} > /sys/block/{drive}/queue/read_ahead_kb"))
+        .change(root, &key, &READ_AHEAD_ROTATING_KIB.to_string())
+}
+
+fn write_cache(root: &HostRoot, drive: &str, kind: Option<Kind>) -> Finding {
+    const CODE: &str = "WRITE_CACHE";
+    let mode = root.text(&format!("/sys/block/{drive}/queue/write_cache"));
+    let (Some(mode), Some(kind)) = (mode, kind) else {
+        return Finding::unknown(CODE, subject(drive), "/sys does not show it");
+    };
+    let finding = Finding::new(CODE, subject(drive)).is(mode.clone());
+    match (mode.as_str(), kind) {
+        ("write back", Kind::SolidState | Kind::Nvme) => finding
+            .should_be(Level::Advice, "write through, on a drive whose cache survives a power cut")
+            .why(
+                "The drive says that its cache is lost in a power cut, so every durable write has to flush it. A \
+                 consumer drive takes about 1 ms for that, and many flushes wear it; one with power-loss protection \
+                 answers at once.",
+            )
+            .how(format!(
+                "use drives with power-loss protection. Only if the data sheet promises it for this one: echo 'write \
+                 through' > /sys/block/{drive}/queue/write_cache; on any other drive that loses data in a power cut"
+            )),
+        ("write back", Kind::Rotating) => finding
+            .level(Level::Info)
+            .why("A durable write waits until the drive has flushed its cache, about one turn of the platters."),
+        ("write back", Kind::Virtual) => finding
+            .level(Level::Info)
+            .why("Durable writes are flushes to the host, which decides what they cost and whether they are durable."),
+        _ => finding,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::apply;
+    use super::super::test_host::TestHost;
+    use super::*;
+
+    fn findings(host: &TestHost, paths: &[&str]) -> Vec<Finding> {
+        let paths: Vec<PathBuf> = paths.iter().map(PathBuf::from).collect();
+        check(&host.root(), &choose(&host.root(), &paths))
+    }
+
+    fn levels(host: &TestHost) -> Vec<(String, Level, String)> {
+        let findings = findings(host, &[]);
+        findings.into_iter().map(|finding| (finding.code, finding.level, finding.should_be)).collect()
+    }
+
+    fn expect(levels: &[(String, Level, String)], expected: [(Level, &str); 3]) {
+        let names = ["IO_SCHEDULER", "READ_AHEAD", "WRITE_CACHE"];
+        assert_eq!(levels.len(), 3, "{levels:?}");
+        for ((code, level, should_be), (name, (want, part))) in levels.iter().zip(names.iter().zip(expected))
+        {
+            assert_eq!((code.as_str(), *level), (*name, want), "{levels:?}");
+            assert!(should_be.contains(part), "{levels:?}");
+        }
+    }
+
+    #[test]
+    fn a_rotating_drive_wants_sorted_requests_and_much_read_ahead() {
+        let host = TestHost::empty();
+        host.hdd("sda", "8:0");
+        let want = [(Level::Warning, "mq-deadline"), (Level::Advice, "4096 KiB"), (Level::Info, "")];
+        expect(&levels(&host), want);
+        for mut finding in findings(&host, &[]) {
+            apply(&host.root(), &mut finding);
+        }
+        // The kernel would keep the list; this file holds what was written.
+        host.file("sys/block/sda/queue/scheduler", "none [mq-deadline] bfq");
+        expect(&levels(&host), [(Level::Ok, ""), (Level::Ok, ""), (Level::Info, "")]);
+        host.file("sys/block/sda/queue/scheduler", "none [bfq]");
+        assert_eq!(levels(&host)[0].1, Level::Ok);
+        host.file("sys/block/sda/queue/scheduler", "[none] bfq");
+        assert_eq!(levels(&host)[0].2, "bfq");
+    }
+
+    #[test]
+    fn a_scheduler_that_is_not_loaded_is_named_but_not_applied() {
+        let host = TestHost::empty();
+        host.drive("sda", "8:0", &[("rotational", "1"), ("scheduler", "[none]")]);
+        let finding = &findings(&host, &[])[0];
+        assert_eq!((finding.level, finding.should_be.as_str()), (Level::Warning, "mq-deadline"));
+        assert!(finding.change.is_none() && finding.how.contains("modprobe"), "{finding:?}");
+    }
+
+    #[test]
+    fn solid_state_drives_want_no_scheduler_and_a_protected_cache() {
+        let host = TestHost::empty();
+        host.ssd("sda", "8:0");
+        let advice = "power cut";
+        expect(&levels(&host), [(Level::Advice, "none"), (Level::Ok, ""), (Level::Advice, advice)]);
+        let cache = &findings(&host, &[])[2];
+        assert!(cache.change.is_none(), "what may lose data is never applied");
+        let host = TestHost::empty();
+        host.nvme("nvme0n1", "259:0");
+        expect(&levels(&host), [(Level::Ok, ""), (Level::Ok, ""), (Level::Ok, "")]);
+    }
+
+    #[test]
+    fn drives_of_virtual_machines_leave_order_and_cache_to_their_host() {
+        let host = TestHost::empty();
+        host.hdd("vda", "254:0");
+        expect(&levels(&host), [(Level::Ok, ""), (Level::Ok, ""), (Level::Info, "")]);
+        host.file("sys/block/vda/queue/scheduler", "none [mq-deadline]");
+        expect(&levels(&host), [(Level::Advice, "none"), (Level::Ok, ""), (Level::Info, "")]);
+        host.hdd("sda", "8:0");
+        host.file("sys/block/sda/device/vendor", "QEMU    \n");
+        assert_eq!(kind(&host.root(), "sda"), Some(Kind::Virtual));
+    }
+
+    #[test]
+    fn a_zoned_drive_keeps_the_scheduler_that_orders_its_writes() {
+        let host = TestHost::empty();
+        let queue = [("rotational", "1"), ("scheduler", "none mq-deadline [bfq]"), ("zoned", "host-managed")];
+        host.drive("sda", "8:0", &queue);
+        assert_eq!(findings(&host, &[])[0].should_be, "mq-deadline");
+    }
+
+    #[test]
+    fn only_drives_are_looked_at_or_those_that_are_named() {
+        let host = TestHost::empty();
+        host.hdd("sda", "8:0");
+        host.ssd("sdb", "8:16");
+        for other in ["loop0", "ram1", "zram0", "dm-3", "md127", "nbd4", "sr0"] {
+            host.file(&format!("sys/block/{other}/size"), "5\n");
+        }
+        host.file("sys/block/sdz/size", "0\n");
+        let subjects = |findings: Vec<Finding>| {
+            let mut subjects: Vec<String> = findings.into_iter().map(|finding| finding.subject).collect();
+            subjects.dedup();
+            subjects
+        };
+        assert_eq!(subjects(findings(&host, &[])), ["drive sda", "drive sdb"]);
+        assert_eq!(subjects(findings(&host, &["/dev/sdb1"])), ["drive sdb"]);
+        let unknown = findings(&host, &["/run/x"]);
+        assert_eq!((unknown.len(), unknown[0].level), (1, Level::Unknown));
+    }
+}

@@ -1,0 +1,165 @@
+//! The file system under drive files: whether it can do direct I/O, and whether it copies on write.
+
+use std::fs::OpenOptions;
+use std::io::ErrorKind;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use super::Question;
+use super::finding::{Finding, Level};
+use super::place::mount_of;
+use super::root::HostRoot;
+
+/// Looks at the folder that is asked about, and at the folders of drives that are files.
+pub fn check(root: &HostRoot, question: &Question) -> Vec<Finding> {
+    let mut folders: Vec<&Path> = question.folder.iter().map(|folder| folder.as_path()).collect();
+    let of_files = question.drives.iter().filter(|drive| !drive.starts_with("/dev"));
+    folders.extend(of_files.filter_map(|drive| drive.parent()));
+    folders.dedup();
+    let mut findings = Vec::new();
+    for folder in folders {
+        findings.push(file_system(root, folder));
+        findings.push(direct_io(root, folder));
+    }
+    findings
+}
+
+fn subject(folder: &Path) -> String {
+    format!("folder {}", folder.display())
+}
+
+fn file_system(root: &HostRoot, folder: &Path) -> Finding {
+    const CODE: &str = "FILE_SYSTEM";
+    let Some(mount) = mount_of(root, folder) else { return Finding::unknown(CODE, subject(folder), "") };
+    let kind = mount.file_system.as_str();
+    let finding = Finding::new(CODE, subject(folder)).is(kind);
+    if mount.is_read_only {
+        return finding
+            .is(format!("{kind}, read-only"))
+            .should_be(Level::Problem, "writable")
+            .why("A drive file is written.")
+            .how("mount it writable: mount -o remount,rw MOUNTPOINT");
+    }
+    let better = "ext4, xfs or a block device";
+    match kind {
+        "btrfs" | "bcachefs" => finding
+            .should_be(Level::Warning, better)
+            .why(
+                "A file system that copies on write moves each block that is overwritten: it writes its own tree as \
+                 well, and the file falls into pieces. Coquina has checksums and a log of its own.",
+            )
+            .how(format!("use a block device, or before a drive file is made: chattr +C {}", folder.display())),
+        "zfs" => finding
+            .should_be(Level::Warning, better)
+            .why("A file system that copies on write writes each block again with its own tree, and caches it twice.")
+            .how("use a block device, or a ZFS volume with a small block size"),
+        "overlay" => finding
+            .should_be(Level::Warning, "a volume of the container")
+            .why("What is in a container's own layers is gone with the container, and its first write copies the file.")
+            .how("mount a folder of the host, or hand in a block device: docker run -v /srv/coquina:/data"),
+        "tmpfs" | "ramfs" => finding
+            .should_be(Level::Warning, better)
+            .why("It is in memory: everything is gone when the host stops.")
+            .how("choose a folder on a drive"),
+        "nfs" | "nfs4" | "cifs" | "smb3" | "9p" | "ceph" | "virtiofs" => finding
+            .should_be(Level::Warning, better)
+            .why("Each write goes over a network before Coquina sends it over one.")
+            .how("choose a folder on a drive of this host"),
+        _ if kind.starts_with("fuse") => finding
+            .should_be(Level::Warning, better)
+            .why("Each request goes through a process of its own.")
+            .how("choose a folder on a drive of this host"),
+        _ => finding,
+    }
+}
+
+/// Tries to open a file past the page cache. Leaves nothing behind.
+fn direct_io(root: &HostRoot, folder: &Path) -> Finding {
+    const CODE: &str = "DIRECT_IO";
+    if !root.is_here() {
+        return Finding::unknown(CODE, subject(folder), "");
+    }
+    let unnamed =
+        || OpenOptions::new().write(true).custom_flags(libc::O_DIRECT | libc::O_TMPFILE).open(folder);
+    let finding = Finding::new(CODE, subject(folder));
+    let result = match unnamed() {
+        // A file system without unnamed files.
+        Err(error) if [Some(libc::EOPNOTSUPP), Some(libc::EISDIR)].contains(&error.raw_os_error()) => {
+            named(folder)
+        }
+        result => result.map(drop),
+    };
+    match result {
+        Ok(()) => finding.is("works"),
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => finding
+            .is("refused (EINVAL)")
+            .should_be(Level::Problem, "works")
+            .why("Coquina opens drive files with O_DIRECT, so that what it calls durable does not wait in the page cache.")
+            .how("put drive files on ext4, xfs or a block device"),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            Finding::unknown(CODE, subject(folder), "there is no such folder")
+        }
+        Err(error) => Finding::unknown(CODE, subject(folder), &format!("a file cannot be made there: {error}")),
+    }
+}
+
+fn named(folder: &Path) -> std::io::Result<()> {
+    let path = folder.join(format!(".coquina-doctor-{}", std::process::id()));
+    let result = OpenOptions::new().write(true).create_new(true).custom_flags(libc::O_DIRECT).open(&path);
+    // With EINVAL some file systems have made the file before they look at the flag.
+    let is_mine = !matches!(&result, Err(error) if error.kind() == ErrorKind::AlreadyExists);
+    if is_mine {
+        let _ = std::fs::remove_file(&path);
+    }
+    result.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::test_host::TestHost;
+    use super::*;
+
+    #[test]
+    fn file_systems_that_cost_or_lose_are_named() {
+        let host = TestHost::empty();
+        for (kind, options, level) in [
+            ("ext4", "rw", Level::Ok),
+            ("xfs", "rw", Level::Ok),
+            ("btrfs", "rw", Level::Warning),
+            ("zfs", "rw", Level::Warning),
+            ("tmpfs", "rw", Level::Warning),
+            ("overlay", "rw", Level::Warning),
+            ("fuse.sshfs", "rw", Level::Warning),
+            ("nfs4", "rw", Level::Warning),
+            ("ext4", "ro", Level::Problem),
+        ] {
+            host.file("proc/self/mountinfo", &format!("22 1 8:1 / / {options} - {kind} /dev/sda1 rw\n"));
+            let finding = file_system(&host.root(), Path::new("/srv"));
+            assert_eq!(finding.level, level, "{finding:?}");
+        }
+    }
+
+    #[test]
+    fn folders_of_drive_files_are_looked_at_and_devices_are_not() {
+        let host = TestHost::empty();
+        host.file("proc/self/mountinfo", "22 1 8:1 / / rw - btrfs /dev/sda1 rw\n");
+        let question =
+            Question { drives: vec!["/dev/sda".into(), "/srv/drive1".into()], folder: Some("/data".into()) };
+        let subjects: Vec<String> =
+            check(&host.root(), &question).into_iter().map(|finding| finding.subject).collect();
+        assert_eq!(subjects, ["folder /data", "folder /data", "folder /srv", "folder /srv"]);
+    }
+
+    #[test]
+    fn direct_io_is_tried_and_nothing_is_left() {
+        // Not in /tmp, which may be a file system without O_DIRECT.
+        let program = std::env::current_exe().unwrap();
+        let folder = tempfile::tempdir_in(program.parent().unwrap()).unwrap();
+        let finding = direct_io(&HostRoot::here(), folder.path());
+        assert!(finding.level == Level::Ok || finding.level == Level::Problem, "{finding:?}");
+        let _ = named(folder.path());
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+        let missing = direct_io(&HostRoot::here(), &folder.path().join("missing"));
+        assert_eq!(missing.level, Level::Unknown);
+    }
+}

@@ -1,0 +1,180 @@
+//! Which drives lie under a path: through mounts, partitions, device mapper, software RAID and loop devices.
+
+use std::path::{Path, PathBuf};
+
+use super::root::HostRoot;
+
+/// Loop devices and device mapper on top of each other, at most.
+const LAYERS_MAX: u32 = 8;
+
+/// The mount that holds a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// `MAJOR:MINOR`.
+    pub device: String,
+    /// Type of the file system, such as `ext4`.
+    pub file_system: String,
+    /// What is mounted, such as `/dev/sda1`.
+    pub source: String,
+    /// Whether it is mounted read-only.
+    pub is_read_only: bool,
+}
+
+/// The mount that holds `path` in this process's view.
+pub fn mount_of(root: &HostRoot, path: &Path) -> Option<Mount> {
+    mount_in(&root.text("/proc/self/mountinfo")?, &root.real(path))
+}
+
+/// The mount that holds `path`, which has no symbolic links: the mount point with the longest path above it.
+fn mount_in(mountinfo: &str, path: &Path) -> Option<Mount> {
+    let above = mountinfo.lines().filter_map(|line| {
+        let (before, after) = line.split_once(" - ")?;
+        let before: Vec<&str> = before.split(' ').collect();
+        let point = PathBuf::from(unescaped(before.get(4)?));
+        let mut after = after.split(' ');
+        let (file_system, source, super_options) = (after.next()?, after.next()?, after.next().unwrap_or(""));
+        let is_read_only =
+            [*before.get(5)?, super_options].iter().any(|all| all.split(',').any(|one| one == "ro"));
+        let mount = Mount {
+            device: (*before.get(2)?).to_owned(),
+            file_system: file_system.to_owned(),
+            source: unescaped(source),
+            is_read_only,
+        };
+        path.starts_with(&point).then(|| (point.components().count(), mount))
+    });
+    // Of equal paths the one mounted last is seen, and `max_by_key` gives the last.
+    above.max_by_key(|(length, _)| *length).map(|(_, mount)| mount)
+}
+
+/// White space and backslashes are written in octal, as in `\040`.
+fn unescaped(text: &str) -> String {
+    [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
+        .iter()
+        .fold(text.to_owned(), |text, (code, letter)| text.replace(code, letter))
+}
+
+/// The whole drives under a file, folder or block device; empty where that cannot be told.
+pub fn drives_under(root: &HostRoot, path: &Path) -> Vec<String> {
+    under(root, path, root.text("/proc/self/mountinfo").as_deref(), 0)
+}
+
+/// The whole drives under a path as another process sees it; it must be absolute there.
+pub fn drives_under_for(root: &HostRoot, process: &str, path: &Path) -> Vec<String> {
+    under(root, path, root.text(&format!("/proc/{process}/mountinfo")).as_deref(), 0)
+}
+
+fn under(root: &HostRoot, path: &Path, mountinfo: Option<&str>, layer: u32) -> Vec<String> {
+    let real = root.real(path);
+    if let Some(name) = device_name(root, &real) {
+        return whole(root, &name, mountinfo, layer);
+    }
+    let Some(mount) = mountinfo.and_then(|text| mount_in(text, &real)) else { return Vec::new() };
+    // A file system with devices of its own, such as btrfs, shows no drive's number, but its first drive as its source.
+    let by_number = std::fs::canonicalize(root.path(&format!("/sys/dev/block/{}", mount.device))).ok();
+    let by_number = by_number.and_then(|path| Some(path.file_name()?.to_str()?.to_owned()));
+    let name = by_number.or_else(|| device_name(root, &root.real(Path::new(&mount.source))));
+    name.map_or(Vec::new(), |name| whole(root, &name, mountinfo, layer))
+}
+
+/// The kernel's name of a block device.
+fn device_name(root: &HostRoot, real: &Path) -> Option<String> {
+    let name = real.strip_prefix("/dev").ok()?.file_name()?.to_str()?;
+    root.has(&format!("/sys/class/block/{name}")).then(|| name.to_owned())
+}
+
+/// The whole drives that a block device is made of.
+fn whole(root: &HostRoot, name: &str, mountinfo: Option<&str>, layer: u32) -> Vec<String> {
+    let Some(name) = whole_drive(root, name).filter(|_| layer < LAYERS_MAX) else { return Vec::new() };
+    let parts = root.names(&format!("/sys/block/{name}/slaves"));
+    let mut drives: Vec<String> = if !parts.is_empty() {
+        parts.iter().flat_map(|part| whole(root, part, mountinfo, layer + 1)).collect()
+    } else if let Some(file) = root.text(&format!("/sys/block/{name}/loop/backing_file")) {
+        under(root, Path::new(&file), mountinfo, layer + 1)
+    } else {
+        vec![name]
+    };
+    drives.sort();
+    drives.dedup();
+    drives
+}
+
+/// The drive of a partition, or the drive itself. `None` where there is no such block device.
+pub fn whole_drive(root: &HostRoot, name: &str) -> Option<String> {
+    if root.has(&format!("/sys/block/{name}")) {
+        return Some(name.to_owned());
+    }
+    let class = format!("/sys/class/block/{name}");
+    if !root.has(&format!("{class}/partition")) {
+        return None;
+    }
+    let partition = std::fs::canonicalize(root.path(&class)).ok()?;
+    Some(partition.parent()?.file_name()?.to_str()?.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::test_host::TestHost;
+    use super::*;
+
+    const MOUNTS: &str = "\
+22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw
+23 22 8:16 / /srv rw shared:1 - xfs /dev/sdb rw
+24 22 0:50 / /pool rw - btrfs /dev/sdb rw
+25 22 0:51 / /run rw - tmpfs tmpfs rw
+26 22 253:0 / /mapped rw - ext4 /dev/mapper/data rw
+27 22 8:17 / /with\\040space ro - ext4 /dev/sdb1 rw
+28 22 8:17 / /frozen rw - ext4 /dev/sdb1 ro,x
+";
+
+    fn host() -> TestHost {
+        let host = TestHost::empty();
+        host.hdd("sda", "8:0");
+        host.ssd("sdb", "8:16");
+        host.file("proc/self/mountinfo", MOUNTS);
+        host.file("sys/block/dm-0/size", "10");
+        host.link("sys/block/dm-0/slaves/sda1", "../../sda/sda1");
+        host.link("sys/block/dm-0/slaves/sdb", "../../sdb");
+        host.link("sys/class/block/dm-0", "../../block/dm-0");
+        host.link("sys/dev/block/253:0", "../../block/dm-0");
+        host.file("sys/block/loop0/loop/backing_file", "/srv/image\n");
+        host.link("sys/class/block/loop0", "../../block/loop0");
+        host.file("sys/block/loop1/loop/backing_file", "/dev/loop1\n");
+        host.link("sys/class/block/loop1", "../../block/loop1");
+        host
+    }
+
+    #[test]
+    fn drives_are_found_through_all_layers() {
+        let host = host();
+        for (path, drives) in [
+            ("/home/data", vec!["sda"]),
+            ("/srv/data", vec!["sdb"]),
+            ("/pool/x", vec!["sdb"]),
+            ("/run/x", vec![]),
+            ("/mapped/x", vec!["sda", "sdb"]),
+            ("/dev/sda1", vec!["sda"]),
+            ("/dev/sda", vec!["sda"]),
+            ("/dev/loop0", vec!["sdb"]),
+            ("/dev/loop1", vec![]),
+        ] {
+            assert_eq!(drives_under(&host.root(), Path::new(path)), drives, "{path}");
+        }
+    }
+
+    #[test]
+    fn mounts_are_told_apart() {
+        let mount = |path| mount_in(MOUNTS, Path::new(path)).unwrap();
+        assert_eq!(mount("/with space/x").source, "/dev/sdb1");
+        assert!(mount("/with space/x").is_read_only && mount("/frozen").is_read_only);
+        assert!(!mount("/srv").is_read_only);
+        assert_eq!(mount("/srvx").device, "8:1");
+        assert_eq!(mount_in("garbage\n1 2 - \n", Path::new("/")), None);
+    }
+
+    #[test]
+    fn what_is_no_block_device_has_no_drive() {
+        assert_eq!(whole_drive(&host().root(), "sda1").as_deref(), Some("sda"));
+        assert_eq!(whole_drive(&host().root(), "sdz"), None);
+    }
+}

@@ -1,0 +1,433 @@
+//! Settings of the operating system that can be read, changed and put back.
+//!
+//! Invariants:
+//! - what [`OsSetting::read`] gives, [`OsSetting::write`] takes, so whoever changes a setting can put it back;
+//! - a value that the kernel does not offer is refused before anything is written;
+//! - what the kernel changes along with a setting is saved and put back with it;
+//! - a write is read back, and one that the kernel took differently is put back.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use super::place::whole_drive;
+use super::root::HostRoot;
+
+/// The keys, for people.
+pub const SETTING_KEYS: &str = "scheduler:DRIVE, read_ahead_kb:DRIVE, nr_requests:DRIVE, swappiness, governor, \
+                                mtu:INTERFACE, thp";
+
+/// Where the kernel has its own bound, it is the one to refuse what is too large: what it shows can always be put back.
+const NUMBER_MAX: u64 = u32::MAX as u64;
+
+/// Why a setting cannot be read or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingError {
+    /// No setting has this key.
+    #[error("no setting is called {key:?}; there are {SETTING_KEYS}")]
+    UnknownKey {
+        /// The key.
+        key: String,
+    },
+    /// The drive or interface is not there.
+    #[error("there is no {kind} {name:?} on this host; there is {there}")]
+    NoSuchPart {
+        /// `drive` or `interface`.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+        /// Those that are there.
+        there: String,
+    },
+    /// The kernel does not have it here.
+    #[error(
+        "{key} cannot be set on this host: {path} is not there; in a virtual machine or a container, set it on the host \
+         below"
+    )]
+    NotOffered {
+        /// The key.
+        key: String,
+        /// The missing file.
+        path: String,
+    },
+    /// The value is none that the kernel offers.
+    #[error("{key} cannot be {value:?}; give {offered}")]
+    BadValue {
+        /// The key.
+        key: String,
+        /// The value.
+        value: String,
+        /// What may be given.
+        offered: String,
+    },
+    /// Only root may.
+    #[error("only root may change {key} ({path}); run it as root, for example with sudo")]
+    NeedsRoot {
+        /// The key.
+        key: String,
+        /// The file.
+        path: String,
+    },
+    /// `/proc` or `/sys` is mounted read-only.
+    #[error(
+        "{path} is read-only here, as in a container without privileges; change {key} on the host itself"
+    )]
+    ReadOnly {
+        /// The key.
+        key: String,
+        /// The file.
+        path: String,
+    },
+    /// It cannot be read.
+    #[error("cannot read {key} from {path}: {source}; look at the file by hand")]
+    Read {
+        /// The key.
+        key: String,
+        /// The file.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The kernel said no.
+    #[error(
+        "the kernel refused {value:?} for {key} ({path}): {source}; it is as it was; try a value nearer to that"
+    )]
+    Refused {
+        /// The key.
+        key: String,
+        /// The file.
+        path: String,
+        /// The value.
+        value: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The change failed, and putting back what was changed already failed, too.
+    #[error("{key} is {is:?} now and could not be put back to {before:?}; as root: {command}")]
+    NotPutBack {
+        /// The key.
+        key: String,
+        /// The value before.
+        before: String,
+        /// The value now.
+        is: String,
+        /// What puts it back.
+        command: String,
+    },
+    /// The kernel made something else of it.
+    #[error(
+        "{key} became {became:?} and not {value:?}; the value before was put back; give {became:?} if that will do"
+    )]
+    NotTaken {
+        /// The key.
+        key: String,
+        /// The value.
+        value: String,
+        /// What was read back.
+        became: String,
+    },
+}
+
+/// A setting that is there on a host.
+#[derive(Clone, Debug)]
+pub struct OsSetting {
+    root: HostRoot,
+    key: String,
+    kind: Kind,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    /// One of several words; the file shows the chosen one in brackets.
+    Choice(String),
+    /// A whole number.
+    Number { path: String, min: u64, max: u64, command: NumberCommand },
+    /// A word for each core, in files of the same name.
+    Governor(Vec<String>),
+}
+
+#[derive(Clone, Debug)]
+enum NumberCommand {
+    Echo,
+    Sysctl(&'static str),
+    Mtu(String),
+}
+
+/// A setting of this host.
+pub fn os_setting(key: &str) -> Result<OsSetting, SettingError> {
+    os_setting_at(&HostRoot::here(), key)
+}
+
+/// A setting of a host.
+pub fn os_setting_at(root: &HostRoot, key: &str) -> Result<OsSetting, SettingError> {
+    let (name, part) = key.split_once(':').map_or((key, None), |(name, part)| (name, Some(part)));
+    let unknown = || SettingError::UnknownKey { key: key.to_owned() };
+    let drive_file = |file: &str| -> Result<String, SettingError> {
+        Ok(format!("/sys/block/{}/queue/{file}", drive(root, part.ok_or_else(unknown)?)?))
+    };
+    let number = |path: String, min, max| Kind::Number { path, min, max, command: NumberCommand::Echo };
+    let kind = match (name, part) {
+        ("scheduler", Some(_)) => Kind::Choice(drive_file("scheduler")?),
+        ("read_ahead_kb", Some(_)) => number(drive_file("read_ahead_kb")?, 0, NUMBER_MAX),
+        ("nr_requests", Some(_)) => number(drive_file("nr_requests")?, 4, NUMBER_MAX),
+        ("mtu", Some(part)) => {
+            let interface = interface(root, part)?;
+            let path = format!("/sys/class/net/{interface}/mtu");
+            Kind::Number { path, min: 68, max: NUMBER_MAX, command: NumberCommand::Mtu(interface) }
+        }
+        ("swappiness", None) => {
+            let path = "/proc/sys/vm/swappiness".to_owned();
+            Kind::Number { path, min: 0, max: 200, command: NumberCommand::Sysctl("vm.swappiness") }
+        }
+        ("thp", None) => Kind::Choice("/sys/kernel/mm/transparent_hugepage/enabled".to_owned()),
+        ("governor", None) => Kind::Governor(governor_files(root)),
+        _ => return Err(unknown()),
+    };
+    let setting = OsSetting { root: root.clone(), key: key.to_owned(), kind };
+    let path = setting.paths().next().unwrap_or("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
+    if !root.has(path) {
+        return Err(SettingError::NotOffered { key: key.to_owned(), path: path.to_owned() });
+    }
+    Ok(setting)
+}
+
+/// The whole drive that a name, a device path or a partition means.
+fn drive(root: &HostRoot, part: &str) -> Result<String, SettingError> {
+    let real = part.starts_with("/dev/").then(|| root.real(Path::new(part)));
+    let name = real.as_deref().and_then(Path::file_name).and_then(|name| name.to_str()).unwrap_or(part);
+    let found = is_plain_name(name).then(|| whole_drive(root, name)).flatten();
+    found.ok_or_else(|| no_such_part(root, "drive", part, "/sys/block"))
+}
+
+fn interface(root: &HostRoot, part: &str) -> Result<String, SettingError> {
+    let is_there = is_plain_name(part) && root.has(&format!("/sys/class/net/{part}"));
+    if is_there { Ok(part.to_owned()) } else { Err(no_such_part(root, "interface", part, "/sys/class/net")) }
+}
+
+/// A name that stays in its folder and needs no quotes in a shell.
+fn is_plain_name(name: &str) -> bool {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_-.:@!".contains(letter);
+    !name.is_empty() && !name.starts_with('.') && name.chars().all(is_plain)
+}
+
+fn no_such_part(root: &HostRoot, kind: &'static str, name: &str, folder: &str) -> SettingError {
+    let mut there = root.names(folder).join(", ");
+    if there.is_empty() {
+        there = "none".to_owned();
+    }
+    SettingError::NoSuchPart { kind, name: name.to_owned(), there }
+}
+
+fn governor_files(root: &HostRoot) -> Vec<String> {
+    let cores = root.names("/sys/devices/system/cpu").into_iter().filter(|name| is_core(name));
+    let files = cores.map(|core| format!("/sys/devices/system/cpu/{core}/cpufreq/scaling_governor"));
+    files.filter(|file| root.has(file)).collect()
+}
+
+fn is_core(name: &str) -> bool {
+    let digits = name.strip_prefix("cpu").unwrap_or_default();
+    !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit())
+}
+
+/// The core of a governor's file.
+fn core_of(path: &str) -> &str {
+    path.split('/').find(|part| is_core(part)).unwrap_or_default()
+}
+
+/// The word in brackets, or all of it where there are none.
+pub(super) fn chosen(text: &str) -> &str {
+    text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map_or(text, |(word, _)| word).trim()
+}
+
+/// All words that a file offers.
+pub(super) fn offered(text: &str) -> Vec<String> {
+    text.split_ascii_whitespace().map(|word| word.trim_matches(['[', ']']).to_owned()).collect()
+}
+
+impl OsSetting {
+    /// Its key.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Its value now. A governor that differs from core to core is `cpu0=NAME,cpu1=NAME`.
+    pub fn read(&self) -> Result<String, SettingError> {
+        if let Kind::Governor(paths) = &self.kind {
+            let names = paths.iter().map(|path| self.file(path)).collect::<Result<Vec<_>, _>>()?;
+            let first = names.first().cloned().unwrap_or_default();
+            if names.iter().all(|name| *name == first) {
+                return Ok(first);
+            }
+            let each = paths.iter().zip(&names).map(|(path, name)| format!("{}={name}", core_of(path)));
+            return Ok(each.collect::<Vec<_>>().join(","));
+        }
+        let path = self.paths().next().unwrap_or_default();
+        let text = self.file(path)?;
+        Ok(chosen(&text).to_owned())
+    }
+
+    /// Keys and values of now: written in this order, they put back this setting and what the kernel resets with it.
+    pub fn save(&self) -> Result<Vec<(String, String)>, SettingError> {
+        let mut saved = vec![(self.key.clone(), self.read()?)];
+        // With another scheduler the kernel starts again with that one's number of requests.
+        if let Some(drive) = self.key.strip_prefix("scheduler:")
+            && let Ok(requests) = os_setting_at(&self.root, &format!("nr_requests:{drive}"))
+        {
+            saved.push((requests.key.clone(), requests.read()?));
+        }
+        Ok(saved)
+    }
+
+    /// The commands of a shell that put back what is set now; need root.
+    pub fn undo_command(&self) -> Result<String, SettingError> {
+        let commands = self.save()?.into_iter().map(|(key, value)| {
+            let setting = os_setting_at(&self.root, &key)?;
+            Ok(setting.command(&value))
+        });
+        Ok(commands.collect::<Result<Vec<_>, SettingError>>()?.join("; "))
+    }
+
+    /// Sets it, and reads it back. On an error it is as it was before.
+    pub fn write(&self, value: &str) -> Result<(), SettingError> {
+        let writes = self.check(value)?;
+        let (before, saved) = (self.read()?, self.save()?);
+        if writes.iter().all(|(path, word)| self.file(path).ok().as_deref().map(chosen) == Some(word)) {
+            // As it is already; a scheduler that is set again would lose what was tuned of it.
+            return Ok(());
+        }
+        let mut result = writes.iter().try_for_each(|(path, word)| self.write_file(path, word, value));
+        if result.is_ok() {
+            let became = self.read()?;
+            // A governor given for each core may turn out to be the same for all.
+            if writes.iter().any(|(path, word)| self.file(path).ok().as_deref().map(chosen) != Some(word)) {
+                let (key, value) = (self.key.clone(), value.to_owned());
+                result = Err(SettingError::NotTaken { key, value, became });
+            }
+        }
+        if result.is_err() {
+            self.put_back(&before, &saved);
+            let is = self.read()?;
+            if is != before {
+                let (key, command) = (self.key.clone(), self.command(&before));
+                return Err(SettingError::NotPutBack { key, before, is, command });
+            }
+        }
+        result
+    }
+
+    /// Puts back what was saved. Whether that worked is seen by what is read then.
+    fn put_back(&self, before: &str, saved: &[(String, String)]) {
+        for (path, word) in self.check(before).unwrap_or_default() {
+            let _ = self.write_file(&path, &word, before);
+        }
+        for (key, value) in saved.iter().skip(1) {
+            let _ = os_setting_at(&self.root, key).and_then(|setting| setting.write(value));
+        }
+    }
+
+    /// The command of a shell that sets it; needs root.
+    pub fn command(&self, value: &str) -> String {
+        match &self.kind {
+            Kind::Number { command: NumberCommand::Sysctl(name), .. } => format!("sysctl {name}={value}"),
+            Kind::Number { command: NumberCommand::Mtu(interface), .. } => {
+                format!("ip link set dev {interface} mtu {value}")
+            }
+            Kind::Number { path, .. } | Kind::Choice(path) => format!("echo {value} > {path}"),
+            Kind::Governor(_) if !value.contains('=') => {
+                format!("echo {value} | tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor")
+            }
+            Kind::Governor(paths) => {
+                let words = each_core(value);
+                let commands = paths.iter().filter_map(|path| {
+                    let (_, word) = words.iter().find(|(core, _)| *core == core_of(path))?;
+                    Some(format!("echo {word} > {path}"))
+                });
+                commands.collect::<Vec<_>>().join("; ")
+            }
+        }
+    }
+
+    /// Checks a value, and says what to write where.
+    pub(super) fn check(&self, value: &str) -> Result<Vec<(String, String)>, SettingError> {
+        let bad = |offered: String| SettingError::BadValue {
+            key: self.key.clone(),
+            value: value.to_owned(),
+            offered,
+        };
+        match &self.kind {
+            Kind::Choice(path) => {
+                let words = offered(&self.file(path)?);
+                let is_offered = words.iter().any(|word| word == value);
+                let one_of = || bad(format!("one of {}", words.join(", ")));
+                is_offered.then(|| vec![(path.clone(), value.to_owned())]).ok_or_else(one_of)
+            }
+            Kind::Number { path, min, max, .. } => {
+                let is_plain = !value.is_empty() && value.bytes().all(|digit| digit.is_ascii_digit());
+                let number =
+                    value.parse::<u64>().ok().filter(|number| is_plain && (min..=max).contains(&number));
+                let number = number.ok_or_else(|| bad(format!("a whole number from {min} to {max}")))?;
+                Ok(vec![(path.clone(), number.to_string())])
+            }
+            Kind::Governor(paths) => {
+                let words = each_core(value);
+                let mut writes = Vec::new();
+                for path in paths {
+                    let list = path.replace("scaling_governor", "scaling_available_governors");
+                    let mut governors = offered(&self.root.text(&list).unwrap_or_default());
+                    // A kernel that lists none still has the one in use.
+                    governors.extend(self.file(path));
+                    governors.dedup();
+                    let word = match words.as_slice() {
+                        [] => Some(value),
+                        words => words.iter().find(|(core, _)| *core == core_of(path)).map(|(_, word)| *word),
+                    };
+                    let word = word.filter(|word| governors.iter().any(|governor| governor == word));
+                    let one_of = || {
+                        bad(format!(
+                            "one of {}, or cpu0=NAME,cpu1=NAME,... for all cores",
+                            governors.join(", ")
+                        ))
+                    };
+                    writes.push((path.clone(), word.ok_or_else(one_of)?.to_owned()));
+                }
+                Ok(writes)
+            }
+        }
+    }
+
+    fn paths(&self) -> impl Iterator<Item = &str> {
+        let (one, many) = match &self.kind {
+            Kind::Choice(path) | Kind::Number { path, .. } => (Some(path), [].as_slice()),
+            Kind::Governor(paths) => (None, paths.as_slice()),
+        };
+        one.into_iter().chain(many).map(String::as_str)
+    }
+
+    fn file(&self, path: &str) -> Result<String, SettingError> {
+        let text = std::fs::read_to_string(self.root.path(path));
+        text.map(|text| text.trim().to_owned()).map_err(|source| SettingError::Read {
+            key: self.key.clone(),
+            path: path.to_owned(),
+            source,
+        })
+    }
+
+    fn write_file(&self, path: &str, word: &str, value: &str) -> Result<(), SettingError> {
+        let file = std::fs::OpenOptions::new().write(true).truncate(true).open(self.root.path(path));
+        // One write: the kernel takes each as a value of its own.
+        let written = file.and_then(|mut file| file.write_all(word.as_bytes()));
+        let (key, path) = (self.key.clone(), path.to_owned());
+        written.map_err(|source| match source.kind() {
+            io::ErrorKind::PermissionDenied => SettingError::NeedsRoot { key, path },
+            io::ErrorKind::ReadOnlyFilesystem => SettingError::ReadOnly { key, path },
+            _ => SettingError::Refused { key, path, value: value.to_owned(), source },
+        })
+    }
+}
+
+/// `cpu0=a,cpu1=b` as pairs; nothing where it is a single word.
+fn each_core(value: &str) -> Vec<(&str, &str)> {
+    value.split(',').filter_map(|pair| pair.split_once('=')).collect()
+}
+
+#[cfg(test)]
+mod tests;

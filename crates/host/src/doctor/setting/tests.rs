@@ -1,0 +1,166 @@
+//! Settings on a made-up host.
+
+use super::*;
+use crate::doctor::test_host::TestHost;
+
+fn host() -> TestHost {
+    let host = TestHost::empty();
+    host.hdd("sda", "8:0");
+    host.file("proc/sys/vm/swappiness", "60\n");
+    host.file("sys/class/net/eth0/mtu", "1500\n");
+    host.file("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
+    for core in 0..2 {
+        let folder = format!("sys/devices/system/cpu/cpu{core}/cpufreq");
+        host.file(&format!("{folder}/scaling_governor"), "powersave\n");
+        host.file(&format!("{folder}/scaling_available_governors"), "performance powersave\n");
+    }
+    host.folder("sys/devices/system/cpu/cpuidle");
+    host
+}
+
+#[test]
+fn every_setting_is_read_written_and_put_back() {
+    let host = host();
+    let root = host.root();
+    for (key, is, value, command) in [
+        ("scheduler:sda", "none", "mq-deadline", "echo none > /sys/block/sda/queue/scheduler"),
+        ("read_ahead_kb:sda", "128", "4096", "echo 128 > /sys/block/sda/queue/read_ahead_kb"),
+        ("nr_requests:sda", "64", "128", "echo 64 > /sys/block/sda/queue/nr_requests"),
+        ("swappiness", "60", "1", "sysctl vm.swappiness=60"),
+        ("mtu:eth0", "1500", "9000", "ip link set dev eth0 mtu 1500"),
+        (
+            "governor",
+            "powersave",
+            "performance",
+            "echo powersave | tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor",
+        ),
+    ] {
+        let setting = os_setting_at(&root, key).unwrap();
+        assert_eq!(setting.key(), key);
+        let before = setting.read().unwrap();
+        assert_eq!(before, is, "{key}");
+        assert_eq!(setting.command(&before), command);
+        setting.write(value).unwrap();
+        assert_eq!(os_setting_at(&root, key).unwrap().read().unwrap(), value, "{key}");
+    }
+    let thp = os_setting_at(&root, "thp").unwrap();
+    assert_eq!(thp.read().unwrap(), "madvise");
+    thp.write("never").unwrap();
+    assert_eq!(host.text("sys/kernel/mm/transparent_hugepage/enabled"), "never");
+}
+
+#[test]
+fn values_that_the_kernel_does_not_offer_are_refused_and_nothing_is_written() {
+    let host = host();
+    let root = host.root();
+    for (key, value, part) in [
+        ("scheduler:sda", "deadline", "one of none, mq-deadline, kyber, bfq"),
+        ("scheduler:sda", "", "one of"),
+        ("scheduler:sda", "[none]", "one of"),
+        ("read_ahead_kb:sda", "-1", "from 0 to 4294967295"),
+        ("read_ahead_kb:sda", "4M", "a whole number"),
+        ("nr_requests:sda", "1", "from 4 to 4294967295"),
+        ("swappiness", "201", "from 0 to 200"),
+        ("swappiness", "+1", "a whole number"),
+        ("mtu:eth0", "20", "from 68 to 4294967295"),
+        ("thp", "sometimes", "one of always, madvise, never"),
+        ("governor", "turbo", "one of performance, powersave"),
+        ("governor", "cpu0=performance", "for all cores"),
+    ] {
+        let setting = os_setting_at(&root, key).unwrap();
+        let before = setting.read().unwrap();
+        let error = setting.write(value).unwrap_err();
+        assert!(matches!(error, SettingError::BadValue { .. }), "{key} {value}: {error}");
+        assert!(error.to_string().contains(part), "{error}");
+        assert_eq!(setting.read().unwrap(), before);
+    }
+}
+
+#[test]
+fn keys_and_parts_that_are_not_there_are_named() {
+    let host = host();
+    let root = host.root();
+    for (key, part) in [
+        ("colour", "no setting is called"),
+        ("scheduler", "scheduler:DRIVE"),
+        ("swappiness:sda", "no setting is called"),
+        ("scheduler:sdz", "there is sda"),
+        ("scheduler:", "no drive"),
+        ("scheduler:../sda", "no drive"),
+        ("mtu:eth9", "there is eth0"),
+        ("mtu:..", "no interface"),
+    ] {
+        let error = os_setting_at(&root, key).unwrap_err().to_string();
+        assert!(error.contains(part), "{key}: {error}");
+    }
+    let nothing = TestHost::empty();
+    let error = os_setting_at(&nothing.root(), "governor").unwrap_err();
+    assert!(matches!(error, SettingError::NotOffered { .. }), "{error}");
+    let error = os_setting_at(&nothing.root(), "mtu:eth0").unwrap_err().to_string();
+    assert!(error.contains("there is none"), "{error}");
+}
+
+#[test]
+fn a_partition_and_a_device_path_mean_the_whole_drive() {
+    let host = host();
+    host.file("dev/sda1", "");
+    host.link("dev/disk/by-id/some", "../../sda1");
+    for key in ["scheduler:sda1", "scheduler:/dev/sda1", "scheduler:/dev/disk/by-id/some"] {
+        let setting = os_setting_at(&host.root(), key).unwrap();
+        assert_eq!(setting.command("bfq"), "echo bfq > /sys/block/sda/queue/scheduler", "{key}");
+    }
+}
+
+#[test]
+fn governors_that_differ_from_core_to_core_are_put_back_one_by_one() {
+    let host = host();
+    host.file("sys/devices/system/cpu/cpu1/cpufreq/scaling_governor", "performance\n");
+    let setting = os_setting_at(&host.root(), "governor").unwrap();
+    let before = setting.read().unwrap();
+    assert_eq!(before, "cpu0=powersave,cpu1=performance");
+    setting.write("performance").unwrap();
+    assert_eq!(setting.read().unwrap(), "performance");
+    assert_eq!(
+        setting.command(&before),
+        "echo powersave > /sys/devices/system/cpu/cpu0/cpufreq/scaling_governor; \
+         echo performance > /sys/devices/system/cpu/cpu1/cpufreq/scaling_governor"
+    );
+    setting.write(&before).unwrap();
+    assert_eq!(setting.read().unwrap(), before);
+    setting.write("cpu0=performance,cpu1=performance").unwrap();
+    assert_eq!(setting.read().unwrap(), "performance");
+}
+
+#[test]
+fn what_this_host_offers_can_be_read_and_is_valid() {
+    for key in ["swappiness", "thp", "governor"] {
+        if let Ok(setting) = os_setting(key) {
+            let value = setting.read().unwrap();
+            assert!(setting.check(&value).is_ok(), "{key} {value}");
+        }
+    }
+}
+
+#[test]
+fn what_the_kernel_resets_with_a_scheduler_is_put_back_with_it() {
+    let host = host();
+    let setting = os_setting_at(&host.root(), "scheduler:sda").unwrap();
+    let saved = setting.save().unwrap();
+    let expected = [("scheduler:sda", "none"), ("nr_requests:sda", "64")];
+    assert_eq!(saved, expected.map(|(key, value)| (key.to_owned(), value.to_owned())));
+    let undo = "echo none > /sys/block/sda/queue/scheduler; echo 64 > /sys/block/sda/queue/nr_requests";
+    assert_eq!(setting.undo_command().unwrap(), undo);
+    let swappiness = os_setting_at(&host.root(), "swappiness").unwrap();
+    assert_eq!(swappiness.undo_command().unwrap(), "sysctl vm.swappiness=60");
+}
+
+#[test]
+fn the_large_frames_of_loopback_can_be_put_back() {
+    let host = host();
+    host.file("sys/class/net/lo/mtu", "65536\n");
+    let setting = os_setting_at(&host.root(), "mtu:lo").unwrap();
+    let before = setting.read().unwrap();
+    setting.write("65000").unwrap();
+    setting.write(&before).unwrap();
+    assert_eq!(host.text("sys/class/net/lo/mtu"), "65536");
+}
