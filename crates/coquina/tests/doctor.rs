@@ -73,11 +73,12 @@ fn the_table_shows_the_same() {
 }
 
 #[test]
-fn paths_that_are_not_there_are_wrong_usage() {
+fn paths_that_are_not_there_and_other_hosts_are_wrong_usage() {
     for (arguments, part) in [
         (["--drive", "/nowhere/drive"], "cannot look at /nowhere/drive"),
         (["--folder", "/nowhere"], "cannot look at /nowhere"),
         (["--folder", "/proc/self/stat"], "no folder"),
+        (["--server", "127.0.0.1:1"], "this host only"),
     ] {
         let output = doctor(&arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", error(&output));

@@ -12,11 +12,11 @@ Examples:
   coquina doctor --folder /srv/coquina                a folder for drive files, too
   sudo coquina doctor --apply                         change what can be put back; prints how to
   coquina doctor --json
---apply sets schedulers, read-ahead, swappiness, the CPU governor and huge pages, and reads them back. It
-lasts until the host starts again. It does not touch what may lose data, cut off the network or use up
-memory; for that there are only the commands.
-Exit codes: 0 nothing worse than a warning, 1 a problem (Coquina cannot run like this) or something that
-could not be changed, 2 wrong usage. What cannot be read is shown as not known, and is no problem.")]
+--apply sets schedulers, read-ahead, swappiness, the CPU governor and huge pages, and reads them back. It lasts until \
+the host starts again. It does not touch what may lose data, cut off the network or use up memory: for that there are \
+only the commands.
+Exit codes: 0 nothing worse than a warning, 1 a problem (Coquina cannot run like this) or a change that failed, 2 wrong \
+usage. What cannot be read is shown as not known, and is no problem.")]
 pub struct Doctor {
     /// A block device, or a file or folder on a drive; repeat it for more [default: all drives]
     #[arg(long, value_name = "PATH")]

@@ -25,6 +25,11 @@ struct Report {
 }
 
 pub fn run(global: &Global, command: &Doctor) -> Result<(), CliError> {
+    if global.server.is_some() {
+        return Err(CliError::usage(
+            "doctor looks at this host only; run it on the other one, without --server",
+        ));
+    }
     let question = question(command)?;
     if command.apply && !rustix::process::geteuid().is_root() {
         return Err(CliError::failed(
