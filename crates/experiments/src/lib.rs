@@ -8,3 +8,4 @@
 
 pub mod definition;
 pub mod report;
+pub mod statistics;

@@ -1,0 +1,3 @@
+mod differences;
+mod figures;
+mod simulation;
