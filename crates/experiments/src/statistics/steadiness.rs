@@ -6,8 +6,8 @@
 //! or so, which are much noisier, so the range is that of the averages of the window's four quarters.
 //!
 //! Invariants:
-//! - one sample that differs from both its neighbours changes nothing: each value is first replaced by the median of
-//!   itself and its neighbours.
+//! - a single spike changes nothing: a sample that is far from both its neighbours, as against what is usual in the
+//!   series, is replaced by the nearer one first.
 
 use serde::Serialize;
 
@@ -17,6 +17,11 @@ const SAMPLES_MIN: usize = 8;
 const RANGE_MAX: f64 = 0.20;
 /// SNIA's limit of the slope over the window, as a share of the mean.
 const SLOPE_MAX: f64 = 0.10;
+/// How many times the usual step from sample to sample a spike is away from its neighbours: three standard deviations.
+/// Much less would take noise for spikes, and make the slope noisier than it is.
+const SPIKE_STEPS: f64 = 3.0;
+/// What is nearer to its neighbours is no spike, as a share of the mean.
+const SPIKE_MIN: f64 = 0.05;
 
 /// Whether throughput was steady, and why it is thought so.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -65,8 +70,21 @@ pub fn steadiness(samples: &[f64]) -> Steadiness {
     Steadiness { is_steady: true, text }
 }
 
-/// The median of each sample and its two neighbours; at the ends, of the three outermost.
+/// The samples, with the median of itself and its neighbours in place of each spike.
 fn without_spikes(samples: &[f64]) -> Vec<f64> {
+    let medians = medians_of_three(samples);
+    let mut steps: Vec<f64> = samples.windows(2).map(|pair| (pair[1] - pair[0]).abs()).collect();
+    steps.sort_by(f64::total_cmp);
+    let limit = (SPIKE_STEPS * steps[steps.len() / 2]).max(SPIKE_MIN * average(&medians));
+    samples
+        .iter()
+        .zip(medians)
+        .map(|(sample, median)| if (sample - median).abs() > limit { median } else { *sample })
+        .collect()
+}
+
+/// The median of each sample and its two neighbours; at the ends, of the three outermost.
+fn medians_of_three(samples: &[f64]) -> Vec<f64> {
     let last_start = samples.len() - 3;
     (0..samples.len())
         .map(|index| {

