@@ -67,7 +67,8 @@ impl LatencyHistogram {
     /// From the object `lat_ns` or `clat_ns` of a report that fio wrote as `json+`: its `bins`, `min` and `max`. fio's
     /// bins are 1.6 % wide and are named by their middles.
     ///
-    /// `None` where there are no bins: fio writes those of `lat_ns` with `lat_percentiles=1` only.
+    /// `None` where there are no bins: fio writes those of `lat_ns` with `lat_percentiles=1` only, and none for what was
+    /// not done, such as the reads of a job that writes.
     pub fn from_fio(latency: &Value) -> Option<Self> {
         let mut histogram = Self::new();
         for (value_ns, count) in latency.get("bins")?.as_object()? {
