@@ -183,6 +183,12 @@ pub struct IoBenchConfig {
     /// Load before the measured time.
     #[serde(rename = "warmup_s", with = "seconds")]
     pub warmup: Duration,
+    /// How long the idle machine is looked at before the load begins; 0: not at all, then CPU is all that was busy.
+    #[serde(rename = "baseline_s", with = "seconds", default = "baseline")]
+    pub baseline: Duration,
+    /// Ends when so many bytes were read or written in all, if the time is not out before. They may be a little more.
+    #[serde(default)]
+    pub end_after_bytes: Option<u64>,
     /// Size of the range, or 0 for all of the target behind `offset_bytes`.
     pub size_bytes: u64,
     /// Start of the range.
@@ -204,6 +210,10 @@ pub struct IoBenchConfig {
     pub cpu_pids: Vec<u32>,
 }
 
+fn baseline() -> Duration {
+    Duration::from_secs(1)
+}
+
 impl IoBenchConfig {
     /// 4 KiB random writes, depth 1, one job, 10 s after 1 s of warm-up, over the whole target.
     pub fn new(target: TargetSpec) -> Self {
@@ -215,6 +225,8 @@ impl IoBenchConfig {
             jobs: 1,
             runtime: Duration::from_secs(10),
             warmup: Duration::from_secs(1),
+            baseline: baseline(),
+            end_after_bytes: None,
             size_bytes: 0,
             offset_bytes: 0,
             durable: false,

@@ -47,12 +47,15 @@ pub(crate) struct Recorder {
     pub read: Tally,
     pub write: Tally,
     pub seconds: Vec<Second>,
+    /// Operations of each half second.
+    pub halves: Vec<u64>,
 }
 
 impl Recorder {
     pub fn new(runtime: Duration) -> Self {
         let seconds = vec![Second::default(); runtime.as_secs_f64().ceil() as usize];
-        Recorder { read: Tally::new(), write: Tally::new(), seconds }
+        let halves = vec![0; seconds.len() * 2];
+        Recorder { read: Tally::new(), write: Tally::new(), seconds, halves }
     }
 
     /// `at_ns` counts from the start of the measured time.
@@ -65,6 +68,9 @@ impl Recorder {
             second.bytes += u64::from(bytes);
             second.latency_ns += latency_ns;
         }
+        if let Some(half) = self.halves.get_mut((at_ns / 500_000_000) as usize) {
+            *half += 1;
+        }
     }
 
     pub fn merge(&mut self, other: &Recorder) {
@@ -75,6 +81,7 @@ impl Recorder {
             mine.bytes += theirs.bytes;
             mine.latency_ns += theirs.latency_ns;
         }
+        self.halves.iter_mut().zip(&other.halves).for_each(|(mine, theirs)| *mine += theirs);
     }
 }
 

@@ -21,6 +21,8 @@ pub struct IoReport {
     pub config: IoBenchConfig,
     /// The range that was used, in bytes.
     pub range_bytes: u64,
+    /// When the measured time began, in milliseconds since 1970.
+    pub measured_began_unix_ms: u64,
     /// Time measured, without warm-up.
     pub measured_s: f64,
     /// Reads and writes together.
@@ -38,6 +40,9 @@ pub struct IoReport {
     pub write_amplification: Option<f64>,
     /// One sample per second.
     pub series: Vec<SecondSample>,
+    /// Operations of each whole half second.
+    #[serde(default)]
+    pub operations_by_500_ms: Vec<u64>,
     /// Operations that failed, warm-up included.
     pub errors: u64,
     /// The first failure.

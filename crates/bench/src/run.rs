@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Barrier, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::config::{IoBenchConfig, Range, TargetSpec};
 use crate::error::{BenchError, TargetError};
@@ -17,8 +17,6 @@ use crate::watch::{Watch, Watched};
 use crate::worker::{self, Job, JobResult, Pace};
 use coquina_host::{DriveCounter, Environment};
 
-/// How long the idle machine is looked at before the load begins.
-const BASELINE: Duration = Duration::from_secs(1);
 /// Number of the fill among the jobs.
 const FILL_JOB: u8 = 255;
 
@@ -105,7 +103,7 @@ pub fn run_io(config: &IoBenchConfig, mut hooks: Hooks<'_>) -> Result<IoOutcome,
     let probe = hooks.drive_write_bytes.take();
     let counter = target.local_path().and_then(|path| DriveCounter::under(&path));
     let mut watch = Watch::new(config, counter, probe);
-    watch.baseline(BASELINE, hooks.progress, hooks.stop)?;
+    watch.baseline(config.baseline, hooks.progress, hooks.stop)?;
     let setup = Setup { config, range, payload: &payload, run, filled, target: target.as_ref() };
     let (results, watched) = setup.run_jobs(&mut watch, &mut hooks)?;
     let environment = Environment::here(target.local_path().as_deref());
@@ -382,6 +380,7 @@ fn assemble(
         began_unix_s: 0,
         config: config.clone(),
         range_bytes: range.length_bytes,
+        measured_began_unix_ms: watched.began_unix_ms,
         measured_s: seconds,
         cpu: watched.cpu_report(total.operations),
         total,
@@ -390,6 +389,7 @@ fn assemble(
         drive_write_bytes: watched.drive_write_bytes,
         write_amplification: watched.drive_write_bytes.and_then(amplification),
         series: series(&merged, watched),
+        operations_by_500_ms: merged.halves[..((seconds * 2.0) as usize).min(merged.halves.len())].to_vec(),
         errors: results.iter().map(|result| result.errors).sum(),
         first_error: results.iter_mut().find_map(|result| result.first_error.take()),
         rate_unmet: results.iter().map(|result| result.rate_unmet).sum(),

@@ -1,7 +1,7 @@
 //! Watches a run from outside its jobs: CPU, drive, live progress, and the end.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::config::IoBenchConfig;
 use crate::error::BenchError;
@@ -23,6 +23,8 @@ struct Snapshot {
 /// What was seen in the measured time.
 pub(crate) struct Watched {
     pub measured_s: f64,
+    /// When the measured time began, in milliseconds since 1970.
+    pub began_unix_ms: u64,
     pub interrupted: bool,
     pub drive_write_bytes: Option<u64>,
     pub busy_cores: Vec<f64>,
@@ -59,6 +61,7 @@ impl Watched {
 pub(crate) struct Watch<'a> {
     warmup: Duration,
     runtime: Duration,
+    end_after_bytes: u64,
     client: Option<ProcessClock>,
     servers: Vec<(u32, String, Option<ProcessClock>)>,
     counter: Option<DriveCounter>,
@@ -72,6 +75,7 @@ impl<'a> Watch<'a> {
         Watch {
             warmup: config.warmup,
             runtime: config.runtime,
+            end_after_bytes: config.end_after_bytes.unwrap_or(u64::MAX),
             client: ProcessClock::of(std::process::id()),
             servers: servers.collect(),
             counter,
@@ -87,6 +91,9 @@ impl<'a> Watch<'a> {
         progress: &mut dyn FnMut(&Progress),
         stop: &AtomicBool,
     ) -> Result<(), BenchError> {
+        if length.is_zero() {
+            return Ok(());
+        }
         let before = MachineCpu::now()?;
         while before.at.elapsed() < length {
             if stop.load(Relaxed) {
@@ -129,7 +136,9 @@ impl<'a> Watch<'a> {
         stop: &AtomicBool,
     ) -> Result<Watched, BenchError> {
         let mut ticks = Ticks { start, last: start, counts: LiveCounts::default(), live, progress };
-        let halted = || stop.load(Relaxed) || done();
+        let end_after_bytes = self.end_after_bytes;
+        let is_enough = || Live::sum(live).bytes >= end_after_bytes;
+        let halted = || stop.load(Relaxed) || done() || is_enough();
         let warm_end = start + self.warmup;
         if ticks.until(warm_end, Phase::WarmUp, start, self.warmup, &halted) {
             stop_jobs.store(true, Relaxed);
@@ -146,6 +155,7 @@ impl<'a> Watch<'a> {
             busy_cores.push(now.busy_us_since(&last) as f64 / 1e6 / now.seconds_since(&last).max(1e-3));
             last = now;
         }
+        let interrupted = interrupted && !is_enough();
         let stopped_at = Instant::now();
         stop_jobs.store(true, Relaxed);
         let second = self.snapshot()?;
@@ -167,6 +177,7 @@ impl<'a> Watch<'a> {
         });
         Watched {
             measured_s: measured.as_secs_f64(),
+            began_unix_ms: unix_ms_of(first.machine.at),
             interrupted,
             drive_write_bytes: difference(first.drive_write_bytes, last.drive_write_bytes),
             busy_cores,
@@ -177,6 +188,13 @@ impl<'a> Watch<'a> {
             servers: servers.collect(),
         }
     }
+}
+
+/// A moment of the past, in milliseconds since 1970.
+fn unix_ms_of(moment: Instant) -> u64 {
+    let then = SystemTime::now().checked_sub(moment.elapsed());
+    let since_1970 = then.and_then(|then| then.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
+    u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Live progress.

@@ -7,5 +7,7 @@
 //! - an interrupted run gives its report, marked as such, and leaves nothing running.
 
 pub mod definition;
+pub mod generator;
 pub mod report;
 pub mod statistics;
+pub mod target;

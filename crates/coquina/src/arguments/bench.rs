@@ -49,12 +49,18 @@ pub struct BenchIo {
     /// Threads, each with its own connection
     #[arg(long, default_value_t = 1)]
     pub jobs: u32,
-    /// Seconds that are measured
-    #[arg(long, default_value_t = 10.0, value_parser = seconds, allow_hyphen_values = true)]
-    pub runtime: f64,
+    /// Seconds that are measured [default: 10, or with --bytes until these are done]
+    #[arg(long, value_parser = seconds, allow_hyphen_values = true)]
+    pub runtime: Option<f64>,
+    /// End when so many bytes were read or written
+    #[arg(long, value_name = "SIZE", value_parser = size, allow_hyphen_values = true)]
+    pub bytes: Option<u64>,
     /// Seconds of load before
     #[arg(long, default_value_t = 1.0, value_parser = seconds, allow_hyphen_values = true)]
     pub warmup: f64,
+    /// Seconds for which the idle machine is looked at before, to be subtracted from CPU time
+    #[arg(long, default_value_t = 1.0, value_parser = seconds, allow_hyphen_values = true)]
+    pub baseline: f64,
     /// Size of the range that is used [default: all of the target]
     #[arg(long, value_parser = size, allow_hyphen_values = true)]
     pub size: Option<u64>,

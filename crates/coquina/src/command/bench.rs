@@ -18,6 +18,9 @@ use crate::output::{self, print, print_json};
 use crate::progress::Progress;
 use crate::signal;
 
+/// Longest time for a given number of bytes.
+const BYTES_TIME_S_MAX: f64 = 7.0 * 86_400.0;
+
 pub fn run(global: &Global, command: &Bench) -> Result<(), CliError> {
     match command {
         Bench::Io(arguments) => io(global, arguments),
@@ -78,7 +81,11 @@ fn config(
         .map_err(|_| CliError::usage(format!("--bs {} is too large; the most is 16M", arguments.bs)))?;
     config.depth = arguments.depth;
     config.jobs = arguments.jobs;
-    config.runtime = Duration::from_secs_f64(arguments.runtime);
+    let runtime_s =
+        arguments.runtime.unwrap_or(if arguments.bytes.is_some() { BYTES_TIME_S_MAX } else { 10.0 });
+    config.runtime = Duration::from_secs_f64(runtime_s);
+    config.end_after_bytes = arguments.bytes;
+    config.baseline = Duration::from_secs_f64(arguments.baseline);
     config.warmup = Duration::from_secs_f64(arguments.warmup);
     config.size_bytes = arguments.size.unwrap_or(0);
     if arguments.size == Some(0) {

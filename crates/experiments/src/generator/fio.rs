@@ -1,0 +1,316 @@
+//! fio: job files, and its JSON+.
+//!
+//! All jobs of one fio are one group, so that its histograms are of all of them. Latency is fio's `lat`: from the moment at
+//! which an operation is handed in to its completion.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+use super::{Amount, Command, Format, Load, Outcome, add, set_percentiles};
+use crate::report::{Figures, Operation};
+use crate::statistics::LatencyHistogram;
+
+/// Where fio leaves operations per second over time.
+pub const SERIES_FILE: &str = "series_iops.log";
+const SERIES_INTERVAL_MS: u64 = 500;
+/// Size and depth of sequential writes that fill a volume.
+const FILL_BLOCK: &str = "1m";
+const FILL_DEPTH: u32 = 16;
+
+/// What of a job differs between targets.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FioOptions {
+    /// `ioengine`.
+    pub engine: String,
+    /// Options of the engine and of the target, for all volumes.
+    pub options: Vec<(String, String)>,
+    /// Options of each volume: at least what names it.
+    pub volumes: Vec<Vec<(String, String)>>,
+    /// What is added to fio's environment.
+    pub environment: Vec<(String, String)>,
+    /// Another host on which a `fio --server` makes the load.
+    pub host: Option<String>,
+}
+
+/// The command that makes this load.
+pub fn command(options: &FioOptions, load: &Load) -> Command {
+    let mut job = String::from("[global]\n");
+    let mut set = |name: &str, value: &str| {
+        // Writing to a text cannot fail.
+        let _ = writeln!(job, "{name}={value}");
+    };
+    set("ioengine", &options.engine);
+    set("direct", "1");
+    set("group_reporting", "1");
+    set("thread", "1");
+    set("randrepeat", "0");
+    set("randseed", &load.seed.to_string());
+    set("norandommap", "1");
+    set("refill_buffers", "1");
+    set("lat_percentiles", "1");
+    set("clat_percentiles", "0");
+    if load.size_bytes > 0 {
+        set("size", &load.size_bytes.to_string());
+    }
+    match load.amount {
+        Amount::Fill => {
+            set("rw", "write");
+            set("bs", FILL_BLOCK);
+            set("iodepth", &FILL_DEPTH.to_string());
+        }
+        Amount::Time { .. } | Amount::Bytes(_) => {
+            set("rw", pattern(load.operation));
+            if load.operation == Operation::Mixed70 {
+                set("rwmixread", "70");
+            }
+            set("bs", &load.block_bytes.to_string());
+            set("iodepth", &load.depth.to_string());
+            set("numjobs", &load.jobs.to_string());
+        }
+    }
+    if load.jobs > 1 && load.amount != Amount::Fill && is_sequential(load.operation) {
+        // Jobs of one volume begin at places of their own, or the second one finds what the first has just read.
+        let share = load.size_bytes / u64::from(load.jobs) / u64::from(load.block_bytes);
+        set("offset_increment", &(share * u64::from(load.block_bytes)).to_string());
+    }
+    match load.amount {
+        Amount::Time { warmup_s, runtime_s } => {
+            set("time_based", "1");
+            set("runtime", &format!("{}ms", (runtime_s * 1e3).round()));
+            set("ramp_time", &format!("{}ms", (warmup_s * 1e3).round()));
+            set("write_iops_log", "{folder}/series");
+            // The log then says when the measured time began.
+            set("log_unix_epoch", "1");
+            set("log_avg_msec", &SERIES_INTERVAL_MS.to_string());
+            set("per_job_logs", "0");
+        }
+        Amount::Bytes(bytes) => {
+            set("io_size", &(bytes / options.volumes.len().max(1) as u64).to_string());
+        }
+        Amount::Fill => {}
+    }
+    if let Some(rate_iops) = load.rate_iops {
+        // Operations are handed to threads of their own, so that one that waits does not hold the next one back, and
+        // its latency counts from when it was due.
+        let each = (rate_iops / (load.jobs as u64 * options.volumes.len().max(1) as u64)).max(1);
+        set("rate_iops", &each.to_string());
+        set("rate_process", "poisson");
+        set("io_submit_mode", "offload");
+    }
+    if let Some(processors) = &load.processors {
+        let list: Vec<String> = processors.iter().map(u32::to_string).collect();
+        set("cpus_allowed", &list.join(","));
+        set("cpus_allowed_policy", "split");
+    }
+    options.options.iter().for_each(|(name, value)| set(name, value));
+    for (number, volume) in options.volumes.iter().enumerate() {
+        let _ = writeln!(job, "[volume{number}]");
+        for (name, value) in volume {
+            let _ = writeln!(job, "{name}={value}");
+        }
+    }
+    let mut arguments: Vec<String> = ["--output-format=json+", "--eta=never"].map(str::to_owned).into();
+    arguments.extend(options.host.iter().map(|host| format!("--client={host}")));
+    arguments.push("{folder}/job.fio".to_owned());
+    Command {
+        program: PathBuf::from("fio"),
+        arguments,
+        environment: options.environment.clone(),
+        files: vec![("job.fio".to_owned(), job)],
+        format: Format::Fio,
+    }
+}
+
+fn is_sequential(operation: Operation) -> bool {
+    matches!(operation, Operation::SequentialRead | Operation::SequentialWrite)
+}
+
+fn pattern(operation: Operation) -> &'static str {
+    match operation {
+        Operation::RandomRead => "randread",
+        Operation::RandomWrite => "randwrite",
+        Operation::SequentialRead | Operation::ObjectRead => "read",
+        Operation::SequentialWrite | Operation::ObjectWrite => "write",
+        Operation::Mixed70 => "randrw",
+    }
+}
+
+#[derive(Deserialize)]
+struct Printed {
+    #[serde(default)]
+    jobs: Vec<Job>,
+    /// In place of `jobs` when other hosts made the load; the last is the sum of all, if there are several.
+    #[serde(default)]
+    client_stats: Vec<Job>,
+}
+
+#[derive(Deserialize)]
+struct Job {
+    #[serde(default)]
+    jobname: String,
+    error: i64,
+    read: Direction,
+    write: Direction,
+}
+
+#[derive(Deserialize)]
+struct Direction {
+    total_ios: u64,
+    io_bytes: u64,
+    iops: f64,
+    /// Milliseconds.
+    runtime: u64,
+    lat_ns: serde_json::Value,
+}
+
+/// Reads what fio printed, and its log of operations per second.
+pub fn read(out: &str, series: &str) -> Result<Outcome, String> {
+    let json = out.find("\n{").map(|at| at + 1).or_else(|| out.starts_with('{').then_some(0));
+    let json = &out[json.ok_or("there is no JSON")?..];
+    // Messages may follow the JSON.
+    let mut values = serde_json::Deserializer::from_str(json).into_iter::<Printed>();
+    let printed = values.next().ok_or("there is no JSON")?.map_err(|error| error.to_string())?;
+    let jobs = if printed.jobs.is_empty() { printed.client_stats } else { printed.jobs };
+    let jobs: Vec<Job> = jobs.into_iter().filter(|job| job.jobname != "All clients").collect();
+    if jobs.is_empty() {
+        return Err("it names no job".to_owned());
+    }
+    let mut outcome = Outcome { series_interval_ms: SERIES_INTERVAL_MS, ..Outcome::default() };
+    let (mut read, mut write) = (Figures::default(), Figures::default());
+    for job in &jobs {
+        read = add(&read, &figures(&job.read)?);
+        write = add(&write, &figures(&job.write)?);
+        let longest_ms = job.read.runtime.max(job.write.runtime);
+        outcome.measured_s = outcome.measured_s.max(longest_ms as f64 / 1e3);
+        if job.error != 0 {
+            let reason = std::io::Error::from_raw_os_error(i32::try_from(job.error).unwrap_or(libc::EIO));
+            outcome.errors += 1;
+            outcome.first_error.get_or_insert(reason.to_string());
+        }
+    }
+    outcome.total = add(&read, &write);
+    if read.operations > 0 && write.operations > 0 {
+        (outcome.read, outcome.write) = (Some(read), Some(write));
+    }
+    (outcome.began_unix_ms, outcome.series) = read_series(series);
+    if outcome.total.operations == 0 && outcome.errors == 0 {
+        return Err("it did nothing".to_owned());
+    }
+    Ok(outcome)
+}
+
+fn figures(direction: &Direction) -> Result<Figures, String> {
+    let histogram = LatencyHistogram::from_fio(&direction.lat_ns).unwrap_or_default();
+    let mut figures = Figures {
+        operations: direction.total_ios,
+        iops: direction.iops,
+        bytes_per_s: direction.io_bytes as f64 * 1e3 / direction.runtime.max(1) as f64,
+        latency_ns_mean: direction.lat_ns["mean"].as_f64().or_else(|| histogram.mean()).unwrap_or(0.0),
+        latency_ns_max: histogram.percentiles().map_or(0, |found| found.latency_ns_max),
+        latency_histogram: histogram.pairs(),
+        ..Figures::default()
+    };
+    set_percentiles(&mut figures);
+    Ok(figures)
+}
+
+/// Sums the lines of all jobs: `time in ms since 1970, operations per second, direction, size, offset`; gives when the
+/// measured time began, too. The last interval counts only if it is whole for all.
+fn read_series(text: &str) -> (Option<u64>, Vec<f64>) {
+    let lines = text.lines().filter_map(|line| {
+        let mut fields = line.split(',').map(str::trim);
+        Some((fields.next()?.parse::<u64>().ok()?, fields.next()?.parse::<f64>().ok()?))
+    });
+    let lines: Vec<(u64, f64)> = lines.collect();
+    let Some(first_ms) = lines.iter().map(|(at_ms, _)| *at_ms).min() else { return (None, Vec::new()) };
+    let mut sums: BTreeMap<u64, (f64, u32)> = BTreeMap::new();
+    for (at_ms, iops) in lines {
+        let interval = (at_ms - first_ms + SERIES_INTERVAL_MS / 2) / SERIES_INTERVAL_MS;
+        let sum = sums.entry(interval).or_default();
+        *sum = (sum.0 + iops, sum.1 + 1);
+    }
+    let jobs = sums.values().next().map_or(0, |(_, lines)| *lines);
+    let series = sums.values().take_while(|(_, count)| *count == jobs).map(|(sum, _)| *sum).collect();
+    (first_ms.checked_sub(SERIES_INTERVAL_MS), series)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load() -> Load {
+        Load {
+            operation: Operation::RandomWrite,
+            block_bytes: 4096,
+            depth: 128,
+            jobs: 2,
+            amount: Amount::Time { warmup_s: 0.5, runtime_s: 2.0 },
+            size_bytes: 1 << 30,
+            rate_iops: None,
+            seed: 7,
+            processors: Some(vec![0, 2]),
+        }
+    }
+
+    #[test]
+    fn a_job_file_says_what_is_asked() {
+        let options = FioOptions {
+            engine: "rbd".to_owned(),
+            options: vec![("pool".to_owned(), "bench".to_owned())],
+            volumes: vec![
+                vec![("rbdname".to_owned(), "a".to_owned())],
+                vec![("rbdname".to_owned(), "b".to_owned())],
+            ],
+            ..FioOptions::default()
+        };
+        let made = command(&options, &load());
+        let job = &made.files[0].1;
+        for line in [
+            "ioengine=rbd",
+            "rw=randwrite",
+            "bs=4096",
+            "iodepth=128",
+            "numjobs=2",
+            "runtime=2000ms",
+            "ramp_time=500ms",
+            "pool=bench",
+            "[volume0]\nrbdname=a",
+            "[volume1]\nrbdname=b",
+            "cpus_allowed=0,2",
+            "size=1073741824",
+        ] {
+            assert!(job.contains(line), "{line} is missing in\n{job}");
+        }
+        let rated = command(&options, &Load { rate_iops: Some(1000), ..load() });
+        assert!(rated.files[0].1.contains("rate_iops=250\n"), "{}", rated.files[0].1);
+        let fill = command(&options, &Load { amount: Amount::Fill, ..load() });
+        assert!(fill.files[0].1.contains("rw=write\n") && !fill.files[0].1.contains("time_based"));
+    }
+
+    #[test]
+    fn figures_come_from_its_json() {
+        let printed = r#"fio: a warning
+{"jobs": [{"jobname": "volume0", "error": 0,
+ "read": {"total_ios": 0, "io_bytes": 0, "iops": 0.0, "runtime": 0, "lat_ns": {"min": 0, "max": 0, "mean": 0.0}},
+ "write": {"total_ios": 1000, "io_bytes": 4096000, "iops": 500.0, "runtime": 2000,
+  "lat_ns": {"min": 1, "max": 90000, "mean": 2000.0, "bins": {"1000": 900, "80000": 100}}}}]}
+fio: another one"#;
+        let outcome = read(printed, "999500, 400, 1, 0, 0\n1000001, 600, 1, 0, 0\n999501, 100, 1, 0, 0\n1000001, 100, 1, 0, 0\n1000501, 7, 1, 0, 0\n").unwrap();
+        assert_eq!(outcome.total.operations, 1000);
+        assert_eq!(outcome.total.bytes_per_s, 2_048_000.0);
+        assert!((80000..81000).contains(&outcome.total.latency_ns_p99), "{}", outcome.total.latency_ns_p99);
+        assert_eq!(outcome.series, [500.0, 700.0]);
+        assert_eq!(outcome.began_unix_ms, Some(999_000));
+        assert_eq!((outcome.read, outcome.errors), (None, 0));
+        assert!(read("no JSON at all", "").is_err());
+        assert!(read("{\"jobs\": []}", "").is_err());
+    }
+
+    #[test]
+    fn series_of_garbage_is_empty() {
+        assert_eq!(read_series("a, b\n\n1\n"), (None, Vec::new()));
+    }
+}

@@ -1,0 +1,238 @@
+//! What makes load: programs that are run as processes of their own, and what they print.
+//!
+//! Invariants:
+//! - a generator never outlives the run: it is asked to end when the run is stopped, and killed if it does not;
+//! - it gets no Ctrl-C of the terminal, so that its figures up to then are not lost;
+//! - figures are read from its JSON only; what it prints otherwise is shown when it fails.
+
+pub mod coquina;
+pub mod fio;
+mod process;
+
+use std::path::PathBuf;
+
+use crate::report::{Figures, Operation};
+use crate::statistics::LatencyHistogram;
+
+pub use process::{Running, output_of};
+
+/// Why a generator gave no figures.
+#[derive(Debug, thiserror::Error)]
+pub enum GeneratorError {
+    /// The program cannot be started.
+    #[error("cannot start {program}: {source}{}", hint(program))]
+    Start {
+        /// Its name.
+        program: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It ended with an error.
+    #[error("{program} failed ({status}): {message}")]
+    Failed {
+        /// Its name.
+        program: String,
+        /// How it ended.
+        status: String,
+        /// The last of what it said.
+        message: String,
+    },
+    /// It printed something else than expected.
+    #[error("{program} printed no figures that can be read: {message}")]
+    Unreadable {
+        /// Its name.
+        program: String,
+        /// What is wrong.
+        message: String,
+    },
+    /// A file for it cannot be written or read.
+    #[error("cannot use {path}: {source}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It did not end in time.
+    #[error("{program} was still running {seconds} s after its time; it was ended. Is the target hung?")]
+    Hung {
+        /// Its name.
+        program: String,
+        /// How long after.
+        seconds: u64,
+    },
+    /// The run was stopped.
+    #[error("stopped")]
+    Stopped,
+}
+
+/// Which package to install for a program that is missing.
+fn hint(program: &str) -> &'static str {
+    match program.rsplit('/').next().unwrap_or(program) {
+        "fio" => "; install the Debian package fio",
+        "rbd" | "ceph" | "rados" => "; install the Debian package ceph-common",
+        "bash" => "; install the Debian package bash",
+        _ => "",
+    }
+}
+
+/// What a generator is to do.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Load {
+    /// Reads, writes or both.
+    pub operation: Operation,
+    /// Size of one operation.
+    pub block_bytes: u32,
+    /// Operations in flight per job.
+    pub depth: u32,
+    /// Jobs for each volume.
+    pub jobs: u32,
+    /// How much.
+    pub amount: Amount,
+    /// Size of the range of each volume.
+    pub size_bytes: u64,
+    /// Operations per second at which load is offered, all volumes of this generator together.
+    pub rate_iops: Option<u64>,
+    /// Offsets follow from it.
+    pub seed: u64,
+    /// Processors that jobs are pinned to, one each.
+    pub processors: Option<Vec<u32>>,
+}
+
+/// How much load.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Amount {
+    /// For some time, after a warm-up.
+    Time {
+        /// Before.
+        warmup_s: f64,
+        /// Measured.
+        runtime_s: f64,
+    },
+    /// The whole range once, one after the other.
+    Fill,
+    /// So many bytes.
+    Bytes(u64),
+}
+
+/// A generator, ready to be started.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Command {
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments. `{folder}` stands for a folder of its own.
+    pub arguments: Vec<String>,
+    /// What is added to its environment.
+    pub environment: Vec<(String, String)>,
+    /// Files that it needs, by name in its folder.
+    pub files: Vec<(String, String)>,
+    /// How to read what it prints.
+    pub format: Format,
+}
+
+/// What a generator prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// fio's JSON+.
+    Fio,
+    /// The JSON of `coquina bench io`.
+    Coquina,
+}
+
+/// What a generator has measured.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// Measured time.
+    pub measured_s: f64,
+    /// When it began, in milliseconds since 1970, if the generator says so.
+    pub began_unix_ms: Option<u64>,
+    /// Reads and writes together.
+    pub total: Figures,
+    /// Reads, in mixed workloads.
+    pub read: Option<Figures>,
+    /// Writes, in mixed workloads.
+    pub write: Option<Figures>,
+    /// Operations per second over time.
+    pub series: Vec<f64>,
+    /// Distance of its values.
+    pub series_interval_ms: u64,
+    /// Operations that failed.
+    pub errors: u64,
+    /// The first failure.
+    pub first_error: Option<String>,
+    /// Why it ended early, if it did.
+    pub interrupted: Option<String>,
+}
+
+impl Outcome {
+    /// Puts the figures of generators that ran at the same time together.
+    pub fn merge(outcomes: Vec<Outcome>) -> Outcome {
+        let mut merged = Outcome::default();
+        for outcome in outcomes {
+            merged.measured_s = merged.measured_s.max(outcome.measured_s);
+            // The last one to begin counts: before, not all were at work.
+            merged.began_unix_ms = merged.began_unix_ms.max(outcome.began_unix_ms);
+            merged.total = add(&merged.total, &outcome.total);
+            merged.read = add_options(merged.read, outcome.read);
+            merged.write = add_options(merged.write, outcome.write);
+            merged.series_interval_ms = merged.series_interval_ms.max(outcome.series_interval_ms);
+            if merged.series.is_empty() {
+                merged.series = outcome.series;
+            } else {
+                // The shortest counts: behind its end not all were running.
+                merged.series.truncate(outcome.series.len());
+                merged.series.iter_mut().zip(outcome.series).for_each(|(sum, value)| *sum += value);
+            }
+            merged.errors += outcome.errors;
+            merged.first_error = merged.first_error.or(outcome.first_error);
+            merged.interrupted = merged.interrupted.or(outcome.interrupted);
+        }
+        merged
+    }
+}
+
+fn add_options(first: Option<Figures>, second: Option<Figures>) -> Option<Figures> {
+    match (first, second) {
+        (Some(first), Some(second)) => Some(add(&first, &second)),
+        (first, second) => first.or(second),
+    }
+}
+
+/// The figures of two loads that ran at the same time, percentiles from the merged histogram.
+pub(crate) fn add(first: &Figures, second: &Figures) -> Figures {
+    if first.operations == 0 {
+        return second.clone();
+    }
+    if second.operations == 0 {
+        return first.clone();
+    }
+    let operations = first.operations + second.operations;
+    let weighted =
+        first.latency_ns_mean * first.operations as f64 + second.latency_ns_mean * second.operations as f64;
+    let mut sum = Figures {
+        operations,
+        iops: first.iops + second.iops,
+        bytes_per_s: first.bytes_per_s + second.bytes_per_s,
+        latency_ns_mean: weighted / operations as f64,
+        latency_ns_max: first.latency_ns_max.max(second.latency_ns_max),
+        latency_histogram: [&first.latency_histogram[..], &second.latency_histogram[..]].concat(),
+        ..Figures::default()
+    };
+    set_percentiles(&mut sum);
+    sum
+}
+
+/// Fills the percentiles in from the histogram, none above the largest latency that was seen.
+pub(crate) fn set_percentiles(figures: &mut Figures) {
+    let max = (figures.latency_ns_max > 0).then_some(figures.latency_ns_max);
+    let histogram = LatencyHistogram::from_pairs(&figures.latency_histogram).with_exact(None, max);
+    if let Some(found) = histogram.percentiles() {
+        figures.latency_ns_p50 = found.latency_ns_p50;
+        figures.latency_ns_p90 = found.latency_ns_p90;
+        figures.latency_ns_p99 = found.latency_ns_p99;
+        figures.latency_ns_p99_9 = found.latency_ns_p99_9;
+        figures.latency_ns_p99_99 = found.latency_ns_p99_99;
+        figures.latency_ns_max = found.latency_ns_max;
+    }
+    figures.latency_histogram = histogram.pairs();
+}

@@ -1,0 +1,205 @@
+//! Runs a generator.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command as Process, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use super::{Command, Format, GeneratorError, Outcome, coquina, fio};
+
+const POLL: Duration = Duration::from_millis(10);
+/// Time to end after it was asked to.
+const STOP_TIME_MAX: Duration = Duration::from_secs(20);
+/// Characters of its messages that are shown.
+const MESSAGE_LENGTH_MAX: usize = 1500;
+
+/// A generator at work. Dropping it ends it.
+pub struct Running {
+    child: Child,
+    folder: TempDir,
+    format: Format,
+    program: String,
+    started: Instant,
+    is_stopped: bool,
+}
+
+impl Running {
+    /// Starts it, with a folder of its own in `scratch`.
+    pub fn start(command: &Command, scratch: &Path) -> Result<Running, GeneratorError> {
+        let at = |path: &Path| {
+            let path = path.to_owned();
+            move |source| GeneratorError::File { path, source }
+        };
+        let folder = TempDir::with_prefix_in("load-", scratch).map_err(at(scratch))?;
+        let in_folder = |text: &str| text.replace("{folder}", &folder.path().to_string_lossy());
+        for (name, content) in &command.files {
+            let path = folder.path().join(name);
+            std::fs::write(&path, in_folder(content)).map_err(at(&path))?;
+        }
+        let out = File::create(folder.path().join("stdout")).map_err(at(folder.path()))?;
+        let messages = File::create(folder.path().join("stderr")).map_err(at(folder.path()))?;
+        let program = command.program.to_string_lossy().into_owned();
+        let child = Process::new(&command.program)
+            .args(command.arguments.iter().map(|argument| in_folder(argument)))
+            .envs(command.environment.iter().map(|(name, value)| (name, value)))
+            .current_dir(folder.path())
+            .stdin(Stdio::null())
+            .stdout(out)
+            .stderr(messages)
+            // Ctrl-C goes to the whole foreground group.
+            .process_group(0)
+            .spawn()
+            .map_err(|source| GeneratorError::Start { program: program.clone(), source })?;
+        Ok(Running {
+            child,
+            folder,
+            format: command.format,
+            program,
+            started: Instant::now(),
+            is_stopped: false,
+        })
+    }
+
+    /// Its process.
+    pub fn process(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// When it was started.
+    pub fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// Whether it has ended.
+    pub fn is_done(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Asks it to end; what it has measured up to then can still be read.
+    pub fn stop(&mut self) {
+        if !self.is_stopped {
+            self.is_stopped = true;
+            signal(&self.child, libc::SIGINT);
+        }
+    }
+
+    /// Waits for its end and reads its figures. `stopped` is asked all the time; `time_max` from its start on ends it.
+    pub fn finish(
+        mut self,
+        time_max: Duration,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<Outcome, GeneratorError> {
+        let status = self.wait(time_max, stopped)?;
+        let read = |name: &str| -> Result<String, GeneratorError> {
+            let path = self.folder.path().join(name);
+            let mut bytes = Vec::new();
+            File::open(&path)
+                .and_then(|mut file| file.read_to_end(&mut bytes))
+                .map_err(|source| GeneratorError::File { path, source })?;
+            Ok(String::from_utf8_lossy(&bytes).into_owned())
+        };
+        let out = read("stdout")?;
+        let parsed = match self.format {
+            Format::Fio => fio::read(&out, &read(fio::SERIES_FILE).unwrap_or_default()),
+            Format::Coquina => coquina::read(&out),
+        };
+        match parsed {
+            Ok(mut outcome) => {
+                if self.is_stopped {
+                    outcome.interrupted = Some("stopped".to_owned());
+                }
+                Ok(outcome)
+            }
+            Err(_) if self.is_stopped => Err(GeneratorError::Stopped),
+            Err(message) if status.success() => {
+                Err(GeneratorError::Unreadable { program: self.program.clone(), message })
+            }
+            Err(_) => Err(GeneratorError::Failed {
+                program: self.program.clone(),
+                status: status.to_string(),
+                message: tail(&format!("{}\n{}", read("stderr")?.trim(), words_before_json(&out))),
+            }),
+        }
+    }
+
+    fn wait(&mut self, time_max: Duration, stopped: &dyn Fn() -> bool) -> Result<ExitStatus, GeneratorError> {
+        let mut stop_at = None;
+        loop {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Ok(status);
+            }
+            let now = Instant::now();
+            if stop_at.is_none() && stopped() {
+                self.stop();
+                stop_at = Some(now);
+            }
+            if stop_at.is_some_and(|at| now > at + STOP_TIME_MAX) {
+                return Err(GeneratorError::Stopped);
+            }
+            if now > self.started + time_max + STOP_TIME_MAX {
+                return Err(GeneratorError::Hung {
+                    program: self.program.clone(),
+                    seconds: STOP_TIME_MAX.as_secs(),
+                });
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait() {
+            // It has not ended although its figures are of no use any more.
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+fn signal(child: &Child, number: i32) {
+    let Ok(process) = libc::pid_t::try_from(child.id()) else { return };
+    // SAFETY: kill takes numbers only; the process is our child and has not been waited for, so the number is its own.
+    #[allow(unsafe_code)]
+    unsafe {
+        libc::kill(process, number);
+    }
+}
+
+/// fio puts warnings in front of its JSON.
+fn words_before_json(out: &str) -> &str {
+    out.split_once('{').map_or(out, |(before, _)| before).trim()
+}
+
+fn tail(text: &str) -> String {
+    let text = text.trim();
+    let skipped = text.chars().count().saturating_sub(MESSAGE_LENGTH_MAX);
+    text.chars().skip(skipped).collect()
+}
+
+/// Runs a program to its end and gives what it printed; for set-up, not for load.
+pub fn output_of(
+    program: &str,
+    arguments: &[String],
+    environment: &[(String, String)],
+) -> Result<String, GeneratorError> {
+    let output = Process::new(program)
+        .args(arguments)
+        .envs(environment.iter().map(|(name, value)| (name, value)))
+        .stdin(Stdio::null())
+        .process_group(0)
+        .output()
+        .map_err(|source| GeneratorError::Start { program: program.to_owned(), source })?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    Err(GeneratorError::Failed {
+        program: format!("{program} {}", arguments.join(" ")),
+        status: output.status.to_string(),
+        message: tail(&String::from_utf8_lossy(&output.stderr)),
+    })
+}

@@ -1,0 +1,245 @@
+//! A Ceph cluster, as `rbd:`, `rados:` and `ceph-local` see it.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use serde::Deserialize;
+
+use super::local_ceph::LocalCeph;
+use super::{Context, TargetError};
+use crate::generator::output_of;
+
+/// A cluster that several targets may use in turns.
+pub type Shared = Rc<RefCell<System>>;
+
+/// Placement groups are peering again for a while after a pool's size was changed.
+const SETTLE_TIME_MAX: std::time::Duration = std::time::Duration::from_secs(60);
+const POLL: std::time::Duration = std::time::Duration::from_millis(300);
+
+/// A Ceph cluster.
+#[derive(Default)]
+pub struct System {
+    is_local: bool,
+    pub(super) local: Option<LocalCeph>,
+    pub(super) conf: Option<String>,
+    pub(super) pool: String,
+    pub(super) user: String,
+    version: String,
+    pool_facts: Option<PoolFacts>,
+}
+
+/// A new cluster on this machine, not yet started.
+pub fn shared_local() -> Shared {
+    Rc::new(RefCell::new(System { is_local: true, user: "admin".to_owned(), ..System::default() }))
+}
+
+/// A cluster that runs, found by Ceph's usual files.
+pub fn running(pool: &str) -> Shared {
+    let system = System { pool: pool.to_owned(), user: "admin".to_owned(), ..System::default() };
+    Rc::new(RefCell::new(system))
+}
+
+#[derive(Clone, Copy, Deserialize)]
+pub(super) struct PoolFacts {
+    pub size: u32,
+    pub min_size: u32,
+}
+
+#[derive(Deserialize)]
+struct Df {
+    pools: Vec<DfPool>,
+}
+
+#[derive(Deserialize)]
+struct DfPool {
+    name: String,
+    stats: DfStats,
+}
+
+#[derive(Deserialize)]
+struct DfStats {
+    max_avail: u64,
+}
+
+#[derive(Deserialize)]
+struct PgStat {
+    num_pg_by_state: Vec<PgState>,
+    num_pgs: u32,
+}
+
+#[derive(Deserialize)]
+struct PgState {
+    name: String,
+    num: u32,
+}
+
+impl System {
+    /// Starts or finds it.
+    pub fn begin(&mut self, spec: &str, context: &Context<'_>) -> Result<(), TargetError> {
+        if !self.version.is_empty() {
+            return Ok(());
+        }
+        if self.is_local {
+            let local = LocalCeph::start(spec, context)?;
+            self.conf = Some(local.conf().to_owned());
+            self.pool = local.pool().to_owned();
+            self.local = Some(local);
+        }
+        let version = self.run(spec, "ceph", &["--version"])?;
+        // `ceph version 16.2.15 (hash) pacific (stable)`
+        self.version = version.split_whitespace().nth(2).unwrap_or("of unknown version").to_owned();
+        self.look_at_pool(spec)
+    }
+
+    fn look_at_pool(&mut self, spec: &str) -> Result<(), TargetError> {
+        let pool = self.pool.clone();
+        let size = self.run(spec, "ceph", &["osd", "pool", "get", &pool, "size"])?;
+        let min_size = self.run(spec, "ceph", &["osd", "pool", "get", &pool, "min_size"])?;
+        let number = |text: &str| text.rsplit(' ').next().and_then(|number| number.trim().parse().ok());
+        self.pool_facts = match (number(&size), number(&min_size)) {
+            (Some(size), Some(min_size)) => Some(PoolFacts { size, min_size }),
+            _ => None,
+        };
+        Ok(())
+    }
+
+    /// Environment of Ceph's programs and of fio.
+    pub fn environment(&self) -> Vec<(String, String)> {
+        let conf = self.conf.iter().map(|conf| ("CEPH_CONF".to_owned(), conf.clone()));
+        conf.collect()
+    }
+
+    /// Runs one of Ceph's programs.
+    pub fn run(&self, spec: &str, program: &str, arguments: &[&str]) -> Result<String, TargetError> {
+        let mut all: Vec<String> = Vec::new();
+        if let Some(conf) = &self.conf {
+            all.extend(["-c".to_owned(), conf.clone()]);
+        }
+        all.extend(arguments.iter().map(|argument| (*argument).to_owned()));
+        output_of(program, &all, &self.environment())
+            .map_err(|source| TargetError::Program { spec: spec.to_owned(), source })
+    }
+
+    /// Sets the number of copies of the pool of a cluster that was made for the run, and waits until it is so.
+    pub fn set_copies(&mut self, spec: &str, copies: u32, context: &Context<'_>) -> Result<(), TargetError> {
+        if self.local.is_none() || self.pool_facts.is_some_and(|facts| facts.size == copies) {
+            return Ok(());
+        }
+        let pool = self.pool.clone();
+        let (size, min_size) = (copies.to_string(), if copies > 1 { "2" } else { "1" });
+        if copies == 1 {
+            self.run(spec, "ceph", &["config", "set", "global", "mon_allow_pool_size_one", "true"])?;
+        }
+        // The smaller of the two first, or it is refused.
+        let order = if self.pool_facts.is_some_and(|facts| facts.size > copies) {
+            [("min_size", min_size), ("size", size.as_str())]
+        } else {
+            [("size", size.as_str()), ("min_size", min_size)]
+        };
+        for (name, value) in order {
+            self.run(spec, "ceph", &["osd", "pool", "set", &pool, name, value, "--yes-i-really-mean-it"])?;
+        }
+        self.wait_until_clean(spec, context)?;
+        self.look_at_pool(spec)
+    }
+
+    fn wait_until_clean(&self, spec: &str, context: &Context<'_>) -> Result<(), TargetError> {
+        let begin = std::time::Instant::now();
+        loop {
+            std::thread::sleep(POLL);
+            if (context.stopped)() {
+                return Err(TargetError::Stopped);
+            }
+            let printed = self.run(spec, "ceph", &["pg", "stat", "--format", "json"])?;
+            #[derive(Deserialize)]
+            struct Wrapped {
+                pg_summary: Option<PgStat>,
+            }
+            let summary = serde_json::from_str::<Wrapped>(&printed)
+                .ok()
+                .and_then(|wrapped| wrapped.pg_summary)
+                .or_else(|| serde_json::from_str(&printed).ok());
+            let is_clean = summary.is_some_and(|stat| {
+                let clean = stat.num_pg_by_state.iter().filter(|state| state.name == "active+clean");
+                clean.map(|state| state.num).sum::<u32>() == stat.num_pgs
+            });
+            if is_clean {
+                return Ok(());
+            }
+            if begin.elapsed() > SETTLE_TIME_MAX {
+                return Err(TargetError::Unusable {
+                    spec: spec.to_owned(),
+                    message: format!(
+                        "not all placement groups are active+clean after {} s; look at `ceph -s`",
+                        SETTLE_TIME_MAX.as_secs()
+                    ),
+                });
+            }
+        }
+    }
+
+    /// Bytes that fit into the pool, copies already counted.
+    pub fn space_bytes(&self, spec: &str) -> Result<Option<u64>, TargetError> {
+        let printed = self.run(spec, "ceph", &["df", "--format", "json"])?;
+        let df: Df = serde_json::from_str(&printed).map_err(|error| TargetError::Unusable {
+            spec: spec.to_owned(),
+            message: format!("`ceph df` printed something unexpected: {error}"),
+        })?;
+        let mine = df.pools.iter().find(|pool| pool.name == self.pool);
+        // Ceph's own figure lags behind; it is zero until the first report of an OSD.
+        Ok(mine.map(|pool| pool.stats.max_avail).filter(|bytes| *bytes > 0))
+    }
+
+    /// Copies that the pool keeps.
+    pub fn copies(&self) -> Option<u32> {
+        self.pool_facts.map(|facts| facts.size)
+    }
+
+    /// What was set, for the report.
+    pub fn settings(&self) -> BTreeMap<String, String> {
+        let mut settings = BTreeMap::from([("pool".to_owned(), self.pool.clone())]);
+        if let Some(facts) = self.pool_facts {
+            settings.insert("min_size".to_owned(), facts.min_size.to_string());
+        }
+        if let Some(local) = &self.local {
+            settings.extend(local.settings());
+        }
+        settings
+    }
+
+    /// `Ceph 16.2.15`.
+    pub fn title(&self) -> String {
+        format!("Ceph {}", self.version)
+    }
+
+    /// Daemons on this machine.
+    pub fn processes(&self) -> Vec<u32> {
+        self.local.as_ref().map(LocalCeph::processes).unwrap_or_default()
+    }
+
+    /// Files of OSDs on this machine.
+    pub fn places(&self) -> Vec<PathBuf> {
+        self.local.as_ref().map(LocalCeph::places).unwrap_or_default()
+    }
+
+    /// `ceph config set`, for all OSDs, or for the section named in front: `client:rbd_cache`. Gives the former value.
+    pub fn set(&self, spec: &str, key: &str, value: Option<&str>) -> Result<Option<String>, TargetError> {
+        let (section, option) = key.split_once(':').unwrap_or(("osd", key));
+        let dump = self.run(spec, "ceph", &["config", "dump", "--format", "json"])?;
+        #[derive(Deserialize)]
+        struct Entry {
+            section: String,
+            name: String,
+            value: String,
+        }
+        let entries: Vec<Entry> = serde_json::from_str(&dump).unwrap_or_default();
+        let former = entries.into_iter().find(|entry| entry.section == section && entry.name == option);
+        match value {
+            Some(value) => self.run(spec, "ceph", &["config", "set", section, option, value])?,
+            None => self.run(spec, "ceph", &["config", "rm", section, option])?,
+        };
+        Ok(former.map(|entry| entry.value))
+    }
+}

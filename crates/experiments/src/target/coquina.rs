@@ -1,0 +1,356 @@
+//! `coquina:VOLUME` by the native client, `coquina-nbd:VOLUME` by fio over NBD, and the same on a cluster that is made for
+//! the run.
+
+use std::cell::RefCell;
+use std::net::ToSocketAddrs;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use serde::Deserialize;
+
+use super::local_coquina::LocalCoquina;
+use super::{Context, Target, TargetError};
+use crate::definition::Layout;
+use crate::generator::{Command, Load, coquina, fio, output_of};
+use crate::report::{Point, TargetFacts};
+
+/// A server and its volumes, which several targets may use in turns.
+pub type Shared = Rc<RefCell<System>>;
+
+/// A Coquina cluster, as seen from the command line.
+#[derive(Default)]
+pub struct System {
+    is_local: bool,
+    local: Option<LocalCoquina>,
+    program: PathBuf,
+    server: Vec<String>,
+    /// Name of the first volume; others have a number behind it.
+    name: String,
+    /// The volume of that name was there before.
+    found: Option<VolumeFacts>,
+    made: Vec<String>,
+    volumes: Vec<String>,
+    layout: Option<Layout>,
+    status: Option<Status>,
+}
+
+/// A new local cluster, not yet started.
+pub fn shared_local() -> Shared {
+    Rc::new(RefCell::new(System { is_local: true, name: "bench".to_owned(), ..System::default() }))
+}
+
+#[derive(Clone, Copy, Deserialize)]
+struct VolumeFacts {
+    size_bytes: u64,
+    copies: u32,
+}
+
+#[derive(Deserialize)]
+struct NamedVolume {
+    name: String,
+    #[serde(flatten)]
+    facts: VolumeFacts,
+}
+
+#[derive(Deserialize)]
+struct VolumeList {
+    volumes: Vec<NamedVolume>,
+}
+
+#[derive(Clone, Deserialize)]
+struct Status {
+    node: Node,
+    services: Services,
+    drives: Vec<Drive>,
+}
+
+#[derive(Clone, Deserialize)]
+struct Node {
+    version: String,
+    process: u32,
+}
+
+#[derive(Clone, Deserialize)]
+struct Services {
+    http: String,
+    nbd: Vec<String>,
+}
+
+#[derive(Clone, Deserialize)]
+struct Drive {
+    path: PathBuf,
+}
+
+#[derive(Deserialize)]
+struct Df {
+    free_bytes: u64,
+    provisioned_bytes: u64,
+    provisionable_bytes: u64,
+}
+
+impl System {
+    fn ask<T: for<'de> Deserialize<'de>>(&self, spec: &str, arguments: &[&str]) -> Result<T, TargetError> {
+        let mut all: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        all.push("--json".to_owned());
+        all.extend_from_slice(&self.server);
+        let printed = output_of(&self.program.to_string_lossy(), &all, &[])
+            .map_err(|source| TargetError::Program { spec: spec.to_owned(), source })?;
+        serde_json::from_str(&printed).map_err(|error| TargetError::Unusable {
+            spec: spec.to_owned(),
+            message: format!("{} printed something unexpected: {error}", all.join(" ")),
+        })
+    }
+
+    fn begin(&mut self, spec: &str, context: &Context<'_>) -> Result<(), TargetError> {
+        if self.status.is_some() {
+            return Ok(());
+        }
+        self.program = context.program.clone();
+        if self.is_local {
+            let local = LocalCoquina::start(spec, context)?;
+            self.server = vec!["--dir".to_owned(), local.data().to_string_lossy().into_owned()];
+            self.local = Some(local);
+        } else {
+            self.server = context.server.clone();
+        }
+        let status: Status = self.ask(spec, &["status", "--interval", "0"])?;
+        let list: VolumeList = self.ask(spec, &["volume", "list", "--interval", "0"])?;
+        self.found =
+            list.volumes.into_iter().find(|volume| volume.name == self.name).map(|volume| volume.facts);
+        if let Some(found) = self.found
+            && !context.may_destroy(spec, &self.name)
+        {
+            return Err(TargetError::HoldsData {
+                spec: spec.to_owned(),
+                name: self.name.clone(),
+                what: format!("a volume of {}", coquina_base::format_size_bytes(found.size_bytes)),
+            });
+        }
+        self.status = Some(status);
+        Ok(())
+    }
+
+    fn volume_name(&self, number: u32) -> String {
+        if number == 0 { self.name.clone() } else { format!("{}-{number}", self.name) }
+    }
+
+    fn lay_out(&mut self, spec: &str, layout: &Layout) -> Result<bool, TargetError> {
+        if self.layout.as_ref() == Some(layout) {
+            return Ok(false);
+        }
+        self.clear();
+        for number in 0..layout.volumes {
+            let name = self.volume_name(number);
+            if number > 0 || self.found.is_none() {
+                let size = layout.volume_bytes.to_string();
+                let mut arguments: Vec<String> =
+                    ["volume", "create", &name, "--size", &size].map(str::to_owned).into();
+                if let Some(copies) = layout.copies {
+                    arguments.extend(["--copies".to_owned(), copies.to_string()]);
+                }
+                if let Some(stripe) = layout.stripe {
+                    let (unit, count) = (stripe.unit.to_string(), stripe.count.to_string());
+                    arguments.extend(["--stripe-unit".to_owned(), unit, "--stripe-count".to_owned(), count]);
+                }
+                let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+                let _: serde_json::Value = self.ask(spec, &arguments)?;
+                self.made.push(name.clone());
+            }
+            self.volumes.push(name);
+        }
+        self.layout = Some(layout.clone());
+        Ok(true)
+    }
+
+    fn clear(&mut self) {
+        self.layout = None;
+        self.volumes.clear();
+        for name in std::mem::take(&mut self.made) {
+            let mut arguments: Vec<String> =
+                ["volume", "remove", &name, "--yes", "--force"].map(str::to_owned).into();
+            arguments.extend_from_slice(&self.server);
+            // A server that is gone takes its volumes along or keeps them; there is nobody to tell.
+            let _ = output_of(&self.program.to_string_lossy(), &arguments, &[]);
+        }
+    }
+
+    /// Whether the server runs on this machine.
+    fn is_here(&self) -> bool {
+        let http = self.status.as_ref().map_or("", |status| status.services.http.as_str());
+        self.is_local
+            || self.server.first().is_some_and(|option| option == "--dir")
+            || http
+                .to_socket_addrs()
+                .is_ok_and(|mut addresses| addresses.any(|address| address.ip().is_loopback()))
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        let Some(status) = self.status.as_ref().filter(|_| self.is_here()) else { return Vec::new() };
+        let mut processes = vec![status.node.process];
+        if let [option, folder] = self.server.as_slice()
+            && option == "--dir"
+        {
+            processes.extend(nodes_of(Path::new(folder)));
+        }
+        processes.sort_unstable();
+        processes.dedup();
+        processes
+    }
+
+    fn uri(&self, volume: &str) -> Option<String> {
+        let address = self.status.as_ref()?.services.nbd.first()?;
+        Some(match address.strip_prefix("unix:") {
+            Some(path) => format!("nbd+unix:///{volume}?socket={path}"),
+            None => format!("nbd://{address}/{volume}"),
+        })
+    }
+}
+
+/// Processes of the nodes of a supervisor on this folder: each holds a lock file with its number.
+fn nodes_of(folder: &Path) -> Vec<u32> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let locks = entries.filter_map(|entry| std::fs::read_to_string(entry.ok()?.path().join("lock")).ok());
+    locks.filter_map(|text| text.lines().next()?.trim().parse().ok()).collect()
+}
+
+/// Volumes of a Coquina cluster, one way to them.
+pub struct CoquinaTarget {
+    spec: String,
+    system: Shared,
+    by_nbd: bool,
+}
+
+impl CoquinaTarget {
+    /// On a cluster that is made for the run.
+    pub fn local(spec: &str, system: Shared, by_nbd: bool) -> Self {
+        CoquinaTarget { spec: spec.to_owned(), system, by_nbd }
+    }
+
+    /// On a cluster that runs.
+    pub fn running(spec: &str, volume: &str, by_nbd: bool) -> Self {
+        let system = System { name: volume.to_owned(), ..System::default() };
+        CoquinaTarget { spec: spec.to_owned(), system: Rc::new(RefCell::new(system)), by_nbd }
+    }
+}
+
+impl Target for CoquinaTarget {
+    fn spec(&self) -> &str {
+        &self.spec
+    }
+
+    fn begin(&mut self, context: &Context<'_>) -> Result<(), TargetError> {
+        let mut system = self.system.borrow_mut();
+        system.begin(&self.spec, context)?;
+        if self.by_nbd && system.uri("x").is_none() {
+            return Err(TargetError::Unusable {
+                spec: self.spec.clone(),
+                message: "the server has no NBD address; start it with --nbd, or use coquina:VOLUME"
+                    .to_owned(),
+            });
+        }
+        Ok(())
+    }
+
+    fn facts(&self) -> TargetFacts {
+        let system = self.system.borrow();
+        let version = system.status.as_ref().map_or("", |status| status.node.version.as_str());
+        let copies = system.found.map(|found| found.copies);
+        let mut facts = TargetFacts {
+            label: if self.by_nbd { "Coquina, NBD" } else { "Coquina" }.to_owned(),
+            spec: self.spec.clone(),
+            system: format!("Coquina {version}"),
+            copies: copies.or(system.layout.as_ref().and_then(|layout| layout.copies)),
+            // Every write is on stable storage on all copies in sync before it is answered, whatever the client asks.
+            durable: Some(true),
+            cache: "none in the client; a read cache in the servers".to_owned(),
+            generator: if self.by_nbd { "fio nbd" } else { "coquina native" }.to_owned(),
+            ..TargetFacts::default()
+        };
+        if let Some(stripe) = system.layout.as_ref().and_then(|layout| layout.stripe) {
+            let text = format!("{} x {}", coquina_base::format_size_bytes(stripe.unit), stripe.count);
+            facts.settings.insert("striping".to_owned(), text);
+        }
+        if let Some(local) = &system.local {
+            facts.settings.extend(local.settings());
+        }
+        facts
+    }
+
+    fn space_bytes(&self, copies: Option<u32>) -> Result<Option<u64>, TargetError> {
+        let system = self.system.borrow();
+        let df: Df = system.ask(&self.spec, &["df"])?;
+        let mine = system.layout.as_ref().map_or(0, |layout| {
+            layout.volume_bytes * u64::from(layout.volumes) * u64::from(layout.copies.unwrap_or(1))
+        });
+        let free = df.provisionable_bytes.saturating_sub(df.provisioned_bytes).min(df.free_bytes) + mine;
+        let copies = system.found.map(|found| found.copies).or(copies).unwrap_or(1);
+        let free = free / u64::from(copies.max(1));
+        Ok(Some(system.found.map_or(free, |found| found.size_bytes.min(free.max(found.size_bytes)))))
+    }
+
+    fn refuses(&self, layout: &Layout) -> Option<String> {
+        let system = self.system.borrow();
+        let found = system.found?;
+        if layout.copies.is_some_and(|copies| copies != found.copies) {
+            return Some(format!("the volume that was named has {} copies", found.copies));
+        }
+        layout
+            .stripe
+            .map(|_| "the volume that was named is as it is; name one that does not exist".to_owned())
+    }
+
+    fn refuses_point(&self, point: &Point) -> Option<String> {
+        let pinned = point.placement.is_some() && !self.by_nbd;
+        pinned.then(|| "jobs are pinned to processors with fio only".to_owned())
+    }
+
+    fn lay_out(&mut self, layout: &Layout, _context: &Context<'_>) -> Result<bool, TargetError> {
+        self.system.borrow_mut().lay_out(&self.spec, layout)
+    }
+
+    fn commands(&self, load: &Load, volumes: &[u32]) -> Vec<Command> {
+        let system = self.system.borrow();
+        let names = volumes.iter().filter_map(|volume| system.volumes.get(*volume as usize));
+        if self.by_nbd {
+            let uris: Vec<String> = names.filter_map(|name| system.uri(name)).collect();
+            return vec![fio::command(&super::nbd::nbd_options(&uris), load)];
+        }
+        let count = volumes.len().max(1) as u64;
+        let commands = names.enumerate().map(|(number, name)| {
+            let amount = match load.amount {
+                crate::generator::Amount::Bytes(bytes) => crate::generator::Amount::Bytes(bytes / count),
+                amount => amount,
+            };
+            let seed = load.seed.wrapping_add(number as u64);
+            let rate_iops = load.rate_iops.map(|rate_iops| (rate_iops / count).max(1));
+            let mine = Load { amount, seed, rate_iops, ..load.clone() };
+            coquina::command(&system.program, &format!("volume:{name}"), &system.server, &mine)
+        });
+        commands.collect()
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        self.system.borrow().processes()
+    }
+
+    fn places(&self) -> Vec<PathBuf> {
+        let system = self.system.borrow();
+        match system.status.as_ref().filter(|_| system.is_here()) {
+            Some(status) => status.drives.iter().map(|drive| drive.path.clone()).collect(),
+            None => Vec::new(),
+        }
+    }
+
+    fn end(&mut self) {
+        let mut system = self.system.borrow_mut();
+        system.clear();
+        system.local = None;
+        system.status = None;
+    }
+}
+
+impl Drop for CoquinaTarget {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

@@ -1,0 +1,157 @@
+//! `device:PATH[,PATH...]`: block devices, by fio with io_uring.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use super::file::direct_options;
+use super::{Context, Target, TargetError};
+use crate::definition::Layout;
+use crate::generator::{Command, Load, fio};
+use crate::report::TargetFacts;
+
+/// Bytes at the start of a device that are looked at: partition tables and file systems leave something there.
+const LOOK_BYTES: usize = 1 << 20;
+
+/// Block devices.
+pub struct DeviceTarget {
+    spec: String,
+    devices: Vec<PathBuf>,
+    sizes_bytes: Vec<u64>,
+    may_write: bool,
+}
+
+impl DeviceTarget {
+    /// `paths` is a list with commas.
+    pub fn new(spec: &str, paths: &str) -> Self {
+        let devices = paths.split(',').filter(|path| !path.is_empty()).map(PathBuf::from).collect();
+        DeviceTarget { spec: spec.to_owned(), devices, sizes_bytes: Vec::new(), may_write: false }
+    }
+
+    fn look_at(&self, device: &Path, context: &Context<'_>) -> Result<(u64, bool), TargetError> {
+        let unusable = |message: String| TargetError::Unusable { spec: self.spec.clone(), message };
+        let metadata = std::fs::metadata(device)
+            .map_err(|error| unusable(format!("cannot use {}: {error}", device.display())))?;
+        if !metadata.file_type().is_block_device() {
+            return Err(unusable(format!(
+                "{} is not a block device; a file is named file:PATH",
+                device.display()
+            )));
+        }
+        // O_EXCL on a device fails while it, or a part of it, is mounted, used for swap, or a part of another device.
+        let opened = File::options().read(true).custom_flags(libc::O_EXCL).open(device);
+        let mut file = opened.map_err(|error| match (error.raw_os_error(), error.kind()) {
+            (Some(libc::EBUSY), _) => unusable(format!(
+                "{} is in use: mounted, swap, or a part of another device; unmount it first (see lsblk {})",
+                device.display(),
+                device.display()
+            )),
+            (_, ErrorKind::PermissionDenied) => {
+                unusable(format!("{} cannot be opened: {error}; run this as root", device.display()))
+            }
+            _ => unusable(format!("{} cannot be opened: {error}", device.display())),
+        })?;
+        let failed = |error: std::io::Error| unusable(format!("cannot read {}: {error}", device.display()));
+        let size_bytes = file.seek(SeekFrom::End(0)).map_err(failed)?;
+        file.seek(SeekFrom::Start(0)).map_err(failed)?;
+        let mut head = Vec::new();
+        file.take(LOOK_BYTES as u64).read_to_end(&mut head).map_err(failed)?;
+        let name = device.to_string_lossy().into_owned();
+        let may_destroy = context.may_destroy(&self.spec, &name);
+        if head.iter().any(|byte| *byte != 0) && context.writes && !may_destroy {
+            return Err(TargetError::HoldsData {
+                spec: self.spec.clone(),
+                name,
+                what: format!(
+                    "{}, and its first MiB is not empty",
+                    coquina_base::format_size_bytes(size_bytes)
+                ),
+            });
+        }
+        Ok((size_bytes, may_destroy || head.iter().all(|byte| *byte == 0)))
+    }
+}
+
+impl Target for DeviceTarget {
+    fn spec(&self) -> &str {
+        &self.spec
+    }
+
+    fn begin(&mut self, context: &Context<'_>) -> Result<(), TargetError> {
+        if self.devices.is_empty() {
+            return Err(TargetError::Unknown(self.spec.clone()));
+        }
+        let looked: Result<Vec<(u64, bool)>, TargetError> =
+            self.devices.iter().map(|device| self.look_at(device, context)).collect();
+        let looked = looked?;
+        self.may_write = looked.iter().all(|(_, may_write)| *may_write);
+        self.sizes_bytes = looked.into_iter().map(|(size_bytes, _)| size_bytes).collect();
+        Ok(())
+    }
+
+    fn facts(&self) -> TargetFacts {
+        let mut facts = TargetFacts {
+            label: if self.devices.len() > 1 { "raw drives".to_owned() } else { "raw drive".to_owned() },
+            spec: self.spec.clone(),
+            system: "block device".to_owned(),
+            copies: Some(1),
+            durable: Some(true),
+            cache: "none: O_DIRECT, each write O_DSYNC".to_owned(),
+            generator: "fio io_uring".to_owned(),
+            ..TargetFacts::default()
+        };
+        if !self.may_write {
+            let note = "no: only reads, and nobody gave the data up; blocks never written may be read without the medium";
+            facts.settings.insert("written full before".to_owned(), note.to_owned());
+        }
+        facts
+    }
+
+    fn space_bytes(&self, _copies: Option<u32>) -> Result<Option<u64>, TargetError> {
+        // The smallest decides, since all get the same.
+        let smallest = self.sizes_bytes.iter().copied().min().unwrap_or(0);
+        Ok(Some(smallest * self.devices.len() as u64))
+    }
+
+    fn refuses(&self, layout: &Layout) -> Option<String> {
+        if layout.stripe.is_some() {
+            return Some("a plain device is not striped".to_owned());
+        }
+        if layout.volumes as usize > self.devices.len() {
+            return Some(format!("{} devices are needed, {} were named", layout.volumes, self.devices.len()));
+        }
+        layout.aged.map(|_| "a plain device is not aged by this".to_owned())
+    }
+
+    fn lay_out(&mut self, _layout: &Layout, _context: &Context<'_>) -> Result<bool, TargetError> {
+        Ok(self.may_write)
+    }
+
+    fn commands(&self, load: &Load, volumes: &[u32]) -> Vec<Command> {
+        let devices: Vec<PathBuf> =
+            volumes.iter().filter_map(|volume| self.devices.get(*volume as usize)).cloned().collect();
+        let mut options = direct_options(&devices);
+        // fio refuses to write to a mounted device as well.
+        options.options.push(("allow_mounted_write".to_owned(), "0".to_owned()));
+        vec![fio::command(&options, load)]
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        Vec::new()
+    }
+
+    fn places(&self) -> Vec<PathBuf> {
+        self.devices.clone()
+    }
+
+    fn drives(&self) -> u32 {
+        self.devices.len() as u32
+    }
+
+    fn is_baseline(&self) -> bool {
+        true
+    }
+
+    fn end(&mut self) {}
+}

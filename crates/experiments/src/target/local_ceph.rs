@@ -1,0 +1,146 @@
+//! A Ceph cluster on this machine, started and removed by the script `bench/peers/ceph`.
+
+use std::collections::BTreeMap;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use serde::Deserialize;
+use tempfile::TempDir;
+
+use super::{Context, TargetError, need_room};
+use crate::generator::output_of;
+
+/// The script, which needs nothing but bash and Debian's packages.
+const SCRIPT: &str = include_str!("../../../../bench/peers/ceph");
+const OSDS: u64 = 3;
+const POLL: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// A running cluster. Dropping it ends it.
+pub struct LocalCeph {
+    folder: TempDir,
+    status: Status,
+}
+
+#[derive(Default, Deserialize)]
+struct Status {
+    conf: String,
+    pool: String,
+    #[serde(default)]
+    osd_bytes: u64,
+    processes: Vec<Daemon>,
+    block_files: Vec<PathBuf>,
+    #[serde(default)]
+    settings: BTreeMap<String, serde_json::Value>,
+}
+
+#[derive(Deserialize)]
+struct Daemon {
+    pid: u32,
+}
+
+impl LocalCeph {
+    /// Starts it; takes up to a minute.
+    pub fn start(spec: &str, context: &Context<'_>) -> Result<Self, TargetError> {
+        need_room(spec, &context.folder, context.store_bytes * OSDS)?;
+        let unusable = |message: String| TargetError::Unusable { spec: spec.to_owned(), message };
+        let folder = TempDir::with_prefix_in("ceph-", &context.folder).map_err(|error| {
+            unusable(format!("cannot make a folder in {}: {error}", context.folder.display()))
+        })?;
+        let script = folder.path().join("ceph.sh");
+        std::fs::write(&script, SCRIPT)
+            .map_err(|error| unusable(format!("cannot write {}: {error}", script.display())))?;
+        (context.say)("starting Ceph: monitor, manager and three OSDs");
+        let mut cluster = LocalCeph { folder, status: Status::default() };
+        let mut command = Command::new("bash");
+        command.args(cluster.arguments("up")).args(["--osd-size", &context.store_bytes.to_string()]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
+        let child = command.spawn().map_err(|error| unusable(format!("cannot start bash: {error}")))?;
+        cluster.wait_for_start(spec, child, context)?;
+        let printed =
+            output_of("bash", &[cluster.arguments("status"), vec!["--json".to_owned()]].concat(), &[])
+                .map_err(|source| TargetError::Program { spec: spec.to_owned(), source })?;
+        cluster.status = serde_json::from_str(&printed)
+            .map_err(|error| unusable(format!("the script's status is not as expected: {error}")))?;
+        Ok(cluster)
+    }
+
+    fn arguments(&self, verb: &str) -> Vec<String> {
+        let path = |name: &str| self.folder.path().join(name).to_string_lossy().into_owned();
+        vec![path("ceph.sh"), verb.to_owned(), "--dir".to_owned(), path("data")]
+    }
+
+    fn wait_for_start(&self, spec: &str, mut child: Child, context: &Context<'_>) -> Result<(), TargetError> {
+        let mut is_stopped = false;
+        loop {
+            match child.try_wait() {
+                Ok(Some(status)) if status.success() && !is_stopped => return Ok(()),
+                Ok(None) => {}
+                Ok(Some(_)) if is_stopped => return Err(TargetError::Stopped),
+                Ok(Some(_)) | Err(_) => {
+                    let mut said = String::new();
+                    if let Some(mut messages) = child.stderr.take() {
+                        // What cannot be read cannot be shown.
+                        let _ = std::io::Read::read_to_string(&mut messages, &mut said);
+                    }
+                    return Err(TargetError::Unusable {
+                        spec: spec.to_owned(),
+                        message: format!("Ceph did not start:\n{}", said.trim_end()),
+                    });
+                }
+            }
+            if (context.stopped)() && !is_stopped {
+                is_stopped = true;
+                if let Ok(process) = libc::pid_t::try_from(child.id()) {
+                    // SAFETY: kill takes numbers only; the process is our child and has not been waited for.
+                    #[allow(unsafe_code)]
+                    unsafe {
+                        libc::kill(process, libc::SIGTERM);
+                    }
+                }
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    /// Its configuration file.
+    pub fn conf(&self) -> &str {
+        &self.status.conf
+    }
+
+    /// Its pool.
+    pub fn pool(&self) -> &str {
+        &self.status.pool
+    }
+
+    /// Its daemons.
+    pub fn processes(&self) -> Vec<u32> {
+        self.status.processes.iter().map(|daemon| daemon.pid).collect()
+    }
+
+    /// Files of its OSDs.
+    pub fn places(&self) -> Vec<PathBuf> {
+        self.status.block_files.clone()
+    }
+
+    /// How it is set.
+    pub fn settings(&self) -> BTreeMap<String, String> {
+        let settings = self.status.settings.iter().map(|(name, value)| {
+            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            (name.clone(), text)
+        });
+        let mut settings: BTreeMap<String, String> = settings.collect();
+        let size = coquina_base::format_size_bytes(self.status.osd_bytes);
+        let osds =
+            format!("{} on this machine, one BlueStore file of {size} each", self.status.block_files.len());
+        settings.insert("OSDs".to_owned(), osds);
+        settings
+    }
+}
+
+impl Drop for LocalCeph {
+    fn drop(&mut self) {
+        // If it was never up, there is nothing to end, and the script says so.
+        let _ = output_of("bash", &self.arguments("down"), &[]);
+    }
+}

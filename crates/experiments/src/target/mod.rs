@@ -1,0 +1,241 @@
+//! Targets: what is measured. One file each.
+//!
+//! To add one: a file here with a [`Target`], and a line in [`open`]. Load that fio can make needs only the options of its
+//! engine ([`FioOptions`](crate::generator::fio::FioOptions)); see docs/benchmarks.md.
+//!
+//! Invariants:
+//! - nothing that a target did not make itself is written to unless its name was spelled out;
+//! - what a target made or started, it removes or stops, also when the run is interrupted;
+//! - facts are what the target was asked or set to, never what is hoped.
+
+mod ceph;
+mod coquina;
+mod device;
+mod file;
+mod local_ceph;
+mod local_coquina;
+mod nbd;
+mod rados;
+mod rbd;
+
+use std::path::{Path, PathBuf};
+
+use crate::definition::Layout;
+use crate::generator::{Command, GeneratorError, Load};
+use crate::report::{Operation, Point, TargetFacts};
+
+pub use local_ceph::LocalCeph;
+pub use local_coquina::LocalCoquina;
+
+/// Why a target cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TargetError {
+    /// Its name is not understood.
+    #[error(
+        "{0:?} is not a target; write coquina-local, coquina-local-nbd, ceph-local, coquina:VOLUME, coquina-nbd:VOLUME, \
+         rbd:POOL/IMAGE, rados:POOL, nbd:URI, file:PATH or device:PATH"
+    )]
+    Unknown(String),
+    /// There is no such thing, or it cannot be used.
+    #[error("{spec}: {message}")]
+    Unusable {
+        /// The target as it was named.
+        spec: String,
+        /// What is wrong, and what to do.
+        message: String,
+    },
+    /// It holds data that nobody has given up.
+    #[error(
+        "{spec}: {name} holds data ({what}), which would be overwritten; \
+         if it may be lost, add --destroy-data {name}"
+    )]
+    HoldsData {
+        /// The target as it was named.
+        spec: String,
+        /// What has to be spelled out.
+        name: String,
+        /// What is there.
+        what: String,
+    },
+    /// There is not enough room.
+    #[error(
+        "{spec}: {wanted} are needed, {free} are free; free some, name another --folder, or lower --volume-size or --store-size"
+    )]
+    NoSpace {
+        /// The target as it was named.
+        spec: String,
+        /// How much is needed.
+        wanted: String,
+        /// How much there is.
+        free: String,
+    },
+    /// A program that it needs failed.
+    #[error("{spec}: {source}")]
+    Program {
+        /// The target as it was named.
+        spec: String,
+        /// What happened.
+        source: GeneratorError,
+    },
+    /// The run was stopped.
+    #[error("stopped")]
+    Stopped,
+}
+
+/// What targets may use.
+pub struct Context<'a> {
+    /// A folder for files of targets, on the disk in question.
+    pub folder: PathBuf,
+    /// This program, for `coquina bench io` and `coquina up`.
+    pub program: PathBuf,
+    /// Options that name a Coquina server that runs already: `--dir DIR` or `--server ADDR`.
+    pub server: Vec<String>,
+    /// Size of each drive of stores that are made for the run.
+    pub store_bytes: u64,
+    /// Whether the experiment writes.
+    pub writes: bool,
+    /// Names of what may be overwritten.
+    pub destroy: Vec<String>,
+    /// Set when the run is to end.
+    pub stopped: &'a dyn Fn() -> bool,
+    /// Tells the user what happens.
+    pub say: &'a dyn Fn(&str),
+}
+
+impl Context<'_> {
+    /// Whether this was spelled out with `--destroy-data`, as it was named or as a target.
+    pub fn may_destroy(&self, spec: &str, name: &str) -> bool {
+        self.destroy.iter().any(|given| given == name || given == spec)
+    }
+}
+
+/// Something that is measured.
+pub trait Target {
+    /// As it was named on the command line.
+    fn spec(&self) -> &str;
+    /// Finds or starts it, and checks that it may be written to.
+    fn begin(&mut self, context: &Context<'_>) -> Result<(), TargetError>;
+    /// What it is and how it is set. Called after `lay_out`.
+    fn facts(&self) -> TargetFacts;
+    /// Bytes that all volumes together may have with so many copies. `None` if that cannot be known.
+    fn space_bytes(&self, copies: Option<u32>) -> Result<Option<u64>, TargetError>;
+    /// Why it cannot do a scenario, if it cannot.
+    fn refuses(&self, layout: &Layout) -> Option<String>;
+    /// Why it cannot do a point, if it cannot.
+    fn refuses_point(&self, _point: &Point) -> Option<String> {
+        None
+    }
+    /// Makes the volumes of a scenario, instead of those of the scenario before. Says whether they must be written full
+    /// and aged: not if another target has just done so with the same volumes.
+    fn lay_out(&mut self, layout: &Layout, context: &Context<'_>) -> Result<bool, TargetError>;
+    /// Generators for one client's load on some of the volumes, to be run at the same time.
+    fn commands(&self, load: &Load, volumes: &[u32]) -> Vec<Command>;
+    /// Processes on this machine that serve it.
+    fn processes(&self) -> Vec<u32>;
+    /// Files or devices on this machine that hold it.
+    fn places(&self) -> Vec<PathBuf>;
+    /// Drives that can be added one by one; 1 where there is nothing to add.
+    fn drives(&self) -> u32 {
+        1
+    }
+    /// Whether it is a plain drive to compare with: nobody expects copies of it.
+    fn is_baseline(&self) -> bool {
+        false
+    }
+    /// Changes a setting of it, and gives the former value.
+    fn set(&mut self, key: &str, _value: Option<&str>) -> Result<Option<String>, TargetError> {
+        Err(TargetError::Unusable {
+            spec: self.spec().to_owned(),
+            message: format!("it has no setting {key:?} that can be changed while it runs"),
+        })
+    }
+    /// Removes what it made and stops what it started.
+    fn end(&mut self);
+}
+
+/// Targets that a run uses, and the systems that they share.
+#[derive(Default)]
+pub struct Opener {
+    coquina: Option<coquina::Shared>,
+    ceph: Option<ceph::Shared>,
+}
+
+impl Opener {
+    /// Opens a target by its name.
+    pub fn open(&mut self, spec: &str) -> Result<Box<dyn Target>, TargetError> {
+        let unknown = || TargetError::Unknown(spec.to_owned());
+        match spec {
+            "coquina-local" => {
+                return Ok(Box::new(coquina::CoquinaTarget::local(spec, self.local_coquina(), false)));
+            }
+            "coquina-local-nbd" => {
+                return Ok(Box::new(coquina::CoquinaTarget::local(spec, self.local_coquina(), true)));
+            }
+            "ceph-local" => return Ok(Box::new(rbd::RbdTarget::local(spec, self.local_ceph()))),
+            _ => {}
+        }
+        let (kind, rest) = spec.split_once(':').ok_or_else(unknown)?;
+        if rest.is_empty() {
+            return Err(unknown());
+        }
+        Ok(match kind {
+            "coquina" => Box::new(coquina::CoquinaTarget::running(spec, rest, false)),
+            "coquina-nbd" => Box::new(coquina::CoquinaTarget::running(spec, rest, true)),
+            "rbd" => Box::new(rbd::RbdTarget::running(spec, rest)?),
+            "rados" => Box::new(rados::RadosTarget::running(spec, rest)),
+            "nbd" => Box::new(nbd::NbdTarget::new(spec, rest)),
+            "nbd+unix" => Box::new(nbd::NbdTarget::new(spec, spec)),
+            "file" => Box::new(file::FileTarget::new(spec, rest)),
+            "device" => Box::new(device::DeviceTarget::new(spec, rest)),
+            _ => return Err(unknown()),
+        })
+    }
+
+    fn local_coquina(&mut self) -> coquina::Shared {
+        self.coquina.get_or_insert_with(coquina::shared_local).clone()
+    }
+
+    fn local_ceph(&mut self) -> ceph::Shared {
+        self.ceph.get_or_insert_with(ceph::shared_local).clone()
+    }
+}
+
+/// Whether a workload is of whole objects.
+fn is_object(operation: Operation) -> bool {
+    matches!(operation, Operation::ObjectRead | Operation::ObjectWrite)
+}
+
+/// Bytes that are free where a folder lies.
+pub(crate) fn free_bytes(folder: &Path) -> std::io::Result<u64> {
+    let path = std::ffi::CString::new(folder.as_os_str().as_encoded_bytes())?;
+    // SAFETY: all-zero is a valid value of this plain structure, which is only written to by the call below.
+    #[allow(unsafe_code)]
+    let mut found: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the path ends in a zero byte and `found` is a valid place for the answer.
+    #[allow(unsafe_code)]
+    let failed = unsafe { libc::statvfs(path.as_ptr(), &mut found) };
+    if failed != 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    Ok(found.f_bavail * found.f_frsize)
+}
+
+/// Refuses what does not fit on the disk under a folder.
+fn need_room(spec: &str, folder: &Path, wanted_bytes: u64) -> Result<(), TargetError> {
+    let free = free_bytes(folder).map_err(|error| TargetError::Unusable {
+        spec: spec.to_owned(),
+        message: format!("cannot ask for the free space of {}: {error}", folder.display()),
+    })?;
+    // A disk that is filled to the last byte is slow, and others need some, too.
+    if wanted_bytes.saturating_add(wanted_bytes / 20) > free {
+        return Err(TargetError::NoSpace {
+            spec: spec.to_owned(),
+            wanted: coquina_base::format_size_bytes(wanted_bytes),
+            free: coquina_base::format_size_bytes(free),
+        });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

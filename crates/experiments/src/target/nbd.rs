@@ -1,0 +1,112 @@
+//! `nbd:URI[,URI...]`: NBD exports of any server, by fio.
+
+use std::path::PathBuf;
+
+use super::{Context, Target, TargetError};
+use crate::definition::Layout;
+use crate::generator::fio::{self, FioOptions};
+use crate::generator::{Command, Load, output_of};
+use crate::report::TargetFacts;
+
+/// NBD exports.
+pub struct NbdTarget {
+    spec: String,
+    uris: Vec<String>,
+    size_bytes: u64,
+}
+
+impl NbdTarget {
+    /// `uris` is a list with commas.
+    pub fn new(spec: &str, uris: &str) -> Self {
+        let uris = uris.split(',').filter(|uri| !uri.is_empty()).map(str::to_owned).collect();
+        NbdTarget { spec: spec.to_owned(), uris, size_bytes: 0 }
+    }
+
+    /// Size of an export, asked with `nbdinfo`, which comes with libnbd.
+    fn size_of(&self, uri: &str) -> Result<u64, TargetError> {
+        let failed = |source| TargetError::Program { spec: self.spec.clone(), source };
+        let printed = output_of("nbdinfo", &["--size".to_owned(), uri.to_owned()], &[]).map_err(failed)?;
+        printed.trim().parse().map_err(|_| TargetError::Unusable {
+            spec: self.spec.clone(),
+            message: format!("nbdinfo gave no size for {uri}: {printed:?}"),
+        })
+    }
+}
+
+/// fio's options for NBD exports.
+pub(super) fn nbd_options(uris: &[String]) -> FioOptions {
+    FioOptions {
+        engine: "nbd".to_owned(),
+        volumes: uris.iter().map(|uri| vec![("uri".to_owned(), uri.clone())]).collect(),
+        ..FioOptions::default()
+    }
+}
+
+impl Target for NbdTarget {
+    fn spec(&self) -> &str {
+        &self.spec
+    }
+
+    fn begin(&mut self, context: &Context<'_>) -> Result<(), TargetError> {
+        let sizes: Result<Vec<u64>, TargetError> = self.uris.iter().map(|uri| self.size_of(uri)).collect();
+        self.size_bytes = sizes?.into_iter().min().unwrap_or(0);
+        // Whether an export holds something cannot be asked in general.
+        for uri in &self.uris {
+            if context.writes && !context.may_destroy(&self.spec, uri) {
+                return Err(TargetError::HoldsData {
+                    spec: self.spec.clone(),
+                    name: uri.clone(),
+                    what: "whatever the export holds".to_owned(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn facts(&self) -> TargetFacts {
+        TargetFacts {
+            label: "NBD export".to_owned(),
+            spec: self.spec.clone(),
+            system: "NBD".to_owned(),
+            copies: None,
+            durable: None,
+            cache: "the server's, whatever it is".to_owned(),
+            generator: "fio nbd".to_owned(),
+            ..TargetFacts::default()
+        }
+    }
+
+    fn space_bytes(&self, _copies: Option<u32>) -> Result<Option<u64>, TargetError> {
+        Ok(Some(self.size_bytes * self.uris.len() as u64))
+    }
+
+    fn refuses(&self, layout: &Layout) -> Option<String> {
+        if layout.volumes as usize > self.uris.len() {
+            return Some(format!("{} exports are needed, {} were named", layout.volumes, self.uris.len()));
+        }
+        if layout.stripe.is_some() {
+            return Some("an export is striped by its server, or not".to_owned());
+        }
+        layout.aged.map(|_| "how full the store behind an export is cannot be known".to_owned())
+    }
+
+    fn lay_out(&mut self, _layout: &Layout, context: &Context<'_>) -> Result<bool, TargetError> {
+        Ok(context.writes)
+    }
+
+    fn commands(&self, load: &Load, volumes: &[u32]) -> Vec<Command> {
+        let uris: Vec<String> =
+            volumes.iter().filter_map(|volume| self.uris.get(*volume as usize)).cloned().collect();
+        vec![fio::command(&nbd_options(&uris), load)]
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        Vec::new()
+    }
+
+    fn places(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
+
+    fn end(&mut self) {}
+}

@@ -1,0 +1,125 @@
+//! `rados:POOL`: whole objects of a Ceph pool, by fio's engine for RADOS.
+
+use std::path::PathBuf;
+
+use super::ceph::{self, Shared, System};
+use super::{Context, Target, TargetError, is_object};
+use crate::definition::Layout;
+use crate::generator::fio::{self, FioOptions};
+use crate::generator::{Amount, Command, Load};
+use crate::report::{Point, TargetFacts};
+
+/// Objects of one run at most: fio keeps something for each.
+const OBJECTS_MAX: u64 = 4096;
+
+/// A pool of objects.
+pub struct RadosTarget {
+    spec: String,
+    system: Shared,
+}
+
+impl RadosTarget {
+    /// On a cluster that runs.
+    pub fn running(spec: &str, pool: &str) -> Self {
+        RadosTarget { spec: spec.to_owned(), system: ceph::running(pool) }
+    }
+}
+
+/// The command that reads or writes whole objects: each of fio's files is an object of the size of one operation.
+pub(super) fn objects(system: &System, load: &Load) -> Command {
+    let object_bytes = u64::from(load.block_bytes);
+    let objects = (load.size_bytes / object_bytes).clamp(u64::from(load.depth), OBJECTS_MAX);
+    let options = FioOptions {
+        engine: "rados".to_owned(),
+        options: vec![
+            ("clientname".to_owned(), system.user.clone()),
+            ("pool".to_owned(), system.pool.clone()),
+            ("nrfiles".to_owned(), objects.to_string()),
+            ("filesize".to_owned(), object_bytes.to_string()),
+            ("file_service_type".to_owned(), "roundrobin:1".to_owned()),
+            // Objects have the same names in each run of this size, so that those which were written are read.
+            ("filename_format".to_owned(), format!("bench-{object_bytes}-$filenum")),
+        ],
+        volumes: vec![Vec::new()],
+        environment: system.environment(),
+        host: None,
+    };
+    let amount = match load.amount {
+        // A fill writes each object once.
+        Amount::Fill => Amount::Bytes(objects * object_bytes),
+        amount => amount,
+    };
+    fio::command(&options, &Load { amount, size_bytes: objects * object_bytes, ..load.clone() })
+}
+
+impl Target for RadosTarget {
+    fn spec(&self) -> &str {
+        &self.spec
+    }
+
+    fn begin(&mut self, context: &Context<'_>) -> Result<(), TargetError> {
+        self.system.borrow_mut().begin(&self.spec, context)
+    }
+
+    fn facts(&self) -> TargetFacts {
+        let system = self.system.borrow();
+        TargetFacts {
+            label: format!("{}, objects", system.title()),
+            spec: self.spec.clone(),
+            system: system.title(),
+            copies: system.copies(),
+            durable: Some(true),
+            cache: "none in the client; a read cache in the OSDs".to_owned(),
+            generator: "fio rados".to_owned(),
+            settings: system.settings(),
+            ..TargetFacts::default()
+        }
+    }
+
+    fn space_bytes(&self, _copies: Option<u32>) -> Result<Option<u64>, TargetError> {
+        self.system.borrow().space_bytes(&self.spec)
+    }
+
+    fn refuses(&self, layout: &Layout) -> Option<String> {
+        let system = self.system.borrow();
+        if layout.copies.is_some() && system.copies() != layout.copies {
+            return Some(format!("the pool {} keeps {:?} copies", system.pool, system.copies()));
+        }
+        None
+    }
+
+    fn refuses_point(&self, point: &Point) -> Option<String> {
+        (!is_object(point.operation))
+            .then(|| "rados: takes whole objects only; name rbd:POOL/IMAGE".to_owned())
+    }
+
+    fn lay_out(&mut self, _layout: &Layout, _context: &Context<'_>) -> Result<bool, TargetError> {
+        Ok(false)
+    }
+
+    fn commands(&self, load: &Load, _volumes: &[u32]) -> Vec<Command> {
+        vec![objects(&self.system.borrow(), load)]
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        self.system.borrow().processes()
+    }
+
+    fn places(&self) -> Vec<PathBuf> {
+        self.system.borrow().places()
+    }
+
+    fn set(&mut self, key: &str, value: Option<&str>) -> Result<Option<String>, TargetError> {
+        self.system.borrow().set(&self.spec, key, value)
+    }
+
+    fn end(&mut self) {
+        let system = self.system.borrow();
+        // Objects that were made have names of their own; others of the pool stay.
+        if let Ok(list) = system.run(&self.spec, "rados", &["-p", &system.pool, "ls"]) {
+            for object in list.lines().filter(|line| line.starts_with("bench-")) {
+                let _ = system.run(&self.spec, "rados", &["-p", &system.pool, "rm", object]);
+            }
+        }
+    }
+}

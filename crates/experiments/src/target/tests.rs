@@ -1,0 +1,104 @@
+use std::path::Path;
+
+use super::*;
+use crate::generator::Amount;
+
+fn context(folder: &Path) -> Context<'_> {
+    Context {
+        folder: folder.to_owned(),
+        program: PathBuf::from("/nonexistent/coquina"),
+        server: Vec::new(),
+        store_bytes: 1 << 30,
+        writes: true,
+        destroy: Vec::new(),
+        stopped: &|| false,
+        say: &|_| {},
+    }
+}
+
+fn layout(volumes: u32) -> Layout {
+    Layout { volumes, volume_bytes: 64 << 20, copies: None, stripe: None, fill: true, aged: None }
+}
+
+#[test]
+fn names_that_are_not_understood_are_refused() {
+    for spec in ["", "floppy:a", "file:", "coquina", "rbd:pool", "rbd:/image", "device"] {
+        let error = Opener::default().open(spec).err().unwrap_or_else(|| panic!("{spec:?} was taken"));
+        assert!(error.to_string().contains(spec), "{error}");
+    }
+}
+
+#[test]
+fn a_file_that_holds_something_is_not_overwritten() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("precious");
+    std::fs::write(&path, "data").unwrap();
+    let name = path.to_string_lossy().into_owned();
+    let spec = format!("file:{name}");
+    let mut target = Opener::default().open(&spec).unwrap();
+    let error = target.begin(&context(folder.path())).unwrap_err().to_string();
+    assert!(error.contains(&format!("--destroy-data {name}")), "{error}");
+    for given in [name, spec.clone()] {
+        let allowed = Context { destroy: vec![given], ..context(folder.path()) };
+        Opener::default().open(&spec).unwrap().begin(&allowed).unwrap();
+    }
+}
+
+#[test]
+fn files_that_were_made_are_removed_and_others_stay() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk");
+    let mut target = Opener::default().open(&format!("file:{}", path.display())).unwrap();
+    target.begin(&context(folder.path())).unwrap();
+    assert!(target.lay_out(&layout(3), &context(folder.path())).unwrap());
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 3);
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 64 << 20);
+    target.lay_out(&layout(1), &context(folder.path())).unwrap();
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    target.end();
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_client_gets_the_volumes_that_it_is_given() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut target = Opener::default().open(&format!("file:{}/disk", folder.path().display())).unwrap();
+    target.begin(&context(folder.path())).unwrap();
+    target.lay_out(&layout(4), &context(folder.path())).unwrap();
+    let load = Load {
+        operation: Operation::RandomRead,
+        block_bytes: 4096,
+        depth: 1,
+        jobs: 1,
+        amount: Amount::Fill,
+        size_bytes: 64 << 20,
+        rate_iops: None,
+        seed: 1,
+        processors: None,
+    };
+    let commands = target.commands(&load, &[1, 3]);
+    let job = &commands[0].files[0].1;
+    assert!(job.contains("disk-1\n") && job.contains("disk-3\n") && !job.contains("disk-2\n"), "{job}");
+}
+
+#[test]
+fn what_is_no_device_or_no_file_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    for (spec, wanted) in [
+        ("device:/nonexistent/sdz".to_owned(), "/nonexistent/sdz"),
+        (format!("device:{}", folder.path().display()), "not a block device"),
+        (format!("file:{}", folder.path().display()), "not a regular file"),
+        ("file:/nonexistent/folder/x".to_owned(), "does not exist"),
+    ] {
+        let error =
+            Opener::default().open(&spec).unwrap().begin(&context(folder.path())).unwrap_err().to_string();
+        assert!(error.contains(wanted), "{spec}: {error}");
+    }
+}
+
+#[test]
+fn a_disk_without_room_is_told_how_much_is_needed() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = need_room("file:x", folder.path(), 1 << 60).unwrap_err().to_string();
+    assert!(error.contains("1 EiB") && error.contains("--folder"), "{error}");
+}
