@@ -59,7 +59,7 @@ fn unused_ticks(text: &str) -> Option<(u64, u32)> {
     Some((idle + iowait + steal, lines.filter(|line| line.starts_with("cpu")).count() as u32))
 }
 
-fn ticks_per_s() -> u64 {
+pub(crate) fn ticks_per_s() -> u64 {
     // SAFETY: sysconf only reads a constant.
     #[allow(unsafe_code)]
     let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };

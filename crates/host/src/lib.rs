@@ -9,8 +9,10 @@ pub mod doctor;
 mod drive;
 mod environment;
 mod error;
+pub mod sampler;
 
 pub use cpu::{MachineCpu, ProcessClock, ThreadClock, process_name};
 pub use drive::DriveCounter;
 pub use environment::{DriveEnvironment, Environment};
-pub use error::ProcError;
+pub use error::{HostError, ProcError};
+pub use sampler::{Role, Sampler, SamplerSettings, Utilisation};

@@ -1,0 +1,231 @@
+//! What was sampled, and what it says of any moment between the first and the last sample.
+//!
+//! Invariants:
+//! - counters grow evenly between two samples, so a moment between them has its share;
+//! - what only one of two samples knows, such as a core that went offline, is left out of their difference.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Instant;
+
+use super::counters::{CoreTimes, DriveTimes, NetworkBytes};
+use super::processes::Used;
+use super::throttle::Setting;
+
+/// Samples that are kept: half an hour and more at the usual interval. The oldest are forgotten.
+const POINTS_MAX: usize = 8192;
+
+/// Counters of the host at a moment.
+#[derive(Clone, Debug)]
+pub(super) struct Point {
+    pub at: Instant,
+    pub cores: Vec<CoreTimes>,
+    pub drives: Vec<Option<DriveTimes>>,
+    pub networks: Vec<NetworkBytes>,
+    /// Microseconds in which some task waited for a core, some for a drive, all for a drive.
+    pub pressure_us: Option<[u64; 3]>,
+    /// What processes used since the point before.
+    pub used: Vec<Used>,
+    /// CPU time that sampling took since the point before.
+    pub sampling_ns: u64,
+}
+
+/// What is looked at less often, since it takes longer.
+#[derive(Clone, Debug)]
+pub(super) struct Detail {
+    pub at: Instant,
+    /// Place of the process, number of the thread, CPU time in nanoseconds.
+    pub threads: Vec<(u32, u32, u64)>,
+    /// Place of the process, and the cores on which any of its threads may run.
+    pub allowed: Vec<(u32, Vec<u32>)>,
+    pub settings: Vec<Setting>,
+}
+
+/// A counter.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Key {
+    UnusedTicks(u32),
+    StealTicks(u32),
+    InterruptTicks(u32),
+    Reads(usize),
+    ReadBytes(usize),
+    Writes(usize),
+    WrittenBytes(usize),
+    BusyMs(usize),
+    WeightedMs(usize),
+    InBytes(String),
+    OutBytes(String),
+    CpuSomeUs,
+    IoSomeUs,
+    IoFullUs,
+}
+
+/// Counters by key.
+pub(super) type Totals = BTreeMap<Key, f64>;
+
+impl Point {
+    fn totals(&self) -> Totals {
+        let mut totals = Totals::new();
+        for core in &self.cores {
+            totals.insert(Key::UnusedTicks(core.number), core.unused_ticks as f64);
+            totals.insert(Key::StealTicks(core.number), core.steal_ticks as f64);
+            totals.insert(Key::InterruptTicks(core.number), core.interrupt_ticks as f64);
+        }
+        for (place, drive) in self.drives.iter().enumerate() {
+            let Some(drive) = drive else { continue };
+            totals.insert(Key::Reads(place), drive.reads as f64);
+            totals.insert(Key::ReadBytes(place), drive.read_bytes as f64);
+            totals.insert(Key::Writes(place), drive.writes as f64);
+            totals.insert(Key::WrittenBytes(place), drive.written_bytes as f64);
+            totals.insert(Key::BusyMs(place), drive.busy_ms as f64);
+            totals.insert(Key::WeightedMs(place), drive.weighted_ms as f64);
+        }
+        for network in &self.networks {
+            totals.insert(Key::InBytes(network.name.clone()), network.in_bytes as f64);
+            totals.insert(Key::OutBytes(network.name.clone()), network.out_bytes as f64);
+        }
+        if let Some([cpu_some, io_some, io_full]) = self.pressure_us {
+            totals.insert(Key::CpuSomeUs, cpu_some as f64);
+            totals.insert(Key::IoSomeUs, io_some as f64);
+            totals.insert(Key::IoFullUs, io_full as f64);
+        }
+        totals
+    }
+}
+
+/// What grew from one moment to another.
+pub(super) fn difference(later: &Totals, earlier: &Totals) -> Totals {
+    let grown = |(key, later): (&Key, &f64)| Some((key.clone(), (later - earlier.get(key)?).max(0.0)));
+    later.iter().filter_map(grown).collect()
+}
+
+/// Everything that was sampled.
+#[derive(Debug, Default)]
+pub(super) struct History {
+    points: VecDeque<Point>,
+    details: VecDeque<Detail>,
+}
+
+impl History {
+    pub(super) fn push(&mut self, point: Point) {
+        self.points.push_back(point);
+        if self.points.len() > POINTS_MAX {
+            self.points.pop_front();
+        }
+    }
+
+    /// Says what the last sample took.
+    pub(super) fn set_sampling_ns(&mut self, sampling_ns: u64) {
+        if let Some(point) = self.points.back_mut() {
+            point.sampling_ns = sampling_ns;
+        }
+    }
+
+    pub(super) fn push_detail(&mut self, detail: Detail) {
+        self.details.push_back(detail);
+        if self.details.len() > POINTS_MAX {
+            self.details.pop_front();
+        }
+    }
+
+    pub(super) fn last(&self) -> Option<&Point> {
+        self.points.back()
+    }
+
+    pub(super) fn last_detail_at(&self) -> Option<Instant> {
+        self.details.back().map(|detail| detail.at)
+    }
+
+    /// Whether samples reach from one moment to another.
+    pub(super) fn covers(&self, from: Instant, to: Instant) -> bool {
+        self.points.front().is_some_and(|point| point.at <= from)
+            && self.points.back().is_some_and(|point| point.at >= to)
+    }
+
+    /// Counters at a moment that is covered.
+    pub(super) fn totals_at(&self, at: Instant) -> Option<Totals> {
+        let next = self.points.partition_point(|point| point.at < at);
+        let after = self.points.get(next)?;
+        let Some(before) = next.checked_sub(1).and_then(|place| self.points.get(place)) else {
+            return (after.at == at).then(|| after.totals());
+        };
+        let (low, high) = (before.totals(), after.totals());
+        let share = share_of(before.at, after.at, at);
+        let mixed = |(key, low): (Key, f64)| Some((key.clone(), low + (high.get(&key)? - low) * share));
+        Some(low.into_iter().filter_map(mixed).collect())
+    }
+
+    /// Moments of the samples between two moments, without these.
+    pub(super) fn moments(&self, from: Instant, to: Instant) -> Vec<Instant> {
+        self.points.iter().map(|point| point.at).filter(|at| *at > from && *at < to).collect()
+    }
+
+    /// Nanoseconds that each process used between two moments, and what sampling took.
+    pub(super) fn used(&self, from: Instant, to: Instant) -> (BTreeMap<u32, f64>, f64) {
+        let mut used = BTreeMap::new();
+        let mut sampling_ns = 0.0;
+        for (before, point) in self.points.iter().zip(self.points.iter().skip(1)) {
+            if point.at <= from || before.at >= to {
+                continue;
+            }
+            let share = share_of(before.at, point.at, to) - share_of(before.at, point.at, from);
+            sampling_ns += point.sampling_ns as f64 * share;
+            for (place, ns) in &point.used {
+                *used.entry(*place).or_insert(0.0) += *ns as f64 * share;
+            }
+        }
+        (used, sampling_ns)
+    }
+
+    /// Details within a window. Where there are fewer than two, those around it as well.
+    pub(super) fn details(&self, from: Instant, to: Instant) -> Vec<&Detail> {
+        let mut first = self.details.partition_point(|detail| detail.at < from);
+        let mut end = self.details.partition_point(|detail| detail.at <= to);
+        if end - first < 2 {
+            first = first.saturating_sub(1);
+            end = (end + 1).min(self.details.len());
+        }
+        self.details.range(first..end).collect()
+    }
+}
+
+/// Where a moment lies between two others, 0 to 1.
+fn share_of(from: Instant, to: Instant, at: Instant) -> f64 {
+    let length = to.saturating_duration_since(from).as_secs_f64();
+    if length == 0.0 {
+        return 1.0;
+    }
+    (at.saturating_duration_since(from).as_secs_f64() / length).min(1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn point(at: Instant, unused_ticks: u64, used_ns: u64) -> Point {
+        let core = CoreTimes { number: 0, unused_ticks, ..CoreTimes::default() };
+        let (drives, networks, used) = (Vec::new(), Vec::new(), vec![(3, used_ns)]);
+        Point { at, cores: vec![core], drives, networks, pressure_us: None, used, sampling_ns: 0 }
+    }
+
+    #[test]
+    fn a_moment_between_samples_has_its_share() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut history = History::default();
+        history.push(point(at(0), 1000, 5));
+        history.push(point(at(100), 1100, 100));
+        history.push(point(at(300), 1100, 1000));
+        assert!(history.covers(at(0), at(300)) && !history.covers(at(0), at(301)));
+        assert_eq!(history.totals_at(at(25)).unwrap()[&Key::UnusedTicks(0)], 1025.0);
+        assert_eq!(history.totals_at(at(0)).unwrap()[&Key::UnusedTicks(0)], 1000.0);
+        assert!(history.totals_at(at(301)).is_none());
+        assert_eq!(history.used(at(50), at(200)).0[&3], 550.0);
+        assert_eq!(history.used(at(100), at(300)).0[&3], 1000.0);
+        assert_eq!(history.moments(at(0), at(300)), [at(100)]);
+        let difference =
+            difference(&history.totals_at(at(300)).unwrap(), &history.totals_at(at(50)).unwrap());
+        assert_eq!(difference[&Key::UnusedTicks(0)], 50.0);
+    }
+}

@@ -1,0 +1,284 @@
+//! Samples what a host does while a benchmark runs: cores, processes, drives, networks, and limits that are set.
+//!
+//! Invariants:
+//! - busy time is elapsed time less unused time, and that of processes comes from their clocks, to the nanosecond: ticks
+//!   miss short work;
+//! - a window that begins and ends at marks rests on samples taken there; any other is interpolated between samples;
+//! - a sample that fails is left out, and its time counts to the next one;
+//! - the thread ends with the sampler.
+
+mod counters;
+mod history;
+mod processes;
+#[cfg(test)]
+mod tests;
+mod throttle;
+mod utilisation;
+mod window;
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{HostError, ThreadClock};
+
+use counters::KernelFile;
+use history::{Detail, History, Point};
+use processes::Processes;
+use throttle::Hierarchies;
+pub use utilisation::{
+    DriveUse, NetworkUse, Pressures, ProcessUse, Role, Sample, Throttle, ThrottleKind, Utilisation,
+};
+use window::{Drive, Knowledge};
+
+/// Threads and control groups are looked at this often, and at marks.
+const DETAIL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What to sample.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SamplerSettings {
+    /// Time between samples, 10 to 60000.
+    pub interval_ms: u64,
+    /// Kernel names of drives or partitions, such as `vda`. None means all whole drives.
+    pub drives: Vec<String>,
+    /// Processes to watch from the start, by number.
+    pub processes: Vec<(u32, Role)>,
+}
+
+impl Default for SamplerSettings {
+    fn default() -> Self {
+        SamplerSettings { interval_ms: 250, drives: Vec::new(), processes: Vec::new() }
+    }
+}
+
+/// Samples this host on a thread of its own until it is stopped or dropped.
+#[derive(Debug)]
+pub struct Sampler {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    stop: Condvar,
+}
+
+impl Sampler {
+    /// Takes the first sample, and starts the thread that takes the others.
+    pub fn start(settings: SamplerSettings) -> Result<Sampler, HostError> {
+        if !(10..=60_000).contains(&settings.interval_ms) {
+            return Err(HostError::Interval { interval_ms: settings.interval_ms });
+        }
+        let mut state = State::new(&settings)?;
+        state.sample(true)?;
+        let shared = Arc::new(Shared { state: Mutex::new(state), stop: Condvar::new() });
+        let theirs = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("sampler".into())
+            .spawn(move || theirs.run())
+            .map_err(|source| HostError::Thread { source })?;
+        Ok(Sampler { shared, thread: Some(thread) })
+    }
+
+    /// Gives a role to a process, its threads, and its descendants that have no role of their own, later ones as well.
+    /// The role counts for all windows, also those that began before.
+    pub fn watch(&self, pid: u32, role: Role) {
+        let mut state = self.shared.lock();
+        // The process may be younger than the last sample.
+        let _ = state.sample(false);
+        state.processes.watch(pid, role);
+        let _ = state.detail();
+    }
+
+    /// Takes a sample now. Gives its moment, at which a window can begin or end.
+    pub fn mark(&self) -> Instant {
+        let mut state = self.shared.lock();
+        match state.sample(true) {
+            Ok(at) => at,
+            // The window is interpolated then.
+            Err(_) => Instant::now(),
+        }
+    }
+
+    /// What the host did between two moments. `None` where no samples reach: before the start, in the future, or so long
+    /// ago that they are forgotten.
+    pub fn window(&self, from: Instant, to: Instant) -> Option<Utilisation> {
+        let mut state = self.shared.lock();
+        if !state.history.covers(from, to) && to <= Instant::now() {
+            let _ = state.sample(true);
+        }
+        state.knowledge().window(from, to)
+    }
+
+    /// Ends the thread.
+    pub fn stop(self) {}
+}
+
+impl Drop for Sampler {
+    fn drop(&mut self) {
+        self.shared.lock().is_stopped = true;
+        self.shared.stop.notify_all();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self) {
+        let mut state = self.lock();
+        let mut next = Instant::now() + state.interval;
+        while !state.is_stopped {
+            let now = Instant::now();
+            if now < next {
+                let wait = self.stop.wait_timeout(state, next - now);
+                state = wait.unwrap_or_else(PoisonError::into_inner).0;
+                continue;
+            }
+            let _ = state.sample(false);
+            // After the machine slept, missed samples are not made up for.
+            next = (next + state.interval).max(Instant::now());
+        }
+    }
+}
+
+struct State {
+    interval: Duration,
+    stat: KernelFile,
+    diskstats: Option<KernelFile>,
+    networks: Option<KernelFile>,
+    pressures: Option<[KernelFile; 2]>,
+    drives: Vec<Drive>,
+    drive_names: Vec<String>,
+    hierarchies: Hierarchies,
+    processes: Processes,
+    history: History,
+    is_stopped: bool,
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("State").field("interval", &self.interval).finish_non_exhaustive()
+    }
+}
+
+impl State {
+    fn new(settings: &SamplerSettings) -> Result<Self, HostError> {
+        let mut diskstats = KernelFile::open("/proc/diskstats").ok();
+        let text = diskstats.as_mut().and_then(|file| file.read().ok()).unwrap_or_default();
+        let drives = choose_drives(&settings.drives, &counters::drive_names(text))?;
+        let pressure = |name| KernelFile::open(name).ok();
+        let mut processes = Processes::default();
+        for (pid, role) in &settings.processes {
+            processes.watch(*pid, *role);
+        }
+        Ok(State {
+            interval: Duration::from_millis(settings.interval_ms),
+            stat: KernelFile::open("/proc/stat")?,
+            diskstats,
+            networks: KernelFile::open("/proc/net/dev").ok(),
+            pressures: pressure("/proc/pressure/cpu").zip(pressure("/proc/pressure/io")).map(<[_; 2]>::from),
+            drive_names: drives.iter().map(|drive| drive.name.clone()).collect(),
+            drives,
+            hierarchies: Hierarchies::here(),
+            processes,
+            history: History::default(),
+            is_stopped: false,
+        })
+    }
+
+    /// Takes a sample, with details where they are due or asked for.
+    fn sample(&mut self, with_details: bool) -> Result<Instant, HostError> {
+        let began_ns = ThreadClock::now_ns();
+        let cores = counters::cores(self.stat.read()?);
+        let at = Instant::now();
+        let used = self.processes.sample();
+        let text = self.diskstats.as_mut().and_then(|file| file.read().ok()).unwrap_or_default();
+        let drives = counters::drives(text, &self.drive_names);
+        let text = self.networks.as_mut().and_then(|file| file.read().ok()).unwrap_or_default();
+        let networks = counters::networks(text);
+        let pressure_us = self.pressures.as_mut().and_then(|[cpu, io]| {
+            let (cpu_some, _) = counters::pressure(cpu.read().ok()?)?;
+            let (io_some, io_full) = counters::pressure(io.read().ok()?)?;
+            Some([cpu_some, io_some, io_full])
+        });
+        self.history.push(Point { at, cores, drives, networks, pressure_us, used, sampling_ns: 0 });
+        let is_due = self.history.last_detail_at().is_none_or(|last| at - last >= DETAIL_INTERVAL);
+        if with_details || is_due {
+            self.detail();
+        }
+        self.history.set_sampling_ns(ThreadClock::now_ns() - began_ns);
+        Ok(at)
+    }
+
+    /// Looks at threads and control groups of watched processes, as of the last sample.
+    fn detail(&mut self) -> Option<()> {
+        let at = self.history.last()?.at;
+        let mut detail = Detail { at, threads: Vec::new(), allowed: Vec::new(), settings: Vec::new() };
+        let mut folders = BTreeSet::new();
+        for place in self.processes.watched() {
+            let pid = self.processes.get(place).pid;
+            let mut allowed = BTreeSet::new();
+            for (thread, ns) in processes::threads(pid) {
+                detail.threads.push((place, thread, ns));
+                allowed.extend(processes::allowed_cores(thread));
+            }
+            detail.allowed.push((place, allowed.into_iter().collect()));
+            let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+            folders.extend(self.hierarchies.folders(&groups));
+        }
+        for (controller, folder, group) in folders {
+            detail.settings.extend(throttle::settings(controller, &folder, &group));
+        }
+        self.history.push_detail(detail);
+        Some(())
+    }
+
+    fn knowledge(&self) -> Knowledge<'_> {
+        Knowledge {
+            history: &self.history,
+            processes: &self.processes,
+            drives: &self.drives,
+            interval: self.interval,
+        }
+    }
+}
+
+/// The named drives, or all whole ones.
+fn choose_drives(names: &[String], all: &[String]) -> Result<Vec<Drive>, HostError> {
+    if let Some(name) = names.iter().find(|name| !all.contains(name)) {
+        return Err(HostError::UnknownDrive { name: name.clone() });
+    }
+    let is_whole = |name: &&String| {
+        let is_made_up = ["loop", "ram", "zram", "dm-", "md", "sr"].iter().any(|kind| name.starts_with(kind));
+        !is_made_up && !std::path::Path::new(&format!("/sys/class/block/{name}/partition")).exists()
+    };
+    let chosen: Vec<&String> =
+        if names.is_empty() { all.iter().filter(is_whole).collect() } else { names.iter().collect() };
+    Ok(chosen.into_iter().map(|name| look_at_drive(name)).collect())
+}
+
+fn look_at_drive(name: &str) -> Drive {
+    let read = |file: &str| {
+        let text = std::fs::read_to_string(format!("/sys/class/block/{name}/{file}"));
+        text.map(|text| text.trim().to_owned()).unwrap_or_default()
+    };
+    let says_rotational = read("queue/rotational") == "1" || read("../queue/rotational") == "1";
+    let is_virtual = ["vd", "xvd", "nbd", "rbd", "nvme"].iter().any(|kind| name.starts_with(kind));
+    let model = read("device/model") + &read("../device/model");
+    let is_made_up = ["QEMU", "Virtual", "VMware"].iter().any(|maker| model.contains(maker));
+    Drive {
+        name: name.to_owned(),
+        number: read("dev"),
+        is_rotational: says_rotational && !is_virtual && !is_made_up,
+    }
+}

@@ -1,0 +1,300 @@
+//! CPU time of every process, to the nanosecond, and what each has to do with a benchmark.
+//!
+//! Invariants:
+//! - a child of a watched process has its parent's role until it gets one of its own;
+//! - roles belong to processes, not to samples: watching a process counts for windows before that, too;
+//! - what a watched process's child used after the last sample that saw it is not lost: the parent's time of reaped
+//!   children holds it, to 20 ms.
+
+use std::collections::HashMap;
+
+use crate::cpu::{ProcessClock, ticks_per_s};
+
+use super::utilisation::Role;
+
+/// All kernel threads are children of this process.
+const KERNEL_THREAD_PARENT: u32 = 2;
+
+/// A process that was seen.
+#[derive(Debug)]
+pub(super) struct Known {
+    pub pid: u32,
+    pub name: String,
+    /// What it has to do with the benchmark.
+    pub role: Role,
+    /// It or a process that it descends from was named.
+    pub is_watched: bool,
+    /// It was named itself.
+    is_named: bool,
+    parent: u32,
+    clock: Option<ProcessClock>,
+    /// CPU time at the last sample.
+    total_ns: u64,
+    /// Time of children that it waited for, at the last sample. Only of watched processes.
+    reaped_ns: u64,
+    /// A sample looked for it, and did not find it.
+    is_gone: bool,
+    /// Times that it was seen.
+    sights: u32,
+}
+
+/// CPU time that a process used since the last sample: its place in the table, and nanoseconds.
+pub(super) type Used = (u32, u64);
+
+/// Every process that was seen, alive or not.
+#[derive(Debug, Default)]
+pub(super) struct Processes {
+    known: Vec<Known>,
+    /// Those that were alive at the last sample.
+    alive: HashMap<u32, u32>,
+    /// Roles of processes that were named, but were not seen yet.
+    named: HashMap<u32, Role>,
+}
+
+impl Processes {
+    /// A process by its place.
+    pub(super) fn get(&self, place: u32) -> &Known {
+        &self.known[place as usize]
+    }
+
+    /// Whether any kernel thread was seen.
+    pub(super) fn sees_kernel_threads(&self) -> bool {
+        self.known.iter().any(|known| known.role == Role::Kernel)
+    }
+
+    /// Places of the watched processes that were alive at the last sample.
+    pub(super) fn watched(&self) -> Vec<u32> {
+        let is_watched = |place: &u32| self.get(*place).is_watched;
+        let mut places: Vec<u32> = self.alive.values().copied().filter(is_watched).collect();
+        places.sort_unstable();
+        places
+    }
+
+    /// Every place whose process is watched, alive or not.
+    pub(super) fn all_watched(&self) -> impl Iterator<Item = u32> {
+        (0..self.known.len() as u32).filter(|place| self.get(*place).is_watched)
+    }
+
+    /// Gives a role to a process and to those of its descendants that have none of their own.
+    pub(super) fn watch(&mut self, pid: u32, role: Role) {
+        self.named.insert(pid, role);
+        if let Some(place) = self.alive.get(&pid) {
+            let known = &mut self.known[*place as usize];
+            (known.role, known.is_watched, known.is_named) = (role, true, true);
+        }
+        // Each round passes the role one generation down.
+        let mut changed = true;
+        while changed {
+            changed = false;
+            for place in 0..self.known.len() {
+                let child = &self.known[place];
+                let parent = self.alive.get(&child.parent).map(|parent| self.get(*parent));
+                let Some(parent) = parent.filter(|parent| parent.is_watched) else { continue };
+                let role = parent.role;
+                if !child.is_named && !child.is_gone && (!child.is_watched || child.role != role) {
+                    let child = &mut self.known[place];
+                    (child.role, child.is_watched, changed) = (role, true, true);
+                }
+            }
+        }
+    }
+
+    /// Looks at all processes. Gives what each used since the last look.
+    pub(super) fn sample(&mut self) -> Vec<Used> {
+        let mut used = Vec::new();
+        let is_first = self.known.is_empty();
+        let (born, gone) = self.look(&mut used);
+        for pid in born {
+            self.add(pid, is_first, &mut used);
+        }
+        self.inherit_roles();
+        self.count_reaped(&gone, &mut used);
+        used
+    }
+
+    /// Times of known processes. Gives the numbers of new ones, and the places of those that ended.
+    fn look(&mut self, used: &mut Vec<Used>) -> (Vec<u32>, Vec<u32>) {
+        let mut born = Vec::new();
+        let mut alive = HashMap::with_capacity(self.alive.len());
+        let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        for pid in pids {
+            let known = self.alive.get(&pid).copied();
+            let now = known.and_then(|place| self.get(place).clock?.now_ns());
+            match (known, now) {
+                // A number that is used again begins at nothing.
+                (Some(place), Some(now_ns)) if now_ns >= self.get(place).total_ns => {
+                    let known = &mut self.known[place as usize];
+                    if now_ns > known.total_ns {
+                        used.push((place, now_ns - known.total_ns));
+                    }
+                    known.total_ns = now_ns;
+                    known.sights = known.sights.saturating_add(1);
+                    // The first sight may be between fork and exec.
+                    if known.sights == 2 {
+                        known.name = crate::process_name(pid);
+                    }
+                    alive.insert(pid, place);
+                }
+                _ => born.push(pid),
+            }
+        }
+        let gone: Vec<u32> =
+            self.alive.iter().filter(|(pid, _)| !alive.contains_key(pid)).map(|(_, place)| *place).collect();
+        for place in &gone {
+            self.known[*place as usize].is_gone = true;
+            self.named.remove(&self.known[*place as usize].pid);
+        }
+        self.alive = alive;
+        (born, gone)
+    }
+
+    /// Adds a process. Unless this is the first look, all its time was used since the last one.
+    fn add(&mut self, pid: u32, is_first: bool, used: &mut Vec<Used>) {
+        let Some(facts) = read_facts(pid) else { return };
+        let clock = ProcessClock::of(pid);
+        let Some(total_ns) = clock.and_then(ProcessClock::now_ns) else { return };
+        let is_kernel =
+            pid == KERNEL_THREAD_PARENT && facts.parent == 0 || facts.parent == KERNEL_THREAD_PARENT;
+        let place = self.known.len() as u32;
+        let named = self.named.get(&pid).copied();
+        self.known.push(Known {
+            pid,
+            name: facts.name,
+            role: named.unwrap_or(if is_kernel { Role::Kernel } else { Role::Outside }),
+            is_watched: named.is_some(),
+            is_named: named.is_some(),
+            parent: facts.parent,
+            clock,
+            total_ns,
+            reaped_ns: facts.reaped_ns,
+            is_gone: false,
+            sights: 1,
+        });
+        self.alive.insert(pid, place);
+        if !is_first && total_ns > 0 {
+            used.push((place, total_ns));
+        }
+    }
+
+    /// New processes have the roles of their parents, which may be new themselves.
+    fn inherit_roles(&mut self) {
+        let mut new: Vec<u32> =
+            self.alive.values().copied().filter(|place| self.get(*place).sights == 1).collect();
+        new.sort_unstable();
+        let mut changed = true;
+        while changed {
+            changed = false;
+            for place in &new {
+                let child = self.get(*place);
+                let parent = self.alive.get(&child.parent).map(|parent| self.get(*parent));
+                let Some(parent) = parent.filter(|parent| parent.is_watched && !child.is_watched) else {
+                    continue;
+                };
+                let role = parent.role;
+                let child = &mut self.known[*place as usize];
+                (child.role, child.is_watched, changed) = (role, true, true);
+            }
+        }
+    }
+
+    /// What ended children used after they were last seen, and children that were never seen.
+    fn count_reaped(&mut self, gone: &[u32], used: &mut Vec<Used>) {
+        for place in self.watched() {
+            let (pid, before_ns, sights) = {
+                let parent = self.get(place);
+                (parent.pid, parent.reaped_ns, parent.sights)
+            };
+            let Some(facts) = read_facts(pid).filter(|_| sights > 1) else { continue };
+            let children: Vec<u32> =
+                gone.iter().copied().filter(|child| self.get(*child).parent == pid).collect();
+            let seen_ns: u64 = children.iter().map(|child| self.lifetime_ns(*child)).sum();
+            let rest_ns = (facts.reaped_ns - before_ns.min(facts.reaped_ns)).saturating_sub(seen_ns);
+            self.known[place as usize].reaped_ns = facts.reaped_ns;
+            let heirs = if children.is_empty() { &[place][..] } else { &children };
+            if rest_ns > 0 {
+                used.extend(heirs.iter().map(|heir| (*heir, rest_ns / heirs.len() as u64)));
+            }
+        }
+    }
+
+    fn lifetime_ns(&self, place: u32) -> u64 {
+        self.get(place).total_ns + self.get(place).reaped_ns
+    }
+}
+
+/// What `/proc/PID/stat` says of a process.
+#[derive(Debug, PartialEq, Eq)]
+struct Facts {
+    name: String,
+    parent: u32,
+    /// Time of children that it waited for.
+    reaped_ns: u64,
+}
+
+fn read_facts(pid: u32) -> Option<Facts> {
+    parse_facts(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// The name is in brackets and may hold brackets and spaces itself.
+fn parse_facts(text: &str) -> Option<Facts> {
+    let (before, after) = text.rsplit_once(')')?;
+    let name = before.split_once('(')?.1.to_owned();
+    let mut fields = after.split_ascii_whitespace();
+    let parent = fields.nth(1)?.parse().ok()?;
+    let user_ticks: u64 = fields.nth(11)?.parse().ok()?;
+    let system_ticks: u64 = fields.next()?.parse().ok()?;
+    Some(Facts { name, parent, reaped_ns: (user_ticks + system_ticks) * (1_000_000_000 / ticks_per_s()) })
+}
+
+/// CPU time of each thread of a process: its number and nanoseconds.
+pub(super) fn threads(pid: u32) -> Vec<(u32, u64)> {
+    let folder = format!("/proc/{pid}/task");
+    let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
+    let thread = |name: std::ffi::OsString| {
+        let name = name.to_str()?;
+        let text = std::fs::read_to_string(format!("{folder}/{name}/schedstat")).ok()?;
+        Some((name.parse().ok()?, text.split_ascii_whitespace().next()?.parse().ok()?))
+    };
+    entries.filter_map(|entry| thread(entry.file_name())).collect()
+}
+
+/// Cores on which a thread may run, by number.
+pub(super) fn allowed_cores(thread: u32) -> Vec<u32> {
+    // SAFETY: an all-zero set is a valid, empty one.
+    #[allow(unsafe_code)]
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    let Ok(thread) = libc::pid_t::try_from(thread) else { return Vec::new() };
+    // SAFETY: `set` is a valid place of the size that is given.
+    #[allow(unsafe_code)]
+    let failed = unsafe { libc::sched_getaffinity(thread, size_of::<libc::cpu_set_t>(), &mut set) };
+    if failed != 0 {
+        return Vec::new();
+    }
+    // SAFETY: the numbers are below the size of the set.
+    #[allow(unsafe_code)]
+    let is_allowed = |core: &u32| unsafe { libc::CPU_ISSET(*core as usize, &set) };
+    (0..libc::CPU_SETSIZE as u32).filter(is_allowed).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_may_hold_brackets() {
+        let text = "12 (a) b (c)) S 7 1 1 0 -1 4194304 100 200 0 0 11 22 33 44 20 0 1 0 5000 1 2";
+        let facts = parse_facts(text).unwrap();
+        assert_eq!((facts.name.as_str(), facts.parent), ("a) b (c)", 7));
+        assert_eq!(facts.reaped_ns, 77 * (1_000_000_000 / ticks_per_s()));
+        assert_eq!(parse_facts("12 (short) S 1"), None);
+        assert_eq!(parse_facts(""), None);
+    }
+
+    #[test]
+    fn own_threads_and_cores_are_seen() {
+        assert!(!threads(std::process::id()).is_empty());
+        assert!(!allowed_cores(std::process::id()).is_empty());
+        assert!(allowed_cores(u32::MAX).is_empty());
+    }
+}

@@ -1,0 +1,278 @@
+//! From samples to what a host did in a window of time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use crate::cpu::ticks_per_s;
+
+use super::history::{Detail, History, Key, Totals, difference};
+use super::processes::Processes;
+use super::throttle::Setting;
+use super::utilisation::{
+    DriveUse, NetworkUse, Pressures, ProcessUse, Role, Sample, Throttle, ThrottleKind, Utilisation,
+};
+
+/// A process that is not watched is listed from this share of a core on.
+const LISTED_CORES_MIN: f64 = 0.01;
+
+/// A drive that is sampled.
+#[derive(Clone, Debug)]
+pub(super) struct Drive {
+    pub name: String,
+    /// `major:minor`, as control groups name it.
+    pub number: String,
+    pub is_rotational: bool,
+}
+
+/// What is known besides the samples.
+pub(super) struct Knowledge<'a> {
+    pub history: &'a History,
+    pub processes: &'a Processes,
+    pub drives: &'a [Drive],
+    pub interval: Duration,
+}
+
+impl Knowledge<'_> {
+    /// What the host did between two moments. `None` where samples do not reach.
+    pub(super) fn window(&self, from: Instant, to: Instant) -> Option<Utilisation> {
+        if from >= to || !self.history.covers(from, to) {
+            return None;
+        }
+        let seconds = to.duration_since(from).as_secs_f64();
+        let grown = difference(&self.history.totals_at(to)?, &self.history.totals_at(from)?);
+        let details = self.history.details(from, to);
+        let mut window = Utilisation {
+            seconds,
+            sees_kernel_threads: self.processes.sees_kernel_threads(),
+            drives: self.drive_uses(&grown, seconds),
+            pressures: pressures(&grown, seconds),
+            throttles: self.throttles(&details),
+            samples: self.samples(from, to),
+            ..Utilisation::default()
+        };
+        add_cores(&mut window, &grown);
+        self.add_processes(&mut window, from, to, &details);
+        let (loopback, networks) =
+            network_uses(&grown, seconds).into_iter().partition(|network| network.name == "lo");
+        window.networks = networks;
+        window.loopback = Vec::into_iter(loopback).next();
+        Some(window)
+    }
+
+    fn drive_uses(&self, grown: &Totals, seconds: f64) -> Vec<DriveUse> {
+        let drive = |(place, drive): (usize, &Drive)| {
+            let per_s = |key: Key| grown.get(&key).map(|value| value / seconds);
+            Some(DriveUse {
+                name: drive.name.clone(),
+                is_rotational: drive.is_rotational,
+                read_bytes_per_s: per_s(Key::ReadBytes(place))?,
+                write_bytes_per_s: per_s(Key::WrittenBytes(place))?,
+                read_iops: per_s(Key::Reads(place))?,
+                write_iops: per_s(Key::Writes(place))?,
+                busy: (per_s(Key::BusyMs(place))? / 1000.0).min(1.0),
+                in_flight_mean: per_s(Key::WeightedMs(place))? / 1000.0,
+            })
+        };
+        self.drives.iter().enumerate().filter_map(drive).collect()
+    }
+
+    fn add_processes(&self, window: &mut Utilisation, from: Instant, to: Instant, details: &[&Detail]) {
+        let (mut used, sampling_ns) = self.history.used(from, to);
+        window.sampler_cores = sampling_ns / 1e9 / window.seconds;
+        let mut by_role: BTreeMap<Role, f64> = Role::ALL.iter().map(|role| (*role, 0.0)).collect();
+        for (place, ns) in &used {
+            *by_role.entry(self.processes.get(*place).role).or_default() += ns / 1e9 / window.seconds;
+        }
+        window.kernel_threads_us = (by_role[&Role::Kernel] * window.seconds * 1e6) as u64;
+        // What is left is of processes too short to be seen, or hidden. It can be below 0: time is counted to 10 ms.
+        let unseen = (window.busy_cores - by_role.values().sum::<f64>()).max(0.0);
+        let interrupts = window.interrupt_cores.min(unseen);
+        *by_role.entry(Role::Kernel).or_default() += interrupts;
+        *by_role.entry(Role::Outside).or_default() += unseen - interrupts;
+        window.by_role = by_role;
+
+        let alive =
+            |place: &u32| details.iter().any(|detail| detail.allowed.iter().any(|(at, _)| at == place));
+        let idle: Vec<u32> = self.processes.all_watched().filter(alive).collect();
+        for place in idle {
+            used.entry(place).or_insert(0.0);
+        }
+        for (place, ns) in used {
+            let known = self.processes.get(place);
+            if !known.is_watched && ns / 1e9 / window.seconds < LISTED_CORES_MIN {
+                continue;
+            }
+            window.processes.push(ProcessUse {
+                pid: known.pid,
+                name: known.name.clone(),
+                role: known.role,
+                cpu_us: (ns / 1000.0) as u64,
+                busiest_thread_cores: busiest_thread(place, details),
+                allowed_cores: details
+                    .iter()
+                    .rev()
+                    .find_map(|detail| detail.allowed.iter().find(|(at, _)| *at == place))
+                    .map(|(_, cores)| cores.clone())
+                    .unwrap_or_default(),
+            });
+        }
+        window.processes.sort_by_key(|process| (std::cmp::Reverse(process.cpu_us), process.pid));
+        window.cores_allowed = allowed_cores(window);
+    }
+
+    fn throttles(&self, details: &[&Detail]) -> Vec<Throttle> {
+        let Some(last) = details.last() else { return Vec::new() };
+        let throttle = |setting: &Setting| {
+            let same = |earlier: &&Setting| {
+                (earlier.kind, &earlier.subject, &earlier.group)
+                    == (setting.kind, &setting.subject, &setting.group)
+            };
+            // The group may be younger than the window, or be known only since one of its processes is watched.
+            let earlier = details
+                .iter()
+                .find_map(|detail| Some((detail.at, detail.settings.iter().find(same)?)))
+                .filter(|(at, _)| *at < last.at);
+            let seconds = earlier.map_or(0.0, |(at, _)| last.at.duration_since(at).as_secs_f64());
+            let used = setting.used.zip(earlier.and_then(|(_, earlier)| earlier.used));
+            let periods = setting.periods.zip(earlier.and_then(|(_, earlier)| earlier.periods));
+            Throttle {
+                kind: setting.kind,
+                subject: self.subject(setting),
+                group: setting.group.clone(),
+                limit: setting.limit,
+                used: used.map(|(now, then)| (now - then).max(0.0) / seconds),
+                throttled_share: periods.and_then(|((all, waited), (all_before, waited_before))| {
+                    let all = all.checked_sub(all_before).filter(|all| *all > 0)?;
+                    Some(waited.saturating_sub(waited_before) as f64 / all as f64)
+                }),
+                evidence: setting.evidence.clone(),
+            }
+        };
+        last.settings.iter().map(throttle).collect()
+    }
+
+    /// The name of the drive that is limited.
+    fn subject(&self, setting: &Setting) -> String {
+        if setting.kind == ThrottleKind::Cpu {
+            return setting.subject.clone();
+        }
+        let known = self.drives.iter().find(|drive| drive.number == setting.subject);
+        let link = || std::fs::read_link(format!("/sys/dev/block/{}", setting.subject)).ok();
+        let linked = || link()?.file_name()?.to_str().map(str::to_owned);
+        known.map(|drive| drive.name.clone()).or_else(linked).unwrap_or_else(|| setting.subject.clone())
+    }
+
+    /// Steps of the window. Samples that follow closely, as at marks, make one step: idle time is counted to 10 ms.
+    fn samples(&self, from: Instant, to: Instant) -> Vec<Sample> {
+        let mut moments = self.history.moments(from, to);
+        moments.push(to);
+        let Some(mut before) = self.history.totals_at(from) else { return Vec::new() };
+        let mut began = from;
+        let mut samples = Vec::new();
+        for (place, at) in moments.iter().enumerate() {
+            let seconds = at.duration_since(began).as_secs_f64();
+            let is_last = place + 1 == moments.len();
+            if seconds < self.interval.as_secs_f64() / 2.0 && !(is_last && samples.is_empty()) {
+                continue;
+            }
+            let Some(totals) = self.history.totals_at(*at) else { continue };
+            let mut sample = self.sample(&difference(&totals, &before), seconds);
+            sample.at_ms = at.duration_since(from).as_millis() as i64;
+            samples.push(sample);
+            (before, began) = (totals, *at);
+        }
+        samples
+    }
+
+    fn sample(&self, grown: &Totals, seconds: f64) -> Sample {
+        let drives = self.drive_uses(grown, seconds);
+        let busiest = |network: &NetworkUse| network.in_bytes_per_s + network.out_bytes_per_s;
+        let mut step = Utilisation { seconds, ..Utilisation::default() };
+        add_cores(&mut step, grown);
+        Sample {
+            at_ms: 0,
+            busy_cores: step.busy_cores,
+            drive_busy: drives.iter().map(|drive| drive.busy).fold(0.0, f64::max),
+            read_bytes_per_s: drives.iter().map(|drive| drive.read_bytes_per_s).sum(),
+            write_bytes_per_s: drives.iter().map(|drive| drive.write_bytes_per_s).sum(),
+            network_bytes_per_s: network_uses(grown, seconds)
+                .iter()
+                .filter(|network| network.name != "lo")
+                .map(busiest)
+                .fold(0.0, f64::max),
+        }
+    }
+}
+
+/// Busy time is what is left of the elapsed time.
+fn add_cores(window: &mut Utilisation, grown: &Totals) {
+    let to_cores = 1.0 / ticks_per_s() as f64 / window.seconds;
+    for (key, ticks) in grown {
+        match key {
+            Key::UnusedTicks(number) => {
+                window.core_numbers.push(*number);
+                window.per_core_busy.push((1.0 - ticks * to_cores).clamp(0.0, 1.0));
+            }
+            Key::StealTicks(_) => window.steal_cores += ticks * to_cores,
+            Key::InterruptTicks(_) => window.interrupt_cores += ticks * to_cores,
+            _ => {}
+        }
+    }
+    window.cores_online = window.core_numbers.len() as u32;
+    window.busy_cores = window.per_core_busy.iter().sum();
+}
+
+fn network_uses(grown: &Totals, seconds: f64) -> Vec<NetworkUse> {
+    let network = |(key, out_bytes): (&Key, &f64)| {
+        let Key::OutBytes(name) = key else { return None };
+        let in_bytes = grown.get(&Key::InBytes(name.clone()))?;
+        (in_bytes + out_bytes > 0.0).then(|| NetworkUse {
+            name: name.clone(),
+            in_bytes_per_s: in_bytes / seconds,
+            out_bytes_per_s: out_bytes / seconds,
+            speed_bits_per_s: speed(name),
+        })
+    };
+    grown.iter().filter_map(network).collect()
+}
+
+/// The kernel gives -1 or an error where it does not know.
+fn speed(name: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/sys/class/net/{name}/speed")).ok()?;
+    text.trim().parse::<u64>().ok().filter(|speed| *speed > 0).map(|speed| speed * 1_000_000)
+}
+
+fn pressures(grown: &Totals, seconds: f64) -> Option<Pressures> {
+    let share = |key: Key| grown.get(&key).map(|us| (us / 1e6 / seconds).min(1.0));
+    Some(Pressures {
+        cpu_some: share(Key::CpuSomeUs)?,
+        io_some: share(Key::IoSomeUs)?,
+        io_full: share(Key::IoFullUs)?,
+    })
+}
+
+/// Cores that the busiest thread of a process used, between the first and the last detail.
+fn busiest_thread(place: u32, details: &[&Detail]) -> Option<f64> {
+    let (first, last) = (details.first()?, details.last()?);
+    let seconds = last.at.duration_since(first.at).as_secs_f64();
+    let mut spans: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+    for (_, thread, ns) in details.iter().flat_map(|detail| &detail.threads).filter(|(at, ..)| *at == place) {
+        spans.entry(*thread).or_insert((*ns, *ns)).1 = *ns;
+    }
+    let used_ns = spans.values().map(|(low, high)| high.saturating_sub(*low)).max()?;
+    (seconds > 0.0).then(|| (used_ns as f64 / 1e9 / seconds).min(1.0))
+}
+
+/// Cores on which generators and targets may run; those of all watched processes where there are none.
+fn allowed_cores(window: &Utilisation) -> Vec<u32> {
+    let of = |is_meant: fn(Role) -> bool| {
+        let processes = window.processes.iter().filter(|process| is_meant(process.role));
+        processes.flat_map(|process| process.allowed_cores.iter().copied()).collect::<BTreeSet<u32>>()
+    };
+    let mut cores = of(|role| matches!(role, Role::Generator | Role::Target));
+    if cores.is_empty() {
+        cores = of(|_| true);
+    }
+    let is_allowed = |core: &u32| cores.is_empty() || cores.contains(core);
+    window.core_numbers.iter().copied().filter(is_allowed).collect()
+}
