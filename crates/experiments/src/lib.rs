@@ -8,6 +8,7 @@
 
 pub mod definition;
 pub mod generator;
+pub mod limit;
 pub mod report;
 pub mod statistics;
 pub mod target;

@@ -141,7 +141,7 @@ fn counters_are_read_from_text() {
 #[test]
 #[ignore = "measures CPU time for five seconds, and needs the host for itself"]
 fn sampling_is_cheap() {
-    let watched: Vec<Shell> = (0..10).map(|_| Shell::run("sleep 60 & sleep 60")).collect();
+    let watched: Vec<Shell> = (0..10).map(|_| Shell::run("sleep 9 & sleep 9")).collect();
     let processes = watched.iter().map(|shell| (shell.0.id(), Role::Target)).collect();
     let sampler = Sampler::start(SamplerSettings { processes, ..SamplerSettings::default() }).unwrap();
     let clock = ProcessClock::of(std::process::id()).unwrap();

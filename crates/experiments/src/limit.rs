@@ -1,0 +1,138 @@
+//! Names what held throughput back, from what the machine did meanwhile.
+//!
+//! Invariants:
+//! - a limit that somebody set (an offered rate, a throttle) comes before what is busy because of it, and a shortage of
+//!   CPU before a drive that only has something in flight;
+//! - evidence lines carry the numbers, those of weak evidence say that they are weak;
+//! - where nothing is near its limit, the answer is `unknown` with the figures, not a guess.
+
+mod rules;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use coquina_host::Utilisation;
+use coquina_host::sampler::Sample;
+use serde::{Deserialize, Serialize};
+
+use crate::report::{LimitFigures, Operation, UtilisationSample};
+
+/// What is known of one target at one point of an experiment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Evidence {
+    /// What the machine did in the measured time.
+    pub utilisation: Utilisation,
+    /// What was done.
+    pub operation: Operation,
+    /// Size of one operation.
+    pub block_bytes: u32,
+    /// Operations that the load kept in flight; with an offered rate, at most.
+    pub outstanding: u32,
+    /// Operations per second.
+    pub iops: f64,
+    /// Mean latency.
+    pub latency_ns_mean: f64,
+    /// Bytes per second that the load read.
+    pub read_bytes_per_s: f64,
+    /// Bytes per second that the load wrote.
+    pub write_bytes_per_s: f64,
+    /// Operations per second at which load was offered; `None` for a closed loop.
+    pub rate_iops: Option<f64>,
+    /// Other points of the same sweep of the same target, in any order.
+    pub neighbours: Vec<Neighbour>,
+}
+
+/// Another point of a sweep over depth.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Neighbour {
+    /// Operations that it kept in flight.
+    pub outstanding: u32,
+    /// Operations per second.
+    pub iops: f64,
+}
+
+/// What held throughput back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LimitKind {
+    /// All cores were busy, mostly with the benchmark.
+    Cpu,
+    /// One thread, or one core, was busy all the time, others were not.
+    OneCore,
+    /// Cores were busy with something else.
+    Outside,
+    /// A drive.
+    Drive,
+    /// A network interface.
+    Network,
+    /// A limit that a control group sets.
+    Throttle,
+    /// What makes the load could not make more.
+    Generator,
+    /// Each operation takes its time, and more of them at once would give more.
+    Latency,
+    /// No more was offered.
+    Rate,
+    /// Nothing that is sampled.
+    Unknown,
+}
+
+impl LimitKind {
+    /// As reports name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            LimitKind::Cpu => "cpu",
+            LimitKind::OneCore => "one-core",
+            LimitKind::Outside => "outside",
+            LimitKind::Drive => "drive",
+            LimitKind::Network => "network",
+            LimitKind::Throttle => "throttle",
+            LimitKind::Generator => "generator",
+            LimitKind::Latency => "latency",
+            LimitKind::Rate => "rate",
+            LimitKind::Unknown => "unknown",
+        }
+    }
+}
+
+/// What held throughput back, and what it rests on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limit {
+    /// What it is.
+    pub kind: LimitKind,
+    /// As a person says it: `CPU: 1.9 of 2 cores`.
+    pub text: String,
+    /// What it rests on; the first lines matter most.
+    pub evidence: Vec<String>,
+}
+
+impl From<Limit> for LimitFigures {
+    fn from(limit: Limit) -> Self {
+        LimitFigures { kind: limit.kind.name().to_owned(), text: limit.text, evidence: limit.evidence }
+    }
+}
+
+impl From<Sample> for UtilisationSample {
+    fn from(sample: Sample) -> Self {
+        UtilisationSample {
+            at_ms: sample.at_ms,
+            busy_cores: sample.busy_cores,
+            drive_busy: sample.drive_busy,
+            read_bytes_per_s: sample.read_bytes_per_s,
+            write_bytes_per_s: sample.write_bytes_per_s,
+            network_bytes_per_s: sample.network_bytes_per_s,
+        }
+    }
+}
+
+/// Names what held throughput back.
+pub fn name_limit(evidence: &Evidence) -> Limit {
+    let mut limit =
+        rules::ALL.iter().find_map(|rule| rule(evidence)).unwrap_or_else(|| rules::unknown(evidence));
+    for line in text::summary(evidence) {
+        if !limit.evidence.contains(&line) {
+            limit.evidence.push(line);
+        }
+    }
+    limit
+}

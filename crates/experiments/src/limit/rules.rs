@@ -1,0 +1,412 @@
+//! The rules that name a limit, in the order in which they are asked.
+//!
+//! Invariant: a rule answers only where its own figures carry the answer; it leaves doubt to the rules after it.
+
+use std::collections::BTreeSet;
+
+use coquina_host::sampler::{DriveUse, ProcessUse, Role, Throttle, ThrottleKind, Utilisation};
+
+use super::text::{
+    amount, bits_per_s, cores, drive_line, latency, mib_per_s, network_line, percent, process,
+};
+use super::{Evidence, Limit, LimitKind};
+
+/// From here on a limit counts as reached.
+const FULL: f64 = 0.9;
+/// A thread that uses this much of a core does nothing else.
+const FULL_THREAD: f64 = 0.93;
+/// An offered rate counts as served from here on.
+const RATE_SERVED: f64 = 0.98;
+/// Throughput counts as growing with depth from here on, for a doubling.
+const GROWTH_PER_DOUBLING: f64 = 1.1;
+/// Others are named with the CPU from this many cores on.
+const OTHERS_NAMED_CORES: f64 = 0.1;
+/// Others are the limit when they have this share of the busy time.
+const OTHERS_BLAMED: f64 = 0.33;
+/// A CPU quota counts when a group had to wait in this share of its periods.
+const QUOTA_WAITED: f64 = 0.1;
+/// A drive holds most of what is in flight from here on.
+const IN_DRIVE: f64 = 0.5;
+
+type Rule = fn(&Evidence) -> Option<Limit>;
+
+/// Asked one after the other; the first answer counts.
+pub(super) const ALL: [Rule; 11] = [
+    rate,
+    throttle,
+    cpu,
+    pinned,
+    generator,
+    one_core,
+    network,
+    spinning_drive,
+    outside,
+    latency_limit,
+    parallel_drive,
+];
+
+fn limit(kind: LimitKind, text: String, evidence: Vec<String>) -> Option<Limit> {
+    Some(Limit { kind, text, evidence })
+}
+
+fn rate(evidence: &Evidence) -> Option<Limit> {
+    let offered = evidence.rate_iops.filter(|rate| *rate > 0.0)?;
+    let text = format!("rate: all of the {offered:.0} operations/s that were offered");
+    let line = format!("{:.0} operations/s of {offered:.0} offered", evidence.iops);
+    (evidence.iops >= offered * RATE_SERVED).then_some(())?;
+    limit(LimitKind::Rate, text, vec![line])
+}
+
+fn throttle(evidence: &Evidence) -> Option<Limit> {
+    let reached = |throttle: &&Throttle| match throttle.kind {
+        ThrottleKind::Cpu => throttle.throttled_share.is_some_and(|share| share >= QUOTA_WAITED),
+        _ => throttle.used.is_some_and(|used| used >= throttle.limit * FULL),
+    };
+    let throttles = &evidence.utilisation.throttles;
+    let share = |throttle: &Throttle| throttle.used.unwrap_or(0.0) / throttle.limit;
+    let throttle =
+        throttles.iter().filter(reached).max_by(|left, right| share(left).total_cmp(&share(right)))?;
+    let allowed = amount(throttle.kind, throttle.limit);
+    let text = match throttle.kind {
+        ThrottleKind::Cpu => format!(
+            "throttle: the cgroup allows {allowed}, and had to wait in {} of its periods",
+            percent(throttle.throttled_share.unwrap_or(0.0))
+        ),
+        kind => format!(
+            "throttle: the cgroup allows {allowed} {} {}, {} were used",
+            if matches!(kind, ThrottleKind::ReadBytes | ThrottleKind::ReadOperations) {
+                "from"
+            } else {
+                "to"
+            },
+            throttle.subject,
+            amount(kind, throttle.used.unwrap_or(0.0))
+        ),
+    };
+    limit(LimitKind::Throttle, text, vec![throttle.evidence.clone()])
+}
+
+/// All cores are busy.
+fn cpu(evidence: &Evidence) -> Option<Limit> {
+    let utilisation = &evidence.utilisation;
+    let all = f64::from(utilisation.cores_online);
+    let gone = utilisation.busy_cores + utilisation.steal_cores;
+    (all > 0.0 && gone >= all * FULL).then_some(())?;
+    let place = format!("{:.1} of {}", utilisation.busy_cores, cores(utilisation.cores_online as usize));
+    let mut lines = vec![format!("{} of all CPU time was used or taken away", percent(gone / all))];
+    let (mut kind, mut text) = (LimitKind::Cpu, format!("CPU: {place}"));
+    if utilisation.steal_cores >= OTHERS_NAMED_CORES {
+        text += &format!(", and {:.1} taken by the hypervisor", utilisation.steal_cores);
+        lines.push(format!("{:.2} cores were given to other machines", utilisation.steal_cores));
+    }
+    let others = utilisation.role_cores(Role::Outside);
+    if others >= OTHERS_NAMED_CORES {
+        text += &format!(", of which {others:.1} by others{}", named(utilisation, ": ", ""));
+        lines.extend(outside_lines(utilisation));
+    }
+    if others + utilisation.steal_cores >= gone * OTHERS_BLAMED {
+        kind = LimitKind::Outside;
+    }
+    lines.extend(weak_drives(utilisation));
+    limit(kind, text, lines)
+}
+
+/// All cores on which a process may run are busy, and there are others.
+fn pinned(evidence: &Evidence) -> Option<Limit> {
+    let utilisation = &evidence.utilisation;
+    let mut seen = BTreeSet::new();
+    let mine = utilisation.processes.iter().filter(|process| is_load(process));
+    for one in mine.filter(|one| seen.insert(one.allowed_cores.clone())) {
+        let allowed = &one.allowed_cores;
+        if allowed.is_empty() || allowed.len() >= utilisation.core_numbers.len() {
+            continue;
+        }
+        let busy = busy_on(utilisation, allowed);
+        if busy < allowed.len() as f64 * FULL {
+            continue;
+        }
+        let same = utilisation.processes.iter().filter(|other| &other.allowed_cores == allowed);
+        let own: f64 = same.map(|other| utilisation.process_cores(other)).sum();
+        let rest = (busy - own).max(0.0);
+        let place = format!("{busy:.1} of the {} that {} may use", cores(allowed.len()), process(one));
+        let line =
+            format!("cores {allowed:?}: {busy:.2} busy, {own:.2} of it by processes that are bound to them");
+        let mut lines = vec![line];
+        if rest >= busy * OTHERS_BLAMED && utilisation.role_cores(Role::Outside) >= rest * 0.5 {
+            lines.extend(outside_lines(utilisation));
+            let by = named(utilisation, ": ", "");
+            let text = format!("CPU: {place}, of which {rest:.1} by others{by}");
+            return limit(LimitKind::Outside, text, lines);
+        }
+        if own >= busy * 0.5 {
+            let kind = if allowed.len() == 1 { LimitKind::OneCore } else { LimitKind::Cpu };
+            return limit(kind, format!("CPU: {place}"), lines);
+        }
+    }
+    None
+}
+
+/// A thread that makes load has a whole core.
+fn generator(evidence: &Evidence) -> Option<Limit> {
+    let utilisation = &evidence.utilisation;
+    let generators: Vec<&ProcessUse> =
+        utilisation.processes.iter().filter(|process| process.role == Role::Generator).collect();
+    let full: Vec<&&ProcessUse> =
+        generators.iter().filter(|process| thread_cores(process) >= FULL_THREAD).collect();
+    let first = full.first()?;
+    let working = generators.iter().filter(|process| thread_cores(process) >= 0.05).count();
+    let text = match full.len() {
+        1 => format!("generator: {} uses a whole core", first.name),
+        count => format!("generator: {count} of {working} {} use a whole core each", first.name),
+    };
+    let line = |process: &&&ProcessUse| {
+        format!("the busiest thread of {} uses {:.2} cores", self::process(process), thread_cores(process))
+    };
+    limit(LimitKind::Generator, text, full.iter().map(line).collect())
+}
+
+/// A thread that serves load, or of the kernel, has a whole core; or a core is full of what cannot go elsewhere.
+fn one_core(evidence: &Evidence) -> Option<Limit> {
+    let utilisation = &evidence.utilisation;
+    let full = utilisation.processes.iter().find(|process| match process.role {
+        Role::Target => thread_cores(process) >= FULL_THREAD,
+        Role::Kernel => utilisation.process_cores(process) >= FULL_THREAD,
+        _ => false,
+    });
+    if let Some(full) = full {
+        let used =
+            if full.role == Role::Kernel { utilisation.process_cores(full) } else { thread_cores(full) };
+        let text = format!("one core: a thread of {} uses a whole core", process(full));
+        let line = format!("the busiest thread of {} uses {used:.2} cores", process(full));
+        return limit(LimitKind::OneCore, text, vec![line]);
+    }
+    // Interrupts stay on their core.
+    let busiest = |(left, right): (&f64, &f64)| left.total_cmp(right);
+    let (place, busy) =
+        utilisation.per_core_busy.iter().enumerate().max_by(|left, right| busiest((left.1, right.1)))?;
+    let is_full = *busy >= FULL_THREAD && utilisation.interrupt_cores >= 0.5;
+    let number = utilisation.core_numbers.get(place).filter(|_| is_full)?;
+    let text = format!("one core: core {number} is busy {}, mostly with interrupts", percent(*busy));
+    let line = format!("interrupts take {:.2} cores", utilisation.interrupt_cores);
+    limit(LimitKind::OneCore, text, vec![line])
+}
+
+fn network(evidence: &Evidence) -> Option<Limit> {
+    let share = |network: &coquina_host::sampler::NetworkUse| {
+        let speed = network.speed_bits_per_s? as f64;
+        Some(network.in_bytes_per_s.max(network.out_bytes_per_s) * 8.0 / speed)
+    };
+    let networks = evidence.utilisation.networks.iter();
+    let shares = networks.filter_map(|network| Some((network, share(network)?)));
+    let (network, share) = shares.max_by(|left, right| left.1.total_cmp(&right.1))?;
+    (share >= FULL).then_some(())?;
+    let speed = bits_per_s(network.speed_bits_per_s?);
+    let text = format!("network {} {} of {speed}", network.name, percent(share));
+    limit(LimitKind::Network, text, vec![network_line(network)])
+}
+
+/// A drive that spins does one thing at a time, so being busy is being full.
+fn spinning_drive(evidence: &Evidence) -> Option<Limit> {
+    let drive = busiest_drive(&evidence.utilisation, |drive| drive.is_rotational)?;
+    (drive.busy >= FULL).then_some(())?;
+    let text = format!("drive {} {} busy", drive.name, percent(drive.busy));
+    let line = format!("{}; it spins, so this is all it can do", drive_line(drive));
+    limit(LimitKind::Drive, text, vec![line])
+}
+
+/// Others have a good part of the CPU, and the rest is short.
+fn outside(evidence: &Evidence) -> Option<Limit> {
+    let utilisation = &evidence.utilisation;
+    let all = f64::from(utilisation.cores_online);
+    let others = utilisation.role_cores(Role::Outside);
+    let waited = utilisation.pressures.is_some_and(|pressures| pressures.cpu_some >= 0.2);
+    let is_short = utilisation.busy_cores >= all * 0.75 || waited;
+    (all > 0.0 && others >= all * 0.25 && is_short).then_some(())?;
+    let text = format!(
+        "CPU taken by others: {others:.1} of {} busy outside of the benchmark{}",
+        cores(utilisation.cores_online as usize),
+        named(utilisation, " (process ", ")")
+    );
+    limit(LimitKind::Outside, text, outside_lines(utilisation))
+}
+
+/// More at once gives more.
+fn latency_limit(evidence: &Evidence) -> Option<Limit> {
+    let outstanding = evidence.outstanding.max(1);
+    let growth = growth(evidence);
+    let alone = outstanding == 1 && !matches!(growth, Growth::Stopped(_));
+    (alone || matches!(growth, Growth::Grows(_))).then_some(())?;
+    let busy = nothing_or_what_is_busy(&evidence.utilisation);
+    let text = format!(
+        "latency at this depth: {outstanding} in flight, {} each, {busy}",
+        latency(evidence.latency_ns_mean)
+    );
+    let mut lines: Vec<String> = growth.line().into_iter().collect();
+    if let Some(drive) =
+        busiest_drive(&evidence.utilisation, |_| true).filter(|drive| drive.in_flight_mean > 0.0)
+    {
+        let share = (drive.in_flight_mean / f64::from(outstanding)).min(1.0);
+        lines.push(format!(
+            "drive {} has {:.2} of {outstanding} in flight, {}; the rest is on its way",
+            drive.name,
+            drive.in_flight_mean,
+            percent(share)
+        ));
+    }
+    lines.extend(weak_drives(&evidence.utilisation));
+    limit(LimitKind::Latency, text, lines)
+}
+
+/// A drive that serves many at once is full when most of what is in flight waits there, and more of it gives no more.
+fn parallel_drive(evidence: &Evidence) -> Option<Limit> {
+    let drive = busiest_drive(&evidence.utilisation, |drive| !drive.is_rotational)?;
+    let holds_most = drive.in_flight_mean >= f64::from(evidence.outstanding) * IN_DRIVE;
+    (drive.busy >= FULL).then_some(())?;
+    let growth = growth(evidence);
+    let stopped = matches!(growth, Growth::Stopped(_));
+    (holds_most || stopped).then_some(())?;
+    let text = format!("drive {} {} busy", drive.name, percent(drive.busy));
+    let mut lines = vec![drive_line(drive)];
+    lines.extend(growth.line());
+    if holds_most && stopped {
+        lines.push("most of what is in flight waits in the drive, and more of it gives no more".into());
+        return limit(LimitKind::Drive, text, lines);
+    }
+    lines.extend(weak_drives(&evidence.utilisation));
+    limit(LimitKind::Drive, format!("{text} (weak: it serves many operations at once)"), lines)
+}
+
+/// Nothing is near its limit.
+pub(super) fn unknown(evidence: &Evidence) -> Limit {
+    let utilisation = &evidence.utilisation;
+    let mut parts =
+        vec![format!("{:.1} of {}", utilisation.busy_cores, cores(utilisation.cores_online as usize))];
+    if let Some(drive) = busiest_drive(utilisation, |_| true) {
+        parts.push(format!("drive {} {} busy", drive.name, percent(drive.busy)));
+    }
+    let bytes =
+        |network: &coquina_host::sampler::NetworkUse| network.in_bytes_per_s.max(network.out_bytes_per_s);
+    let busiest = utilisation.networks.iter().max_by(|left, right| bytes(left).total_cmp(&bytes(right)));
+    if let Some(network) = busiest.filter(|network| bytes(network) >= 1e6) {
+        parts.push(format!("network {} {}", network.name, mib_per_s(bytes(network))));
+    }
+    let text = format!("unknown: nothing that is sampled is full ({})", parts.join(", "));
+    Limit { kind: LimitKind::Unknown, text, evidence: growth(evidence).line().into_iter().collect() }
+}
+
+/// How throughput went with depth around a point.
+enum Growth {
+    Grows(String),
+    Stopped(String),
+    NotKnown,
+}
+
+impl Growth {
+    fn line(self) -> Option<String> {
+        match self {
+            Growth::Grows(line) | Growth::Stopped(line) => Some(line),
+            Growth::NotKnown => None,
+        }
+    }
+}
+
+/// The next deeper point says it; at the deepest, the one before.
+fn growth(evidence: &Evidence) -> Growth {
+    let here = (evidence.outstanding, evidence.iops);
+    let others = evidence.neighbours.iter().map(|neighbour| (neighbour.outstanding, neighbour.iops));
+    let usable = others.filter(|(outstanding, iops)| *outstanding > 0 && *iops > 0.0);
+    let (deeper, shallower): (Vec<_>, Vec<_>) =
+        usable.filter(|other| other.0 != here.0).partition(|other| other.0 > here.0);
+    let next = deeper.into_iter().min_by_key(|other| other.0);
+    let before = shallower.into_iter().max_by_key(|other| other.0);
+    let (low, high) = match (next, before) {
+        (Some(next), _) => (here, next),
+        (None, Some(before)) => (before, here),
+        (None, None) => return Growth::NotKnown,
+    };
+    if low.0 == 0 || low.1 <= 0.0 {
+        return Growth::NotKnown;
+    }
+    let doublings = (f64::from(high.0) / f64::from(low.0)).log2();
+    let per_doubling = (high.1 / low.1).powf(1.0 / doublings);
+    let line = |word: &str| {
+        format!(
+            "throughput {word} with depth: {:.0} operations/s with {} in flight, {:.0} with {}",
+            low.1, low.0, high.1, high.0
+        )
+    };
+    if per_doubling >= GROWTH_PER_DOUBLING {
+        Growth::Grows(line("still grows"))
+    } else {
+        Growth::Stopped(line("does not grow"))
+    }
+}
+
+fn is_load(process: &ProcessUse) -> bool {
+    matches!(process.role, Role::Generator | Role::Target)
+}
+
+fn thread_cores(process: &ProcessUse) -> f64 {
+    process.busiest_thread_cores.unwrap_or(0.0)
+}
+
+fn busy_on(utilisation: &Utilisation, allowed: &[u32]) -> f64 {
+    let cores = utilisation.core_numbers.iter().zip(&utilisation.per_core_busy);
+    cores.filter(|(number, _)| allowed.contains(number)).map(|(_, busy)| busy).sum()
+}
+
+fn busiest_drive(utilisation: &Utilisation, is_meant: fn(&DriveUse) -> bool) -> Option<&DriveUse> {
+    let drives = utilisation.drives.iter().filter(|drive| is_meant(drive));
+    drives.max_by(|left, right| left.busy.total_cmp(&right.busy))
+}
+
+/// The busiest process outside of the benchmark, if it is worth naming.
+fn named(utilisation: &Utilisation, before: &str, after: &str) -> String {
+    let busiest = outsiders(utilisation).into_iter().next();
+    busiest.map(|one| format!("{before}{}{after}", process(one))).unwrap_or_default()
+}
+
+fn outsiders(utilisation: &Utilisation) -> Vec<&ProcessUse> {
+    let is_named =
+        |one: &&ProcessUse| one.role == Role::Outside && utilisation.process_cores(one) >= OTHERS_NAMED_CORES;
+    utilisation.processes.iter().filter(is_named).collect()
+}
+
+fn outside_lines(utilisation: &Utilisation) -> Vec<String> {
+    let line = |one: &&ProcessUse| {
+        format!("outside of the benchmark: {} uses {:.2} cores", process(one), utilisation.process_cores(one))
+    };
+    let named = outsiders(utilisation);
+    let known: f64 = named.iter().map(|one| utilisation.process_cores(one)).sum();
+    let mut lines: Vec<String> = named.iter().map(line).collect();
+    let rest = utilisation.role_cores(Role::Outside) - known;
+    if rest >= OTHERS_NAMED_CORES {
+        lines.push(format!("outside of the benchmark: many small or short processes use {rest:.2} cores"));
+    }
+    lines
+}
+
+/// What a busy drive is worth as evidence where it serves many at once.
+fn weak_drives(utilisation: &Utilisation) -> Vec<String> {
+    let line = |drive: &DriveUse| {
+        format!(
+            "drive {} is busy {}, but it serves many operations at once: this says only that something was in flight",
+            drive.name,
+            percent(drive.busy)
+        )
+    };
+    let busy = |drive: &&DriveUse| !drive.is_rotational && drive.busy >= FULL;
+    utilisation.drives.iter().filter(busy).map(line).collect()
+}
+
+fn nothing_or_what_is_busy(utilisation: &Utilisation) -> String {
+    let all = f64::from(utilisation.cores_online);
+    if utilisation.busy_cores >= all * 0.7 {
+        let of = cores(utilisation.cores_online as usize);
+        return format!("{:.1} of {of} busy", utilisation.busy_cores);
+    }
+    match busiest_drive(utilisation, |_| true).filter(|drive| drive.busy >= 0.7) {
+        Some(drive) => format!("drive {} is waited for but not full", drive.name),
+        None => "nothing is busy".to_owned(),
+    }
+}
