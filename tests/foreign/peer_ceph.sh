@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# bench/peers/ceph: a real Ceph comes up, takes writes, says what it is, and leaves nothing behind, also when interrupted.
+source "$(dirname "$0")/../lib/server.sh"
+needs_coquina
+needs fio ceph ceph-mon ceph-mgr ceph-osd rbd
+
+SMALL=(--osds 1 --copies 1 --osd-size 2GiB --pgs 8)
+PEER_FOLDER=$SCRATCH/peer
+FREE_MIB_MIN=4096
+(($(df --output=avail -BM "$SCRATCH" | tail -n 1 | tr -dc 0-9) >= FREE_MIB_MIN)) || skip "needs $FREE_MIB_MIN MiB of free space"
+
+# The script as a program carries it: nothing beside it.
+PEER=$SCRATCH/ceph-peer
+cp "$REPOSITORY/bench/peers/ceph" "$PEER"
+
+peer() { "$PEER" "$1" --dir "$PEER_FOLDER" "${@:2}"; }
+
+UP_PROCESS=
+
+end_peer() {
+    # It removes what it has begun.
+    [[ -z $UP_PROCESS ]] || { kill -TERM "$UP_PROCESS" && wait "$UP_PROCESS"; } 2>/dev/null
+    peer down >/dev/null 2>&1
+}
+at_exit end_peer
+
+# A part of the status: PYTHON-EXPRESSION of `s` must hold.
+status_has() {
+    peer status --json | "$PYTHON" -c "import json, sys; s = json.load(sys.stdin); sys.exit(not ($1))" ||
+        fail "not so: $1 in $(peer status --json)"
+}
+
+# Processes that have the folder in their command line.
+processes_left() { grep -lszF -- "--conf=$PEER_FOLDER/" /proc/[0-9]*/cmdline; }
+
+nothing_is_left() {
+    [[ ! -e $PEER_FOLDER ]] || fail "files are left: $(find "$PEER_FOLDER" | head)"
+    if processes_left >&2; then fail "processes are left"; fi
+}
+
+expect 2 "unknown command" "$PEER" sideways
+expect 2 "dir is missing" "$PEER" up
+expect 2 "needs as many OSDs" peer up --osds 1
+expect 2 "not a size" peer up --osd-size plenty
+expect 1 "TiB|GiB are needed.*are free" peer up --osd-size 1000TiB
+expect 0 "nothing is up" peer down
+status_has "not s['up'] and s['processes'] == []"
+nothing_is_left
+mkdir "$PEER_FOLDER"
+touch "$PEER_FOLDER/somebodys"
+expect 1 "holds other files" peer up
+rm -r "$PEER_FOLDER"
+
+peer up "${SMALL[@]}" --json >"$SCRATCH/status"
+while read -r process; do note sweep-processes "$process"; done < <(cat "$PEER_FOLDER"/*.pid)
+[[ $(<"$SCRATCH/status") == "$(peer status --json)" ]] || fail "up --json and status --json differ"
+status_has "s['up'] and s['copies'] == s['min_copies'] == s['osds'] == 1 and s['pgs'] == 8 and s['pool'] == 'bench'"
+status_has "s['osd_bytes'] == 2 << 30 and len(s['block_files']) == 1 and s['settings']['rbd_cache'] == 'false'"
+status_has "sorted(p['role'] for p in s['processes']) == ['mgr', 'mon', 'osd.0'] and s['version'] and s['conf']"
+expect 1 "already up in .*; use down" peer up "${SMALL[@]}"
+
+peer exec -- rbd create bench/disk --size 64M
+"$PYTHON" -c 'print("coquina" * 1000)' >"$SCRATCH/written"
+truncate --size 1M "$SCRATCH/written"
+peer exec -- rbd import --no-progress "$SCRATCH/written" bench/copied
+peer exec -- rbd export --no-progress bench/copied "$SCRATCH/read"
+cmp "$SCRATCH/written" "$SCRATCH/read" || fail "read back something else"
+peer exec -- fio --aux-path="$SCRATCH" --name=x --ioengine=rbd --clientname=admin --pool=bench --rbdname=disk --rw=randwrite \
+    --bs=4k --iodepth=16 --size=64M --runtime=2 --time_based --verify=crc32c
+expect 3 "" peer exec -- bash -c 'exit 3'
+
+peer down
+nothing_is_left
+expect 0 "nothing is up" peer down
+
+# Interrupted at several moments. A process in the background of a script ignores SIGINT unless told otherwise.
+for seconds in 0.3 2 6; do
+    env --default-signal=INT "$PEER" up --dir "$PEER_FOLDER" "${SMALL[@]}" &
+    UP_PROCESS=$!
+    note sweep-processes "$UP_PROCESS"
+    sleep "$seconds"
+    status=0
+    kill -INT "$UP_PROCESS"
+    wait "$UP_PROCESS" || status=$?
+    UP_PROCESS=
+    say "interrupted after $seconds s: status $status"
+    [[ $status == 130 ]] || fail "status $status instead of 130"
+    nothing_is_left
+done
