@@ -10,5 +10,8 @@ pub mod definition;
 pub mod generator;
 pub mod limit;
 pub mod report;
+pub mod spread;
 pub mod statistics;
+pub mod table;
 pub mod target;
+mod view;

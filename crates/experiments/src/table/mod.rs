@@ -1,0 +1,284 @@
+//! Tables as studies print them: a row for each depth, and for each figure the targets side by side, then their ratio, then
+//! what was published.
+//!
+//! Invariants:
+//! - units stand in heads, not in cells;
+//! - a cell without a figure is `-`, and a note says why.
+
+mod notes;
+mod text;
+
+#[cfg(test)]
+mod tests;
+
+use crate::report::{Case, Operation, Report};
+use crate::spread::{Spread, ratio};
+use crate::view::format::{grouped, measured_text, ratio_text, significant};
+use crate::view::published::{self, Published};
+use crate::view::{Group, Metric, View, estimate, figure, headline};
+
+pub use text::text;
+
+/// From this latency on a table shows milliseconds, in microseconds.
+const MILLISECONDS_FROM_US: f64 = 1000.0;
+
+/// A table of one scenario and workload.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Table {
+    /// The scenario.
+    pub scenario: String,
+    /// `4k random write`.
+    pub workload: String,
+    /// Heads of what varies: `depth`.
+    pub keys: Vec<String>,
+    /// Figures, each with its columns.
+    pub groups: Vec<ColumnGroup>,
+    /// One for each point.
+    pub rows: Vec<Row>,
+    /// What must be known to read it: why cells are empty, which figures are not steady.
+    pub notes: Vec<String>,
+}
+
+/// Columns of one figure.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ColumnGroup {
+    /// The figure: `mean latency`.
+    pub title: String,
+    /// Its unit; empty where there is none.
+    pub unit: String,
+    /// The columns.
+    pub columns: Vec<Column>,
+}
+
+/// One column.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Column {
+    /// A target, a ratio or a published system.
+    pub title: String,
+    /// Which of these.
+    pub kind: ColumnKind,
+}
+
+/// What a column holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ColumnKind {
+    /// Figures that were measured.
+    Measured,
+    /// A target's figure over that of the reference.
+    Ratio,
+    /// Figures that others published.
+    Published,
+    /// The ratio of two published figures.
+    PublishedRatio,
+}
+
+/// One point.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Row {
+    /// Values of what varies.
+    pub keys: Vec<String>,
+    /// Cells, by group and column.
+    pub cells: Vec<Vec<String>>,
+}
+
+/// The tables of a report, in its order.
+pub fn tables(report: &Report) -> Vec<Table> {
+    tables_of(&View::of(report))
+}
+
+/// [`tables`] of a view.
+pub(crate) fn tables_of(view: &View<'_>) -> Vec<Table> {
+    view.groups.iter().map(|group| table(view, group)).collect()
+}
+
+/// The table of one group.
+pub(crate) fn table(view: &View<'_>, group: &Group<'_>) -> Table {
+    let systems = published::systems(view.report, group);
+    let mut table = Table {
+        scenario: group.scenario.to_owned(),
+        workload: group.workload.clone(),
+        keys: group.keys.iter().map(|key| key.title().to_owned()).collect(),
+        notes: notes::notes(view, group),
+        ..Table::default()
+    };
+    for case in &group.cases {
+        let keys = group.keys.iter().map(|key| key.text(&case.point)).collect();
+        table.rows.push(Row { keys, cells: Vec::new() });
+    }
+    let best = published::has_best(group).then(|| published::without_depth(view.report, group));
+    let best = best.filter(|published| !published.is_empty());
+    if best.is_some() {
+        let mut keys = vec![String::new(); group.keys.len()];
+        keys[0] = "best".to_owned();
+        table.rows.push(Row { keys, cells: Vec::new() });
+    }
+    for metric in metrics(group) {
+        add_metric(&mut table, view, group, metric, &systems, best.as_deref());
+    }
+    add_limits(&mut table, view, group);
+    table
+}
+
+/// The figures that a group's table shows.
+fn metrics(group: &Group<'_>) -> Vec<Metric> {
+    let mut metrics = vec![Metric::Iops];
+    if group.is_large() {
+        metrics.push(Metric::Bandwidth);
+    }
+    match group.operation {
+        Operation::Mixed70 => metrics.extend([Metric::LatencyMeanRead, Metric::LatencyMeanWrite]),
+        _ => metrics.push(Metric::LatencyMean),
+    }
+    metrics.extend([Metric::LatencyP99, Metric::CpuPerIo]);
+    if group.operation.writes() {
+        metrics.push(Metric::DriveBytes);
+    }
+    metrics
+}
+
+/// What one row holds of one figure, before it is text.
+struct Line<'a> {
+    measured: Vec<Option<Spread>>,
+    published: Vec<Published<'a>>,
+}
+
+fn add_metric(
+    table: &mut Table,
+    view: &View<'_>,
+    group: &Group<'_>,
+    metric: Metric,
+    systems: &[&str],
+    best: Option<&[Published<'_>]>,
+) {
+    let mut lines: Vec<Line<'_>> = group
+        .cases
+        .iter()
+        .map(|case| Line {
+            measured: measured_of(view, case, metric),
+            published: published::of_case(view.report, group, &case.point),
+        })
+        .collect();
+    if let Some(published) = best {
+        let measured = (0..view.targets.len())
+            .map(|target| {
+                let case = best_case(view, group, target)?;
+                estimate(view.result(case, target)?, metric)
+            })
+            .collect();
+        lines.push(Line { measured, published: published.to_vec() });
+    }
+    if lines.iter().all(|line| line.measured.iter().all(Option::is_none)) {
+        return;
+    }
+    let systems: Vec<&str> = systems
+        .iter()
+        .copied()
+        .filter(|system| lines.iter().any(|line| published_figure(line, system, metric).is_some()))
+        .collect();
+    let (factor, unit) = unit(metric, &lines);
+    let (ratios, published_ratios) = (view.ratios(), published::ratios(view, &systems));
+    let column = |title: &str, kind| Column { title: title.to_owned(), kind };
+    let mut columns: Vec<Column> =
+        view.targets.iter().map(|label| column(label, ColumnKind::Measured)).collect();
+    columns.extend(ratios.iter().map(|(_, _, title)| column(title, ColumnKind::Ratio)));
+    columns.extend(systems.iter().map(|system| column(system, ColumnKind::Published)));
+    columns.extend(published_ratios.iter().map(|(_, _, title)| column(title, ColumnKind::PublishedRatio)));
+    table.groups.push(ColumnGroup { title: metric.title().to_owned(), unit: unit.to_owned(), columns });
+    for (row, line) in table.rows.iter_mut().zip(&lines) {
+        let published = |place: usize| published_figure(line, systems[place], metric);
+        let mut cells: Vec<String> = line
+            .measured
+            .iter()
+            .map(|figure| figure.map_or_else(dash, |figure| show(&figure.scaled(factor), metric)))
+            .collect();
+        cells.extend(ratios.iter().map(|(upper, lower, _)| {
+            let ratio = line.measured[*upper].zip(line.measured[*lower]);
+            ratio.and_then(|(upper, lower)| ratio_shown(&upper, &lower)).unwrap_or_else(dash)
+        }));
+        cells.extend(
+            (0..systems.len())
+                .map(|place| published(place).map_or_else(dash, |value| significant(value * factor, 4))),
+        );
+        cells.extend(published_ratios.iter().map(|(upper, lower, _)| {
+            published::ratio_of(published(*upper), published(*lower))
+                .map_or_else(dash, |ratio| ratio_text(&ratio))
+        }));
+        row.cells.push(cells);
+    }
+}
+
+fn dash() -> String {
+    "-".to_owned()
+}
+
+fn measured_of(view: &View<'_>, case: &Case, metric: Metric) -> Vec<Option<Spread>> {
+    (0..view.targets.len()).map(|target| estimate(view.result(case, target)?, metric)).collect()
+}
+
+/// The case of a group in which a target did most.
+fn best_case<'a>(view: &View<'a>, group: &Group<'a>, target: usize) -> Option<&'a Case> {
+    let throughput = |case: &Case| {
+        estimate(view.result(case, target)?, headline::throughput_of(group)).map(|spread| spread.mean)
+    };
+    group
+        .cases
+        .iter()
+        .copied()
+        .filter(|case| throughput(case).is_some())
+        .max_by(|one, other| throughput(one).unwrap_or(0.0).total_cmp(&throughput(other).unwrap_or(0.0)))
+}
+
+fn published_figure(line: &Line<'_>, system: &str, metric: Metric) -> Option<f64> {
+    line.published.iter().find(|published| published.system == system)?.get(metric)
+}
+
+/// Latencies are shown in milliseconds where all that are measured are that long.
+fn unit(metric: Metric, lines: &[Line<'_>]) -> (f64, &'static str) {
+    let least = lines
+        .iter()
+        .flat_map(|line| &line.measured)
+        .flatten()
+        .map(|spread| spread.mean)
+        .fold(f64::MAX, f64::min);
+    if metric.is_latency() && least >= MILLISECONDS_FROM_US { (1e-3, "ms") } else { (1.0, metric.unit()) }
+}
+
+/// Percentiles are those of all rounds together and have no interval.
+fn show(figure: &Spread, metric: Metric) -> String {
+    match metric {
+        Metric::LatencyP99 => significant(figure.mean, 3),
+        Metric::DriveBytes if figure.mean < 1000.0 => grouped(figure.mean, 2),
+        _ => measured_text(figure),
+    }
+}
+
+fn ratio_shown(upper: &Spread, lower: &Spread) -> Option<String> {
+    ratio(upper, lower).map(|ratio| ratio_text(&ratio))
+}
+
+/// A column for each target with what held it back.
+fn add_limits(table: &mut Table, view: &View<'_>, group: &Group<'_>) {
+    let limit = |case: &Case, target: usize| {
+        figure::limit_of(view.result(case, target)?).map(|limit| limit.kind.clone())
+    };
+    let is_known = |case: &Case| (0..view.targets.len()).any(|target| limit(case, target).is_some());
+    if !group.cases.iter().any(|case| is_known(case)) {
+        return;
+    }
+    let columns = view
+        .targets
+        .iter()
+        .map(|label| Column { title: (*label).to_owned(), kind: ColumnKind::Measured })
+        .collect();
+    table.groups.push(ColumnGroup { title: "limit".to_owned(), unit: String::new(), columns });
+    for (index, row) in table.rows.iter_mut().enumerate() {
+        let cell = |target: usize| {
+            let case = match group.cases.get(index) {
+                Some(case) => Some(*case),
+                None => best_case(view, group, target),
+            };
+            case.and_then(|case| limit(case, target)).unwrap_or_else(dash)
+        };
+        row.cells.push((0..view.targets.len()).map(cell).collect());
+    }
+}

@@ -1,0 +1,83 @@
+//! What stands under a table.
+
+use crate::report::{Case, CaseResult};
+use crate::view::format::significant;
+use crate::view::published;
+use crate::view::{Group, Metric, View};
+
+/// Most cases that one note names.
+const CASES_MAX: usize = 6;
+
+/// The notes of a group: skipped cases, unsteady ones, failures, and published figures that have no row.
+pub(super) fn notes(view: &View<'_>, group: &Group<'_>) -> Vec<String> {
+    let mut notes = Vec::new();
+    for (target, label) in view.targets.iter().enumerate() {
+        let results: Vec<(&Case, &CaseResult)> =
+            group.cases.iter().filter_map(|case| Some((*case, view.result(case, target)?))).collect();
+        skipped(&mut notes, group, label, &results);
+        let unsteady = |result: &CaseResult| result.rounds.iter().any(|round| !round.is_steady);
+        let cases: Vec<&Case> =
+            results.iter().filter(|(_, result)| unsteady(result)).map(|(case, _)| *case).collect();
+        if !cases.is_empty() {
+            notes.push(format!("{label} was not steady at {}", name(group, &cases)));
+        }
+        let errors: u64 = results
+            .iter()
+            .flat_map(|(_, result)| &result.rounds)
+            .fold(0, |sum, round| sum.saturating_add(round.errors));
+        if errors > 0 {
+            notes.push(format!("{label}: {errors} operations failed; its figures are not to be relied on"));
+        }
+    }
+    notes.extend(published_notes(view, group));
+    notes
+}
+
+/// One note for each reason.
+fn skipped(notes: &mut Vec<String>, group: &Group<'_>, label: &str, results: &[(&Case, &CaseResult)]) {
+    let mut reasons: Vec<(&str, Vec<&Case>)> = Vec::new();
+    for (case, result) in results {
+        let Some(reason) = result.skipped.as_deref() else { continue };
+        match reasons.iter_mut().find(|(other, _)| *other == reason) {
+            Some((_, cases)) => cases.push(case),
+            None => reasons.push((reason, vec![case])),
+        }
+    }
+    for (reason, cases) in reasons {
+        notes.push(format!("{label} skipped at {}: {reason}", name(group, &cases)));
+    }
+}
+
+fn name(group: &Group<'_>, cases: &[&Case]) -> String {
+    let mut names: Vec<String> = cases.iter().take(CASES_MAX).map(|case| group.phrase(case)).collect();
+    if cases.len() > CASES_MAX {
+        names.push(format!("{} more", cases.len() - CASES_MAX));
+    }
+    let separator = if group.keys.len() > 1 { "; " } else { ", " };
+    names.join(separator)
+}
+
+fn published_notes(view: &View<'_>, group: &Group<'_>) -> Vec<String> {
+    let mut notes = Vec::new();
+    let of_cases: Vec<_> =
+        group.cases.iter().flat_map(|case| published::of_case(view.report, group, &case.point)).collect();
+    if let Some(summed) = of_cases.iter().find(|published| published.clients > 1) {
+        notes.push(format!(
+            "published figures are those of {} clients together: operations added up, latencies weighed by them",
+            summed.clients
+        ));
+    }
+    if group.cases.len() > 1 && !published::has_best(group) {
+        for published in published::without_depth(view.report, group) {
+            let figures = [(Metric::Iops, "IOPS"), (Metric::Bandwidth, "MiB/s"), (Metric::LatencyMean, "us")];
+            let texts: Vec<String> = figures
+                .iter()
+                .filter_map(|(metric, unit)| {
+                    published.get(*metric).map(|value| format!("{} {unit}", significant(value, 4)))
+                })
+                .collect();
+            notes.push(format!("published, without a depth: {}: {}", published.system, texts.join(", ")));
+        }
+    }
+    notes
+}

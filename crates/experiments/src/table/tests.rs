@@ -1,0 +1,121 @@
+use super::*;
+use crate::view::made_up::made_up;
+
+fn find<'a>(tables: &'a [Table], scenario: &str, workload: &str) -> &'a Table {
+    tables.iter().find(|table| table.scenario == scenario && table.workload == workload).unwrap()
+}
+
+fn cell(table: &Table, group: &str, column: &str, row: usize) -> String {
+    let place = table.groups.iter().position(|other| other.title == group).unwrap();
+    let columns = &table.groups[place].columns;
+    let column = columns.iter().position(|other| other.title == column).unwrap();
+    table.rows[row].cells[place][column].clone()
+}
+
+#[test]
+fn a_row_for_each_depth_with_targets_ratios_and_what_was_published() {
+    let report = made_up("curve-vs-ceph", &["Coquina 0.9.0", "Ceph 16.2.15"]);
+    let tables = tables(&report);
+    let writes = find(&tables, "one volume", "4k random write");
+    assert_eq!(writes.keys, ["depth"]);
+    let depths: Vec<&str> = writes.rows.iter().map(|row| row.keys[0].as_str()).collect();
+    assert_eq!(depths, ["1", "4", "16", "64", "128", "256"]);
+    let heads: Vec<&str> = writes.groups[0].columns.iter().map(|column| column.title.as_str()).collect();
+    assert_eq!(
+        heads,
+        ["Coquina 0.9.0", "Ceph 16.2.15", "Coquina / Ceph", "Ceph 16.2.9", "Curve 1.2.4", "Curve / Ceph"]
+    );
+    assert_eq!(cell(writes, "IOPS", "Ceph 16.2.9", 4), "72,100");
+    assert_eq!(cell(writes, "IOPS", "Curve / Ceph", 4), "2.26");
+    assert!(cell(writes, "IOPS", "Coquina 0.9.0", 4).contains('±'));
+    assert_eq!(cell(writes, "limit", "Ceph 16.2.15", 0), "cpu");
+    assert!(writes.groups.iter().any(|group| group.title == "drive/user bytes"));
+    let reads = find(&tables, "one volume", "4k random read");
+    assert!(
+        reads.groups.iter().all(|group| group.title != "drive/user bytes" && group.title != "throughput")
+    );
+    assert!(find(&tables, "one volume", "512k sequential read").groups.iter().any(|g| g.unit == "MiB/s"));
+    let full = find(&tables, "store 75 % full", "512k sequential write");
+    assert_eq!(cell(full, "IOPS", "Ceph 16.2.15", 0), "-");
+    assert!(full.notes.iter().any(|note| note.contains("12 GiB less")), "{:?}", full.notes);
+}
+
+#[test]
+fn clients_that_were_published_one_by_one_are_added_up() {
+    let report = made_up("curve-vs-ceph", &["Coquina", "Ceph"]);
+    let tables = tables(&report);
+    let many = find(&tables, "many volumes", "512k sequential write");
+    assert_eq!(cell(many, "throughput", "Ceph 16.2.9", 0), "2,129");
+    assert!(many.notes.iter().any(|note| note.contains("3 clients together")));
+}
+
+#[test]
+fn figures_without_a_depth_stand_beside_the_best_point() {
+    let report = made_up("ceph-2x-vs-3x", &["Coquina", "Ceph"]);
+    let tables = tables(&report);
+    let mix = find(&tables, "two copies", "4k 70/30 read/write");
+    assert_eq!(mix.keys, ["clients"]);
+    let last = mix.rows.len() - 1;
+    assert_eq!(mix.rows[last].keys, ["best"]);
+    assert_eq!(cell(mix, "IOPS", "Ceph 12.2, FileStore, 40 NVMe drives", last), "781,000");
+    assert!(mix.groups.iter().any(|group| group.title == "mean write latency"));
+    let jobs = made_up("nvme-scaling", &["nvme0n1"]);
+    let tables = super::tables(&jobs);
+    let jobs = find(&tables, "one drive, jobs", "4k random read");
+    assert_eq!(jobs.keys, ["placement", "jobs"]);
+    assert!(jobs.notes.iter().any(|note| note.contains("two threads of a core: 320,000 IOPS")));
+    assert_eq!(find(&tables, "drives", "4k random read").rows[5].keys, ["all"]);
+}
+
+#[test]
+fn text_fits_the_terminal_and_says_first_that_it_was_interrupted() {
+    let mut report = made_up("curve-vs-ceph", &["Coquina 0.9.0", "Ceph 16.2.15"]);
+    report.interrupted = Some("Ctrl-C\u{1b}[2J".to_owned());
+    for width in [80, 120, 200] {
+        let text = text(&report, width);
+        assert!(text.starts_with("INTERRUPTED: Ctrl-C [2J"), "{text}");
+        assert!(!text.contains('\u{1b}'));
+        for wanted in
+            ["In short", "Findings", "contradict each other", "101,000 IOPS", "was not steady at depth 4"]
+        {
+            assert!(text.contains(wanted), "{wanted} is not in {text}");
+        }
+        let tables = text.lines().filter(|line| line.contains("---"));
+        assert!(tables.clone().count() > 10);
+        for line in tables {
+            assert!(line.chars().count() <= width, "{width}: {line}");
+        }
+    }
+}
+
+#[test]
+fn senseless_reports_do_not_panic() {
+    assert!(tables(&Report::default()).is_empty());
+    assert!(!text(&Report::default(), 0).is_empty());
+    let mut report = made_up("curve-vs-ceph", &["Coquina", "Ceph"]);
+    report.targets.clear();
+    for case in &mut report.cases {
+        case.point.depth = 0;
+        for round in case.results.iter_mut().flat_map(|result| &mut result.rounds) {
+            round.total.iops = f64::NAN;
+            round.total.latency_ns_mean = -1.0;
+            round.cpu.machine_us_per_io = f64::INFINITY;
+            round.total.latency_histogram = vec![(0, u64::MAX), (u64::MAX, u64::MAX)];
+        }
+    }
+    report.cases[0].results.clear();
+    assert!(!text(&report, 100).is_empty());
+}
+
+/// Shows what a person sees: `LOOK=1 cargo test -p coquina-experiments look_at_text -- --ignored --nocapture`.
+#[test]
+#[ignore = "prints for people"]
+fn look_at_text() {
+    for (experiment, labels) in [
+        ("curve-vs-ceph", ["Coquina 0.9.0", "Ceph 16.2.15"]),
+        ("ceph-2x-vs-3x", ["Coquina 0.9.0", "Ceph 16.2.15"]),
+    ] {
+        println!("{}", text(&made_up(experiment, &labels), 120));
+    }
+    println!("{}", text(&made_up("nvme-scaling", &["nvme0n1"]), 100));
+}

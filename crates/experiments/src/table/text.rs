@@ -1,0 +1,203 @@
+//! Tables for terminals.
+
+use std::fmt::Write as _;
+
+use comfy_table::{CellAlignment, Table as Grid, presets};
+
+use crate::report::Report;
+use crate::spread::INTERVAL_TITLE;
+use crate::view::format::{clean, duration};
+use crate::view::{View, contradictions, headline};
+
+use super::{ColumnKind, Table, tables_of};
+
+/// Widest word of a head before it is broken over lines.
+const HEAD_WIDTH: usize = 12;
+/// Space between columns.
+const GAP: usize = 2;
+/// Narrowest terminal that is believed.
+const WIDTH_MIN: usize = 40;
+/// Most contradictions that are shown.
+const CONTRADICTIONS_MAX: usize = 10;
+
+/// A whole report for a terminal of so many columns.
+pub fn text(report: &Report, width: usize) -> String {
+    let view = View::of(report);
+    let mut out = String::new();
+    if let Some(reason) = &report.interrupted {
+        let _ = writeln!(out, "INTERRUPTED: {}. The figures are those up to then.\n", clean(reason));
+    }
+    let _ = writeln!(
+        out,
+        "{}: {} (mode {}, {})\n",
+        clean(&report.experiment.name),
+        clean(&report.experiment.title),
+        clean(&report.mode),
+        duration(report.elapsed_s)
+    );
+    for table in tables_of(&view) {
+        let _ = writeln!(out, "{}", table.to_text(width));
+    }
+    let _ = writeln!(
+        out,
+        "±: {INTERVAL_TITLE}. Ratios: above 1 is better for IOPS and MiB/s, below 1 for latency and CPU."
+    );
+    let lines = headline::headline(&view);
+    section(&mut out, "In short", lines.iter().map(|line| clean(line)));
+    let found = report.findings.iter().map(|finding| {
+        clean(&match finding.subject.as_str() {
+            "" => format!("{}: {}", finding.kind, finding.text),
+            subject => format!("{}: {subject}: {}", finding.kind, finding.text),
+        })
+    });
+    section(&mut out, "Findings", found);
+    let contradictions = contradictions(report);
+    let shown = contradictions.iter().take(CONTRADICTIONS_MAX);
+    let more = contradictions.len().saturating_sub(CONTRADICTIONS_MAX);
+    let lines = shown.map(|(case, target, text)| clean(&format!("{case}, {target}: {text}")));
+    let more = (more > 0).then(|| format!("and {more} more, which are in the report's JSON"));
+    section(&mut out, "Figures that contradict each other", lines.chain(more));
+    out
+}
+
+fn section(out: &mut String, title: &str, lines: impl Iterator<Item = String>) {
+    let mut lines = lines.peekable();
+    if lines.peek().is_some() {
+        let _ = writeln!(out, "\n{title}");
+        lines.for_each(|line| {
+            let _ = writeln!(out, "  {line}");
+        });
+    }
+}
+
+/// A column as it is printed.
+struct Printed {
+    head: Vec<String>,
+    cells: Vec<String>,
+    width: usize,
+    /// Whether it begins a figure.
+    begins: bool,
+    is_text: bool,
+}
+
+impl Printed {
+    fn new(head: Vec<String>, cells: Vec<String>, begins: bool, is_text: bool) -> Self {
+        let width = head.iter().chain(&cells).map(|text| text.chars().count()).max().unwrap_or(0);
+        Printed { head, cells, width, begins, is_text }
+    }
+}
+
+impl Table {
+    /// The table for a terminal of so many columns. What does not fit beside the rest stands below it.
+    pub fn to_text(&self, width: usize) -> String {
+        let mut out = format!("{} / {}\n", clean(&self.scenario), clean(&self.workload));
+        for columns in self.blocks(width.max(WIDTH_MIN)) {
+            let _ = writeln!(out, "{}", print(&columns));
+        }
+        for note in &self.notes {
+            let _ = writeln!(out, "  note: {}", clean(note));
+        }
+        out
+    }
+
+    fn key_columns(&self) -> Vec<Printed> {
+        self.keys
+            .iter()
+            .enumerate()
+            .map(|(place, title)| {
+                let cells = self.rows.iter().map(|row| clean(&row.keys[place])).collect();
+                Printed::new(vec![String::new(), title.clone()], cells, false, false)
+            })
+            .collect()
+    }
+
+    /// Columns by what fits side by side; each block begins with what varies.
+    fn blocks(&self, width: usize) -> Vec<Vec<Printed>> {
+        let total = |columns: &[Printed]| columns.iter().map(|column| column.width + GAP).sum::<usize>();
+        let mut blocks = Vec::new();
+        let mut block = self.key_columns();
+        let keys = block.len();
+        for (place, group) in self.groups.iter().enumerate() {
+            let columns = self.columns(place);
+            // A figure that fits into a block of its own is not torn.
+            if block.len() > keys && total(&block) + total(&columns) > width + GAP {
+                blocks.push(std::mem::replace(&mut block, self.key_columns()));
+            }
+            for mut column in columns {
+                if block.len() > keys && total(&block) + column.width > width {
+                    blocks.push(std::mem::replace(&mut block, self.key_columns()));
+                    column.begins = true;
+                }
+                if column.begins {
+                    column.head[0] = title(&group.title, &group.unit);
+                }
+                block.push(column);
+            }
+        }
+        blocks.push(block);
+        blocks
+    }
+
+    fn columns(&self, group: usize) -> Vec<Printed> {
+        let head = &self.groups[group];
+        let columns = head.columns.iter().enumerate().map(|(place, column)| {
+            let cells = self.rows.iter().map(|row| clean(&row.cells[group][place])).collect();
+            let mut lines = vec![String::new()];
+            if place == 0 {
+                lines[0] = title(&head.title, &head.unit);
+            }
+            let prefix = match column.kind {
+                ColumnKind::Published | ColumnKind::PublishedRatio => "published ",
+                ColumnKind::Measured | ColumnKind::Ratio => "",
+            };
+            lines.extend(break_lines(&clean(&format!("{prefix}{}", column.title))));
+            Printed::new(lines, cells, place == 0, head.title == "limit")
+        });
+        columns.collect()
+    }
+}
+
+fn title(title: &str, unit: &str) -> String {
+    if unit.is_empty() { title.to_owned() } else { format!("{title}, {unit}") }
+}
+
+/// Breaks at spaces so that lines are about [`HEAD_WIDTH`] wide.
+fn break_lines(text: &str) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= HEAD_WIDTH => {
+                line.push(' ');
+                *line += word;
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+fn print(columns: &[Printed]) -> String {
+    let mut grid = Grid::new();
+    grid.load_preset(presets::NOTHING);
+    let deepest = columns.iter().map(|column| column.head.len()).max().unwrap_or(0);
+    // Titles of figures on top, names of columns at the bottom, next to the figures.
+    let head = columns.iter().map(|column| {
+        let mut lines = column.head.clone();
+        while lines.len() < deepest {
+            lines.insert(1, String::new());
+        }
+        lines.push("-".repeat(column.width));
+        lines.join("\n")
+    });
+    grid.set_header(head);
+    let rows = columns.first().map_or(0, |column| column.cells.len());
+    for row in 0..rows {
+        grid.add_row(columns.iter().map(|column| column.cells[row].clone()));
+    }
+    for (column, printed) in grid.column_iter_mut().zip(columns) {
+        column.set_padding((0, GAP as u16));
+        let alignment = if printed.is_text { CellAlignment::Left } else { CellAlignment::Right };
+        column.set_cell_alignment(alignment);
+    }
+    grid.trim_fmt()
+}

@@ -1,0 +1,89 @@
+//! The few figures that stand for a report.
+
+use crate::report::Case;
+use crate::spread::{Spread, Verdict, ratio, verdict};
+
+use super::format::{measured_text, ratio_text};
+use super::{Group, Metric, View, estimate};
+
+/// Most lines of a headline.
+const LINES_MAX: usize = 8;
+
+/// The point of a group with most operations in flight at which the first target and its reference both have figures.
+pub(crate) fn main_case<'a>(view: &View<'a>, group: &Group<'a>) -> Option<&'a Case> {
+    let throughput = throughput_of(group);
+    let has = |case: &Case, target: usize| {
+        view.result(case, target).is_some_and(|result| estimate(result, throughput).is_some())
+    };
+    let common = |case: &&Case| has(case, 0) && view.reference.is_none_or(|reference| has(case, reference));
+    let any = |case: &&Case| (0..view.targets.len()).any(|target| has(case, target));
+    let most = |cases: Vec<&'a Case>| {
+        // The first of equals, so that the headline follows the order of the report.
+        cases.into_iter().rev().max_by_key(|case| (case.point.drives == Some(0), case.point.outstanding()))
+    };
+    let of =
+        |wanted: &dyn Fn(&&Case) -> bool| group.cases.iter().copied().filter(|case| wanted(case)).collect();
+    most(of(&common)).or_else(|| most(of(&any)))
+}
+
+/// What throughput of a group is shown as.
+pub(crate) fn throughput_of(group: &Group<'_>) -> Metric {
+    if group.is_large() { Metric::Bandwidth } else { Metric::Iops }
+}
+
+/// One line for each scenario and workload, the first ones of the report.
+pub(crate) fn headline(view: &View<'_>) -> Vec<String> {
+    view.groups
+        .iter()
+        .filter_map(|group| line(view, group, main_case(view, group)?))
+        .take(LINES_MAX)
+        .collect()
+}
+
+/// Which groups the headline is of, with their main points.
+pub(crate) fn main_cases<'v, 'a>(view: &'v View<'a>) -> Vec<(&'v Group<'a>, &'a Case)> {
+    view.groups
+        .iter()
+        .filter_map(|group| main_case(view, group).map(|case| (group, case)))
+        .take(LINES_MAX)
+        .collect()
+}
+
+fn line(view: &View<'_>, group: &Group<'_>, case: &Case) -> Option<String> {
+    let throughput = throughput_of(group);
+    let reference = view.reference.and_then(|reference| view.result(case, reference));
+    let mut parts = Vec::new();
+    for target in (0..view.targets.len()).filter(|target| Some(*target) != view.reference) {
+        let Some(result) = view.result(case, target) else { continue };
+        let Some(figure) = estimate(result, throughput) else { continue };
+        let unit = if throughput == Metric::Iops { "IOPS" } else { "MiB/s" };
+        let mut text = format!("{} {} {unit}", view.short[target], measured_text(&figure));
+        if let (Some(reference), Some(place)) = (reference, view.reference) {
+            let name = &view.short[place];
+            if let Some(other) = estimate(reference, throughput) {
+                text += &against(&other, &figure, true, name);
+            }
+            let cpu = (estimate(reference, Metric::CpuPerIo), estimate(result, Metric::CpuPerIo));
+            if let (Some(other), Some(own)) = cpu
+                && let Some(times) = ratio(&own, &other).filter(|_| own.mean > 0.0)
+            {
+                text += &format!("; {} times the CPU per I/O", ratio_text(&times));
+            }
+        }
+        parts.push(text);
+    }
+    (!parts.is_empty()).then(|| {
+        format!("{}, {}, {}: {}", group.scenario, group.workload, group.phrase(case), parts.join("; "))
+    })
+}
+
+/// `, 2.3 times Ceph`, or that no difference is shown.
+fn against(other: &Spread, own: &Spread, higher_is_better: bool, name: &str) -> String {
+    let Some(times) = ratio(own, other) else { return String::new() };
+    let shown = match verdict(other, own, higher_is_better) {
+        Verdict::NoDifferenceShown if own.count > 1 => " (no difference shown)",
+        Verdict::NoDifferenceShown => " (one round)",
+        Verdict::Faster | Verdict::Slower => "",
+    };
+    format!(", {} times {name}{shown}", ratio_text(&times))
+}
