@@ -8,6 +8,7 @@
 
 pub mod definition;
 pub mod generator;
+pub mod html;
 pub mod limit;
 pub mod report;
 pub mod spread;

@@ -13,7 +13,7 @@ mod tests;
 
 use crate::report::{Case, Operation, Report};
 use crate::spread::{Spread, ratio};
-use crate::view::format::{grouped, measured_text, ratio_text, significant};
+use crate::view::format::{as_published, grouped, measured_text, ratio_text, significant};
 use crate::view::published::{self, Published};
 use crate::view::{Group, Metric, View, estimate, figure, headline};
 
@@ -197,7 +197,7 @@ fn add_metric(
         }));
         cells.extend(
             (0..systems.len())
-                .map(|place| published(place).map_or_else(dash, |value| significant(value * factor, 4))),
+                .map(|place| published(place).map_or_else(dash, |value| as_published(value * factor))),
         );
         cells.extend(published_ratios.iter().map(|(upper, lower, _)| {
             published::ratio_of(published(*upper), published(*lower))

@@ -1,7 +1,7 @@
 //! What stands under a table.
 
 use crate::report::{Case, CaseResult};
-use crate::view::format::significant;
+use crate::view::format::as_published;
 use crate::view::published;
 use crate::view::{Group, Metric, View};
 
@@ -73,7 +73,7 @@ fn published_notes(view: &View<'_>, group: &Group<'_>) -> Vec<String> {
             let texts: Vec<String> = figures
                 .iter()
                 .filter_map(|(metric, unit)| {
-                    published.get(*metric).map(|value| format!("{} {unit}", significant(value, 4)))
+                    published.get(*metric).map(|value| format!("{} {unit}", as_published(value)))
                 })
                 .collect();
             notes.push(format!("published, without a depth: {}: {}", published.system, texts.join(", ")));

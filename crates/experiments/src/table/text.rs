@@ -91,9 +91,9 @@ impl Table {
     /// The table for a terminal of so many columns. What does not fit beside the rest stands below it.
     pub fn to_text(&self, width: usize) -> String {
         let mut out = format!("{} / {}\n", clean(&self.scenario), clean(&self.workload));
-        for columns in self.blocks(width.max(WIDTH_MIN)) {
-            let _ = writeln!(out, "{}", print(&columns));
-        }
+        let blocks = self.blocks(width.max(WIDTH_MIN));
+        let blocks: Vec<String> = blocks.iter().map(|columns| print(columns) + "\n").collect();
+        out += &blocks.join("\n");
         for note in &self.notes {
             let _ = writeln!(out, "  note: {}", clean(note));
         }

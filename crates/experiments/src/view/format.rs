@@ -57,6 +57,15 @@ pub(crate) fn measured(spread: &Spread) -> (String, Option<String>) {
     (at_step(spread.mean, exponent), Some(at_step((half / step).ceil() * step, exponent)))
 }
 
+/// A figure that others published: as they wrote it, up to four digits.
+pub(crate) fn as_published(value: f64) -> String {
+    let text = significant(value, 4);
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
+}
+
 /// [`measured`] in one text: `12,340 ± 210`.
 pub(crate) fn measured_text(spread: &Spread) -> String {
     match measured(spread) {
@@ -68,10 +77,13 @@ pub(crate) fn measured_text(spread: &Spread) -> String {
 /// A ratio with as many decimals as its interval allows.
 pub(crate) fn ratio_text(ratio: &Spread) -> String {
     let doubt = ratio.half_width().map_or(0.02, |half| half / ratio.mean.max(f64::MIN_POSITIVE));
-    let decimals: i32 = if doubt > 0.05 { 1 } else { 2 };
-    let decimals = decimals - magnitude(ratio.mean).max(0);
-    // A ratio far below 1 keeps two digits that say something.
-    let decimals = if ratio.mean < 0.1 { 3 } else { decimals.max(0) };
+    let decimals = match ratio.mean {
+        // Far below 1, two digits that say something.
+        mean if mean < 0.1 => 3,
+        mean if mean < 1.0 => 2,
+        mean => (if doubt > 0.05 { 1 } else { 2 }) - magnitude(mean),
+    };
+    let decimals = decimals.max(0);
     grouped(ratio.mean, usize::try_from(decimals).unwrap_or(0))
 }
 
@@ -158,6 +170,8 @@ mod tests {
         assert_eq!(ratio_text(&spread(2.2607, 0.4)), "2.3");
         assert_eq!(ratio_text(&spread(0.0213, 0.001)), "0.021");
         assert_eq!(ratio_text(&spread(123.4, 1.0)), "123");
+        assert_eq!(ratio_text(&spread(0.4, 0.1)), "0.40");
+        assert_eq!((as_published(364.0), as_published(996.87)), ("364".to_owned(), "996.9".to_owned()));
         assert_eq!(short(1_500_000.0), "1.5M");
         assert_eq!(short(2000.0), "2000");
         assert_eq!(short(0.05), "0.05");

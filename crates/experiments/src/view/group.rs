@@ -116,6 +116,7 @@ pub(crate) struct Group<'a> {
 }
 
 /// Cases of a group that differ in nothing but the axis.
+#[derive(Clone)]
 pub(crate) struct Variant<'a> {
     /// What tells it from the others; empty if there are no others.
     pub(crate) label: String,
@@ -129,23 +130,22 @@ impl<'a> Group<'a> {
         self.block_bytes >= LARGE_BLOCK_BYTES
     }
 
-    /// Whether there are several points along the axis.
-    pub(crate) fn is_curve(&self) -> bool {
-        self.variants().iter().any(|variant| variant.cases.len() > 1)
-    }
-
     /// Cases by everything that varies but the axis.
     pub(crate) fn variants(&self) -> Vec<Variant<'a>> {
         let mut variants: Vec<Variant<'a>> = Vec::new();
         for case in &self.cases {
-            let others = self.keys.iter().filter(|key| **key != self.axis);
-            let label = others.map(|key| key.phrase(&case.point)).collect::<Vec<_>>().join(", ");
+            let label = self.variant_label(case);
             match variants.iter_mut().find(|variant| variant.label == label) {
                 Some(variant) => variant.cases.push(case),
                 None => variants.push(Variant { label, cases: vec![case] }),
             }
         }
         variants
+    }
+
+    fn variant_label(&self, case: &Case) -> String {
+        let others = self.keys.iter().filter(|key| **key != self.axis);
+        others.map(|key| key.phrase(&case.point)).collect::<Vec<_>>().join(", ")
     }
 
     /// `depth 128`, `whole cores, 4 jobs`: what tells a case from the others of the group.

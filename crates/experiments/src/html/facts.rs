@@ -1,0 +1,177 @@
+//! Sections of words: what was compared, what held it back, what was published, and on what it ran.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use coquina_base::format_size_bytes;
+
+use crate::report::{Report, TargetFacts};
+use crate::view::View;
+use crate::view::figure::limit_of;
+use crate::view::format::grouped;
+
+use super::escape::escape;
+
+/// Most rows of limits; the rest is in the JSON.
+const LIMITS_MAX: usize = 240;
+/// Most characters of one piece of evidence.
+const EVIDENCE_CHARACTERS_MAX: usize = 300;
+/// Most lines of settings.
+const SETTINGS_MAX: usize = 2000;
+
+/// What is equal between targets and what is not.
+pub(super) fn targets(out: &mut String, report: &Report) {
+    *out += "<section id=\"targets\"><h2>What was compared</h2>";
+    if report.targets.is_empty() {
+        *out += "<p>No targets are named.</p></section>";
+        return;
+    }
+    *out += "<div class=\"wide\"><table class=\"words\"><thead><tr><th scope=\"col\"></th>";
+    for target in &report.targets {
+        let _ = write!(out, "<th scope=\"col\">{}</th>", escape(&target.label));
+    }
+    *out += "</tr></thead><tbody>";
+    let unknown = || "not known".to_owned();
+    row(out, report, "system", false, |target| target.system.clone());
+    row(out, report, "named as", false, |target| target.spec.clone());
+    row(out, report, "copies", true, |target| {
+        target.copies.map_or_else(unknown, |copies| copies.to_string())
+    });
+    row(out, report, "a write is done when", true, |target| {
+        match target.durable {
+            Some(true) => "it is on stable storage on all copies",
+            Some(false) => "it may still be lost",
+            None => "not known",
+        }
+        .to_owned()
+    });
+    row(out, report, "caches", true, |target| target.cache.clone());
+    row(out, report, "load made by", true, |target| target.generator.clone());
+    row(out, report, "servers here", false, |target| target.server_processes.join(", "));
+    row(out, report, "drives here", false, |target| target.drives.join(", "));
+    let names: BTreeSet<&String> = report.targets.iter().flat_map(|target| target.settings.keys()).collect();
+    for name in names {
+        row(out, report, name, true, |target| target.settings.get(name).cloned().unwrap_or_default());
+    }
+    *out += "</tbody></table></div></section>\n";
+}
+
+fn row(
+    out: &mut String,
+    report: &Report,
+    name: &str,
+    is_fairness: bool,
+    of: impl Fn(&TargetFacts) -> String,
+) {
+    let values: Vec<String> = report.targets.iter().map(of).collect();
+    if values.iter().all(String::is_empty) {
+        return;
+    }
+    let differs = is_fairness && values.iter().any(|value| *value != values[0]);
+    let mark = if differs { "<span class=\"differs\">differs</span>" } else { "" };
+    let _ = write!(out, "<tr><th scope=\"row\">{}{mark}</th>", escape(name));
+    for value in &values {
+        let _ = write!(out, "<td>{}</td>", escape(if value.is_empty() { "-" } else { value }));
+    }
+    *out += "</tr>";
+}
+
+/// What held throughput back, and how that is known.
+pub(super) fn limits(out: &mut String, view: &View<'_>) {
+    let rows: Vec<_> = view
+        .report
+        .cases
+        .iter()
+        .flat_map(|case| case.results.iter().map(move |result| (case, result)))
+        .filter_map(|(case, result)| limit_of(result).map(|limit| (case, result, limit)))
+        .collect();
+    if view.report.cases.is_empty() {
+        return;
+    }
+    *out += "<section id=\"limits\"><h2>What held it back</h2>";
+    if rows.is_empty() {
+        *out += "<p>No limits were named.</p></section>";
+        return;
+    }
+    *out += "<div class=\"wide\"><table class=\"words\"><thead><tr><th scope=\"col\">case</th><th scope=\"col\">target</th>\
+             <th scope=\"col\">limit</th><th scope=\"col\">evidence</th></tr></thead><tbody>";
+    for (case, result, limit) in rows.iter().take(LIMITS_MAX) {
+        let evidence = limit.evidence.join("; ");
+        let evidence: String = match evidence.char_indices().nth(EVIDENCE_CHARACTERS_MAX) {
+            Some((end, _)) => format!("{}…", &evidence[..end]),
+            None => evidence,
+        };
+        let text = if limit.text.is_empty() { &limit.kind } else { &limit.text };
+        let _ = write!(
+            out,
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            escape(&case.id),
+            escape(&result.target),
+            escape(text),
+            escape(&evidence)
+        );
+    }
+    *out += "</tbody></table></div>";
+    if rows.len() > LIMITS_MAX {
+        let _ = write!(
+            out,
+            "<p class=\"note\">{} more are in the report's JSON.</p>",
+            grouped((rows.len() - LIMITS_MAX) as f64, 0)
+        );
+    }
+    *out += "</section>\n";
+}
+
+/// What others ran, and what they found.
+pub(super) fn publication(out: &mut String, report: &Report) {
+    let facts = &report.experiment;
+    if facts.published_setup.is_empty() && facts.published_finding.is_empty() {
+        return;
+    }
+    *out += "<section id=\"published\"><h2>What was published</h2>";
+    for (title, text) in [("Setup", &facts.published_setup), ("Finding", &facts.published_finding)] {
+        if !text.is_empty() {
+            let _ = write!(out, "<p><b>{title}.</b> {}</p>", escape(text.trim()));
+        }
+    }
+    *out += "</section>\n";
+}
+
+/// The machine and everything that was set.
+pub(super) fn environment(out: &mut String, report: &Report) {
+    *out += "<section id=\"machine\"><h2>Machine and settings</h2>";
+    let environment = &report.environment;
+    let mut facts: Vec<(String, String)> = vec![
+        ("processor".to_owned(), environment.cpu_model.clone()),
+        ("architecture".to_owned(), environment.architecture.clone()),
+        ("cores".to_owned(), environment.cores.to_string()),
+        ("memory".to_owned(), format_size_bytes(environment.memory_bytes)),
+        ("kernel".to_owned(), environment.kernel.clone()),
+        ("file system".to_owned(), environment.file_system.clone()),
+    ];
+    facts.extend(report.drives.iter().map(|drive| {
+        let kind = if drive.rotational { "hard disk" } else { "flash" };
+        let parts = [drive.model.as_str(), kind, drive.scheduler.as_str(), drive.write_cache.as_str()];
+        let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        (format!("drive {}", drive.name), parts.join(", "))
+    }));
+    facts.extend(
+        report.versions.iter().map(|(name, version)| (format!("version of {name}"), version.clone())),
+    );
+    facts.push(("seed".to_owned(), report.seed.to_string()));
+    fact_table(out, "Machine", &facts);
+    if !report.settings.is_empty() {
+        let settings: Vec<(String, String)> =
+            report.settings.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+        fact_table(out, "Settings of the operating system", &settings);
+    }
+    *out += "</section>\n";
+}
+
+fn fact_table(out: &mut String, title: &str, facts: &[(String, String)]) {
+    let _ = write!(out, "<h3>{}</h3><table class=\"words facts\"><tbody>", escape(title));
+    for (name, value) in facts.iter().filter(|(_, value)| !value.is_empty()).take(SETTINGS_MAX) {
+        let _ = write!(out, "<tr><th scope=\"row\">{}</th><td>{}</td></tr>", escape(name), escape(value));
+    }
+    *out += "</tbody></table>";
+}

@@ -1,0 +1,145 @@
+//! One picture with the main figures, for a page that others render.
+
+use std::fmt::Write as _;
+
+use crate::report::{Case, Report};
+use crate::spread::{Spread, ratio};
+use crate::view::format::{measured, ratio_text};
+use crate::view::headline::{main_cases, throughput_of};
+use crate::view::{Group, Metric, View, estimate};
+
+use super::bars::hatch;
+use super::escape::escape;
+use super::svg::{Look, text_width};
+
+const WIDTH: f64 = 920.0;
+const MARGIN: f64 = 24.0;
+/// Where the bars of throughput, and those of CPU, begin, and how far they reach.
+const PANELS: [(f64, f64); 2] = [(150.0, 230.0), (598.0, 160.0)];
+const HEAD: f64 = 84.0;
+const ROW: f64 = 24.0;
+const THICK: f64 = 18.0;
+const BETWEEN: f64 = 40.0;
+/// Most cases in the picture.
+const CASES_MAX: usize = 6;
+const COLOURS: [&str; 6] = ["#0068a8", "#c75000", "#00815f", "#a8528a", "#9a6a00", "#30363d"];
+const FONT: &str = "system-ui,-apple-system,'Segoe UI',Roboto,Helvetica,Arial,sans-serif";
+
+/// Bars of throughput and CPU time per operation of the main cases, as a picture of its own. Black on white, so that it can
+/// be read wherever it is put.
+pub fn headline_svg(report: &Report) -> String {
+    let view = View::of(report);
+    let cases: Vec<(&Group<'_>, &Case)> = main_cases(&view).into_iter().take(CASES_MAX).collect();
+    let targets = view.targets.len().min(3);
+    let block = BETWEEN + ROW * targets as f64;
+    let height = HEAD + block * cases.len() as f64 + 34.0;
+    let names: Vec<&str> = view.targets.iter().copied().take(targets).collect();
+    let mut out = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height:.0}\" width=\"{WIDTH}\" height=\"{height:.0}\" \
+         role=\"img\" font-family=\"{FONT}\" font-size=\"13\" fill=\"#1a1d21\"><title>{}</title><desc>{}</desc>\
+         <rect width=\"{WIDTH}\" height=\"{height:.0}\" rx=\"6\" fill=\"#fff\" stroke=\"#d5dae0\"/>\
+         <text x=\"{MARGIN}\" y=\"32\" font-size=\"17\" font-weight=\"600\">{}</text>",
+        escape(&report.experiment.title),
+        escape(&crate::view::headline::headline(&view).join(". ")),
+        escape(&names.join(" and ")),
+    );
+    for ((x, _), title) in
+        PANELS.iter().zip(["Throughput (longer is better)", "CPU per I/O (shorter is better)"])
+    {
+        let _ = write!(out, "<text x=\"{x}\" y=\"60\" fill=\"#5b636d\">{title}</text>");
+    }
+    for (place, (group, case)) in cases.iter().enumerate() {
+        let top = HEAD + block * place as f64;
+        let _ = write!(
+            out,
+            "<path d=\"M{MARGIN} {:.0}H{:.0}\" stroke=\"#e6e9ed\"/><text x=\"{MARGIN}\" y=\"{:.0}\" font-weight=\"600\">{}\
+             <tspan font-weight=\"400\" fill=\"#5b636d\">  {}, {}</tspan></text>",
+            top - 10.0,
+            WIDTH - MARGIN,
+            top + 12.0,
+            escape(&group.workload),
+            escape(group.scenario),
+            escape(&group.phrase(case))
+        );
+        panel(&mut out, &view, case, throughput_of(group), top + 22.0, PANELS[0]);
+        panel(&mut out, &view, case, Metric::CpuPerIo, top + 22.0, PANELS[1]);
+        for (target, name) in view.short.iter().enumerate().take(targets) {
+            let _ = write!(
+                out,
+                "<text x=\"{:.0}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+                PANELS[0].0 - 10.0,
+                top + 22.0 + ROW * target as f64 + 13.5,
+                escape(&shorten(name))
+            );
+        }
+    }
+    if cases.is_empty() {
+        let _ = write!(out, "<text x=\"{MARGIN}\" y=\"{HEAD}\">There are no figures.</text>");
+    }
+    let _ = write!(
+        out,
+        "<text x=\"{MARGIN}\" y=\"{:.0}\" font-size=\"11\" fill=\"#5b636d\">{}</text></svg>\n",
+        height - 12.0,
+        escape(&foot(report))
+    );
+    out
+}
+
+fn foot(report: &Report) -> String {
+    let environment = &report.environment;
+    let machine = if environment.cpu_model.is_empty() { "unknown processor" } else { &environment.cpu_model };
+    let ended = if report.interrupted.is_some() { ", interrupted" } else { "" };
+    format!(
+        "Experiment {}, mode {}{ended}; {machine}, {} cores; each pair of bars has a scale of its own",
+        report.experiment.name, report.mode, environment.cores
+    )
+}
+
+/// Bars of one figure; the longest of a case fills the panel.
+fn panel(out: &mut String, view: &View<'_>, case: &Case, metric: Metric, top: f64, (left, room): (f64, f64)) {
+    let of = |target: usize| view.result(case, target).and_then(|result| estimate(result, metric));
+    let targets = view.targets.len().min(3);
+    let figures: Vec<Option<Spread>> = (0..targets).map(of).collect();
+    let most = figures.iter().flatten().map(|figure| figure.mean).fold(0.0, f64::max);
+    let unit = match metric {
+        Metric::Iops => "IOPS",
+        Metric::Bandwidth => "MiB/s",
+        _ => "us",
+    };
+    for (target, figure) in figures.iter().enumerate() {
+        let y = top + ROW * target as f64;
+        let Some(figure) = figure else {
+            let _ =
+                write!(out, "<text x=\"{left:.0}\" y=\"{:.1}\" fill=\"#5b636d\">no figure</text>", y + 13.5);
+            continue;
+        };
+        let long = if most > 0.0 { (figure.mean / most * room).max(2.0) } else { 2.0 };
+        let _ = write!(
+            out,
+            "<rect x=\"{left:.1}\" y=\"{y:.1}\" width=\"{long:.1}\" height=\"{THICK}\" fill=\"{}\"/>",
+            COLOURS[target % COLOURS.len()]
+        );
+        let stripes = hatch(Look::Target(target), left, y, long);
+        *out += &stripes.replace("class=\"hatch\"", "stroke=\"#fff\" stroke-width=\"2\" fill=\"none\"");
+        let text = format!("{} {unit}", measured(figure).0);
+        let x = left + long + 7.0;
+        let _ = write!(out, "<text x=\"{x:.1}\" y=\"{:.1}\">{}</text>", y + 13.5, escape(&text));
+        let reference = view.reference.filter(|reference| *reference != target).and_then(of);
+        if let Some(times) = reference.and_then(|reference| ratio(figure, &reference)) {
+            let _ = write!(
+                out,
+                "<text x=\"{:.1}\" y=\"{:.1}\" font-weight=\"700\">{} ×</text>",
+                x + text_width(&text) * 1.1 + 10.0,
+                y + 13.5,
+                ratio_text(&times)
+            );
+        }
+    }
+}
+
+fn shorten(name: &str) -> String {
+    if name.chars().count() <= 16 {
+        return name.to_owned();
+    }
+    name.chars().take(15).chain(['…']).collect()
+}

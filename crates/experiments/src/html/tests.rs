@@ -1,0 +1,173 @@
+use super::*;
+use crate::report::*;
+use crate::view::made_up::made_up;
+
+/// Tags that have no end.
+const VOID: [&str; 3] = ["meta", "!DOCTYPE", "br"];
+
+/// Checks that tags are closed in the order in which they were opened, and that attributes are quoted.
+fn check_tags(text: &str) -> Result<usize, String> {
+    let mut open: Vec<&str> = Vec::new();
+    let mut count = 0;
+    let mut rest = text;
+    while let Some(begin) = rest.find('<') {
+        let end = begin + rest[begin..].find('>').ok_or("a tag without an end")?;
+        let tag = &rest[begin + 1..end];
+        rest = &rest[end + 1..];
+        count += 1;
+        let name = tag.trim_start_matches('/').split([' ', '/']).next().unwrap_or_default();
+        if let Some(name) = tag.strip_prefix('/') {
+            let last = open.pop();
+            if last != Some(name) {
+                return Err(format!("</{name}> ends {last:?}"));
+            }
+        } else if name == "style" {
+            rest = &rest[rest.find("</style>").ok_or("style without an end")? + 8..];
+        } else if !tag.ends_with('/') && !VOID.contains(&name) {
+            open.push(name);
+        }
+        if tag.matches('"').count() % 2 != 0 {
+            return Err(format!("quotes of <{tag}> do not match"));
+        }
+        if tag.contains("NaN") || tag.contains("inf ") {
+            return Err(format!("<{tag}> has a place that is no number"));
+        }
+    }
+    if open.is_empty() { Ok(count) } else { Err(format!("not closed: {open:?}")) }
+}
+
+fn nothing_from_outside(page: &str) {
+    for banned in ["http:", "https:", "src=", "<script", "url(", "@import", "<link", "javascript:"] {
+        assert!(!page.contains(banned), "{banned}");
+    }
+}
+
+#[test]
+fn a_page_is_well_formed_and_needs_nothing_else() {
+    for (experiment, labels) in [
+        ("curve-vs-ceph", vec!["Coquina 0.9.0", "Ceph 16.2.15"]),
+        ("curve-vs-ceph", vec!["Coquina 0.9.0"]),
+        ("ceph-2x-vs-3x", vec!["Coquina 0.9.0", "Ceph 16.2.15", "nvme0n1"]),
+        ("nvme-scaling", vec!["nvme0n1"]),
+        ("host-drives", vec!["drives", "other drives", "third", "fourth"]),
+        ("arm-vs-x86", vec!["Coquina", "Ceph"]),
+        ("hdd-tuning", vec!["Coquina", "Ceph"]),
+    ] {
+        let report = made_up(experiment, &labels);
+        let page = render(&report);
+        let tags = check_tags(&page).unwrap_or_else(|wrong| panic!("{experiment}: {wrong}"));
+        assert!(tags > 500, "{experiment} has {tags} tags");
+        nothing_from_outside(&page);
+        assert!(page.matches("<title>").count() > 4 && page.contains("<desc>"));
+        assert!(page.contains("scope=\"col\"") && page.contains("scope=\"row\""));
+        assert!(page.contains("What held it back") && page.contains(">differs<") == (labels.len() > 1));
+        let picture = headline_svg(&report);
+        check_tags(&picture).unwrap_or_else(|wrong| panic!("{experiment}: {wrong}"));
+        nothing_from_outside(&picture.replace("xmlns=\"http://www.w3.org/2000/svg\"", ""));
+    }
+}
+
+#[test]
+fn what_comes_from_outside_is_escaped() {
+    let evil = "<script>alert('x')</script>\"&\u{1}";
+    let mut report = made_up("curve-vs-ceph", &[evil, "Ceph"]);
+    report.interrupted = Some(evil.to_owned());
+    for text in
+        [&mut report.command, &mut report.mode, &mut report.experiment.title, &mut report.experiment.name]
+    {
+        *text = evil.to_owned();
+    }
+    report.settings.insert(evil.to_owned(), evil.to_owned());
+    report.targets[0].settings.insert(evil.to_owned(), evil.to_owned());
+    report.targets[0].cache = evil.to_owned();
+    report.findings.push(Finding { kind: evil.to_owned(), subject: evil.to_owned(), text: evil.to_owned() });
+    for row in &mut report.published {
+        row.system += evil;
+    }
+    for case in &mut report.cases {
+        case.id += evil;
+        case.point.scenario += evil;
+        case.point.placement = Some(evil.to_owned());
+        for round in case.results.iter_mut().flat_map(|result| &mut result.rounds) {
+            round.limit.kind = evil.to_owned();
+            round.limit.text = evil.to_owned();
+            round.limit.evidence.push(evil.to_owned());
+            round.contradictions.push(evil.to_owned());
+        }
+        case.results[0].skipped = Some(evil.to_owned());
+    }
+    let page = render(&report);
+    nothing_from_outside(&page);
+    check_tags(&page).unwrap();
+    assert!(page.contains("&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;&quot;&amp; "));
+    assert!(page.find("Interrupted: ").unwrap() < page.find("id=\"short\"").unwrap());
+    let picture = headline_svg(&report);
+    check_tags(&picture).unwrap();
+    assert!(!picture.contains("<script"));
+}
+
+#[test]
+fn a_thousand_cases_stay_below_five_megabytes() {
+    let mut report = made_up("curve-vs-ceph", &["Coquina 0.9.0", "Ceph 16.2.15"]);
+    let some = report.cases.clone();
+    report.cases = (0..1000)
+        .map(|number| {
+            let mut case = some[number % some.len()].clone();
+            case.point.scenario += &format!(" {}", number / some.len());
+            case.id += &format!(" {number}");
+            case
+        })
+        .collect();
+    let page = render(&report);
+    assert!(page.len() < 5_000_000, "{} bytes", page.len());
+    check_tags(&page).unwrap();
+    // The same in one scenario of long curves.
+    for (number, case) in report.cases.iter_mut().enumerate() {
+        case.point.scenario = "one".to_owned();
+        case.point.depth = number as u32 + 1;
+    }
+    let page = render(&report);
+    assert!(page.len() < 5_000_000, "{} bytes", page.len());
+}
+
+#[test]
+fn senseless_reports_do_not_panic() {
+    check_tags(&render(&Report::default())).unwrap();
+    check_tags(&headline_svg(&Report::default())).unwrap();
+    let mut report = made_up("host-drives", &["Coquina", "Ceph"]);
+    for (number, case) in report.cases.iter_mut().enumerate() {
+        case.point.depth = 0;
+        case.point.drives = (!number.is_multiple_of(3)).then_some(u32::MAX);
+        for round in case.results.iter_mut().flat_map(|result| &mut result.rounds) {
+            round.total.iops = [f64::NAN, 0.0, 1e300][number % 3];
+            round.total.latency_ns_mean = [-1.0, 0.0, f64::INFINITY][number % 3];
+            round.cpu.machine_us_per_io = [f64::MAX, 0.0, f64::NAN][number % 3];
+            round.total.latency_histogram = vec![(0, u64::MAX), (u64::MAX, u64::MAX)];
+            round.utilisation.iter_mut().for_each(|sample| sample.busy_cores = f64::NAN);
+        }
+    }
+    report.elapsed_s = f64::NAN;
+    check_tags(&render(&report)).unwrap();
+    check_tags(&headline_svg(&report)).unwrap();
+}
+
+/// Writes pages of made-up reports into the folder that `COQUINA_LOOK_DIR` names, to be looked at in a browser.
+#[test]
+#[ignore = "writes files for people"]
+fn look_at_pages() {
+    let Ok(folder) = std::env::var("COQUINA_LOOK_DIR") else { return };
+    let mut report = made_up("curve-vs-ceph", &["Coquina 0.9.0", "Ceph 16.2.15"]);
+    std::fs::write(format!("{folder}/curve.html"), render(&report)).unwrap();
+    std::fs::write(format!("{folder}/curve.svg"), headline_svg(&report)).unwrap();
+    report.interrupted = Some("Ctrl-C after 31 of 56 cases".to_owned());
+    report.cases.truncate(7);
+    std::fs::write(format!("{folder}/interrupted.html"), render(&report)).unwrap();
+    for (name, labels) in [
+        ("ceph-2x-vs-3x", vec!["Coquina 0.9.0", "Ceph 16.2.15", "nvme3n1"]),
+        ("nvme-scaling", vec!["nvme0n1"]),
+        ("host-drives", vec!["drives"]),
+        ("hdd-tuning", vec!["Coquina 0.9.0", "Ceph 16.2.15"]),
+    ] {
+        std::fs::write(format!("{folder}/{name}.html"), render(&made_up(name, &labels))).unwrap();
+    }
+}
