@@ -3,6 +3,7 @@
 mod bench;
 mod doctor;
 mod drive;
+mod experiment;
 mod server;
 mod volume;
 
@@ -14,6 +15,7 @@ use coquina_base::parse_size_bytes;
 pub use bench::{Bench, BenchDesign, BenchIo};
 pub use doctor::Doctor;
 pub use drive::Drive;
+pub use experiment::{BenchCompare, BenchList, BenchRun, BenchShow, BenchTune, Measured};
 pub use server::{Domains, Nbd, Node, NodeCommand, NodeStart, Running, StoreArguments, Tuning, Up};
 pub use volume::{Pool, Volume};
 
@@ -93,7 +95,7 @@ pub enum Command {
     /// Measure
     #[command(
         subcommand,
-        after_help = "Examples:\n  coquina bench io --target volume:disk --rw randwrite --depth 128\n  coquina bench design"
+        after_help = "Examples:\n  coquina bench io --target volume:disk --rw randwrite --depth 128\n  coquina bench run curve-vs-ceph --quick\n  coquina bench list"
     )]
     Bench(Bench),
     /// Start nodes in a temporary folder, load them, kill them, and verify every acknowledged write

@@ -7,6 +7,11 @@ use serde::Serialize;
 
 use crate::error::CliError;
 
+/// Width of what is no terminal.
+const WIDTH: usize = 200;
+/// A terminal that is narrower is not believed.
+const WIDTH_MIN: u16 = 40;
+
 /// Prints text as it is. A reader that went away is not an error.
 pub fn print(text: &str) -> Result<(), CliError> {
     print_while_read(text).map(drop)
@@ -19,6 +24,15 @@ pub fn print_while_read(text: &str) -> Result<bool, CliError> {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(CliError::failed(format!("cannot write to standard output: {error}"))),
         Ok(()) => Ok(true),
+    }
+}
+
+/// Columns of the terminal, or what fits most files and screens where there is none.
+pub fn width() -> usize {
+    let terminal = console::Term::stdout();
+    match terminal.size_checked() {
+        Some((_, columns)) if columns >= WIDTH_MIN => usize::from(columns),
+        _ => WIDTH,
     }
 }
 

@@ -26,6 +26,11 @@ impl Progress {
         self.bar.set_position((fraction.clamp(0.0, 1.0) * STEPS as f64) as u64);
         self.bar.set_message(message);
     }
+
+    /// Prints a line that stays, on standard error, whether that is a terminal or not.
+    pub fn line(&self, line: &str) {
+        self.bar.suspend(|| eprintln!("{line}"));
+    }
 }
 
 impl Drop for Progress {

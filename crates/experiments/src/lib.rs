@@ -11,6 +11,7 @@ pub mod generator;
 pub mod html;
 pub mod limit;
 pub mod report;
+pub mod run;
 pub mod spread;
 pub mod statistics;
 pub mod table;

@@ -47,6 +47,9 @@ pub struct Report {
     pub targets: Vec<TargetFacts>,
     /// The cases, in the order of the experiment.
     pub cases: Vec<Case>,
+    /// Targets, or settings, against each other.
+    #[serde(default)]
+    pub comparisons: Vec<TargetComparison>,
     /// Figures that others published for this experiment.
     pub published: Vec<PublishedRow>,
     /// What is worth knowing: where targets are unequal, where a curve stops growing, figures that contradict each other.
@@ -348,6 +351,29 @@ pub struct UtilisationSample {
     pub write_bytes_per_s: f64,
     /// Bytes sent and received per second on the busiest interface but loopback.
     pub network_bytes_per_s: f64,
+}
+
+/// One target, or setting, against another one in one case, from rounds in which both took turns.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TargetComparison {
+    /// The case's id.
+    pub case: String,
+    /// `iops`, `latency` (its mean) or `cpu` (of the machine, per operation).
+    pub metric: String,
+    /// Label of what is compared.
+    pub target: String,
+    /// Label of what it is compared with.
+    pub reference: String,
+    /// Its figure divided by that of the reference.
+    pub ratio: f64,
+    /// Lower end of the 95 % interval of the ratio; `None` where the rounds are too few to say.
+    pub ratio_low: Option<f64>,
+    /// Upper end.
+    pub ratio_high: Option<f64>,
+    /// `better`, `worse` or `no difference shown`, corrected for the number of comparisons in the report.
+    pub verdict: String,
+    /// In words, such as `better by 8 to 12 %`.
+    pub text: String,
 }
 
 /// A figure that others published.

@@ -4,12 +4,23 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::experiment::{BenchCompare, BenchList, BenchRun, BenchShow, BenchTune};
 use super::{seconds, size};
 
 #[derive(Subcommand)]
 pub enum Bench {
     /// Generate load and show IOPS, latency and CPU per I/O
     Io(BenchIo),
+    /// Run a published experiment, or your own, on several targets in turns
+    Run(Box<BenchRun>),
+    /// Try settings of a target against each other, in turns, and put them back
+    Tune(Box<BenchTune>),
+    /// List the experiments that are built in, or print the file of one
+    List(BenchList),
+    /// Show a report
+    Show(BenchShow),
+    /// Compare two reports of one experiment
+    Compare(BenchCompare),
     /// Repeat an experiment that decided the design; without a name, list them
     Design(BenchDesign),
 }

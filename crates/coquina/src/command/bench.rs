@@ -11,7 +11,7 @@ use coquina_bench::{
 use coquina_control::{Client, api};
 
 use super::connect::client;
-use super::design;
+use super::{design, experiment};
 use crate::arguments::{Bench, BenchIo, Global};
 use crate::error::CliError;
 use crate::output::{self, print, print_json};
@@ -24,6 +24,11 @@ const BYTES_TIME_S_MAX: f64 = 7.0 * 86_400.0;
 pub fn run(global: &Global, command: &Bench) -> Result<(), CliError> {
     match command {
         Bench::Io(arguments) => io(global, arguments),
+        Bench::Run(arguments) => experiment::run(global, arguments),
+        Bench::Tune(arguments) => experiment::tune(global, arguments),
+        Bench::List(arguments) => experiment::list(global, arguments),
+        Bench::Show(arguments) => experiment::show(global, arguments),
+        Bench::Compare(arguments) => experiment::compare(global, arguments),
         Bench::Design(arguments) => design::run(global, arguments),
     }
 }

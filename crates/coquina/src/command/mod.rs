@@ -9,6 +9,7 @@ pub mod df;
 pub mod doctor;
 pub mod drive;
 mod drive_argument;
+mod experiment;
 mod leaving;
 pub mod man;
 pub mod nbd;

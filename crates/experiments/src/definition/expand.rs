@@ -137,7 +137,7 @@ fn points_of(
 }
 
 /// `one volume / 4k random write / depth 128`, and more where it is not the usual.
-pub(crate) fn identifier(point: &Point) -> String {
+pub fn identifier(point: &Point) -> String {
     let mut text = format!("{} / {} / depth {}", point.scenario, point.workload(), point.depth);
     if point.jobs > 1 || point.placement.is_some() {
         text += &format!(" / {} jobs", point.jobs);

@@ -17,7 +17,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::report::Operation;
 
 pub use built_in::{BuiltIn, built_in, built_in_names};
-pub use expand::{Layout, PlannedScenario, expand};
+pub use expand::{Layout, PlannedPoint, PlannedScenario, expand, identifier};
 pub use published::PublishedTable;
 
 /// Version of the file format.
@@ -70,6 +70,13 @@ pub struct Experiment {
     /// What it found.
     #[serde(default)]
     pub published_finding: String,
+    /// What is measured if nothing is said: targets as on the command line. `plain-file` and `plain-files:N` stand for
+    /// files in the folder of the run.
+    #[serde(default)]
+    pub targets: Vec<String>,
+    /// Whether the host is checked against the advice for storage, too.
+    #[serde(default)]
+    pub advice: bool,
     /// How long and how often.
     pub modes: Modes,
     /// What is run.

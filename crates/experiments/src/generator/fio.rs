@@ -124,6 +124,15 @@ pub fn command(options: &FioOptions, load: &Load) -> Command {
     }
 }
 
+/// Adds options to the jobs of a command; what a job says already is replaced.
+pub fn add_options(command: &mut Command, options: &[(String, String)]) {
+    for (_, job) in &mut command.files {
+        let Some(at) = job.find("[volume") else { continue };
+        let lines: String = options.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
+        job.insert_str(at, &lines);
+    }
+}
+
 fn is_sequential(operation: Operation) -> bool {
     matches!(operation, Operation::SequentialRead | Operation::SequentialWrite)
 }
@@ -286,6 +295,10 @@ mod tests {
         }
         let rated = command(&options, &Load { rate_iops: Some(1000), ..load() });
         assert!(rated.files[0].1.contains("rate_iops=250\n"), "{}", rated.files[0].1);
+        let mut changed = made.clone();
+        add_options(&mut changed, &[("iodepth_batch".to_owned(), "4".to_owned())]);
+        let job = &changed.files[0].1;
+        assert!(job.find("iodepth_batch=4\n") < job.find("[volume0]"), "{job}");
         let fill = command(&options, &Load { amount: Amount::Fill, ..load() });
         assert!(fill.files[0].1.contains("rw=write\n") && !fill.files[0].1.contains("time_based"));
     }

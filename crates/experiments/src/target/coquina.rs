@@ -341,6 +341,24 @@ impl Target for CoquinaTarget {
         }
     }
 
+    fn set(&mut self, key: &str, value: Option<&str>) -> Result<Option<String>, TargetError> {
+        let mut system = self.system.borrow_mut();
+        let unusable =
+            |message: &str| TargetError::Unusable { spec: self.spec.clone(), message: message.to_owned() };
+        let Some(option) = key.strip_prefix("coquina:") else {
+            return Err(unusable(&format!(
+                "{key} is no setting of it; write coquina:OPTION=VALUE, fio:KEY=VALUE or os:KEY=VALUE"
+            )));
+        };
+        let Some(local) = &mut system.local else {
+            return Err(unusable("options of a server that runs cannot be changed; use coquina-local"));
+        };
+        let former = local.set(option, value)?;
+        // It listens on other ports now.
+        system.status = Some(system.ask(&self.spec, &["status", "--interval", "0"])?);
+        Ok(former)
+    }
+
     fn end(&mut self) {
         let mut system = self.system.borrow_mut();
         system.clear();

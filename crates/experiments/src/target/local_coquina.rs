@@ -23,9 +23,42 @@ const POLL: Duration = Duration::from_millis(100);
 /// A running cluster. Dropping it ends it.
 pub struct LocalCoquina {
     spec: String,
+    program: PathBuf,
     child: Child,
     folder: TempDir,
     store_bytes: u64,
+    /// Options of `coquina up` besides, without dashes.
+    options: BTreeMap<String, String>,
+}
+
+/// Options of `coquina up` that the run sets itself.
+const TAKEN_OPTIONS: [&str; 9] =
+    ["dir", "nodes", "copies", "drive", "nbd", "http", "listen", "stop-with-input", "server"];
+
+fn spawn(
+    spec: &str,
+    program: &Path,
+    folder: &Path,
+    store_bytes: u64,
+    options: &BTreeMap<String, String>,
+) -> Result<Child, TargetError> {
+    let unusable = |message: String| TargetError::Unusable { spec: spec.to_owned(), message };
+    let log = folder.join("log");
+    let log_file =
+        File::create(&log).map_err(|error| unusable(format!("cannot make {}: {error}", log.display())))?;
+    let mut command = Command::new(program);
+    command.arg("up").arg("--dir").arg(folder.join("data"));
+    command.args(["--nodes", &NODES.to_string(), "--copies", &NODES.to_string()]);
+    for number in 1..=NODES {
+        let drive = folder.join(format!("drive{number}"));
+        command.arg("--drive").arg(format!("{}:{store_bytes}", drive.display()));
+    }
+    command.args(["--nbd", "127.0.0.1:0", "--http", "127.0.0.1:0", "--listen", "127.0.0.1:0"]);
+    command.args(options.iter().map(|(key, value)| format!("--{key}={value}")));
+    // Its input ends when this process does, however that ends, and it stops then.
+    command.arg("--stop-with-input").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log_file);
+    let started = command.process_group(0).spawn();
+    started.map_err(|error| unusable(format!("cannot start {}: {error}", program.display())))
 }
 
 #[derive(Deserialize)]
@@ -53,28 +86,51 @@ impl LocalCoquina {
             unusable(format!("cannot make a folder in {}: {error}", context.folder.display()))
         })?;
         (context.say)(&format!("starting {NODES} Coquina nodes"));
-        let log = folder.path().join("log");
-        let log_file = File::create(&log)
-            .map_err(|error| unusable(format!("cannot make {}: {error}", log.display())))?;
-        let mut command = Command::new(&context.program);
-        command.arg("up").arg("--dir").arg(folder.path().join("data"));
-        command.args(["--nodes", &NODES.to_string(), "--copies", &NODES.to_string()]);
-        for number in 1..=NODES {
-            let drive = folder.path().join(format!("drive{number}"));
-            command.arg("--drive").arg(format!("{}:{}", drive.display(), context.store_bytes));
-        }
-        command.args(["--nbd", "127.0.0.1:0", "--http", "127.0.0.1:0", "--listen", "127.0.0.1:0"]);
-        // Its input ends when this process does, however that ends, and it stops then.
-        command.arg("--stop-with-input").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log_file);
-        let child = command
-            .process_group(0)
-            .spawn()
-            .map_err(|error| unusable(format!("cannot start {}: {error}", context.program.display())))?;
+        let program = context.program.clone();
+        let (options, store_bytes) = (BTreeMap::new(), context.store_bytes);
+        let child = spawn(spec, &program, folder.path(), store_bytes, &options)?;
         let mut started =
-            LocalCoquina { spec: spec.to_owned(), child, folder, store_bytes: context.store_bytes };
-        started.wait_for_start(context)?;
-        started.wait_until_prepared(context)?;
+            LocalCoquina { spec: spec.to_owned(), program, child, folder, store_bytes, options };
+        started.wait_for_start(context.stopped)?;
+        started.wait_until_prepared(context.stopped)?;
         Ok(started)
+    }
+
+    /// Starts it again with an option of `coquina up`, or without it, and gives the former value. Its data stays. An
+    /// option that does not let it start is taken back.
+    pub fn set(&mut self, key: &str, value: Option<&str>) -> Result<Option<String>, TargetError> {
+        let is_name = !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+        if !is_name || TAKEN_OPTIONS.contains(&key) {
+            return Err(TargetError::Unusable {
+                spec: self.spec.clone(),
+                message: format!(
+                    "coquina:{key} is no option of `coquina up` that can be tried; see `coquina up --help`"
+                ),
+            });
+        }
+        let former = match value {
+            Some(value) => self.options.insert(key.to_owned(), value.to_owned()),
+            None => self.options.remove(key),
+        };
+        if former.as_deref() == value {
+            return Ok(former);
+        }
+        if let Err(error) = self.start_again() {
+            match &former {
+                Some(former) => self.options.insert(key.to_owned(), former.clone()),
+                None => self.options.remove(key),
+            };
+            self.start_again()?;
+            return Err(error);
+        }
+        Ok(former)
+    }
+
+    fn start_again(&mut self) -> Result<(), TargetError> {
+        self.stop();
+        self.child = spawn(&self.spec, &self.program, self.folder.path(), self.store_bytes, &self.options)?;
+        self.wait_for_start(&|| false)?;
+        self.wait_until_prepared(&|| false)
     }
 
     /// The folder of its supervisor.
@@ -89,19 +145,22 @@ impl LocalCoquina {
             ("nodes".to_owned(), format!("{NODES} processes on this machine, one drive file of {size} each")),
             ("checksums".to_owned(), "CRC32C of each 4 KiB, checked on every read from a drive".to_owned()),
         ])
+        .into_iter()
+        .chain(self.options.clone())
+        .collect()
     }
 
-    fn status(&self, program: &Path) -> Option<Status> {
+    fn status(&self) -> Option<Status> {
         let folder = self.data().to_string_lossy().into_owned();
         let arguments = ["status", "--interval", "0", "--json", "--dir", &folder].map(str::to_owned);
-        let printed = output_of(&program.to_string_lossy(), &arguments, &[]).ok()?;
+        let printed = output_of(&self.program.to_string_lossy(), &arguments, &[]).ok()?;
         serde_json::from_str(&printed).ok()
     }
 
-    fn wait_for_start(&mut self, context: &Context<'_>) -> Result<(), TargetError> {
+    fn wait_for_start(&mut self, stopped: &dyn Fn() -> bool) -> Result<(), TargetError> {
         let begin = Instant::now();
-        while self.status(&context.program).is_none() {
-            if (context.stopped)() {
+        while self.status().is_none() {
+            if stopped() {
                 return Err(TargetError::Stopped);
             }
             let ended = !matches!(self.child.try_wait(), Ok(None));
@@ -117,17 +176,17 @@ impl LocalCoquina {
         Ok(())
     }
 
-    fn wait_until_prepared(&self, context: &Context<'_>) -> Result<(), TargetError> {
+    fn wait_until_prepared(&self, stopped: &dyn Fn() -> bool) -> Result<(), TargetError> {
         let begin = Instant::now();
         let mut last = (0, 0);
         let mut quiet = 0;
         // Nothing written between ten looks in a row.
         while quiet < 10 && begin.elapsed() < PREPARE_TIME_MAX {
-            if (context.stopped)() {
+            if stopped() {
                 return Err(TargetError::Stopped);
             }
             std::thread::sleep(POLL);
-            let Some(status) = self.status(&context.program) else { continue };
+            let Some(status) = self.status() else { continue };
             let shards: Vec<&Shard> = status.drives.iter().flat_map(|drive| &drive.shards).collect();
             let now = (
                 shards.iter().map(|shard| shard.drive_write_bytes).sum::<u64>() >> 20,
@@ -140,8 +199,8 @@ impl LocalCoquina {
     }
 }
 
-impl Drop for LocalCoquina {
-    fn drop(&mut self) {
+impl LocalCoquina {
+    fn stop(&mut self) {
         // End of its input is the request to stop.
         drop(self.child.stdin.take());
         let begin = Instant::now();
@@ -154,5 +213,11 @@ impl Drop for LocalCoquina {
             }
             std::thread::sleep(POLL);
         }
+    }
+}
+
+impl Drop for LocalCoquina {
+    fn drop(&mut self) {
+        self.stop();
     }
 }

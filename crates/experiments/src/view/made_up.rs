@@ -24,6 +24,7 @@ pub(crate) fn made_up(experiment: &str, labels: &[&str]) -> Report {
         .collect();
     let settings = [("scheduler:nvme0n1", "none"), ("read-ahead:nvme0n1", "128 KiB"), ("swap", "off")];
     Report {
+        comparisons: Vec::new(),
         report_version: REPORT_VERSION,
         program_version: "0.9.0".to_owned(),
         command: format!("coquina bench run {} --target coquina: --peer rbd:bench/disk", experiment.name),

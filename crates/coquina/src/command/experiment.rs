@@ -1,0 +1,386 @@
+//! `coquina bench run`, `tune`, `list`, `show` and `compare`.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use coquina_base::format_size_bytes;
+use coquina_experiments::definition::{DefinitionError, Experiment, ModeName, built_in, built_in_names};
+use coquina_experiments::html;
+use coquina_experiments::report::{REPORT_VERSION, Report};
+use coquina_experiments::run::{self, Assignment, AssignmentError, Hooks, RunError, Settings};
+use serde::Serialize;
+
+use crate::arguments::{BenchCompare, BenchList, BenchRun, BenchShow, BenchTune, Global, Measured};
+use crate::error::CliError;
+use crate::output::{self, format_duration, format_unix_ns, print, print_json, table};
+use crate::progress::Progress;
+use crate::signal;
+
+/// Size of the drives of stores that are made for a quick run, and for others.
+const STORE_BYTES_QUICK: u64 = 3 << 30;
+const STORE_BYTES: u64 = 16 << 30;
+/// Time that starting and ending one load takes besides its own time.
+const LOAD_EXTRA_S: f64 = 1.2;
+/// Rounds from which differences of 10 % can be told on a machine with some noise.
+const ROUNDS_TUNE: u32 = 8;
+/// Names of files in a report's folder.
+const REPORT_FILE: &str = "report.json";
+const PAGE_FILE: &str = "report.html";
+
+impl From<RunError> for CliError {
+    fn from(error: RunError) -> Self {
+        match &error {
+            RunError::Definition(_) | RunError::Nothing(_) => CliError::usage(error.to_string()),
+            _ => CliError::failed(error.to_string()),
+        }
+    }
+}
+
+impl From<DefinitionError> for CliError {
+    fn from(error: DefinitionError) -> Self {
+        CliError::usage(error.to_string())
+    }
+}
+
+/// `coquina bench list`.
+pub fn list(global: &Global, arguments: &BenchList) -> Result<(), CliError> {
+    #[derive(Serialize)]
+    struct Listed {
+        name: &'static str,
+        title: String,
+        targets: Vec<String>,
+    }
+    if let Some(name) = &arguments.experiment {
+        let found = built_in(name).ok_or_else(|| {
+            CliError::usage(format!(
+                "no experiment {name:?} is built in; there are {}",
+                built_in_names().join(", ")
+            ))
+        })?;
+        return print(found.toml);
+    }
+    let mut listed = Vec::new();
+    for name in built_in_names() {
+        let experiment = Experiment::load(name)?;
+        listed.push(Listed { name, title: experiment.title, targets: experiment.targets });
+    }
+    if global.json {
+        return print_json(&listed);
+    }
+    let mut rows = table(&["EXPERIMENT", "WHAT IT SHOWS"], 2);
+    for experiment in &listed {
+        rows.add_row([experiment.name, experiment.title.as_str()]);
+    }
+    print(&format!("{rows}\n"))
+}
+
+/// `coquina bench run`.
+pub fn run(global: &Global, arguments: &BenchRun) -> Result<(), CliError> {
+    let experiment = Experiment::load(&arguments.experiment)?;
+    let mut targets =
+        if arguments.targets.is_empty() { experiment.targets.clone() } else { arguments.targets.clone() };
+    targets.extend(arguments.peers.iter().cloned());
+    if targets.is_empty() {
+        return Err(CliError::usage("the experiment names no targets; name one with --target"));
+    }
+    let mut settings = settings(global, &arguments.what, experiment, targets)?;
+    settings.allow_unequal = arguments.allow_unequal;
+    if arguments.plan {
+        return plan(global, &settings);
+    }
+    let folder = OutFolder::make(&arguments.what, &settings.experiment.name)?;
+    let report = with_progress(|hooks| run::run(&settings, hooks), &folder)?;
+    finish(global, &report, &folder)
+}
+
+/// `coquina bench tune`.
+pub fn tune(global: &Global, arguments: &BenchTune) -> Result<(), CliError> {
+    let experiment = Experiment::load(&arguments.experiment)?;
+    let mut settings = settings(global, &arguments.what, experiment, vec![arguments.target.clone()])?;
+    let tried: Result<Vec<Assignment>, AssignmentError> =
+        arguments.settings.iter().map(|text| Assignment::parse(text)).collect();
+    settings.tried = tried.map_err(|error| CliError::usage(error.to_string()))?;
+    if arguments.what.rounds.is_none() {
+        settings.limits.rounds = settings.limits.rounds.max(ROUNDS_TUNE);
+    }
+    let folder = OutFolder::make(&arguments.what, &format!("tune-{}", settings.experiment.name))?;
+    let report = with_progress(|hooks| run::run(&settings, hooks), &folder)?;
+    finish(global, &report, &folder)
+}
+
+/// `coquina bench show`.
+pub fn show(global: &Global, arguments: &BenchShow) -> Result<(), CliError> {
+    let report = read_report(&arguments.report)?;
+    let write = |path: &Option<PathBuf>, text: String| match path {
+        Some(path) => std::fs::write(path, text).map_err(|error| CliError::io("write", path, &error)),
+        None => Ok(()),
+    };
+    write(&arguments.html, html::render(&report))?;
+    write(&arguments.svg, html::headline_svg(&report))?;
+    if global.json { print_json(&report) } else { print(&text_of(&report)) }
+}
+
+/// `coquina bench compare`.
+pub fn compare(_global: &Global, arguments: &BenchCompare) -> Result<(), CliError> {
+    let (_a, _b) = (read_report(&arguments.a)?, read_report(&arguments.b)?);
+    Err(CliError::failed("not built yet"))
+}
+
+fn settings(
+    global: &Global,
+    what: &Measured,
+    experiment: Experiment,
+    targets: Vec<String>,
+) -> Result<Settings, CliError> {
+    let mode = match (what.quick, what.full) {
+        (true, _) => ModeName::Quick,
+        (_, true) => ModeName::Full,
+        _ => ModeName::Default,
+    };
+    let mut limits = experiment.modes.get(mode).clone();
+    limits.rounds = what.rounds.unwrap_or(limits.rounds);
+    limits.runtime_s = what.runtime.unwrap_or(limits.runtime_s);
+    limits.warmup_s = what.warmup.unwrap_or(limits.warmup_s);
+    if limits.runtime_s < 0.5 {
+        return Err(CliError::usage("--runtime must be at least 0.5 seconds"));
+    }
+    let program = std::env::current_exe()
+        .map_err(|error| CliError::failed(format!("cannot find this program's own file: {error}")))?;
+    let server = match &global.server {
+        Some(address) => vec!["--server".to_owned(), address.clone()],
+        None => vec!["--dir".to_owned(), absolute(&global.dir)?.to_string_lossy().into_owned()],
+    };
+    let folder = absolute(&what.folder)?;
+    if !folder.is_dir() {
+        return Err(CliError::failed(format!("the folder {} does not exist; make it", folder.display())));
+    }
+    let default_store = if mode == ModeName::Quick { STORE_BYTES_QUICK } else { STORE_BYTES };
+    let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Ok(Settings {
+        experiment,
+        mode,
+        limits,
+        targets,
+        only: what.only.clone(),
+        hosts: what.hosts.clone(),
+        folder,
+        program,
+        server,
+        store_bytes: what.store_size.unwrap_or(default_store),
+        volume_bytes: what.volume_size,
+        rate_iops: what.rate,
+        destroy: what.destroy.clone(),
+        allow_unequal: false,
+        seed: what.seed.unwrap_or(clock.as_secs()),
+        command: command_line(),
+        tried: Vec::new(),
+    })
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, CliError> {
+    std::path::absolute(path).map_err(|error| CliError::io("find", path, &error))
+}
+
+/// The command as it was typed, with the program's name without its folder.
+fn command_line() -> String {
+    let words = std::env::args().skip(1).map(|word| {
+        let is_plain = word.chars().all(|c| c.is_ascii_alphanumeric() || "-_=:/.,+%@".contains(c));
+        if is_plain && !word.is_empty() { word } else { format!("'{}'", word.replace('\'', "'\\''")) }
+    });
+    std::iter::once("coquina".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
+}
+
+/// Where a report goes.
+struct OutFolder {
+    path: PathBuf,
+}
+
+impl OutFolder {
+    fn make(what: &Measured, name: &str) -> Result<Self, CliError> {
+        let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let path = what.out.clone().unwrap_or_else(|| {
+            // 2026-11-21 20:34:00 UTC
+            let digits = format_unix_ns(u64::try_from(clock.as_nanos()).unwrap_or(0));
+            let digits: String = digits.chars().filter(char::is_ascii_digit).collect();
+            let (day, time) = digits.split_at(digits.len().min(8));
+            PathBuf::from(format!("coquina-bench-{name}-{day}-{time}"))
+        });
+        if path.join(REPORT_FILE).exists() {
+            return Err(CliError::failed(format!(
+                "{} holds a report already; name another folder with --out",
+                path.display()
+            )));
+        }
+        std::fs::create_dir_all(&path).map_err(|error| CliError::io("make", &path, &error))?;
+        Ok(OutFolder { path })
+    }
+
+    /// Writes the report beside its place first, so that an interrupted write leaves the one before.
+    fn write(&self, report: &Report) -> Result<(), CliError> {
+        let (file, beside) = (self.path.join(REPORT_FILE), self.path.join(".report.json"));
+        let text = serde_json::to_string(report)
+            .map_err(|error| CliError::failed(format!("cannot write JSON: {error}")))?;
+        std::fs::write(&beside, text).map_err(|error| CliError::io("write", &beside, &error))?;
+        std::fs::rename(&beside, &file).map_err(|error| CliError::io("write", &file, &error))
+    }
+
+    /// A folder in which nothing was written is of no use.
+    fn remove_if_empty(&self) {
+        // It holds something, or was not made by this run.
+        let _ = std::fs::remove_dir(&self.path);
+    }
+}
+
+fn with_progress(
+    work: impl FnOnce(&Hooks<'_>) -> Result<Report, RunError>,
+    folder: &OutFolder,
+) -> Result<Report, CliError> {
+    let stop = signal::stop_flag(3, || {
+        eprintln!(
+            "\nstopping: what was measured is kept, and what was started is ended; this may take some seconds"
+        );
+    })?;
+    let progress = Progress::new("bench");
+    let failed_write = AtomicBool::new(false);
+    let outcome = work(&Hooks {
+        stopped: &|| stop.load(Ordering::Relaxed),
+        say: &|line| progress.line(line),
+        progress: &|share, what| progress.set("bench", share, what.to_owned()),
+        partial: &|report| {
+            if let Err(error) = folder.write(report)
+                && !failed_write.swap(true, Ordering::Relaxed)
+            {
+                progress.line(&error.to_string());
+            }
+        },
+    });
+    drop(progress);
+    outcome.map_err(|error| {
+        folder.remove_if_empty();
+        if error.is_stop() { CliError::failed("stopped before anything was measured") } else { error.into() }
+    })
+}
+
+fn finish(global: &Global, report: &Report, folder: &OutFolder) -> Result<(), CliError> {
+    folder.write(report)?;
+    let page = folder.path.join(PAGE_FILE);
+    std::fs::write(&page, html::render(report)).map_err(|error| CliError::io("write", &page, &error))?;
+    if global.json {
+        print_json(report)?;
+    } else {
+        print(&text_of(report))?;
+    }
+    eprintln!("report: {}", page.display());
+    match &report.interrupted {
+        Some(reason) => {
+            Err(CliError::failed(format!("the run ended early: {reason}; what was measured is kept")))
+        }
+        None => Ok(()),
+    }
+}
+
+fn text_of(report: &Report) -> String {
+    coquina_experiments::table::text(report, output::width())
+}
+
+/// Reads a report, or the one in a folder.
+fn read_report(path: &Path) -> Result<Report, CliError> {
+    let file = if path.is_dir() { path.join(REPORT_FILE) } else { path.to_owned() };
+    let text = std::fs::read_to_string(&file).map_err(|error| CliError::io("read", &file, &error))?;
+    #[derive(serde::Deserialize)]
+    struct Version {
+        report_version: u32,
+    }
+    let not_one = |error: serde_json::Error| {
+        CliError::failed(format!("{} is not a report of `coquina bench run`: {error}", file.display()))
+    };
+    let version: Version = serde_json::from_str(&text).map_err(not_one)?;
+    if version.report_version != REPORT_VERSION {
+        return Err(CliError::failed(format!(
+            "{} is a report of version {}; this program reads version {REPORT_VERSION}",
+            file.display(),
+            version.report_version
+        )));
+    }
+    serde_json::from_str(&text).map_err(not_one)
+}
+
+#[derive(Serialize)]
+struct Plan {
+    experiment: String,
+    mode: String,
+    targets: Vec<String>,
+    rounds: u32,
+    runtime_s: f64,
+    warmup_s: f64,
+    estimated_s: f64,
+    scenarios: Vec<PlanScenario>,
+}
+
+#[derive(Serialize)]
+struct PlanScenario {
+    name: String,
+    note: String,
+    volumes: u32,
+    volume_bytes_max: u64,
+    copies: Option<u32>,
+    cases: Vec<String>,
+}
+
+fn plan(global: &Global, settings: &Settings) -> Result<(), CliError> {
+    let limits = &settings.limits;
+    let scenarios: Vec<PlanScenario> = settings
+        .plan()
+        .into_iter()
+        .map(|scenario| PlanScenario {
+            name: scenario.name,
+            note: scenario.note,
+            volumes: scenario.layout.volumes,
+            volume_bytes_max: scenario.layout.volume_bytes,
+            copies: scenario.layout.copies,
+            cases: scenario.points.into_iter().map(|planned| planned.id).collect(),
+        })
+        .collect();
+    let cases: usize = scenarios.iter().map(|scenario| scenario.cases.len()).sum();
+    let loads = cases as f64 * settings.targets.len() as f64 * f64::from(limits.rounds);
+    let plan = Plan {
+        experiment: settings.experiment.name.clone(),
+        mode: settings.mode.as_str().to_owned(),
+        targets: settings.targets.clone(),
+        rounds: limits.rounds,
+        runtime_s: limits.runtime_s,
+        warmup_s: limits.warmup_s,
+        estimated_s: loads * (limits.runtime_s + limits.warmup_s + LOAD_EXTRA_S),
+        scenarios,
+    };
+    if global.json {
+        return print_json(&plan);
+    }
+    let mut text = format!(
+        "{} ({}): {} cases on {}, {} rounds of {} s after {} s\n",
+        plan.experiment,
+        plan.mode,
+        cases,
+        plan.targets.join(", "),
+        plan.rounds,
+        plan.runtime_s,
+        plan.warmup_s
+    );
+    for scenario in &plan.scenarios {
+        let copies = scenario.copies.map(|copies| format!(", {copies} copies")).unwrap_or_default();
+        text += &format!(
+            "\n{}: {} volume(s) of at most {}{copies}\n  {}\n",
+            scenario.name,
+            scenario.volumes,
+            format_size_bytes(scenario.volume_bytes_max),
+            scenario.note
+        );
+        scenario.cases.iter().for_each(|case| text += &format!("    {case}\n"));
+    }
+    text += &format!(
+        "\nabout {} of load, and the time to write volumes full\n",
+        format_duration((plan.estimated_s * 1e9) as u64)
+    );
+    print(&text)
+}

@@ -1,0 +1,126 @@
+//! Targets, or settings, against each other: ratios with intervals, and verdicts.
+
+use crate::report::{Report, Round, TargetComparison};
+use crate::statistics::{Comparison, Direction, Verdict, compare_paired, correct_for_several};
+
+/// What is compared of a round.
+type Metric = (&'static str, Direction, fn(&Round) -> f64);
+
+const METRICS: [Metric; 3] = [
+    ("iops", Direction::HigherIsBetter, |round| round.total.iops),
+    ("latency", Direction::LowerIsBetter, |round| round.total.latency_ns_mean),
+    ("cpu", Direction::LowerIsBetter, |round| round.cpu.machine_us_per_io),
+];
+
+/// Pairs (column, its reference) of a run that compares targets: the first one against each other that is no plain drive.
+pub fn references_of_targets(baselines: &[bool]) -> Vec<(usize, usize)> {
+    let mut stores = (0..baselines.len()).filter(|column| !baselines[*column]);
+    match stores.next() {
+        Some(first) => stores.map(|other| (first, other)).collect(),
+        // Only plain drives: each against the first.
+        None => (1..baselines.len()).map(|other| (other, 0)).collect(),
+    }
+}
+
+/// Compares each column with its reference in all cases. Verdicts are corrected for how many comparisons there are of one
+/// metric.
+pub fn of(report: &Report, references: &[(usize, usize)]) -> Vec<TargetComparison> {
+    let mut all = Vec::new();
+    for (metric, direction, value) in METRICS {
+        let mut found: Vec<(TargetComparison, Comparison)> = Vec::new();
+        for case in &report.cases {
+            for (column, reference) in references {
+                let (Some(mine), Some(other)) = (case.results.get(*column), case.results.get(*reference))
+                else {
+                    continue;
+                };
+                let (a, b) = paired(&other.rounds, &mine.rounds, value);
+                let Some(comparison) = compare_paired(&a, &b, direction) else { continue };
+                let named = TargetComparison {
+                    case: case.id.clone(),
+                    metric: metric.to_owned(),
+                    target: mine.target.clone(),
+                    reference: other.target.clone(),
+                    ratio: comparison.ratio.mean,
+                    ratio_low: Some(comparison.ratio.low).filter(|low| low.is_finite()),
+                    ratio_high: Some(comparison.ratio.high).filter(|high| high.is_finite()),
+                    verdict: String::new(),
+                    text: String::new(),
+                };
+                found.push((named, comparison));
+            }
+        }
+        let mut comparisons: Vec<Comparison> = found.iter().map(|(_, comparison)| *comparison).collect();
+        correct_for_several(&mut comparisons);
+        for ((mut named, _), comparison) in found.into_iter().zip(comparisons) {
+            named.verdict = match comparison.verdict {
+                Verdict::Better => "better",
+                Verdict::Worse => "worse",
+                Verdict::NoDifferenceShown => "no difference shown",
+            }
+            .to_owned();
+            named.text = comparison.to_string();
+            all.push(named);
+        }
+    }
+    all
+}
+
+/// Values of the rounds that both have.
+fn paired(a: &[Round], b: &[Round], value: fn(&Round) -> f64) -> (Vec<f64>, Vec<f64>) {
+    let both = a.iter().filter_map(|first| {
+        let second = b.iter().find(|second| second.round == first.round)?;
+        Some((value(first), value(second)))
+    });
+    both.filter(|(first, second)| *first > 0.0 && *second > 0.0).unzip()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{Case, CaseResult, Figures, Operation, Point};
+
+    fn result(target: &str, iops: &[f64]) -> CaseResult {
+        let rounds = iops.iter().enumerate().map(|(index, iops)| Round {
+            round: index as u32 + 1,
+            total: Figures { iops: *iops, latency_ns_mean: 1e9 / iops, ..Figures::default() },
+            ..Round::default()
+        });
+        CaseResult { target: target.to_owned(), rounds: rounds.collect(), skipped: None }
+    }
+
+    #[test]
+    fn rounds_are_compared_in_pairs() {
+        let point = Point {
+            scenario: "s".into(),
+            operation: Operation::RandomRead,
+            block_bytes: 4096,
+            depth: 1,
+            jobs: 1,
+            volumes: 1,
+            clients: 1,
+            drives: None,
+            copies: None,
+            placement: None,
+            rate_iops: None,
+        };
+        // The machine drifts by far more than the two differ.
+        let slow = result("slow", &[100.0, 200.0, 150.0, 300.0, 120.0]);
+        let mut fast = result("fast", &[121.0, 239.0, 181.0, 362.0, 143.0]);
+        fast.rounds.remove(1);
+        let case = Case { id: "c".into(), point, results: vec![fast, slow] };
+        let report = Report { cases: vec![case], ..Report::default() };
+        let found = of(&report, &references_of_targets(&[false, false]));
+        assert_eq!(found.len(), 2, "of CPU nothing is known");
+        assert_eq!((found[0].metric.as_str(), found[0].verdict.as_str()), ("iops", "better"));
+        assert!((1.19..1.22).contains(&found[0].ratio), "{:?}", found[0]);
+        assert_eq!(found[1].verdict, "better");
+    }
+
+    #[test]
+    fn the_first_store_is_compared_with_the_others() {
+        assert_eq!(references_of_targets(&[false, false, true, false]), [(0, 1), (0, 3)]);
+        assert_eq!(references_of_targets(&[true, true]), [(1, 0)]);
+        assert!(references_of_targets(&[]).is_empty());
+    }
+}

@@ -1,0 +1,270 @@
+//! What a run found besides its figures: where curves stop growing, figures that contradict each other, what was not steady.
+
+use coquina_host::{DriveEnvironment, doctor};
+
+use crate::definition::Mode;
+use crate::limit::{Evidence, Neighbour, name_limit};
+use crate::report::{Case, Figures, Finding, Point, PublishedRow, Report, Round};
+use crate::statistics::{sanity, steadiness};
+
+use super::FLAT_GROWTH;
+use super::measure::Measured;
+
+/// Mean operations per second of rounds.
+pub fn mean_iops(rounds: &[Round]) -> Option<f64> {
+    (!rounds.is_empty())
+        .then(|| rounds.iter().map(|round| round.total.iops).sum::<f64>() / rounds.len() as f64)
+}
+
+/// Settings of the operating system that a report names.
+pub fn setting_keys(drives: &[DriveEnvironment]) -> Vec<String> {
+    let mut keys: Vec<String> = Vec::new();
+    for drive in drives {
+        keys.extend(["scheduler", "read_ahead_kb", "nr_requests"].map(|key| format!("{key}:{}", drive.name)));
+    }
+    keys.extend(["swappiness", "governor", "thp"].map(str::to_owned));
+    keys
+}
+
+/// The value of a setting, if this host has it.
+pub fn setting(key: &str) -> Option<String> {
+    doctor::os_setting(key).ok()?.read().ok()
+}
+
+/// Whether two points differ in nothing but clients or drives.
+pub fn same_but_steps(a: &Point, b: &Point) -> bool {
+    let without = |point: &Point| Point { clients: 0, drives: None, ..point.clone() };
+    without(a) == without(b)
+}
+
+/// The step that a point is: `4 clients`, `8 drives`.
+pub fn step(point: &Point) -> String {
+    let counted =
+        |count: u32, name: &str| if count == 1 { format!("1 {name}") } else { format!("{count} {name}s") };
+    match point.drives {
+        Some(0) => "all drives".to_owned(),
+        Some(drives) => counted(drives, "drive"),
+        None => counted(point.clients, "client"),
+    }
+}
+
+/// Names what held each round back, with what is known of its neighbours up to now: other depths of the same load.
+pub fn name_limits(cases: &mut [Case], seen: &[Vec<Vec<Measured>>]) {
+    for index in 0..cases.len().min(seen.len()) {
+        for target in 0..cases[index].results.len() {
+            let neighbours = neighbours_of(cases, index, target);
+            let Some(measured) = seen[index].get(target) else { continue };
+            let point = cases[index].point.clone();
+            for (round, measured) in cases[index].results[target].rounds.iter_mut().zip(measured) {
+                let Some(utilisation) = &measured.utilisation else { continue };
+                let part = |figures: &Option<Figures>, is_all: bool| match figures {
+                    Some(figures) => figures.bytes_per_s,
+                    None if is_all => round.total.bytes_per_s,
+                    None => 0.0,
+                };
+                let evidence = Evidence {
+                    utilisation: utilisation.clone(),
+                    operation: point.operation,
+                    block_bytes: point.block_bytes,
+                    outstanding: point.outstanding(),
+                    iops: round.total.iops,
+                    latency_ns_mean: round.total.latency_ns_mean,
+                    read_bytes_per_s: part(&round.read, !point.operation.writes()),
+                    write_bytes_per_s: part(&round.write, !point.operation.reads()),
+                    rate_iops: point.rate_iops.map(|rate_iops| rate_iops as f64),
+                    neighbours: neighbours.clone(),
+                };
+                round.limit = name_limit(&evidence).into();
+            }
+        }
+    }
+}
+
+fn neighbours_of(cases: &[Case], index: usize, target: usize) -> Vec<Neighbour> {
+    let without = |point: &Point| Point { depth: 0, clients: 0, drives: None, jobs: 0, ..point.clone() };
+    let key = without(&cases[index].point);
+    let others =
+        cases.iter().enumerate().filter(|(other, case)| *other != index && without(&case.point) == key);
+    let others = others.filter_map(|(_, case)| {
+        let iops = mean_iops(&case.results.get(target)?.rounds)?;
+        Some(Neighbour { outstanding: case.point.outstanding(), iops })
+    });
+    others.collect()
+}
+
+/// What the cases of one scenario show together.
+pub fn of_scenario(cases: &[Case], limits: &Mode) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for case in cases {
+        for result in &case.results {
+            let subject = format!("{}: {}", case.id, result.target);
+            let mut contradictions: Vec<&String> =
+                result.rounds.iter().flat_map(|round| &round.contradictions).collect();
+            contradictions.dedup();
+            if let Some(first) = contradictions.first() {
+                findings.push(finding("contradiction", &subject, first));
+            }
+            findings.extend(unsteady(&subject, &result.rounds, limits));
+        }
+    }
+    findings.extend(unsteady_over_rounds(cases, limits));
+    findings.extend(knees(cases));
+    findings
+}
+
+/// Values of a series from which steadiness can be told.
+const SERIES_MIN: usize = 8;
+
+/// Throughput that was not steady within its rounds.
+fn unsteady(subject: &str, rounds: &[Round], limits: &Mode) -> Option<Finding> {
+    let doubtful = rounds.iter().filter(|round| !round.is_steady && round.series.len() >= SERIES_MIN);
+    let last = doubtful.clone().next_back()?;
+    let text = format!(
+        "{} of {} rounds, in up to {} passes each: {}",
+        doubtful.count(),
+        rounds.len(),
+        limits.passes_max,
+        last.steadiness
+    );
+    Some(finding("not-steady", subject, &text))
+}
+
+/// Rounds that are too short to tell: whether throughput was steady over all rounds of a case. One finding for all.
+fn unsteady_over_rounds(cases: &[Case], limits: &Mode) -> Option<Finding> {
+    let (mut results, mut moved) = (0, Vec::new());
+    for case in cases {
+        for result in case.results.iter().filter(|result| !result.rounds.is_empty()) {
+            if result.rounds.iter().any(|round| round.series.len() >= SERIES_MIN) {
+                continue;
+            }
+            results += 1;
+            let all: Vec<f64> = result.rounds.iter().flat_map(|round| round.series.iter().copied()).collect();
+            let over_all = steadiness(&all);
+            if !over_all.is_steady {
+                moved.push(format!("{}: {} ({})", case.id, result.target, over_all.text));
+            }
+        }
+    }
+    let first = moved.first()?;
+    let subject = cases.first().map_or("", |case| case.point.scenario.as_str());
+    let text = format!(
+        "rounds of {} s are too short to tell whether throughput was steady; over all rounds together it was not in {} of \
+         {results} results, such as {first}. Longer rounds give surer figures: leave --quick out, or use --runtime",
+        limits.runtime_s,
+        moved.len()
+    );
+    Some(finding("not-steady", subject, &text))
+}
+
+/// Where throughput stops growing with clients, drives or depth.
+fn knees(cases: &[Case]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut done: Vec<(Point, usize)> = Vec::new();
+    for case in cases {
+        let key = Point { clients: 0, drives: None, ..case.point.clone() };
+        for target in 0..case.results.len() {
+            if done.contains(&(key.clone(), target)) {
+                continue;
+            }
+            done.push((key.clone(), target));
+            let curve: Vec<(&Case, f64)> = cases
+                .iter()
+                .filter(|other| same_but_steps(&other.point, &case.point))
+                .filter_map(|other| Some((other, mean_iops(&other.results.get(target)?.rounds)?)))
+                .collect();
+            if let Some(text) = knee(&curve, target) {
+                let subject = format!(
+                    "{}, {}: {}",
+                    case.point.scenario,
+                    case.point.workload(),
+                    case.results[target].target
+                );
+                findings.push(finding("stops-growing", &subject, &text));
+            }
+        }
+    }
+    findings
+}
+
+/// The first step from which on no later one is faster by [`FLAT_GROWTH`], if it is not the last, and what that suggests.
+fn knee(curve: &[(&Case, f64)], target: usize) -> Option<String> {
+    if curve.len() < 2 {
+        return None;
+    }
+    let last = curve.len() - 1;
+    let at = (0..last)
+        .find(|at| curve[at + 1..].iter().all(|(_, iops)| *iops < curve[*at].1 * (1.0 + FLAT_GROWTH)))?;
+    let (case, iops) = curve[at];
+    let (end, end_iops) = curve[last];
+    let limit = case.results[target].rounds.last().map(|round| round.limit.text.clone()).unwrap_or_default();
+    let mut text = format!(
+        "grows no more from {} on: {:.0} operations per second there, {:.0} with {}",
+        step(&case.point),
+        iops,
+        end_iops,
+        step(&end.point)
+    );
+    if !limit.is_empty() {
+        text += &format!("; the limit there: {limit}");
+    }
+    if case.point.drives.is_some() {
+        text += &suggestion(curve, at);
+    }
+    Some(text)
+}
+
+/// What a sum of drives that stops growing suggests.
+fn suggestion(curve: &[(&Case, f64)], at: usize) -> String {
+    let (case, sum) = curve[at];
+    let alone = curve[0].1;
+    let drives = f64::from(case.point.drives.unwrap_or(1).max(1));
+    let per_drive = sum / drives;
+    let shared = if case.results.iter().any(|result| {
+        result.rounds.iter().any(|round| round.drives.len() == 1 && case.point.drives != Some(1))
+    }) || at == 0
+    {
+        "; if they are files or partitions of one drive, that drive is the limit, otherwise"
+    } else {
+        ";"
+    };
+    format!(
+        "; each drive gives {:.0} % of what one gives alone{shared} look for what they share: the cable and lanes of the host \
+         adapter, its driver, a backplane's expander, or the processors",
+        per_drive / alone * 100.0
+    )
+}
+
+/// What the report as a whole shows.
+pub fn of_report(report: &Report) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = Vec::new();
+    for row in &report.published {
+        for text in published_contradictions(row) {
+            let depth = row.depth.map(|depth| format!(", depth {depth}")).unwrap_or_default();
+            let subject = format!("published: {}, {}{depth}: {}", row.scenario, row.workload, row.system);
+            findings.push(finding("contradiction", &subject, &text));
+        }
+    }
+    findings
+}
+
+/// Contradictions of a published row. What was in flight is known where the publication says it: one volume, or objects.
+fn published_contradictions(row: &PublishedRow) -> Vec<String> {
+    let block_bytes =
+        row.workload.split(' ').next().and_then(|size| coquina_base::parse_size_bytes(size).ok());
+    let volumes = if row.scenario == "many volumes" { 15.0 } else { 1.0 };
+    let is_alone = row.client.is_none() && row.latency_us_mean_write.is_none();
+    let outstanding = row.depth.filter(|_| is_alone).map(|depth| f64::from(depth) * volumes);
+    let figures = sanity::Figures {
+        iops: row.iops,
+        bandwidth_bytes_per_s: row.bandwidth_mib_s.map(|mib| mib * 1_048_576.0),
+        block_bytes: block_bytes.and_then(|bytes| u32::try_from(bytes).ok()),
+        latency_ns_mean: row.latency_us_mean.map(|us| us * 1e3),
+        outstanding,
+        is_open_loop: false,
+    };
+    sanity::check(&figures).into_iter().map(|found| found.text).collect()
+}
+
+fn finding(kind: &str, subject: &str, text: &str) -> Finding {
+    Finding { kind: kind.to_owned(), subject: subject.to_owned(), text: text.to_owned() }
+}

@@ -1,0 +1,212 @@
+//! Volumes of a scenario: the same size on all targets, written full, aged.
+
+use std::time::Duration;
+
+use crate::definition::{Aged, Layout, PlannedScenario};
+use crate::generator::{Amount, GeneratorError, Load, Outcome, Running};
+use crate::report::Operation;
+use crate::target::{Target, TargetError};
+
+use super::{Run, RunError};
+
+/// Part of a store that volumes take where nothing is said: the rest is for what a store needs besides.
+const SPACE_PERCENT: u64 = 60;
+/// Volumes end at a multiple of this.
+const ROUND_BYTES: u64 = 16 << 20;
+/// Smallest volume that is worth measuring.
+const VOLUME_BYTES_MIN: u64 = 16 << 20;
+/// Longest time to write a volume full or age a store.
+const FILL_TIME_MAX: Duration = Duration::from_secs(24 * 3600);
+/// Overwrites in flight while a store is aged.
+const AGE_DEPTH: u32 = 32;
+
+impl Run<'_> {
+    /// Makes, fills and ages the volumes of a scenario on all targets that do not refuse it.
+    pub(super) fn lay_out(
+        &mut self,
+        scenario: &PlannedScenario,
+        refused: &[Option<String>],
+    ) -> Result<Layout, RunError> {
+        let mut layout = scenario.layout.clone();
+        let is_object = scenario
+            .points
+            .iter()
+            .any(|planned| matches!(planned.point.operation, Operation::ObjectRead | Operation::ObjectWrite));
+        let steps = scenario.points.iter().filter_map(|planned| planned.point.drives);
+        if let Some(most) = steps.max() {
+            // Each drive is a volume of its own.
+            let there = self.targets.iter().map(|target| target.drives()).max().unwrap_or(1);
+            layout.volumes = if most == 0 { there } else { most.min(there) }.max(layout.volumes.min(there));
+        }
+        layout.volume_bytes = self.volume_bytes(&layout, refused)?;
+        for (index, refusal) in refused.iter().enumerate() {
+            if refusal.is_some() {
+                continue;
+            }
+            let spec = self.targets[index].spec().to_owned();
+            (self.hooks.progress)(
+                self.runs_done / self.runs_all.max(1.0),
+                &format!("{}: making volumes of {spec}", scenario.name),
+            );
+            let is_new = self.targets[index].lay_out(&layout, &self.context)?;
+            if !is_new || is_object {
+                continue;
+            }
+            let target = self.targets[index].as_ref();
+            if layout.fill {
+                self.load_all(target, &layout, "writing it full", Operation::SequentialWrite, Amount::Fill)?;
+            }
+            if let Some(aged) = layout.aged {
+                self.age(target, &layout, aged)?;
+            }
+        }
+        self.fill_objects(scenario, &layout, refused)?;
+        Ok(layout)
+    }
+
+    /// Objects of each size are written before they are read.
+    fn fill_objects(
+        &mut self,
+        scenario: &PlannedScenario,
+        layout: &Layout,
+        refused: &[Option<String>],
+    ) -> Result<(), RunError> {
+        let objects = scenario.points.iter().filter(|planned| {
+            matches!(planned.point.operation, Operation::ObjectRead | Operation::ObjectWrite)
+        });
+        let mut sizes: Vec<u32> = objects.map(|planned| planned.point.block_bytes).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        for block_bytes in sizes {
+            for (index, target) in self.targets.iter().enumerate() {
+                if refused[index].is_none() {
+                    let what = format!("writing objects of {}", crate::report::format_block(block_bytes));
+                    self.load_blocks(
+                        target.as_ref(),
+                        layout,
+                        &what,
+                        Operation::ObjectWrite,
+                        Amount::Fill,
+                        block_bytes,
+                    )?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The size that all targets can give.
+    fn volume_bytes(&self, layout: &Layout, refused: &[Option<String>]) -> Result<u64, RunError> {
+        let mut smallest: Option<(u64, &str)> = None;
+        for (index, target) in self.targets.iter().enumerate() {
+            if refused[index].is_none()
+                && let Some(space_bytes) = target.space_bytes(layout.copies)?
+                && smallest.is_none_or(|(other, _)| space_bytes < other)
+                && !(target.is_baseline() && layout.aged.is_some())
+            {
+                smallest = Some((space_bytes, target.spec()));
+            }
+        }
+        let volumes = u64::from(layout.volumes.max(1));
+        let Some((space_bytes, spec)) = smallest else { return Ok(layout.volume_bytes) };
+        let fits = match layout.aged {
+            // A store that is aged is as full as was asked for, whatever the volume's size would have been.
+            Some(aged) => space_bytes / 100 * u64::from(aged.full_percent) / volumes,
+            None => layout.volume_bytes.min(space_bytes / 100 * SPACE_PERCENT / volumes),
+        };
+        let fits = fits / ROUND_BYTES * ROUND_BYTES;
+        if fits < VOLUME_BYTES_MIN {
+            return Err(RunError::Target(TargetError::NoSpace {
+                spec: spec.to_owned(),
+                wanted: format!(
+                    "{} for {volumes} volume(s)",
+                    coquina_base::format_size_bytes(VOLUME_BYTES_MIN * volumes * 100 / SPACE_PERCENT)
+                ),
+                free: coquina_base::format_size_bytes(space_bytes),
+            }));
+        }
+        if let (Some(wanted), None) = (self.settings.volume_bytes, layout.aged)
+            && fits < wanted
+        {
+            return Err(RunError::Target(TargetError::NoSpace {
+                spec: spec.to_owned(),
+                wanted: format!(
+                    "{} for {volumes} volume(s)",
+                    coquina_base::format_size_bytes(wanted * volumes)
+                ),
+                free: format!(
+                    "{}, of which {SPACE_PERCENT} % may be used",
+                    coquina_base::format_size_bytes(space_bytes)
+                ),
+            }));
+        }
+        Ok(fits)
+    }
+
+    fn age(&self, target: &dyn Target, layout: &Layout, aged: Aged) -> Result<(), RunError> {
+        let bytes = layout.volume_bytes * u64::from(layout.volumes) * u64::from(aged.overwrites);
+        let block_bytes = u32::try_from(aged.block).unwrap_or(1 << 16);
+        let what = format!("overwriting it {} times", aged.overwrites);
+        self.load_blocks(target, layout, &what, Operation::RandomWrite, Amount::Bytes(bytes), block_bytes)
+    }
+
+    fn load_all(
+        &self,
+        target: &dyn Target,
+        layout: &Layout,
+        what: &str,
+        operation: Operation,
+        amount: Amount,
+    ) -> Result<(), RunError> {
+        self.load_blocks(target, layout, what, operation, amount, 1 << 20)
+    }
+
+    fn load_blocks(
+        &self,
+        target: &dyn Target,
+        layout: &Layout,
+        what: &str,
+        operation: Operation,
+        amount: Amount,
+        block_bytes: u32,
+    ) -> Result<(), RunError> {
+        let share = self.runs_done / self.runs_all.max(1.0);
+        (self.hooks.progress)(share, &format!("{}: {what}", target.spec()));
+        let volumes: Vec<u32> = (0..layout.volumes).collect();
+        let load = Load {
+            operation,
+            block_bytes,
+            depth: AGE_DEPTH,
+            jobs: 1,
+            amount,
+            size_bytes: layout.volume_bytes,
+            rate_iops: None,
+            seed: self.settings.seed,
+            processors: None,
+        };
+        let failed = |source| RunError::Generator { spec: target.spec().to_owned(), source };
+        let outcome =
+            run_to_end(target, &load, &volumes, &self.context.folder, self.hooks.stopped).map_err(failed)?;
+        if let Some(error) = outcome.first_error {
+            let message = format!("{} write(s) failed while {what}: {error}", outcome.errors);
+            return Err(RunError::Target(TargetError::Unusable { spec: target.spec().to_owned(), message }));
+        }
+        Ok(())
+    }
+}
+
+fn run_to_end(
+    target: &dyn Target,
+    load: &Load,
+    volumes: &[u32],
+    scratch: &std::path::Path,
+    stopped: &dyn Fn() -> bool,
+) -> Result<Outcome, GeneratorError> {
+    let started: Result<Vec<Running>, GeneratorError> =
+        target.commands(load, volumes).iter().map(|command| Running::start(command, scratch)).collect();
+    let outcomes: Result<Vec<Outcome>, GeneratorError> =
+        started?.into_iter().map(|running| running.finish(FILL_TIME_MAX, stopped)).collect();
+    let outcome = Outcome::merge(outcomes?);
+    // A part of a fill is no fill.
+    if outcome.interrupted.is_some() { Err(GeneratorError::Stopped) } else { Ok(outcome) }
+}

@@ -1,0 +1,101 @@
+//! Which processors jobs are pinned to, and which steps this machine cannot do.
+
+use crate::report::Point;
+
+/// Processors by core: each inner list is the threads of one core, the first of them first.
+fn cores() -> Vec<Vec<u32>> {
+    let mut cores: Vec<Vec<u32>> = Vec::new();
+    for processor in 0..4096 {
+        let base = format!("/sys/devices/system/cpu/cpu{processor}");
+        if !std::path::Path::new(&base).exists() {
+            break;
+        }
+        let siblings =
+            std::fs::read_to_string(format!("{base}/topology/thread_siblings_list")).unwrap_or_default();
+        let threads = parse_list(siblings.trim());
+        let threads = if threads.is_empty() { vec![processor] } else { threads };
+        if !cores.contains(&threads) {
+            cores.push(threads);
+        }
+    }
+    cores
+}
+
+/// `0-1,4` as 0, 1, 4.
+fn parse_list(text: &str) -> Vec<u32> {
+    let mut processors = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        if let (Ok(first), Ok(last)) = (first.parse::<u32>(), last.parse::<u32>())
+            && last.saturating_sub(first) < 4096
+        {
+            processors.extend(first..=last);
+        }
+    }
+    processors
+}
+
+/// The processors for a point's jobs; `None` if nothing is pinned.
+pub fn processors(point: &Point) -> Option<Vec<u32>> {
+    let placement = point.placement.as_deref()?;
+    choose(placement, point.jobs, &cores()).ok()
+}
+
+fn choose(placement: &str, jobs: u32, cores: &[Vec<u32>]) -> Result<Vec<u32>, String> {
+    let jobs = jobs as usize;
+    match placement {
+        "siblings" => {
+            let pairs: Vec<u32> =
+                cores.iter().filter(|threads| threads.len() >= 2).flatten().copied().collect();
+            if cores.iter().all(|threads| threads.len() < 2) {
+                return Err("the cores of this machine have one thread each, or do not say".to_owned());
+            }
+            if !jobs.is_multiple_of(2) {
+                return Err("one job has no sibling".to_owned());
+            }
+            if pairs.len() < jobs {
+                return Err(format!("{jobs} threads of pairs are needed, this machine has {}", pairs.len()));
+            }
+            Ok(pairs[..jobs].to_vec())
+        }
+        _ => {
+            let firsts: Vec<u32> = cores.iter().filter_map(|threads| threads.first().copied()).collect();
+            if firsts.len() < jobs {
+                return Err(format!("{jobs} cores are needed, this machine has {}", firsts.len()));
+            }
+            Ok(firsts[..jobs].to_vec())
+        }
+    }
+}
+
+/// Why this machine cannot do a point on a target with so many drives, if it cannot.
+pub fn refusal(point: &Point, drives: u32) -> Option<String> {
+    if let Some(wanted) = point.drives
+        && wanted > drives
+    {
+        return Some(format!("{wanted} drives are needed, the target has {drives}"));
+    }
+    let placement = point.placement.as_deref()?;
+    choose(placement, point.jobs, &cores()).err()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_lie_on_whole_cores_or_on_pairs() {
+        let cores = [vec![0, 4], vec![1, 5], vec![2, 6], vec![3, 7]];
+        assert_eq!(choose("whole cores", 2, &cores), Ok(vec![0, 1]));
+        assert_eq!(choose("siblings", 4, &cores), Ok(vec![0, 4, 1, 5]));
+        assert!(choose("siblings", 1, &cores).is_err());
+        assert!(choose("whole cores", 8, &cores).unwrap_err().contains("this machine has 4"));
+        assert!(choose("siblings", 2, &[vec![0], vec![1]]).is_err());
+    }
+
+    #[test]
+    fn lists_of_processors_are_read() {
+        assert_eq!(parse_list("0-1,4"), [0, 1, 4]);
+        assert!(parse_list("").is_empty() && parse_list("a-b").is_empty());
+    }
+}

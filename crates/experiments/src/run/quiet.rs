@@ -1,0 +1,43 @@
+//! Waits until what the target before left to do is done: writing back, cleaning, compacting. Otherwise the next one would
+//! pay for it.
+
+use std::time::{Duration, Instant};
+
+use coquina_host::{DriveCounter, MachineCpu};
+
+use crate::definition::ModeName;
+
+use super::measure::Idle;
+
+const LOOK: Duration = Duration::from_millis(100);
+/// Busy cores above those of the idle machine.
+const BUSY_CORES_MAX: f64 = 0.15;
+/// Bytes written to drives per second.
+const WRITTEN_BYTES_PER_S_MAX: f64 = 8e6;
+
+/// Waits until the machine is nearly as quiet as it was before the run, but not for ever: a store may always have something
+/// to do.
+pub fn wait(idle: &Idle, mode: ModeName, stopped: &dyn Fn() -> bool) {
+    let time_max = Duration::from_secs(match mode {
+        ModeName::Quick => 2,
+        ModeName::Default => 15,
+        ModeName::Full => 60,
+    });
+    let begin = Instant::now();
+    let written = || idle.drives.iter().filter_map(DriveCounter::written_bytes).sum::<u64>();
+    let Ok(mut last) = MachineCpu::now() else { return };
+    let mut last_written = written();
+    while begin.elapsed() < time_max && !stopped() {
+        std::thread::sleep(LOOK);
+        let Ok(now) = MachineCpu::now() else { return };
+        let now_written = written();
+        let seconds = now.seconds_since(&last).max(1e-3);
+        let busy_us_per_s = now.busy_us_since(&last) as f64 / seconds;
+        let written_per_s = now_written.saturating_sub(last_written) as f64 / seconds;
+        if busy_us_per_s < idle.all_us_per_s + BUSY_CORES_MAX * 1e6 && written_per_s < WRITTEN_BYTES_PER_S_MAX
+        {
+            return;
+        }
+        (last, last_written) = (now, now_written);
+    }
+}

@@ -1,0 +1,301 @@
+//! Settings that are tried against each other, and put back.
+//!
+//! Invariants:
+//! - before a setting is changed for the first time, its value is kept;
+//! - what was changed is put back when the run ends, however it ends, short of being killed.
+
+use std::fmt;
+
+use coquina_host::doctor;
+
+use crate::target::{Target, TargetError};
+
+/// Label of a target with which nothing was changed.
+pub const AS_FOUND: &str = "as found";
+
+/// `KEY=VALUE` of the command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assignment {
+    /// Where it is set.
+    kind: Kind,
+    /// As it was written, without the value.
+    pub key: String,
+    /// What is set.
+    pub value: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// By the target.
+    Target,
+    /// By the operating system.
+    System,
+    /// In fio's jobs.
+    Fio,
+}
+
+/// Why an assignment is not understood.
+#[derive(Debug, thiserror::Error)]
+#[error("--set {0:?} is not KEY=VALUE, such as osd:debug_ms=0 or os:scheduler:sdb=none")]
+pub struct AssignmentError(String);
+
+impl Assignment {
+    /// Reads `KEY=VALUE`. The value may contain `=`.
+    pub fn parse(text: &str) -> Result<Self, AssignmentError> {
+        let (key, value) = text.split_once('=').ok_or_else(|| AssignmentError(text.to_owned()))?;
+        let kind = match key.split_once(':') {
+            Some(("os", rest)) if !rest.is_empty() => Kind::System,
+            Some(("fio", rest)) if !rest.is_empty() => Kind::Fio,
+            Some((section, rest)) if section.is_empty() || rest.is_empty() => {
+                return Err(AssignmentError(text.to_owned()));
+            }
+            _ if key.is_empty() => return Err(AssignmentError(text.to_owned())),
+            _ => Kind::Target,
+        };
+        if value.contains(['\n', '\r']) || key.contains(['\n', '\r']) {
+            return Err(AssignmentError(text.to_owned()));
+        }
+        Ok(Assignment { kind, key: key.to_owned(), value: value.to_owned() })
+    }
+
+    /// The key without `os:` or `fio:`.
+    fn bare_key(&self) -> &str {
+        match self.kind {
+            Kind::Target => &self.key,
+            Kind::System | Kind::Fio => self.key.split_once(':').map_or(self.key.as_str(), |(_, key)| key),
+        }
+    }
+}
+
+impl fmt::Display for Assignment {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}={}", self.key, self.value)
+    }
+}
+
+/// Columns of a run that tries settings: each assignment, and before them the target as it was found if some key has one
+/// value only.
+pub fn columns(tried: &[Assignment]) -> Vec<Option<usize>> {
+    let is_alone =
+        |assignment: &Assignment| tried.iter().filter(|other| other.key == assignment.key).count() == 1;
+    let found = tried.iter().any(is_alone).then_some(None);
+    found.into_iter().chain((0..tried.len()).map(Some)).collect()
+}
+
+/// Pairs (column, its reference): each value against the first of its key, or against the target as it was found.
+pub fn references(tried: &[Assignment], columns: &[Option<usize>]) -> Vec<(usize, usize)> {
+    let mut pairs = Vec::new();
+    for (column, index) in columns.iter().enumerate() {
+        let Some(index) = index else { continue };
+        let key = &tried[*index].key;
+        let first = tried.iter().position(|other| other.key == *key).unwrap_or(*index);
+        let count = tried.iter().filter(|other| other.key == *key).count();
+        let reference = if count == 1 {
+            columns.iter().position(Option::is_none)
+        } else {
+            columns.iter().position(|other| *other == Some(first))
+        };
+        if let Some(reference) = reference
+            && reference != column
+        {
+            pairs.push((column, reference));
+        }
+    }
+    pairs
+}
+
+/// A setting that was changed, and how to put it back.
+enum Former {
+    /// `None`: it was not set.
+    Target(String, Option<String>),
+    System(Vec<(String, String)>),
+}
+
+/// Changes settings and puts them back.
+pub struct Tuner {
+    tried: Vec<Assignment>,
+    former: Vec<Former>,
+    /// Value that is set now, by key; a key that is not here is as it was found.
+    now: Vec<(String, String)>,
+}
+
+impl Tuner {
+    /// Changes nothing yet.
+    pub fn new(tried: &[Assignment]) -> Self {
+        Tuner { tried: tried.to_vec(), former: Vec::new(), now: Vec::new() }
+    }
+
+    /// Keeps the values of all settings of the operating system, and says what they are.
+    pub fn begin(&mut self, targets: &mut [Box<dyn Target>]) -> Result<Vec<String>, TargetError> {
+        let mut said = Vec::new();
+        for assignment in self.first_of_each_key() {
+            let unusable =
+                |message: String| TargetError::Unusable { spec: format!("--set {assignment}"), message };
+            match assignment.kind {
+                Kind::System => {
+                    let setting = doctor::os_setting(assignment.bare_key())
+                        .map_err(|error| unusable(error.to_string()))?;
+                    let saved = setting.save().map_err(|error| unusable(error.to_string()))?;
+                    let values: Vec<String> =
+                        saved.iter().map(|(key, value)| format!("{key} = {value}")).collect();
+                    said.push(format!("now {}; put back at the end", values.join(", ")));
+                    self.former.push(Former::System(saved));
+                }
+                Kind::Target => {
+                    let target =
+                        targets.first_mut().ok_or_else(|| unusable("there is no target".to_owned()))?;
+                    let former = target.set(&assignment.key, Some(&assignment.value))?;
+                    let text = former.clone().unwrap_or_else(|| "not set".to_owned());
+                    said.push(format!("{} was {text}; put back at the end", assignment.key));
+                    self.former.push(Former::Target(assignment.key.clone(), former));
+                    self.now.push((assignment.key.clone(), assignment.value.clone()));
+                }
+                Kind::Fio => {}
+            }
+        }
+        // Each value is tried now, so that a wrong one is told before anything is measured.
+        for index in 0..self.tried.len() {
+            self.apply(Some(index), targets)?;
+        }
+        Ok(said)
+    }
+
+    fn first_of_each_key(&self) -> Vec<Assignment> {
+        let mut firsts: Vec<Assignment> = Vec::new();
+        for assignment in &self.tried {
+            if firsts.iter().all(|first| first.key != assignment.key) {
+                firsts.push(assignment.clone());
+            }
+        }
+        firsts
+    }
+
+    /// Sets one assignment; all other keys are as they were found.
+    pub fn apply(
+        &mut self,
+        tried: Option<usize>,
+        targets: &mut [Box<dyn Target>],
+    ) -> Result<(), TargetError> {
+        let wanted = tried.and_then(|index| self.tried.get(index)).cloned();
+        for first in self.first_of_each_key() {
+            let value =
+                wanted.as_ref().filter(|wanted| wanted.key == first.key).map(|wanted| wanted.value.clone());
+            let now = self.now.iter().find(|(key, _)| *key == first.key).map(|(_, value)| value.clone());
+            if now != value && first.kind != Kind::Fio {
+                self.change(&first, value.as_deref(), targets)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn change(
+        &mut self,
+        setting: &Assignment,
+        value: Option<&str>,
+        targets: &mut [Box<dyn Target>],
+    ) -> Result<(), TargetError> {
+        let failed =
+            |message: String| TargetError::Unusable { spec: format!("--set {}", setting.key), message };
+        match setting.kind {
+            Kind::Target => {
+                let found = self.former.iter().find_map(|former| match former {
+                    Former::Target(key, found) if *key == setting.key => Some(found.clone()),
+                    _ => None,
+                });
+                if let Some(target) = targets.first_mut() {
+                    target.set(&setting.key, value.map(str::to_owned).or(found.flatten()).as_deref())?;
+                }
+            }
+            Kind::System => match value {
+                Some(value) => {
+                    let os_setting =
+                        doctor::os_setting(setting.bare_key()).map_err(|error| failed(error.to_string()))?;
+                    os_setting.write(value).map_err(|error| failed(error.to_string()))?;
+                }
+                None => {
+                    let errors = self.restore_system(setting.bare_key());
+                    if let Some(error) = errors.into_iter().next() {
+                        return Err(failed(error));
+                    }
+                }
+            },
+            Kind::Fio => {}
+        }
+        self.now.retain(|(key, _)| *key != setting.key);
+        if let Some(value) = value {
+            self.now.push((setting.key.clone(), value.to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Options of fio's jobs that an assignment sets.
+    pub fn fio_options(&self, tried: Option<usize>) -> Vec<(String, String)> {
+        let assignment =
+            tried.and_then(|index| self.tried.get(index)).filter(|tried| tried.kind == Kind::Fio);
+        assignment.map(|tried| (tried.bare_key().to_owned(), tried.value.clone())).into_iter().collect()
+    }
+
+    fn restore_system(&self, only: &str) -> Vec<String> {
+        let mut failed = Vec::new();
+        for former in &self.former {
+            let Former::System(saved) = former else { continue };
+            // A setting may be several files; they are written back in the order in which they were read.
+            if !saved.iter().any(|(key, _)| key == only) && !only.is_empty() {
+                continue;
+            }
+            for (key, value) in saved {
+                let written = doctor::os_setting(key).and_then(|setting| setting.write(value));
+                if let Err(error) = written {
+                    failed.push(format!("{key} could not be put back to {value}: {error}"));
+                }
+            }
+        }
+        failed
+    }
+
+    /// Puts back what was changed, and says what could not be.
+    pub fn restore(&mut self, targets: &mut [Box<dyn Target>]) -> Vec<String> {
+        let mut failed = self.restore_system("");
+        for former in self.former.drain(..) {
+            if let (Former::Target(key, found), Some(target)) = (former, targets.first_mut())
+                && let Err(error) = target.set(&key, found.as_deref())
+            {
+                let value = found.unwrap_or_else(|| "not set".to_owned());
+                failed.push(format!("{key} could not be put back ({value}): {error}"));
+            }
+        }
+        self.now.clear();
+        failed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tried(texts: &[&str]) -> Vec<Assignment> {
+        texts.iter().map(|text| Assignment::parse(text).unwrap()).collect()
+    }
+
+    #[test]
+    fn assignments_are_read() {
+        let read = tried(&["osd:debug_ms=0", "os:scheduler:sdb=none", "fio:iodepth_batch=4", "a=b=c"]);
+        assert_eq!(read[1].kind, Kind::System);
+        assert_eq!(read[1].bare_key(), "scheduler:sdb");
+        assert_eq!(read[2].bare_key(), "iodepth_batch");
+        assert_eq!((read[3].key.as_str(), read[3].value.as_str()), ("a", "b=c"));
+        for wrong in ["", "=", "=1", "key", "os:=1", ":x=1", "x:=1", "fio:a=1\n[b]"] {
+            assert!(Assignment::parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn values_of_a_key_are_compared_with_its_first() {
+        let several = tried(&["a=1", "a=2", "a=3"]);
+        assert_eq!(columns(&several), [Some(0), Some(1), Some(2)]);
+        assert_eq!(references(&several, &columns(&several)), [(1, 0), (2, 0)]);
+        let one = tried(&["a=1", "b=1", "b=2"]);
+        assert_eq!(columns(&one), [None, Some(0), Some(1), Some(2)]);
+        assert_eq!(references(&one, &columns(&one)), [(1, 0), (3, 2)]);
+    }
+}
