@@ -125,12 +125,14 @@ fn pinned(evidence: &Evidence) -> Option<Limit> {
         if busy < allowed.len() as f64 * FULL {
             continue;
         }
-        let same = utilisation.processes.iter().filter(|other| &other.allowed_cores == allowed);
+        let same =
+            utilisation.processes.iter().filter(|other| is_load(other) && &other.allowed_cores == allowed);
         let own: f64 = same.map(|other| utilisation.process_cores(other)).sum();
         let rest = (busy - own).max(0.0);
         let place = format!("{busy:.1} of the {} that {} may use", cores(allowed.len()), process(one));
-        let line =
-            format!("cores {allowed:?}: {busy:.2} busy, {own:.2} of it by processes that are bound to them");
+        let line = format!(
+            "cores {allowed:?}: {busy:.2} busy, {own:.2} of it by the benchmark's processes that are bound to them"
+        );
         let mut lines = vec![line];
         if rest >= busy * OTHERS_BLAMED && utilisation.role_cores(Role::Outside) >= rest * 0.5 {
             lines.extend(outside_lines(utilisation));
@@ -148,6 +150,7 @@ fn pinned(evidence: &Evidence) -> Option<Limit> {
 
 /// A thread that makes load has a whole core.
 fn generator(evidence: &Evidence) -> Option<Limit> {
+    (!gains_when_deeper(evidence)).then_some(())?;
     let utilisation = &evidence.utilisation;
     let generators: Vec<&ProcessUse> =
         utilisation.processes.iter().filter(|process| process.role == Role::Generator).collect();
@@ -167,6 +170,7 @@ fn generator(evidence: &Evidence) -> Option<Limit> {
 
 /// A thread that serves load, or of the kernel, has a whole core; or a core is full of what cannot go elsewhere.
 fn one_core(evidence: &Evidence) -> Option<Limit> {
+    (!gains_when_deeper(evidence)).then_some(())?;
     let utilisation = &evidence.utilisation;
     let full = utilisation.processes.iter().find(|process| match process.role {
         Role::Target => thread_cores(process) >= FULL_THREAD,
@@ -178,7 +182,12 @@ fn one_core(evidence: &Evidence) -> Option<Limit> {
             if full.role == Role::Kernel { utilisation.process_cores(full) } else { thread_cores(full) };
         let text = format!("one core: a thread of {} uses a whole core", process(full));
         let line = format!("the busiest thread of {} uses {used:.2} cores", process(full));
-        return limit(LimitKind::OneCore, text, vec![line]);
+        let mut lines = vec![line];
+        match growth(evidence) {
+            Growth::NotKnown => lines.push("if that thread polls, it uses a whole core in any case".into()),
+            known => lines.extend(known.line()),
+        }
+        return limit(LimitKind::OneCore, text, lines);
     }
     // Interrupts stay on their core.
     let busiest = |(left, right): (&f64, &f64)| left.total_cmp(right);
@@ -232,7 +241,8 @@ fn outside(evidence: &Evidence) -> Option<Limit> {
 
 /// More at once gives more.
 fn latency_limit(evidence: &Evidence) -> Option<Limit> {
-    let outstanding = evidence.outstanding.max(1);
+    let outstanding = evidence.outstanding;
+    (outstanding > 0 && evidence.iops > 0.0 && evidence.latency_ns_mean > 0.0).then_some(())?;
     let growth = growth(evidence);
     let alone = outstanding == 1 && !matches!(growth, Growth::Stopped(_));
     (alone || matches!(growth, Growth::Grows(_))).then_some(())?;
@@ -261,7 +271,7 @@ fn latency_limit(evidence: &Evidence) -> Option<Limit> {
 fn parallel_drive(evidence: &Evidence) -> Option<Limit> {
     let drive = busiest_drive(&evidence.utilisation, |drive| !drive.is_rotational)?;
     let holds_most = drive.in_flight_mean >= f64::from(evidence.outstanding) * IN_DRIVE;
-    (drive.busy >= FULL).then_some(())?;
+    (drive.busy >= FULL && evidence.iops > 0.0).then_some(())?;
     let growth = growth(evidence);
     let stopped = matches!(growth, Growth::Stopped(_));
     (holds_most || stopped).then_some(())?;
@@ -340,6 +350,12 @@ fn growth(evidence: &Evidence) -> Growth {
     } else {
         Growth::Stopped(line("does not grow"))
     }
+}
+
+/// A full thread that does more at a greater depth was not full of work: it polls, or it makes larger batches.
+fn gains_when_deeper(evidence: &Evidence) -> bool {
+    let is_deeper = evidence.neighbours.iter().any(|neighbour| neighbour.outstanding > evidence.outstanding);
+    is_deeper && matches!(growth(evidence), Growth::Grows(_))
 }
 
 fn is_load(process: &ProcessUse) -> bool {

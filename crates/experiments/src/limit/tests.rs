@@ -1,1 +1,322 @@
+//! Made-up evidence for each kind of limit.
 
+use std::collections::BTreeMap;
+
+use coquina_host::sampler::{
+    DriveUse, NetworkUse, Pressures, ProcessUse, Role, Throttle, ThrottleKind, Utilisation,
+};
+
+use super::*;
+
+/// Two cores, of which little is used, and a virtual drive that has little to do, for ten seconds.
+fn idle() -> Evidence {
+    let by_role: BTreeMap<Role, f64> =
+        [(Role::Generator, 0.2), (Role::Target, 0.2), (Role::Kernel, 0.1)].into();
+    let drive = DriveUse { name: "vda".into(), busy: 0.3, in_flight_mean: 0.4, ..DriveUse::default() };
+    Evidence {
+        utilisation: Utilisation {
+            seconds: 10.0,
+            cores_online: 2,
+            cores_allowed: vec![0, 1],
+            busy_cores: 0.5,
+            core_numbers: vec![0, 1],
+            per_core_busy: vec![0.25, 0.25],
+            by_role,
+            processes: vec![
+                process(10, "fio", Role::Generator, 0.2),
+                process(11, "coquina-node", Role::Target, 0.2),
+            ],
+            sees_kernel_threads: true,
+            drives: vec![drive],
+            ..Utilisation::default()
+        },
+        operation: Operation::RandomWrite,
+        block_bytes: 4096,
+        outstanding: 32,
+        iops: 5000.0,
+        latency_ns_mean: 6_400_000.0,
+        read_bytes_per_s: 0.0,
+        write_bytes_per_s: 5000.0 * 4096.0,
+        rate_iops: None,
+        neighbours: Vec::new(),
+    }
+}
+
+/// A process that used so many cores for ten seconds, on one thread.
+fn process(pid: u32, name: &str, role: Role, cores: f64) -> ProcessUse {
+    let busiest_thread_cores = (role != Role::Outside).then_some(cores);
+    let allowed_cores = if role == Role::Outside { Vec::new() } else { vec![0, 1] };
+    let cpu_us = (cores * 1e7) as u64;
+    ProcessUse { pid, name: name.into(), role, cpu_us, busiest_thread_cores, allowed_cores }
+}
+
+fn busy(evidence: &mut Evidence, per_core: [f64; 2]) {
+    evidence.utilisation.per_core_busy = per_core.to_vec();
+    evidence.utilisation.busy_cores = per_core.iter().sum();
+}
+
+fn others(evidence: &mut Evidence, cores: f64) {
+    evidence.utilisation.by_role.insert(Role::Outside, cores);
+    evidence.utilisation.processes.insert(0, process(123, "yes", Role::Outside, cores));
+}
+
+fn neighbours(evidence: &mut Evidence, points: &[(u32, f64)]) {
+    let neighbour = |(outstanding, iops): &(u32, f64)| Neighbour { outstanding: *outstanding, iops: *iops };
+    evidence.neighbours = points.iter().map(neighbour).collect();
+}
+
+#[track_caller]
+fn assert_limit(evidence: &Evidence, kind: LimitKind, text: &str) -> String {
+    let limit = name_limit(evidence);
+    assert_eq!((limit.kind, limit.text.as_str()), (kind, text), "{:#?}", limit.evidence);
+    assert!(!limit.evidence.is_empty());
+    limit.evidence.join("\n")
+}
+
+#[test]
+fn all_cores_are_busy_with_the_benchmark() {
+    let mut evidence = idle();
+    busy(&mut evidence, [0.95, 0.95]);
+    evidence.utilisation.drives[0].busy = 1.0;
+    let lines = assert_limit(&evidence, LimitKind::Cpu, "CPU: 1.9 of 2 cores");
+    assert!(lines.contains("drive vda is busy 100 %, but it serves many operations at once"), "{lines}");
+    // The kernel was busy elsewhere for a moment: named, but not blamed.
+    others(&mut evidence, 0.3);
+    assert_limit(&evidence, LimitKind::Cpu, "CPU: 1.9 of 2 cores, of which 0.3 by others: yes (pid 123)");
+}
+
+#[test]
+fn a_core_that_others_took_is_named_when_all_are_busy() {
+    let mut evidence = idle();
+    busy(&mut evidence, [1.0, 0.9]);
+    others(&mut evidence, 1.0);
+    let text = "CPU: 1.9 of 2 cores, of which 1.0 by others: yes (pid 123)";
+    let lines = assert_limit(&evidence, LimitKind::Outside, text);
+    assert!(lines.contains("yes (pid 123) uses 1.00 cores"), "{lines}");
+}
+
+#[test]
+fn a_core_that_others_took_is_named_when_work_waits_for_the_rest() {
+    let mut evidence = idle();
+    busy(&mut evidence, [1.0, 0.6]);
+    others(&mut evidence, 1.0);
+    let text = "CPU taken by others: 1.0 of 2 cores busy outside of the benchmark (process yes (pid 123))";
+    assert_limit(&evidence, LimitKind::Outside, text);
+    busy(&mut evidence, [1.0, 0.2]);
+    evidence.utilisation.pressures = Some(Pressures { cpu_some: 0.4, ..Pressures::default() });
+    assert_limit(&evidence, LimitKind::Outside, text);
+    // Somebody else's core does no harm while nothing waits for it.
+    evidence.utilisation.pressures = None;
+    assert_eq!(name_limit(&evidence).kind, LimitKind::Unknown);
+}
+
+#[test]
+fn time_that_the_hypervisor_took_counts_as_taken() {
+    let mut evidence = idle();
+    busy(&mut evidence, [0.5, 0.5]);
+    evidence.utilisation.steal_cores = 0.9;
+    let text = "CPU: 1.0 of 2 cores, and 0.9 taken by the hypervisor";
+    assert_limit(&evidence, LimitKind::Outside, text);
+}
+
+#[test]
+fn a_process_that_is_bound_to_a_busy_core() {
+    let mut evidence = idle();
+    busy(&mut evidence, [1.0, 0.1]);
+    evidence.utilisation.processes[0] = process(10, "fio", Role::Generator, 0.5);
+    evidence.utilisation.processes[0].allowed_cores = vec![0];
+    others(&mut evidence, 0.5);
+    let text = "CPU: 1.0 of the 1 core that fio (pid 10) may use, of which 0.5 by others: yes (pid 123)";
+    assert_limit(&evidence, LimitKind::Outside, text);
+
+    let mut alone = idle();
+    busy(&mut alone, [0.92, 0.1]);
+    alone.utilisation.processes[1] = process(11, "coquina-node", Role::Target, 0.91);
+    alone.utilisation.processes[1].allowed_cores = vec![0];
+    let text = "CPU: 0.9 of the 1 core that coquina-node (pid 11) may use";
+    assert_limit(&alone, LimitKind::OneCore, text);
+}
+
+#[test]
+fn a_generator_that_has_a_whole_core() {
+    let mut evidence = idle();
+    busy(&mut evidence, [0.98, 0.3]);
+    evidence.utilisation.processes[0] = process(10, "fio", Role::Generator, 0.97);
+    assert_limit(&evidence, LimitKind::Generator, "generator: fio uses a whole core");
+    // A thread that polls has a whole core at any depth.
+    neighbours(&mut evidence, &[(64, 9000.0)]);
+    assert_eq!(name_limit(&evidence).kind, LimitKind::Latency);
+    neighbours(&mut evidence, &[(16, 2500.0), (64, 5100.0)]);
+    assert_eq!(name_limit(&evidence).kind, LimitKind::Generator);
+}
+
+#[test]
+fn a_server_or_a_kernel_thread_that_has_a_whole_core() {
+    let mut evidence = idle();
+    busy(&mut evidence, [0.98, 0.3]);
+    evidence.utilisation.processes[1] = process(11, "coquina-node", Role::Target, 0.97);
+    let text = "one core: a thread of coquina-node (pid 11) uses a whole core";
+    assert_limit(&evidence, LimitKind::OneCore, text);
+
+    let mut kernel = idle();
+    busy(&mut kernel, [0.98, 0.3]);
+    kernel.utilisation.processes.push(process(40, "kworker/0:1H", Role::Kernel, 0.97));
+    assert_eq!(name_limit(&kernel).kind, LimitKind::OneCore);
+
+    let mut interrupts = idle();
+    busy(&mut interrupts, [0.98, 0.3]);
+    interrupts.utilisation.interrupt_cores = 0.8;
+    let text = "one core: core 0 is busy 98 %, mostly with interrupts";
+    assert_limit(&interrupts, LimitKind::OneCore, text);
+}
+
+#[test]
+fn a_drive_that_spins_is_full_when_it_is_busy() {
+    let mut evidence = idle();
+    evidence.utilisation.drives.push(DriveUse {
+        name: "sdb".into(),
+        is_rotational: true,
+        busy: 0.98,
+        in_flight_mean: 20.0,
+        ..DriveUse::default()
+    });
+    let lines = assert_limit(&evidence, LimitKind::Drive, "drive sdb 98 % busy");
+    assert!(lines.contains("it spins"), "{lines}");
+}
+
+#[test]
+fn a_drive_that_serves_many_at_once_is_full_when_more_gives_no_more() {
+    let mut evidence = idle();
+    evidence.utilisation.drives[0].busy = 1.0;
+    evidence.utilisation.drives[0].in_flight_mean = 30.0;
+    let weak = "drive vda 100 % busy (weak: it serves many operations at once)";
+    assert_limit(&evidence, LimitKind::Drive, weak);
+    neighbours(&mut evidence, &[(16, 4800.0), (64, 5050.0)]);
+    let lines = assert_limit(&evidence, LimitKind::Drive, "drive vda 100 % busy");
+    assert!(lines.contains("does not grow with depth: 5000 operations/s with 32 in flight"), "{lines}");
+    // Most of the time is spent elsewhere, but more gives no more.
+    evidence.utilisation.drives[0].in_flight_mean = 2.0;
+    assert_limit(&evidence, LimitKind::Drive, weak);
+    neighbours(&mut evidence, &[(64, 9500.0)]);
+    let text = "latency at this depth: 32 in flight, 6400 us each, drive vda is waited for but not full";
+    let lines = assert_limit(&evidence, LimitKind::Latency, text);
+    assert!(lines.contains("2.00 of 32 in flight, 6 %"), "{lines}");
+}
+
+#[test]
+fn a_network_that_is_full() {
+    let mut evidence = idle();
+    evidence.utilisation.networks.push(NetworkUse {
+        name: "eth0".into(),
+        in_bytes_per_s: 1e6,
+        out_bytes_per_s: 0.97 * 1.25e9,
+        speed_bits_per_s: Some(10_000_000_000),
+    });
+    assert_limit(&evidence, LimitKind::Network, "network eth0 97 % of 10 Gbit/s");
+    evidence.utilisation.networks[0].speed_bits_per_s = None;
+    let limit = name_limit(&evidence);
+    assert_eq!(limit.kind, LimitKind::Unknown);
+    assert!(limit.text.contains("network eth0 1156 MiB/s"), "{}", limit.text);
+}
+
+#[test]
+fn a_throttle_that_is_reached() {
+    let mut evidence = idle();
+    // A throttled drive looks busy, and that is not what holds it back.
+    evidence.utilisation.drives[0].is_rotational = true;
+    evidence.utilisation.drives[0].busy = 1.0;
+    evidence.utilisation.throttles.push(Throttle {
+        kind: ThrottleKind::WriteBytes,
+        subject: "vda".into(),
+        group: "/bench".into(),
+        limit: f64::from(20 << 20),
+        used: Some(19.8 * f64::from(1 << 20)),
+        throttled_share: None,
+        evidence: "io.max of cgroup /bench: 254:0 wbps=20971520".into(),
+    });
+    let text = "throttle: the cgroup allows 20 MiB/s to vda, 19.8 MiB/s were used";
+    let lines = assert_limit(&evidence, LimitKind::Throttle, text);
+    assert!(lines.starts_with("io.max of cgroup /bench: 254:0 wbps=20971520"), "{lines}");
+    evidence.utilisation.throttles[0].used = Some(1e6);
+    assert_eq!(name_limit(&evidence).kind, LimitKind::Drive);
+}
+
+#[test]
+fn a_cpu_quota_that_is_used_up() {
+    let mut evidence = idle();
+    evidence.utilisation.throttles.push(Throttle {
+        kind: ThrottleKind::Cpu,
+        subject: "cpu".into(),
+        group: "/bench".into(),
+        limit: 0.5,
+        used: Some(0.5),
+        throttled_share: Some(0.8),
+        evidence: "cpu.max of cgroup /bench: 50000 100000".into(),
+    });
+    let text = "throttle: the cgroup allows 0.5 cores, and had to wait in 80 % of its periods";
+    assert_limit(&evidence, LimitKind::Throttle, text);
+    evidence.utilisation.throttles[0].throttled_share = Some(0.0);
+    assert_eq!(name_limit(&evidence).kind, LimitKind::Unknown);
+}
+
+#[test]
+fn one_operation_at_a_time_waits_for_itself() {
+    let mut evidence = idle();
+    (evidence.outstanding, evidence.latency_ns_mean) = (1, 210_000.0);
+    let text = "latency at this depth: 1 in flight, 210 us each, nothing is busy";
+    assert_limit(&evidence, LimitKind::Latency, text);
+    neighbours(&mut evidence, &[(2, 9000.0)]);
+    let lines = assert_limit(&evidence, LimitKind::Latency, text);
+    assert!(
+        lines.contains("still grows with depth: 5000 operations/s with 1 in flight, 9000 with 2"),
+        "{lines}"
+    );
+}
+
+#[test]
+fn a_plateau_where_nothing_is_full_is_not_explained() {
+    let mut evidence = idle();
+    neighbours(&mut evidence, &[(16, 4900.0), (64, 5050.0)]);
+    let text = "unknown: nothing that is sampled is full (0.5 of 2 cores, drive vda 30 % busy)";
+    let lines = assert_limit(&evidence, LimitKind::Unknown, text);
+    assert!(lines.contains("does not grow"), "{lines}");
+    // At the deepest point, the one before says it.
+    neighbours(&mut evidence, &[(16, 3000.0)]);
+    assert_eq!(name_limit(&evidence).kind, LimitKind::Latency);
+}
+
+#[test]
+fn an_offered_rate_that_is_served() {
+    let mut evidence = idle();
+    evidence.rate_iops = Some(5000.0);
+    assert_limit(&evidence, LimitKind::Rate, "rate: all of the 5000 operations/s that were offered");
+    evidence.rate_iops = Some(8000.0);
+    assert_eq!(name_limit(&evidence).kind, LimitKind::Unknown);
+}
+
+#[test]
+fn nothing_known_is_no_panic() {
+    let evidence = Evidence {
+        utilisation: Utilisation::default(),
+        outstanding: 0,
+        iops: 0.0,
+        latency_ns_mean: 0.0,
+        neighbours: vec![
+            Neighbour { outstanding: 0, iops: 0.0 },
+            Neighbour { outstanding: 1, iops: f64::NAN },
+        ],
+        ..idle()
+    };
+    let figures = LimitFigures::from(name_limit(&evidence));
+    assert_eq!(figures.kind, "unknown");
+}
+
+#[test]
+fn kinds_are_named_alike_in_reports_and_in_words() {
+    for kind in [LimitKind::OneCore, LimitKind::Cpu, LimitKind::Unknown] {
+        assert_eq!(serde_json::to_string(&kind).unwrap(), format!("\"{}\"", kind.name()));
+    }
+    let utilisation = idle().utilisation;
+    let text = serde_json::to_string(&utilisation).unwrap();
+    assert_eq!(serde_json::from_str::<Utilisation>(&text).unwrap(), utilisation);
+}

@@ -1,0 +1,258 @@
+//! Limits that are made on purpose on this machine, and have to be named: a throttle, and cores that others take.
+//!
+//! The tests need `fio`, and some need root; without them they say so and pass. They take turns, since each loads the
+//! whole machine for a few seconds.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use coquina_experiments::limit::{Evidence, Limit, LimitKind, name_limit};
+use coquina_experiments::report::Operation;
+use coquina_host::sampler::{Role, Sampler, SamplerSettings};
+use coquina_host::{DriveCounter, Utilisation};
+
+const FILE_BYTES: usize = 32 << 20;
+const THROTTLE_BYTES_PER_S: u64 = 4 << 20;
+
+static TURN: Mutex<()> = Mutex::new(());
+
+fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A child that does not outlive the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn has_program(name: &str) -> bool {
+    let found = Command::new(name).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    found.is_ok_and(|status| status.success())
+}
+
+fn skip(reason: &str) {
+    println!("skipped: {reason}");
+}
+
+/// A file that fio can use as it is.
+fn file() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = folder.path().join("data");
+    let mut file = std::fs::File::create(&path).unwrap();
+    file.write_all(&vec![7; FILE_BYTES]).unwrap();
+    file.sync_all().unwrap();
+    (folder, path)
+}
+
+/// What fio measured: operations per second, and their mean latency in nanoseconds.
+struct Measured {
+    iops: f64,
+    latency_ns_mean: f64,
+}
+
+/// Runs fio for four seconds, and looks at the machine in two of them. `group` is a control group to enter first.
+fn run_fio(path: &Path, group: Option<&Path>, options: &[&str], direction: &str) -> (Utilisation, Measured) {
+    let mut command = match group {
+        Some(group) => {
+            let mut command = Command::new("sh");
+            command.args(["-c", "echo $$ > \"$0\" && exec fio \"$@\""]).arg(group.join("cgroup.procs"));
+            command
+        }
+        None => Command::new("fio"),
+    };
+    let filename = format!("--filename={}", path.display());
+    let size = format!("--size={FILE_BYTES}");
+    let common = ["--name=job", "--time_based", "--runtime=4", "--group_reporting", "--output-format=json"];
+    let child = command
+        .args(common)
+        .args([&filename, &size])
+        .args(options)
+        .current_dir(path.parent().unwrap())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut fio = Running(child);
+    let sampler = Sampler::start(SamplerSettings::default()).unwrap();
+    sampler.watch(fio.0.id(), Role::Generator);
+    std::thread::sleep(Duration::from_millis(1200));
+    let from = sampler.mark();
+    std::thread::sleep(Duration::from_secs(2));
+    let to = sampler.mark();
+    let utilisation = sampler.window(from, to).unwrap();
+    let text = std::io::read_to_string(fio.0.stdout.take().unwrap()).unwrap();
+    assert!(fio.0.wait().unwrap().success(), "{text}");
+    let report: serde_json::Value = serde_json::from_str(&text[text.find('{').unwrap()..]).unwrap();
+    let figures = &report["jobs"][0][direction];
+    let iops = figures["iops"].as_f64().unwrap();
+    (utilisation, Measured { iops, latency_ns_mean: figures["lat_ns"]["mean"].as_f64().unwrap() })
+}
+
+fn name(utilisation: Utilisation, measured: &Measured, point: (Operation, u32, u32)) -> Limit {
+    let (operation, block_bytes, outstanding) = point;
+    let bytes_per_s = measured.iops * f64::from(block_bytes);
+    let sampled = utilisation.sampler_cores;
+    let limit = name_limit(&Evidence {
+        utilisation,
+        operation,
+        block_bytes,
+        outstanding,
+        iops: measured.iops,
+        latency_ns_mean: measured.latency_ns_mean,
+        read_bytes_per_s: if operation.writes() { 0.0 } else { bytes_per_s },
+        write_bytes_per_s: if operation.writes() { bytes_per_s } else { 0.0 },
+        rate_iops: None,
+        neighbours: Vec::new(),
+    });
+    println!("{}: {}", limit.kind.name(), limit.text);
+    for line in &limit.evidence {
+        println!("  {line}");
+    }
+    println!("  sampling took {:.2} % of a core", sampled * 100.0);
+    limit
+}
+
+/// A control group that is removed at the end.
+struct Group(PathBuf);
+
+impl Group {
+    /// Makes one that limits writes to a drive, of version 1 or 2, or says why it cannot.
+    fn throttle_writes(drive: &str) -> Result<Self, String> {
+        let name = format!("coquina-test-{}", std::process::id());
+        let first = Path::new("/sys/fs/cgroup/blkio");
+        if first.is_dir() {
+            let group = Group::make(first.join(name))?;
+            let setting = format!("{drive} {THROTTLE_BYTES_PER_S}");
+            return group.set("blkio.throttle.write_bps_device", &setting);
+        }
+        let second = Path::new("/sys/fs/cgroup");
+        let controllers = std::fs::read_to_string(second.join("cgroup.subtree_control")).unwrap_or_default();
+        if !controllers.split_whitespace().any(|name| name == "io") {
+            return Err("no control groups with limits on drives: neither blkio nor io".into());
+        }
+        Group::make(second.join(name))?.set("io.max", &format!("{drive} wbps={THROTTLE_BYTES_PER_S}"))
+    }
+
+    fn make(folder: PathBuf) -> Result<Self, String> {
+        std::fs::create_dir(&folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
+        Ok(Group(folder))
+    }
+
+    fn set(self, file: &str, text: &str) -> Result<Self, String> {
+        let set = std::fs::write(self.0.join(file), text);
+        set.map_err(|error| format!("cannot set {file} to {text}: {error}"))?;
+        Ok(self)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// `major:minor` of the whole drive under a file: control groups limit no partitions.
+fn whole_drive(path: &Path) -> Option<String> {
+    let drive = DriveCounter::under(path)?;
+    let folder = PathBuf::from(format!("/sys/dev/block/{}:{}", drive.major, drive.minor));
+    let whole =
+        if folder.join("partition").exists() { folder.canonicalize().ok()?.join("..") } else { folder };
+    std::fs::read_to_string(whole.join("dev")).ok().map(|text| text.trim().to_owned())
+}
+
+#[test]
+fn a_throttle_is_named() {
+    let _turn = turn();
+    if !has_program("fio") {
+        return skip("fio is not installed");
+    }
+    let (_folder, path) = file();
+    let Some(drive) = whole_drive(&path) else { return skip("no drive is known under the test's folder") };
+    let group = match Group::throttle_writes(&drive) {
+        Ok(group) => group,
+        Err(reason) => return skip(&reason),
+    };
+    let options = ["--rw=randwrite", "--bs=64k", "--iodepth=8", "--ioengine=libaio", "--direct=1"];
+    let (utilisation, measured) = run_fio(&path, Some(&group.0), &options, "write");
+    let throttle = &utilisation.throttles[0];
+    assert_eq!(throttle.limit, THROTTLE_BYTES_PER_S as f64);
+    let limit = name(utilisation, &measured, (Operation::RandomWrite, 65536, 8));
+    assert_eq!(limit.kind, LimitKind::Throttle);
+    assert!(limit.text.starts_with("throttle: the cgroup allows 4 MiB/s to "), "{}", limit.text);
+}
+
+/// Takes cores away: loops that are bound to them.
+fn take_cores(cores: &[u32]) -> Vec<Running> {
+    let take = |core: &u32| {
+        let script = "while :; do :; done";
+        let mut command = Command::new("taskset");
+        command.args(["-c", &core.to_string(), "sh", "-c", script]);
+        Running(command.stdin(Stdio::null()).spawn().unwrap())
+    };
+    cores.iter().map(take).collect()
+}
+
+fn allowed_cores() -> Vec<u32> {
+    let settings =
+        SamplerSettings { processes: vec![(std::process::id(), Role::Harness)], ..Default::default() };
+    let sampler = Sampler::start(settings).unwrap();
+    let from = sampler.mark();
+    std::thread::sleep(Duration::from_millis(20));
+    sampler.window(from, sampler.mark()).unwrap().cores_allowed
+}
+
+fn cannot_take_cores() -> Option<&'static str> {
+    match (has_program("fio"), has_program("taskset")) {
+        (false, _) => Some("fio is not installed"),
+        (true, false) => Some("taskset is needed to take a core away"),
+        (true, true) => None,
+    }
+}
+
+#[test]
+fn cores_that_others_take_are_named_when_all_are_busy() {
+    let _turn = turn();
+    if let Some(reason) = cannot_take_cores() {
+        return skip(reason);
+    }
+    let (_folder, path) = file();
+    let cores = allowed_cores();
+    if cores.len() < 2 {
+        return skip("with one core, there is none left to take");
+    }
+    let loops = take_cores(&cores[..cores.len().div_ceil(2)]);
+    // Reads from memory need nothing but CPU time.
+    let jobs = format!("--numjobs={}", cores.len() - loops.len());
+    let options = ["--rw=randread", "--bs=4k", "--ioengine=psync", "--invalidate=0", &jobs];
+    let (utilisation, measured) = run_fio(&path, None, &options, "read");
+    let limit = name(utilisation, &measured, (Operation::RandomRead, 4096, 1));
+    assert_eq!(limit.kind, LimitKind::Outside);
+    let loops = loops.iter().map(|one| format!("(pid {})", one.0.id())).collect::<Vec<_>>();
+    let evidence = limit.evidence.join("\n");
+    assert!(loops.iter().any(|pid| evidence.contains(pid)), "{loops:?} in {evidence}");
+}
+
+#[test]
+fn a_core_that_others_take_from_a_bound_generator_is_named() {
+    let _turn = turn();
+    if let Some(reason) = cannot_take_cores() {
+        return skip(reason);
+    }
+    let (_folder, path) = file();
+    let core = allowed_cores()[0];
+    let loops = take_cores(&[core]);
+    let bound = format!("--cpus_allowed={core}");
+    let options = ["--rw=randread", "--bs=4k", "--ioengine=psync", "--invalidate=0", &bound];
+    let (utilisation, measured) = run_fio(&path, None, &options, "read");
+    let limit = name(utilisation, &measured, (Operation::RandomRead, 4096, 1));
+    assert_eq!(limit.kind, LimitKind::Outside);
+    assert!(limit.evidence.join("\n").contains(&format!("(pid {})", loops[0].0.id())));
+}
