@@ -3,6 +3,8 @@
 //! The tests need `fio`, and some need root; without them they say so and pass. They take turns, since each loads the
 //! whole machine for a few seconds.
 
+#![allow(clippy::unwrap_used)]
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -141,6 +143,16 @@ impl Group {
         Group::make(second.join(name))?.set("io.max", &format!("{drive} wbps={THROTTLE_BYTES_PER_S}"))
     }
 
+    /// Makes one that allows a share of a core, of version 1 or 2, or says why it cannot.
+    fn allow_cpu_us(quota_us: u32) -> Result<Self, String> {
+        let name = format!("coquina-test-cpu-{}", std::process::id());
+        let first = Path::new("/sys/fs/cgroup/cpu");
+        if first.is_dir() {
+            return Group::make(first.join(name))?.set("cpu.cfs_quota_us", &quota_us.to_string());
+        }
+        Group::make(Path::new("/sys/fs/cgroup").join(name))?.set("cpu.max", &format!("{quota_us} 100000"))
+    }
+
     fn make(folder: PathBuf) -> Result<Self, String> {
         std::fs::create_dir(&folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
         Ok(Group(folder))
@@ -189,6 +201,25 @@ fn a_throttle_is_named() {
     assert!(limit.text.starts_with("throttle: the cgroup allows 4 MiB/s to "), "{}", limit.text);
 }
 
+#[test]
+fn a_cpu_quota_is_named() {
+    let _turn = turn();
+    if !has_program("fio") {
+        return skip("fio is not installed");
+    }
+    let (_folder, path) = file();
+    // Little, so that the group gets there on a machine that is busy with other things.
+    let group = match Group::allow_cpu_us(5000) {
+        Ok(group) => group,
+        Err(reason) => return skip(&reason),
+    };
+    let options = ["--rw=randread", "--bs=4k", "--ioengine=psync", "--invalidate=0"];
+    let (utilisation, measured) = run_fio(&path, Some(&group.0), &options, "read");
+    let limit = name(utilisation, &measured, (Operation::RandomRead, 4096, 1));
+    assert_eq!(limit.kind, LimitKind::Throttle);
+    assert!(limit.text.starts_with("throttle: the cgroup allows 0.05 cores"), "{}", limit.text);
+}
+
 /// Takes cores away: loops that are bound to them.
 fn take_cores(cores: &[u32]) -> Vec<Running> {
     let take = |core: &u32| {
@@ -217,6 +248,16 @@ fn cannot_take_cores() -> Option<&'static str> {
     }
 }
 
+/// Others are the limit, the loops are among them, and the busiest of all is named.
+fn assert_others(utilisation: Utilisation, measured: &Measured, loops: &[Running]) {
+    let others = utilisation.processes.iter().filter(|process| process.role == Role::Outside);
+    let others: Vec<u32> = others.map(|process| process.pid).collect();
+    assert!(loops.iter().all(|one| others.contains(&one.0.id())), "{:#?}", utilisation.processes);
+    let limit = name(utilisation, measured, (Operation::RandomRead, 4096, 1));
+    assert_eq!(limit.kind, LimitKind::Outside);
+    assert!(limit.text.contains(&format!("(pid {})", others[0])), "{}", limit.text);
+}
+
 #[test]
 fn cores_that_others_take_are_named_when_all_are_busy() {
     let _turn = turn();
@@ -233,11 +274,7 @@ fn cores_that_others_take_are_named_when_all_are_busy() {
     let jobs = format!("--numjobs={}", cores.len() - loops.len());
     let options = ["--rw=randread", "--bs=4k", "--ioengine=psync", "--invalidate=0", &jobs];
     let (utilisation, measured) = run_fio(&path, None, &options, "read");
-    let limit = name(utilisation, &measured, (Operation::RandomRead, 4096, 1));
-    assert_eq!(limit.kind, LimitKind::Outside);
-    let loops = loops.iter().map(|one| format!("(pid {})", one.0.id())).collect::<Vec<_>>();
-    let evidence = limit.evidence.join("\n");
-    assert!(loops.iter().any(|pid| evidence.contains(pid)), "{loops:?} in {evidence}");
+    assert_others(utilisation, &measured, &loops);
 }
 
 #[test]
@@ -252,7 +289,5 @@ fn a_core_that_others_take_from_a_bound_generator_is_named() {
     let bound = format!("--cpus_allowed={core}");
     let options = ["--rw=randread", "--bs=4k", "--ioengine=psync", "--invalidate=0", &bound];
     let (utilisation, measured) = run_fio(&path, None, &options, "read");
-    let limit = name(utilisation, &measured, (Operation::RandomRead, 4096, 1));
-    assert_eq!(limit.kind, LimitKind::Outside);
-    assert!(limit.evidence.join("\n").contains(&format!("(pid {})", loops[0].0.id())));
+    assert_others(utilisation, &measured, &loops);
 }

@@ -23,6 +23,8 @@ const GROWTH_PER_DOUBLING: f64 = 1.1;
 const OTHERS_NAMED_CORES: f64 = 0.1;
 /// Others are the limit when they have this share of the busy time.
 const OTHERS_BLAMED: f64 = 0.33;
+/// So many processes outside of the benchmark are named.
+const OUTSIDERS_MAX: usize = 5;
 /// A CPU quota counts when a group had to wait in this share of its periods.
 const QUOTA_WAITED: f64 = 0.1;
 /// A drive holds most of what is in flight from here on.
@@ -101,12 +103,13 @@ fn cpu(evidence: &Evidence) -> Option<Limit> {
     }
     let others = utilisation.role_cores(Role::Outside);
     if others >= OTHERS_NAMED_CORES {
-        text += &format!(", of which {others:.1} by others{}", named(utilisation, ": ", ""));
+        text += &format!(", of which {others:.1} by others{}", named(utilisation));
         lines.extend(outside_lines(utilisation));
     }
     if others + utilisation.steal_cores >= gone * OTHERS_BLAMED {
         kind = LimitKind::Outside;
     }
+    lines.extend(growth(evidence).line());
     lines.extend(weak_drives(utilisation));
     limit(kind, text, lines)
 }
@@ -136,7 +139,7 @@ fn pinned(evidence: &Evidence) -> Option<Limit> {
         let mut lines = vec![line];
         if rest >= busy * OTHERS_BLAMED && utilisation.role_cores(Role::Outside) >= rest * 0.5 {
             lines.extend(outside_lines(utilisation));
-            let by = named(utilisation, ": ", "");
+            let by = named(utilisation);
             let text = format!("CPU: {place}, of which {rest:.1} by others{by}");
             return limit(LimitKind::Outside, text, lines);
         }
@@ -234,7 +237,10 @@ fn outside(evidence: &Evidence) -> Option<Limit> {
     let text = format!(
         "CPU taken by others: {others:.1} of {} busy outside of the benchmark{}",
         cores(utilisation.cores_online as usize),
-        named(utilisation, " (process ", ")")
+        outsiders(utilisation)
+            .first()
+            .map(|one| format!(" (process {}, pid {})", one.name, one.pid))
+            .unwrap_or_default()
     );
     limit(LimitKind::Outside, text, outside_lines(utilisation))
 }
@@ -377,15 +383,14 @@ fn busiest_drive(utilisation: &Utilisation, is_meant: fn(&DriveUse) -> bool) -> 
 }
 
 /// The busiest process outside of the benchmark, if it is worth naming.
-fn named(utilisation: &Utilisation, before: &str, after: &str) -> String {
-    let busiest = outsiders(utilisation).into_iter().next();
-    busiest.map(|one| format!("{before}{}{after}", process(one))).unwrap_or_default()
+fn named(utilisation: &Utilisation) -> String {
+    outsiders(utilisation).first().map(|one| format!(": {}", process(one))).unwrap_or_default()
 }
 
 fn outsiders(utilisation: &Utilisation) -> Vec<&ProcessUse> {
     let is_named =
         |one: &&ProcessUse| one.role == Role::Outside && utilisation.process_cores(one) >= OTHERS_NAMED_CORES;
-    utilisation.processes.iter().filter(is_named).collect()
+    utilisation.processes.iter().filter(is_named).take(OUTSIDERS_MAX).collect()
 }
 
 fn outside_lines(utilisation: &Utilisation) -> Vec<String> {
@@ -397,7 +402,7 @@ fn outside_lines(utilisation: &Utilisation) -> Vec<String> {
     let mut lines: Vec<String> = named.iter().map(line).collect();
     let rest = utilisation.role_cores(Role::Outside) - known;
     if rest >= OTHERS_NAMED_CORES {
-        lines.push(format!("outside of the benchmark: many small or short processes use {rest:.2} cores"));
+        lines.push(format!("outside of the benchmark: other, small or short processes use {rest:.2} cores"));
     }
     lines
 }

@@ -100,7 +100,7 @@ fn a_core_that_others_took_is_named_when_work_waits_for_the_rest() {
     let mut evidence = idle();
     busy(&mut evidence, [1.0, 0.6]);
     others(&mut evidence, 1.0);
-    let text = "CPU taken by others: 1.0 of 2 cores busy outside of the benchmark (process yes (pid 123))";
+    let text = "CPU taken by others: 1.0 of 2 cores busy outside of the benchmark (process yes, pid 123)";
     assert_limit(&evidence, LimitKind::Outside, text);
     busy(&mut evidence, [1.0, 0.2]);
     evidence.utilisation.pressures = Some(Pressures { cpu_some: 0.4, ..Pressures::default() });

@@ -46,6 +46,7 @@ pub(super) fn amount(kind: ThrottleKind, value: f64) -> String {
         ThrottleKind::ReadBytes | ThrottleKind::WriteBytes => mib_per_s(value),
         ThrottleKind::ReadOperations => format!("{value:.0} reads/s"),
         ThrottleKind::WriteOperations => format!("{value:.0} writes/s"),
+        ThrottleKind::Cpu if value < 0.1 => format!("{value:.2} cores"),
         ThrottleKind::Cpu => format!("{value:.1} cores"),
     }
 }

@@ -76,6 +76,7 @@ impl Sampler {
         }
         let mut state = State::new(&settings)?;
         state.sample(true)?;
+        state.processes.forget_absent();
         let shared = Arc::new(Shared { state: Mutex::new(state), stop: Condvar::new() });
         let theirs = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
@@ -86,12 +87,13 @@ impl Sampler {
     }
 
     /// Gives a role to a process, its threads, and its descendants that have no role of their own, later ones as well.
-    /// The role counts for all windows, also those that began before.
+    /// The role counts for all windows, also those that began before. A process that is not there is left out.
     pub fn watch(&self, pid: u32, role: Role) {
         let mut state = self.shared.lock();
         // The process may be younger than the last sample.
         let _ = state.sample(false);
         state.processes.watch(pid, role);
+        state.processes.forget_absent();
         let _ = state.detail();
     }
 

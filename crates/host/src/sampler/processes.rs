@@ -99,6 +99,11 @@ impl Processes {
         }
     }
 
+    /// Forgets names of processes that are not there, lest a later process with that number gets the role.
+    pub(super) fn forget_absent(&mut self) {
+        self.named.retain(|pid, _| self.alive.contains_key(pid));
+    }
+
     /// Looks at all processes. Gives what each used since the last look.
     pub(super) fn sample(&mut self) -> Vec<Used> {
         let mut used = Vec::new();
