@@ -159,7 +159,9 @@ impl Group {
     }
 
     fn set(self, file: &str, text: &str) -> Result<Self, String> {
-        let set = std::fs::write(self.0.join(file), text);
+        // A file that the kernel did not make is no setting.
+        let opened = std::fs::OpenOptions::new().write(true).open(self.0.join(file));
+        let set = opened.and_then(|mut opened| opened.write_all(text.as_bytes()));
         set.map_err(|error| format!("cannot set {file} to {text}: {error}"))?;
         Ok(self)
     }
@@ -167,7 +169,13 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir(&self.0);
+        // When a test fails, jobs of fio live a little longer than fio.
+        for _ in 0..60 {
+            if std::fs::remove_dir(&self.0).is_ok() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
     }
 }
 
