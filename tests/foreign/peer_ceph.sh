@@ -42,7 +42,7 @@ expect 2 "unknown command" "$PEER" sideways
 expect 2 "dir is missing" "$PEER" up
 expect 2 "needs as many OSDs" peer up --osds 1
 expect 2 "not a size" peer up --osd-size plenty
-expect 1 "TiB|GiB are needed.*are free" peer up --osd-size 1000TiB
+expect 1 "GiB are needed.*are free" peer up --osd-size 1000TiB
 expect 0 "nothing is up" peer down
 status_has "not s['up'] and s['processes'] == []"
 nothing_is_left
@@ -66,7 +66,7 @@ peer exec -- rbd import --no-progress "$SCRATCH/written" bench/copied
 peer exec -- rbd export --no-progress bench/copied "$SCRATCH/read"
 cmp "$SCRATCH/written" "$SCRATCH/read" || fail "read back something else"
 peer exec -- fio --aux-path="$SCRATCH" --name=x --ioengine=rbd --clientname=admin --pool=bench --rbdname=disk --rw=randwrite \
-    --bs=4k --iodepth=16 --size=64M --runtime=2 --time_based --verify=crc32c
+    --bs=4k --iodepth=16 --size=8M --verify=crc32c --verify_fatal=1
 expect 3 "" peer exec -- bash -c 'exit 3'
 
 peer down
