@@ -102,7 +102,7 @@ pub struct Measured {
     /// Size of each volume [default: the experiment's, or less where the targets have less room]
     #[arg(long, value_name = "SIZE", value_parser = size, allow_hyphen_values = true)]
     pub volume_size: Option<u64>,
-    /// Size of each drive of stores that are made for the run [default: 3G with --quick, else 16G]
+    /// Size of each drive of stores that are made for the run [default: 2G with --quick, else 16G]
     #[arg(long, value_name = "SIZE", value_parser = size, allow_hyphen_values = true)]
     pub store_size: Option<u64>,
     /// Open loop: offer this many operations per second in every case, whatever the target does

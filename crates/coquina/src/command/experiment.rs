@@ -18,7 +18,7 @@ use crate::progress::Progress;
 use crate::signal;
 
 /// Size of the drives of stores that are made for a quick run, and for others.
-const STORE_BYTES_QUICK: u64 = 3 << 30;
+const STORE_BYTES_QUICK: u64 = 2 << 30;
 const STORE_BYTES: u64 = 16 << 30;
 /// Time that starting and ending one load takes besides its own time.
 const LOAD_EXTRA_S: f64 = 1.2;

@@ -12,14 +12,28 @@ const METRICS: [Metric; 3] = [
     ("cpu", Direction::LowerIsBetter, |round| round.cpu.machine_us_per_io),
 ];
 
-/// Pairs (column, its reference) of a run that compares targets: the first one against each other that is no plain drive.
-pub fn references_of_targets(baselines: &[bool]) -> Vec<(usize, usize)> {
-    let mut stores = (0..baselines.len()).filter(|column| !baselines[*column]);
-    match stores.next() {
-        Some(first) => stores.map(|other| (first, other)).collect(),
-        // Only plain drives: each against the first.
-        None => (1..baselines.len()).map(|other| (other, 0)).collect(),
+/// Pairs (column, its reference) of a run that compares targets. Stores are compared with the first one of another system, if
+/// there is one, and with the first one of their own system: what NBD costs, for example. Plain drives are compared with only
+/// where there is nothing else. `columns` are the systems, and whether they are plain drives.
+pub fn references_of_targets(columns: &[(&str, bool)]) -> Vec<(usize, usize)> {
+    let stores: Vec<usize> = (0..columns.len()).filter(|column| !columns[*column].1).collect();
+    let Some(first) = stores.first() else {
+        return (1..columns.len()).map(|other| (other, 0)).collect();
+    };
+    let peer = stores.iter().find(|other| columns[**other].0 != columns[*first].0);
+    let mut pairs: Vec<(usize, usize)> = Vec::new();
+    if let Some(peer) = peer {
+        pairs.extend(stores.iter().filter(|column| *column != peer).map(|column| (*column, *peer)));
     }
+    for column in stores.iter().skip(1) {
+        if columns[*column].0 == columns[*first].0 {
+            pairs.push((*column, *first));
+        }
+    }
+    if pairs.is_empty() {
+        pairs.extend((0..columns.len()).filter(|column| columns[*column].1).map(|drive| (*first, drive)));
+    }
+    pairs
 }
 
 /// Compares each column with its reference in all cases. Verdicts are corrected for how many comparisons there are of one
@@ -110,7 +124,7 @@ mod tests {
         fast.rounds.remove(1);
         let case = Case { id: "c".into(), point, results: vec![fast, slow] };
         let report = Report { cases: vec![case], ..Report::default() };
-        let found = of(&report, &references_of_targets(&[false, false]));
+        let found = of(&report, &[(0, 1)]);
         assert_eq!(found.len(), 2, "of CPU nothing is known");
         assert_eq!((found[0].metric.as_str(), found[0].verdict.as_str()), ("iops", "better"));
         assert!((1.19..1.22).contains(&found[0].ratio), "{:?}", found[0]);
@@ -118,9 +132,12 @@ mod tests {
     }
 
     #[test]
-    fn the_first_store_is_compared_with_the_others() {
-        assert_eq!(references_of_targets(&[false, false, true, false]), [(0, 1), (0, 3)]);
-        assert_eq!(references_of_targets(&[true, true]), [(1, 0)]);
-        assert!(references_of_targets(&[]).is_empty());
+    fn stores_are_compared_with_another_system_and_with_the_first_of_their_own() {
+        let (coquina, ceph, file) = (("Coquina", false), ("Ceph", false), ("file system", true));
+        assert_eq!(references_of_targets(&[coquina, coquina, file, ceph]), [(0, 3), (1, 3), (1, 0)]);
+        assert_eq!(references_of_targets(&[coquina, coquina]), [(1, 0)]);
+        assert_eq!(references_of_targets(&[coquina, file]), [(0, 1)]);
+        assert_eq!(references_of_targets(&[file, file]), [(1, 0)]);
+        assert!(references_of_targets(&[coquina]).is_empty() && references_of_targets(&[]).is_empty());
     }
 }

@@ -1,5 +1,7 @@
 //! What a run found besides its figures: where curves stop growing, figures that contradict each other, what was not steady.
 
+use std::path::PathBuf;
+
 use coquina_host::{DriveEnvironment, doctor};
 
 use crate::definition::Mode;
@@ -232,6 +234,19 @@ fn suggestion(curve: &[(&Case, f64)], at: usize) -> String {
          adapter, its driver, a backplane's expander, or the processors",
         per_drive / alone * 100.0
     )
+}
+
+/// What of the advice for storage this host does not follow.
+pub fn advice(places: &[PathBuf]) -> Vec<Finding> {
+    let question = doctor::Question { drives: places.to_vec(), folder: None };
+    let found = doctor::examine(&doctor::HostRoot::here(), &question);
+    let worth_telling = found.into_iter().filter(|found| found.level >= doctor::Level::Advice);
+    let told = worth_telling.map(|found| {
+        let text =
+            format!("is {}; better {}: {} To change it: {}", found.is, found.should_be, found.why, found.how);
+        finding("advice", &found.subject, &text)
+    });
+    told.collect()
 }
 
 /// What the report as a whole shows.

@@ -303,6 +303,10 @@ impl<'a> Run<'a> {
         for line in self.tuner.begin(&mut self.targets)? {
             (self.hooks.say)(&line);
         }
+        if self.settings.experiment.advice {
+            let found = findings::advice(&measure::drives_under(&self.places()));
+            self.report.findings.extend(found);
+        }
         (self.hooks.progress)(0.0, "looking at the idle machine");
         self.idle = measure::Idle::look(&self.places(), &self.all_processes(), self.hooks.stopped)?;
         for scenario in planned {
@@ -594,14 +598,16 @@ impl<'a> Run<'a> {
             }
             Err(error) => return Err(error),
         }
-        let baselines: Vec<bool> =
-            self.columns.iter().map(|column| self.targets[column.target].is_baseline()).collect();
+        let tried: Vec<Option<usize>> = self.columns.iter().map(|column| column.tried).collect();
+        let columns: Vec<(&str, bool)> = self
+            .columns
+            .iter()
+            .zip(&self.report.targets)
+            .map(|(column, facts)| (facts.system.as_str(), self.targets[column.target].is_baseline()))
+            .collect();
         let references = match self.settings.tried.is_empty() {
-            true => comparisons::references_of_targets(&baselines),
-            false => settings_tried::references(
-                &self.settings.tried,
-                &self.columns.iter().map(|c| c.tried).collect::<Vec<_>>(),
-            ),
+            true => comparisons::references_of_targets(&columns),
+            false => settings_tried::references(&self.settings.tried, &tried),
         };
         self.report.comparisons = comparisons::of(&self.report, &references);
         let found = findings::of_report(&self.report);

@@ -29,17 +29,20 @@ impl RadosTarget {
 pub(super) fn objects(system: &System, load: &Load) -> Command {
     let object_bytes = u64::from(load.block_bytes);
     let objects = (load.size_bytes / object_bytes).clamp(u64::from(load.depth), OBJECTS_MAX);
+    // This engine does not look at the environment.
+    let conf = system.conf.iter().map(|conf| ("conf".to_owned(), conf.clone()));
+    let named = vec![
+        ("clientname".to_owned(), system.user.clone()),
+        ("pool".to_owned(), system.pool.clone()),
+        ("nrfiles".to_owned(), objects.to_string()),
+        ("filesize".to_owned(), object_bytes.to_string()),
+        ("file_service_type".to_owned(), "roundrobin:1".to_owned()),
+        // Objects have the same names in each run of this size, so that those which were written are read.
+        ("filename_format".to_owned(), format!("bench-{object_bytes}-$filenum")),
+    ];
     let options = FioOptions {
         engine: "rados".to_owned(),
-        options: vec![
-            ("clientname".to_owned(), system.user.clone()),
-            ("pool".to_owned(), system.pool.clone()),
-            ("nrfiles".to_owned(), objects.to_string()),
-            ("filesize".to_owned(), object_bytes.to_string()),
-            ("file_service_type".to_owned(), "roundrobin:1".to_owned()),
-            // Objects have the same names in each run of this size, so that those which were written are read.
-            ("filename_format".to_owned(), format!("bench-{object_bytes}-$filenum")),
-        ],
+        options: named.into_iter().chain(conf).collect(),
         volumes: vec![Vec::new()],
         environment: system.environment(),
         host: None,
