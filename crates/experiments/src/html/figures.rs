@@ -95,11 +95,12 @@ fn figure_set(view: &View<'_>, group: &Group<'_>, lines: &[Line<'_>]) -> String 
         entries.extend(drawn.map(|(place, system)| (Look::Published(place), format!("published: {system}"))));
     }
     out += &legend(&entries);
-    out += "<div class=\"plots\">";
+    // Bars are flat: they stand above each other, with the distribution beside them.
+    out += if is_curve { "<div class=\"plots\">" } else { "<div class=\"plots\"><div class=\"stack\">" };
     let latency =
         if group.operation == Operation::Mixed70 { Metric::LatencyMeanRead } else { Metric::LatencyMean };
     for metric in [throughput_of(group), latency, Metric::CpuPerIo] {
-        let title = plot_title(metric);
+        let title = plot_title(metric, is_curve);
         let picture = match is_curve {
             true => curve(view, group, lines, metric, &systems, &title),
             false => bar_chart(view, group, lines, metric, &systems, &title),
@@ -107,6 +108,9 @@ fn figure_set(view: &View<'_>, group: &Group<'_>, lines: &[Line<'_>]) -> String 
         if let Some(picture) = picture {
             figure(&mut out, &title, &picture);
         }
+    }
+    if !is_curve {
+        out += "</div>";
     }
     if let Some((title, picture)) = distribution(view, group, lines) {
         figure(&mut out, &title, &picture);
@@ -119,13 +123,14 @@ pub(super) fn figure(out: &mut String, caption: &str, picture: &str) {
     let _ = write!(out, "<figure><figcaption>{}</figcaption>{picture}</figure>", escape(caption));
 }
 
-fn plot_title(metric: Metric) -> String {
+fn plot_title(metric: Metric, is_curve: bool) -> String {
+    let look = if is_curve { "thin" } else { "pale" };
     match metric {
         Metric::Iops => "Operations per second".to_owned(),
         Metric::Bandwidth => "Throughput in MiB/s".to_owned(),
-        Metric::LatencyMean => "Latency: mean, and 99th percentile (thin)".to_owned(),
-        Metric::LatencyMeanRead => "Latency: mean of reads, and 99th percentile of all (thin)".to_owned(),
-        Metric::CpuPerIo => "CPU time of the machine per operation".to_owned(),
+        Metric::LatencyMean => format!("Latency: mean, and 99th percentile ({look})"),
+        Metric::LatencyMeanRead => format!("Latency: mean of reads, and 99th percentile of all ({look})"),
+        Metric::CpuPerIo => "CPU time of the machine per operation, in us".to_owned(),
         other => other.title().to_owned(),
     }
 }

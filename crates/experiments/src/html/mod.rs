@@ -15,6 +15,7 @@ mod readme;
 mod scale;
 mod style;
 mod svg;
+mod tables;
 mod utilisation;
 
 #[cfg(test)]

@@ -4,14 +4,14 @@ use std::fmt::Write as _;
 
 use crate::report::Report;
 use crate::spread::{INTERVAL_TITLE, ratio};
-use crate::table::{ColumnKind, Table, table};
-use crate::view::format::{duration, measured_text, ratio_text, utc};
+use crate::table::table;
+use crate::view::format::{duration, measured, ratio_text, utc};
 use crate::view::headline::{main_cases, throughput_of};
 use crate::view::{Group, Metric, View, contradictions, estimate};
 
 use super::escape::escape;
 use super::style::STYLE;
-use super::{facts, figures, utilisation};
+use super::{facts, figures, tables, utilisation};
 
 /// Groups that have plots; the others have tables only.
 const GROUPS_WITH_PLOTS_MAX: usize = 48;
@@ -142,27 +142,28 @@ fn short(out: &mut String, view: &View<'_>) {
             {
                 let _ = write!(
                     out,
-                    "<div class=\"big\">{} × <small>{} {unit}</small></div>",
+                    "<div class=\"big\">{} ×</div><div class=\"small\">{}, {unit}</div>",
                     ratio_text(&times),
                     escape(title)
                 );
             }
         }
+        let _ = write!(
+            out,
+            "<table><thead><tr><td></td><th scope=\"col\">{unit}</th><th scope=\"col\">CPU, us/IO</th></tr></thead><tbody>"
+        );
         for (target, name) in view.short.iter().enumerate().take(4) {
-            let Some(figure) = of(target, metric) else { continue };
-            if view.targets.len() == 1 {
-                let _ =
-                    write!(out, "<div class=\"big\">{} <small>{unit}</small></div>", measured_text(&figure));
-            }
-            let cpu = of(target, Metric::CpuPerIo)
-                .map_or_else(String::new, |cpu| format!(", CPU {} us/IO", measured_text(&cpu)));
+            let show =
+                |metric| of(target, metric).map_or_else(|| "-".to_owned(), |figure| measured(&figure).0);
             let _ = write!(
                 out,
-                "<div class=\"small\">{}: {} {unit}{cpu}</div>",
+                "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td></tr>",
                 escape(name),
-                measured_text(&figure)
+                show(metric),
+                show(Metric::CpuPerIo)
             );
         }
+        *out += "</tbody></table>";
         *out += "</div>";
     }
     *out += "</div></section>";
@@ -175,7 +176,7 @@ fn scenario(out: &mut String, view: &View<'_>, number: usize, name: &str) {
         if place < GROUPS_WITH_PLOTS_MAX {
             *out += &figures::figures(view, group);
         }
-        html_table(out, &table(view, group));
+        tables::write(out, &table(view, group));
     }
     *out += "</section>\n";
 }
@@ -186,52 +187,6 @@ fn heading(group: &Group<'_>) -> String {
         [case] => format!("{}, {}", group.workload, group.phrase(case)),
         _ => group.workload.clone(),
     }
-}
-
-/// A table for each figure, so that each fits on a page.
-fn html_table(out: &mut String, table: &Table) {
-    *out += "<div class=\"tables\">";
-    for (place, group) in table.groups.iter().enumerate() {
-        let unit = if group.unit.is_empty() { String::new() } else { format!(", {}", group.unit) };
-        let _ = write!(
-            out,
-            "<div class=\"wide\"><table><caption>{}{}</caption><thead><tr>",
-            escape(&group.title),
-            escape(&unit)
-        );
-        for key in &table.keys {
-            let _ = write!(out, "<th scope=\"col\">{}</th>", escape(key));
-        }
-        for column in &group.columns {
-            let _ = match is_published(column.kind) {
-                true => write!(out, "<th scope=\"col\" class=\"pub\">{}</th>", escape(&column.title)),
-                false => write!(out, "<th scope=\"col\">{}</th>", escape(&column.title)),
-            };
-        }
-        *out += "</tr></thead><tbody>";
-        for row in &table.rows {
-            *out += "<tr>";
-            for key in &row.keys {
-                let _ = write!(out, "<th scope=\"row\">{}</th>", escape(key));
-            }
-            for (column, cell) in group.columns.iter().zip(&row.cells[place]) {
-                let _ = match is_published(column.kind) {
-                    true => write!(out, "<td class=\"pub\">{}</td>", escape(cell)),
-                    false => write!(out, "<td>{}</td>", escape(cell)),
-                };
-            }
-            *out += "</tr>";
-        }
-        *out += "</tbody></table></div>";
-    }
-    *out += "</div>";
-    for note in &table.notes {
-        let _ = write!(out, "<p class=\"note\">{}</p>", escape(note));
-    }
-}
-
-fn is_published(kind: ColumnKind) -> bool {
-    matches!(kind, ColumnKind::Published | ColumnKind::PublishedRatio)
 }
 
 fn findings(out: &mut String, report: &Report) {

@@ -144,11 +144,12 @@ impl Plot {
             let _ = write!(grid, "M{x:.1} {bottom}v5");
             // Labels that would run into the one before are left out.
             let half = text_width(label) / 2.0;
-            if x - half >= free_from {
-                free_from = x + half + 6.0;
+            let middle = x.min(WIDTH - half - 2.0);
+            if middle - half >= free_from {
+                free_from = middle + half + 6.0;
                 let _ = write!(
                     texts,
-                    "<text x=\"{x:.1}\" y=\"{:.0}\" class=\"mid\">{}</text>",
+                    "<text x=\"{middle:.1}\" y=\"{:.0}\" class=\"mid\">{}</text>",
                     bottom + 18.0,
                     escape(label)
                 );

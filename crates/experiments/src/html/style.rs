@@ -29,8 +29,11 @@ nav a{display:inline-block;margin-right:16px}
 .card .what{font-size:13px;color:var(--soft)}
 .card .big{font-size:30px;font-weight:650;line-height:1.2;font-variant-numeric:tabular-nums}
 .card .big small{font-size:14px;font-weight:400;color:var(--soft)}
-.card .small{font-size:13px;margin-top:3px}
+.card .small{font-size:13px}
+.card table{width:100%;margin-top:8px;font-size:12.5px}.card th,.card td{padding:2px 0 2px 8px}.card tbody th{text-align:left;padding-left:0;white-space:normal;overflow-wrap:anywhere}.card thead th{border-bottom:0;font-weight:400;color:var(--soft)}.card tr:last-child>*{border-bottom:0}.card thead td{border:0}
+header p{max-width:none}
 .plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,440px),1fr));gap:18px 26px;margin:8px 0 14px}
+.stack{display:flex;flex-direction:column;gap:12px}
 figure{margin:0;break-inside:avoid}
 figcaption{font-size:13.5px;font-weight:600;margin-bottom:4px}
 figure svg{display:block;width:100%;height:auto;max-width:620px}

@@ -103,7 +103,7 @@ pub(crate) fn short(value: f64) -> String {
     let (value, unit) = match value.abs() {
         size if size >= 1e9 => (value / 1e9, "G"),
         size if size >= 1e6 => (value / 1e6, "M"),
-        size if size >= 1e4 => (value / 1e3, "k"),
+        size if size >= 1e3 => (value / 1e3, "k"),
         _ => (value, ""),
     };
     let text = format!("{value:.3}");
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(ratio_text(&spread(0.4, 0.1)), "0.40");
         assert_eq!((as_published(364.0), as_published(996.87)), ("364".to_owned(), "996.9".to_owned()));
         assert_eq!(short(1_500_000.0), "1.5M");
-        assert_eq!(short(2000.0), "2000");
+        assert_eq!(short(2000.0), "2k");
         assert_eq!(short(0.05), "0.05");
         assert_eq!(latency_us(1774.42), "1.77 ms");
     }

@@ -1,5 +1,7 @@
 //! The few figures that stand for a report.
 
+use std::collections::HashMap;
+
 use crate::report::Case;
 use crate::spread::{Spread, Verdict, ratio, verdict};
 
@@ -31,22 +33,26 @@ pub(crate) fn throughput_of(group: &Group<'_>) -> Metric {
     if group.is_large() { Metric::Bandwidth } else { Metric::Iops }
 }
 
-/// One line for each scenario and workload, the first ones of the report.
+/// One line for each of the main scenarios and workloads.
 pub(crate) fn headline(view: &View<'_>) -> Vec<String> {
-    view.groups
-        .iter()
-        .filter_map(|group| line(view, group, main_case(view, group)?))
-        .take(LINES_MAX)
-        .collect()
+    main_cases(view).into_iter().filter_map(|(group, case)| line(view, group, case)).collect()
 }
 
-/// Which groups the headline is of, with their main points.
+/// Which groups the headline is of, with their main points: of each scenario in turn, until there are enough.
 pub(crate) fn main_cases<'v, 'a>(view: &'v View<'a>) -> Vec<(&'v Group<'a>, &'a Case)> {
-    view.groups
-        .iter()
-        .filter_map(|group| main_case(view, group).map(|case| (group, case)))
-        .take(LINES_MAX)
-        .collect()
+    let mut seen: HashMap<&str, usize> = HashMap::new();
+    let mut found: Vec<(usize, usize, &Group<'_>, &Case)> = Vec::new();
+    for (place, group) in view.groups.iter().enumerate() {
+        if let Some(case) = main_case(view, group) {
+            let turn = seen.entry(group.scenario).or_default();
+            found.push((*turn, place, group, case));
+            *turn += 1;
+        }
+    }
+    found.sort_by_key(|(turn, place, ..)| (*turn, *place));
+    found.truncate(LINES_MAX);
+    found.sort_by_key(|(_, place, ..)| *place);
+    found.into_iter().map(|(_, _, group, case)| (group, case)).collect()
 }
 
 fn line(view: &View<'_>, group: &Group<'_>, case: &Case) -> Option<String> {
