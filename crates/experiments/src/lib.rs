@@ -6,6 +6,7 @@
 //! - nothing that holds data is overwritten unless its name was spelled out;
 //! - an interrupted run gives its report, marked as such, and leaves nothing running.
 
+pub mod compare;
 pub mod definition;
 pub mod generator;
 pub mod html;

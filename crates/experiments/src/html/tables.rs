@@ -43,7 +43,7 @@ fn figure(out: &mut String, table: &Table, place: usize, group: &ColumnGroup) {
 /// Figures from top to bottom.
 fn one_point(out: &mut String, table: &Table) {
     let Some(widest) = table.groups.iter().max_by_key(|group| group.columns.len()) else { return };
-    *out += "<div class=\"wide\"><table><thead><tr><td></td>";
+    *out += "<div class=\"wide\"><table class=\"one\"><thead><tr><td></td>";
     widest.columns.iter().for_each(|column| head(out, column));
     *out += "</tr></thead><tbody>";
     for (place, group) in table.groups.iter().enumerate() {

@@ -1,0 +1,116 @@
+//! What was not equal when two reports were made.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use coquina_base::format_size_bytes;
+
+use crate::report::{Report, TargetFacts};
+
+use super::TargetPair;
+use super::matching;
+
+/// Most settings that are listed one by one.
+const SETTINGS_MAX: usize = 20;
+/// Most points that are listed one by one.
+const POINTS_MAX: usize = 6;
+
+/// Everything that was not equal.
+pub(super) fn notes(first: &Report, second: &Report, targets: &[TargetPair]) -> Vec<String> {
+    let mut notes = Vec::new();
+    for (which, report) in [("first", first), ("second", second)] {
+        if let Some(reason) = &report.interrupted {
+            notes.push(format!("the {which} report ended early: {reason}"));
+        }
+    }
+    differ(&mut notes, "mode", &first.mode, &second.mode);
+    differ(&mut notes, "version of coquina", &first.program_version, &second.program_version);
+    let (ours, theirs) = (&first.environment, &second.environment);
+    differ(&mut notes, "processor", &ours.cpu_model, &theirs.cpu_model);
+    differ(&mut notes, "architecture", &ours.architecture, &theirs.architecture);
+    differ(&mut notes, "cores", &ours.cores.to_string(), &theirs.cores.to_string());
+    let memory = |bytes: u64| format_size_bytes(bytes);
+    differ(&mut notes, "memory", &memory(ours.memory_bytes), &memory(theirs.memory_bytes));
+    differ(&mut notes, "kernel", &ours.kernel, &theirs.kernel);
+    differ(&mut notes, "file system", &ours.file_system, &theirs.file_system);
+    let drives = |report: &Report| {
+        let models: Vec<&str> = report.drives.iter().map(|drive| drive.model.as_str()).collect();
+        models.join(", ")
+    };
+    differ(&mut notes, "drives", &drives(first), &drives(second));
+    maps(&mut notes, "version of ", &first.versions, &second.versions);
+    maps(&mut notes, "setting ", &first.settings, &second.settings);
+    for pair in targets {
+        let ours = first.targets.iter().find(|target| target.label == pair.first);
+        let theirs = second.targets.iter().find(|target| target.label == pair.second);
+        if let (Some(ours), Some(theirs)) = (ours, theirs) {
+            target(&mut notes, &pair.first, ours, theirs);
+        }
+    }
+    points(&mut notes, first, second);
+    for (which, report, other) in [("first", first, second), ("second", second, first)] {
+        let known: HashSet<&str> = other.cases.iter().map(|case| case.id.as_str()).collect();
+        let missing = report.cases.iter().filter(|case| !known.contains(case.id.as_str())).count();
+        if missing > 0 {
+            notes.push(format!("cases that only the {which} report has: {missing}"));
+        }
+    }
+    notes
+}
+
+fn differ(notes: &mut Vec<String>, what: &str, first: &str, second: &str) {
+    if first != second {
+        let or_none = |text: &str| if text.is_empty() { "not known".to_owned() } else { text.to_owned() };
+        notes.push(format!("{what} differs: {} and {}", or_none(first), or_none(second)));
+    }
+}
+
+fn maps(
+    notes: &mut Vec<String>,
+    what: &str,
+    first: &BTreeMap<String, String>,
+    second: &BTreeMap<String, String>,
+) {
+    let keys: BTreeSet<&String> = first.keys().chain(second.keys()).collect();
+    let different: Vec<&String> =
+        keys.into_iter().filter(|key| first.get(*key) != second.get(*key)).collect();
+    let value = |map: &BTreeMap<String, String>, key: &str| map.get(key).cloned().unwrap_or_default();
+    for key in different.iter().take(SETTINGS_MAX) {
+        differ(notes, &format!("{what}{key}"), &value(first, key), &value(second, key));
+    }
+    if different.len() > SETTINGS_MAX {
+        notes.push(format!("{} more differ in {}", different.len() - SETTINGS_MAX, what.trim_end()));
+    }
+}
+
+fn target(notes: &mut Vec<String>, label: &str, first: &TargetFacts, second: &TargetFacts) {
+    let copies = |target: &TargetFacts| target.copies.map_or_else(String::new, |copies| copies.to_string());
+    let durable = |target: &TargetFacts| match target.durable {
+        Some(true) => "durable",
+        Some(false) => "not durable",
+        None => "",
+    };
+    differ(notes, &format!("{label}: copies"), &copies(first), &copies(second));
+    differ(notes, &format!("{label}: whether writes are durable"), durable(first), durable(second));
+    differ(notes, &format!("{label}: system"), &first.system, &second.system);
+    differ(notes, &format!("{label}: caches"), &first.cache, &second.cache);
+    differ(notes, &format!("{label}: what makes the load"), &first.generator, &second.generator);
+    maps(notes, &format!("{label}: "), &first.settings, &second.settings);
+}
+
+/// Points of the same name that are not the same, such as those of fewer volumes in a shorter mode.
+fn points(notes: &mut Vec<String>, first: &Report, second: &Report) {
+    let different: Vec<_> =
+        matching::cases(first, second).into_iter().filter(|(one, other)| one.point != other.point).collect();
+    for (one, other) in different.iter().take(POINTS_MAX) {
+        let (ours, theirs) = (&one.point, &other.point);
+        let what = match (ours.volumes == theirs.volumes, ours.copies == theirs.copies) {
+            (false, _) => format!("{} and {} volumes", ours.volumes, theirs.volumes),
+            (_, false) => "different copies".to_owned(),
+            _ => "different points".to_owned(),
+        };
+        notes.push(format!("{}: {what}", one.id));
+    }
+    if different.len() > POINTS_MAX {
+        notes.push(format!("{} more cases differ in their points", different.len() - POINTS_MAX));
+    }
+}

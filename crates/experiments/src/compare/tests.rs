@@ -1,0 +1,123 @@
+use super::*;
+use crate::report::Round;
+use crate::view::made_up::made_up;
+
+fn rounds(report: &mut Report, target: &str, mut change: impl FnMut(&mut Round)) {
+    for result in report.cases.iter_mut().flat_map(|case| &mut case.results) {
+        if result.target == target {
+            result.rounds.iter_mut().for_each(&mut change);
+        }
+    }
+}
+
+fn verdicts(comparison: &ReportComparison, target: usize, metric: &str) -> Vec<Verdict> {
+    let cases = comparison.cases.iter().filter(|case| case.target == target);
+    cases
+        .flat_map(|case| &case.metrics)
+        .filter(|other| other.metric == metric)
+        .map(|other| other.verdict)
+        .collect()
+}
+
+#[test]
+fn a_report_does_not_differ_from_itself() {
+    let report = made_up("curve-vs-ceph", &["Coquina", "Ceph"]);
+    let comparison = compare(&report, &report).unwrap();
+    assert!(comparison.notes.is_empty(), "{:?}", comparison.notes);
+    assert!(comparison.cases.iter().flat_map(|case| &case.metrics).all(|metric| {
+        metric.verdict == Verdict::NoDifferenceShown && metric.ratio.is_some_and(|ratio| ratio.mean == 1.0)
+    }));
+}
+
+#[test]
+fn what_became_faster_is_told_from_what_did_not() {
+    let first = made_up("curve-vs-ceph", &["Coquina", "Ceph"]);
+    let mut second = first.clone();
+    rounds(&mut second, "Coquina", |round| {
+        round.total.iops *= 1.5;
+        round.total.latency_ns_mean /= 1.5;
+        round.cpu.machine_us_per_io *= 2.0;
+    });
+    let comparison = compare(&first, &second).unwrap();
+    assert!(verdicts(&comparison, 0, "iops").iter().all(|verdict| *verdict == Verdict::Faster));
+    assert!(verdicts(&comparison, 0, "latency_us_mean").iter().all(|verdict| *verdict == Verdict::Faster));
+    assert!(
+        verdicts(&comparison, 0, "cpu_machine_us_per_io").iter().all(|verdict| *verdict == Verdict::Slower)
+    );
+    assert!(verdicts(&comparison, 1, "iops").iter().all(|verdict| *verdict == Verdict::NoDifferenceShown));
+    let text = comparison.to_text(120);
+    for wanted in ["second report against first", "faster", "no difference shown", "1.50", "depth 128"] {
+        assert!(text.contains(wanted), "{wanted}: {text}");
+    }
+    let json = serde_json::to_value(&comparison).unwrap();
+    assert_eq!(json["cases"][0]["metrics"][0]["verdict"], "faster");
+    assert_eq!(json["targets"][0]["matched_by"], "label");
+}
+
+#[test]
+fn reports_that_have_nothing_to_do_with_each_other_are_refused() {
+    let report = made_up("hdd-tuning", &["Coquina"]);
+    let other = made_up("arm-vs-x86", &["Coquina"]);
+    let said = compare(&report, &other).unwrap_err().to_string();
+    assert!(said.contains("hdd-tuning and arm-vs-x86"), "{said}");
+    let old = Report { report_version: 99, ..report.clone() };
+    assert_eq!(compare(&report, &old), Err(CompareError::UnknownVersion { which: "second", version: 99 }));
+    let mut empty = report.clone();
+    empty.cases.clear();
+    let said = compare(&report, &empty).unwrap_err().to_string();
+    assert!(said.contains("4 cases with figures in the first, 0 in the second"), "{said}");
+}
+
+#[test]
+fn targets_are_matched_by_what_is_surest() {
+    let matched = |first: &[&str], second: &[&str]| {
+        let (first, second) = (made_up("hdd-tuning", first), made_up("hdd-tuning", second));
+        let comparison = compare(&first, &second).unwrap();
+        let pairs =
+            comparison.targets.iter().map(|pair| (pair.first.clone(), pair.second.clone(), pair.matched_by));
+        (pairs.collect::<Vec<_>>(), comparison.notes)
+    };
+    let pair = |first: &str, second: &str, by| (first.to_owned(), second.to_owned(), by);
+    let (pairs, _) = matched(&["Coquina", "Ceph"], &["Ceph", "Coquina"]);
+    assert_eq!(pairs, [pair("Coquina", "Coquina", MatchedBy::Label), pair("Ceph", "Ceph", MatchedBy::Label)]);
+    let (pairs, notes) = matched(&["before"], &["after"]);
+    assert_eq!(pairs, [pair("before", "after", MatchedBy::OnlyOne)]);
+    assert!(notes[0].contains("each report has one target"));
+    let (pairs, _) = matched(&["Coquina 1", "Ceph"], &["Coquina 2", "Ceph"]);
+    assert_eq!(
+        pairs,
+        [pair("Coquina 1", "Coquina 2", MatchedBy::Spec), pair("Ceph", "Ceph", MatchedBy::Label)]
+    );
+    let mut second = made_up("hdd-tuning", &["c", "d"]);
+    second.targets.iter_mut().for_each(|target| target.spec += " elsewhere");
+    let comparison = compare(&made_up("hdd-tuning", &["a", "b"]), &second).unwrap();
+    assert!(comparison.targets.iter().all(|pair| pair.matched_by == MatchedBy::Order));
+    assert!(comparison.notes[0].contains("nothing else in common"));
+}
+
+#[test]
+fn whatever_was_not_equal_is_listed() {
+    let first = made_up("curve-vs-ceph", &["Coquina", "Ceph"]);
+    let mut second = first.clone();
+    second.mode = "quick".to_owned();
+    second.interrupted = Some("Ctrl-C".to_owned());
+    second.settings.insert("swap".to_owned(), "on".to_owned());
+    second.targets[1].copies = Some(2);
+    second.targets[0].settings.clear();
+    second.environment.kernel = "6.12".to_owned();
+    second.cases[3].point.volumes = 6;
+    second.cases.pop();
+    let notes = compare(&first, &second).unwrap().notes.join("\n");
+    for wanted in [
+        "the second report ended early: Ctrl-C",
+        "mode differs: default and quick",
+        "setting swap differs: off and on",
+        "Ceph: copies differs: 3 and 2",
+        "Coquina: drive cache differs: off and not known",
+        "kernel differs",
+        "1 and 6 volumes",
+        "cases that only the first report has: 1",
+    ] {
+        assert!(notes.contains(wanted), "{wanted}: {notes}");
+    }
+}

@@ -1,0 +1,142 @@
+//! A comparison for terminals.
+
+use std::fmt::Write as _;
+
+use crate::spread::{INTERVAL_TITLE, Spread, Verdict};
+use crate::table::{Column, ColumnGroup, ColumnKind, Row, Table};
+use crate::view::Metric;
+use crate::view::format::{clean, measured_text, ratio_text, significant, utc};
+
+use super::{ComparedCase, ComparedMetric, METRICS, ReportComparison, Side, name};
+
+impl ReportComparison {
+    /// The comparison for a terminal of so many columns.
+    pub fn to_text(&self, width: usize) -> String {
+        let mut out = format!("{}: second report against first\n", clean(&self.experiment));
+        for (which, side) in [("first", &self.first), ("second", &self.second)] {
+            let _ = writeln!(out, "  {which}: {}", clean(&describe(side)));
+        }
+        out.push('\n');
+        for target in 0..self.targets.len() {
+            let table = self.table(target);
+            if !table.rows.is_empty() {
+                let _ = writeln!(out, "{}", table.to_text(width));
+            }
+        }
+        let _ = writeln!(
+            out,
+            "±: {INTERVAL_TITLE}. A difference is shown where the intervals are apart; of many comparisons a few differ by \
+             chance."
+        );
+        let _ = writeln!(out, "{}", self.summary());
+        if !self.notes.is_empty() {
+            let _ = writeln!(out, "\nNot equal");
+            for note in &self.notes {
+                let _ = writeln!(out, "  {}", clean(note));
+            }
+        }
+        out
+    }
+
+    /// `IOPS: faster in 3 of 10 cases, slower in 1, no difference shown in 6.`
+    fn summary(&self) -> String {
+        let lines = METRICS.iter().filter_map(|metric| {
+            let verdicts: Vec<Verdict> = self
+                .cases
+                .iter()
+                .filter_map(|case| find(case, *metric))
+                .map(|compared| compared.verdict)
+                .collect();
+            let count = |wanted: Verdict| verdicts.iter().filter(|verdict| **verdict == wanted).count();
+            (!verdicts.is_empty()).then(|| {
+                format!(
+                    "{}: {} in {} of {} cases, {} in {}, {} in {}",
+                    metric.title(),
+                    word(*metric, Verdict::Faster),
+                    count(Verdict::Faster),
+                    verdicts.len(),
+                    word(*metric, Verdict::Slower),
+                    count(Verdict::Slower),
+                    word(*metric, Verdict::NoDifferenceShown),
+                    count(Verdict::NoDifferenceShown)
+                )
+            })
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
+    fn table(&self, target: usize) -> Table {
+        let pair = &self.targets[target];
+        let label = if pair.first == pair.second {
+            pair.first.clone()
+        } else {
+            format!("{} -> {}", pair.first, pair.second)
+        };
+        let cases: Vec<&ComparedCase> = self.cases.iter().filter(|case| case.target == target).collect();
+        let mut table = Table {
+            scenario: label,
+            workload: self.experiment.clone(),
+            keys: vec!["case".to_owned()],
+            rows: cases.iter().map(|case| Row { keys: vec![case.id.clone()], cells: Vec::new() }).collect(),
+            ..Table::default()
+        };
+        for metric in METRICS {
+            let titles = ["first", "second", "ratio", "verdict"];
+            let kinds = [ColumnKind::Measured, ColumnKind::Measured, ColumnKind::Ratio, ColumnKind::Ratio];
+            let columns =
+                titles.iter().zip(kinds).map(|(title, kind)| Column { title: (*title).to_owned(), kind });
+            table.groups.push(ColumnGroup {
+                title: metric.title().to_owned(),
+                unit: metric.unit().to_owned(),
+                columns: columns.collect(),
+            });
+            for (row, case) in table.rows.iter_mut().zip(&cases) {
+                row.cells.push(match find(case, metric) {
+                    Some(compared) => cells(compared, metric),
+                    None => vec!["-".to_owned(); titles.len()],
+                });
+            }
+        }
+        table
+    }
+}
+
+fn describe(side: &Side) -> String {
+    format!(
+        "{}, mode {}, coquina {}, {}",
+        side.machine,
+        side.mode,
+        side.program_version,
+        utc(side.began_unix_s)
+    )
+}
+
+fn find(case: &ComparedCase, metric: Metric) -> Option<&ComparedMetric> {
+    case.metrics.iter().find(|compared| compared.metric == name(metric))
+}
+
+fn cells(compared: &ComparedMetric, metric: Metric) -> Vec<String> {
+    let figure = |spread: &Spread| match metric {
+        Metric::LatencyP99 => significant(spread.mean, 3),
+        _ => measured_text(spread),
+    };
+    let ratio = compared.ratio.as_ref().map_or_else(
+        || "-".to_owned(),
+        |ratio| {
+            ratio.half_width().map_or_else(
+                || ratio_text(ratio),
+                |_| format!("{} ({:.2} to {:.2})", ratio_text(ratio), ratio.low, ratio.high),
+            )
+        },
+    );
+    vec![figure(&compared.first), figure(&compared.second), ratio, word(metric, compared.verdict).to_owned()]
+}
+
+/// A verdict as one says it of a figure.
+fn word(metric: Metric, verdict: Verdict) -> &'static str {
+    match (metric, verdict) {
+        (Metric::CpuPerIo, Verdict::Faster) => "less",
+        (Metric::CpuPerIo, Verdict::Slower) => "more",
+        (_, verdict) => verdict.as_str(),
+    }
+}
