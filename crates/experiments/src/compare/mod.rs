@@ -15,7 +15,8 @@ mod tests;
 use serde::Serialize;
 
 use crate::report::{CaseResult, REPORT_VERSION, Report};
-use crate::spread::{Spread, Verdict, ratio, verdict};
+use crate::spread::{Compared, Rounds, Spread, Verdict, correct_for_several};
+use crate::view::figure::against;
 use crate::view::{Metric, estimate};
 
 pub use matching::{MatchedBy, TargetPair};
@@ -114,6 +115,8 @@ pub struct ComparedMetric {
     pub ratio: Option<Spread>,
     /// Whether the second is better.
     pub verdict: Verdict,
+    #[serde(skip)]
+    compared: Option<Compared>,
 }
 
 /// Compares two reports; `second` is judged by `first`.
@@ -154,6 +157,7 @@ pub fn compare(first: &Report, second: &Report) -> Result<ReportComparison, Comp
         };
         return Err(CompareError::NothingInCommon { first: count(first), second: count(second) });
     }
+    correct(&mut cases);
     let mut notes = matching::notes(&targets);
     notes.extend(differences::notes(first, second, &targets));
     Ok(ReportComparison {
@@ -183,16 +187,29 @@ fn metrics(first: &CaseResult, second: &CaseResult) -> Vec<ComparedMetric> {
     METRICS
         .iter()
         .filter_map(|metric| {
-            let (first, second) = (estimate(first, *metric)?, estimate(second, *metric)?);
+            let compared = against(first, second, *metric, Rounds::Apart);
             Some(ComparedMetric {
                 metric: name(*metric),
-                first,
-                second,
-                ratio: ratio(&second, &first),
-                verdict: verdict(&first, &second, metric.higher_is_better()),
+                first: estimate(first, *metric)?,
+                second: estimate(second, *metric)?,
+                ratio: compared.map(|compared| compared.ratio),
+                verdict: compared.map_or(Verdict::NoDifferenceShown, |compared| compared.verdict),
+                compared,
             })
         })
         .collect()
+}
+
+/// Withdraws verdicts that chance alone would give among so many. All figures of all cases are one family.
+fn correct(cases: &mut [ComparedCase]) {
+    let metrics = cases.iter().flat_map(|case| &case.metrics);
+    let mut compared: Vec<Compared> = metrics.filter_map(|metric| metric.compared).collect();
+    correct_for_several(&mut compared);
+    let metrics =
+        cases.iter_mut().flat_map(|case| &mut case.metrics).filter(|metric| metric.compared.is_some());
+    for (metric, compared) in metrics.zip(compared) {
+        metric.verdict = compared.verdict;
+    }
 }
 
 /// As in JSON.

@@ -30,7 +30,9 @@ pub(super) fn svg(title: &str, bars: &[Bar]) -> String {
     let left = labels.iter().map(|label| text_width(label)).fold(40.0, f64::max) + 10.0;
     let behind = bars.iter().map(|bar| text_width(&bar.text)).fold(30.0, f64::max) + 14.0;
     let room = (WIDTH - left - behind).max(60.0);
-    let most = bars.iter().map(|bar| bar.interval.map_or(bar.value, |(_, high)| high.max(bar.value)));
+    // Wide intervals are cut off, so that they do not flatten the bars.
+    let end = |bar: &Bar| bar.interval.map_or(bar.value, |(_, high)| high.clamp(bar.value, bar.value * 1.5));
+    let most = bars.iter().filter(|bar| bar.value >= 0.0).map(end);
     let most = most.filter(|value| value.is_finite()).fold(0.0, f64::max);
     let scale = Scale::between(Kind::Linear, 0.0, most);
     let place = |value: f64| scale.place(value).unwrap_or(0.0).max(0.0) * room;

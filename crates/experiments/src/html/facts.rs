@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 
 use coquina_base::format_size_bytes;
 
-use crate::report::{Report, TargetFacts};
-use crate::view::View;
+use crate::report::{Case, LimitFigures, Report, TargetFacts};
 use crate::view::figure::limit_of;
 use crate::view::format::grouped;
+use crate::view::{Group, View};
 
 use super::escape::escape;
 
@@ -78,13 +78,7 @@ fn row(
 
 /// What held throughput back, and how that is known.
 pub(super) fn limits(out: &mut String, view: &View<'_>) {
-    let rows: Vec<_> = view
-        .report
-        .cases
-        .iter()
-        .flat_map(|case| case.results.iter().map(move |result| (case, result)))
-        .filter_map(|(case, result)| limit_of(result).map(|limit| (case, result, limit)))
-        .collect();
+    let rows: Vec<LimitRow<'_>> = view.groups.iter().flat_map(|group| limit_rows(view, group)).collect();
     if view.report.cases.is_empty() {
         return;
     }
@@ -95,7 +89,8 @@ pub(super) fn limits(out: &mut String, view: &View<'_>) {
     }
     *out += "<div class=\"wide\"><table class=\"words\"><thead><tr><th scope=\"col\">case</th><th scope=\"col\">target</th>\
              <th scope=\"col\">limit</th><th scope=\"col\">evidence</th></tr></thead><tbody>";
-    for (case, result, limit) in rows.iter().take(LIMITS_MAX) {
+    for row in rows.iter().take(LIMITS_MAX) {
+        let limit = row.limit;
         let evidence = limit.evidence.join("; ");
         let evidence: String = match evidence.char_indices().nth(EVIDENCE_CHARACTERS_MAX) {
             Some((end, _)) => format!("{}…", &evidence[..end]),
@@ -104,9 +99,11 @@ pub(super) fn limits(out: &mut String, view: &View<'_>) {
         let text = if limit.text.is_empty() { &limit.kind } else { &limit.text };
         let _ = write!(
             out,
-            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
-            escape(&case.id),
-            escape(&result.target),
+            "<tr><td>{}, {}, {}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            escape(row.group.scenario),
+            escape(&row.group.workload),
+            escape(&row.cases()),
+            escape(view.targets[row.target]),
             escape(text),
             escape(&evidence)
         );
@@ -120,6 +117,39 @@ pub(super) fn limits(out: &mut String, view: &View<'_>) {
         );
     }
     *out += "</section>\n";
+}
+
+/// Cases in a row that one thing held back. The figures are those of the last.
+struct LimitRow<'v> {
+    group: &'v Group<'v>,
+    target: usize,
+    first: &'v Case,
+    last: &'v Case,
+    limit: &'v LimitFigures,
+}
+
+impl LimitRow<'_> {
+    /// `depth 16`, or `depth 1 to depth 256`.
+    fn cases(&self) -> String {
+        let (first, last) = (self.group.phrase(self.first), self.group.phrase(self.last));
+        if first == last { first } else { format!("{first} to {last}") }
+    }
+}
+
+fn limit_rows<'v>(view: &'v View<'v>, group: &'v Group<'v>) -> Vec<LimitRow<'v>> {
+    let mut rows: Vec<LimitRow<'v>> = Vec::new();
+    for target in 0..view.targets.len() {
+        for case in &group.cases {
+            let Some(limit) = view.result(case, target).and_then(limit_of) else { continue };
+            match rows.last_mut() {
+                Some(row) if row.target == target && row.limit.kind == limit.kind => {
+                    (row.last, row.limit) = (case, limit);
+                }
+                _ => rows.push(LimitRow { group, target, first: case, last: case, limit }),
+            }
+        }
+    }
+    rows
 }
 
 /// What others ran, and what they found.

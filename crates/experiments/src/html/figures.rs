@@ -91,7 +91,13 @@ fn figure_set(view: &View<'_>, group: &Group<'_>, lines: &[Line<'_>]) -> String 
     let mut entries: Vec<(Look, String)> =
         lines.iter().map(|line| (Look::Target(line.look), line.label.clone())).collect();
     if is_curve {
-        let drawn = systems.iter().enumerate();
+        // What was published without a depth has no place in a curve.
+        let has_place = |system: &str| {
+            let cases = lines.iter().flat_map(|line| &line.cases);
+            let mut published = cases.flat_map(|case| published::of_case(view.report, group, &case.point));
+            published.any(|published| published.system == system)
+        };
+        let drawn = systems.iter().enumerate().filter(|(_, system)| has_place(system));
         entries.extend(drawn.map(|(place, system)| (Look::Published(place), format!("published: {system}"))));
     }
     out += &legend(&entries);
@@ -225,7 +231,8 @@ fn sorted(dots: impl Iterator<Item = Dot>) -> Vec<Dot> {
 }
 
 fn x_ticks(view: &View<'_>, group: &Group<'_>, lines: &[Line<'_>]) -> Vec<(f64, String)> {
-    let cases = lines.iter().flat_map(|line| &line.cases);
+    let has_figures = |case: &&&Case| case.results.iter().any(|result| !result.rounds.is_empty());
+    let cases = lines.iter().flat_map(|line| &line.cases).filter(has_figures);
     let mut ticks: Vec<(f64, String)> =
         cases.map(|case| (group.position(view.report, case), group.axis.text(&case.point))).collect();
     ticks.sort_by(|one, other| one.0.total_cmp(&other.0));

@@ -12,6 +12,8 @@ const LEFT: f64 = 64.0;
 const RIGHT: f64 = 16.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 44.0;
+/// Intervals are shown up to so many times their figure.
+const INTERVAL_FACTOR_MAX: f64 = 1.5;
 /// Most points that a line is drawn with.
 const POINTS_MAX: usize = 160;
 
@@ -80,7 +82,8 @@ impl Plot {
         };
         let ys = dots().flat_map(|dot| {
             let (low, high) = dot.interval.unwrap_or((dot.y, dot.y));
-            [dot.y, low, high]
+            // Wide intervals are cut off, so that they do not flatten the lines.
+            [dot.y, low.max(dot.y / INTERVAL_FACTOR_MAX), high.min(dot.y * INTERVAL_FACTOR_MAX)]
         });
         let y_scale = match self.y_max {
             Some(most) => Scale::between(self.y.kind, 0.0, most),
@@ -182,8 +185,9 @@ fn draw(out: &mut String, series: &Series, x_scale: &Scale, y_scale: &Scale) {
         let _ = write!(line, "{}{x:.1} {y:.1}", if line.is_empty() { "M" } else { "L" });
         marks += &series.look.mark(x, y);
         if let Some((low, high)) = dot.interval
-            && let (Some(low), Some(high)) = (place_y(y_scale, low), place_y(y_scale, high))
+            && let Some(high) = place_y(y_scale, high)
         {
+            let low = place_y(y_scale, low).unwrap_or(HEIGHT - BOTTOM);
             let _ = write!(bars, "M{:.1} {low:.1}h6m-3 0V{high:.1}m-3 0h6", x - 3.0);
         }
     }

@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use crate::report::{Case, Report};
-use crate::spread::{Spread, ratio};
+use crate::spread::{Rounds, Spread};
+use crate::view::figure::against;
 use crate::view::format::{measured, ratio_text};
 use crate::view::headline::{main_cases, throughput_of};
 use crate::view::{Group, Metric, View, estimate};
@@ -78,10 +79,11 @@ pub fn headline_svg(report: &Report) -> String {
     }
     let _ = write!(
         out,
-        "<text x=\"{MARGIN}\" y=\"{:.0}\" font-size=\"11\" fill=\"#5b636d\">{}</text></svg>\n",
+        "<text x=\"{MARGIN}\" y=\"{:.0}\" font-size=\"11\" fill=\"#5b636d\">{}</text></svg>",
         height - 12.0,
         escape(&foot(report))
     );
+    out.push('\n');
     out
 }
 
@@ -124,14 +126,16 @@ fn panel(out: &mut String, view: &View<'_>, case: &Case, metric: Metric, top: f6
         let text = format!("{} {unit}", measured(figure).0);
         let x = left + long + 7.0;
         let _ = write!(out, "<text x=\"{x:.1}\" y=\"{:.1}\">{}</text>", y + 13.5, escape(&text));
-        let reference = view.reference.filter(|reference| *reference != target).and_then(of);
-        if let Some(times) = reference.and_then(|reference| ratio(figure, &reference)) {
+        let reference = view.reference.filter(|reference| *reference != target);
+        let results =
+            reference.and_then(|reference| view.result(case, reference)).zip(view.result(case, target));
+        if let Some(compared) = results.and_then(|(other, own)| against(other, own, metric, Rounds::Paired)) {
             let _ = write!(
                 out,
                 "<text x=\"{:.1}\" y=\"{:.1}\" font-weight=\"700\">{} ×</text>",
                 x + text_width(&text) * 1.1 + 10.0,
                 y + 13.5,
-                ratio_text(&times)
+                ratio_text(&compared.ratio)
             );
         }
     }

@@ -12,7 +12,7 @@ mod text;
 mod tests;
 
 use crate::report::{Case, Operation, Report};
-use crate::spread::{Spread, ratio};
+use crate::spread::{Rounds, Spread};
 use crate::view::format::{as_published, grouped, measured_text, ratio_text, significant};
 use crate::view::published::{self, Published};
 use crate::view::{Group, Metric, View, estimate, figure, headline};
@@ -139,6 +139,8 @@ fn metrics(group: &Group<'_>) -> Vec<Metric> {
 /// What one row holds of one figure, before it is text.
 struct Line<'a> {
     measured: Vec<Option<Spread>>,
+    /// By target, against the reference.
+    ratios: Vec<Option<Spread>>,
     published: Vec<Published<'a>>,
 }
 
@@ -155,6 +157,7 @@ fn add_metric(
         .iter()
         .map(|case| Line {
             measured: measured_of(view, case, metric),
+            ratios: ratios_of(view, metric, |_| Some(*case), Rounds::Paired),
             published: published::of_case(view.report, group, &case.point),
         })
         .collect();
@@ -165,7 +168,8 @@ fn add_metric(
                 estimate(view.result(case, target)?, metric)
             })
             .collect();
-        lines.push(Line { measured, published: published.to_vec() });
+        let ratios = ratios_of(view, metric, |target| best_case(view, group, target), Rounds::Apart);
+        lines.push(Line { measured, ratios, published: published.to_vec() });
     }
     if lines.iter().all(|line| line.measured.iter().all(Option::is_none)) {
         return;
@@ -191,10 +195,11 @@ fn add_metric(
             .iter()
             .map(|figure| figure.map_or_else(dash, |figure| show(&figure.scaled(factor), metric)))
             .collect();
-        cells.extend(ratios.iter().map(|(upper, lower, _)| {
-            let ratio = line.measured[*upper].zip(line.measured[*lower]);
-            ratio.and_then(|(upper, lower)| ratio_shown(&upper, &lower)).unwrap_or_else(dash)
-        }));
+        cells.extend(
+            ratios
+                .iter()
+                .map(|(target, ..)| line.ratios[*target].map_or_else(dash, |ratio| ratio_text(&ratio))),
+        );
         cells.extend(
             (0..systems.len())
                 .map(|place| published(place).map_or_else(dash, |value| as_published(value * factor))),
@@ -213,6 +218,22 @@ fn dash() -> String {
 
 fn measured_of(view: &View<'_>, case: &Case, metric: Metric) -> Vec<Option<Spread>> {
     (0..view.targets.len()).map(|target| estimate(view.result(case, target)?, metric)).collect()
+}
+
+/// Each target against the reference, each at a case of its own.
+fn ratios_of<'a>(
+    view: &View<'a>,
+    metric: Metric,
+    case: impl Fn(usize) -> Option<&'a Case>,
+    rounds: Rounds,
+) -> Vec<Option<Spread>> {
+    let result = |target: usize| view.result(case(target)?, target);
+    (0..view.targets.len())
+        .map(|target| {
+            let compared = figure::against(result(view.reference?)?, result(target)?, metric, rounds)?;
+            Some(compared.ratio)
+        })
+        .collect()
 }
 
 /// The case of a group in which a target did most.
@@ -250,10 +271,6 @@ fn show(figure: &Spread, metric: Metric) -> String {
         Metric::DriveBytes if figure.mean < 1000.0 => grouped(figure.mean, 2),
         _ => measured_text(figure),
     }
-}
-
-fn ratio_shown(upper: &Spread, lower: &Spread) -> Option<String> {
-    ratio(upper, lower).map(|ratio| ratio_text(&ratio))
 }
 
 /// A column for each target with what held it back.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::report::{CaseResult, Figures, Round};
-use crate::spread::{Spread, mean_of_rounds};
+use crate::spread::{Compared, Rounds, Spread, compare_rounds, mean_of_rounds};
 
 /// Nanoseconds in a microsecond.
 const NS_PER_US: f64 = 1e3;
@@ -99,6 +99,31 @@ pub(crate) fn estimate(result: &CaseResult, metric: Metric) -> Option<Spread> {
         spread.mean = merged_ns as f64 / NS_PER_US;
     }
     Some(spread)
+}
+
+/// A target against another of the same report. Rounds are pairs if both are of the same case.
+pub(crate) fn against(
+    first: &CaseResult,
+    second: &CaseResult,
+    metric: Metric,
+    rounds: Rounds,
+) -> Option<Compared> {
+    let values = |result: &CaseResult, other: &CaseResult| -> Vec<f64> {
+        let has_pair = |round: &&Round| {
+            let pair = other.rounds.iter().find(|pair| pair.round == round.round);
+            rounds == Rounds::Apart || pair.is_some_and(|pair| metric.of_round(pair).is_some())
+        };
+        result.rounds.iter().filter(has_pair).filter_map(|round| metric.of_round(round)).collect()
+    };
+    let (ours, theirs) = (values(first, second), values(second, first));
+    let mut compared = compare_rounds(&ours, &theirs, rounds, metric.higher_is_better())?;
+    if metric == Metric::LatencyP99
+        && let (Some(first), Some(second)) = (estimate(first, metric), estimate(second, metric))
+        && first.mean > 0.0
+    {
+        compared.ratio.mean = second.mean / first.mean;
+    }
+    Some(compared)
 }
 
 /// The histograms of rounds, added up, by rising latency.

@@ -153,15 +153,17 @@ impl<'a> Group<'a> {
         self.keys.iter().map(|key| key.phrase(&case.point)).collect::<Vec<_>>().join(", ")
     }
 
-    /// Where a case lies on the axis. All drives count as one more than the most that is said, or as those of the targets.
+    /// Where a case lies on the axis. All drives count as those of the targets, or as one more than the most that have figures.
     pub(crate) fn position(&self, report: &Report, case: &Case) -> f64 {
         let number = self.axis.number(&case.point).unwrap_or(0.0);
         if self.axis != Key::Drives || number > 0.0 {
             return number;
         }
-        let most = self.cases.iter().filter_map(|case| case.point.drives).max().unwrap_or(0);
+        let measured =
+            self.cases.iter().filter(|case| case.results.iter().any(|result| !result.rounds.is_empty()));
+        let most = f64::from(measured.filter_map(|case| case.point.drives).max().unwrap_or(0));
         let known = report.targets.iter().map(|target| target.drives.len()).max().unwrap_or(0) as f64;
-        known.max(f64::from(most) + 1.0)
+        if known >= most.max(1.0) { known } else { most + 1.0 }
     }
 }
 

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use crate::report::Case;
-use crate::spread::{Spread, Verdict, ratio, verdict};
+use crate::spread::{Compared, Rounds, Verdict};
 
 use super::format::{measured_text, ratio_text};
-use super::{Group, Metric, View, estimate};
+use super::{Group, Metric, View, estimate, figure};
 
 /// Most lines of a headline.
 const LINES_MAX: usize = 8;
@@ -61,19 +61,18 @@ fn line(view: &View<'_>, group: &Group<'_>, case: &Case) -> Option<String> {
     let mut parts = Vec::new();
     for target in (0..view.targets.len()).filter(|target| Some(*target) != view.reference) {
         let Some(result) = view.result(case, target) else { continue };
-        let Some(figure) = estimate(result, throughput) else { continue };
+        let Some(own) = estimate(result, throughput) else { continue };
         let unit = if throughput == Metric::Iops { "IOPS" } else { "MiB/s" };
-        let mut text = format!("{} {} {unit}", view.short[target], measured_text(&figure));
+        let mut text = format!("{} {} {unit}", view.short[target], measured_text(&own));
         if let (Some(reference), Some(place)) = (reference, view.reference) {
             let name = &view.short[place];
-            if let Some(other) = estimate(reference, throughput) {
-                text += &against(&other, &figure, true, name);
+            if let Some(compared) = figure::against(reference, result, throughput, Rounds::Paired) {
+                text += &against(&compared, name);
             }
-            let cpu = (estimate(reference, Metric::CpuPerIo), estimate(result, Metric::CpuPerIo));
-            if let (Some(other), Some(own)) = cpu
-                && let Some(times) = ratio(&own, &other).filter(|_| own.mean > 0.0)
+            if let Some(cpu) = figure::against(reference, result, Metric::CpuPerIo, Rounds::Paired)
+                && cpu.ratio.mean > 0.0
             {
-                text += &format!("; {} times the CPU per I/O", ratio_text(&times));
+                text += &format!("; {} times the CPU per I/O", ratio_text(&cpu.ratio));
             }
         }
         parts.push(text);
@@ -84,12 +83,11 @@ fn line(view: &View<'_>, group: &Group<'_>, case: &Case) -> Option<String> {
 }
 
 /// `, 2.3 times Ceph`, or that no difference is shown.
-fn against(other: &Spread, own: &Spread, higher_is_better: bool, name: &str) -> String {
-    let Some(times) = ratio(own, other) else { return String::new() };
-    let shown = match verdict(other, own, higher_is_better) {
-        Verdict::NoDifferenceShown if own.count > 1 => " (no difference shown)",
+fn against(compared: &Compared, name: &str) -> String {
+    let shown = match compared.verdict {
+        Verdict::NoDifferenceShown if compared.ratio.count > 1 => " (no difference shown)",
         Verdict::NoDifferenceShown => " (one round)",
         Verdict::Faster | Verdict::Slower => "",
     };
-    format!(", {} times {name}{shown}", ratio_text(&times))
+    format!(", {} times {name}{shown}", ratio_text(&compared.ratio))
 }
