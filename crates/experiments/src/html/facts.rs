@@ -129,10 +129,16 @@ struct LimitRow<'v> {
 }
 
 impl LimitRow<'_> {
-    /// `depth 16`, or `depth 1 to depth 256`.
+    /// `depth 16`, or `depth 1 to 256`.
     fn cases(&self) -> String {
         let (first, last) = (self.group.phrase(self.first), self.group.phrase(self.last));
-        if first == last { first } else { format!("{first} to {last}") }
+        match self.group.keys.as_slice() {
+            _ if first == last => first,
+            [key] => {
+                format!("{} {} to {}", key.title(), key.text(&self.first.point), key.text(&self.last.point))
+            }
+            _ => format!("{first} to {last}"),
+        }
     }
 }
 

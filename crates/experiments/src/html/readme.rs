@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use crate::report::{Case, Report};
-use crate::spread::{Rounds, Spread};
+use crate::spread::{Rounds, Spread, Verdict};
 use crate::view::figure::against;
-use crate::view::format::{measured, ratio_text};
+use crate::view::format::{ratio_text, significant};
 use crate::view::headline::{main_cases, throughput_of};
 use crate::view::{Group, Metric, View, estimate};
 
@@ -90,9 +90,18 @@ pub fn headline_svg(report: &Report) -> String {
 fn foot(report: &Report) -> String {
     let environment = &report.environment;
     let machine = if environment.cpu_model.is_empty() { "unknown processor" } else { &environment.cpu_model };
+    let copies: Vec<u32> = report.targets.iter().filter_map(|target| target.copies).collect();
+    let copies = match copies.as_slice() {
+        [first, rest @ ..]
+            if copies.len() == report.targets.len() && rest.iter().all(|other| other == first) =>
+        {
+            format!(", {first} copies")
+        }
+        _ => String::new(),
+    };
     let ended = if report.interrupted.is_some() { ", interrupted" } else { "" };
     format!(
-        "Experiment {}, mode {}{ended}; {machine}, {} cores; each pair of bars has a scale of its own",
+        "Experiment {}, mode {}{ended}{copies}; {machine}, {} cores; each pair of bars has a scale of its own",
         report.experiment.name, report.mode, environment.cores
     )
 }
@@ -123,20 +132,21 @@ fn panel(out: &mut String, view: &View<'_>, case: &Case, metric: Metric, top: f6
         );
         let stripes = hatch(Look::Target(target), left, y, long);
         *out += &stripes.replace("class=\"hatch\"", "stroke=\"#fff\" stroke-width=\"2\" fill=\"none\"");
-        let text = format!("{} {unit}", measured(figure).0);
-        let x = left + long + 7.0;
+        let text = format!("{} {unit}", significant(figure.mean, 3));
+        let (x, width) = (left + long + 7.0, text_width(&text) * 1.1);
         let _ = write!(out, "<text x=\"{x:.1}\" y=\"{:.1}\">{}</text>", y + 13.5, escape(&text));
         let reference = view.reference.filter(|reference| *reference != target);
         let results =
             reference.and_then(|reference| view.result(case, reference)).zip(view.result(case, target));
         if let Some(compared) = results.and_then(|(other, own)| against(other, own, metric, Rounds::Paired)) {
-            let _ = write!(
-                out,
-                "<text x=\"{:.1}\" y=\"{:.1}\" font-weight=\"700\">{} ×</text>",
-                x + text_width(&text) * 1.1 + 10.0,
-                y + 13.5,
-                ratio_text(&compared.ratio)
-            );
+            let (look, text) = match compared.verdict {
+                Verdict::NoDifferenceShown => ("fill=\"#5b636d\"", "no difference shown".to_owned()),
+                Verdict::Faster | Verdict::Slower => {
+                    ("font-weight=\"700\"", format!("{} ×", ratio_text(&compared.ratio)))
+                }
+            };
+            let x = x + width + 14.0;
+            let _ = write!(out, "<text x=\"{x:.1}\" y=\"{:.1}\" {look}>{text}</text>", y + 13.5);
         }
     }
 }
