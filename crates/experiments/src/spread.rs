@@ -1,20 +1,22 @@
-//! What rounds say together: a mean, how far it can be trusted, and whether two of them differ.
+//! Figures of rounds as tables, plots and comparisons show them.
 //!
 //! Invariants:
-//! - this is the only place that turns rounds into one figure, so that tables, plots and comparisons agree;
+//! - this is the only place that turns rounds into one shown figure, so that tables, plots and comparisons agree;
 //! - a single round has no interval, and shows no difference.
 
 use serde::{Deserialize, Serialize};
 
+use crate::statistics::{self, Comparison, Direction, Estimate, compare_paired, compare_unpaired};
+
 /// What the interval of a [`Spread`] is, for legends.
-pub(crate) const INTERVAL_TITLE: &str = "half the distance of the smallest and the largest round";
+pub(crate) const INTERVAL_TITLE: &str = "the 95 % confidence interval of the mean";
 
 /// A figure of several rounds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
     /// The mean.
     pub mean: f64,
-    /// Lower end of its interval.
+    /// Lower end of its 95 % confidence interval.
     pub low: f64,
     /// Upper end of its interval.
     pub high: f64,
@@ -36,6 +38,12 @@ impl Spread {
             high: self.high * factor,
             count: self.count,
         }
+    }
+}
+
+impl From<Estimate> for Spread {
+    fn from(estimate: Estimate) -> Self {
+        Spread { mean: estimate.mean, low: estimate.low, high: estimate.high, count: estimate.count }
     }
 }
 
@@ -62,16 +70,14 @@ impl Verdict {
     }
 }
 
-/// The mean of rounds with its interval. Values that are no numbers are left out.
-pub(crate) fn mean_of_rounds(values: &[f64]) -> Option<Spread> {
-    let finite: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
-    if finite.is_empty() {
-        return None;
+impl From<statistics::Verdict> for Verdict {
+    fn from(verdict: statistics::Verdict) -> Self {
+        match verdict {
+            statistics::Verdict::Better => Verdict::Faster,
+            statistics::Verdict::Worse => Verdict::Slower,
+            statistics::Verdict::NoDifferenceShown => Verdict::NoDifferenceShown,
+        }
     }
-    let mean = finite.iter().sum::<f64>() / finite.len() as f64;
-    let low = finite.iter().copied().fold(f64::INFINITY, f64::min);
-    let high = finite.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    Some(Spread { mean, low, high, count: finite.len() })
 }
 
 /// What two sets of rounds say of each other, as a figure.
@@ -81,6 +87,24 @@ pub(crate) struct Compared {
     pub(crate) ratio: Spread,
     /// Whether the second is better.
     pub(crate) verdict: Verdict,
+    /// What it was found by.
+    comparison: Option<Comparison>,
+}
+
+impl Compared {
+    /// What a report says that was found when it was made.
+    pub(crate) fn said(ratio: Spread, verdict: Verdict) -> Self {
+        Compared { ratio, verdict, comparison: None }
+    }
+
+    /// What must be said of a ratio that may be chance; nothing of one that is shown.
+    pub(crate) fn doubt(&self) -> &'static str {
+        match self.verdict {
+            Verdict::NoDifferenceShown if self.ratio.count > 1 => " (no difference shown)",
+            Verdict::NoDifferenceShown => " (one round)",
+            Verdict::Faster | Verdict::Slower => "",
+        }
+    }
 }
 
 /// Whether rounds of two targets belong together.
@@ -92,49 +116,46 @@ pub(crate) enum Rounds {
     Apart,
 }
 
+/// The mean of rounds with its interval. Values that are no numbers are left out.
+pub(crate) fn mean_of_rounds(values: &[f64]) -> Option<Spread> {
+    let finite: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
+    let mut spread = Spread::from(Estimate::of(&finite)?);
+    if !spread.mean.is_finite() {
+        return None;
+    }
+    // None of the figures can be below 0; few rounds make an interval that does not know it.
+    spread.low = spread.low.max(0.0);
+    Some(spread)
+}
+
 /// Compares the second with the first. `None` where there is no ratio.
 pub(crate) fn compare_rounds(
     first: &[f64],
     second: &[f64],
-    _rounds: Rounds,
+    rounds: Rounds,
     higher_is_better: bool,
 ) -> Option<Compared> {
-    let (first, second) = (mean_of_rounds(first)?, mean_of_rounds(second)?);
-    let ratio = ratio(&second, &first)?;
-    Some(Compared { ratio, verdict: verdict(&first, &second, higher_is_better) })
+    let direction = if higher_is_better { Direction::HigherIsBetter } else { Direction::LowerIsBetter };
+    let comparison = match rounds {
+        Rounds::Paired => compare_paired(first, second, direction),
+        Rounds::Apart => compare_unpaired(first, second, direction),
+    }?;
+    let ratio = Spread::from(comparison.ratio);
+    let verdict = comparison.verdict.into();
+    ratio.mean.is_finite().then_some(Compared { ratio, verdict, comparison: Some(comparison) })
 }
 
 /// Withdraws verdicts that chance alone would give among so many.
-pub(crate) fn correct_for_several(_compared: &mut [Compared]) {}
-
-/// `upper / lower` with an interval. `None` where `lower` is 0.
-pub(crate) fn ratio(upper: &Spread, lower: &Spread) -> Option<Spread> {
-    if lower.mean <= 0.0 || upper.mean < 0.0 {
-        return None;
-    }
-    let mean = upper.mean / lower.mean;
-    let share =
-        |spread: &Spread| spread.half_width().map_or(0.0, |half| half / spread.mean.max(f64::MIN_POSITIVE));
-    let relative = share(upper).hypot(share(lower));
-    let count = upper.count.min(lower.count);
-    mean.is_finite().then(|| Spread {
-        mean,
-        low: mean / (1.0 + relative),
-        high: mean * (1.0 + relative),
-        count,
-    })
-}
-
-fn verdict(first: &Spread, second: &Spread, higher_is_better: bool) -> Verdict {
-    if first.count < 2 || second.count < 2 {
-        return Verdict::NoDifferenceShown;
-    }
-    match (second.low > first.high, second.high < first.low) {
-        (true, _) if higher_is_better => Verdict::Faster,
-        (_, true) if higher_is_better => Verdict::Slower,
-        (true, _) => Verdict::Slower,
-        (_, true) => Verdict::Faster,
-        _ => Verdict::NoDifferenceShown,
+pub(crate) fn correct_for_several(compared: &mut [Compared]) {
+    let mut found: Vec<(usize, Comparison)> = compared
+        .iter()
+        .enumerate()
+        .filter_map(|(place, compared)| Some((place, compared.comparison?)))
+        .collect();
+    let mut comparisons: Vec<Comparison> = found.iter().map(|(_, comparison)| *comparison).collect();
+    statistics::correct_for_several(&mut comparisons);
+    for ((place, _), comparison) in found.drain(..).zip(comparisons) {
+        compared[place].verdict = comparison.verdict.into();
     }
 }
 
@@ -146,13 +167,15 @@ mod tests {
     fn rounds_become_a_mean_and_an_interval() {
         assert_eq!(mean_of_rounds(&[]), None);
         assert_eq!(mean_of_rounds(&[f64::NAN]), None);
-        let spread = mean_of_rounds(&[90.0, 110.0, f64::INFINITY]).unwrap();
-        assert_eq!((spread.mean, spread.half_width(), spread.count), (100.0, Some(10.0), 2));
+        let spread = mean_of_rounds(&[90.0, 110.0, 100.0, f64::INFINITY]).unwrap();
+        assert_eq!((spread.mean, spread.count), (100.0, 3));
+        assert!(spread.half_width().is_some_and(|half| (24.0..26.0).contains(&half)), "{spread:?}");
         assert_eq!(mean_of_rounds(&[5.0]).unwrap().half_width(), None);
+        assert_eq!(mean_of_rounds(&[1.0, 100.0]).unwrap().low, 0.0);
     }
 
     #[test]
-    fn a_difference_needs_intervals_that_are_apart() {
+    fn a_difference_needs_rounds_that_show_it() {
         let (slow, fast) = ([90.0, 110.0, 101.0], [190.0, 210.0, 202.0]);
         let verdict = |first: &[f64], second: &[f64], higher_is_better| {
             compare_rounds(first, second, Rounds::Paired, higher_is_better).unwrap().verdict
@@ -162,7 +185,19 @@ mod tests {
         assert_eq!(verdict(&slow, &slow, true), Verdict::NoDifferenceShown);
         assert_eq!(verdict(&slow[..1], &fast[..1], true), Verdict::NoDifferenceShown);
         let ratio = compare_rounds(&slow, &fast, Rounds::Apart, true).unwrap().ratio;
-        assert!((ratio.mean - 2.0).abs() < 0.01 && ratio.low < 2.0 && ratio.high > 2.0);
+        assert!((1.9..2.1).contains(&ratio.mean) && ratio.low < 2.0 && ratio.high > 2.0);
         assert_eq!(compare_rounds(&[0.0, 0.0], &fast, Rounds::Apart, true), None);
+    }
+
+    #[test]
+    fn of_many_comparisons_chance_is_taken_away() {
+        let steady = [100.0, 101.0, 99.0, 100.5, 99.5];
+        let a_little_better = [101.5, 102.5, 100.2, 101.9, 101.2];
+        let mut all = vec![compare_rounds(&steady, &a_little_better, Rounds::Apart, true).unwrap(); 1];
+        assert_eq!(all[0].verdict, Verdict::Faster);
+        let equal = compare_rounds(&steady, &steady, Rounds::Apart, true).unwrap();
+        all.extend([equal; 200]);
+        correct_for_several(&mut all);
+        assert!(all.iter().all(|compared| compared.verdict == Verdict::NoDifferenceShown));
     }
 }

@@ -200,15 +200,17 @@ fn metrics(first: &CaseResult, second: &CaseResult) -> Vec<ComparedMetric> {
         .collect()
 }
 
-/// Withdraws verdicts that chance alone would give among so many. All figures of all cases are one family.
+/// Withdraws verdicts that chance alone would give among so many. All cases of one figure are a family.
 fn correct(cases: &mut [ComparedCase]) {
-    let metrics = cases.iter().flat_map(|case| &case.metrics);
-    let mut compared: Vec<Compared> = metrics.filter_map(|metric| metric.compared).collect();
-    correct_for_several(&mut compared);
-    let metrics =
-        cases.iter_mut().flat_map(|case| &mut case.metrics).filter(|metric| metric.compared.is_some());
-    for (metric, compared) in metrics.zip(compared) {
-        metric.verdict = compared.verdict;
+    for metric in METRICS {
+        let metrics = cases.iter_mut().flat_map(|case| &mut case.metrics);
+        let family = metrics.filter(|found| found.metric == name(metric) && found.compared.is_some());
+        let family: Vec<&mut ComparedMetric> = family.collect();
+        let mut compared: Vec<Compared> = family.iter().filter_map(|found| found.compared).collect();
+        correct_for_several(&mut compared);
+        for (found, compared) in family.into_iter().zip(compared) {
+            found.verdict = compared.verdict;
+        }
     }
 }
 

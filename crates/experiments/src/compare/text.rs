@@ -25,8 +25,8 @@ impl ReportComparison {
         }
         let _ = writeln!(
             out,
-            "±: {INTERVAL_TITLE}. A difference is shown where the intervals are apart; of many comparisons a few differ by \
-             chance."
+            "±: {INTERVAL_TITLE}. Ratios are second over first, with their intervals. Verdicts allow for chance, and for how \
+             many cases are compared."
         );
         let _ = writeln!(out, "{}", self.summary());
         if !self.notes.is_empty() {

@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 
 use crate::report::Report;
-use crate::spread::{Compared, INTERVAL_TITLE, Rounds, Verdict};
+use crate::spread::INTERVAL_TITLE;
 use crate::table::table;
 use crate::view::format::{duration, measured, ratio_text, utc};
 use crate::view::headline::{main_cases, throughput_of};
-use crate::view::{Group, Metric, View, contradictions, estimate, figure};
+use crate::view::{Group, Metric, View, contradictions, estimate};
 
 use super::escape::escape;
 use super::style::STYLE;
@@ -137,15 +137,13 @@ fn short(out: &mut String, view: &View<'_>) {
         let of =
             |target: usize, metric| view.result(case, target).and_then(|result| estimate(result, metric));
         for (upper, lower, title) in view.ratios().iter().take(2) {
-            if let (Some(own), Some(other)) = (view.result(case, *upper), view.result(case, *lower))
-                && let Some(compared) = figure::against(other, own, metric, Rounds::Paired)
-            {
+            if let Some(compared) = view.compared(case, (*upper, *lower), metric) {
                 let _ = write!(
                     out,
                     "<div class=\"big\">{} ×</div><div class=\"small\">{}, {unit}{}</div>",
                     ratio_text(&compared.ratio),
                     escape(title),
-                    shown(&compared)
+                    compared.doubt()
                 );
             }
         }
@@ -168,15 +166,6 @@ fn short(out: &mut String, view: &View<'_>) {
         *out += "</div>";
     }
     *out += "</div></section>";
-}
-
-/// What must be said of a ratio that may be chance.
-fn shown(compared: &Compared) -> &'static str {
-    match compared.verdict {
-        Verdict::NoDifferenceShown if compared.ratio.count > 1 => " (no difference shown)",
-        Verdict::NoDifferenceShown => " (one round)",
-        Verdict::Faster | Verdict::Slower => "",
-    }
 }
 
 fn scenario(out: &mut String, view: &View<'_>, number: usize, name: &str) {

@@ -3,8 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::report::{Case, Report};
-use crate::spread::{Rounds, Spread, Verdict};
-use crate::view::figure::against;
+use crate::spread::{Spread, Verdict};
 use crate::view::format::{ratio_text, significant};
 use crate::view::headline::{main_cases, throughput_of};
 use crate::view::{Group, Metric, View, estimate};
@@ -135,10 +134,8 @@ fn panel(out: &mut String, view: &View<'_>, case: &Case, metric: Metric, top: f6
         let text = format!("{} {unit}", significant(figure.mean, 3));
         let (x, width) = (left + long + 7.0, text_width(&text) * 1.1);
         let _ = write!(out, "<text x=\"{x:.1}\" y=\"{:.1}\">{}</text>", y + 13.5, escape(&text));
-        let reference = view.reference.filter(|reference| *reference != target);
-        let results =
-            reference.and_then(|reference| view.result(case, reference)).zip(view.result(case, target));
-        if let Some(compared) = results.and_then(|(other, own)| against(other, own, metric, Rounds::Paired)) {
+        let pair = view.pairs.iter().find(|(own, other)| *own == target && *other < targets);
+        if let Some(compared) = pair.and_then(|pair| view.compared(case, *pair, metric)) {
             let (look, text) = match compared.verdict {
                 Verdict::NoDifferenceShown => ("fill=\"#5b636d\"", "no difference shown".to_owned()),
                 Verdict::Faster | Verdict::Slower => {

@@ -139,7 +139,7 @@ fn metrics(group: &Group<'_>) -> Vec<Metric> {
 /// What one row holds of one figure, before it is text.
 struct Line<'a> {
     measured: Vec<Option<Spread>>,
-    /// By target, against the reference.
+    /// By pair of targets.
     ratios: Vec<Option<Spread>>,
     published: Vec<Published<'a>>,
 }
@@ -157,7 +157,7 @@ fn add_metric(
         .iter()
         .map(|case| Line {
             measured: measured_of(view, case, metric),
-            ratios: ratios_of(view, metric, |_| Some(*case), Rounds::Paired),
+            ratios: view.pairs.iter().map(|pair| Some(view.compared(case, *pair, metric)?.ratio)).collect(),
             published: published::of_case(view.report, group, &case.point),
         })
         .collect();
@@ -168,7 +168,7 @@ fn add_metric(
                 estimate(view.result(case, target)?, metric)
             })
             .collect();
-        let ratios = ratios_of(view, metric, |target| best_case(view, group, target), Rounds::Apart);
+        let ratios = best_ratios(view, group, metric);
         lines.push(Line { measured, ratios, published: published.to_vec() });
     }
     if lines.iter().all(|line| line.measured.iter().all(Option::is_none)) {
@@ -195,11 +195,7 @@ fn add_metric(
             .iter()
             .map(|figure| figure.map_or_else(dash, |figure| show(&figure.scaled(factor), metric)))
             .collect();
-        cells.extend(
-            ratios
-                .iter()
-                .map(|(target, ..)| line.ratios[*target].map_or_else(dash, |ratio| ratio_text(&ratio))),
-        );
+        cells.extend(line.ratios.iter().map(|ratio| ratio.map_or_else(dash, |ratio| ratio_text(&ratio))));
         cells.extend(
             (0..systems.len())
                 .map(|place| published(place).map_or_else(dash, |value| as_published(value * factor))),
@@ -220,20 +216,14 @@ fn measured_of(view: &View<'_>, case: &Case, metric: Metric) -> Vec<Option<Sprea
     (0..view.targets.len()).map(|target| estimate(view.result(case, target)?, metric)).collect()
 }
 
-/// Each target against the reference, each at a case of its own.
-fn ratios_of<'a>(
-    view: &View<'a>,
-    metric: Metric,
-    case: impl Fn(usize) -> Option<&'a Case>,
-    rounds: Rounds,
-) -> Vec<Option<Spread>> {
-    let result = |target: usize| view.result(case(target)?, target);
-    (0..view.targets.len())
-        .map(|target| {
-            let compared = figure::against(result(view.reference?)?, result(target)?, metric, rounds)?;
-            Some(compared.ratio)
-        })
-        .collect()
+/// The pairs of targets at the points where each did most.
+fn best_ratios(view: &View<'_>, group: &Group<'_>, metric: Metric) -> Vec<Option<Spread>> {
+    let result = |target: usize| view.result(best_case(view, group, target)?, target);
+    let ratio = |(target, reference): &(usize, usize)| {
+        let compared = figure::against(result(*reference)?, result(*target)?, metric, Rounds::Apart)?;
+        Some(compared.ratio)
+    };
+    view.pairs.iter().map(ratio).collect()
 }
 
 /// The case of a group in which a target did most.

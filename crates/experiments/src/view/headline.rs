@@ -3,10 +3,9 @@
 use std::collections::HashMap;
 
 use crate::report::Case;
-use crate::spread::{Compared, Rounds, Verdict};
 
 use super::format::{measured_text, ratio_text};
-use super::{Group, Metric, View, estimate, figure};
+use super::{Group, Metric, View, estimate};
 
 /// Most lines of a headline.
 const LINES_MAX: usize = 8;
@@ -17,7 +16,10 @@ pub(crate) fn main_case<'a>(view: &View<'a>, group: &Group<'a>) -> Option<&'a Ca
     let has = |case: &Case, target: usize| {
         view.result(case, target).is_some_and(|result| estimate(result, throughput).is_some())
     };
-    let common = |case: &&Case| has(case, 0) && view.reference.is_none_or(|reference| has(case, reference));
+    let common = |case: &&Case| match view.main_pair() {
+        Some((target, reference)) => has(case, target) && has(case, reference),
+        None => has(case, 0),
+    };
     let any = |case: &&Case| (0..view.targets.len()).any(|target| has(case, target));
     let most = |cases: Vec<&'a Case>| {
         // The first of equals, so that the headline follows the order of the report.
@@ -57,37 +59,28 @@ pub(crate) fn main_cases<'v, 'a>(view: &'v View<'a>) -> Vec<(&'v Group<'a>, &'a 
 
 fn line(view: &View<'_>, group: &Group<'_>, case: &Case) -> Option<String> {
     let throughput = throughput_of(group);
-    let reference = view.reference.and_then(|reference| view.result(case, reference));
-    let mut parts = Vec::new();
-    for target in (0..view.targets.len()).filter(|target| Some(*target) != view.reference) {
-        let Some(result) = view.result(case, target) else { continue };
-        let Some(own) = estimate(result, throughput) else { continue };
-        let unit = if throughput == Metric::Iops { "IOPS" } else { "MiB/s" };
-        let mut text = format!("{} {} {unit}", view.short[target], measured_text(&own));
-        if let (Some(reference), Some(place)) = (reference, view.reference) {
-            let name = &view.short[place];
-            if let Some(compared) = figure::against(reference, result, throughput, Rounds::Paired) {
-                text += &against(&compared, name);
-            }
-            if let Some(cpu) = figure::against(reference, result, Metric::CpuPerIo, Rounds::Paired)
-                && cpu.ratio.mean > 0.0
-            {
-                text += &format!("; {} times the CPU per I/O", ratio_text(&cpu.ratio));
-            }
+    let unit = if throughput == Metric::Iops { "IOPS" } else { "MiB/s" };
+    let shown = |target: usize| {
+        let own = estimate(view.result(case, target)?, throughput)?;
+        Some(format!("{} {} {unit}", view.short[target], measured_text(&own)))
+    };
+    let mut parts: Vec<String> = Vec::new();
+    for (target, reference) in &view.pairs {
+        let Some(mut text) = shown(*target) else { continue };
+        let pair = (*target, *reference);
+        if let Some(compared) = view.compared(case, pair, throughput) {
+            let ratio = ratio_text(&compared.ratio);
+            text += &format!(", {ratio} times {}{}", view.short[*reference], compared.doubt());
+        }
+        if let Some(cpu) = view.compared(case, pair, Metric::CpuPerIo) {
+            text += &format!("; {} times the CPU per I/O{}", ratio_text(&cpu.ratio), cpu.doubt());
         }
         parts.push(text);
+    }
+    if parts.is_empty() {
+        parts.extend((0..view.targets.len()).filter_map(shown));
     }
     (!parts.is_empty()).then(|| {
         format!("{}, {}, {}: {}", group.scenario, group.workload, group.phrase(case), parts.join("; "))
     })
-}
-
-/// `, 2.3 times Ceph`, or that no difference is shown.
-fn against(compared: &Compared, name: &str) -> String {
-    let shown = match compared.verdict {
-        Verdict::NoDifferenceShown if compared.ratio.count > 1 => " (no difference shown)",
-        Verdict::NoDifferenceShown => " (one round)",
-        Verdict::Faster | Verdict::Slower => "",
-    };
-    format!(", {} times {name}{shown}", ratio_text(&compared.ratio))
 }

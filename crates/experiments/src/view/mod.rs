@@ -13,7 +13,10 @@ pub(crate) mod published;
 #[cfg(test)]
 pub(crate) mod made_up;
 
-use crate::report::{Case, CaseResult, Report};
+use std::collections::HashMap;
+
+use crate::report::{Case, CaseResult, Report, TargetComparison};
+use crate::spread::{Compared, Rounds, Spread, Verdict};
 
 pub(crate) use figure::{Metric, estimate};
 pub(crate) use group::{Group, Key};
@@ -26,11 +29,16 @@ pub(crate) struct View<'a> {
     pub(crate) targets: Vec<&'a str>,
     /// The same, as short as they can be told apart.
     pub(crate) short: Vec<String>,
-    /// The target that others are compared with: the first that is not the first.
-    pub(crate) reference: Option<usize>,
+    /// Pairs of a target and the one that it is compared with.
+    pub(crate) pairs: Vec<(usize, usize)>,
     /// Cases by scenario and workload.
     pub(crate) groups: Vec<Group<'a>>,
+    /// What the report says of pairs.
+    said: HashMap<SaidKey<'a>, &'a TargetComparison>,
 }
+
+/// Case, metric, target and reference.
+type SaidKey<'a> = (&'a str, &'a str, &'a str, &'a str);
 
 impl<'a> View<'a> {
     /// Sorts a report.
@@ -44,8 +52,20 @@ impl<'a> View<'a> {
                 targets.push(label);
             }
         }
-        let reference = (targets.len() > 1).then_some(1);
-        View { report, short: short_labels(&targets), targets, reference, groups: group::groups(report) }
+        let pairs = pairs(report, &targets);
+        View {
+            report,
+            short: short_labels(&targets),
+            pairs,
+            targets,
+            groups: group::groups(report),
+            said: said(report),
+        }
+    }
+
+    /// The pair that stands for the report.
+    pub(crate) fn main_pair(&self) -> Option<(usize, usize)> {
+        self.pairs.first().copied()
     }
 
     /// What a target showed in a case.
@@ -54,13 +74,80 @@ impl<'a> View<'a> {
         case.results.iter().find(|result| result.target == *label)
     }
 
-    /// `Coquina / Ceph`, for each target that has a ratio.
+    /// A pair with its name: `Coquina / Ceph`.
     pub(crate) fn ratios(&self) -> Vec<(usize, usize, String)> {
-        let Some(reference) = self.reference else { return Vec::new() };
-        (0..self.targets.len())
-            .filter(|target| *target != reference)
-            .map(|target| (target, reference, format!("{} / {}", self.short[target], self.short[reference])))
-            .collect()
+        let name = |(target, reference): &(usize, usize)| {
+            (*target, *reference, format!("{} / {}", self.short[*target], self.short[*reference]))
+        };
+        self.pairs.iter().map(name).collect()
+    }
+
+    /// A pair in a case: as the report judges it, or else as its rounds do.
+    pub(crate) fn compared(
+        &self,
+        case: &Case,
+        (target, reference): (usize, usize),
+        metric: Metric,
+    ) -> Option<Compared> {
+        let (own, other) = (self.result(case, target)?, self.result(case, reference)?);
+        let name = match metric {
+            Metric::Iops | Metric::Bandwidth => "iops",
+            Metric::LatencyMean => "latency",
+            Metric::CpuPerIo => "cpu",
+            _ => return figure::against(other, own, metric, Rounds::Paired),
+        };
+        let key = (case.id.as_str(), name, self.targets[target], self.targets[reference]);
+        match self.said.get(&key) {
+            Some(said) => Some(judged(said, own.rounds.len().min(other.rounds.len()))),
+            None => figure::against(other, own, metric, Rounds::Paired),
+        }
+    }
+}
+
+/// What a report says of a pair.
+fn judged(said: &TargetComparison, rounds: usize) -> Compared {
+    let ratio = Spread {
+        mean: said.ratio,
+        low: said.ratio_low.unwrap_or(0.0),
+        high: said.ratio_high.unwrap_or(f64::INFINITY),
+        count: rounds,
+    };
+    let verdict = match said.verdict.as_str() {
+        "better" => Verdict::Faster,
+        "worse" => Verdict::Slower,
+        _ => Verdict::NoDifferenceShown,
+    };
+    Compared::said(ratio, verdict)
+}
+
+fn said(report: &Report) -> HashMap<SaidKey<'_>, &TargetComparison> {
+    let usable = |said: &&TargetComparison| said.ratio.is_finite() && said.ratio > 0.0;
+    report
+        .comparisons
+        .iter()
+        .filter(usable)
+        .map(|said| {
+            ((said.case.as_str(), said.metric.as_str(), said.target.as_str(), said.reference.as_str()), said)
+        })
+        .collect()
+}
+
+/// Pairs that the report compares, or else each target with the first one that is not the first.
+fn pairs(report: &Report, targets: &[&str]) -> Vec<(usize, usize)> {
+    let place = |label: &str| targets.iter().position(|target| *target == label);
+    let mut pairs: Vec<(usize, usize)> = Vec::new();
+    for said in &report.comparisons {
+        if let (Some(target), Some(reference)) = (place(&said.target), place(&said.reference))
+            && target != reference
+            && !pairs.contains(&(target, reference))
+        {
+            pairs.push((target, reference));
+        }
+    }
+    match targets.len() {
+        _ if !pairs.is_empty() => pairs,
+        ..2 => Vec::new(),
+        count => (0..count).filter(|target| *target != 1).map(|target| (target, 1)).collect(),
     }
 }
 

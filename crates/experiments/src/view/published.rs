@@ -1,7 +1,7 @@
 //! What others published for a point.
 
 use crate::report::{Point, PublishedRow, Report};
-use crate::spread::{Spread, ratio};
+use crate::spread::Spread;
 
 use super::{Group, Key, Metric, View};
 
@@ -130,7 +130,7 @@ pub(crate) fn ratios(view: &View<'_>, systems: &[&str]) -> Vec<(usize, usize, St
         return Vec::new();
     }
     let word = |text: &str| text.split_whitespace().next().unwrap_or_default().to_lowercase();
-    let wanted = view.reference.map(|reference| word(view.targets[reference]));
+    let wanted = view.main_pair().map(|(_, reference)| word(view.targets[reference]));
     let reference = systems.iter().position(|system| Some(word(system)) == wanted).unwrap_or(0);
     let short = super::short_labels(systems);
     (0..systems.len())
@@ -141,6 +141,6 @@ pub(crate) fn ratios(view: &View<'_>, systems: &[&str]) -> Vec<(usize, usize, St
 
 /// The ratio of two published figures.
 pub(crate) fn ratio_of(upper: Option<f64>, lower: Option<f64>) -> Option<Spread> {
-    let exact = |value: f64| Spread { mean: value, low: value, high: value, count: 1 };
-    ratio(&exact(upper?), &exact(lower?))
+    let ratio = upper? / lower.filter(|lower| *lower > 0.0)?;
+    ratio.is_finite().then_some(Spread { mean: ratio, low: ratio, high: ratio, count: 1 })
 }
