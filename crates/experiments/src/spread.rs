@@ -11,6 +11,9 @@ use crate::statistics::{self, Comparison, Direction, Estimate, compare_paired, c
 /// What the interval of a [`Spread`] is, for legends.
 pub(crate) const INTERVAL_TITLE: &str = "the 95 % confidence interval of the mean";
 
+/// What stands before a ratio that shows no difference.
+pub(crate) const NO_DIFFERENCE_MARK: &str = "~";
+
 /// A figure of several rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {

@@ -121,3 +121,14 @@ fn whatever_was_not_equal_is_listed() {
         assert!(notes.contains(wanted), "{wanted}: {notes}");
     }
 }
+
+/// Shows what a person sees.
+#[test]
+#[ignore = "prints for people"]
+fn look_at_text() {
+    let first = made_up("hdd-tuning", &["Coquina", "Ceph"]);
+    let mut second = first.clone();
+    second.mode = "quick".to_owned();
+    rounds(&mut second, "Coquina", |round| round.total.iops *= 1.2);
+    println!("{}", compare(&first, &second).unwrap().to_text(110));
+}

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::report::Report;
-use crate::spread::INTERVAL_TITLE;
+use crate::spread::{INTERVAL_TITLE, NO_DIFFERENCE_MARK};
 use crate::table::table;
 use crate::view::format::{duration, measured, ratio_text, utc};
 use crate::view::headline::{main_cases, throughput_of};
@@ -45,7 +45,7 @@ pub fn render(report: &Report) -> String {
     let _ = write!(
         out,
         "<footer><p>± and bars: {INTERVAL_TITLE}. Ratios above 1 are better for IOPS and MiB/s, below 1 for latency and \
-         CPU. Percentiles are those of all rounds together. CPU is that of the whole machine per operation, less what it \
+         CPU; {NO_DIFFERENCE_MARK} means that no difference is shown. Percentiles are those of all rounds together. CPU is that of the whole machine per operation, less what it \
          takes when idle. Dashed grey lines and <i>italic</i> columns are figures that others published for other \
          machines: compare ratios and shapes with them, not heights.</p><p>coquina {}, report version {}.</p></footer>",
         escape(&report.program_version),

@@ -12,7 +12,7 @@ mod text;
 mod tests;
 
 use crate::report::{Case, Operation, Report};
-use crate::spread::{Rounds, Spread};
+use crate::spread::{Compared, NO_DIFFERENCE_MARK, Rounds, Spread, Verdict};
 use crate::view::format::{as_published, grouped, measured_text, ratio_text, significant};
 use crate::view::published::{self, Published};
 use crate::view::{Group, Metric, View, estimate, figure, headline};
@@ -140,7 +140,7 @@ fn metrics(group: &Group<'_>) -> Vec<Metric> {
 struct Line<'a> {
     measured: Vec<Option<Spread>>,
     /// By pair of targets.
-    ratios: Vec<Option<Spread>>,
+    ratios: Vec<Option<Compared>>,
     published: Vec<Published<'a>>,
 }
 
@@ -157,7 +157,7 @@ fn add_metric(
         .iter()
         .map(|case| Line {
             measured: measured_of(view, case, metric),
-            ratios: view.pairs.iter().map(|pair| Some(view.compared(case, *pair, metric)?.ratio)).collect(),
+            ratios: view.pairs.iter().map(|pair| view.compared(case, *pair, metric)).collect(),
             published: published::of_case(view.report, group, &case.point),
         })
         .collect();
@@ -195,7 +195,7 @@ fn add_metric(
             .iter()
             .map(|figure| figure.map_or_else(dash, |figure| show(&figure.scaled(factor), metric)))
             .collect();
-        cells.extend(line.ratios.iter().map(|ratio| ratio.map_or_else(dash, |ratio| ratio_text(&ratio))));
+        cells.extend(line.ratios.iter().map(|compared| compared.as_ref().map_or_else(dash, ratio_cell)));
         cells.extend(
             (0..systems.len())
                 .map(|place| published(place).map_or_else(dash, |value| as_published(value * factor))),
@@ -208,6 +208,15 @@ fn add_metric(
     }
 }
 
+/// The ratio, marked where it may be chance.
+fn ratio_cell(compared: &Compared) -> String {
+    let mark = match compared.verdict {
+        Verdict::NoDifferenceShown => NO_DIFFERENCE_MARK,
+        Verdict::Faster | Verdict::Slower => "",
+    };
+    format!("{mark}{}", ratio_text(&compared.ratio))
+}
+
 fn dash() -> String {
     "-".to_owned()
 }
@@ -217,11 +226,10 @@ fn measured_of(view: &View<'_>, case: &Case, metric: Metric) -> Vec<Option<Sprea
 }
 
 /// The pairs of targets at the points where each did most.
-fn best_ratios(view: &View<'_>, group: &Group<'_>, metric: Metric) -> Vec<Option<Spread>> {
+fn best_ratios(view: &View<'_>, group: &Group<'_>, metric: Metric) -> Vec<Option<Compared>> {
     let result = |target: usize| view.result(best_case(view, group, target)?, target);
     let ratio = |(target, reference): &(usize, usize)| {
-        let compared = figure::against(result(*reference)?, result(*target)?, metric, Rounds::Apart)?;
-        Some(compared.ratio)
+        figure::against(result(*reference)?, result(*target)?, metric, Rounds::Apart)
     };
     view.pairs.iter().map(ratio).collect()
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::report::TargetComparison;
 use crate::view::made_up::made_up;
 
 fn find<'a>(tables: &'a [Table], scenario: &str, workload: &str) -> &'a Table {
@@ -38,6 +39,33 @@ fn a_row_for_each_depth_with_targets_ratios_and_what_was_published() {
     let full = find(&tables, "store 75 % full", "512k sequential write");
     assert_eq!(cell(full, "IOPS", "Ceph 16.2.15", 0), "-");
     assert!(full.notes.iter().any(|note| note.contains("12 GiB less")), "{:?}", full.notes);
+}
+
+#[test]
+fn pairs_and_verdicts_are_those_of_the_report() {
+    let mut report = made_up("hdd-tuning", &["Coquina", "nvme0n1", "Ceph"]);
+    let said = |metric: &str, verdict: &str| TargetComparison {
+        case: report.cases[0].id.clone(),
+        metric: metric.to_owned(),
+        target: "Coquina".to_owned(),
+        reference: "Ceph".to_owned(),
+        ratio: 7.25,
+        ratio_low: Some(7.2),
+        ratio_high: Some(7.3),
+        verdict: verdict.to_owned(),
+        text: String::new(),
+    };
+    report.comparisons = vec![said("iops", "better"), said("cpu", "no difference shown")];
+    let tables = tables(&report);
+    let heads: Vec<&str> = tables[0].groups[0].columns.iter().map(|column| column.title.as_str()).collect();
+    assert_eq!(heads, ["Coquina", "nvme0n1", "Ceph", "Coquina / Ceph"]);
+    assert_eq!(cell(&tables[0], "IOPS", "Coquina / Ceph", 0), "7.25");
+    assert_eq!(cell(&tables[0], "CPU", "Coquina / Ceph", 0), "~7.25");
+    assert!(text(&report, 100).contains("7.25 times Ceph; 7.25 times the CPU per I/O (no difference shown)"));
+    for round in report.cases[1].results.iter_mut().flat_map(|result| &mut result.rounds) {
+        (round.total.iops, round.round) = (100.0, 1);
+    }
+    assert_eq!(cell(&super::tables(&report)[1], "IOPS", "Coquina / Ceph", 0), "~1.00");
 }
 
 #[test]

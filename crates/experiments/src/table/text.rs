@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use comfy_table::{CellAlignment, Table as Grid, presets};
 
 use crate::report::Report;
-use crate::spread::INTERVAL_TITLE;
+use crate::spread::{INTERVAL_TITLE, NO_DIFFERENCE_MARK};
 use crate::view::format::{clean, duration};
 use crate::view::{View, contradictions, headline};
 
@@ -40,7 +40,8 @@ pub fn text(report: &Report, width: usize) -> String {
     }
     let _ = writeln!(
         out,
-        "±: {INTERVAL_TITLE}. Ratios: above 1 is better for IOPS and MiB/s, below 1 for latency and CPU."
+        "±: {INTERVAL_TITLE}. Ratios: above 1 is better for IOPS and MiB/s, below 1 for latency and CPU; \
+         {NO_DIFFERENCE_MARK}: no difference shown."
     );
     let lines = headline::headline(&view);
     section(&mut out, "In short", lines.iter().map(|line| clean(line)));
@@ -105,8 +106,9 @@ impl Table {
             .iter()
             .enumerate()
             .map(|(place, title)| {
-                let cells = self.rows.iter().map(|row| clean(&row.keys[place])).collect();
-                Printed::new(vec![String::new(), title.clone()], cells, false, false)
+                let cells: Vec<String> = self.rows.iter().map(|row| clean(&row.keys[place])).collect();
+                let is_text = !cells.iter().any(|cell| cell.starts_with(|c: char| c.is_ascii_digit()));
+                Printed::new(vec![String::new(), title.clone()], cells, false, is_text)
             })
             .collect()
     }

@@ -81,7 +81,7 @@ pub(crate) fn ratio_text(ratio: &Spread) -> String {
         // Far below 1, two digits that say something.
         mean if mean < 0.1 => 3,
         mean if mean < 1.0 => 2,
-        mean => (if doubt > 0.05 { 1 } else { 2 }) - magnitude(mean),
+        mean => (if doubt > 0.1 { 1 } else { 2 }) - magnitude(mean),
     };
     let decimals = decimals.max(0);
     grouped(ratio.mean, usize::try_from(decimals).unwrap_or(0))
