@@ -49,11 +49,34 @@ pub(super) fn targets(out: &mut String, report: &Report) {
     row(out, report, "load made by", true, |target| target.generator.clone());
     row(out, report, "servers here", false, |target| target.server_processes.join(", "));
     row(out, report, "drives here", false, |target| target.drives.join(", "));
-    let names: BTreeSet<&String> = report.targets.iter().flat_map(|target| target.settings.keys()).collect();
-    for name in names {
+    for name in setting_names(report).into_iter().filter(|name| is_shared(report, name)) {
         row(out, report, name, true, |target| target.settings.get(name).cloned().unwrap_or_default());
     }
     *out += "</tbody></table></div></section>\n";
+}
+
+fn setting_names(report: &Report) -> BTreeSet<&String> {
+    report.targets.iter().flat_map(|target| target.settings.keys()).collect()
+}
+
+/// Whether several targets have a setting, so that it can be equal or not.
+fn is_shared(report: &Report, name: &str) -> bool {
+    report.targets.len() == 1
+        || report.targets.iter().filter(|target| target.settings.contains_key(name)).count() > 1
+}
+
+/// Settings that only one target has.
+pub(super) fn settings(out: &mut String, report: &Report) {
+    let own = |target: &TargetFacts| -> Vec<(String, String)> {
+        let settings = target.settings.iter().filter(|(name, _)| !is_shared(report, name));
+        settings.map(|(name, value)| (name.clone(), value.clone())).collect()
+    };
+    for target in &report.targets {
+        let facts = own(target);
+        if !facts.is_empty() {
+            fact_table(out, &format!("Settings of {}", target.label), &facts);
+        }
+    }
 }
 
 fn row(
@@ -173,7 +196,7 @@ pub(super) fn publication(out: &mut String, report: &Report) {
     *out += "</section>\n";
 }
 
-/// The machine and everything that was set.
+/// The machine and what its operating system was set to. The section stays open.
 pub(super) fn environment(out: &mut String, report: &Report) {
     *out += "<section id=\"machine\"><h2>Machine and settings</h2>";
     let environment = &report.environment;
@@ -201,7 +224,6 @@ pub(super) fn environment(out: &mut String, report: &Report) {
             report.settings.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
         fact_table(out, "Settings of the operating system", &settings);
     }
-    *out += "</section>\n";
 }
 
 fn fact_table(out: &mut String, title: &str, facts: &[(String, String)]) {

@@ -42,6 +42,8 @@ pub fn render(report: &Report) -> String {
     utilisation::section(&mut out, &view);
     facts::publication(&mut out, report);
     facts::environment(&mut out, report);
+    facts::settings(&mut out, report);
+    out += "</section>\n";
     let _ = write!(
         out,
         "<footer><p>± and bars: {INTERVAL_TITLE}. Ratios above 1 are better for IOPS and MiB/s, below 1 for latency and \
@@ -136,16 +138,16 @@ fn short(out: &mut String, view: &View<'_>) {
         let unit = if metric == Metric::Iops { "IOPS" } else { "MiB/s" };
         let of =
             |target: usize, metric| view.result(case, target).and_then(|result| estimate(result, metric));
-        for (upper, lower, title) in view.ratios().iter().take(2) {
-            if let Some(compared) = view.compared(case, (*upper, *lower), metric) {
-                let _ = write!(
+        for (place, (upper, lower, title)) in view.ratios().iter().enumerate().take(3) {
+            let Some(compared) = view.compared(case, (*upper, *lower), metric) else { continue };
+            let (ratio, title, doubt) = (ratio_text(&compared.ratio), escape(title), compared.doubt());
+            let _ = match place {
+                0 => write!(
                     out,
-                    "<div class=\"big\">{} ×</div><div class=\"small\">{}, {unit}{}</div>",
-                    ratio_text(&compared.ratio),
-                    escape(title),
-                    compared.doubt()
-                );
-            }
+                    "<div class=\"big\">{ratio} ×</div><div class=\"small\">{title}, {unit}{doubt}</div>"
+                ),
+                _ => write!(out, "<div class=\"small\"><b>{ratio} ×</b> {title}{doubt}</div>"),
+            };
         }
         let _ = write!(
             out,

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::report::{Case, Report};
-use crate::spread::{Spread, Verdict};
+use crate::spread::{NO_DIFFERENCE_MARK, Spread, Verdict};
 use crate::view::format::{ratio_text, significant};
 use crate::view::headline::{main_cases, throughput_of};
 use crate::view::{Group, Metric, View, estimate};
@@ -22,6 +22,8 @@ const THICK: f64 = 18.0;
 const BETWEEN: f64 = 40.0;
 /// Most cases in the picture.
 const CASES_MAX: usize = 6;
+/// Most targets in the picture.
+const TARGETS_MAX: usize = 4;
 const COLOURS: [&str; 6] = ["#0068a8", "#c75000", "#00815f", "#a8528a", "#9a6a00", "#30363d"];
 const FONT: &str = "system-ui,-apple-system,'Segoe UI',Roboto,Helvetica,Arial,sans-serif";
 
@@ -30,10 +32,11 @@ const FONT: &str = "system-ui,-apple-system,'Segoe UI',Roboto,Helvetica,Arial,sa
 pub fn headline_svg(report: &Report) -> String {
     let view = View::of(report);
     let cases: Vec<(&Group<'_>, &Case)> = main_cases(&view).into_iter().take(CASES_MAX).collect();
-    let targets = view.targets.len().min(3);
+    let shown = shown(&view);
+    let targets = shown.len();
     let block = BETWEEN + ROW * targets as f64;
     let height = HEAD + block * cases.len() as f64 + 34.0;
-    let names: Vec<&str> = view.targets.iter().copied().take(targets).collect();
+    let names: Vec<&str> = shown.iter().map(|target| view.targets[*target]).collect();
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height:.0}\" width=\"{WIDTH}\" height=\"{height:.0}\" \
          role=\"img\" font-family=\"{FONT}\" font-size=\"13\" fill=\"#1a1d21\"><title>{}</title><desc>{}</desc>\
@@ -41,7 +44,7 @@ pub fn headline_svg(report: &Report) -> String {
          <text x=\"{MARGIN}\" y=\"32\" font-size=\"17\" font-weight=\"600\">{}</text>",
         escape(&report.experiment.title),
         escape(&crate::view::headline::headline(&view).join(". ")),
-        escape(&names.join(" and ")),
+        escape(&names.join(" · ")),
     );
     for ((x, _), title) in
         PANELS.iter().zip(["Throughput (longer is better)", "CPU per I/O (shorter is better)"])
@@ -61,15 +64,15 @@ pub fn headline_svg(report: &Report) -> String {
             escape(group.scenario),
             escape(&group.phrase(case))
         );
-        panel(&mut out, &view, case, throughput_of(group), top + 22.0, PANELS[0]);
-        panel(&mut out, &view, case, Metric::CpuPerIo, top + 22.0, PANELS[1]);
-        for (target, name) in view.short.iter().enumerate().take(targets) {
+        panel(&mut out, &view, case, &shown, throughput_of(group), top + 22.0, PANELS[0]);
+        panel(&mut out, &view, case, &shown, Metric::CpuPerIo, top + 22.0, PANELS[1]);
+        for (row, target) in shown.iter().enumerate() {
             let _ = write!(
                 out,
                 "<text x=\"{:.0}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
                 PANELS[0].0 - 10.0,
-                top + 22.0 + ROW * target as f64 + 13.5,
-                escape(&shorten(name))
+                top + 22.0 + ROW * row as f64 + 13.5,
+                escape(&shorten(&view.short[*target]))
             );
         }
     }
@@ -100,24 +103,38 @@ fn foot(report: &Report) -> String {
     };
     let ended = if report.interrupted.is_some() { ", interrupted" } else { "" };
     format!(
-        "Experiment {}, mode {}{ended}{copies}; {machine}, {} cores; each pair of bars has a scale of its own",
+        "Experiment {}, mode {}{ended}{copies}; {machine}, {} cores; each group of bars has its own scale; {NO_DIFFERENCE_MARK}: no difference shown",
         report.experiment.name, report.mode, environment.cores
     )
 }
 
+/// The targets that are compared, or the first ones if none are.
+fn shown(view: &View<'_>) -> Vec<usize> {
+    let is_compared = |target: &usize| view.pairs.iter().any(|(own, other)| own == target || other == target);
+    let targets = (0..view.targets.len()).filter(|target| view.pairs.is_empty() || is_compared(target));
+    targets.take(TARGETS_MAX).collect()
+}
+
 /// Bars of one figure; the longest of a case fills the panel.
-fn panel(out: &mut String, view: &View<'_>, case: &Case, metric: Metric, top: f64, (left, room): (f64, f64)) {
+fn panel(
+    out: &mut String,
+    view: &View<'_>,
+    case: &Case,
+    shown: &[usize],
+    metric: Metric,
+    top: f64,
+    (left, room): (f64, f64),
+) {
     let of = |target: usize| view.result(case, target).and_then(|result| estimate(result, metric));
-    let targets = view.targets.len().min(3);
-    let figures: Vec<Option<Spread>> = (0..targets).map(of).collect();
+    let figures: Vec<Option<Spread>> = shown.iter().map(|target| of(*target)).collect();
     let most = figures.iter().flatten().map(|figure| figure.mean).fold(0.0, f64::max);
     let unit = match metric {
         Metric::Iops => "IOPS",
         Metric::Bandwidth => "MiB/s",
         _ => "us",
     };
-    for (target, figure) in figures.iter().enumerate() {
-        let y = top + ROW * target as f64;
+    for (row, (target, figure)) in shown.iter().copied().zip(&figures).enumerate() {
+        let y = top + ROW * row as f64;
         let Some(figure) = figure else {
             let _ =
                 write!(out, "<text x=\"{left:.0}\" y=\"{:.1}\" fill=\"#5b636d\">no figure</text>", y + 13.5);
@@ -134,10 +151,12 @@ fn panel(out: &mut String, view: &View<'_>, case: &Case, metric: Metric, top: f6
         let text = format!("{} {unit}", significant(figure.mean, 3));
         let (x, width) = (left + long + 7.0, text_width(&text) * 1.1);
         let _ = write!(out, "<text x=\"{x:.1}\" y=\"{:.1}\">{}</text>", y + 13.5, escape(&text));
-        let pair = view.pairs.iter().find(|(own, other)| *own == target && *other < targets);
+        let pair = view.pairs.iter().find(|(own, other)| *own == target && shown.contains(other));
         if let Some(compared) = pair.and_then(|pair| view.compared(case, *pair, metric)) {
             let (look, text) = match compared.verdict {
-                Verdict::NoDifferenceShown => ("fill=\"#5b636d\"", "no difference shown".to_owned()),
+                Verdict::NoDifferenceShown => {
+                    ("fill=\"#5b636d\"", format!("{NO_DIFFERENCE_MARK}{} ×", ratio_text(&compared.ratio)))
+                }
                 Verdict::Faster | Verdict::Slower => {
                     ("font-weight=\"700\"", format!("{} ×", ratio_text(&compared.ratio)))
                 }

@@ -151,11 +151,18 @@ fn senseless_reports_do_not_panic() {
     check_tags(&headline_svg(&report)).unwrap();
 }
 
-/// Writes pages of made-up reports into the folder that `COQUINA_LOOK_DIR` names, to be looked at in a browser.
+/// Writes pages of made-up reports into the folder that `COQUINA_LOOK_DIR` names, to be looked at in a browser; and that of
+/// the report which `COQUINA_LOOK_REPORT` names.
 #[test]
 #[ignore = "writes files for people"]
 fn look_at_pages() {
     let Ok(folder) = std::env::var("COQUINA_LOOK_DIR") else { return };
+    if let Ok(path) = std::env::var("COQUINA_LOOK_REPORT") {
+        let report: Report = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        std::fs::write(format!("{folder}/real.html"), render(&report)).unwrap();
+        std::fs::write(format!("{folder}/real.svg"), headline_svg(&report)).unwrap();
+        std::fs::write(format!("{folder}/real.txt"), crate::table::text(&report, 120)).unwrap();
+    }
     let mut report = made_up("curve-vs-ceph", &["Coquina 0.9.0", "Ceph 16.2.15"]);
     std::fs::write(format!("{folder}/curve.html"), render(&report)).unwrap();
     std::fs::write(format!("{folder}/curve.svg"), headline_svg(&report)).unwrap();

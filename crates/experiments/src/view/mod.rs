@@ -132,7 +132,8 @@ fn said(report: &Report) -> HashMap<SaidKey<'_>, &TargetComparison> {
         .collect()
 }
 
-/// Pairs that the report compares, or else each target with the first one that is not the first.
+/// Pairs that the report compares, those of different systems first. A report that ended before it compared anything has
+/// the pairs that it would have compared.
 fn pairs(report: &Report, targets: &[&str]) -> Vec<(usize, usize)> {
     let place = |label: &str| targets.iter().position(|target| *target == label);
     let mut pairs: Vec<(usize, usize)> = Vec::new();
@@ -144,10 +145,25 @@ fn pairs(report: &Report, targets: &[&str]) -> Vec<(usize, usize)> {
             pairs.push((target, reference));
         }
     }
-    match targets.len() {
-        _ if !pairs.is_empty() => pairs,
-        ..2 => Vec::new(),
-        count => (0..count).filter(|target| *target != 1).map(|target| (target, 1)).collect(),
+    if pairs.is_empty() {
+        pairs = usual_pairs(report, targets.len());
+    }
+    let system = |target: usize| {
+        let found = report.targets.iter().find(|facts| facts.label == targets[target]);
+        found.and_then(|facts| facts.system.split_whitespace().next())
+    };
+    pairs.sort_by_key(|(target, reference)| system(*target) == system(*reference));
+    pairs
+}
+
+/// The first target with copies against each other one; without such, each against the first.
+fn usual_pairs(report: &Report, targets: usize) -> Vec<(usize, usize)> {
+    let is_plain = |target: &usize| report.targets.get(*target).is_some_and(|facts| facts.copies == Some(1));
+    let mut stores = (0..targets).filter(|target| !is_plain(target));
+    match (targets, stores.next()) {
+        (2, _) => vec![(0, 1)],
+        (_, Some(first)) => stores.map(|other| (first, other)).collect(),
+        (_, None) => (1..targets).map(|other| (other, 0)).collect(),
     }
 }
 
