@@ -11,7 +11,7 @@ use crate::statistics::{self, Comparison, Direction, Estimate, compare_paired, c
 /// What the interval of a [`Spread`] is, for legends.
 pub(crate) const INTERVAL_TITLE: &str = "the 95 % confidence interval of the mean";
 
-/// What stands before a ratio that shows no difference.
+/// What stands before a ratio that shows no difference, or none that is certain among so many cases.
 pub(crate) const NO_DIFFERENCE_MARK: &str = "~";
 
 /// A figure of several rounds.
@@ -103,9 +103,11 @@ impl Compared {
     /// What must be said of a ratio that may be chance; nothing of one that is shown.
     pub(crate) fn doubt(&self) -> &'static str {
         match self.verdict {
-            Verdict::NoDifferenceShown if self.ratio.count > 1 => " (no difference shown)",
-            Verdict::NoDifferenceShown => " (one round)",
             Verdict::Faster | Verdict::Slower => "",
+            Verdict::NoDifferenceShown if self.ratio.count < 2 => " (one round)",
+            // By itself it would be shown; among so many, one or the other such difference is chance.
+            Verdict::NoDifferenceShown if self.ratio.low > 1.0 || self.ratio.high < 1.0 => " (not certain)",
+            Verdict::NoDifferenceShown => " (no difference shown)",
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::spread::{INTERVAL_TITLE, Spread, Verdict};
-use crate::table::{Column, ColumnGroup, ColumnKind, Row, Table};
+use crate::table::{Column, ColumnGroup, ColumnKind, Row, Table, wrap};
 use crate::view::Metric;
 use crate::view::format::{clean, measured_text, ratio_text, significant, utc};
 
@@ -23,16 +23,16 @@ impl ReportComparison {
                 let _ = writeln!(out, "{}", table.to_text(width));
             }
         }
-        let _ = writeln!(
-            out,
-            "±: {INTERVAL_TITLE}. Ratios are second over first, with their intervals. Verdicts allow for chance, and for how \
-             many cases are compared."
+        let legend = format!(
+            "±: {INTERVAL_TITLE}. Ratios are second over first, with their intervals. Verdicts allow for chance, and for \
+             how many cases are compared."
         );
+        let _ = writeln!(out, "{}\n", wrap(&legend, width, ""));
         let _ = writeln!(out, "{}", self.summary());
         if !self.notes.is_empty() {
             let _ = writeln!(out, "\nNot equal");
             for note in &self.notes {
-                let _ = writeln!(out, "  {}", clean(note));
+                let _ = writeln!(out, "  {}", wrap(&clean(note), width.saturating_sub(2), "    "));
             }
         }
         out

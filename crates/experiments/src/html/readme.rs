@@ -103,7 +103,7 @@ fn foot(report: &Report) -> String {
     };
     let ended = if report.interrupted.is_some() { ", interrupted" } else { "" };
     format!(
-        "Experiment {}, mode {}{ended}{copies}; {machine}, {} cores; each group of bars has its own scale; {NO_DIFFERENCE_MARK}: no difference shown",
+        "Experiment {}, mode {}{ended}{copies}; {machine}, {} cores; each group of bars has its own scale; {NO_DIFFERENCE_MARK}: not certain",
         report.experiment.name, report.mode, environment.cores
     )
 }

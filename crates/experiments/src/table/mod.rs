@@ -18,6 +18,7 @@ use crate::view::published::{self, Published};
 use crate::view::{Group, Metric, View, estimate, figure, headline};
 
 pub use text::text;
+pub(crate) use text::wrap;
 
 /// From this latency on a table shows milliseconds, in microseconds.
 const MILLISECONDS_FROM_US: f64 = 1000.0;

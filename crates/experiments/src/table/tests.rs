@@ -61,7 +61,7 @@ fn pairs_and_verdicts_are_those_of_the_report() {
     assert_eq!(heads, ["Coquina", "nvme0n1", "Ceph", "Coquina / Ceph"]);
     assert_eq!(cell(&tables[0], "IOPS", "Coquina / Ceph", 0), "7.25");
     assert_eq!(cell(&tables[0], "CPU", "Coquina / Ceph", 0), "~7.25");
-    assert!(text(&report, 100).contains("7.25 times Ceph; 7.25 times the CPU per I/O (no difference shown)"));
+    assert!(text(&report, 400).contains("7.25 times Ceph, 7.25 times its CPU per I/O (not certain)"));
     for round in report.cases[1].results.iter_mut().flat_map(|result| &mut result.rounds) {
         (round.total.iops, round.round) = (100.0, 1);
     }
@@ -104,13 +104,13 @@ fn text_fits_the_terminal_and_says_first_that_it_was_interrupted() {
         assert!(text.starts_with("INTERRUPTED: Ctrl-C [2J"), "{text}");
         assert!(!text.contains('\u{1b}'));
         for wanted in
-            ["In short", "Findings", "contradict each other", "101,000 IOPS", "was not steady at depth 4"]
+            ["In short", "Findings", "contradict each other", "101,000", "was not steady at depth 4"]
         {
             assert!(text.contains(wanted), "{wanted} is not in {text}");
         }
-        let tables = text.lines().filter(|line| line.contains("---"));
-        assert!(tables.clone().count() > 10);
-        for line in tables {
+        assert!(text.lines().filter(|line| line.contains("---")).count() > 10);
+        // The title, and a word that is longer than the terminal, may stick out.
+        for line in text.lines().skip(3) {
             assert!(line.chars().count() <= width, "{width}: {line}");
         }
     }

@@ -38,37 +38,55 @@ pub fn text(report: &Report, width: usize) -> String {
     for table in tables_of(&view) {
         let _ = writeln!(out, "{}", table.to_text(width));
     }
-    let _ = writeln!(
-        out,
+    let legend = format!(
         "±: {INTERVAL_TITLE}. Ratios: above 1 is better for IOPS and MiB/s, below 1 for latency and CPU; \
-         {NO_DIFFERENCE_MARK}: no difference shown."
+         {NO_DIFFERENCE_MARK}: no difference shown, or none that is certain among so many cases."
     );
+    let _ = writeln!(out, "{}", wrap(&legend, width, ""));
     let lines = headline::headline(&view);
-    section(&mut out, "In short", lines.iter().map(|line| clean(line)));
+    section(&mut out, width, "In short", lines.iter().map(|line| clean(line)));
     let found = report.findings.iter().map(|finding| {
         clean(&match finding.subject.as_str() {
             "" => format!("{}: {}", finding.kind, finding.text),
             subject => format!("{}: {subject}: {}", finding.kind, finding.text),
         })
     });
-    section(&mut out, "Findings", found);
+    section(&mut out, width, "Findings", found);
     let contradictions = contradictions(report);
     let shown = contradictions.iter().take(CONTRADICTIONS_MAX);
     let more = contradictions.len().saturating_sub(CONTRADICTIONS_MAX);
     let lines = shown.map(|(case, target, text)| clean(&format!("{case}, {target}: {text}")));
     let more = (more > 0).then(|| format!("and {more} more, which are in the report's JSON"));
-    section(&mut out, "Figures that contradict each other", lines.chain(more));
+    section(&mut out, width, "Figures that contradict each other", lines.chain(more));
     out
 }
 
-fn section(out: &mut String, title: &str, lines: impl Iterator<Item = String>) {
+fn section(out: &mut String, width: usize, title: &str, lines: impl Iterator<Item = String>) {
     let mut lines = lines.peekable();
     if lines.peek().is_some() {
         let _ = writeln!(out, "\n{title}");
         lines.for_each(|line| {
-            let _ = writeln!(out, "  {line}");
+            let _ = writeln!(out, "  {}", wrap(&line, width.saturating_sub(2), "    "));
         });
     }
+}
+
+/// Breaks at spaces; lines after the first are indented.
+pub(crate) fn wrap(text: &str, width: usize, indent: &str) -> String {
+    let width = width.max(WIDTH_MIN);
+    let (mut out, mut used) = (String::new(), 0);
+    for word in text.split(' ') {
+        let length = word.chars().count();
+        if used > 0 && used + 1 + length > width {
+            let _ = write!(out, "\n{indent}{word}");
+            used = indent.len() + length;
+        } else {
+            out += if used > 0 { " " } else { "" };
+            out += word;
+            used += length + usize::from(used > 0);
+        }
+    }
+    out
 }
 
 /// A column as it is printed.
@@ -96,7 +114,11 @@ impl Table {
         let blocks: Vec<String> = blocks.iter().map(|columns| print(columns) + "\n").collect();
         out += &blocks.join("\n");
         for note in &self.notes {
-            let _ = writeln!(out, "  note: {}", clean(note));
+            let _ = writeln!(
+                out,
+                "  {}",
+                wrap(&format!("note: {}", clean(note)), width.saturating_sub(2), "    ")
+            );
         }
         out
     }

@@ -65,15 +65,24 @@ fn line(view: &View<'_>, group: &Group<'_>, case: &Case) -> Option<String> {
         Some(format!("{} {} {unit}", view.short[target], measured_text(&own)))
     };
     let mut parts: Vec<String> = Vec::new();
-    for (target, reference) in &view.pairs {
+    for (place, (target, reference)) in view.pairs.iter().enumerate() {
+        let is_named = view.pairs[..place].iter().any(|(other, _)| other == target);
         let Some(mut text) = shown(*target) else { continue };
         let pair = (*target, *reference);
-        if let Some(compared) = view.compared(case, pair, throughput) {
-            let ratio = ratio_text(&compared.ratio);
-            text += &format!(", {ratio} times {}{}", view.short[*reference], compared.doubt());
+        let ratio =
+            |metric| view.compared(case, pair, metric).map(|found| (ratio_text(&found.ratio), found.doubt()));
+        let name = &view.short[*reference];
+        match (ratio(throughput), is_named) {
+            (Some((ratio, doubt)), true) => {
+                parts.push(format!("{ratio} times {name}{doubt}"));
+                continue;
+            }
+            (Some((ratio, doubt)), false) => text += &format!(", {ratio} times {name}{doubt}"),
+            (None, true) => continue,
+            (None, false) => {}
         }
-        if let Some(cpu) = view.compared(case, pair, Metric::CpuPerIo) {
-            text += &format!("; {} times the CPU per I/O{}", ratio_text(&cpu.ratio), cpu.doubt());
+        if let Some((ratio, doubt)) = ratio(Metric::CpuPerIo) {
+            text += &format!(", {ratio} times its CPU per I/O{doubt}");
         }
         parts.push(text);
     }
