@@ -235,8 +235,8 @@ pub struct Round {
     pub series_interval_ms: u64,
     /// Whether throughput was steady, and why it is thought so.
     pub steadiness: String,
-    /// Whether throughput was steady.
-    pub is_steady: bool,
+    /// Whether throughput was steady; `None` where the run was too short to tell.
+    pub is_steady: Option<bool>,
     /// Times that the load was run until it was steady, the one that counts included.
     pub passes: u32,
     /// CPU time.

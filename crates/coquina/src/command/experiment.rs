@@ -122,9 +122,10 @@ pub fn show(global: &Global, arguments: &BenchShow) -> Result<(), CliError> {
 }
 
 /// `coquina bench compare`.
-pub fn compare(_global: &Global, arguments: &BenchCompare) -> Result<(), CliError> {
-    let (_a, _b) = (read_report(&arguments.a)?, read_report(&arguments.b)?);
-    Err(CliError::failed("not built yet"))
+pub fn compare(global: &Global, arguments: &BenchCompare) -> Result<(), CliError> {
+    let (a, b) = (read_report(&arguments.a)?, read_report(&arguments.b)?);
+    let found = coquina_experiments::compare::compare(&a, &b).map_err(|error| CliError::failed(error.to_string()))?;
+    if global.json { print_json(&found) } else { print(&found.to_text(output::width())) }
 }
 
 fn settings(

@@ -114,12 +114,9 @@ pub fn of_scenario(cases: &[Case], limits: &Mode) -> Vec<Finding> {
     findings
 }
 
-/// Values of a series from which steadiness can be told.
-const SERIES_MIN: usize = 8;
-
 /// Throughput that was not steady within its rounds.
 fn unsteady(subject: &str, rounds: &[Round], limits: &Mode) -> Option<Finding> {
-    let doubtful = rounds.iter().filter(|round| !round.is_steady && round.series.len() >= SERIES_MIN);
+    let doubtful = rounds.iter().filter(|round| round.is_steady == Some(false));
     let last = doubtful.clone().next_back()?;
     let text = format!(
         "{} of {} rounds, in up to {} passes each: {}",
@@ -136,7 +133,7 @@ fn unsteady_over_rounds(cases: &[Case], limits: &Mode) -> Option<Finding> {
     let (mut results, mut moved) = (0, Vec::new());
     for case in cases {
         for result in case.results.iter().filter(|result| !result.rounds.is_empty()) {
-            if result.rounds.iter().any(|round| round.series.len() >= SERIES_MIN) {
+            if result.rounds.iter().any(|round| round.is_steady.is_some()) {
                 continue;
             }
             results += 1;

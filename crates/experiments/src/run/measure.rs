@@ -8,7 +8,7 @@ use coquina_host::{DriveCounter, Role, Sampler, SamplerSettings, Utilisation};
 use crate::definition::Mode;
 use crate::generator::{Amount, Command, Format, GeneratorError, Load, Outcome, Running};
 use crate::report::{CpuFigures, DriveFigures, Point, ProcessFigures, Round, UtilisationSample};
-use crate::statistics::{sanity, steadiness};
+use crate::statistics::{SAMPLES_MIN, sanity, steadiness};
 use crate::target::{Target, TargetError};
 
 use super::placement;
@@ -151,7 +151,7 @@ impl Shot<'_> {
         loop {
             let mut measured = self.pass(passes)?;
             measured.round.passes = passes;
-            if measured.round.is_steady || passes >= self.limits.passes_max {
+            if measured.round.is_steady != Some(false) || passes >= self.limits.passes_max {
                 return Ok(measured);
             }
             passes += 1;
@@ -244,6 +244,7 @@ impl Shot<'_> {
 
     fn measured(&self, outcome: Outcome, seen: Option<Utilisation>, began_unix_ms: u64) -> Measured {
         let steady = steadiness(&outcome.series);
+        let outcome_length = outcome.series.len();
         let mut round = Round {
             round: self.round,
             began_unix_ms,
@@ -253,7 +254,7 @@ impl Shot<'_> {
             write: outcome.write,
             series: outcome.series,
             series_interval_ms: outcome.series_interval_ms,
-            is_steady: steady.is_steady,
+            is_steady: (outcome_length >= SAMPLES_MIN).then_some(steady.is_steady),
             steadiness: steady.text,
             errors: outcome.errors,
             ..Round::default()

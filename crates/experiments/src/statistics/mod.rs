@@ -17,4 +17,4 @@ pub use compare::{Comparison, Direction, Verdict, compare_paired, compare_unpair
 pub use estimate::{Estimate, paired_ratio, unpaired_ratio};
 pub use histogram::{LatencyHistogram, Percentiles};
 pub use sanity::{Contradiction, ContradictionKind};
-pub use steadiness::{Steadiness, steadiness};
+pub use steadiness::{SAMPLES_MIN, Steadiness, steadiness};

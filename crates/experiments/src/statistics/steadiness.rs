@@ -12,7 +12,7 @@
 use serde::Serialize;
 
 /// Samples below which nothing can be told.
-const SAMPLES_MIN: usize = 8;
+pub const SAMPLES_MIN: usize = 8;
 /// SNIA's limit of the range, as a share of the mean.
 const RANGE_MAX: f64 = 0.20;
 /// SNIA's limit of the slope over the window, as a share of the mean.

@@ -15,7 +15,7 @@ pub(super) fn notes(view: &View<'_>, group: &Group<'_>) -> Vec<String> {
         let results: Vec<(&Case, &CaseResult)> =
             group.cases.iter().filter_map(|case| Some((*case, view.result(case, target)?))).collect();
         skipped(&mut notes, group, label, &results);
-        let unsteady = |result: &CaseResult| result.rounds.iter().any(|round| !round.is_steady);
+        let unsteady = |result: &CaseResult| result.rounds.iter().any(|round| round.is_steady == Some(false));
         let cases: Vec<&Case> =
             results.iter().filter(|(_, result)| unsteady(result)).map(|(case, _)| *case).collect();
         if !cases.is_empty() {

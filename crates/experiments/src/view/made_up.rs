@@ -152,7 +152,7 @@ fn round(point: &Point, place: usize, number: u32, noise: &mut Noise) -> Round {
         series: (0..20).map(|_| iops * (1.0 + 0.02 * noise.next())).collect(),
         series_interval_ms: 1000,
         steadiness: "no trend over 20 s".to_owned(),
-        is_steady: !(place == 0 && point.depth == 4 && number == 2),
+        is_steady: Some(!(place == 0 && point.depth == 4 && number == 2)),
         passes: 1,
         cpu: CpuFigures {
             machine_us_per_io: us_per_io,
