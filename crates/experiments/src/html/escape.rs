@@ -16,3 +16,15 @@ pub(super) fn escape(text: &str) -> String {
     }
     out
 }
+
+/// [`escape`], with places at which words that are far too long for a column, such as paths, may be broken.
+pub(super) fn escape_breakable(text: &str) -> String {
+    /// Longest part of a word that is not broken.
+    const PART_MAX: usize = 18;
+    let words = text.split(' ').map(|word| {
+        let letters: Vec<char> = word.chars().collect();
+        let parts = letters.chunks(PART_MAX).map(|part| escape(&part.iter().collect::<String>()));
+        parts.collect::<Vec<_>>().join("<wbr>")
+    });
+    words.collect::<Vec<_>>().join(" ")
+}

@@ -149,7 +149,7 @@ fn panel(
         let stripes = hatch(Look::Target(target), left, y, long);
         *out += &stripes.replace("class=\"hatch\"", "stroke=\"#fff\" stroke-width=\"2\" fill=\"none\"");
         let text = format!("{} {unit}", significant(figure.mean, 3));
-        let (x, width) = (left + long + 7.0, text_width(&text) * 1.1);
+        let (x, width) = (left + long + 7.0, text_width(&text));
         let _ = write!(out, "<text x=\"{x:.1}\" y=\"{:.1}\">{}</text>", y + 13.5, escape(&text));
         let pair = view.pairs.iter().find(|(own, other)| *own == target && shown.contains(other));
         if let Some(compared) = pair.and_then(|pair| view.compared(case, *pair, metric)) {

@@ -50,6 +50,7 @@ svg g.pub{fill:var(--back)}svg g.pub .line{stroke-width:1.2;fill:none}
 svg g.pub .fill{fill:none;stroke:currentColor;stroke-dasharray:4 3}
 svg .fill{stroke:none}svg .hatch{stroke:var(--back);stroke-width:2;fill:none}
 .s0{color:var(--c0)}.s1{color:var(--c1)}.s2{color:var(--c2)}.s3{color:var(--c3)}.s4{color:var(--c4)}.s5{color:var(--c5)}.pub{color:var(--pub)}
+.legend li,.card,h1,h2,h3,li,p{overflow-wrap:anywhere}
 .legend{list-style:none;display:flex;flex-wrap:wrap;gap:4px 20px;margin:6px 0;padding:0;font-size:13.5px}
 .legend li{display:flex;align-items:center;gap:7px}
 .legend svg.key{width:34px;height:12px;flex:none}
@@ -58,7 +59,7 @@ svg .fill{stroke:none}svg .hatch{stroke:var(--back);stroke-width:2;fill:none}
 table{border-collapse:collapse;font-size:13px;font-variant-numeric:tabular-nums;margin:4px 0;break-inside:avoid}
 caption{text-align:left;font-weight:600;font-size:13.5px;padding-bottom:3px}
 th,td{padding:3px 9px;text-align:right;border-bottom:1px solid var(--grid);vertical-align:bottom}
-th{font-weight:600}thead th{border-bottom:1.5px solid var(--soft);max-width:11em}
+th{font-weight:600}thead th{border-bottom:1.5px solid var(--soft);max-width:13em}
 tbody th{text-align:right;font-weight:600}
 table.one tbody th{text-align:left}
 td.pub,th.pub{color:var(--soft);font-style:italic}

@@ -86,7 +86,7 @@ pub(super) fn open(width: f64, height: f64, title: &str, description: &str) -> S
 
 /// How wide a text is drawn in the size that plots use, roughly.
 pub(super) fn text_width(text: &str) -> f64 {
-    text.chars().count() as f64 * 6.4
+    text.chars().count() as f64 * 7.1
 }
 
 /// A legend: what each look stands for.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::table::{Column, ColumnGroup, ColumnKind, Table};
 
-use super::escape::escape;
+use super::escape::{escape, escape_breakable};
 
 /// The tables of a group and their notes: one for each figure, or a single one where there is a single point.
 pub(super) fn write(out: &mut String, table: &Table) {
@@ -64,7 +64,7 @@ fn title(group: &ColumnGroup) -> String {
 
 fn head(out: &mut String, column: &Column) {
     let class = if is_published(column.kind) { " class=\"pub\"" } else { "" };
-    let _ = write!(out, "<th scope=\"col\"{class}>{}</th>", escape(&column.title));
+    let _ = write!(out, "<th scope=\"col\"{class}>{}</th>", escape_breakable(&column.title));
 }
 
 fn cell(out: &mut String, kind: ColumnKind, text: &str) {

@@ -117,6 +117,14 @@ fn text_fits_the_terminal_and_says_first_that_it_was_interrupted() {
 }
 
 #[test]
+fn long_labels_do_not_widen_columns() {
+    let path = "plain file (file:/var/lib/somewhere/very/deep/below/a/folder/with/a/long/name/disk)";
+    let text = text(&made_up("hdd-tuning", &["Coquina", path]), 100);
+    let widest = text.lines().skip(3).map(|line| line.chars().count()).max();
+    assert!(widest <= Some(100), "{text}");
+}
+
+#[test]
 fn senseless_reports_do_not_panic() {
     assert!(tables(&Report::default()).is_empty());
     assert!(!text(&Report::default(), 0).is_empty());

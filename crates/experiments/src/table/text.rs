@@ -13,6 +13,8 @@ use super::{ColumnKind, Table, tables_of};
 
 /// Widest word of a head before it is broken over lines.
 const HEAD_WIDTH: usize = 12;
+/// Longest word of a head that is not broken.
+const HEAD_WORD_MAX: usize = 18;
 /// Space between columns.
 const GAP: usize = 2;
 /// Narrowest terminal that is believed.
@@ -185,7 +187,7 @@ fn title(title: &str, unit: &str) -> String {
     if unit.is_empty() { title.to_owned() } else { format!("{title}, {unit}") }
 }
 
-/// Breaks at spaces so that lines are about [`HEAD_WIDTH`] wide.
+/// Breaks at spaces so that lines are about [`HEAD_WIDTH`] wide, and words that are far longer, such as paths, anywhere.
 fn break_lines(text: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
@@ -194,7 +196,10 @@ fn break_lines(text: &str) -> Vec<String> {
                 line.push(' ');
                 *line += word;
             }
-            _ => lines.push(word.to_owned()),
+            _ => {
+                let letters: Vec<char> = word.chars().collect();
+                lines.extend(letters.chunks(HEAD_WORD_MAX).map(|part| part.iter().collect::<String>()));
+            }
         }
     }
     lines
