@@ -46,9 +46,16 @@ pub fn headline_svg(report: &Report) -> String {
         escape(&crate::view::headline::headline(&view).join(". ")),
         escape(&names.join(" · ")),
     );
-    for ((x, _), title) in
-        PANELS.iter().zip(["Throughput (longer is better)", "CPU per I/O (shorter is better)"])
-    {
+    if let Some((_, reference)) = view.main_pair() {
+        let _ = write!(
+            out,
+            "<text x=\"{:.0}\" y=\"32\" text-anchor=\"end\" fill=\"#5b636d\">×: against {}</text>",
+            WIDTH - MARGIN,
+            escape(&shorten(&view.short[reference]))
+        );
+    }
+    let titles = ["Throughput (longer is better)", "CPU per I/O (shorter is better)"];
+    for ((x, _), title) in PANELS.iter().zip(titles) {
         let _ = write!(out, "<text x=\"{x}\" y=\"60\" fill=\"#5b636d\">{title}</text>");
     }
     for (place, (group, case)) in cases.iter().enumerate() {

@@ -61,7 +61,7 @@ caption{text-align:left;font-weight:600;font-size:13.5px;padding-bottom:3px}
 th,td{padding:3px 9px;text-align:right;border-bottom:1px solid var(--grid);vertical-align:bottom}
 th{font-weight:600}thead th{border-bottom:1.5px solid var(--soft);max-width:13em}
 tbody th{text-align:right;font-weight:600}
-table.one tbody th{text-align:left}
+table.one tbody th{text-align:left;white-space:nowrap}
 td.pub,th.pub{color:var(--soft);font-style:italic}
 td{white-space:nowrap}
 table.words{width:100%}table.words th,table.words td{text-align:left;vertical-align:top;white-space:normal;overflow-wrap:anywhere}
