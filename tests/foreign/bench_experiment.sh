@@ -52,7 +52,7 @@ expect 2 "named twice" bench run small.toml --folder files --target plain-file -
 expect 2 "no case of small contains depth 99" bench run small.toml --folder files --only 'depth 99'
 expect 1 "are needed, .* are free" bench run small.toml --folder files --volume-size 4EiB
 expect 1 "does not exist; make it" bench run small.toml --folder nowhere
-expect 1 "no server is running|cannot reach" bench run small.toml --folder files --target coquina:disk --dir "$SCRATCH/none"
+expect 1 "no server runs on" bench run small.toml --folder files --target coquina:disk --dir "$SCRATCH/none"
 expect 2 "is not KEY=VALUE" bench tune small.toml --folder files --target plain-file --set nonsense
 expect 1 "no setting .*that can be changed" bench tune small.toml --folder files --target plain-file --set speed=high
 expect 1 "install the Debian package fio" env PATH=/nonexistent "$COQUINA" bench run small.toml --folder files
@@ -89,8 +89,9 @@ expect 1 "version 99" bench show newer.json
 experiment other 1 '"random_read"'
 bench run other.toml --folder files --out other >/dev/null 2>other.log || fail "the run failed: $(tail -n 20 other.log)"
 expect 1 "different experiments|not the same experiment|are of" bench compare three other
-bench compare three three >compared.txt || fail "not compared: $(<compared.txt)"
-if grep -qE 'faster|slower' compared.txt; then fail "a report differs from itself: $(<compared.txt)"; fi
+bench compare three three --json >compared.json || fail "not compared: $(<compared.json)"
+if grep -qE '"verdict": "?(faster|slower)' compared.json; then fail "a report differs from itself: $(<compared.json)"; fi
+grep -q '"verdict": "no' compared.json || fail "no verdict in $(head -n 50 compared.json)"
 
 # Settings in turns, of fio: half the operations at once are fewer.
 bench tune other.toml --folder files --out tuned --target plain-file --only 'depth 8' --rounds 4 \

@@ -124,7 +124,8 @@ pub fn show(global: &Global, arguments: &BenchShow) -> Result<(), CliError> {
 /// `coquina bench compare`.
 pub fn compare(global: &Global, arguments: &BenchCompare) -> Result<(), CliError> {
     let (a, b) = (read_report(&arguments.a)?, read_report(&arguments.b)?);
-    let found = coquina_experiments::compare::compare(&a, &b).map_err(|error| CliError::failed(error.to_string()))?;
+    let found =
+        coquina_experiments::compare::compare(&a, &b).map_err(|error| CliError::failed(error.to_string()))?;
     if global.json { print_json(&found) } else { print(&found.to_text(output::width())) }
 }
 

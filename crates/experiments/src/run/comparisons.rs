@@ -1,6 +1,6 @@
 //! Targets, or settings, against each other: ratios with intervals, and verdicts.
 
-use crate::report::{Report, Round, TargetComparison};
+use crate::report::{Finding, Report, Round, TargetComparison};
 use crate::statistics::{Comparison, Direction, Verdict, compare_paired, correct_for_several};
 
 /// What is compared of a round.
@@ -80,6 +80,25 @@ pub fn of(report: &Report, references: &[(usize, usize)]) -> Vec<TargetCompariso
     all
 }
 
+/// One finding for each setting and case: what it did to each metric.
+pub fn verdicts(report: &Report) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = Vec::new();
+    for found in &report.comparisons {
+        let subject = format!("{} against {}, {}", found.target, found.reference, found.case);
+        let name = match found.metric.as_str() {
+            "iops" => "operations per second",
+            "latency" => "mean latency",
+            _ => "CPU per operation",
+        };
+        let text = format!("{name} {}", found.text);
+        match findings.iter_mut().find(|finding| finding.subject == subject) {
+            Some(finding) => finding.text += &format!("; {text}"),
+            None => findings.push(Finding { kind: "verdict".to_owned(), subject, text }),
+        }
+    }
+    findings
+}
+
 /// Values of the rounds that both have.
 fn paired(a: &[Round], b: &[Round], value: fn(&Round) -> f64) -> (Vec<f64>, Vec<f64>) {
     let both = a.iter().filter_map(|first| {
@@ -129,6 +148,11 @@ mod tests {
         assert_eq!((found[0].metric.as_str(), found[0].verdict.as_str()), ("iops", "better"));
         assert!((1.19..1.22).contains(&found[0].ratio), "{:?}", found[0]);
         assert_eq!(found[1].verdict, "better");
+        let report = Report { comparisons: found, ..report };
+        let verdicts = verdicts(&report);
+        assert_eq!(verdicts.len(), 1);
+        assert!(verdicts[0].text.starts_with("operations per second better by 1"), "{verdicts:?}");
+        assert!(verdicts[0].text.contains("; mean latency better by"), "{verdicts:?}");
     }
 
     #[test]

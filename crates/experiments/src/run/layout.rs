@@ -135,7 +135,7 @@ impl Run<'_> {
                     coquina_base::format_size_bytes(wanted * volumes)
                 ),
                 free: format!(
-                    "{}, of which {SPACE_PERCENT} % may be used",
+                    "{} ({SPACE_PERCENT} % of it for volumes)",
                     coquina_base::format_size_bytes(space_bytes)
                 ),
             }));

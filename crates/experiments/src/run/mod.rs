@@ -178,9 +178,9 @@ pub fn run(settings: &Settings, hooks: &Hooks<'_>) -> Result<Report, RunError> {
         stopped: hooks.stopped,
         say: hooks.say,
     };
-    let mut opener = Opener::default();
+    let mut opener = Opener::new(scratch.path());
     let opened: Result<Vec<Box<dyn Target>>, TargetError> =
-        settings.targets.iter().map(|spec| opener.open(&in_folder(spec, scratch.path()))).collect();
+        settings.targets.iter().map(|spec| opener.open(spec)).collect();
     // Shared systems live as long as a target uses them.
     drop(opener);
     let mut run = Run::new(settings, hooks, context, opened?, &planned);
@@ -195,19 +195,6 @@ pub fn run(settings: &Settings, hooks: &Hooks<'_>) -> Result<Report, RunError> {
         target.end();
     }
     run.close(outcome)
-}
-
-/// `plain-file` and `plain-files:N` stand for files in the run's folder.
-fn in_folder(spec: &str, folder: &std::path::Path) -> String {
-    let file = |name: &str| folder.join(name).to_string_lossy().into_owned();
-    match spec.strip_prefix("plain-files:").and_then(|count| count.parse::<u32>().ok()) {
-        Some(count @ 1..=64) => {
-            let files: Vec<String> = (1..=count).map(|number| file(&format!("drive{number}"))).collect();
-            format!("file:{}", files.join(","))
-        }
-        _ if spec == "plain-file" => format!("file:{}", file("disk")),
-        _ => spec.to_owned(),
-    }
 }
 
 /// A column of the tables: a target, as it is or with a setting.
@@ -610,8 +597,13 @@ impl<'a> Run<'a> {
             false => settings_tried::references(&self.settings.tried, &tried),
         };
         self.report.comparisons = comparisons::of(&self.report, &references);
-        let found = findings::of_report(&self.report);
-        self.report.findings.extend(found);
+        let mut found = findings::of_report(&self.report);
+        if !self.settings.tried.is_empty() {
+            found.splice(0..0, comparisons::verdicts(&self.report));
+        }
+        // What was asked for comes first.
+        found.append(&mut self.report.findings);
+        self.report.findings = found;
         Ok(self.report)
     }
 }

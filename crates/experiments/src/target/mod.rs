@@ -27,13 +27,17 @@ use crate::report::{Operation, Point, TargetFacts};
 pub use local_ceph::LocalCeph;
 pub use local_coquina::LocalCoquina;
 
+/// Most files of `plain-files`.
+const PLAIN_FILES_MAX: u32 = 64;
+
 /// Why a target cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
     /// Its name is not understood.
     #[error(
         "{0:?} is not a target; write coquina-local, coquina-local-nbd, ceph-local, coquina:VOLUME, coquina-nbd:VOLUME, \
-         rbd:POOL/IMAGE, rados:POOL, nbd:URI, file:PATH or device:PATH"
+         rbd:POOL/IMAGE, rados:POOL, nbd:URI, file:PATH, device:PATH, \
+         plain-file or plain-files:N (up to 64)"
     )]
     Unknown(String),
     /// There is no such thing, or it cannot be used.
@@ -154,13 +158,24 @@ pub trait Target {
 }
 
 /// Targets that a run uses, and the systems that they share.
-#[derive(Default)]
 pub struct Opener {
+    folder: PathBuf,
     coquina: Option<coquina::Shared>,
     ceph: Option<ceph::Shared>,
 }
 
 impl Opener {
+    /// `plain-file` and `plain-files:N` will be files in this folder.
+    pub fn new(folder: &Path) -> Self {
+        Opener { folder: folder.to_owned(), coquina: None, ceph: None }
+    }
+
+    fn plain_files(&self, spec: &str, count: u32) -> Box<dyn Target> {
+        let path = |name: String| self.folder.join(name).to_string_lossy().into_owned();
+        let paths: Vec<String> = (1..=count).map(|number| path(format!("drive{number}"))).collect();
+        Box::new(file::FileTarget::new(spec, &paths.join(",")))
+    }
+
     /// Opens a target by its name.
     pub fn open(&mut self, spec: &str) -> Result<Box<dyn Target>, TargetError> {
         let unknown = || TargetError::Unknown(spec.to_owned());
@@ -171,6 +186,7 @@ impl Opener {
             "coquina-local-nbd" => {
                 return Ok(Box::new(coquina::CoquinaTarget::local(spec, self.local_coquina(), true)));
             }
+            "plain-file" => return Ok(self.plain_files(spec, 1)),
             "ceph-local" => return Ok(Box::new(rbd::RbdTarget::local(spec, self.local_ceph()))),
             _ => {}
         }
@@ -179,6 +195,10 @@ impl Opener {
             return Err(unknown());
         }
         Ok(match kind {
+            "plain-files" => match rest.parse() {
+                Ok(count @ 1..=PLAIN_FILES_MAX) => self.plain_files(spec, count),
+                _ => return Err(unknown()),
+            },
             "coquina" => Box::new(coquina::CoquinaTarget::running(spec, rest, false)),
             "coquina-nbd" => Box::new(coquina::CoquinaTarget::running(spec, rest, true)),
             "rbd" => Box::new(rbd::RbdTarget::running(spec, rest)?),

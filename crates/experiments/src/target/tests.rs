@@ -22,8 +22,21 @@ fn layout(volumes: u32) -> Layout {
 
 #[test]
 fn names_that_are_not_understood_are_refused() {
-    for spec in ["", "floppy:a", "file:", "coquina", "rbd:pool", "rbd:/image", "device"] {
-        let error = Opener::default().open(spec).err().unwrap_or_else(|| panic!("{spec:?} was taken"));
+    for spec in [
+        "",
+        "floppy:a",
+        "file:",
+        "coquina",
+        "rbd:pool",
+        "rbd:/image",
+        "device",
+        "plain-files:0",
+        "plain-files:x",
+    ] {
+        let error = Opener::new(Path::new("/nonexistent"))
+            .open(spec)
+            .err()
+            .unwrap_or_else(|| panic!("{spec:?} was taken"));
         assert!(error.to_string().contains(spec), "{error}");
     }
 }
@@ -35,12 +48,12 @@ fn a_file_that_holds_something_is_not_overwritten() {
     std::fs::write(&path, "data").unwrap();
     let name = path.to_string_lossy().into_owned();
     let spec = format!("file:{name}");
-    let mut target = Opener::default().open(&spec).unwrap();
+    let mut target = Opener::new(Path::new("/nonexistent")).open(&spec).unwrap();
     let error = target.begin(&context(folder.path())).unwrap_err().to_string();
     assert!(error.contains(&format!("--destroy-data {name}")), "{error}");
     for given in [name, spec.clone()] {
         let allowed = Context { destroy: vec![given], ..context(folder.path()) };
-        Opener::default().open(&spec).unwrap().begin(&allowed).unwrap();
+        Opener::new(Path::new("/nonexistent")).open(&spec).unwrap().begin(&allowed).unwrap();
     }
 }
 
@@ -48,7 +61,8 @@ fn a_file_that_holds_something_is_not_overwritten() {
 fn files_that_were_made_are_removed_and_others_stay() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk");
-    let mut target = Opener::default().open(&format!("file:{}", path.display())).unwrap();
+    let mut target =
+        Opener::new(Path::new("/nonexistent")).open(&format!("file:{}", path.display())).unwrap();
     target.begin(&context(folder.path())).unwrap();
     assert!(target.lay_out(&layout(3), &context(folder.path())).unwrap());
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 3);
@@ -62,7 +76,9 @@ fn files_that_were_made_are_removed_and_others_stay() {
 #[test]
 fn a_client_gets_the_volumes_that_it_is_given() {
     let folder = tempfile::tempdir().unwrap();
-    let mut target = Opener::default().open(&format!("file:{}/disk", folder.path().display())).unwrap();
+    let mut target = Opener::new(Path::new("/nonexistent"))
+        .open(&format!("file:{}/disk", folder.path().display()))
+        .unwrap();
     target.begin(&context(folder.path())).unwrap();
     target.lay_out(&layout(4), &context(folder.path())).unwrap();
     let load = Load {
@@ -90,8 +106,12 @@ fn what_is_no_device_or_no_file_is_told() {
         (format!("file:{}", folder.path().display()), "not a regular file"),
         ("file:/nonexistent/folder/x".to_owned(), "does not exist"),
     ] {
-        let error =
-            Opener::default().open(&spec).unwrap().begin(&context(folder.path())).unwrap_err().to_string();
+        let error = Opener::new(Path::new("/nonexistent"))
+            .open(&spec)
+            .unwrap()
+            .begin(&context(folder.path()))
+            .unwrap_err()
+            .to_string();
         assert!(error.contains(wanted), "{spec}: {error}");
     }
 }
