@@ -213,10 +213,14 @@ pub fn read(out: &str, series: &str) -> Result<Outcome, String> {
 
 fn figures(direction: &Direction) -> Result<Figures, String> {
     let histogram = LatencyHistogram::from_fio(&direction.lat_ns).unwrap_or_default();
+    // fio counts the operations in flight at the end with the bytes and the latencies, and not with its rate. So that a slow
+    // target with many of them gets the right bandwidth, it is the rate times the bytes of an operation.
+    let counted = if histogram.count() > 0 { histogram.count() } else { direction.total_ios };
+    let bytes_per_operation = direction.io_bytes as f64 / counted.max(1) as f64;
     let mut figures = Figures {
         operations: direction.total_ios,
         iops: direction.iops,
-        bytes_per_s: direction.io_bytes as f64 * 1e3 / direction.runtime.max(1) as f64,
+        bytes_per_s: direction.iops * bytes_per_operation,
         latency_ns_mean: direction.lat_ns["mean"].as_f64().or_else(|| histogram.mean()).unwrap_or(0.0),
         latency_ns_max: histogram.percentiles().map_or(0, |found| found.latency_ns_max),
         latency_histogram: histogram.pairs(),

@@ -100,12 +100,6 @@ pub fn of_scenario(cases: &[Case], limits: &Mode) -> Vec<Finding> {
     for case in cases {
         for result in &case.results {
             let subject = format!("{}: {}", case.id, result.target);
-            let mut contradictions: Vec<&String> =
-                result.rounds.iter().flat_map(|round| &round.contradictions).collect();
-            contradictions.dedup();
-            if let Some(first) = contradictions.first() {
-                findings.push(finding("contradiction", &subject, first));
-            }
             findings.extend(unsteady(&subject, &result.rounds, limits));
         }
     }

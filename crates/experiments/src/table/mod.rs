@@ -15,7 +15,7 @@ use crate::report::{Case, Operation, Report};
 use crate::spread::{Compared, NO_DIFFERENCE_MARK, Rounds, Spread, Verdict};
 use crate::view::format::{as_published, grouped, measured_text, ratio_text, significant};
 use crate::view::published::{self, Published};
-use crate::view::{Group, Metric, View, estimate, figure, headline};
+use crate::view::{Group, Key, Metric, View, estimate, figure, headline};
 
 pub use text::text;
 pub(crate) use text::wrap;
@@ -131,6 +131,10 @@ fn metrics(group: &Group<'_>) -> Vec<Metric> {
         _ => metrics.push(Metric::LatencyMean),
     }
     metrics.extend([Metric::LatencyP99, Metric::CpuPerIo]);
+    // What a core gives is asked where hosts are sized: drives and jobs are added until cores are used up.
+    if group.keys.contains(&Key::Jobs) || group.keys.contains(&Key::Drives) {
+        metrics.push(Metric::IopsPerCore);
+    }
     if group.operation.writes() {
         metrics.push(Metric::DriveBytes);
     }

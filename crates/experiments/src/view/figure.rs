@@ -7,6 +7,8 @@ use crate::spread::{Compared, Rounds, Spread, compare_rounds, mean_of_rounds};
 
 /// Nanoseconds in a microsecond.
 const NS_PER_US: f64 = 1e3;
+/// Microseconds in a second.
+const US_PER_S: f64 = 1e6;
 /// Bytes in a MiB.
 const MIB: f64 = (1u64 << 20) as f64;
 
@@ -27,6 +29,8 @@ pub(crate) enum Metric {
     LatencyP99,
     /// CPU time of the whole machine per operation, in microseconds.
     CpuPerIo,
+    /// Operations per second that one busy core gives.
+    IopsPerCore,
     /// Bytes written to drives per byte written by users.
     DriveBytes,
 }
@@ -42,6 +46,7 @@ impl Metric {
             Metric::LatencyMeanWrite => "mean write latency",
             Metric::LatencyP99 => "p99 latency",
             Metric::CpuPerIo => "CPU",
+            Metric::IopsPerCore => "IOPS per core",
             Metric::DriveBytes => "drive/user bytes",
         }
     }
@@ -49,7 +54,7 @@ impl Metric {
     /// The unit of [`estimate`].
     pub(crate) fn unit(self) -> &'static str {
         match self {
-            Metric::Iops | Metric::DriveBytes => "",
+            Metric::Iops | Metric::IopsPerCore | Metric::DriveBytes => "",
             Metric::Bandwidth => "MiB/s",
             Metric::CpuPerIo => "us/IO",
             _ => "us",
@@ -58,7 +63,7 @@ impl Metric {
 
     /// Whether more is better.
     pub(crate) fn higher_is_better(self) -> bool {
-        matches!(self, Metric::Iops | Metric::Bandwidth)
+        matches!(self, Metric::Iops | Metric::Bandwidth | Metric::IopsPerCore)
     }
 
     /// Whether it is a time that may be shown in milliseconds.
@@ -83,6 +88,9 @@ impl Metric {
                 (round.total.operations > 0).then_some(round.total.latency_ns_p99 as f64 / NS_PER_US)
             }
             Metric::CpuPerIo => (round.total.operations > 0).then_some(round.cpu.machine_us_per_io),
+            Metric::IopsPerCore => {
+                (round.cpu.machine_us_per_io > 0.0).then_some(US_PER_S / round.cpu.machine_us_per_io)
+            }
             Metric::DriveBytes => round.drive_bytes_per_user_byte,
         };
         value.filter(|value| value.is_finite() && *value >= 0.0)

@@ -30,7 +30,7 @@ impl Published<'_> {
             Metric::Bandwidth => self.bandwidth_mib_s,
             Metric::LatencyMean | Metric::LatencyMeanRead => self.latency_us_mean,
             Metric::LatencyMeanWrite => self.latency_us_mean_write,
-            Metric::LatencyP99 | Metric::CpuPerIo | Metric::DriveBytes => None,
+            Metric::LatencyP99 | Metric::CpuPerIo | Metric::IopsPerCore | Metric::DriveBytes => None,
         }
         .filter(|value| value.is_finite())
     }
