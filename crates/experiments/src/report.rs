@@ -404,7 +404,7 @@ pub struct PublishedRow {
 /// Something worth knowing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
-    /// `verdict`, `contradiction`, `unequal`, `stops-growing`, `limit`, `advice`, `not-steady` or `note`.
+    /// `verdict`, `copies`, `contradiction`, `unequal`, `stops-growing`, `limit`, `advice`, `not-steady` or `note`.
     pub kind: String,
     /// What it is about: a case's id, a target's label, or a publication.
     pub subject: String,

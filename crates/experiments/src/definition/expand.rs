@@ -139,8 +139,10 @@ fn points_of(
 /// `one volume / 4k random write / depth 128`, and more where it is not the usual.
 pub fn identifier(point: &Point) -> String {
     let mut text = format!("{} / {} / depth {}", point.scenario, point.workload(), point.depth);
-    if point.jobs > 1 || point.placement.is_some() {
-        text += &format!(" / {} jobs", point.jobs);
+    match point.jobs {
+        1 if point.placement.is_some() => text += " / 1 job",
+        0 | 1 => {}
+        jobs => text += &format!(" / {jobs} jobs"),
     }
     if let Some(placement) = &point.placement {
         text += &format!(" on {placement}");
@@ -150,6 +152,7 @@ pub fn identifier(point: &Point) -> String {
     }
     match point.drives {
         Some(0) => text += " / all drives",
+        Some(1) => text += " / 1 drive",
         Some(drives) => text += &format!(" / {drives} drives"),
         None => {}
     }

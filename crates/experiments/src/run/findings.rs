@@ -240,9 +240,67 @@ pub fn advice(places: &[PathBuf]) -> Vec<Finding> {
     told.collect()
 }
 
+/// The best mean of a workload in a scenario, of one target.
+fn best_iops(cases: &[Case], scenario: &str, workload: &str, target: &str) -> Option<f64> {
+    let cases =
+        cases.iter().filter(|case| case.point.scenario == scenario && case.point.workload() == workload);
+    let means = cases
+        .filter_map(|case| mean_iops(&case.results.iter().find(|result| result.target == target)?.rounds));
+    means.max_by(f64::total_cmp)
+}
+
+/// What more copies cost: scenarios of the same workloads that differ in their copies, by target, beside what was published.
+fn cost_of_copies(report: &Report) -> Vec<Finding> {
+    let mut scenarios: Vec<(&str, u32)> = Vec::new();
+    for point in report.cases.iter().map(|case| &case.point) {
+        if let Some(copies) = point.copies
+            && !scenarios.iter().any(|(name, _)| *name == point.scenario)
+        {
+            scenarios.push((&point.scenario, copies));
+        }
+    }
+    let mut findings = Vec::new();
+    for (fewer, more) in scenarios.iter().zip(scenarios.iter().skip(1)) {
+        if fewer.1 >= more.1 {
+            continue;
+        }
+        let mut workloads: Vec<String> = Vec::new();
+        for case in report.cases.iter().filter(|case| case.point.scenario == fewer.0) {
+            if !workloads.contains(&case.point.workload()) {
+                workloads.push(case.point.workload());
+            }
+        }
+        for workload in workloads {
+            let published = |copies: u32| {
+                let rows = report
+                    .published
+                    .iter()
+                    .filter(|row| row.workload == workload && row.copies == Some(copies));
+                rows.filter_map(|row| Some((row.iops?, row.system.as_str())))
+                    .max_by(|a, b| a.0.total_cmp(&b.0))
+            };
+            for target in &report.targets {
+                let best = |scenario| best_iops(&report.cases, scenario, &workload, &target.label);
+                let (Some(of_fewer), Some(of_more)) = (best(fewer.0), best(more.0)) else { continue };
+                let mut text = format!(
+                    "{} copies give {:.2} of what {} give: {of_more:.0} of {of_fewer:.0} operations per second",
+                    more.1,
+                    of_more / of_fewer,
+                    fewer.1
+                );
+                if let (Some(of_fewer), Some(of_more)) = (published(fewer.1), published(more.1)) {
+                    text += &format!("; published: {:.2}, {}", of_more.0 / of_fewer.0, of_more.1);
+                }
+                findings.push(finding("copies", &format!("{workload}: {}", target.label), &text));
+            }
+        }
+    }
+    findings
+}
+
 /// What the report as a whole shows.
 pub fn of_report(report: &Report) -> Vec<Finding> {
-    let mut findings: Vec<Finding> = Vec::new();
+    let mut findings: Vec<Finding> = cost_of_copies(report);
     for row in &report.published {
         for text in published_contradictions(row) {
             let depth = row.depth.map(|depth| format!(", depth {depth}")).unwrap_or_default();

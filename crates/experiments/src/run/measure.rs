@@ -28,6 +28,12 @@ const EDGE: Duration = Duration::from_millis(50);
 pub struct Idle {
     /// Busy time without that of targets.
     pub us_per_s: f64,
+    /// Busy time of the kernel's threads and of interrupts.
+    pub kernel_us_per_s: f64,
+    /// Busy time of processes that have nothing to do with the run, and the busiest of them.
+    pub outside_us_per_s: f64,
+    /// Its name.
+    pub busiest: String,
     /// Busy time of all.
     pub all_us_per_s: f64,
     /// Drives that hold targets.
@@ -45,7 +51,7 @@ impl Idle {
     ) -> Result<Self, TargetError> {
         let drives = drives_of(places);
         let drive_names: Vec<String> = drives.iter().map(|drive| drive.name.clone()).collect();
-        let mut idle = Idle { us_per_s: 0.0, all_us_per_s: 0.0, drives, drive_names };
+        let mut idle = Idle { drives, drive_names, ..Idle::default() };
         let processes = servers.iter().map(|pid| (*pid, Role::Target)).collect();
         let Ok(sampler) = sampler(&idle.drive_names, processes) else { return Ok(idle) };
         let from = sampler.mark();
@@ -59,6 +65,11 @@ impl Idle {
         if let Some(seen) = sampler.window(from, to) {
             idle.all_us_per_s = seen.busy_cores * 1e6;
             idle.us_per_s = (seen.busy_cores - seen.role_cores(Role::Target)).max(0.0) * 1e6;
+            idle.kernel_us_per_s = seen.role_cores(Role::Kernel) * 1e6;
+            idle.outside_us_per_s = seen.role_cores(Role::Outside) * 1e6;
+            let outside = seen.processes.iter().find(|process| process.role == Role::Outside);
+            idle.busiest =
+                outside.map(|process| format!("{} (pid {})", process.name, process.pid)).unwrap_or_default();
         }
         sampler.stop();
         Ok(idle)
@@ -261,7 +272,8 @@ impl Shot<'_> {
         };
         round.contradictions = self.contradictions(&round);
         if let Some(seen) = &seen {
-            round.cpu = cpu_figures(&round, seen, self.idle, self.others);
+            let sees_servers = self.target.is_baseline() || !self.target.processes().is_empty();
+            round.cpu = cpu_figures(&round, seen, self.idle, self.others, sees_servers);
             round.drives = seen
                 .drives
                 .iter()
@@ -309,7 +321,15 @@ impl Shot<'_> {
     }
 }
 
-fn cpu_figures(round: &Round, seen: &Utilisation, idle: &Idle, others: &[u32]) -> CpuFigures {
+/// CPU time per operation. Where all processes that serve the target are known, it is that of the generator, of the servers and of
+/// the kernel's own threads, so that what else runs on the machine does not count; elsewhere all but what was busy before.
+fn cpu_figures(
+    round: &Round,
+    seen: &Utilisation,
+    idle: &Idle,
+    others: &[u32],
+    sees_servers: bool,
+) -> CpuFigures {
     let share = |us_per_s: f64| if round.total.iops > 0.0 { us_per_s / round.total.iops } else { 0.0 };
     let cores_of_others: f64 = seen
         .processes
@@ -317,7 +337,13 @@ fn cpu_figures(round: &Round, seen: &Utilisation, idle: &Idle, others: &[u32]) -
         .filter(|process| others.contains(&process.pid))
         .map(|process| seen.process_cores(process))
         .sum();
-    let mine = (seen.busy_cores - cores_of_others) * 1e6 - idle.us_per_s;
+    let mine = if sees_servers && seen.sees_kernel_threads {
+        let own =
+            seen.role_cores(Role::Generator) + seen.role_cores(Role::Target) + seen.role_cores(Role::Kernel);
+        own * 1e6 - idle.kernel_us_per_s
+    } else {
+        (seen.busy_cores - cores_of_others) * 1e6 - idle.us_per_s
+    };
     CpuFigures {
         idle_us_per_s: idle.us_per_s,
         machine_us_per_io: share(mine.max(0.0)),

@@ -33,6 +33,8 @@ pub use settings_tried::{Assignment, AssignmentError};
 
 /// Throughput that grew by less has stopped growing, as a share.
 const FLAT_GROWTH: f64 = 0.05;
+/// Busy time of others before the run above which the report warns, in microseconds per second.
+const BUSY_US_PER_S_MAX: f64 = 1e5;
 /// Cases in a row in which a target fails before it is given up.
 const FAILURES_MAX: u32 = 3;
 
@@ -296,6 +298,16 @@ impl<'a> Run<'a> {
         }
         (self.hooks.progress)(0.0, "looking at the idle machine");
         self.idle = measure::Idle::look(&self.places(), &self.all_processes(), self.hooks.stopped)?;
+        if self.idle.outside_us_per_s > BUSY_US_PER_S_MAX {
+            let text = format!(
+                "{:.1} cores were busy with something else before the run, most of it {}: figures are lower and less sure than on \
+                 a quiet machine",
+                self.idle.outside_us_per_s / 1e6,
+                self.idle.busiest
+            );
+            (self.hooks.say)(&text);
+            self.find("note", "this machine", &text);
+        }
         for scenario in planned {
             self.scenario(scenario)?;
         }
