@@ -11,6 +11,7 @@
 //!   and is not lost sight of.
 
 mod moving;
+mod score;
 
 use coquina_base::{AlignedBuf, BLOCK_BYTES, crc32c_block};
 
@@ -286,7 +287,7 @@ impl Shard {
                 continue;
             }
             let age = (applied - segment.last_frame) as f64 / (applied - covered + 1024) as f64;
-            let score = gain * (1.0 + age).ln().clamp(0.01, 1.0).powf(0.25);
+            let score = score::score(gain, age);
             if best.is_none_or(|(known, _)| score > known) {
                 best = Some((score, number));
             }

@@ -421,10 +421,13 @@ impl Shard {
 
     /// Ends everything that waits in the groups.
     pub(crate) fn fail_group_waiters(&mut self, changes: &mut Vec<RequestToken>) {
+        let before = changes.len();
         for group in self.groups.groups.values_mut() {
             self.groups.waiting -= group.behind.len();
             changes.extend(group.behind.drain(..).map(|request| request.token));
         }
+        // The order of the groups in their table differs between processors.
+        changes[before..].sort_unstable();
     }
 
     /// Ends the reads that wait until changes are committed.
