@@ -282,10 +282,10 @@ fn giving_up_says_so() {
 fn opening_what_is_not_there_fails_at_once() {
     let fake = Fake::start(16 << 20);
     let unknown = VolumeConnection::open(VolumeConnection::config(&fake.address(), "other")).err().unwrap();
-    assert_eq!(unknown.status(), Some(Status::UnknownVolume));
+    assert_eq!(unknown.status(), Some(Status::UnknownVolume), "{unknown}");
     fake.state.lock().unwrap().refuse_hello = Some(Status::VersionMismatch);
     let version = VolumeConnection::open(VolumeConnection::config(&fake.address(), "disk")).err().unwrap();
-    assert_eq!(version.status(), Some(Status::VersionMismatch));
+    assert_eq!(version.status(), Some(Status::VersionMismatch), "{version}");
     let address = VolumeConnection::open(VolumeConnection::config("nowhere", "disk")).err().unwrap();
     assert!(matches!(address, ClientError::Address(_)), "{address}");
 }
