@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::cpu_model::{cpu_model, field};
 use super::drive::DriveCounter;
 
 /// The machine. Texts are empty where the kernel does not say.
@@ -45,7 +46,6 @@ pub struct DriveEnvironment {
 impl Environment {
     /// Looks at this machine, and at what lies under `path`.
     pub fn here(path: Option<&Path>) -> Self {
-        let cpu = read("/proc/cpuinfo");
         let memory_kib: u64 = field(&read("/proc/meminfo"), "MemTotal")
             .split_ascii_whitespace()
             .next()
@@ -54,7 +54,7 @@ impl Environment {
         Environment {
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
             architecture: std::env::consts::ARCH.to_owned(),
-            cpu_model: field(&cpu, "model name"),
+            cpu_model: cpu_model(&read("/proc/cpuinfo")),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             memory_bytes: memory_kib << 10,
             file_system: path.map(file_system).unwrap_or_default(),
@@ -87,15 +87,6 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
 
-/// The value of the first `name : value` line.
-fn field(text: &str, name: &str) -> String {
-    let value = text.lines().find_map(|line| {
-        let (key, value) = line.split_once(':')?;
-        (key.trim() == name).then(|| value.trim().to_owned())
-    });
-    value.unwrap_or_default()
-}
-
 /// Type of the file system that holds `path`: the mount with the longest path above it.
 fn file_system(path: &Path) -> String {
     let Ok(path) = path.canonicalize() else { return String::new() };
@@ -120,6 +111,5 @@ mod tests {
         assert!(here.cores > 0);
         assert!(here.memory_bytes > 0);
         assert_eq!(here.file_system, "proc");
-        assert_eq!(field("a\t: 1\nbc : 2 \n", "bc"), "2");
     }
 }

@@ -5,6 +5,7 @@
 //! - what the kernel does not say is left out or empty, never guessed.
 
 mod cpu;
+mod cpu_model;
 pub mod doctor;
 mod drive;
 mod environment;
