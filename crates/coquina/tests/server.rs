@@ -221,8 +221,10 @@ fn a_server_whose_starter_died_stops_by_itself() {
     let mut command =
         command(&["up", "--nbd", "127.0.0.1:0", "--http", "127.0.0.1:0", "--listen", "127.0.0.1:0"]);
     command.arg("--dir").arg(&data).args(["--drive", &drive_of(&folder, "512M"), "--stop-with-input"]);
-    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    assert_eq!(Server { child, folder: data }.end(), Some(0));
+    let log = std::fs::File::create(folder.path().join("log")).unwrap();
+    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
+    let code = Server { child, folder: data }.end();
+    assert_eq!(code, Some(0), "{}", std::fs::read_to_string(folder.path().join("log")).unwrap());
 }
 
 #[test]
