@@ -53,13 +53,11 @@ pub fn command(program: &Path, target: &str, server: &[String], load: &Load) -> 
     }
 }
 
+/// Named as fio does, but for the mix.
 fn pattern(operation: Operation) -> &'static str {
     match operation {
-        Operation::RandomRead => "randread",
-        Operation::RandomWrite => "randwrite",
-        Operation::SequentialRead | Operation::ObjectRead => "read",
-        Operation::SequentialWrite | Operation::ObjectWrite => "write",
         Operation::Mixed70 => "mix:70",
+        operation => super::fio::pattern(operation),
     }
 }
 

@@ -138,7 +138,8 @@ fn is_sequential(operation: Operation) -> bool {
     matches!(operation, Operation::SequentialRead | Operation::SequentialWrite)
 }
 
-fn pattern(operation: Operation) -> &'static str {
+/// The name of an operation.
+pub(super) fn pattern(operation: Operation) -> &'static str {
     match operation {
         Operation::RandomRead => "randread",
         Operation::RandomWrite => "randwrite",

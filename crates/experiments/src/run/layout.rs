@@ -115,30 +115,22 @@ impl Run<'_> {
             None => layout.volume_bytes.min(space_bytes / 100 * SPACE_PERCENT / volumes),
         };
         let fits = fits / ROUND_BYTES * ROUND_BYTES;
-        if fits < VOLUME_BYTES_MIN {
-            return Err(RunError::Target(TargetError::NoSpace {
+        let no_space = |volume_bytes: u64| {
+            let wanted = coquina_base::format_size_bytes(volume_bytes.saturating_mul(volumes));
+            let free = coquina_base::format_size_bytes(space_bytes);
+            RunError::Target(TargetError::NoSpace {
                 spec: spec.to_owned(),
-                wanted: format!(
-                    "{} for {volumes} volume(s)",
-                    coquina_base::format_size_bytes(VOLUME_BYTES_MIN * volumes * 100 / SPACE_PERCENT)
-                ),
-                free: coquina_base::format_size_bytes(space_bytes),
-            }));
+                wanted: format!("{wanted} for {volumes} volume(s)"),
+                free: format!("{free} ({SPACE_PERCENT} % of it for volumes)"),
+            })
+        };
+        if fits < VOLUME_BYTES_MIN {
+            return Err(no_space(VOLUME_BYTES_MIN));
         }
         if let (Some(wanted), None) = (self.settings.volume_bytes, layout.aged)
-            && fits < wanted
+            && fits < wanted / ROUND_BYTES * ROUND_BYTES
         {
-            return Err(RunError::Target(TargetError::NoSpace {
-                spec: spec.to_owned(),
-                wanted: format!(
-                    "{} for {volumes} volume(s)",
-                    coquina_base::format_size_bytes(wanted * volumes)
-                ),
-                free: format!(
-                    "{} ({SPACE_PERCENT} % of it for volumes)",
-                    coquina_base::format_size_bytes(space_bytes)
-                ),
-            }));
+            return Err(no_space(wanted));
         }
         Ok(fits)
     }
