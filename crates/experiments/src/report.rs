@@ -287,7 +287,8 @@ pub struct Figures {
 pub struct CpuFigures {
     /// Busy time of the idle machine before the experiment, in microseconds per second. Subtracted below.
     pub idle_us_per_s: f64,
-    /// Busy time of the whole machine per operation, kernel threads included, less the idle share.
+    /// Busy time per operation of the generator, the servers and the kernel's threads, less the idle share; of the whole
+    /// machine where the servers cannot be seen.
     pub machine_us_per_io: f64,
     /// Cores that were busy on average.
     pub busy_cores: f64,
