@@ -42,7 +42,12 @@ pub fn command(options: &FioOptions, load: &Load) -> Command {
         // Writing to a text cannot fail.
         let _ = writeln!(job, "{name}={value}");
     };
-    set("ioengine", &options.engine);
+    // io_uring refuses threads of their own for submission, which an offered rate needs.
+    let engine = match options.engine.as_str() {
+        "io_uring" if load.rate_iops.is_some() => "libaio",
+        engine => engine,
+    };
+    set("ioengine", engine);
     set("direct", "1");
     set("group_reporting", "1");
     set("thread", "1");
@@ -301,6 +306,9 @@ mod tests {
         }
         let rated = command(&options, &Load { rate_iops: Some(1000), ..load() });
         assert!(rated.files[0].1.contains("rate_iops=250\n"), "{}", rated.files[0].1);
+        let plain = FioOptions { engine: "io_uring".to_owned(), ..options.clone() };
+        let rated = command(&plain, &Load { rate_iops: Some(1000), ..load() });
+        assert!(rated.files[0].1.contains("ioengine=libaio\n"), "{}", rated.files[0].1);
         let mut changed = made.clone();
         add_options(&mut changed, &[("iodepth_batch".to_owned(), "4".to_owned())]);
         let job = &changed.files[0].1;
