@@ -9,6 +9,7 @@ use coquina_experiments::definition::{DefinitionError, Experiment, ModeName, bui
 use coquina_experiments::html;
 use coquina_experiments::report::{REPORT_VERSION, Report};
 use coquina_experiments::run::{self, Assignment, AssignmentError, Hooks, RunError, Settings};
+use coquina_experiments::target::Opener;
 use serde::Serialize;
 
 use crate::arguments::{BenchCompare, BenchList, BenchRun, BenchShow, BenchTune, Global, Measured};
@@ -331,6 +332,11 @@ struct PlanScenario {
 }
 
 fn plan(global: &Global, settings: &Settings) -> Result<(), CliError> {
+    let mut opener = Opener::new(&settings.folder);
+    for spec in &settings.targets {
+        // Only whether its name is understood: nothing is looked for or started.
+        opener.open(spec).map_err(|error| CliError::failed(error.to_string()))?;
+    }
     let limits = &settings.limits;
     let scenarios: Vec<PlanScenario> = settings
         .plan()

@@ -17,6 +17,8 @@ const ROUND_BYTES: u64 = 16 << 20;
 const VOLUME_BYTES_MIN: u64 = 16 << 20;
 /// Longest time to write a volume full or age a store.
 const FILL_TIME_MAX: Duration = Duration::from_secs(24 * 3600);
+/// Size of the writes that fill a volume.
+const FILL_BLOCK_BYTES: u32 = 1 << 20;
 /// Overwrites in flight while a store is aged.
 const AGE_DEPTH: u32 = 32;
 
@@ -54,7 +56,14 @@ impl Run<'_> {
             }
             let target = self.targets[index].as_ref();
             if layout.fill {
-                self.load_all(target, &layout, "writing it full", Operation::SequentialWrite, Amount::Fill)?;
+                self.load_blocks(
+                    target,
+                    &layout,
+                    "writing it full",
+                    Operation::SequentialWrite,
+                    Amount::Fill,
+                    FILL_BLOCK_BYTES,
+                )?;
             }
             if let Some(aged) = layout.aged {
                 self.age(target, &layout, aged)?;
@@ -140,17 +149,6 @@ impl Run<'_> {
         let block_bytes = u32::try_from(aged.block).unwrap_or(1 << 16);
         let what = format!("overwriting it {} times", aged.overwrites);
         self.load_blocks(target, layout, &what, Operation::RandomWrite, Amount::Bytes(bytes), block_bytes)
-    }
-
-    fn load_all(
-        &self,
-        target: &dyn Target,
-        layout: &Layout,
-        what: &str,
-        operation: Operation,
-        amount: Amount,
-    ) -> Result<(), RunError> {
-        self.load_blocks(target, layout, what, operation, amount, 1 << 20)
     }
 
     fn load_blocks(

@@ -38,7 +38,7 @@ pub(super) fn objects(system: &System, load: &Load) -> Command {
         ("filesize".to_owned(), object_bytes.to_string()),
         ("file_service_type".to_owned(), "roundrobin:1".to_owned()),
         // Objects have the same names in each run of this size, so that those which were written are read.
-        ("filename_format".to_owned(), format!("bench-{object_bytes}-$filenum")),
+        ("filename_format".to_owned(), format!("{}{object_bytes}-$filenum", object_prefix())),
     ];
     let options = FioOptions {
         engine: "rados".to_owned(),
@@ -53,6 +53,21 @@ pub(super) fn objects(system: &System, load: &Load) -> Command {
         amount => amount,
     };
     fio::command(&options, &Load { amount, size_bytes: objects * object_bytes, ..load.clone() })
+}
+
+/// What the names of this run's objects begin with. Nobody else's do, so that no object of others is overwritten or removed.
+fn object_prefix() -> String {
+    format!("coquina-bench-{}-", std::process::id())
+}
+
+/// Removes the objects that this run made; others of the pool stay.
+pub(super) fn remove_objects(system: &System, spec: &str) {
+    let Ok(list) = system.run(spec, "rados", &["-p", &system.pool, "ls"]) else { return };
+    let prefix = object_prefix();
+    for object in list.lines().filter(|line| line.starts_with(&prefix)) {
+        // A cluster that is gone takes its objects along; there is nobody to tell.
+        let _ = system.run(spec, "rados", &["-p", &system.pool, "rm", object]);
+    }
 }
 
 impl Target for RadosTarget {
@@ -117,12 +132,6 @@ impl Target for RadosTarget {
     }
 
     fn end(&mut self) {
-        let system = self.system.borrow();
-        // Objects that were made have names of their own; others of the pool stay.
-        if let Ok(list) = system.run(&self.spec, "rados", &["-p", &system.pool, "ls"]) {
-            for object in list.lines().filter(|line| line.starts_with("bench-")) {
-                let _ = system.run(&self.spec, "rados", &["-p", &system.pool, "rm", object]);
-            }
-        }
+        remove_objects(&self.system.borrow(), &self.spec);
     }
 }

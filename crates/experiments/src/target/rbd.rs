@@ -1,10 +1,11 @@
 //! `rbd:POOL/IMAGE` on a Ceph cluster that runs, and `ceph-local`, by fio's engine for RBD; whole objects by its engine for
 //! RADOS.
 
+use std::cell::Cell;
 use std::path::PathBuf;
 
 use super::ceph::{self, Shared};
-use super::rados::objects;
+use super::rados::{objects, remove_objects};
 use super::{Context, Target, TargetError, is_object};
 use crate::definition::Layout;
 use crate::generator::fio::{self, FioOptions};
@@ -20,6 +21,8 @@ pub struct RbdTarget {
     made: Vec<String>,
     images: Vec<String>,
     layout: Option<Layout>,
+    /// Whole objects were written besides.
+    has_objects: Cell<bool>,
 }
 
 impl RbdTarget {
@@ -50,6 +53,7 @@ impl RbdTarget {
             made: Vec::new(),
             images: Vec::new(),
             layout: None,
+            has_objects: Cell::new(false),
         }
     }
 
@@ -162,6 +166,7 @@ impl Target for RbdTarget {
     fn commands(&self, load: &Load, volumes: &[u32]) -> Vec<Command> {
         let system = self.system.borrow();
         if is_object(load.operation) {
+            self.has_objects.set(true);
             return vec![objects(&system, load)];
         }
         let images = volumes.iter().filter_map(|volume| self.images.get(*volume as usize));
@@ -192,6 +197,10 @@ impl Target for RbdTarget {
 
     fn end(&mut self) {
         self.remove_made();
+        // Those of a cluster that was made for the run go with it.
+        if self.has_objects.get() && self.system.borrow().local.is_none() {
+            remove_objects(&self.system.borrow(), &self.spec);
+        }
         self.system.borrow_mut().local = None;
     }
 }

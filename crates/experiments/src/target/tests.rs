@@ -122,3 +122,23 @@ fn a_disk_without_room_is_told_how_much_is_needed() {
     let error = need_room("file:x", folder.path(), 1 << 60).unwrap_err().to_string();
     assert!(error.contains("1 EiB") && error.contains("--folder"), "{error}");
 }
+
+#[test]
+fn objects_have_names_that_nobody_else_gives() {
+    let load = Load {
+        operation: Operation::ObjectWrite,
+        block_bytes: 65536,
+        depth: 4,
+        jobs: 1,
+        amount: Amount::Fill,
+        size_bytes: 1 << 20,
+        rate_iops: None,
+        seed: 1,
+        processors: None,
+    };
+    let target = Opener::new(Path::new("/nonexistent")).open("rados:pool").unwrap();
+    let commands = target.commands(&load, &[0]);
+    let job = &commands[0].files[0].1;
+    let named = format!("filename_format=coquina-bench-{}-65536-$filenum\n", std::process::id());
+    assert!(job.contains(&named) && job.contains("nrfiles=16\n"), "{job}");
+}
