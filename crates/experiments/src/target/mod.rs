@@ -203,6 +203,8 @@ impl Opener {
             "coquina-nbd" => Box::new(coquina::CoquinaTarget::running(spec, rest, true)),
             "rbd" => Box::new(rbd::RbdTarget::running(spec, rest)?),
             "rados" => Box::new(rados::RadosTarget::running(spec, rest)),
+            // `nbd://...` is a URI already; `nbd:` stands before one.
+            "nbd" if rest.starts_with("//") => Box::new(nbd::NbdTarget::new(spec, spec)),
             "nbd" => Box::new(nbd::NbdTarget::new(spec, rest)),
             "nbd+unix" => Box::new(nbd::NbdTarget::new(spec, spec)),
             "file" => Box::new(file::FileTarget::new(spec, rest)),
