@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use coquina_base::{BLOCK_BYTES, SECTOR_BYTES};
+use coquina_base::{BLOCK_BYTES, BUSY_POLL_NS, SECTOR_BYTES};
 use serde::{Deserialize, Serialize};
 
 use crate::error::ConfigError;
@@ -196,6 +196,8 @@ pub struct IoBenchConfig {
     /// Each write is on stable storage before it counts: `RWF_DSYNC` for files and devices, FUA for NBD. Volumes
     /// are always durable.
     pub durable: bool,
+    /// How long a client of volumes may look for an answer before it sleeps.
+    pub busy_poll_ns: u64,
     /// Open loop: operations start by the clock at this total rate, and latency counts from the time at which one
     /// should have started. `None`: closed loop, `depth` operations always in flight.
     pub rate_iops: Option<u64>,
@@ -230,6 +232,7 @@ impl IoBenchConfig {
             size_bytes: 0,
             offset_bytes: 0,
             durable: false,
+            busy_poll_ns: BUSY_POLL_NS,
             rate_iops: None,
             seed: 1,
             fill: false,

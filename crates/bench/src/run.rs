@@ -279,6 +279,7 @@ impl Setup<'_> {
             reads: self.config.workload.reads(),
             writes: self.config.workload.writes(),
             durable: self.config.durable,
+            busy_poll_ns: self.config.busy_poll_ns,
         })
     }
 

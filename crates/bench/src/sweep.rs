@@ -74,6 +74,7 @@ impl<'a> Sweep<'a> {
             reads: !fills,
             writes: fills,
             durable: false,
+            busy_poll_ns: 0,
         };
         let mut lane = target.open_lane(&options)?;
         if let Task::Fill { payload, .. } = &task {

@@ -1,6 +1,6 @@
 //! How a client behaves.
 
-use coquina_base::{ClusterId, DriveId, SessionId};
+use coquina_base::{BUSY_POLL_NS, ClusterId, DriveId, SessionId};
 
 /// How a client behaves.
 #[derive(Clone, Debug)]
@@ -25,6 +25,9 @@ pub struct ClientConfig {
     /// After so long a silence with requests outstanding the server is asked for a sign of life, and after as long again
     /// other nodes are asked whether its work has moved.
     pub probe_ns: u64,
+    /// How long a connection with a reactor of its own may look for an answer before it sleeps, where answers came that soon of
+    /// late; 0 is never.
+    pub busy_poll_ns: u64,
     /// Payloads below this size are copied into the send buffer, which is cheaper than a piece of their own.
     pub copy_bytes_max: usize,
     /// Discards may lie beyond the end of the volume, as far as the server knows of data there: for making it smaller.
@@ -47,6 +50,7 @@ impl ClientConfig {
             give_up_ns: 30_000_000_000,
             stall_ns: 10_000_000_000,
             probe_ns: 500_000_000,
+            busy_poll_ns: BUSY_POLL_NS,
             copy_bytes_max: 16 << 10,
             discards_beyond_end: false,
             local: Vec::new(),

@@ -312,8 +312,8 @@ pub struct VolumeConnection {
 impl VolumeConnection {
     /// Opens a volume and waits until it is open, for at most the time to give up of the configuration.
     pub fn open(config: ClientConfig) -> Result<VolumeConnection, ClientError> {
-        let reactor =
-            Reactor::new(ReactorConfig::default()).map_err(|error| ClientError::Local(error.to_string()))?;
+        let sizes = ReactorConfig { busy_poll_ns: config.busy_poll_ns, ..ReactorConfig::default() };
+        let reactor = Reactor::new(sizes).map_err(|error| ClientError::Local(error.to_string()))?;
         check_addresses(&config.addresses)?;
         let client = VolumeClient::new(config, 0);
         let mut connection = VolumeConnection { reactor, client, turned: Vec::new() };
@@ -371,6 +371,7 @@ impl VolumeConnection {
             (wait, _) => wait,
         };
         let mut turned = std::mem::take(&mut self.turned);
+        self.reactor.expect_answers(self.client.outstanding() > 0);
         let result = self.reactor.turn(wait, &mut turned);
         for completion in turned.drain(..) {
             if self.client.owns(completion.token) {

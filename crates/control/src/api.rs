@@ -570,6 +570,8 @@ pub struct Reactor {
     pub turns: u64,
     /// Time spent not asleep.
     pub busy_ns: u64,
+    /// Time spent looking for events instead of sleeping; not part of `busy_ns`.
+    pub busy_poll_ns: u64,
     /// Operations submitted to its ring.
     pub operations: u64,
 }

@@ -296,6 +296,8 @@ pub struct ReactorSnapshot {
     pub turns: u64,
     /// Time spent not asleep.
     pub busy_ns: u64,
+    /// How long it has looked for events instead of sleeping.
+    pub busy_poll_ns: u64,
     /// Operations submitted to its ring.
     pub operations: u64,
 }

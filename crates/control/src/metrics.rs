@@ -251,6 +251,15 @@ fn node_series(out: &mut Exposition, map: &MapView, snapshot: &NodeSnapshot) {
     for (index, reactor) in snapshot.reactors.iter().enumerate() {
         out.sample("coquina_reactor_busy_seconds_total", &reactors(index), seconds(reactor.busy_ns));
     }
+    let text = "Time that a reactor looked for events instead of sleeping.";
+    out.family("coquina_reactor_busy_poll_seconds_total", Kind::Counter, text);
+    for (index, reactor) in snapshot.reactors.iter().enumerate() {
+        out.sample(
+            "coquina_reactor_busy_poll_seconds_total",
+            &reactors(index),
+            seconds(reactor.busy_poll_ns),
+        );
+    }
     out.family("coquina_reactor_turns_total", Kind::Counter, "Turns of a reactor's loop.");
     for (index, reactor) in snapshot.reactors.iter().enumerate() {
         out.sample("coquina_reactor_turns_total", &reactors(index), reactor.turns);

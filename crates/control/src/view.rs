@@ -379,6 +379,7 @@ pub(crate) fn reactors(snapshot: &NodeSnapshot) -> Vec<api::Reactor> {
     let reactor = |reactor: &crate::backend::ReactorSnapshot| api::Reactor {
         turns: reactor.turns,
         busy_ns: reactor.busy_ns,
+        busy_poll_ns: reactor.busy_poll_ns,
         operations: reactor.operations,
     };
     snapshot.reactors.iter().map(reactor).collect()

@@ -10,7 +10,7 @@ mod volume;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
-use coquina_base::parse_size_bytes;
+use coquina_base::{BUSY_POLL_NS, parse_size_bytes};
 
 pub use bench::{Bench, BenchDesign, BenchIo};
 pub use doctor::Doctor;
@@ -18,6 +18,31 @@ pub use drive::Drive;
 pub use experiment::{BenchCompare, BenchList, BenchRun, BenchShow, BenchTune, Measured};
 pub use server::{Domains, Nbd, Node, NodeCommand, NodeStart, Running, StoreArguments, Tuning, Up};
 pub use volume::{Pool, Volume};
+
+/// How long a thread looks for the next event before it sleeps.
+#[derive(Args, Clone, Copy)]
+pub struct BusyPoll {
+    /// Most microseconds that a thread looks for the next event before it sleeps, where events came that soon of late; it gives
+    /// the processor to whoever wants it meanwhile; 0 is never
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    #[arg(default_value_t = BUSY_POLL_US, env = "COQUINA_BUSY_POLL_US", hide_env_values = true)]
+    pub busy_poll_us: u32,
+}
+
+impl Default for BusyPoll {
+    fn default() -> Self {
+        BusyPoll { busy_poll_us: BUSY_POLL_US }
+    }
+}
+
+impl BusyPoll {
+    /// The same in nanoseconds.
+    pub fn limit_ns(self) -> u64 {
+        u64::from(self.busy_poll_us) * 1_000
+    }
+}
+
+const BUSY_POLL_US: u32 = (BUSY_POLL_NS / 1_000) as u32;
 
 /// Reads a size for the parser.
 fn size(text: &str) -> Result<u64, String> {

@@ -228,6 +228,7 @@ impl Core {
             let before = boottime_ns();
             self.busy_ns += before.saturating_sub(self.now_ns);
             let wait = self.wait(before);
+            self.reactor.expect_answers(!self.requests.is_empty() || !self.nbd_requests.is_empty());
             self.reactor.turn(wait, &mut completions)?;
             self.now_ns = boottime_ns();
             self.turns += 1;
@@ -611,6 +612,7 @@ impl Core {
             reactor: coquina_control::ReactorSnapshot {
                 turns: self.turns,
                 busy_ns: self.busy_ns,
+                busy_poll_ns: self.reactor.busy_poll_ns(),
                 operations: self.operations,
             },
             peers: self

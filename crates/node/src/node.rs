@@ -58,6 +58,8 @@ pub struct NodeConfig {
     pub tcp_only: bool,
     /// Most bytes of block cache, for all shards together.
     pub cache_memory_bytes: Option<u64>,
+    /// How long a reactor may look for the next event before it sleeps, where events came that soon of late; 0 is never.
+    pub busy_poll_ns: u64,
     /// Reactor threads; as many as there are cores or shards, whichever is less, if `None`.
     pub reactors: Option<usize>,
 }
@@ -188,6 +190,7 @@ impl Node {
             node: config.identity.as_ref().map_or_else(NodeId::default, |node| node.id),
             notices: notice_sender.clone(),
             proposals: proposals.clone(),
+            busy_poll_ns: config.busy_poll_ns,
         });
         let (cores, threads) = start_cores(seeds.collect())?;
         let read_only = Arc::new(Mutex::new(BTreeSet::new()));

@@ -36,6 +36,7 @@ pub(crate) struct Seed {
     pub node: NodeId,
     pub notices: Sender<Notice>,
     pub proposals: Arc<Proposals>,
+    pub busy_poll_ns: u64,
 }
 
 /// A shard on its way to its reactor.
@@ -120,13 +121,14 @@ type Ready = Sender<(usize, Result<MailboxSender<Command>, ReactorError>)>;
 
 fn run_core(seed: Seed, ready: &Ready, peers: &Receiver<Vec<MailboxSender<Command>>>) {
     let index = seed.index;
-    let mut reactor = match Reactor::new(ReactorConfig::default()) {
-        Ok(reactor) => reactor,
-        Err(error) => {
-            let _ = ready.send((index, Err(error)));
-            return;
-        }
-    };
+    let mut reactor =
+        match Reactor::new(ReactorConfig { busy_poll_ns: seed.busy_poll_ns, ..ReactorConfig::default() }) {
+            Ok(reactor) => reactor,
+            Err(error) => {
+                let _ = ready.send((index, Err(error)));
+                return;
+            }
+        };
     let (sender, mailbox) = mailbox(reactor.waker());
     if ready.send((index, Ok(sender))).is_err() {
         return;

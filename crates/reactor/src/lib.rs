@@ -4,10 +4,12 @@
 //! - a buffer given to an operation belongs to the reactor until its [`Completion`] hands it back; a ring is
 //!   drained before its buffers are freed, and leaks them if it cannot be drained;
 //! - a [`Reactor`] stays on the thread that made it; other threads reach it through a [`Waker`] or [`Mailbox`];
-//! - a turn makes one system call at most, apart from the submission queue running over; a send makes one of its own;
+//! - a turn makes one system call at most, apart from the submission queue running over and a busy poll before it sleeps; a
+//!   send makes one of its own;
 //! - nothing is allocated in steady state: operations live in recycled slots.
 
 mod accept;
+mod busy_poll;
 mod clock;
 mod device;
 mod drive;

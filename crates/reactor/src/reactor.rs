@@ -13,6 +13,7 @@ use coquina_base::{AlignedBuf, Landing};
 
 use crate::WAKE_TOKEN;
 use crate::accept::{Address, RawAddress, own_accepted};
+use crate::busy_poll::{BusyPoll, Expecting, SchedStat};
 use crate::clock::monotonic_ns;
 use crate::error::{Errno, ReactorError};
 use crate::operation::{Completion, Operation, Payload, Slot, VECTORS_MAX, message_of};
@@ -33,11 +34,13 @@ pub struct ReactorConfig {
     /// Entries of the submission queue, rounded up to a power of two. More operations than this may be in
     /// flight; more than this queued in one turn cost a second system call.
     pub entries: u32,
+    /// How long a turn may look for a completion before it sleeps, where such waits have been short of late; 0 is never.
+    pub busy_poll_ns: u64,
 }
 
 impl Default for ReactorConfig {
     fn default() -> Self {
-        ReactorConfig { entries: 512 }
+        ReactorConfig { entries: 512, busy_poll_ns: 0 }
     }
 }
 
@@ -79,6 +82,13 @@ pub struct Reactor {
     /// Completions that need no ring: refused operations and closes.
     immediate: VecDeque<Completion>,
     in_flight: usize,
+    /// Those of them that are a drive's.
+    drive_in_flight: usize,
+    /// Whether the owner waits for an answer of somebody else.
+    answers_expected: bool,
+    busy_poll: BusyPoll,
+    busy_poll_total_ns: u64,
+    sched_stat: SchedStat,
     waker: Waker,
     /// Empty between calls; kept for its memory.
     vectors: Vec<libc::iovec>,
@@ -98,6 +108,11 @@ impl Reactor {
             free_files: Vec::new(),
             immediate: VecDeque::new(),
             in_flight: 0,
+            drive_in_flight: 0,
+            answers_expected: false,
+            busy_poll: BusyPoll::new(config.busy_poll_ns),
+            busy_poll_total_ns: 0,
+            sched_stat: SchedStat::open(),
             waker,
             vectors: Vec::new(),
             thread: PhantomData,
@@ -114,6 +129,16 @@ impl Reactor {
     /// Operations that are queued or in the kernel, without the one that waits for wakers.
     pub fn in_flight(&self) -> usize {
         self.in_flight - 1
+    }
+
+    /// Says whether somebody owes an answer: the next wait is likely to be short.
+    pub fn expect_answers(&mut self, expected: bool) {
+        self.answers_expected = expected;
+    }
+
+    /// How long turns have looked for completions instead of sleeping, in all.
+    pub fn busy_poll_ns(&self) -> u64 {
+        self.busy_poll_total_ns
     }
 
     /// Takes over a file or socket. It must be blocking (not `O_NONBLOCK`), as all made by this crate are.
@@ -285,7 +310,19 @@ impl Reactor {
         completions.extend(self.immediate.drain(..));
         self.reap(completions);
         let wait = if completions.len() > before { Wait::Poll } else { wait };
+        if wait == Wait::Poll {
+            self.ring.enter(EnterWait::No)?;
+            self.take_finished(completions);
+            return Ok(());
+        }
+        let expecting = if self.answers_expected || self.drive_in_flight > 0 {
+            Expecting::Answer
+        } else {
+            Expecting::Request
+        };
+        let begin_ns = monotonic_ns();
         loop {
+            self.poll_busily(expecting, wait)?;
             let enter_wait = match wait {
                 Wait::Poll => EnterWait::No,
                 Wait::Forever => EnterWait::Forever,
@@ -295,12 +332,41 @@ impl Reactor {
                 },
             };
             self.ring.enter(enter_wait)?;
-            self.reap(completions);
-            completions.extend(self.immediate.drain(..));
+            self.take_finished(completions);
             if completions.len() > before || enter_wait == EnterWait::No {
+                self.busy_poll.waited(expecting, monotonic_ns().saturating_sub(begin_ns));
                 return Ok(());
             }
         }
+    }
+
+    fn take_finished(&mut self, completions: &mut Vec<Completion>) {
+        self.reap(completions);
+        completions.extend(self.immediate.drain(..));
+    }
+
+    /// Looks for completions for as long as that has been worth it of late, and leaves the processor to others in between.
+    fn poll_busily(&mut self, expecting: Expecting, wait: Wait) -> Result<(), ReactorError> {
+        let begin_ns = monotonic_ns();
+        let window_ns = self.busy_poll.window_ns(expecting, begin_ns);
+        if window_ns == 0 {
+            return Ok(());
+        }
+        if self.busy_poll.looks_again(begin_ns) && self.busy_poll.look(self.sched_stat.read(), begin_ns) {
+            return Ok(());
+        }
+        self.ring.enter(EnterWait::No)?;
+        let mut end_ns = begin_ns + window_ns;
+        if let Wait::Until(deadline_ns) = wait {
+            end_ns = end_ns.min(deadline_ns);
+        }
+        let mut now_ns = monotonic_ns();
+        while now_ns < end_ns && !self.ring.has_news() {
+            std::thread::yield_now();
+            now_ns = monotonic_ns();
+        }
+        self.busy_poll_total_ns += now_ns.saturating_sub(begin_ns);
+        Ok(())
     }
 
     fn find(&self, file: FileId) -> Option<u32> {
@@ -394,6 +460,7 @@ impl Reactor {
             file.in_flight += 1;
         }
         self.in_flight += 1;
+        self.drive_in_flight += usize::from(slot.is_drive());
         index
     }
 
@@ -508,6 +575,7 @@ impl Reactor {
 
     fn free_slot(&mut self, index: u32) -> Payload {
         let slot = &mut self.slots[index as usize];
+        self.drive_in_flight -= usize::from(slot.is_drive());
         let payload = slot.finish();
         let file = slot.file;
         self.free_slots.push(index);

@@ -146,6 +146,14 @@ impl Ring {
         }
     }
 
+    /// Whether a completion is there, or would be after an [`Ring::enter`] that does not wait. No system call.
+    pub(crate) fn has_news(&mut self) -> bool {
+        let queue = self.ring.submission();
+        let is_pending = queue.taskrun() || queue.cq_overflow();
+        drop(queue);
+        is_pending || !self.ring.completion().is_empty()
+    }
+
     /// The next completion that is there already.
     pub(crate) fn next(&mut self) -> Option<cqueue::Entry> {
         self.ring.completion().next()

@@ -14,7 +14,7 @@ fn folder() -> tempfile::TempDir {
 }
 
 fn reactor(entries: u32) -> Reactor {
-    Reactor::new(ReactorConfig { entries }).unwrap()
+    Reactor::new(ReactorConfig { entries, ..ReactorConfig::default() }).unwrap()
 }
 
 /// Turns until `count` completions are there.

@@ -27,7 +27,7 @@ fn collect(reactor: &mut Reactor, count: usize) -> Vec<Completion> {
 
 /// A reactor with both ends of a connection.
 fn pair(address: &Address) -> (Reactor, FileId, FileId, FileId) {
-    let mut reactor = Reactor::new(ReactorConfig { entries: 32 }).unwrap();
+    let mut reactor = Reactor::new(ReactorConfig { entries: 32, ..ReactorConfig::default() }).unwrap();
     let listener = Listener::bind(address).unwrap();
     let address = listener.address().clone();
     let listener = reactor.attach(listener.into_socket());
@@ -260,7 +260,7 @@ fn a_landing_whose_peer_breaks_off_is_an_error() {
 
 #[test]
 fn a_server_of_this_host_is_reached_by_its_unix_socket() {
-    let mut reactor = Reactor::new(ReactorConfig { entries: 32 }).unwrap();
+    let mut reactor = Reactor::new(ReactorConfig { entries: 32, ..ReactorConfig::default() }).unwrap();
     let tcp = Listener::bind(&any_port()).unwrap();
     let address = tcp.address().clone();
     let tcp = reactor.attach(tcp.into_socket());

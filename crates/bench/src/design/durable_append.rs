@@ -275,6 +275,7 @@ fn run_cell(
         reads: false,
         writes: true,
         durable: cell.method == AppendMethod::Dsync,
+        busy_poll_ns: 0,
     };
     let mut appender = Appender {
         lane: FileLane::new(file, &options)?,

@@ -54,6 +54,8 @@ pub struct LaneOptions {
     pub writes: bool,
     /// Whether each write must be durable when it completes.
     pub durable: bool,
+    /// How long a client of volumes may look for an answer before it sleeps. Others never do.
+    pub busy_poll_ns: u64,
 }
 
 /// One job's way to a target. Made and used in one thread.

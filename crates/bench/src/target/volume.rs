@@ -27,14 +27,20 @@ impl VolumeTarget {
     /// Opens the volume once, to learn its size.
     pub fn open(server: &str, name: &str) -> Result<Self, TargetError> {
         let mut target = VolumeTarget { server: server.to_owned(), name: name.to_owned(), size_bytes: 0 };
-        let first = target.connect(false, Some(FIRST_CONTACT_NS))?;
+        let first = target.connect(false, Some(FIRST_CONTACT_NS), 0)?;
         target.size_bytes = first.size_bytes();
         Ok(target)
     }
 
-    fn connect(&self, writes: bool, give_up_ns: Option<u64>) -> Result<VolumeConnection, TargetError> {
+    fn connect(
+        &self,
+        writes: bool,
+        give_up_ns: Option<u64>,
+        busy_poll_ns: u64,
+    ) -> Result<VolumeConnection, TargetError> {
         let mut config = VolumeConnection::config(&self.server, &self.name);
         config.read_only = !writes;
+        config.busy_poll_ns = busy_poll_ns;
         config.give_up_ns = give_up_ns.unwrap_or(config.give_up_ns);
         VolumeConnection::open(config).map_err(|error| match error {
             ClientError::GivenUp { address, last, .. } => {
@@ -58,7 +64,7 @@ impl Target for VolumeTarget {
     }
 
     fn open_lane(&self, options: &LaneOptions) -> Result<Box<dyn Lane>, TargetError> {
-        let connection = self.connect(options.writes, None)?;
+        let connection = self.connect(options.writes, None, options.busy_poll_ns)?;
         Ok(Box::new(VolumeLane::new(connection, self.server.clone(), options)))
     }
 }

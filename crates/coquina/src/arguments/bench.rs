@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::experiment::{BenchCompare, BenchList, BenchRun, BenchShow, BenchTune};
-use super::{seconds, size};
+use super::{BusyPoll, seconds, size};
 
 #[derive(Subcommand)]
 pub enum Bench {
@@ -99,4 +99,6 @@ pub struct BenchIo {
     /// Overwrite a block device without asking
     #[arg(long, short)]
     pub yes: bool,
+    #[command(flatten)]
+    pub busy_poll: BusyPoll,
 }

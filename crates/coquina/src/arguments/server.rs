@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::size;
+use super::{BusyPoll, size};
 
 /// Most nodes of one `coquina up`.
 const NODES_MAX: i64 = 64;
@@ -67,6 +67,8 @@ pub struct Tuning {
     /// Let clients and nodes of the same host use TCP too, instead of a Unix socket that costs them less
     #[arg(long)]
     pub tcp_only: bool,
+    #[command(flatten)]
+    pub busy_poll: BusyPoll,
     /// Number of reactor threads of a process [default: by the number of cores and shards]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub reactors: Option<u16>,

@@ -100,6 +100,7 @@ fn config(
     }
     config.offset_bytes = arguments.offset;
     config.durable = arguments.durable;
+    config.busy_poll_ns = arguments.busy_poll.limit_ns();
     config.rate_iops = arguments.rate;
     config.seed = arguments.seed;
     config.fill = arguments.fill;

@@ -131,6 +131,7 @@ pub fn gateway_config(nbd: Vec<String>, tuning: &Tuning) -> NodeConfig {
         cache_memory_bytes: Some(0),
         zero_ahead_bytes: 0,
         tcp_only: true,
+        busy_poll_ns: tuning.busy_poll.limit_ns(),
         reactors: tuning.reactors.map(usize::from),
     }
 }

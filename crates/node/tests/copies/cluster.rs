@@ -94,6 +94,7 @@ impl Cluster {
             cache_memory_bytes: Some(self.cache_bytes),
             zero_ahead_bytes: self.zero_ahead_bytes,
             tcp_only: false,
+            busy_poll_ns: coquina_base::BUSY_POLL_NS,
             reactors: Some(1),
         }
     }

@@ -176,6 +176,7 @@ fn share(tuning: &Tuning, nodes: u64) -> Vec<OsString> {
     arguments.extend(["--cache-memory".to_owned(), cache.to_string()]);
     arguments.extend(["--zero-ahead".to_owned(), tuning.zero_ahead.to_string()]);
     arguments.extend(tuning.tcp_only.then(|| "--tcp-only".to_owned()));
+    arguments.extend(["--busy-poll-us".to_owned(), tuning.busy_poll.busy_poll_us.to_string()]);
     if let Some(reactors) = tuning.reactors {
         arguments.extend(["--reactors".to_owned(), reactors.to_string()]);
     }

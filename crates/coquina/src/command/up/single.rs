@@ -41,6 +41,7 @@ pub fn run(global: &Global, up: &Up, checked: Checked) -> Result<(), CliError> {
         cache_memory_bytes: up.tuning.cache_memory,
         zero_ahead_bytes: up.tuning.zero_ahead,
         tcp_only: up.tuning.tcp_only,
+        busy_poll_ns: up.tuning.busy_poll.limit_ns(),
         reactors: up.tuning.reactors.map(usize::from),
     };
     let node = Node::start(config, maps.clone())?;

@@ -1,0 +1,258 @@
+//! How long a reactor looks for the next completion before it sleeps.
+//!
+//! To wake a processor that has gone idle costs more than a short wait, above all in a virtual machine. So a reactor whose
+//! waits have been short of late gives its processor to whoever wants it (`sched_yield`) and looks again, for a bounded time; the
+//! window grows and shrinks by what the last waits were, as guest halt polling of Linux does (`cpuidle/governors/haltpoll.c`). Waits for what is known to
+//! be on its way and waits for what somebody may ask next are told apart, since the first may be short where the second are long.
+//!
+//! Invariants:
+//! - a reactor that nobody asks for anything sleeps: a wait that was longer than the limit shrinks its window, down to nothing;
+//! - on processors that others want there is no polling: a thread that gives its processor away again and again is also given it
+//!   back later when it wakes. The scheduler's own count of how long the thread stood in line tells (`schedstat`).
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+/// So many short waits in a row open a window: the few messages that an idle node gets at once do not.
+const STREAK: u32 = 8;
+/// Windows below this are none.
+const WINDOW_MIN_NS: u64 = 8_000;
+/// How often to look how long the thread stood in line.
+const LOOK_NS: u64 = 5_000_000;
+/// What was before that does not count.
+const RECENT_NS: u64 = 100_000_000;
+/// Who stands in line for so long each time, on average, has company that does not sleep: other reactors are done sooner.
+const IN_LINE_NS: u64 = 400_000;
+/// How long there is no polling after that: at first, and at most when it happens again and again.
+const REST_MIN_NS: u64 = 50_000_000;
+const REST_MAX_NS: u64 = 2_000_000_000;
+/// After so many rests without company the next one is as short as the first.
+const FORGET_RESTS: u64 = 4;
+
+/// What the next wait is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Expecting {
+    /// Something under way: a drive's work, an answer.
+    Answer = 0,
+    /// Whatever somebody may ask.
+    Request = 1,
+}
+
+#[derive(Clone, Copy, Default, Debug)]
+struct Window {
+    length_ns: u64,
+    /// Short waits in a row.
+    streak: u32,
+}
+
+/// The windows of a reactor. All times are of [`monotonic_ns`](crate::monotonic_ns).
+#[derive(Debug)]
+pub(crate) struct BusyPoll {
+    limit_ns: u64,
+    windows: [Window; 2],
+    rest_ns: u64,
+    resting_until_ns: u64,
+    seen: InLine,
+    seen_ns: u64,
+}
+
+impl BusyPoll {
+    /// Never polls longer than `limit_ns` at a time; 0 is never.
+    pub(crate) fn new(limit_ns: u64) -> BusyPoll {
+        BusyPoll {
+            limit_ns,
+            windows: [Window::default(); 2],
+            rest_ns: REST_MIN_NS,
+            resting_until_ns: 0,
+            seen: InLine::default(),
+            seen_ns: 0,
+        }
+    }
+
+    /// How long to look before the next sleep.
+    pub(crate) fn window_ns(&self, expecting: Expecting, now_ns: u64) -> u64 {
+        if now_ns < self.resting_until_ns { 0 } else { self.windows[expecting as usize].length_ns }
+    }
+
+    /// Learns how long a wait was, with the sleep if there was one.
+    pub(crate) fn waited(&mut self, expecting: Expecting, waited_ns: u64) {
+        let window = &mut self.windows[expecting as usize];
+        if waited_ns > self.limit_ns {
+            window.streak = 0;
+            window.length_ns /= 2;
+            if window.length_ns < WINDOW_MIN_NS {
+                window.length_ns = 0;
+            }
+            return;
+        }
+        window.streak = window.streak.saturating_add(1);
+        if window.streak >= STREAK || window.length_ns > 0 {
+            window.length_ns = window.length_ns.max(2 * waited_ns).max(WINDOW_MIN_NS).min(self.limit_ns);
+        }
+    }
+
+    /// Whether it is time to look how long the thread stood in line.
+    pub(crate) fn looks_again(&self, now_ns: u64) -> bool {
+        now_ns.saturating_sub(self.seen_ns) >= LOOK_NS
+    }
+
+    /// Learns how long the thread stood in line so far; says whether to stop polling, because others want the processor.
+    pub(crate) fn look(&mut self, in_line: InLine, now_ns: u64) -> bool {
+        let before = std::mem::replace(&mut self.seen, in_line);
+        let is_recent = now_ns.saturating_sub(self.seen_ns) < RECENT_NS;
+        self.seen_ns = now_ns;
+        let waited_ns = in_line.waited_ns.saturating_sub(before.waited_ns);
+        let turns = in_line.turns.saturating_sub(before.turns).max(1);
+        if !is_recent || waited_ns / turns < IN_LINE_NS {
+            return false;
+        }
+        let is_again = now_ns < self.resting_until_ns + FORGET_RESTS * self.rest_ns;
+        self.rest_ns = if is_again { (2 * self.rest_ns).min(REST_MAX_NS) } else { REST_MIN_NS };
+        self.resting_until_ns = now_ns + self.rest_ns;
+        true
+    }
+}
+
+/// What the scheduler counts of a thread.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct InLine {
+    /// How long it could have run and did not.
+    pub waited_ns: u64,
+    /// How often it was given a processor.
+    pub turns: u64,
+}
+
+/// Where the scheduler's count of the thread that opened it is read.
+#[derive(Debug)]
+pub(crate) struct SchedStat(Option<File>);
+
+impl SchedStat {
+    /// That of the calling thread; a kernel without the count has nobody in line.
+    pub(crate) fn open() -> SchedStat {
+        SchedStat(File::open("/proc/thread-self/schedstat").ok())
+    }
+
+    /// The count so far. One system call.
+    pub(crate) fn read(&self) -> InLine {
+        let mut text = [0; 80];
+        let Some(length) = self.0.as_ref().and_then(|file| file.read_at(&mut text, 0).ok()) else {
+            return InLine::default();
+        };
+        parse(&text[..length])
+    }
+}
+
+/// Reads nanoseconds run, nanoseconds in line and number of turns (`Documentation/scheduler/sched-stats.rst`).
+fn parse(text: &[u8]) -> InLine {
+    let words = text.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    let mut numbers = words.map(|number| {
+        number.iter().try_fold(0_u64, |sum, digit| {
+            let digit = char::from(*digit).to_digit(10)?;
+            sum.checked_mul(10)?.checked_add(u64::from(digit))
+        })
+    });
+    match (numbers.next(), numbers.next(), numbers.next()) {
+        (Some(Some(_)), Some(Some(waited_ns)), Some(Some(turns))) => InLine { waited_ns, turns },
+        _ => InLine::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT_NS: u64 = 200_000;
+
+    fn opened(waited_ns: u64) -> BusyPoll {
+        let mut poll = BusyPoll::new(LIMIT_NS);
+        (0..STREAK).for_each(|_| poll.waited(Expecting::Answer, waited_ns));
+        poll
+    }
+
+    #[test]
+    fn polls_after_short_waits_and_sleeps_when_idle() {
+        let mut poll = opened(50_000);
+        assert_eq!(poll.window_ns(Expecting::Answer, 0), 100_000);
+        poll.waited(Expecting::Answer, 150_000);
+        assert_eq!(poll.window_ns(Expecting::Answer, 0), LIMIT_NS);
+        for _ in 0..5 {
+            poll.waited(Expecting::Answer, 100_000_000);
+        }
+        assert_eq!(poll.window_ns(Expecting::Answer, 0), 0);
+    }
+
+    #[test]
+    fn a_few_messages_at_once_open_no_window() {
+        let mut poll = BusyPoll::new(LIMIT_NS);
+        for _ in 0..1_000 {
+            (0..STREAK - 1).for_each(|_| poll.waited(Expecting::Request, 20_000));
+            assert_eq!(poll.window_ns(Expecting::Request, 0), 0);
+            poll.waited(Expecting::Request, 100_000_000);
+        }
+    }
+
+    #[test]
+    fn tells_answers_from_requests() {
+        let mut poll = BusyPoll::new(LIMIT_NS);
+        for _ in 0..100 {
+            poll.waited(Expecting::Answer, 90_000);
+            poll.waited(Expecting::Request, 1_000_000);
+        }
+        assert_eq!(poll.window_ns(Expecting::Answer, 0), 180_000);
+        assert_eq!(poll.window_ns(Expecting::Request, 0), 0);
+    }
+
+    #[test]
+    fn leaves_processors_alone_that_others_want() {
+        let mut poll = opened(50_000);
+        let mut in_line = InLine::default();
+        let mut now_ns = 10 * RECENT_NS;
+        let mut look = |poll: &mut BusyPoll, waited_ns, turns, now_ns| {
+            in_line = InLine { waited_ns: in_line.waited_ns + waited_ns, turns: in_line.turns + turns };
+            poll.look(in_line, now_ns)
+        };
+        assert!(poll.looks_again(now_ns));
+        // What was before the first look may be long ago.
+        assert!(!look(&mut poll, 1_000_000_000, 1, now_ns));
+        assert!(!poll.looks_again(now_ns + LOOK_NS - 1));
+        // Many short times in line are those of other reactors.
+        now_ns += LOOK_NS;
+        assert!(!look(&mut poll, 3_000_000, 40, now_ns));
+        now_ns += LOOK_NS;
+        assert!(look(&mut poll, 4_000_000, 2, now_ns));
+        assert_eq!(poll.window_ns(Expecting::Answer, now_ns + REST_MIN_NS - 1), 0);
+        assert_eq!(poll.window_ns(Expecting::Answer, now_ns + REST_MIN_NS), 100_000);
+        // Again and again: twice as long each time, up to a bound.
+        for round in 1..20 {
+            now_ns = poll.resting_until_ns;
+            assert!(!look(&mut poll, 0, 0, now_ns));
+            now_ns += LOOK_NS;
+            assert!(look(&mut poll, 4_000_000, 2, now_ns));
+            assert_eq!(poll.rest_ns, (REST_MIN_NS << round).min(REST_MAX_NS));
+        }
+        now_ns = poll.resting_until_ns + FORGET_RESTS * REST_MAX_NS;
+        assert!(!look(&mut poll, 0, 0, now_ns));
+        now_ns += LOOK_NS;
+        assert!(look(&mut poll, 4_000_000, 2, now_ns));
+        assert_eq!(poll.rest_ns, REST_MIN_NS);
+    }
+
+    #[test]
+    fn reads_the_count_of_the_scheduler() {
+        assert_eq!(parse(b"123 456 7\n"), InLine { waited_ns: 456, turns: 7 });
+        for text in [&b""[..], b"1 2\n", b"1 x 3\n", b"1 99999999999999999999999 3\n", b"-1 2 3\n"] {
+            assert_eq!(parse(text), InLine::default());
+        }
+        let here = SchedStat::open();
+        assert!(here.0.is_none() || here.read().turns > 0);
+    }
+
+    #[test]
+    fn a_limit_of_none_never_polls() {
+        let mut poll = BusyPoll::new(0);
+        for waited_ns in [0, 1, 1_000, 100_000_000].repeat(10) {
+            poll.waited(Expecting::Answer, waited_ns);
+            assert_eq!(poll.window_ns(Expecting::Answer, 0), 0);
+        }
+    }
+}
