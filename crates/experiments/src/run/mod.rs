@@ -188,6 +188,9 @@ pub fn run(settings: &Settings, hooks: &Hooks<'_>) -> Result<Report, RunError> {
     let mut run = Run::new(settings, hooks, context, opened?, &planned);
     let outcome = run.all(&planned);
     (hooks.progress)(1.0, "cleaning up");
+    if let Some(text) = run.tuner.restarts_text() {
+        run.find("note", "settings", &text);
+    }
     let restored = run.tuner.restore(&mut run.targets);
     for failed in restored {
         run.find("note", "settings", &failed);
@@ -289,7 +292,7 @@ impl<'a> Run<'a> {
         }
         self.check_labels()?;
         self.environment();
-        for line in self.tuner.begin(&mut self.targets)? {
+        for line in self.tuner.begin(&mut self.targets, &self.context)? {
             (self.hooks.say)(&line);
         }
         if self.settings.experiment.advice {
@@ -479,7 +482,7 @@ impl<'a> Run<'a> {
         round: u32,
     ) -> Result<(), RunError> {
         let Column { target, tried } = self.columns[column];
-        self.tuner.apply(tried, &mut self.targets)?;
+        self.tuner.apply(tried, &mut self.targets, &self.context)?;
         let mine = self.targets[target].processes();
         let others: Vec<u32> = self.all_processes().into_iter().filter(|pid| !mine.contains(pid)).collect();
         quiet::wait(&self.idle, self.settings.mode, self.hooks.stopped);

@@ -2,13 +2,16 @@
 //!
 //! Invariants:
 //! - before a setting is changed for the first time, its value is kept;
-//! - what was changed is put back when the run ends, however it ends, short of being killed.
+//! - what was changed is put back when the run ends, however it ends, short of being killed;
+//! - if a setting takes effect at a start only, the target is started again before every turn, so that all turns begin alike;
+//! - a setting that cannot be tried is refused before anything is changed.
 
 use std::fmt;
+use std::time::Instant;
 
 use coquina_host::doctor;
 
-use crate::target::{Target, TargetError};
+use crate::target::{Context, Effect, Target, TargetError};
 
 /// Label of a target with which nothing was changed.
 pub const AS_FOUND: &str = "as found";
@@ -117,16 +120,32 @@ pub struct Tuner {
     former: Vec<Former>,
     /// Value that is set now, by key; a key that is not here is as it was found.
     now: Vec<(String, String)>,
+    /// Keys that take effect at a start only.
+    at_start: Vec<String>,
+    restarts: u32,
+    restarts_s: f64,
 }
 
 impl Tuner {
     /// Changes nothing yet.
     pub fn new(tried: &[Assignment]) -> Self {
-        Tuner { tried: tried.to_vec(), former: Vec::new(), now: Vec::new() }
+        Tuner {
+            tried: tried.to_vec(),
+            former: Vec::new(),
+            now: Vec::new(),
+            at_start: Vec::new(),
+            restarts: 0,
+            restarts_s: 0.0,
+        }
     }
 
-    /// Keeps the values of all settings of the operating system, and says what they are.
-    pub fn begin(&mut self, targets: &mut [Box<dyn Target>]) -> Result<Vec<String>, TargetError> {
+    /// Keeps the values of all settings, says what they are, and tries each one that is asked for.
+    pub fn begin(
+        &mut self,
+        targets: &mut [Box<dyn Target>],
+        context: &Context<'_>,
+    ) -> Result<Vec<String>, TargetError> {
+        self.look_at_effects(targets)?;
         let mut said = Vec::new();
         for assignment in self.first_of_each_key() {
             let unusable =
@@ -155,9 +174,52 @@ impl Tuner {
         }
         // Each value is tried now, so that a wrong one is told before anything is measured.
         for index in 0..self.tried.len() {
-            self.apply(Some(index), targets)?;
+            self.assign(Some(index), targets)?;
+            if self.at_start.contains(&self.tried[index].key) {
+                (context.say)(&format!("starting the target again with {}", self.tried[index]));
+                self.restart(targets, context)?;
+            }
+        }
+        if self.restarts > 0 {
+            said.push(format!(
+                "{}: read at a start only, so the target is started again before each turn ({:.1} s each, not measured)",
+                self.at_start.join(", "),
+                self.restarts_s / f64::from(self.restarts)
+            ));
         }
         Ok(said)
+    }
+
+    fn look_at_effects(&mut self, targets: &[Box<dyn Target>]) -> Result<(), TargetError> {
+        let Some(target) = targets.first() else { return Ok(()) };
+        for assignment in self.first_of_each_key() {
+            if assignment.kind == Kind::Target && target.effect(&assignment.key)? == Effect::AtStart {
+                self.at_start.push(assignment.key);
+            }
+        }
+        Ok(())
+    }
+
+    fn restart(&mut self, targets: &mut [Box<dyn Target>], context: &Context<'_>) -> Result<(), TargetError> {
+        let Some(target) = targets.first_mut() else { return Ok(()) };
+        let begin = Instant::now();
+        target.restart(context)?;
+        self.restarts += 1;
+        self.restarts_s += begin.elapsed().as_secs_f64();
+        Ok(())
+    }
+
+    /// Why and how often the target was started again; nothing if it was not.
+    pub fn restarts_text(&self) -> Option<String> {
+        (self.restarts > 0).then(|| {
+            format!(
+                "{}: read at a start only, so the target was started again before each turn ({} times, {:.1} s each, not measured); \
+                 its caches were empty then",
+                self.at_start.join(", "),
+                self.restarts,
+                self.restarts_s / f64::from(self.restarts)
+            )
+        })
     }
 
     fn first_of_each_key(&self) -> Vec<Assignment> {
@@ -170,12 +232,19 @@ impl Tuner {
         firsts
     }
 
-    /// Sets one assignment; all other keys are as they were found.
+    /// Brings one assignment into effect; all other keys are as they were found.
     pub fn apply(
         &mut self,
         tried: Option<usize>,
         targets: &mut [Box<dyn Target>],
+        context: &Context<'_>,
     ) -> Result<(), TargetError> {
+        self.assign(tried, targets)?;
+        // Also if nothing has changed: a turn with warm caches and one with empty ones do not compare.
+        if self.at_start.is_empty() { Ok(()) } else { self.restart(targets, context) }
+    }
+
+    fn assign(&mut self, tried: Option<usize>, targets: &mut [Box<dyn Target>]) -> Result<(), TargetError> {
         let wanted = tried.and_then(|index| self.tried.get(index)).cloned();
         for first in self.first_of_each_key() {
             let value =
@@ -253,7 +322,7 @@ impl Tuner {
         failed
     }
 
-    /// Puts back what was changed, and says what could not be.
+    /// Puts back what was changed, and says what could not be. Nothing is started again: only a target that goes with the run is.
     pub fn restore(&mut self, targets: &mut [Box<dyn Target>]) -> Vec<String> {
         let mut failed = self.restore_system("");
         for former in self.former.drain(..) {
@@ -270,32 +339,4 @@ impl Tuner {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn tried(texts: &[&str]) -> Vec<Assignment> {
-        texts.iter().map(|text| Assignment::parse(text).unwrap()).collect()
-    }
-
-    #[test]
-    fn assignments_are_read() {
-        let read = tried(&["osd:debug_ms=0", "os:scheduler:sdb=none", "fio:iodepth_batch=4", "a=b=c"]);
-        assert_eq!(read[1].kind, Kind::System);
-        assert_eq!(read[1].bare_key(), "scheduler:sdb");
-        assert_eq!(read[2].bare_key(), "iodepth_batch");
-        assert_eq!((read[3].key.as_str(), read[3].value.as_str()), ("a", "b=c"));
-        for wrong in ["", "=", "=1", "key", "os:=1", ":x=1", "x:=1", "fio:a=1\n[b]"] {
-            assert!(Assignment::parse(wrong).is_err(), "{wrong:?}");
-        }
-    }
-
-    #[test]
-    fn values_of_a_key_are_compared_with_its_first() {
-        let several = tried(&["a=1", "a=2", "a=3"]);
-        assert_eq!(columns(&several), [Some(0), Some(1), Some(2)]);
-        assert_eq!(references(&several, &columns(&several)), [(1, 0), (2, 0)]);
-        let one = tried(&["a=1", "b=1", "b=2"]);
-        assert_eq!(columns(&one), [None, Some(0), Some(1), Some(2)]);
-        assert_eq!(references(&one, &columns(&one)), [(1, 0), (3, 2)]);
-    }
-}
+mod tests;

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use serde::Deserialize;
 
 use super::local_ceph::LocalCeph;
-use super::{Context, TargetError};
+use super::{Context, Effect, TargetError, ceph_option};
 use crate::generator::output_of;
 
 /// A cluster that several targets may use in turns.
@@ -224,9 +224,28 @@ impl System {
         self.local.as_ref().map(LocalCeph::places).unwrap_or_default()
     }
 
+    /// When an option takes effect, or why it cannot be tried.
+    pub fn effect(&self, spec: &str, key: &str) -> Result<Effect, TargetError> {
+        let (_, option) = ceph_option::split(key);
+        let printed = self.run(spec, "ceph", &["config", "help", option, "--format", "json"])?;
+        ceph_option::effect(key, &printed, self.local.is_some())
+            .map_err(|message| TargetError::Unusable { spec: spec.to_owned(), message })
+    }
+
+    /// Starts the OSDs of a cluster that was made for the run again.
+    pub fn restart(&mut self, spec: &str, context: &Context<'_>) -> Result<(), TargetError> {
+        match &mut self.local {
+            Some(local) => local.restart(spec, context),
+            None => Err(TargetError::Unusable {
+                spec: spec.to_owned(),
+                message: "a cluster that was not made for the run is not started again".to_owned(),
+            }),
+        }
+    }
+
     /// `ceph config set`, for all OSDs, or for the section named in front: `client:rbd_cache`. Gives the former value.
     pub fn set(&self, spec: &str, key: &str, value: Option<&str>) -> Result<Option<String>, TargetError> {
-        let (section, option) = key.split_once(':').unwrap_or(("osd", key));
+        let (section, option) = ceph_option::split(key);
         let dump = self.run(spec, "ceph", &["config", "dump", "--format", "json"])?;
         #[derive(Deserialize)]
         struct Entry {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use serde::Deserialize;
 use tempfile::TempDir;
@@ -54,15 +54,27 @@ impl LocalCeph {
         let mut cluster = LocalCeph { folder, status: Status::default() };
         let mut command = Command::new("bash");
         command.args(cluster.arguments("up")).args(["--osd-size", &context.store_bytes.to_string()]);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
-        let child = command.spawn().map_err(|error| unusable(format!("cannot start bash: {error}")))?;
-        cluster.wait_for_start(spec, child, context)?;
-        let printed =
-            output_of("bash", &[cluster.arguments("status"), vec!["--json".to_owned()]].concat(), &[])
-                .map_err(|source| TargetError::Program { spec: spec.to_owned(), source })?;
-        cluster.status = serde_json::from_str(&printed)
-            .map_err(|error| unusable(format!("the script's status is not as expected: {error}")))?;
+        cluster.wait_for_start(spec, command, "Ceph did not start", context)?;
+        cluster.look(spec)?;
         Ok(cluster)
+    }
+
+    /// Starts the OSDs again, with all that they hold; takes some seconds. They are other processes then.
+    pub fn restart(&mut self, spec: &str, context: &Context<'_>) -> Result<(), TargetError> {
+        let mut command = Command::new("bash");
+        command.args(self.arguments("restart"));
+        self.wait_for_start(spec, command, "Ceph's OSDs did not start again", context)?;
+        self.look(spec)
+    }
+
+    fn look(&mut self, spec: &str) -> Result<(), TargetError> {
+        let printed = output_of("bash", &[self.arguments("status"), vec!["--json".to_owned()]].concat(), &[])
+            .map_err(|source| TargetError::Program { spec: spec.to_owned(), source })?;
+        self.status = serde_json::from_str(&printed).map_err(|error| TargetError::Unusable {
+            spec: spec.to_owned(),
+            message: format!("the script's status is not as expected: {error}"),
+        })?;
+        Ok(())
     }
 
     fn arguments(&self, verb: &str) -> Vec<String> {
@@ -70,7 +82,18 @@ impl LocalCeph {
         vec![path("ceph.sh"), verb.to_owned(), "--dir".to_owned(), path("data")]
     }
 
-    fn wait_for_start(&self, spec: &str, mut child: Child, context: &Context<'_>) -> Result<(), TargetError> {
+    fn wait_for_start(
+        &self,
+        spec: &str,
+        mut command: Command,
+        failed: &str,
+        context: &Context<'_>,
+    ) -> Result<(), TargetError> {
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
+        let mut child = command.spawn().map_err(|error| TargetError::Unusable {
+            spec: spec.to_owned(),
+            message: format!("cannot start bash: {error}"),
+        })?;
         let mut is_stopped = false;
         loop {
             match child.try_wait() {
@@ -85,7 +108,7 @@ impl LocalCeph {
                     }
                     return Err(TargetError::Unusable {
                         spec: spec.to_owned(),
-                        message: format!("Ceph did not start:\n{}", said.trim_end()),
+                        message: format!("{failed}:\n{}", said.trim_end()),
                     });
                 }
             }

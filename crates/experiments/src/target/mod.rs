@@ -9,6 +9,7 @@
 //! - facts are what the target was asked or set to, never what is hoped.
 
 mod ceph;
+mod ceph_option;
 mod coquina;
 mod device;
 mod file;
@@ -113,6 +114,15 @@ impl Context<'_> {
     }
 }
 
+/// When a changed setting takes effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// For the next load.
+    AtOnce,
+    /// When the target is started again.
+    AtStart,
+}
+
 /// Something that is measured.
 pub trait Target {
     /// As it was named on the command line.
@@ -145,6 +155,17 @@ pub trait Target {
     /// Whether it is a plain drive to compare with: nobody expects copies of it.
     fn is_baseline(&self) -> bool {
         false
+    }
+    /// When a setting takes effect, or why it cannot be tried. Changes nothing.
+    fn effect(&self, _key: &str) -> Result<Effect, TargetError> {
+        Ok(Effect::AtOnce)
+    }
+    /// Starts it again, with all that it holds, so that settings which are read at a start take effect.
+    fn restart(&mut self, _context: &Context<'_>) -> Result<(), TargetError> {
+        Err(TargetError::Unusable {
+            spec: self.spec().to_owned(),
+            message: "it was not started by this run, so that it is not started again".to_owned(),
+        })
     }
     /// Changes a setting of it, and gives the former value.
     fn set(&mut self, key: &str, _value: Option<&str>) -> Result<Option<String>, TargetError> {

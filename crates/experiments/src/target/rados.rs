@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::ceph::{self, Shared, System};
-use super::{Context, Target, TargetError, is_object};
+use super::{Context, Effect, Target, TargetError, is_object};
 use crate::definition::Layout;
 use crate::generator::fio::{self, FioOptions};
 use crate::generator::{Amount, Command, Load};
@@ -125,6 +125,10 @@ impl Target for RadosTarget {
 
     fn places(&self) -> Vec<PathBuf> {
         self.system.borrow().places()
+    }
+
+    fn effect(&self, key: &str) -> Result<Effect, TargetError> {
+        self.system.borrow().effect(&self.spec, key)
     }
 
     fn set(&mut self, key: &str, value: Option<&str>) -> Result<Option<String>, TargetError> {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use super::ceph::{self, Shared};
 use super::rados::{objects, remove_objects};
-use super::{Context, Target, TargetError, is_object};
+use super::{Context, Effect, Target, TargetError, is_object};
 use crate::definition::Layout;
 use crate::generator::fio::{self, FioOptions};
 use crate::generator::{Command, Load};
@@ -191,13 +191,24 @@ impl Target for RbdTarget {
         self.system.borrow().places()
     }
 
+    fn effect(&self, key: &str) -> Result<Effect, TargetError> {
+        self.system.borrow().effect(&self.spec, key)
+    }
+
+    fn restart(&mut self, context: &Context<'_>) -> Result<(), TargetError> {
+        self.system.borrow_mut().restart(&self.spec, context)
+    }
+
     fn set(&mut self, key: &str, value: Option<&str>) -> Result<Option<String>, TargetError> {
         self.system.borrow().set(&self.spec, key, value)
     }
 
     fn end(&mut self) {
+        if self.system.borrow().local.is_some() {
+            // What was made goes with it, and if its OSDs did not start again, nobody would answer.
+            self.made.clear();
+        }
         self.remove_made();
-        // Those of a cluster that was made for the run go with it.
         if self.has_objects.get() && self.system.borrow().local.is_none() {
             remove_objects(&self.system.borrow(), &self.spec);
         }

@@ -1,0 +1,174 @@
+use std::cell::RefCell;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use super::*;
+use crate::definition::Layout;
+use crate::generator::{Command, Load};
+use crate::report::TargetFacts;
+
+fn tried(texts: &[&str]) -> Vec<Assignment> {
+    texts.iter().map(|text| Assignment::parse(text).unwrap()).collect()
+}
+
+#[test]
+fn assignments_are_read() {
+    let rocksdb = tried(&["osd:bluestore_rocksdb_options=compression=kNoCompression,max_background_jobs=4"]);
+    assert_eq!(rocksdb[0].key, "osd:bluestore_rocksdb_options");
+    assert_eq!(rocksdb[0].value, "compression=kNoCompression,max_background_jobs=4");
+    let read = tried(&["osd:debug_ms=0", "os:scheduler:sdb=none", "fio:iodepth_batch=4", "a=b=c"]);
+    assert_eq!(read[1].kind, Kind::System);
+    assert_eq!(read[1].bare_key(), "scheduler:sdb");
+    assert_eq!(read[2].bare_key(), "iodepth_batch");
+    assert_eq!((read[3].key.as_str(), read[3].value.as_str()), ("a", "b=c"));
+    for wrong in ["", "=", "=1", "key", "os:=1", ":x=1", "x:=1", "fio:a=1\n[b]"] {
+        assert!(Assignment::parse(wrong).is_err(), "{wrong:?}");
+    }
+}
+
+#[test]
+fn values_of_a_key_are_compared_with_its_first() {
+    let several = tried(&["a=1", "a=2", "a=3"]);
+    assert_eq!(columns(&several), [Some(0), Some(1), Some(2)]);
+    assert_eq!(references(&several, &columns(&several)), [(1, 0), (2, 0)]);
+    let one = tried(&["a=1", "b=1", "b=2"]);
+    assert_eq!(columns(&one), [None, Some(0), Some(1), Some(2)]);
+    assert_eq!(references(&one, &columns(&one)), [(1, 0), (3, 2)]);
+}
+
+/// A target that notes what is done with it. Keys with "start" take effect at a start, those with "never" cannot be tried.
+struct Noting {
+    done: Rc<RefCell<Vec<String>>>,
+    fails_to_start_with: Option<&'static str>,
+}
+
+impl Target for Noting {
+    fn spec(&self) -> &str {
+        "noting"
+    }
+    fn begin(&mut self, _context: &Context<'_>) -> Result<(), TargetError> {
+        Ok(())
+    }
+    fn facts(&self) -> TargetFacts {
+        TargetFacts::default()
+    }
+    fn space_bytes(&self, _copies: Option<u32>) -> Result<Option<u64>, TargetError> {
+        Ok(None)
+    }
+    fn refuses(&self, _layout: &Layout) -> Option<String> {
+        None
+    }
+    fn lay_out(&mut self, _layout: &Layout, _context: &Context<'_>) -> Result<bool, TargetError> {
+        Ok(false)
+    }
+    fn commands(&self, _load: &Load, _volumes: &[u32]) -> Vec<Command> {
+        Vec::new()
+    }
+    fn processes(&self) -> Vec<u32> {
+        Vec::new()
+    }
+    fn places(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
+    fn effect(&self, key: &str) -> Result<Effect, TargetError> {
+        match key {
+            _ if key.contains("never") => {
+                Err(TargetError::Unusable { spec: "noting".to_owned(), message: format!("{key} is refused") })
+            }
+            _ if key.contains("start") => Ok(Effect::AtStart),
+            _ => Ok(Effect::AtOnce),
+        }
+    }
+    fn restart(&mut self, _context: &Context<'_>) -> Result<(), TargetError> {
+        let fails = self.fails_to_start_with.is_some_and(|text| {
+            self.done.borrow().iter().rfind(|line| line.contains('=')).is_some_and(|line| line == text)
+        });
+        self.done.borrow_mut().push("restart".to_owned());
+        match fails {
+            true => Err(TargetError::Unusable { spec: "noting".to_owned(), message: "it ended".to_owned() }),
+            false => Ok(()),
+        }
+    }
+    fn set(&mut self, key: &str, value: Option<&str>) -> Result<Option<String>, TargetError> {
+        self.done.borrow_mut().push(format!("{key}={}", value.unwrap_or("-")));
+        Ok(None)
+    }
+    fn end(&mut self) {}
+}
+
+/// What is done with a target by the trial of settings, by each of some turns, and by putting them back.
+fn done(
+    texts: &[&str],
+    turns: &[Option<usize>],
+    fails_to_start_with: Option<&'static str>,
+) -> (Result<Option<String>, TargetError>, Vec<String>) {
+    let noted = Rc::new(RefCell::new(Vec::new()));
+    let mut targets: Vec<Box<dyn Target>> =
+        vec![Box::new(Noting { done: noted.clone(), fails_to_start_with })];
+    let context = Context {
+        folder: PathBuf::from("/nonexistent"),
+        program: PathBuf::from("/nonexistent/coquina"),
+        server: Vec::new(),
+        store_bytes: 1 << 30,
+        writes: true,
+        destroy: Vec::new(),
+        stopped: &|| false,
+        say: &|_| {},
+    };
+    let mut tuner = Tuner::new(&tried(texts));
+    let outcome = tuner.begin(&mut targets, &context).and_then(|_| {
+        noted.borrow_mut().push("|".to_owned());
+        turns.iter().try_for_each(|turn| tuner.apply(*turn, &mut targets, &context))
+    });
+    noted.borrow_mut().push("|".to_owned());
+    assert_eq!(tuner.restore(&mut targets), [""; 0]);
+    let noted = noted.borrow().clone();
+    (outcome.map(|()| tuner.restarts_text()), noted)
+}
+
+#[test]
+fn what_takes_effect_at_once_is_set_only() {
+    let (told, done) = done(&["a=1", "a=2"], &[Some(0), Some(0), Some(1)], None);
+    assert_eq!(done, ["a=1", "a=2", "|", "a=1", "a=2", "|", "a=-"]);
+    assert_eq!(told.unwrap(), None);
+}
+
+#[test]
+fn what_takes_effect_at_a_start_has_one_before_each_turn() {
+    let (told, done) = done(&["start=1", "start=2"], &[Some(0), Some(0), Some(1)], None);
+    let tried = ["start=1", "restart", "start=2", "restart", "|"];
+    let turns = ["start=1", "restart", "restart", "start=2", "restart", "|", "start=-"];
+    assert_eq!(done, [tried.as_slice(), turns.as_slice()].concat());
+    let told = told.unwrap().unwrap();
+    assert!(
+        told.starts_with("start: read at a start only") && told.contains("(5 times, 0.0 s each"),
+        "{told}"
+    );
+}
+
+#[test]
+fn turns_of_other_settings_have_a_start_as_well() {
+    let (_, done) = done(&["start=1", "a=1"], &[None, Some(1), Some(0)], None);
+    let turns = ["a=-", "restart", "a=1", "restart", "a=-", "start=1", "restart"];
+    let from = done.iter().position(|line| line == "|").unwrap() + 1;
+    let mut found = done[from..from + turns.len()].to_vec();
+    found.sort();
+    let mut wanted = turns.map(str::to_owned).to_vec();
+    wanted.sort();
+    assert_eq!(found, wanted, "{done:?}");
+    assert_eq!(done[from + turns.len() - 1], "restart", "everything is set before: {done:?}");
+}
+
+#[test]
+fn a_setting_that_cannot_be_tried_is_refused_before_anything_is_changed() {
+    let (told, done) = done(&["a=1", "never=1"], &[], None);
+    assert!(told.unwrap_err().to_string().contains("never is refused"));
+    assert_eq!(done, ["|"]);
+}
+
+#[test]
+fn a_value_with_which_nothing_starts_is_told_before_anything_is_measured_and_put_back() {
+    let (told, done) = done(&["start=1", "start=bad"], &[Some(0)], Some("start=bad"));
+    assert!(told.unwrap_err().to_string().contains("it ended"));
+    assert_eq!(done, ["start=1", "restart", "start=bad", "restart", "|", "start=-"]);
+}

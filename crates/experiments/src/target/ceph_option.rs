@@ -1,0 +1,144 @@
+//! When a changed option of Ceph takes effect, as `ceph config help` says.
+//!
+//! Ceph judges most numbers by their type: it says "at runtime" of all that are not marked otherwise.
+
+use serde::Deserialize;
+
+use super::Effect;
+
+/// What `ceph config help OPTION --format json` prints, as far as it matters here.
+#[derive(Deserialize)]
+struct Help {
+    can_update_at_runtime: bool,
+    #[serde(default)]
+    flags: Vec<String>,
+}
+
+/// Who reads the options of a section.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader {
+    /// OSDs, alone or with others.
+    Osds,
+    /// Clients: each load is a new one.
+    Clients,
+    /// Other daemons.
+    Others,
+}
+
+/// Splits `SECTION:OPTION`; the section is `osd` if none is named.
+pub fn split(key: &str) -> (&str, &str) {
+    key.split_once(':').unwrap_or(("osd", key))
+}
+
+/// Who reads the options of a section such as `osd`, `osd.1`, `osd/class:ssd`, `global` or `client.admin`.
+pub fn reader(section: &str) -> Reader {
+    match section.split(['.', '/']).next().unwrap_or(section) {
+        "osd" | "global" => Reader::Osds,
+        "client" => Reader::Clients,
+        _ => Reader::Others,
+    }
+}
+
+/// When an option takes effect, from what `ceph config help` printed, or why it cannot be tried. `is_local`: the cluster was
+/// made for the run.
+pub fn effect(key: &str, printed: &str, is_local: bool) -> Result<Effect, String> {
+    let (section, option) = split(key);
+    let help: Help = serde_json::from_str(printed)
+        .map_err(|error| format!("`ceph config help {option}` printed something unexpected: {error}"))?;
+    if help.flags.iter().any(|flag| flag == "create" || flag == "cluster_create") {
+        return Err(format!(
+            "{option} counts only when an OSD or a cluster is made, so that it cannot be tried on one that is there"
+        ));
+    }
+    match reader(section) {
+        _ if help.can_update_at_runtime => Ok(Effect::AtOnce),
+        Reader::Clients => Ok(Effect::AtOnce),
+        Reader::Osds if is_local => Ok(Effect::AtStart),
+        Reader::Osds => Err(format!(
+            "{option} is read by OSDs at their start only, and OSDs of a cluster that was not made for the run are never \
+             started again; nothing was changed. Use --target ceph-local; or set it by hand (`ceph config set {section} {option} \
+             VALUE`), start all OSDs again, and compare reports of `coquina bench run` from before and after with `coquina bench \
+             compare`"
+        )),
+        Reader::Others => Err(format!(
+            "{option} is read at the start only, and no daemons but OSDs are started again; name the section osd, client or \
+             global, or set it by hand"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As Ceph 16.2 prints it, with the fields that tell when it takes effect.
+    fn help(name: &str, can_update_at_runtime: bool, flags: &str) -> String {
+        format!(
+            r#"{{"name":"{name}","type":"str","level":"advanced","desc":"made up","long_desc":"","default":"a=1,b=2",
+            "daemon_default":"","tags":[],"services":[],"see_also":[],"enum_values":[],"min":"","max":"",
+            "can_update_at_runtime":{can_update_at_runtime},"flags":[{flags}]}}"#
+        )
+    }
+
+    #[test]
+    fn sections_are_told_apart() {
+        assert_eq!(split("debug_ms"), ("osd", "debug_ms"));
+        assert_eq!(split("client.admin:rbd_cache"), ("client.admin", "rbd_cache"));
+        for (section, wanted) in [
+            ("osd", Reader::Osds),
+            ("osd.1", Reader::Osds),
+            ("osd/class", Reader::Osds),
+            ("global", Reader::Osds),
+            ("client", Reader::Clients),
+            ("client.admin", Reader::Clients),
+            ("mon", Reader::Others),
+            ("mgr.a", Reader::Others),
+        ] {
+            assert_eq!(reader(section), wanted, "{section}");
+        }
+    }
+
+    #[test]
+    fn what_takes_effect_at_once_needs_no_start() {
+        let printed = help("debug_ms", true, r#""runtime""#);
+        for is_local in [true, false] {
+            assert_eq!(effect("osd:debug_ms", &printed, is_local), Ok(Effect::AtOnce));
+            assert_eq!(effect("mon:debug_ms", &printed, is_local), Ok(Effect::AtOnce));
+        }
+        // Each load is a new client.
+        let printed = help("rbd_cache_policy", false, "");
+        assert_eq!(effect("client:rbd_cache_policy", &printed, false), Ok(Effect::AtOnce));
+    }
+
+    #[test]
+    fn only_osds_that_were_made_for_the_run_are_started_again() {
+        let printed = help("bluestore_rocksdb_options", false, "");
+        for key in [
+            "bluestore_rocksdb_options",
+            "osd.0:bluestore_rocksdb_options",
+            "global:bluestore_rocksdb_options",
+        ] {
+            assert_eq!(effect(key, &printed, true), Ok(Effect::AtStart));
+            let refused = effect(key, &printed, false).unwrap_err();
+            assert!(refused.contains("ceph-local") && refused.contains("nothing was changed"), "{refused}");
+        }
+        let refused = effect("mon:mon_rocksdb_options", &printed, true).unwrap_err();
+        assert!(refused.contains("no daemons but OSDs"), "{refused}");
+    }
+
+    #[test]
+    fn what_counts_when_a_store_is_made_cannot_be_tried() {
+        for flag in [r#""create""#, r#""startup","cluster_create""#] {
+            let refused = effect("osd:bluestore_min_alloc_size", &help("x", false, flag), true).unwrap_err();
+            assert!(refused.contains("when an OSD or a cluster is made"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_help_is_told() {
+        for printed in ["", "[]", r#"{"name":"x"}"#] {
+            let refused = effect("osd:x", printed, true).unwrap_err();
+            assert!(refused.contains("config help x"), "{refused}");
+        }
+    }
+}
