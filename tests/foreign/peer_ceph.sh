@@ -44,6 +44,7 @@ expect 2 "needs as many OSDs" peer up --osds 1
 expect 2 "not a size" peer up --osd-size plenty
 expect 1 "GiB are needed.*are free" peer up --osd-size 1000TiB
 expect 0 "nothing is up" peer down
+expect 1 "nothing is up in" peer restart
 status_has "not s['up'] and s['processes'] == []"
 nothing_is_left
 mkdir "$PEER_FOLDER"
@@ -68,6 +69,41 @@ cmp "$SCRATCH/written" "$SCRATCH/read" || fail "read back something else"
 peer exec -- fio --aux-path="$SCRATCH" --name=x --ioengine=rbd --clientname=admin --pool=bench --rbdname=disk --rw=randwrite \
     --bs=4k --iodepth=16 --size=8M --verify=crc32c --verify_fatal=1
 expect 3 "" peer exec -- bash -c 'exit 3'
+
+# Started again, it has what was written, and what an OSD reads at its start.
+before=$(<"$PEER_FOLDER/osd.0.pid")
+peer exec -- ceph config set osd osd_op_num_shards 3
+peer restart --json >"$SCRATCH/status"
+note sweep-processes "$(<"$PEER_FOLDER/osd.0.pid")"
+[[ $(<"$PEER_FOLDER/osd.0.pid") != "$before" ]] || fail "osd.0 is the process of before"
+[[ $(<"$SCRATCH/status") == "$(peer status --json)" ]] || fail "restart --json and status --json differ"
+status_has "s['up'] and sorted(p['role'] for p in s['processes']) == ['mgr', 'mon', 'osd.0']"
+peer exec -- ceph pg stat | grep -qE '^([0-9]+) pgs: \1 active\+clean;' || fail "not active+clean after restart"
+[[ $(peer exec -- ceph config show osd.0 osd_op_num_shards) == 3 ]] || fail "osd.0 has not read the new value"
+peer exec -- rbd export --no-progress bench/copied "$SCRATCH/read-again"
+cmp "$SCRATCH/written" "$SCRATCH/read-again" || fail "read back something else after restart"
+
+# With a setting with which an OSD does not start it fails; without that it starts again.
+peer exec -- ceph config set osd bluestore_rocksdb_options no_such_option=1
+expect 1 "osd.0 ended 5 times.*" peer restart
+expect 0 "" peer exec -- ceph config rm osd bluestore_rocksdb_options
+expect 0 "started again" peer restart
+note sweep-processes "$(<"$PEER_FOLDER/osd.0.pid")"
+
+# Interrupted, it removes nothing.
+env --default-signal=INT "$PEER" restart --dir "$PEER_FOLDER" &
+UP_PROCESS=$!
+note sweep-processes "$UP_PROCESS"
+sleep 0.7
+status=0
+kill -INT "$UP_PROCESS"
+wait "$UP_PROCESS" || status=$?
+UP_PROCESS=
+[[ $status == 130 ]] || fail "status $status instead of 130"
+expect 0 "started again" peer restart
+note sweep-processes "$(<"$PEER_FOLDER/osd.0.pid")"
+peer exec -- rbd export --no-progress bench/copied "$SCRATCH/read-at-last"
+cmp "$SCRATCH/written" "$SCRATCH/read-at-last" || fail "read back something else after an interrupted restart"
 
 peer down
 nothing_is_left

@@ -58,6 +58,7 @@ Examples:
   coquina bench tune curve-vs-ceph --quick --target coquina-local --set coquina:index-memory=64M
 Settings:
   KEY=VALUE, SECTION:KEY=VALUE   an option of Ceph, as `ceph config set SECTION KEY VALUE` (section osd if none is named)
+                                 one that OSDs read at their start only needs ceph-local: they are started again for each turn
   os:KEY=VALUE                   of the operating system: scheduler:DRIVE, read_ahead_kb:DRIVE, nr_requests:DRIVE, swappiness,
                                  governor, thp
   fio:KEY=VALUE                  an option of fio's job
