@@ -188,7 +188,7 @@ pub fn run(settings: &Settings, hooks: &Hooks<'_>) -> Result<Report, RunError> {
     let mut run = Run::new(settings, hooks, context, opened?, &planned);
     let outcome = run.all(&planned);
     (hooks.progress)(1.0, "cleaning up");
-    if let Some(text) = run.tuner.restarts_text() {
+    for text in run.tuner.notes() {
         run.find("note", "settings", &text);
     }
     let restored = run.tuner.restore(&mut run.targets);
@@ -359,12 +359,13 @@ impl<'a> Run<'a> {
     /// Facts of the targets as they are now; labels are made unique.
     fn look_at_targets(&mut self) {
         let mut all: Vec<crate::report::TargetFacts> = Vec::new();
+        let labels = settings_tried::labels(&self.settings.tried);
         for column in &self.columns {
             let target = &self.targets[column.target];
             let mut facts = target.facts();
             if let Some(tried) = column.tried {
                 let assignment = &self.settings.tried[tried];
-                facts.label = assignment.to_string();
+                facts.label = labels[tried].clone();
                 facts.settings.insert(assignment.key.clone(), assignment.value.clone());
             } else if !self.settings.tried.is_empty() {
                 facts.label = settings_tried::AS_FOUND.to_owned();

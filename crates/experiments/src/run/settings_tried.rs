@@ -15,6 +15,10 @@ use crate::target::{Context, Effect, Target, TargetError};
 
 /// Label of a target with which nothing was changed.
 pub const AS_FOUND: &str = "as found";
+/// Characters of a value from which labels leave out what all values of the key have in common.
+const VALUE_LENGTH_LONG: usize = 40;
+/// Stands for what is left out.
+const LEFT_OUT: &str = "...";
 
 /// `KEY=VALUE` of the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,6 +80,29 @@ impl fmt::Display for Assignment {
     }
 }
 
+/// Labels of assignments: `KEY=VALUE`. Of long lists such as RocksDB's options only what differs is shown.
+pub fn labels(tried: &[Assignment]) -> Vec<String> {
+    let shown = |assignment: &Assignment| {
+        let values =
+            tried.iter().filter(|other| other.key == assignment.key).map(|other| other.value.as_str());
+        format!("{}={}", assignment.key, differing(&assignment.value, &values.collect::<Vec<_>>()))
+    };
+    tried.iter().map(shown).collect()
+}
+
+/// The words of a long list that not all lists have.
+fn differing(value: &str, all: &[&str]) -> String {
+    let words = |list: &str| -> Vec<String> { list.split(',').map(str::to_owned).collect() };
+    let lists: Vec<Vec<String>> = all.iter().map(|list| words(list)).collect();
+    if value.chars().count() < VALUE_LENGTH_LONG || lists.len() < 2 {
+        return value.to_owned();
+    }
+    let own: Vec<String> =
+        words(value).into_iter().filter(|word| !lists.iter().all(|list| list.contains(word))).collect();
+    let is_whole = own.len() == words(value).len();
+    if is_whole { value.to_owned() } else { [own, vec![LEFT_OUT.to_owned()]].concat().join(",") }
+}
+
 /// Columns of a run that tries settings: each assignment, and before them the target as it was found if some key has one
 /// value only.
 pub fn columns(tried: &[Assignment]) -> Vec<Option<usize>> {
@@ -122,6 +149,8 @@ pub struct Tuner {
     now: Vec<(String, String)>,
     /// Keys that take effect at a start only.
     at_start: Vec<String>,
+    /// Keys of which nobody says when they take effect.
+    unsure: Vec<String>,
     restarts: u32,
     restarts_s: f64,
 }
@@ -134,6 +163,7 @@ impl Tuner {
             former: Vec::new(),
             now: Vec::new(),
             at_start: Vec::new(),
+            unsure: Vec::new(),
             restarts: 0,
             restarts_s: 0.0,
         }
@@ -176,25 +206,24 @@ impl Tuner {
         for index in 0..self.tried.len() {
             self.assign(Some(index), targets)?;
             if self.at_start.contains(&self.tried[index].key) {
-                (context.say)(&format!("starting the target again with {}", self.tried[index]));
+                (context.say)(&format!("starting the target again with {}", labels(&self.tried)[index]));
                 self.restart(targets, context)?;
             }
         }
-        if self.restarts > 0 {
-            said.push(format!(
-                "{}: read at a start only, so the target is started again before each turn ({:.1} s each, not measured)",
-                self.at_start.join(", "),
-                self.restarts_s / f64::from(self.restarts)
-            ));
-        }
+        said.extend(self.notes());
         Ok(said)
     }
 
     fn look_at_effects(&mut self, targets: &[Box<dyn Target>]) -> Result<(), TargetError> {
         let Some(target) = targets.first() else { return Ok(()) };
         for assignment in self.first_of_each_key() {
-            if assignment.kind == Kind::Target && target.effect(&assignment.key)? == Effect::AtStart {
-                self.at_start.push(assignment.key);
+            if assignment.kind != Kind::Target {
+                continue;
+            }
+            match target.effect(&assignment.key)? {
+                Effect::AtOnce => {}
+                Effect::Unsure => self.unsure.push(assignment.key),
+                Effect::AtStart => self.at_start.push(assignment.key),
             }
         }
         Ok(())
@@ -209,17 +238,24 @@ impl Tuner {
         Ok(())
     }
 
-    /// Why and how often the target was started again; nothing if it was not.
-    pub fn restarts_text(&self) -> Option<String> {
-        (self.restarts > 0).then(|| {
+    /// What the report has to say of when settings took effect.
+    pub fn notes(&self) -> Vec<String> {
+        let restarts = (self.restarts > 0).then(|| {
             format!(
-                "{}: read at a start only, so the target was started again before each turn ({} times, {:.1} s each, not measured); \
-                 its caches were empty then",
+                "{}: not surely read while the target runs, so it is started again before each turn ({} times, {:.1} s each, not \
+                 measured) and begins with empty caches",
                 self.at_start.join(", "),
                 self.restarts,
                 self.restarts_s / f64::from(self.restarts)
             )
-        })
+        });
+        let unsure = (!self.unsure.is_empty()).then(|| {
+            format!(
+                "{}: may be read at a start only, and the target was not started again: if no difference is shown, that may be why",
+                self.unsure.join(", ")
+            )
+        });
+        restarts.into_iter().chain(unsure).collect()
     }
 
     fn first_of_each_key(&self) -> Vec<Assignment> {

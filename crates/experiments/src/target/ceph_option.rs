@@ -1,6 +1,7 @@
 //! When a changed option of Ceph takes effect, as `ceph config help` says.
 //!
-//! Ceph judges most numbers by their type: it says "at runtime" of all that are not marked otherwise.
+//! Ceph says "at runtime" of all numbers that are not marked otherwise, also of some that OSDs read once (`bluestore_cache_size`).
+//! Only those with the flag `runtime` surely take effect at once; after a start, all do.
 
 use serde::Deserialize;
 
@@ -50,10 +51,12 @@ pub fn effect(key: &str, printed: &str, is_local: bool) -> Result<Effect, String
             "{option} counts only when an OSD or a cluster is made, so that it cannot be tried on one that is there"
         ));
     }
+    let is_sure = help.flags.iter().any(|flag| flag == "runtime");
     match reader(section) {
-        _ if help.can_update_at_runtime => Ok(Effect::AtOnce),
         Reader::Clients => Ok(Effect::AtOnce),
+        _ if help.can_update_at_runtime && is_sure => Ok(Effect::AtOnce),
         Reader::Osds if is_local => Ok(Effect::AtStart),
+        _ if help.can_update_at_runtime => Ok(Effect::Unsure),
         Reader::Osds => Err(format!(
             "{option} is read by OSDs at their start only, and OSDs of a cluster that was not made for the run are never \
              started again; nothing was changed. Use --target ceph-local; or set it by hand (`ceph config set {section} {option} \
@@ -108,6 +111,15 @@ mod tests {
         // Each load is a new client.
         let printed = help("rbd_cache_policy", false, "");
         assert_eq!(effect("client:rbd_cache_policy", &printed, false), Ok(Effect::AtOnce));
+    }
+
+    #[test]
+    fn numbers_without_a_mark_may_be_read_once() {
+        let printed = help("bluestore_cache_size", true, "");
+        assert_eq!(effect("bluestore_cache_size", &printed, true), Ok(Effect::AtStart));
+        assert_eq!(effect("bluestore_cache_size", &printed, false), Ok(Effect::Unsure));
+        assert_eq!(effect("mon:mon_lease", &printed, true), Ok(Effect::Unsure));
+        assert_eq!(effect("client:rbd_cache_size", &printed, true), Ok(Effect::AtOnce));
     }
 
     #[test]

@@ -119,6 +119,8 @@ impl Context<'_> {
 pub enum Effect {
     /// For the next load.
     AtOnce,
+    /// Perhaps for the next load, perhaps when the target is started again, which cannot be done here.
+    Unsure,
     /// When the target is started again.
     AtStart,
 }
