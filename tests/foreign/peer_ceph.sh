@@ -105,9 +105,25 @@ note sweep-processes "$(<"$PEER_FOLDER/osd.0.pid")"
 peer exec -- rbd export --no-progress bench/copied "$SCRATCH/read-at-last"
 cmp "$SCRATCH/written" "$SCRATCH/read-at-last" || fail "read back something else after an interrupted restart"
 
-peer down
+# Ended when the program that holds the input is gone.
+sleep 3 | peer down --after-input &
+UP_PROCESS=$!
+status_has "s['up']"
+wait "$UP_PROCESS"
+UP_PROCESS=
 nothing_is_left
 expect 0 "nothing is up" peer down
+
+# Also when it is not up yet.
+peer up "${SMALL[@]}" &
+UP_PROCESS=$!
+note sweep-processes "$UP_PROCESS"
+sleep 1
+peer down --after-input </dev/null
+wait "$UP_PROCESS"
+UP_PROCESS=
+nothing_is_left
+peer down
 
 # Interrupted at several moments. A process in the background of a script ignores SIGINT unless told otherwise.
 for seconds in 0.3 2 6; do

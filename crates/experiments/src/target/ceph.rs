@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::local_ceph::LocalCeph;
 use super::{Context, Effect, TargetError, ceph_option};
-use crate::generator::output_of;
+use crate::generator::{GeneratorError, output_of};
 
 /// A cluster that several targets may use in turns.
 pub type Shared = Rc<RefCell<System>>;
@@ -227,7 +227,18 @@ impl System {
     /// When an option takes effect, or why it cannot be tried.
     pub fn effect(&self, spec: &str, key: &str) -> Result<Effect, TargetError> {
         let (_, option) = ceph_option::split(key);
-        let printed = self.run(spec, "ceph", &["config", "help", option, "--format", "json"])?;
+        let printed =
+            self.run(spec, "ceph", &["config", "help", option, "--format", "json"]).map_err(|error| {
+                match &error {
+                    TargetError::Program { source: GeneratorError::Failed { message, .. }, .. }
+                        if message.contains("ENOENT") =>
+                    {
+                        let message = format!("Ceph has no option {option}; `ceph config ls` lists all");
+                        TargetError::Unusable { spec: spec.to_owned(), message }
+                    }
+                    _ => error,
+                }
+            })?;
         ceph_option::effect(key, &printed, self.local.is_some())
             .map_err(|message| TargetError::Unusable { spec: spec.to_owned(), message })
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use serde::Deserialize;
 use tempfile::TempDir;
@@ -16,9 +16,11 @@ const SCRIPT: &str = include_str!("../../../../bench/peers/ceph");
 const OSDS: u64 = 3;
 const POLL: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// A running cluster. Dropping it ends it.
+/// A running cluster. Dropping it ends it, and so does the end of this process, however it ends.
 pub struct LocalCeph {
     folder: TempDir,
+    /// Ends the cluster when its input ends.
+    guard: Option<Child>,
     status: Status,
 }
 
@@ -51,7 +53,13 @@ impl LocalCeph {
         std::fs::write(&script, SCRIPT)
             .map_err(|error| unusable(format!("cannot write {}: {error}", script.display())))?;
         (context.say)("starting Ceph: monitor, manager and three OSDs");
-        let mut cluster = LocalCeph { folder, status: Status::default() };
+        let mut cluster = LocalCeph { folder, guard: None, status: Status::default() };
+        let mut guard = Command::new("bash");
+        guard.args(cluster.arguments("down")).arg("--after-input");
+        // Ctrl-C goes to the whole foreground group.
+        guard.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+        let guard = guard.spawn().map_err(|error| unusable(format!("cannot start bash: {error}")))?;
+        cluster.guard = Some(guard);
         let mut command = Command::new("bash");
         command.args(cluster.arguments("up")).args(["--osd-size", &context.store_bytes.to_string()]);
         cluster.wait_for_start(spec, command, "Ceph did not start", context)?;
@@ -163,7 +171,10 @@ impl LocalCeph {
 
 impl Drop for LocalCeph {
     fn drop(&mut self) {
-        // If it was never up, there is nothing to end, and the script says so.
-        let _ = output_of("bash", &self.arguments("down"), &[]);
+        // If it was never up, there is nothing to end.
+        if let Some(mut guard) = self.guard.take() {
+            drop(guard.stdin.take());
+            let _ = guard.wait();
+        }
     }
 }
