@@ -28,7 +28,7 @@ const UNHEARD_SECONDS_MAX: u32 = 2;
 /// Room that a receive has at least.
 const RECEIVE_BYTES_MIN: usize = 64 << 10;
 /// Room behind a large message.
-const RECEIVE_BYTES_AHEAD: usize = 1 << 20;
+const RECEIVE_BYTES_AHEAD: usize = 64 << 10;
 /// Receive buffers that are larger are given back when they are empty and were needed for one large message.
 const RECEIVE_BYTES_KEPT: usize = 2 << 20;
 
@@ -281,7 +281,9 @@ impl VolumeClient {
         };
         if missing > RECEIVE_BYTES_MIN {
             // Room for the start of the next message too, so that it is seldom moved to the front.
-            buffer.reserve(missing + missing.min(RECEIVE_BYTES_AHEAD));
+            let wanted_bytes = missing + RECEIVE_BYTES_AHEAD;
+            buffer.reserve(wanted_bytes);
+            buffer.limit_next(wanted_bytes);
         } else {
             buffer.reserve(RECEIVE_BYTES_MIN);
         }

@@ -17,6 +17,8 @@ pub struct Layout {
     pub stripe: Option<Stripe>,
     /// Whether volumes are written full first.
     pub fill: bool,
+    /// Whether volumes are read once before each case that reads.
+    pub warm_reads: bool,
     /// How the store is aged.
     pub aged: Option<Aged>,
 }
@@ -64,6 +66,7 @@ pub fn expand(experiment: &Experiment, mode: ModeName) -> Vec<PlannedScenario> {
             copies: scenario.copies,
             stripe: scenario.stripe,
             fill: scenario.fill,
+            warm_reads: scenario.warm_reads,
             aged: scenario.aged,
         };
         let mut points: Vec<PlannedPoint> = Vec::new();

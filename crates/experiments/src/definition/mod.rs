@@ -176,6 +176,9 @@ pub struct Scenario {
     /// Whether volumes are written full first.
     #[serde(default = "yes")]
     pub fill: bool,
+    /// Whether volumes are read once before each case that reads, so that what fits into the caches of servers is there.
+    #[serde(default)]
+    pub warm_reads: bool,
     /// Ages the store before: volumes take so much of its space, in percent, and are overwritten.
     pub aged: Option<Aged>,
     /// In which modes; all if nothing is said.

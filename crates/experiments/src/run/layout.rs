@@ -151,6 +151,37 @@ impl Run<'_> {
         self.load_blocks(target, layout, &what, Operation::RandomWrite, Amount::Bytes(bytes), block_bytes)
     }
 
+    /// Reads the volumes of all targets of the last case once, so that all begin it alike.
+    pub(super) fn warm_up(&self, layout: &Layout) -> Result<(), RunError> {
+        let Some(case) = self.report.cases.last() else { return Ok(()) };
+        if !layout.warm_reads
+            || !matches!(case.point.operation, Operation::RandomRead | Operation::SequentialRead)
+        {
+            return Ok(());
+        }
+        let mut warm = vec![false; self.targets.len()];
+        for (column, result) in self.columns.iter().zip(&case.results) {
+            let target = self.targets[column.target].as_ref();
+            if result.skipped.is_some()
+                || target.is_baseline()
+                || std::mem::replace(&mut warm[column.target], true)
+            {
+                continue;
+            }
+            let bytes = layout.volume_bytes * u64::from(layout.volumes);
+            let operation = Operation::SequentialRead;
+            self.load_blocks(
+                target,
+                layout,
+                "reading it once",
+                operation,
+                Amount::Bytes(bytes),
+                FILL_BLOCK_BYTES,
+            )?;
+        }
+        Ok(())
+    }
+
     fn load_blocks(
         &self,
         target: &dyn Target,
@@ -178,7 +209,7 @@ impl Run<'_> {
         let outcome =
             run_to_end(target, &load, &volumes, &self.context.folder, self.hooks.stopped).map_err(failed)?;
         if let Some(error) = outcome.first_error {
-            let message = format!("{} write(s) failed while {what}: {error}", outcome.errors);
+            let message = format!("{} operation(s) failed while {what}: {error}", outcome.errors);
             return Err(RunError::Target(TargetError::Unusable { spec: target.spec().to_owned(), message }));
         }
         Ok(())

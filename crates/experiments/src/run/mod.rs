@@ -451,6 +451,7 @@ impl<'a> Run<'a> {
         }
         self.report.cases.push(case);
         self.seen.push(vec![Vec::new(); count]);
+        self.warm_up(layout)?;
         let rounds = self.settings.limits.rounds;
         for round in 1..=rounds {
             let mut order: Vec<usize> = (0..count).collect();

@@ -17,7 +17,15 @@ fn context(folder: &Path) -> Context<'_> {
 }
 
 fn layout(volumes: u32) -> Layout {
-    Layout { volumes, volume_bytes: 64 << 20, copies: None, stripe: None, fill: true, aged: None }
+    Layout {
+        volumes,
+        volume_bytes: 64 << 20,
+        copies: None,
+        stripe: None,
+        fill: true,
+        warm_reads: false,
+        aged: None,
+    }
 }
 
 #[test]
