@@ -47,6 +47,7 @@ sed 's/"4KiB"/"5"/' small.toml >bad-block.toml
 expect 2 "must be a multiple of 512" bench run bad-block.toml
 expect 1 "is not a target; write coquina-local" bench run small.toml --folder files --target floppy:a
 expect 1 "is not a target; write coquina-local" bench run small.toml --folder files --target floppy:a --plan
+expect 1 "could not connect" bench run small.toml --folder files --target nbd://127.0.0.1:9/nobody
 expect 1 "does not exist" bench run small.toml --folder files --target file:/nonexistent/disk
 expect 1 "not a block device" bench run small.toml --folder files --target "device:$PWD"
 expect 2 "named twice" bench run small.toml --folder files --target plain-file --target plain-file

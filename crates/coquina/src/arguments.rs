@@ -24,7 +24,7 @@ pub use volume::{Pool, Volume};
 pub struct BusyPoll {
     /// Most microseconds that a thread looks for the next event before it sleeps, where events came that soon of late; it gives
     /// the processor to whoever wants it meanwhile; 0 is never
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=100_000), allow_hyphen_values = true)]
     #[arg(default_value_t = BUSY_POLL_US, env = "COQUINA_BUSY_POLL_US", hide_env_values = true)]
     pub busy_poll_us: u32,
 }

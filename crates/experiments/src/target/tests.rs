@@ -50,6 +50,32 @@ fn names_that_are_not_understood_are_refused() {
 }
 
 #[test]
+fn an_nbd_uri_may_stand_by_itself_or_behind_nbd() {
+    let load = crate::generator::Load {
+        operation: crate::report::Operation::RandomRead,
+        block_bytes: 4096,
+        depth: 1,
+        jobs: 1,
+        amount: Amount::Fill,
+        size_bytes: 1 << 20,
+        rate_iops: None,
+        seed: 1,
+        processors: None,
+    };
+    for spec in [
+        "nbd://host:1234/x",
+        "nbd:nbd://host:1234/x",
+        "nbd+unix:///x?socket=/s",
+        "nbd:nbd+unix:///x?socket=/s",
+    ] {
+        let target = Opener::new(Path::new("/nonexistent")).open(spec).unwrap();
+        let uri = spec.strip_prefix("nbd:").filter(|rest| rest.starts_with("nbd")).unwrap_or(spec);
+        let commands = target.commands(&load, &[0]);
+        assert!(commands[0].files[0].1.contains(&format!("uri={uri}\n")), "{:?}", commands[0].files);
+    }
+}
+
+#[test]
 fn a_file_that_holds_something_is_not_overwritten() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("precious");
