@@ -1,24 +1,33 @@
-//! A payload that is received into the buffers from which it will be written.
+//! A payload that is received into the buffers in which it is wanted: those of frames, from which it will be written, or the one of
+//! a program that reads.
 //!
-//! Invariants: every buffer begins with one block that is not payload, for the header of a frame; the payload fills
-//! the rest of the buffers in order; the first `filled_bytes` of it are there.
+//! Invariants: every buffer begins with `head_bytes` that are not payload: a block for the header of a frame, or nothing; the
+//! payload fills the rest of the buffers in order, though not always to the end; the first `filled_bytes` of it are there.
 
 use crate::{AlignedBuf, BLOCK_BYTES};
 
-/// Buffers with room for a header block each, and how much of their payload has come.
+/// Buffers, and how much of their payload has come.
 #[derive(Debug, Default)]
 pub struct Landing {
     buffers: Vec<AlignedBuf>,
+    head_bytes: usize,
     length_bytes: usize,
     filled_bytes: usize,
 }
 
 impl Landing {
-    /// A landing without payload yet. Panics if a buffer has no block behind its header.
+    /// A landing without payload yet, in buffers of frames. Panics if a buffer has no block behind its header.
     pub fn new(buffers: Vec<AlignedBuf>) -> Self {
         assert!(buffers.iter().all(|buffer| buffer.blocks() > 1), "a buffer has a header and payload");
         let length_bytes = buffers.iter().map(|buffer| buffer.len() - BLOCK_BYTES).sum();
-        Landing { buffers, length_bytes, filled_bytes: 0 }
+        Landing { buffers, head_bytes: BLOCK_BYTES, length_bytes, filled_bytes: 0 }
+    }
+
+    /// A landing without payload yet of `length_bytes` at the front of one buffer, the only one in `buffers`, which is a list so
+    /// that its memory can be used again. Panics if there is not one, or it is too short.
+    pub fn plain(buffers: Vec<AlignedBuf>, length_bytes: usize) -> Self {
+        assert!(matches!(&buffers[..], [only] if only.len() >= length_bytes), "one buffer takes the payload");
+        Landing { buffers, head_bytes: 0, length_bytes, filled_bytes: 0 }
     }
 
     /// Bytes of the whole payload.
@@ -53,9 +62,13 @@ impl Landing {
 
     /// The places of the payload that have not been filled, but for the first `skip` bytes of them.
     pub fn free_mut(&mut self, skip: usize) -> impl Iterator<Item = &mut [u8]> {
+        let head_bytes = self.head_bytes;
+        let mut left = self.length_bytes;
         let mut before = self.filled_bytes + skip;
         self.buffers.iter_mut().filter_map(move |buffer| {
-            let payload = &mut buffer[BLOCK_BYTES..];
+            let length = left.min(buffer.len() - head_bytes);
+            left -= length;
+            let payload = &mut buffer[head_bytes..head_bytes + length];
             let start = before.min(payload.len());
             before -= start;
             let free = &mut payload[start..];
@@ -65,10 +78,15 @@ impl Landing {
 
     /// The payload, buffer by buffer, whether it has come or not.
     pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
-        self.buffers.iter().map(|buffer| &buffer[BLOCK_BYTES..])
+        let mut left = self.length_bytes;
+        self.buffers.iter().map(move |buffer| {
+            let length = left.min(buffer.len() - self.head_bytes);
+            left -= length;
+            &buffer[self.head_bytes..self.head_bytes + length]
+        })
     }
 
-    /// The buffers, with their header blocks.
+    /// The buffers, with what is before and behind the payload.
     pub fn into_buffers(self) -> Vec<AlignedBuf> {
         self.buffers
     }
@@ -93,5 +111,22 @@ mod tests {
         assert_eq!(landing.left_bytes(), 0);
         assert_eq!(landing.pieces().collect::<Vec<_>>().concat(), payload);
         assert!(landing.into_buffers().iter().all(|buffer| buffer[..BLOCK_BYTES] == [0; BLOCK_BYTES]));
+    }
+    #[test]
+    fn a_plain_one_leaves_what_is_behind_the_payload() {
+        let mut buffer = AlignedBuf::zeroed(2);
+        buffer.fill(9);
+        let mut landing = Landing::plain(vec![buffer], BLOCK_BYTES + 10);
+        landing.push(&[1; 7]);
+        let lengths: Vec<usize> = landing.free_mut(3).map(|free| free.len()).collect();
+        assert_eq!(lengths, [BLOCK_BYTES]);
+        landing.push(&[2; BLOCK_BYTES + 3]);
+        assert_eq!((landing.left_bytes(), landing.free_mut(0).count()), (0, 0));
+        assert_eq!(landing.pieces().map(<[u8]>::len).collect::<Vec<_>>(), [BLOCK_BYTES + 10]);
+        let buffers = landing.into_buffers();
+        let [buffer] = &buffers[..] else { panic!("one buffer") };
+        assert_eq!(buffer[..7], [1; 7]);
+        assert_eq!(buffer[7..BLOCK_BYTES + 10], [2; BLOCK_BYTES + 3]);
+        assert_eq!(buffer[BLOCK_BYTES + 10..], [9; BLOCK_BYTES - 10]);
     }
 }

@@ -6,7 +6,7 @@ use coquina_reactor::ReceiveBuffer;
 use crate::core::ClientCore;
 use crate::error::ClientError;
 use crate::link::LinkState;
-use crate::request::{Buffer, Part, RequestKind};
+use crate::request::{Part, RequestKind};
 
 /// How often a part is sent again because its data was damaged on the way.
 const DAMAGED_MAX: u32 = 3;
@@ -91,7 +91,7 @@ impl ClientCore {
         }
         match body {
             Body::ReadReply(data) => {
-                let Buffer::Owned(buffer) = &mut request.buffer else {
+                let Some(buffer) = request.buffer.target() else {
                     return Err("data for a request that reads none".to_owned());
                 };
                 let start = part.at_bytes as usize;
@@ -108,7 +108,7 @@ impl ClientCore {
     }
 
     /// The part that a link answers, if it is in flight there; none if it was taken off the link meanwhile.
-    fn part_of_answer(&mut self, link: u32, number: u64) -> Result<Option<Part>, String> {
+    pub(crate) fn part_of_answer(&mut self, link: u32, number: u64) -> Result<Option<Part>, String> {
         if let Some(part) = self.window.peek(number)
             && part.link == link
             && part.in_flight
@@ -132,7 +132,7 @@ impl ClientCore {
     }
 
     /// Data did not arrive as it was sent: tries again a few times.
-    fn damaged(&mut self, link: u32, number: u64) {
+    pub(crate) fn damaged(&mut self, link: u32, number: u64) {
         let Some(part) = self.window.get(number) else { return };
         part.damaged += 1;
         let attempts = part.damaged;

@@ -30,6 +30,9 @@ pub struct ClientConfig {
     pub busy_poll_ns: u64,
     /// Payloads below this size are copied into the send buffer, which is cheaper than a piece of their own.
     pub copy_bytes_max: usize,
+    /// Answers of whole blocks of which at least so much is still to come are received into the buffer of the read; others are
+    /// cheaper copied.
+    pub landing_bytes_min: usize,
     /// Discards may lie beyond the end of the volume, as far as the server knows of data there: for making it smaller.
     pub discards_beyond_end: bool,
     /// Shards in this process: their parts are not sent, but handed out by `take_local`.
@@ -52,6 +55,7 @@ impl ClientConfig {
             probe_ns: 500_000_000,
             busy_poll_ns: BUSY_POLL_NS,
             copy_bytes_max: 16 << 10,
+            landing_bytes_min: 64 << 10,
             discards_beyond_end: false,
             local: Vec::new(),
         }

@@ -376,8 +376,8 @@ impl ClientCore {
             if !entry.is_local && !matches!(entry.state, LinkState::Idle | LinkState::Backoff { .. }) {
                 self.actions.push(LinkAction::Close { link: link as u32 });
             }
-            entry.reset();
-            entry.state = LinkState::Idle;
+            self.reset_link(link);
+            self.links[link].state = LinkState::Idle;
         }
         self.parked.clear();
         for number in self.window.numbers() {

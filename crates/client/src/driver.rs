@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use coquina_base::{AlignedBuf, DriveId};
+use coquina_base::{AlignedBuf, DriveId, Landing};
 use coquina_protocol::{AttachedVolume, Status, message_bytes};
 use coquina_reactor::{
     Address, Completion, FileId, GiveUp, Payload, Reactor, ReactorConfig, ReceiveBuffer, Wait, monotonic_ns,
@@ -29,6 +29,9 @@ const UNHEARD_SECONDS_MAX: u32 = 2;
 const RECEIVE_BYTES_MIN: usize = 64 << 10;
 /// Room behind a large message.
 const RECEIVE_BYTES_AHEAD: usize = 64 << 10;
+/// Behind an answer that landed in its reader's buffer another one is expected, of which no more than this is received before it is
+/// known where it goes: the header and the checksums of 3.9 MiB.
+const HEAD_BYTES_EXPECTED: usize = 4 << 10;
 /// Receive buffers that are larger are given back when they are empty and were needed for one large message.
 const RECEIVE_BYTES_KEPT: usize = 2 << 20;
 
@@ -239,6 +242,7 @@ impl VolumeClient {
                 self.core.send_dropped(list);
                 self.core.broken(link, &reason, monotonic_ns());
             }
+            (Payload::Landing(landing), None) => self.landed(reactor, link, landing),
             (Payload::Receive(buffer), failure) => self.received(reactor, link, buffer, result, failure),
             (_, None) if operation == CONNECT => {
                 self.core.connected(link, monotonic_ns());
@@ -266,6 +270,28 @@ impl VolumeClient {
             return;
         }
         self.core.received(link, &mut buffer, now_ns);
+        match self.core.start_landing(link, &mut buffer) {
+            Some(landing) => {
+                self.connections[link as usize].buffer = buffer;
+                self.land(reactor, link, landing);
+            }
+            None => self.receive(reactor, link, buffer),
+        }
+    }
+
+    fn land(&mut self, reactor: &mut Reactor, link: u32, landing: Landing) {
+        if let Some(file) = self.connections[link as usize].file {
+            reactor.land_as_it_comes(file, landing, self.token(link, RECEIVE));
+            self.in_flight += 1;
+        }
+    }
+
+    fn landed(&mut self, reactor: &mut Reactor, link: u32, landing: Landing) {
+        if let Some(rest) = self.core.landed(link, landing, monotonic_ns()) {
+            return self.land(reactor, link, rest);
+        }
+        let mut buffer = std::mem::take(&mut self.connections[link as usize].buffer);
+        buffer.limit_next(HEAD_BYTES_EXPECTED);
         self.receive(reactor, link, buffer);
     }
 

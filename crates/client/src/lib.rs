@@ -16,6 +16,7 @@ mod config;
 mod core;
 mod driver;
 mod error;
+mod landing;
 mod link;
 mod local;
 mod patience;

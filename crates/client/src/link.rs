@@ -6,6 +6,8 @@ use coquina_base::DriveId;
 use coquina_protocol::{REQUEST_WINDOW, ShardRef};
 use coquina_reactor::SendList;
 
+use crate::landing::LandingRead;
+
 /// Where a connection stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LinkState {
@@ -48,6 +50,8 @@ pub(crate) struct Link {
     pub(crate) attempts: u32,
     pub(crate) last_failure: String,
     pub(crate) last_received_ns: u64,
+    /// The answer that is received into a program's buffer, if one is.
+    pub(crate) landing: LandingRead,
     /// What was done about its present silence: 1 for a ping, more for asking others.
     pub(crate) probes: u32,
 }
@@ -72,6 +76,7 @@ impl Link {
             attempts: 0,
             last_failure: "not connected yet".to_owned(),
             last_received_ns: 0,
+            landing: LandingRead::default(),
             probes: 0,
         }
     }
@@ -107,7 +112,7 @@ impl Link {
         self.state_since_ns = now_ns;
     }
 
-    /// The connection is gone: nothing is on its way any more.
+    /// The connection is gone: nothing is on its way any more. See [`ClientCore::reset_link`](crate::core::ClientCore::reset_link).
     pub(crate) fn reset(&mut self) {
         self.list.recycle(drop);
         self.sending = false;

@@ -10,7 +10,7 @@ use coquina_protocol::{Extent, Status};
 
 use crate::core::ClientCore;
 use crate::error::ClientError;
-use crate::request::{Buffer, Part, RequestKind};
+use crate::request::{Part, RequestKind};
 
 /// A part of a request for a shard in this process. Session and request number are those of a remote client: the
 /// configuration's session, and `number`.
@@ -113,10 +113,7 @@ impl ClientCore {
         let part = self.local_part(number)?;
         let request = self.requests[part.request as usize].as_mut()?;
         let start = part.at_bytes as usize;
-        match &mut request.buffer {
-            Buffer::Owned(buffer) => buffer.get_mut(start..start + part.length_bytes as usize),
-            Buffer::Shared(_) => None,
-        }
+        request.buffer.target()?.get_mut(start..start + part.length_bytes as usize)
     }
 
     /// Answers a part that was handed out. Ignored if the client has failed meanwhile.

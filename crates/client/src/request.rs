@@ -79,6 +79,10 @@ pub struct ClientCompletion {
 pub(crate) enum Buffer {
     Owned(AlignedBuf),
     Shared(Arc<AlignedBuf>),
+    /// With the driver, which receives an answer into it.
+    Lent {
+        blocks: usize,
+    },
 }
 
 impl Buffer {
@@ -86,6 +90,35 @@ impl Buffer {
         match self {
             Buffer::Owned(buffer) => buffer,
             Buffer::Shared(buffer) => buffer,
+            Buffer::Lent { .. } => &[],
+        }
+    }
+
+    pub(crate) fn is_lent(&self) -> bool {
+        matches!(self, Buffer::Lent { .. })
+    }
+
+    /// Takes the buffer out for the driver, if it is here.
+    pub(crate) fn lend(&mut self) -> Option<AlignedBuf> {
+        let Buffer::Owned(buffer) = self else { return None };
+        let buffer = std::mem::take(buffer);
+        *self = Buffer::Lent { blocks: buffer.blocks() };
+        Some(buffer)
+    }
+
+    /// Puts another in the place of one that is with the driver.
+    pub(crate) fn replace_lent(&mut self) {
+        if let Buffer::Lent { blocks } = *self {
+            *self = Buffer::Owned(AlignedBuf::zeroed(blocks));
+        }
+    }
+
+    /// Where data of an answer goes; none for a request that reads none.
+    pub(crate) fn target(&mut self) -> Option<&mut AlignedBuf> {
+        self.replace_lent();
+        match self {
+            Buffer::Owned(buffer) => Some(buffer),
+            _ => None,
         }
     }
 
@@ -96,12 +129,13 @@ impl Buffer {
         }
         match self {
             Buffer::Shared(shared) => shared.clone(),
-            Buffer::Owned(_) => unreachable!("it was made a shared one"),
+            _ => unreachable!("it was made a shared one, and only buffers of reads are lent"),
         }
     }
 
     /// The buffer back, unless a send still holds it.
     pub(crate) fn release(&mut self) -> Option<AlignedBuf> {
+        self.replace_lent();
         match std::mem::replace(self, Buffer::Owned(AlignedBuf::new())) {
             Buffer::Owned(buffer) => Some(buffer),
             Buffer::Shared(shared) => match Arc::try_unwrap(shared) {
@@ -111,6 +145,7 @@ impl Buffer {
                     None
                 }
             },
+            Buffer::Lent { .. } => unreachable!("it was replaced"),
         }
     }
 }

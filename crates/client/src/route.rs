@@ -124,7 +124,8 @@ impl ClientCore {
         }
         // An attempt that took longer than the pause was one.
         let from_ns = if entry.state == LinkState::Connecting { entry.state_since_ns } else { now_ns };
-        entry.reset();
+        self.reset_link(link as usize);
+        let entry = &mut self.links[link as usize];
         reason.clone_into(&mut entry.last_failure);
         // Link 0 has several nodes to try before it must pause.
         let nodes = if link == 0 { self.asking.addresses.len().max(1) as u32 } else { 1 };

@@ -243,11 +243,11 @@ impl ClientCore {
     /// Closes the connections that no table needs any more.
     fn drop_links(&mut self, shard_links: &[u32]) {
         for link in 1..self.links.len() as u32 {
-            let entry = &mut self.links[link as usize];
+            let entry = &self.links[link as usize];
             let is_idle = entry.is_local || entry.in_flight > 0 || entry.state == LinkState::Idle;
             if !is_idle && !shard_links.contains(&link) {
-                entry.reset();
-                entry.state = LinkState::Idle;
+                self.reset_link(link as usize);
+                self.links[link as usize].state = LinkState::Idle;
                 self.actions.push(LinkAction::Close { link });
             }
         }

@@ -143,14 +143,22 @@ fn cuts_at_every_place_of_a_large_transfer_are_survived() {
     fake.fault(Fault::CutBefore);
     assert_eq!(run(&mut client, write(0, 0, 1 << 20, 8)).result, Ok(()));
     assert_eq!(fake.applied(), (2, true));
+    // Answers that land in the reader's buffer.
+    for bytes in [100, 1119, 1120, 70_000, 500_000, (1 << 20) + 1119] {
+        fake.fault(Fault::CutReply(bytes));
+        let back = run(&mut client, read(1, 0, 1 << 20));
+        assert_eq!((back.result, back.buffer.len()), (Ok(()), 1 << 20), "cut after {bytes}");
+        assert!(back.buffer.iter().all(|byte| *byte == 8));
+    }
 }
 
 #[test]
 fn damaged_data_is_read_again_and_never_given() {
     let fake = Fake::start(16 << 20);
     let mut client = open(&fake);
-    assert_eq!(run(&mut client, write(0, 4096, 8192, 5)).result, Ok(()));
-    for length in [4096, 512] {
+    assert_eq!(run(&mut client, write(0, 4096, 2 << 20, 5)).result, Ok(()));
+    // The longest one lands in the reader's buffer.
+    for length in [4096, 512, 2 << 20] {
         fake.fault(Fault::FlipBit);
         fake.fault(Fault::FlipBit);
         let back = run(&mut client, read(1, 4096, length));

@@ -2,7 +2,7 @@
 
 use coquina_base::{BLOCK_BYTES, Landing};
 use coquina_copies::Operation;
-use coquina_protocol::peek_write;
+use coquina_protocol::{Kind, peek_blocks};
 use coquina_reactor::ReceiveBuffer;
 
 use crate::connection::{LandingWrite, State};
@@ -18,7 +18,7 @@ impl Core {
     /// Starts to receive the rest of a large write into the buffers of its frames, if one is at the front of
     /// `received` and would not be refused. `received` is taken then.
     pub(crate) fn start_landing(&mut self, index: usize, received: &mut ReceiveBuffer) -> bool {
-        let Ok(Some(head)) = peek_write(received.data()) else { return false };
+        let Ok(Some(head)) = peek_blocks(received.data(), Kind::Write) else { return false };
         let (header, length_bytes) = (head.header, head.header.length_bytes as usize);
         let here = received.data().len() - head.head_bytes;
         if length_bytes.saturating_sub(here) < LANDING_BYTES_MIN {

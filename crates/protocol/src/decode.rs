@@ -6,7 +6,7 @@ use crate::control::{self, AttachedVolume, Hello, HelloReply, Notify, OpenReques
 use crate::data::{Data, Extents, check_range, is_whole_blocks};
 use crate::header::{ChecksumKind, HEADER_BYTES, Header, Kind};
 use crate::peer::{self, PeerHello};
-use crate::{ProtocolError, Status};
+use crate::{FLAG_ZEROES, ProtocolError, Status};
 
 /// A message. Slices point into the bytes that it was decoded from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,9 +52,9 @@ pub fn message_bytes(input: &[u8]) -> Result<Option<usize>, ProtocolError> {
     Ok(Header::parse(input)?.map(|header| HEADER_BYTES + header.body_bytes as usize))
 }
 
-/// The head of a write of whole blocks: what stands before its payload.
+/// The head of a message with whole blocks as its payload: what stands before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WriteHead<'a> {
+pub struct BlocksHead<'a> {
     /// The header, checked.
     pub header: Header,
     /// CRC32C of each block of the payload, little-endian.
@@ -63,13 +63,16 @@ pub struct WriteHead<'a> {
     pub head_bytes: usize,
 }
 
-/// The write of whole blocks at the front of `input`, if its head is there, whether its payload has come or not: for
-/// receivers that choose where a large payload goes. `None` for other messages and where the head is not all there.
-pub fn peek_write(input: &[u8]) -> Result<Option<WriteHead<'_>>, ProtocolError> {
+/// The message of a kind, a write or a read's reply, at the front of `input`, if it carries whole blocks and its head is there,
+/// whether its payload has come or not: for receivers that choose where a large payload goes. `None` for other messages
+/// and where the head is not all there.
+pub fn peek_blocks(input: &[u8], kind: Kind) -> Result<Option<BlocksHead<'_>>, ProtocolError> {
+    assert!(matches!(kind, Kind::Write | Kind::ReadReply), "a kind of message with a payload");
     let Some(header) = Header::parse(input)? else {
         return Ok(None);
     };
-    if header.kind != Kind::Write || header.checksum_kind != ChecksumKind::Blocks {
+    let is_left_out = kind == Kind::ReadReply && header.flags & FLAG_ZEROES != 0;
+    if header.kind != kind || header.checksum_kind != ChecksumKind::Blocks || is_left_out {
         return Ok(None);
     }
     check_fixed(&header)?;
@@ -81,7 +84,7 @@ pub fn peek_write(input: &[u8]) -> Result<Option<WriteHead<'_>>, ProtocolError> 
     }
     let head_bytes = HEADER_BYTES + checksums_bytes;
     let checksums_le = input.get(HEADER_BYTES..head_bytes);
-    Ok(checksums_le.map(|checksums_le| WriteHead { header, checksums_le, head_bytes }))
+    Ok(checksums_le.map(|checksums_le| BlocksHead { header, checksums_le, head_bytes }))
 }
 
 /// Takes the message at the front of `input`, and says how many bytes it has; `None` if it is not all there.

@@ -21,7 +21,7 @@ pub use data::{
     Data, Extent, ExtentKind, Extents, PayloadChecksum, checksum_payload, encode_data_head,
     encode_data_head_for, encode_map_reply, encode_plain,
 };
-pub use decode::{Body, Message, WriteHead, decode, message_bytes, peek_write};
+pub use decode::{BlocksHead, Body, Message, decode, message_bytes, peek_blocks};
 pub use header::{ChecksumKind, HEADER_BYTES, Header, Kind};
 pub use peer::{
     PEER_FRAME_BYTES_MAX, PEER_FRAME_HEADER_BYTES, PeerFrame, PeerFrameHead, PeerHello, decode_peer_frame,

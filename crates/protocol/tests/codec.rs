@@ -212,8 +212,9 @@ proptest! {
 
         // The head alone says the same, as soon as it is there.
         let head_bytes = out.len() - payload.len();
-        prop_assert_eq!(peek_write(&out[..head_bytes - 1]).unwrap(), None);
-        let head = peek_write(&out[..head_bytes]).unwrap();
+        prop_assert_eq!(peek_blocks(&out[..head_bytes - 1], Kind::Write).unwrap(), None);
+        prop_assert_eq!(peek_blocks(&out, Kind::ReadReply).unwrap(), None);
+        let head = peek_blocks(&out[..head_bytes], Kind::Write).unwrap();
         prop_assert_eq!(head.is_some(), blocks);
         if let Some(head) = head {
             prop_assert_eq!(head.header, message.header);

@@ -5,7 +5,7 @@
 //!   drained before its buffers are freed, and leaks them if it cannot be drained;
 //! - a [`Reactor`] stays on the thread that made it; other threads reach it through a [`Waker`] or [`Mailbox`];
 //! - a turn makes one system call at most, apart from the submission queue running over and a busy poll before it sleeps; a
-//!   send makes one of its own;
+//!   send makes one of its own, and more for large pieces that are lent to a server of this host;
 //! - nothing is allocated in steady state: operations live in recycled slots.
 
 mod accept;
@@ -14,6 +14,7 @@ mod clock;
 mod device;
 mod drive;
 mod error;
+mod lend;
 mod operation;
 mod reactor;
 mod receive;

@@ -38,7 +38,7 @@ pub enum Payload {
     Buffer(AlignedBuf),
     /// The buffer of a receive; a result of 0 bytes means that the peer has closed.
     Receive(ReceiveBuffer),
-    /// The landing of a receive; full unless there is an error.
+    /// The landing of a receive; full unless there is an error, or it was to be filled as the bytes come.
     Landing(Landing),
     /// The list of a send, to be recycled.
     Send(SendList),
@@ -52,13 +52,35 @@ pub enum Payload {
 #[derive(Debug)]
 pub(crate) enum Operation {
     Free,
-    Read { offset_bytes: u64, buffer: AlignedBuf },
-    Write { offset_bytes: u64, buffer: AlignedBuf, durable: bool },
-    Zeroes { offset_bytes: u64, length_bytes: u64 },
+    Read {
+        offset_bytes: u64,
+        buffer: AlignedBuf,
+    },
+    Write {
+        offset_bytes: u64,
+        buffer: AlignedBuf,
+        durable: bool,
+    },
+    Zeroes {
+        offset_bytes: u64,
+        length_bytes: u64,
+    },
     Sync,
-    Receive { buffer: ReceiveBuffer, poll_first: bool },
-    Land { landing: Landing },
-    Send { list: SendList },
+    Receive {
+        buffer: ReceiveBuffer,
+        poll_first: bool,
+    },
+    Land {
+        landing: Landing,
+        whole: bool,
+    },
+    Send {
+        list: SendList,
+    },
+    /// The rest of a list of which pieces are lent, when the socket has room again.
+    Lend {
+        list: SendList,
+    },
     Accept,
     Connect,
     Timeout,
@@ -158,6 +180,7 @@ impl Slot {
             }
             Operation::Land { .. } => self.land_entry(fd),
             Operation::Send { .. } => self.send_entry(fd),
+            Operation::Lend { .. } => opcode::PollAdd::new(fd, libc::POLLOUT as u32).build(),
             Operation::Accept => opcode::AcceptMulti::new(fd).flags(libc::SOCK_CLOEXEC).build(),
             Operation::Connect => {
                 let (pointer, length) = self.pinned().address.parts();
@@ -196,9 +219,10 @@ impl Slot {
 
     fn land_entry(&mut self, fd: Fd) -> squeue::Entry {
         let pinned = self.pinned.get_or_insert_with(Pinned::new);
-        let Operation::Land { landing } = &mut self.operation else {
+        let Operation::Land { landing, whole } = &mut self.operation else {
             unreachable!("only landings come here");
         };
+        let flags = if *whole { libc::MSG_WAITALL as u32 } else { 0 };
         pinned.vectors.clear();
         let free = landing.free_mut(self.progress_bytes as usize).take(VECTORS_MAX);
         pinned
@@ -206,7 +230,7 @@ impl Slot {
             .extend(free.map(|free| libc::iovec { iov_base: free.as_mut_ptr().cast(), iov_len: free.len() }));
         pinned.message = message_of(&mut pinned.vectors);
         let message: *mut libc::msghdr = &mut pinned.message;
-        opcode::RecvMsg::new(fd, message).flags(libc::MSG_WAITALL as u32).build()
+        opcode::RecvMsg::new(fd, message).flags(flags).build()
     }
 
     /// Bytes that the operation moves in all, where it has to move all of them.
@@ -215,7 +239,7 @@ impl Slot {
             Operation::Read { buffer, .. } | Operation::Write { buffer, .. } => Some(buffer.len() as u64),
             Operation::Zeroes { length_bytes, .. } => Some(*length_bytes),
             Operation::Send { list } => Some(list.length_bytes() as u64),
-            Operation::Land { landing } => Some(landing.left_bytes() as u64),
+            Operation::Land { landing, whole: true } => Some(landing.left_bytes() as u64),
             _ => None,
         }
     }
@@ -230,8 +254,8 @@ impl Slot {
         match std::mem::replace(&mut self.operation, Operation::Free) {
             Operation::Read { buffer, .. } | Operation::Write { buffer, .. } => Payload::Buffer(buffer),
             Operation::Receive { buffer, .. } => Payload::Receive(buffer),
-            Operation::Land { landing } => Payload::Landing(landing),
-            Operation::Send { list } => Payload::Send(list),
+            Operation::Land { landing, .. } => Payload::Landing(landing),
+            Operation::Send { list } | Operation::Lend { list } => Payload::Send(list),
             Operation::Accept => Payload::Accepted(None),
             Operation::Wake => Payload::Woken,
             _ => Payload::None,

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use coquina_base::{AlignedBuf, Landing};
 
@@ -16,10 +16,11 @@ use crate::accept::{Address, RawAddress, own_accepted};
 use crate::busy_poll::{BusyPoll, Expecting, SchedStat};
 use crate::clock::monotonic_ns;
 use crate::error::{Errno, ReactorError};
+use crate::lend::Lender;
 use crate::operation::{Completion, Operation, Payload, Slot, VECTORS_MAX, message_of};
 use crate::receive::ReceiveBuffer;
 use crate::ring::{EnterWait, Ring};
-use crate::send::SendList;
+use crate::send::{Run, SendList};
 use crate::shortcut::{connect_nearby, prepare_accepted};
 use crate::socket::{GiveUp, give_up, open_socket};
 use crate::waker::Waker;
@@ -70,6 +71,8 @@ struct File {
     closing: Option<u64>,
     /// Whether the last receive left nothing in the socket.
     drained: bool,
+    /// Whether it is a connection that was made to a server of this host.
+    is_nearby: bool,
 }
 
 /// One io_uring, its operations and its files. Belongs to the thread that made it.
@@ -89,6 +92,7 @@ pub struct Reactor {
     busy_poll: BusyPoll,
     busy_poll_total_ns: u64,
     sched_stat: SchedStat,
+    lender: Lender,
     waker: Waker,
     /// Empty between calls; kept for its memory.
     vectors: Vec<libc::iovec>,
@@ -113,6 +117,7 @@ impl Reactor {
             busy_poll: BusyPoll::new(config.busy_poll_ns),
             busy_poll_total_ns: 0,
             sched_stat: SchedStat::open(),
+            lender: Lender::default(),
             waker,
             vectors: Vec::new(),
             thread: PhantomData,
@@ -150,12 +155,14 @@ impl Reactor {
                 in_flight: 0,
                 closing: None,
                 drained: false,
+                is_nearby: false,
             });
             (self.files.len() - 1) as u32
         });
         let file = &mut self.files[index as usize];
         file.descriptor = Some(descriptor);
         file.drained = false;
+        file.is_nearby = false;
         FileId { index, generation: file.generation }
     }
 
@@ -211,7 +218,14 @@ impl Reactor {
     /// Receives all that the landing lacks. `ECONNRESET` if the peer closes before. One at a time per socket, as with
     /// [`Reactor::receive`].
     pub fn land(&mut self, file: FileId, landing: Landing, token: u64) {
-        self.queue(file, Operation::Land { landing }, token);
+        self.queue(file, Operation::Land { landing, whole: true }, token);
+    }
+
+    /// Receives what comes next of what the landing lacks: over a network what is there, so that its owner sees that it goes on. Else
+    /// as [`Reactor::land`].
+    pub fn land_as_it_comes(&mut self, file: FileId, landing: Landing, token: u64) {
+        let is_nearby = self.find(file).is_some_and(|index| self.files[index as usize].is_nearby);
+        self.queue(file, Operation::Land { landing, whole: is_nearby }, token);
     }
 
     /// Sends the whole list. One at a time per socket, or the bytes mix.
@@ -225,13 +239,22 @@ impl Reactor {
             self.refuse(Operation::Send { list }, token, libc::EBADF);
             return None;
         };
-        let result = match self.send_at_once(index, &mut list) {
+        list.seal();
+        let begun = match self.lends(index, &list) {
+            true => self.send_lending(index, &list, 0),
+            false => self.send_at_once(index, &list),
+        };
+        let result = match begun {
             Ok(sent_bytes) if sent_bytes == list.length_bytes() => {
                 Ok(u32::try_from(sent_bytes).unwrap_or(u32::MAX))
             }
             Err(errno) if !matches!(errno.0, libc::EAGAIN | libc::EINTR) => Err(errno),
             begun => {
-                let slot = self.take_slot(index, Operation::Send { list }, token);
+                let operation = match self.lends(index, &list) {
+                    true => Operation::Lend { list },
+                    false => Operation::Send { list },
+                };
+                let slot = self.take_slot(index, operation, token);
                 self.slots[slot as usize].progress_bytes = begun.unwrap_or(0) as u64;
                 self.submit(slot);
                 return None;
@@ -256,7 +279,9 @@ impl Reactor {
     ) -> Result<FileId, ReactorError> {
         if let Some(socket) = connect_nearby(address) {
             self.refuse(Operation::Connect, token, 0);
-            return Ok(self.attach(socket));
+            let file = self.attach(socket);
+            self.files[file.index as usize].is_nearby = true;
+            return Ok(file);
         }
         let socket = open_socket(address)?;
         give_up(&socket, when);
@@ -376,22 +401,49 @@ impl Reactor {
         open.then_some(file.index)
     }
 
-    /// Sends what the socket takes without waiting; gives the number of bytes.
-    fn send_at_once(&mut self, file: u32, list: &mut SendList) -> Result<usize, Errno> {
+    /// Whether pieces of a sealed list are to be lent to the receiver.
+    fn lends(&self, file: u32, list: &SendList) -> bool {
+        self.files[file as usize].is_nearby && self.lender.is_possible() && list.has_lendable()
+    }
+
+    /// Sends what the socket takes of a sealed list without waiting; gives the number of bytes.
+    fn send_at_once(&mut self, file: u32, list: &SendList) -> Result<usize, Errno> {
         let Some(descriptor) = &self.files[file as usize].descriptor else { return Err(Errno(libc::EBADF)) };
-        self.vectors.clear();
-        list.seal();
         list.vectors(0, VECTORS_MAX, &mut self.vectors);
         if self.vectors.is_empty() {
             return Ok(0);
         }
-        let message = message_of(&mut self.vectors);
-        // SAFETY: the message points to the vectors, and these into the list; both outlive the call.
-        #[allow(unsafe_code)]
-        let sent = unsafe {
-            libc::sendmsg(descriptor.as_raw_fd(), &message, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT)
-        };
-        usize::try_from(sent).map_err(|_| Errno::from_io(&std::io::Error::last_os_error()))
+        send_vectors(descriptor.as_fd(), &mut self.vectors)
+    }
+
+    /// Sends what the socket takes of a sealed list, from byte `skip_bytes` on, without waiting, and lends what can be lent; gives the
+    /// number of bytes.
+    fn send_lending(&mut self, file: u32, list: &SendList, skip_bytes: usize) -> Result<usize, Errno> {
+        let Some(descriptor) = &self.files[file as usize].descriptor else { return Err(Errno(libc::EBADF)) };
+        let mut sent_bytes = 0;
+        loop {
+            let lending = self.lender.is_possible();
+            let run = list.next_run(skip_bytes + sent_bytes, lending, VECTORS_MAX, &mut self.vectors);
+            let (wanted_bytes, result) = match run {
+                None => break,
+                Some(Run::Lent(bytes)) => (bytes.len(), self.lender.send(descriptor.as_fd(), bytes)),
+                Some(Run::Copied) => {
+                    let wanted_bytes = self.vectors.iter().map(|vector| vector.iov_len).sum();
+                    (wanted_bytes, send_vectors(descriptor.as_fd(), &mut self.vectors))
+                }
+            };
+            match result {
+                Ok(count) => {
+                    sent_bytes += count;
+                    if count < wanted_bytes {
+                        break;
+                    }
+                }
+                Err(errno) if errno.0 == libc::EAGAIN && sent_bytes > 0 => break,
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(sent_bytes)
     }
 
     fn queue(&mut self, file: FileId, operation: Operation, token: u64) {
@@ -411,7 +463,7 @@ impl Reactor {
         let empty = match &mut operation {
             Operation::Read { buffer, .. } | Operation::Write { buffer, .. } => buffer.is_empty(),
             Operation::Zeroes { length_bytes, .. } => *length_bytes == 0,
-            Operation::Land { landing } => landing.left_bytes() == 0,
+            Operation::Land { landing, .. } => landing.left_bytes() == 0,
             Operation::Receive { buffer, poll_first } => {
                 *poll_first = self.files[index as usize].drained;
                 if buffer.tail().is_empty() {
@@ -501,6 +553,7 @@ impl Reactor {
         match &mut slot.operation {
             Operation::Accept => return self.complete_accept(index, result, more),
             Operation::Wake => return self.complete_wake(index, result),
+            Operation::Lend { .. } => return self.complete_lend(index, result),
             Operation::Cancel => {
                 self.free_slot(index);
                 return None;
@@ -528,7 +581,7 @@ impl Reactor {
             Progress::Again => Err(Errno(libc::ECANCELED)),
             Progress::Done(result) => result,
         };
-        if let (Operation::Land { landing }, Ok(count)) = (&mut slot.operation, &result) {
+        if let (Operation::Land { landing, .. }, Ok(count)) = (&mut slot.operation, &result) {
             landing.filled(*count as usize);
         }
         let payload = self.free_slot(index);
@@ -561,6 +614,36 @@ impl Reactor {
         }
         let payload = self.free_slot(index);
         Some(Completion { token, result: Err(Errno(-result)), payload })
+    }
+
+    /// A socket has room for more of a list.
+    fn complete_lend(&mut self, index: u32, result: i32) -> Option<Completion> {
+        let slot = &mut self.slots[index as usize];
+        let (token, file) = (slot.token, slot.file);
+        let done_bytes = slot.progress_bytes as usize;
+        let Operation::Lend { list } = &mut slot.operation else {
+            unreachable!("only lists that are lent come here");
+        };
+        let list = std::mem::take(list);
+        let sent = match result {
+            _ if self.files[file as usize].closing.is_some() => Err(Errno(libc::ECANCELED)),
+            _ if result < 0 => Err(Errno(-result)),
+            _ => self.send_lending(file, &list, done_bytes),
+        };
+        let slot = &mut self.slots[index as usize];
+        slot.progress_bytes += *sent.as_ref().unwrap_or(&0) as u64;
+        let is_whole = slot.progress_bytes == list.length_bytes() as u64;
+        slot.operation = Operation::Lend { list };
+        let result = match sent {
+            Ok(_) if is_whole => Ok(u32::try_from(slot.progress_bytes).unwrap_or(u32::MAX)),
+            Err(errno) if !matches!(errno.0, libc::EAGAIN | libc::EINTR) => Err(errno),
+            _ => {
+                self.submit(index);
+                return None;
+            }
+        };
+        let payload = self.free_slot(index);
+        Some(Completion { token, result, payload })
     }
 
     fn complete_wake(&mut self, index: u32, result: i32) -> Option<Completion> {
@@ -605,6 +688,16 @@ impl Reactor {
     }
 }
 
+/// Sends what the socket takes of these vectors without waiting; gives the number of bytes.
+fn send_vectors(socket: BorrowedFd<'_>, vectors: &mut [libc::iovec]) -> Result<usize, Errno> {
+    let message = message_of(vectors);
+    // SAFETY: the message points to the vectors, and these into a list that its caller holds.
+    #[allow(unsafe_code)]
+    let sent =
+        unsafe { libc::sendmsg(socket.as_raw_fd(), &message, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) };
+    usize::try_from(sent).map_err(|_| Errno::from_io(&std::io::Error::last_os_error()))
+}
+
 enum Progress {
     Again,
     Done(Result<u32, Errno>),
@@ -616,14 +709,17 @@ fn progress(slot: &mut Slot, result: i32) -> Progress {
         _ if result == -libc::EINTR || result == -libc::EAGAIN => true,
         _ if result < 0 => return Progress::Done(Err(Errno(-result))),
         _ => {
+            let is_landing = matches!(slot.operation, Operation::Land { .. });
             let Some(wanted_bytes) = slot.wanted_bytes() else {
-                return Progress::Done(Ok(result as u32));
+                return Progress::Done(match result {
+                    0 if is_landing => Err(Errno(libc::ECONNRESET)),
+                    _ => Ok(result as u32),
+                });
             };
             let moved_bytes = result as u64;
             let left_bytes = wanted_bytes - slot.progress_bytes;
             assert!(moved_bytes <= left_bytes, "the kernel moved what was asked for");
             if moved_bytes == 0 {
-                let is_landing = matches!(slot.operation, Operation::Land { .. });
                 return Progress::Done(Err(Errno(if is_landing { libc::ECONNRESET } else { libc::EIO })));
             }
             if moved_bytes == left_bytes {

@@ -6,6 +6,8 @@ use std::sync::{Arc, OnceLock};
 
 use coquina_base::AlignedBuf;
 
+use crate::lend::LENT_BYTES_MIN;
+
 /// Zeros to send or write, shared by all reactors.
 pub(crate) const ZEROES_BYTES: usize = 1 << 20;
 
@@ -53,6 +55,9 @@ impl SendList {
     }
 
     /// Appends `buffer[start..start + length]`, of which the caller keeps a share. Panics if out of range.
+    ///
+    /// A receiver on this host may see what is changed there until it has read it ([`crate::lend`]): the bytes must stay as they are
+    /// until it has answered, or what it reads must be checked against checksums that were sent before.
     pub fn push_shared(&mut self, buffer: Arc<AlignedBuf>, start: usize, length: usize) {
         assert!(
             start.checked_add(length).is_some_and(|end| end <= buffer.len()),
@@ -131,6 +136,46 @@ impl SendList {
         }
     }
 
+    /// Whether a piece can be lent: large, and kept by its owner.
+    fn can_lend(&self, index: usize) -> bool {
+        matches!(&self.pieces[index], Piece::Shared { length, .. } if *length >= LENT_BYTES_MIN)
+    }
+
+    /// Whether there is a piece that can be lent.
+    pub(crate) fn has_lendable(&self) -> bool {
+        (0..self.pieces.len()).any(|index| self.can_lend(index))
+    }
+
+    /// What to send next of a sealed list, from byte `skip_bytes` on: the rest of a piece to be lent, or what there is before the
+    /// next such piece, for which `vectors` is filled with at most `vectors_max`; `None` at the end.
+    pub(crate) fn next_run(
+        &self,
+        mut skip_bytes: usize,
+        lending: bool,
+        vectors_max: usize,
+        vectors: &mut Vec<libc::iovec>,
+    ) -> Option<Run<'_>> {
+        vectors.clear();
+        for index in 0..self.pieces.len() {
+            let slice = self.slice(index);
+            if skip_bytes >= slice.len() {
+                skip_bytes -= slice.len();
+                continue;
+            }
+            let slice = &slice[skip_bytes..];
+            skip_bytes = 0;
+            match lending && self.can_lend(index) {
+                true if vectors.is_empty() => return Some(Run::Lent(slice)),
+                true => return Some(Run::Copied),
+                false => vectors.push(vector(slice)),
+            }
+            if vectors.len() == vectors_max {
+                break;
+            }
+        }
+        (!vectors.is_empty()).then_some(Run::Copied)
+    }
+
     /// Fills `vectors` with at most `vectors_max` pieces of a sealed list, from byte `skip_bytes` on.
     pub(crate) fn vectors(&self, mut skip_bytes: usize, vectors_max: usize, vectors: &mut Vec<libc::iovec>) {
         vectors.clear();
@@ -142,12 +187,24 @@ impl SendList {
             }
             let slice = &slice[skip_bytes..];
             skip_bytes = 0;
-            vectors.push(libc::iovec { iov_base: slice.as_ptr() as *mut _, iov_len: slice.len() });
+            vectors.push(vector(slice));
             if vectors.len() == vectors_max {
                 return;
             }
         }
     }
+}
+
+/// What is sent at once of a list of which pieces can be lent.
+pub(crate) enum Run<'a> {
+    /// What the vectors say, copied.
+    Copied,
+    /// This, lent.
+    Lent(&'a [u8]),
+}
+
+fn vector(slice: &[u8]) -> libc::iovec {
+    libc::iovec { iov_base: slice.as_ptr() as *mut _, iov_len: slice.len() }
 }
 
 #[cfg(test)]

@@ -45,6 +45,21 @@ fn pair(address: &Address) -> (Reactor, FileId, FileId, FileId) {
     (reactor, listener, client, server.unwrap())
 }
 
+/// A reactor with both ends of a connection that was made to a server of this host.
+fn nearby_pair() -> (Reactor, FileId, FileId) {
+    let mut reactor = Reactor::new(ReactorConfig { entries: 32, ..ReactorConfig::default() }).unwrap();
+    let tcp = Listener::bind(&any_port()).unwrap();
+    let address = tcp.address().clone();
+    let nearby = reactor.attach(listen_nearby(&address).unwrap().unwrap());
+    reactor.accept(nearby, ACCEPT);
+    let client = reactor.connect_to(&address, GiveUp::SilentSeconds(5), CONNECT).unwrap();
+    let server = collect(&mut reactor, 2).into_iter().find_map(|completion| match completion.payload {
+        Payload::Accepted(connection) => connection,
+        _ => None,
+    });
+    (reactor, client, server.unwrap())
+}
+
 fn any_port() -> Address {
     Address::resolve("127.0.0.1:0").unwrap()
 }
@@ -256,6 +271,89 @@ fn a_landing_whose_peer_breaks_off_is_an_error() {
     let completions = collect(&mut reactor, 2);
     let landed = completions.iter().find(|completion| completion.token == RECEIVE).unwrap();
     assert_eq!(landed.result, Err(Errno(libc::ECONNRESET)));
+}
+
+#[test]
+fn large_pieces_are_lent_to_a_server_of_this_host() {
+    let (mut reactor, client, server) = nearby_pair();
+    let shared = Arc::new(pattern(300));
+    let make = || {
+        let mut list = SendList::new();
+        // More than a socket takes at once, with small pieces in between, and pieces at odd places.
+        for index in 0..20usize {
+            list.bytes().extend_from_slice(&(index as u32).to_le_bytes());
+            list.push_shared(shared.clone(), index * 77, 1_000_000 + index);
+            list.push_shared(shared.clone(), index, 1000);
+            list.push_shared(shared.clone(), index * 4096, 128 << 10);
+            list.push_shared(shared.clone(), 5, 40_000);
+        }
+        list.push_zeroes(100_000);
+        list.push_buffer(pattern(40), 3, 40 * 4096 - 3);
+        list
+    };
+    let expected = make().to_bytes();
+    for _ in 0..3 {
+        assert!(transfer(&mut reactor, client, server, make()) == expected);
+    }
+    // The pages were read by the receiver where they lie: what is changed before that, it sees.
+    let mut changed = Arc::new(pattern(16));
+    let mut list = SendList::new();
+    list.push_shared(changed.clone(), 0, 16 * BLOCK_BYTES);
+    let Some(sent) = reactor.send(client, list, SEND) else { panic!("there is room for so little") };
+    drop(sent);
+    Arc::get_mut(&mut changed).expect("the list gave its share back")[0] = 255;
+    reactor.receive(server, ReceiveBuffer::with_capacity_bytes(1 << 20), RECEIVE);
+    let completions = collect(&mut reactor, 1);
+    let Payload::Receive(received) = &completions[0].payload else { panic!("{completions:?}") };
+    assert_eq!(received.data()[0], 255, "it was lent, not copied");
+    assert!(received.data()[1..] == pattern(16)[1..received.data().len()]);
+}
+
+#[test]
+fn a_list_that_is_lent_ends_with_its_connection() {
+    for ends_here in [true, false] {
+        let (mut reactor, client, server) = nearby_pair();
+        let shared = Arc::new(pattern(5000));
+        let mut list = SendList::new();
+        list.push_shared(shared.clone(), 0, 5000 * BLOCK_BYTES);
+        assert!(reactor.send(client, list, SEND).is_none(), "a socket takes less than that");
+        reactor.close(if ends_here { client } else { server }, CLOSE);
+        let completions = collect(&mut reactor, 2);
+        let sent = completions.iter().find(|completion| completion.token == SEND).unwrap();
+        assert!(matches!(sent.result, Err(Errno(libc::ECANCELED | libc::EPIPE))), "{sent:?}");
+        drop(completions);
+        assert_eq!(Arc::strong_count(&shared), 1);
+    }
+}
+
+#[test]
+fn a_landing_that_is_filled_as_the_bytes_come() {
+    // Over TCP, where what is there completes.
+    let (mut reactor, _listener, client, server) = pair(&any_port());
+    let payload = pattern(5);
+    let mut landing = Landing::plain(vec![AlignedBuf::zeroed(6)], 5 * BLOCK_BYTES);
+    for (part, more) in [(&payload[..9000], true), (&payload[9000..], false)] {
+        reactor.land_as_it_comes(server, landing, RECEIVE);
+        let mut list = SendList::new();
+        list.bytes().extend_from_slice(part);
+        list.bytes().extend_from_slice(if more { b"" } else { b"next" });
+        assert!(reactor.send(client, list, SEND).is_some());
+        let mut completions = collect(&mut reactor, 1);
+        assert_eq!(completions[0].result, Ok(part.len() as u32));
+        let Payload::Landing(landed) = completions.remove(0).payload else { panic!("no landing") };
+        assert_eq!(landed.left_bytes() > 0, more);
+        landing = landed;
+    }
+    assert!(landing.into_buffers()[0][..5 * BLOCK_BYTES] == payload[..]);
+    reactor.close(client, CLOSE);
+    let landing = Landing::plain(vec![AlignedBuf::zeroed(1)], BLOCK_BYTES);
+    reactor.land_as_it_comes(server, landing, RECEIVE);
+    let mut completions = collect(&mut reactor, 2);
+    completions.retain(|completion| completion.token == RECEIVE);
+    assert_eq!(completions[0].result, Ok(4), "what was sent before");
+    let Payload::Landing(landing) = completions.remove(0).payload else { panic!("no landing") };
+    reactor.land_as_it_comes(server, landing, RECEIVE);
+    assert_eq!(collect(&mut reactor, 1)[0].result, Err(Errno(libc::ECONNRESET)));
 }
 
 #[test]

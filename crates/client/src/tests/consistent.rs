@@ -1,7 +1,7 @@
 //! The core's invariants, checked from inside.
 
 use crate::core::ClientCore;
-use crate::link::LinkState;
+use crate::link::{Link, LinkState};
 use crate::request::NO_LINK;
 
 impl ClientCore {
@@ -34,6 +34,19 @@ impl ClientCore {
                 assert!(waits.iter().all(|at| *at == part.link as usize), "part {number} waits at its link");
                 let is_ready = link.state == LinkState::Ready;
                 assert!(!is_ready || waits.len() == 1, "part {number} is lost");
+            }
+        }
+        for (index, request) in self.requests.iter().enumerate() {
+            let is_landing = |link: &&Link| {
+                let part = link.landing.number().and_then(|number| self.window.peek(number));
+                part.is_some_and(|part| part.request as usize == index)
+            };
+            if request.as_ref().is_some_and(|request| request.buffer.is_lent()) {
+                assert_eq!(
+                    self.links.iter().filter(is_landing).count(),
+                    1,
+                    "a buffer is lent for one answer"
+                );
             }
         }
         for (index, link) in self.links.iter().enumerate() {

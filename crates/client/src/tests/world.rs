@@ -4,7 +4,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use coquina_base::{ClusterId, DriveId, Id128, LayerId, NodeId, VolumeId};
+use coquina_base::{ClusterId, DriveId, Id128, Landing, LayerId, NodeId, VolumeId};
 use coquina_cluster::{Striping, mix};
 use coquina_protocol::*;
 use coquina_reactor::{ReceiveBuffer, SendList};
@@ -52,6 +52,7 @@ struct Wire {
     to_server: Vec<u8>,
     to_client: VecDeque<Vec<u8>>,
     receiving: ReceiveBuffer,
+    landing: Option<Landing>,
 }
 
 pub(crate) struct World {
@@ -80,6 +81,8 @@ pub(crate) struct World {
     wires: HashMap<u32, Wire>,
     pub(crate) connecting: Vec<(u32, usize)>,
     pub(crate) local_parts: Vec<LocalPart>,
+    /// How many answers were received into the buffers of their reads.
+    pub(crate) landed: usize,
     pub(crate) completions: Vec<ClientCompletion>,
 }
 
@@ -140,6 +143,7 @@ impl World {
             wires: HashMap::new(),
             connecting: Vec::new(),
             local_parts: Vec::new(),
+            landed: 0,
             completions: Vec::new(),
         }
     }
@@ -272,6 +276,7 @@ impl World {
             to_server: Vec::new(),
             to_client: VecDeque::new(),
             receiving: ReceiveBuffer::default(),
+            landing: None,
         };
         self.wires.insert(link, wire);
         self.core.connected(link, self.now_ns);
@@ -310,11 +315,26 @@ impl World {
         if !rest.is_empty() {
             wire.to_client.push_front(rest);
         }
+        if let Some(mut landing) = wire.landing.take() {
+            let rest = answer.split_off(answer.len().min(landing.left_bytes()));
+            if !rest.is_empty() {
+                wire.to_client.push_front(rest);
+            }
+            landing.push(&answer);
+            let landing = self.core.landed(link, landing, self.now_ns);
+            self.landed += usize::from(landing.is_none());
+            if let Some(wire) = self.wires.get_mut(&link) {
+                wire.landing = landing;
+            }
+            return true;
+        }
         let mut receiving = std::mem::take(&mut wire.receiving);
         receiving.extend(&answer);
         self.core.received(link, &mut receiving, self.now_ns);
+        let landing = self.core.start_landing(link, &mut receiving);
         if let Some(wire) = self.wires.get_mut(&link) {
             wire.receiving = receiving;
+            wire.landing = landing;
         }
         true
     }
