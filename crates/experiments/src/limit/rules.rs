@@ -19,6 +19,8 @@ const FULL_THREAD: f64 = 0.93;
 const RATE_SERVED: f64 = 0.98;
 /// Throughput counts as growing with depth from here on, for a doubling.
 const GROWTH_PER_DOUBLING: f64 = 1.1;
+/// Processors that are full of work cannot gain so much from a doubled depth, whatever larger batches save.
+const GROWTH_OF_POLLERS: f64 = 1.3;
 /// Others are named with the CPU from this many cores on.
 const OTHERS_NAMED_CORES: f64 = 0.1;
 /// Others are the limit when they have this share of the busy time.
@@ -88,12 +90,17 @@ fn throttle(evidence: &Evidence) -> Option<Limit> {
     limit(LimitKind::Throttle, text, vec![throttle.evidence.clone()])
 }
 
+fn is_cpu_full(utilisation: &Utilisation) -> bool {
+    let all = f64::from(utilisation.cores_online);
+    all > 0.0 && utilisation.busy_cores + utilisation.steal_cores >= all * FULL
+}
+
 /// All cores are busy.
 fn cpu(evidence: &Evidence) -> Option<Limit> {
     let utilisation = &evidence.utilisation;
     let all = f64::from(utilisation.cores_online);
     let gone = utilisation.busy_cores + utilisation.steal_cores;
-    (all > 0.0 && gone >= all * FULL).then_some(())?;
+    is_cpu_full(utilisation).then_some(())?;
     let place = format!("{:.1} of {}", utilisation.busy_cores, cores(utilisation.cores_online as usize));
     let mut lines = vec![format!("{} of all CPU time was used or taken away", percent(gone / all))];
     let (mut kind, mut text) = (LimitKind::Cpu, format!("CPU: {place}"));
@@ -108,6 +115,8 @@ fn cpu(evidence: &Evidence) -> Option<Limit> {
     }
     if others + utilisation.steal_cores >= gone * OTHERS_BLAMED {
         kind = LimitKind::Outside;
+    } else if polls(evidence) {
+        return None;
     }
     lines.extend(growth(evidence).line());
     lines.extend(weak_drives(utilisation));
@@ -251,13 +260,19 @@ fn latency_limit(evidence: &Evidence) -> Option<Limit> {
     (outstanding > 0 && evidence.iops > 0.0 && evidence.latency_ns_mean > 0.0).then_some(())?;
     let growth = growth(evidence);
     let alone = outstanding == 1 && !matches!(growth, Growth::Stopped(_));
-    (alone || matches!(growth, Growth::Grows(_))).then_some(())?;
+    (alone || matches!(growth, Growth::Grows(..))).then_some(())?;
     let busy = nothing_or_what_is_busy(&evidence.utilisation);
     let text = format!(
         "latency at this depth: {outstanding} in flight, {} each, {busy}",
         latency(evidence.latency_ns_mean)
     );
     let mut lines: Vec<String> = growth.line().into_iter().collect();
+    if is_cpu_full(&evidence.utilisation) && polls(evidence) {
+        lines.push(
+            "processors that are busy now did far more at a greater depth: threads poll, or look for their next event before they sleep"
+                .into(),
+        );
+    }
     if let Some(drive) =
         busiest_drive(&evidence.utilisation, |_| true).filter(|drive| drive.in_flight_mean > 0.0)
     {
@@ -312,7 +327,8 @@ pub(super) fn unknown(evidence: &Evidence) -> Limit {
 
 /// How throughput went with depth around a point.
 enum Growth {
-    Grows(String),
+    /// By how much for each doubling.
+    Grows(String, f64),
     Stopped(String),
     NotKnown,
 }
@@ -320,7 +336,7 @@ enum Growth {
 impl Growth {
     fn line(self) -> Option<String> {
         match self {
-            Growth::Grows(line) | Growth::Stopped(line) => Some(line),
+            Growth::Grows(line, _) | Growth::Stopped(line) => Some(line),
             Growth::NotKnown => None,
         }
     }
@@ -352,7 +368,7 @@ fn growth(evidence: &Evidence) -> Growth {
         )
     };
     if per_doubling >= GROWTH_PER_DOUBLING {
-        Growth::Grows(line("still grows"))
+        Growth::Grows(line("still grows"), per_doubling)
     } else {
         Growth::Stopped(line("does not grow"))
     }
@@ -360,8 +376,17 @@ fn growth(evidence: &Evidence) -> Growth {
 
 /// A full thread that does more at a greater depth was not full of work: it polls, or it makes larger batches.
 fn gains_when_deeper(evidence: &Evidence) -> bool {
-    let is_deeper = evidence.neighbours.iter().any(|neighbour| neighbour.outstanding > evidence.outstanding);
-    is_deeper && matches!(growth(evidence), Growth::Grows(_))
+    has_deeper(evidence) && matches!(growth(evidence), Growth::Grows(..))
+}
+
+/// Full processors that do far more at a greater depth were not full of work.
+fn polls(evidence: &Evidence) -> bool {
+    has_deeper(evidence)
+        && matches!(growth(evidence), Growth::Grows(_, factor) if factor >= GROWTH_OF_POLLERS)
+}
+
+fn has_deeper(evidence: &Evidence) -> bool {
+    evidence.neighbours.iter().any(|neighbour| neighbour.outstanding > evidence.outstanding)
 }
 
 fn is_load(process: &ProcessUse) -> bool {

@@ -86,6 +86,29 @@ fn all_cores_are_busy_with_the_benchmark() {
 }
 
 #[test]
+fn cores_that_did_far_more_at_a_greater_depth_were_not_full_of_work() {
+    let mut evidence = idle();
+    busy(&mut evidence, [1.0, 1.0]);
+    evidence.outstanding = 1;
+    evidence.latency_ns_mean = 210_000.0;
+    neighbours(&mut evidence, &[(16, 5000.0 * 1.5_f64.powi(4)), (128, 60_000.0)]);
+    let text = "latency at this depth: 1 in flight, 210 us each, 2.0 of 2 cores busy";
+    let lines = assert_limit(&evidence, LimitKind::Latency, text);
+    assert!(lines.contains("threads poll"), "{lines}");
+    // What larger batches save is less.
+    neighbours(&mut evidence, &[(16, 5000.0 * 1.2_f64.powi(4))]);
+    assert_limit(&evidence, LimitKind::Cpu, "CPU: 2.0 of 2 cores");
+    // The deepest point may be full of work.
+    evidence.outstanding = 128;
+    neighbours(&mut evidence, &[(16, 1000.0)]);
+    assert_limit(&evidence, LimitKind::Cpu, "CPU: 2.0 of 2 cores");
+    // And others are the limit whatever depth brings.
+    evidence.outstanding = 1;
+    others(&mut evidence, 1.0);
+    assert_eq!(name_limit(&evidence).kind, LimitKind::Outside);
+}
+
+#[test]
 fn a_core_that_others_took_is_named_when_all_are_busy() {
     let mut evidence = idle();
     busy(&mut evidence, [1.0, 0.9]);
