@@ -323,7 +323,7 @@ const SHARD_GAUGES: [(&str, &str, ShardField); 11] = [
     }),
 ];
 
-const SHARD_COUNTERS: [(&str, &str, ShardField); 20] = [
+const SHARD_COUNTERS: [(&str, &str, ShardField); 21] = [
     ("coquina_shard_reads_total", "Reads, in requests.", |shard| shard.stats.reads),
     ("coquina_shard_read_bytes_total", "Bytes read by requests.", |shard| shard.stats.read_bytes),
     ("coquina_shard_writes_total", "Changes, in requests.", |shard| shard.stats.writes),
@@ -338,6 +338,11 @@ const SHARD_COUNTERS: [(&str, &str, ShardField); 20] = [
     ("coquina_shard_prewrite_bytes_total", "Zeros written ahead.", |shard| shard.stats.prewrite_bytes),
     ("coquina_shard_frames_total", "Frames written.", |shard| shard.stats.frames),
     ("coquina_shard_cleaner_bytes_total", "Bytes moved by the cleaner.", |shard| shard.stats.cleaner_bytes),
+    (
+        "coquina_shard_cleaner_cached_bytes_total",
+        "Bytes that the cleaner took from the block cache.",
+        |shard| shard.stats.cleaner_cached_bytes,
+    ),
     ("coquina_shard_cleaner_segments_total", "Segments freed by the cleaner.", |shard| {
         shard.stats.cleaner_segments
     }),

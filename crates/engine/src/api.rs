@@ -522,6 +522,8 @@ pub struct ShardStats {
     pub frames: u64,
     /// Bytes moved by the cleaner.
     pub cleaner_bytes: u64,
+    /// Bytes that it took out of the block cache instead of reading them.
+    pub cleaner_cached_bytes: u64,
     /// Segments freed by the cleaner.
     pub cleaner_segments: u64,
     /// Bytes written for checkpoints and index pages.

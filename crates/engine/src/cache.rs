@@ -1,7 +1,11 @@
 //! The block cache: S3-FIFO (Yang et al., SOSP 2023), so that a scan does not push out what is used again.
 //!
-//! A block is named by its location and the generation of its segment, so nothing is ever invalidated: what was
-//! overwritten is not asked for any more, and a reused segment has a new generation.
+//! A block is named by its location and the generation of its segment, so nothing has to be invalidated: what was
+//! overwritten is not asked for any more, and a reused segment has a new generation. When a segment is used again, what is left
+//! of its blocks is dropped.
+//!
+//! Invariant: a slot that is occupied has one entry in `small` or `main` with its ticket; entries with other tickets are of blocks
+//! that were dropped, and mean nothing.
 
 use std::collections::VecDeque;
 
@@ -25,8 +29,15 @@ pub fn cache_key(location: u64, generation: u64) -> CacheKey {
 struct Slot {
     key: CacheKey,
     uses: u8,
-    in_main: bool,
     occupied: bool,
+    ticket: u32,
+}
+
+/// A slot's place in a queue.
+#[derive(Clone, Copy)]
+struct Place {
+    slot: u32,
+    ticket: u32,
 }
 
 /// Blocks in memory.
@@ -35,8 +46,8 @@ pub struct BlockCache {
     slots: Vec<Slot>,
     slabs: Vec<AlignedBuf>,
     unused: Vec<u32>,
-    small: VecDeque<u32>,
-    main: VecDeque<u32>,
+    small: VecDeque<Place>,
+    main: VecDeque<Place>,
     ghost: VecDeque<CacheKey>,
     ghost_set: HashMap<CacheKey, u32, FixedState>,
     slabs_max: usize,
@@ -75,11 +86,15 @@ impl BlockCache {
             }
             self.slots.truncate(first);
             self.slabs.pop();
-            let keep = |slot: &u32| (*slot as usize) < first;
-            self.unused.retain(keep);
-            self.small.retain(keep);
-            self.main.retain(keep);
+            self.unused.retain(|slot| (*slot as usize) < first);
+            self.small.retain(|place| (place.slot as usize) < first);
+            self.main.retain(|place| (place.slot as usize) < first);
         }
+    }
+
+    /// Whether it holds nothing.
+    pub fn is_empty(&self) -> bool {
+        self.map.is_empty()
     }
 
     /// Copies a block out, if it is there.
@@ -87,9 +102,18 @@ impl BlockCache {
         let Some(&index) = self.map.get(&key) else { return false };
         let slot = &mut self.slots[index as usize];
         slot.uses = (slot.uses + 1).min(3);
-        let at = index as usize % SLAB_BLOCKS * BLOCK_BYTES;
-        out.copy_from_slice(&self.slabs[index as usize / SLAB_BLOCKS][at..at + BLOCK_BYTES]);
+        out.copy_from_slice(self.block(index));
         true
+    }
+
+    /// A block, if it is there. It does not count as used.
+    pub fn peek(&self, key: CacheKey) -> Option<&[u8]> {
+        self.map.get(&key).map(|index| self.block(*index))
+    }
+
+    fn block(&self, index: u32) -> &[u8] {
+        let at = index as usize % SLAB_BLOCKS * BLOCK_BYTES;
+        &self.slabs[index as usize / SLAB_BLOCKS][at..at + BLOCK_BYTES]
     }
 
     /// Whether a block is there.
@@ -97,18 +121,53 @@ impl BlockCache {
         self.map.contains_key(&key)
     }
 
-    /// Keeps a block.
+    /// Keeps a block that was read.
     pub fn insert(&mut self, key: CacheKey, block: &[u8]) {
         if self.slabs_max == 0 || self.map.contains_key(&key) {
             return;
         }
-        let Some(index) = self.free_slot() else { return };
+        let Some(index) = self.spare_slot().or_else(|| self.evict()) else { return };
         let returned = self.ghost_set.remove(&key).is_some();
+        self.fill(index, key, block, returned);
+    }
+
+    /// Keeps a block that nobody has asked for, if nothing else has to go for it.
+    pub fn insert_spare(&mut self, key: CacheKey, block: &[u8]) {
+        if !self.map.contains_key(&key)
+            && let Some(index) = self.spare_slot()
+        {
+            self.fill(index, key, block, false);
+        }
+    }
+
+    fn fill(&mut self, index: u32, key: CacheKey, block: &[u8], in_main: bool) {
         let at = index as usize % SLAB_BLOCKS * BLOCK_BYTES;
         self.slabs[index as usize / SLAB_BLOCKS][at..at + BLOCK_BYTES].copy_from_slice(block);
-        self.slots[index as usize] = Slot { key, uses: 0, in_main: returned, occupied: true };
+        let ticket = self.slots[index as usize].ticket;
+        self.slots[index as usize] = Slot { key, uses: 0, occupied: true, ticket };
         self.map.insert(key, index);
-        if returned { self.main.push_back(index) } else { self.small.push_back(index) }
+        let slots = self.slots.len();
+        let queue = if in_main { &mut self.main } else { &mut self.small };
+        queue.push_back(Place { slot: index, ticket });
+        if queue.len() > 2 * slots {
+            let slots = &self.slots;
+            queue.retain(|place| is_current(slots, place));
+        }
+    }
+
+    /// Drops a block, if it is there.
+    pub fn remove(&mut self, key: CacheKey) {
+        if let Some(index) = self.map.remove(&key) {
+            self.vacate(index);
+            self.unused.push(index);
+        }
+    }
+
+    /// Makes the slot's entry in its queue mean nothing.
+    fn vacate(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        slot.occupied = false;
+        slot.ticket = slot.ticket.wrapping_add(1);
     }
 
     /// A block has moved: what was known by the old name is known by the new one.
@@ -116,12 +175,14 @@ impl BlockCache {
         if let Some(index) = self.map.remove(&old) {
             self.slots[index as usize].key = new;
             if let Some(other) = self.map.insert(new, index) {
-                self.slots[other as usize].occupied = false;
+                self.vacate(other);
+                self.unused.push(other);
             }
         }
     }
 
-    fn free_slot(&mut self) -> Option<u32> {
+    /// A slot that nothing has to leave.
+    fn spare_slot(&mut self) -> Option<u32> {
         if let Some(index) = self.unused.pop() {
             return Some(index);
         }
@@ -132,44 +193,39 @@ impl BlockCache {
             self.unused.extend((first + 1..first + SLAB_BLOCKS as u32).rev());
             return Some(first);
         }
-        self.evict()
+        None
     }
 
+    /// Makes a block leave; gives its slot.
     fn evict(&mut self) -> Option<u32> {
         let small_target = self.slots.len() / 10;
-        for _ in 0..self.slots.len() * 4 + 4 {
-            if self.small.len() > small_target || self.main.is_empty() {
-                let index = self.small.pop_front()?;
-                let slot = self.slots[index as usize];
-                if !slot.occupied {
-                    return Some(index);
-                }
-                if slot.uses > 1 {
-                    self.slots[index as usize].uses = 0;
-                    self.slots[index as usize].in_main = true;
-                    self.main.push_back(index);
-                    continue;
-                }
-                self.map.remove(&slot.key);
-                self.remember(slot.key);
-                self.slots[index as usize].occupied = false;
-                return Some(index);
-            }
-            let index = self.main.pop_front()?;
-            let slot = &mut self.slots[index as usize];
-            if slot.occupied && slot.uses > 0 {
-                slot.uses -= 1;
-                self.main.push_back(index);
+        loop {
+            let from_small = self.small.len() > small_target || self.main.is_empty();
+            let queue = if from_small { &mut self.small } else { &mut self.main };
+            let place = queue.pop_front()?;
+            if !is_current(&self.slots, &place) {
                 continue;
             }
-            if slot.occupied {
-                slot.occupied = false;
-                let key = slot.key;
-                self.map.remove(&key);
+            let slot = &mut self.slots[place.slot as usize];
+            // In `main` each use gives another round; it has three at most, so that this ends.
+            if from_small && slot.uses > 1 {
+                slot.uses = 0;
+                self.main.push_back(place);
+                continue;
             }
-            return Some(index);
+            if !from_small && slot.uses > 0 {
+                slot.uses -= 1;
+                self.main.push_back(place);
+                continue;
+            }
+            let key = slot.key;
+            self.map.remove(&key);
+            self.vacate(place.slot);
+            if from_small {
+                self.remember(key);
+            }
+            return Some(place.slot);
         }
-        None
     }
 
     fn remember(&mut self, key: CacheKey) {
@@ -185,6 +241,10 @@ impl BlockCache {
             }
         }
     }
+}
+
+fn is_current(slots: &[Slot], place: &Place) -> bool {
+    slots[place.slot as usize].ticket == place.ticket
 }
 
 #[cfg(test)]
@@ -246,5 +306,38 @@ mod tests {
         let mut out = vec![0; BLOCK_BYTES];
         assert!(!cache.get(1, &mut out) && cache.get(9, &mut out));
         assert_eq!(out, block(1));
+    }
+    #[test]
+    fn spare_room_is_filled_and_given_up_first() {
+        let mut cache = BlockCache::new(2 << 20);
+        for key in 1..=300 {
+            cache.insert(key, &block(key));
+        }
+        for key in 1000..2000 {
+            cache.insert_spare(key, &block(key));
+        }
+        assert_eq!((1000..2000).filter(|key| cache.contains(*key)).count(), 212, "what there was room for");
+        assert!((1..=300).all(|key| cache.contains(key)), "and nothing went for it");
+        assert_eq!(cache.peek(1211).map(<[u8]>::to_vec), Some(block(1211)));
+        // What was dropped makes room again, however often.
+        for round in 0..20 {
+            for key in 1000..1212 {
+                cache.remove(key + round * 1000);
+                cache.insert_spare(key + round * 1000 + 1000, &block(key));
+            }
+        }
+        assert!((1..=300).all(|key| cache.contains(key)));
+        assert_eq!((21_000..21_212).filter(|key| cache.contains(*key)).count(), 212);
+        assert!(cache.small.len() <= 2 * cache.slots.len(), "entries of what was dropped go, too");
+        let mut out = vec![0; BLOCK_BYTES];
+        for key in 1..=300 {
+            assert!(cache.get(key, &mut out) && cache.get(key, &mut out) && out == block(key));
+        }
+        for key in 50_000..50_212 {
+            cache.insert(key, &block(key));
+        }
+        assert!((1..=300).all(|key| cache.contains(key)), "what is used stays");
+        assert!((50_000..50_212).all(|key| cache.contains(key)));
+        assert_eq!(cache.map.len(), 512);
     }
 }

@@ -7,6 +7,8 @@
 //!
 //! Invariants:
 //! - a victim is freed by its counts alone, when the moves have been applied: the cleaner frees nothing itself;
+//! - a block that is in the block cache is not read; one that was read is left there as long as there is room that nobody else
+//!   wants, since most blocks are moved several times;
 //! - a block that is bad is left to be repaired; if it cannot be, it is moved with the checksum it should have: it stays bad,
 //!   and is not lost sight of.
 
@@ -16,6 +18,7 @@ mod score;
 use coquina_base::{AlignedBuf, BLOCK_BYTES, crc32c_block};
 
 use crate::api::{Event, IoError};
+use crate::cache::cache_key;
 use crate::footer::{self, Trailer};
 use crate::frame::{EntryKind, FrameHeader, Head};
 use crate::index_region::RegionKey;
@@ -94,12 +97,15 @@ struct MovingWindow {
     moved: usize,
 }
 
+#[derive(Default)]
 struct WindowRead {
     location: u64,
     blocks: u64,
     buffer: Option<AlignedBuf>,
     failed: bool,
     issued: bool,
+    /// Whether it came from the block cache.
+    cached: bool,
 }
 
 /// The cleaner's work.
@@ -507,22 +513,58 @@ impl Shard {
     }
 
     fn plan_reads(&mut self) {
-        let mut locations: Vec<u64> = self.cleaner.window.iter().map(|item| item.location).collect();
-        locations.sort_unstable();
+        let generation = self.segments.get(self.cleaner.victim).generation;
+        let mut wanted: Vec<(u64, u32)> =
+            self.cleaner.window.iter().map(|item| (item.location, item.checksum)).collect();
+        wanted.sort_unstable();
         let reads = &mut self.cleaner.reads;
         reads.clear();
-        for location in locations {
+        for &(location, _) in &wanted {
+            let joins = |last: &WindowRead| {
+                let gap_blocks = if last.cached { 0 } else { GAP_BLOCKS };
+                location <= last.location + last.blocks + gap_blocks
+                    && location + 1 - last.location <= READ_BLOCKS
+            };
+            // One that is cached is read over if it lies among others.
+            let cached = match reads.last() {
+                Some(last) if !last.cached && joins(last) => false,
+                _ => self.cache.contains(cache_key(location, generation)),
+            };
             match reads.last_mut() {
-                Some(last)
-                    if location <= last.location + last.blocks + GAP_BLOCKS
-                        && location + 1 - last.location <= READ_BLOCKS =>
-                {
+                Some(last) if last.cached == cached && joins(last) => {
                     last.blocks = last.blocks.max(location + 1 - last.location);
                 }
-                _ => {
-                    reads.push(WindowRead { location, blocks: 1, buffer: None, failed: false, issued: false })
-                }
+                _ => reads.push(WindowRead { location, blocks: 1, cached, ..WindowRead::default() }),
             }
+        }
+        for slot in 0..self.cleaner.reads.len() {
+            self.take_cached(slot, generation, &wanted);
+        }
+    }
+
+    /// Takes blocks out of the block cache instead of reading them. If one is not what it should be, all are read after all: memory
+    /// is not to be trusted either.
+    fn take_cached(&mut self, slot: usize, generation: u64, wanted: &[(u64, u32)]) {
+        let WindowRead { location, blocks, cached: true, .. } = self.cleaner.reads[slot] else { return };
+        let mut buffer = self.pool.take(blocks as usize);
+        buffer.resize_blocks(blocks as usize);
+        let first = wanted.partition_point(|(wanted, _)| *wanted < location);
+        let mut places = buffer.chunks_exact_mut(BLOCK_BYTES).zip(&wanted[first..]);
+        let is_good = places.all(|(place, (location, checksum))| {
+            let block = self.cache.peek(cache_key(*location, generation));
+            block.is_some_and(|block| {
+                place.copy_from_slice(block);
+                crc32c_block(place) == *checksum
+            })
+        });
+        let read = &mut self.cleaner.reads[slot];
+        read.cached = is_good;
+        read.issued = is_good;
+        if is_good {
+            read.buffer = Some(buffer);
+            self.stats.cleaner_cached_bytes += blocks * BLOCK_BYTES as u64;
+        } else {
+            self.pool.give(buffer);
         }
     }
 

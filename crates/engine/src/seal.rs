@@ -3,6 +3,7 @@
 use coquina_base::{BLOCK_BYTES, crc32c_bytes};
 
 use crate::api::{Action, FULL_FRAMES_IN_FLIGHT_LIMIT};
+use crate::cache::cache_key;
 use crate::footer::{self, RECORD_BYTES, Trailer, footer_blocks};
 use crate::frame::{CONTEXT_BYTES, FrameHeader, HEADER_BYTES, Head};
 use crate::log::{Builder, Flight};
@@ -100,6 +101,7 @@ impl Shard {
         let Some(segment) = self.log.stream(head).position.next else {
             panic!("a stream without a next segment")
         };
+        self.forget_cached(segment);
         self.segments.open(segment, head);
         let generation = self.segments.get(segment).generation;
         let stream = self.log.stream(head);
@@ -110,6 +112,18 @@ impl Shard {
         stream.footer.clear();
         stream.footer_frames = 0;
         true
+    }
+
+    /// What is cached of a segment that is used again is of no use any more.
+    fn forget_cached(&mut self, segment: u32) {
+        if self.cache.is_empty() {
+            return;
+        }
+        let start = self.geometry.segment_start(segment);
+        let generation = self.segments.get(segment).generation;
+        for location in start..start + u64::from(self.geometry.segment_blocks) {
+            self.cache.remove(cache_key(location, generation));
+        }
     }
 
     /// Whether a stream may take a segment: some are kept for those that make room.

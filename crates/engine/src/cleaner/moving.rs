@@ -3,6 +3,7 @@
 use coquina_base::{BLOCK_BYTES, LayerId};
 
 use super::{Item, MOVES_PER_TURN, MovingWindow, QUEUE_MAX, WindowRead, block_of, is_good};
+use crate::cache::cache_key;
 use crate::frame::{Context, EntryKind, Head, MOVE_BLOCK_BYTES, MOVE_BYTES, NewEntry};
 use crate::shard::Shard;
 
@@ -87,8 +88,13 @@ impl Shard {
         builder.add(&entry, checksums, items.iter().map(|item| item.location));
         builder.data_blocks += count as u32;
         builder.only_metadata = false;
+        let generation = self.segments.get(moving.victim).generation;
         for item in items {
             self.move_block(&moving.reads, item, is_bad);
+            if !is_bad && let Some(block) = block_of(&moving.reads, item) {
+                // It gets its new name when the move is applied.
+                self.cache.insert_spare(cache_key(item.location, generation), block);
+            }
         }
         count
     }
