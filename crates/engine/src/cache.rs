@@ -307,6 +307,7 @@ mod tests {
         assert!(!cache.get(1, &mut out) && cache.get(9, &mut out));
         assert_eq!(out, block(1));
     }
+
     #[test]
     fn spare_room_is_filled_and_given_up_first() {
         let mut cache = BlockCache::new(2 << 20);

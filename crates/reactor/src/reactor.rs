@@ -5,9 +5,11 @@
 //! - a file is closed only when none of its operations is in flight;
 //! - the user data of a ring entry is the index of its slot.
 
+mod sending;
+
 use std::collections::VecDeque;
 use std::marker::PhantomData;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use coquina_base::{AlignedBuf, Landing};
 
@@ -17,10 +19,9 @@ use crate::busy_poll::{BusyPoll, Expecting, SchedStat};
 use crate::clock::monotonic_ns;
 use crate::error::{Errno, ReactorError};
 use crate::lend::Lender;
-use crate::operation::{Completion, Operation, Payload, Slot, VECTORS_MAX, message_of};
+use crate::operation::{Completion, Operation, Payload, Slot};
 use crate::receive::ReceiveBuffer;
 use crate::ring::{EnterWait, Ring};
-use crate::send::{Run, SendList};
 use crate::shortcut::{connect_nearby, prepare_accepted};
 use crate::socket::{GiveUp, give_up, open_socket};
 use crate::waker::Waker;
@@ -228,41 +229,6 @@ impl Reactor {
         self.queue(file, Operation::Land { landing, whole: is_nearby }, token);
     }
 
-    /// Sends the whole list. One at a time per socket, or the bytes mix.
-    ///
-    /// What the socket takes at once is sent at once, and its completion is the result: so the end of a send ends no wait, and the
-    /// receiver begins while this thread goes on to its next turn. What it does not take is sent by the ring, and completes with
-    /// a later turn.
-    #[must_use = "a send that is done has no other completion"]
-    pub fn send(&mut self, file: FileId, mut list: SendList, token: u64) -> Option<Completion> {
-        let Some(index) = self.find(file) else {
-            self.refuse(Operation::Send { list }, token, libc::EBADF);
-            return None;
-        };
-        list.seal();
-        let begun = match self.lends(index, &list) {
-            true => self.send_lending(index, &list, 0),
-            false => self.send_at_once(index, &list),
-        };
-        let result = match begun {
-            Ok(sent_bytes) if sent_bytes == list.length_bytes() => {
-                Ok(u32::try_from(sent_bytes).unwrap_or(u32::MAX))
-            }
-            Err(errno) if !matches!(errno.0, libc::EAGAIN | libc::EINTR) => Err(errno),
-            begun => {
-                let operation = match self.lends(index, &list) {
-                    true => Operation::Lend { list },
-                    false => Operation::Send { list },
-                };
-                let slot = self.take_slot(index, operation, token);
-                self.slots[slot as usize].progress_bytes = begun.unwrap_or(0) as u64;
-                self.submit(slot);
-                return None;
-            }
-        };
-        Some(Completion { token, result, payload: Payload::Send(list) })
-    }
-
     /// Accepts connections until the listener is closed; each gives a completion with
     /// [`Payload::Accepted`]. After an error, for instance `EMFILE`, `accept` must be called again.
     pub fn accept(&mut self, listener: FileId, token: u64) {
@@ -399,51 +365,6 @@ impl Reactor {
         let open =
             entry.generation == file.generation && entry.descriptor.is_some() && entry.closing.is_none();
         open.then_some(file.index)
-    }
-
-    /// Whether pieces of a sealed list are to be lent to the receiver.
-    fn lends(&self, file: u32, list: &SendList) -> bool {
-        self.files[file as usize].is_nearby && self.lender.is_possible() && list.has_lendable()
-    }
-
-    /// Sends what the socket takes of a sealed list without waiting; gives the number of bytes.
-    fn send_at_once(&mut self, file: u32, list: &SendList) -> Result<usize, Errno> {
-        let Some(descriptor) = &self.files[file as usize].descriptor else { return Err(Errno(libc::EBADF)) };
-        list.vectors(0, VECTORS_MAX, &mut self.vectors);
-        if self.vectors.is_empty() {
-            return Ok(0);
-        }
-        send_vectors(descriptor.as_fd(), &mut self.vectors)
-    }
-
-    /// Sends what the socket takes of a sealed list, from byte `skip_bytes` on, without waiting, and lends what can be lent; gives the
-    /// number of bytes.
-    fn send_lending(&mut self, file: u32, list: &SendList, skip_bytes: usize) -> Result<usize, Errno> {
-        let Some(descriptor) = &self.files[file as usize].descriptor else { return Err(Errno(libc::EBADF)) };
-        let mut sent_bytes = 0;
-        loop {
-            let lending = self.lender.is_possible();
-            let run = list.next_run(skip_bytes + sent_bytes, lending, VECTORS_MAX, &mut self.vectors);
-            let (wanted_bytes, result) = match run {
-                None => break,
-                Some(Run::Lent(bytes)) => (bytes.len(), self.lender.send(descriptor.as_fd(), bytes)),
-                Some(Run::Copied) => {
-                    let wanted_bytes = self.vectors.iter().map(|vector| vector.iov_len).sum();
-                    (wanted_bytes, send_vectors(descriptor.as_fd(), &mut self.vectors))
-                }
-            };
-            match result {
-                Ok(count) => {
-                    sent_bytes += count;
-                    if count < wanted_bytes {
-                        break;
-                    }
-                }
-                Err(errno) if errno.0 == libc::EAGAIN && sent_bytes > 0 => break,
-                Err(errno) => return Err(errno),
-            }
-        }
-        Ok(sent_bytes)
     }
 
     fn queue(&mut self, file: FileId, operation: Operation, token: u64) {
@@ -616,36 +537,6 @@ impl Reactor {
         Some(Completion { token, result: Err(Errno(-result)), payload })
     }
 
-    /// A socket has room for more of a list.
-    fn complete_lend(&mut self, index: u32, result: i32) -> Option<Completion> {
-        let slot = &mut self.slots[index as usize];
-        let (token, file) = (slot.token, slot.file);
-        let done_bytes = slot.progress_bytes as usize;
-        let Operation::Lend { list } = &mut slot.operation else {
-            unreachable!("only lists that are lent come here");
-        };
-        let list = std::mem::take(list);
-        let sent = match result {
-            _ if self.files[file as usize].closing.is_some() => Err(Errno(libc::ECANCELED)),
-            _ if result < 0 => Err(Errno(-result)),
-            _ => self.send_lending(file, &list, done_bytes),
-        };
-        let slot = &mut self.slots[index as usize];
-        slot.progress_bytes += *sent.as_ref().unwrap_or(&0) as u64;
-        let is_whole = slot.progress_bytes == list.length_bytes() as u64;
-        slot.operation = Operation::Lend { list };
-        let result = match sent {
-            Ok(_) if is_whole => Ok(u32::try_from(slot.progress_bytes).unwrap_or(u32::MAX)),
-            Err(errno) if !matches!(errno.0, libc::EAGAIN | libc::EINTR) => Err(errno),
-            _ => {
-                self.submit(index);
-                return None;
-            }
-        };
-        let payload = self.free_slot(index);
-        Some(Completion { token, result, payload })
-    }
-
     fn complete_wake(&mut self, index: u32, result: i32) -> Option<Completion> {
         if result == -libc::ECANCELED {
             self.free_slot(index);
@@ -686,16 +577,6 @@ impl Reactor {
         entry.generation = entry.generation.wrapping_add(1);
         self.free_files.push(index);
     }
-}
-
-/// Sends what the socket takes of these vectors without waiting; gives the number of bytes.
-fn send_vectors(socket: BorrowedFd<'_>, vectors: &mut [libc::iovec]) -> Result<usize, Errno> {
-    let message = message_of(vectors);
-    // SAFETY: the message points to the vectors, and these into a list that its caller holds.
-    #[allow(unsafe_code)]
-    let sent =
-        unsafe { libc::sendmsg(socket.as_raw_fd(), &message, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) };
-    usize::try_from(sent).map_err(|_| Errno::from_io(&std::io::Error::last_os_error()))
 }
 
 enum Progress {
