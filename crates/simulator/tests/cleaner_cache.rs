@@ -1,0 +1,119 @@
+//! What the cleaner has moved once it finds in the block cache, and what is there is right, whatever was overwritten.
+
+#![allow(clippy::unwrap_used)]
+
+use coquina_base::{BLOCK_BYTES, LayerId};
+use coquina_engine::{
+    Action, Operation, Origin, Outcome, Request, RequestToken, Shard, ShardConfig, ShardStats,
+};
+use coquina_simulator::drive::VirtualDrive;
+use coquina_simulator::random::Random;
+
+mod common;
+
+use common::{SEGMENT_BYTES, formatted_drive};
+
+/// Blocks of the volume: most of what the drive holds.
+const BLOCKS: u32 = 1000;
+
+struct Drive {
+    drive: VirtualDrive,
+    now_ns: u64,
+    requests: u64,
+}
+
+impl Drive {
+    #[allow(clippy::needless_update, reason = "the settings have one field more with mutations")]
+    fn open(&mut self, cache_bytes: u64) -> Shard {
+        let config =
+            ShardConfig { cache_bytes, checkpoint_log_bytes: 8 * SEGMENT_BYTES, ..ShardConfig::default() };
+        Shard::open(&mut self.drive, 0, 1, config).unwrap()
+    }
+
+    fn submit(&mut self, shard: &mut Shard, block: u32, operation: Operation<'_>) -> Outcome {
+        self.requests += 1;
+        shard.submit(Request {
+            token: RequestToken(self.requests),
+            layer: LayerId(1),
+            chunk: 0,
+            offset_bytes: block * BLOCK_BYTES as u32,
+            length_bytes: BLOCK_BYTES as u32,
+            origin: Origin::default(),
+            operation,
+        });
+        let mut outcome = None;
+        loop {
+            shard.turn(self.now_ns);
+            while let Some(action) = shard.next_action() {
+                if let Some(Action::Done { outcome: done, .. }) = self.drive.submit(self.now_ns, 0, action) {
+                    outcome = Some(done);
+                }
+            }
+            let Some(next_ns) = self.drive.next_completion_ns() else { return outcome.unwrap() };
+            self.now_ns = self.now_ns.max(next_ns);
+            while let Some(done) = self.drive.complete_next(self.now_ns) {
+                shard.io_done(done.io, done.buffer, done.result);
+            }
+        }
+    }
+
+    fn write(&mut self, shard: &mut Shard, block: u32, tag: u64) {
+        let payload = tag.to_le_bytes().repeat(BLOCK_BYTES / 8);
+        let outcome = self.submit(shard, block, Operation::Write { payload: &payload, checksums_le: &[] });
+        assert!(matches!(outcome, Outcome::Changed), "{outcome:?}");
+    }
+
+    fn read(&mut self, shard: &mut Shard, block: u32) -> u64 {
+        let Outcome::Read(data) = self.submit(shard, block, Operation::Read) else { panic!("block {block}") };
+        let bytes = data.to_bytes();
+        assert!(bytes.chunks(8).all(|tag| tag == &bytes[..8]));
+        u64::from_le_bytes(bytes[..8].try_into().unwrap())
+    }
+}
+
+/// Overwrites at random, trims a little, and reads everything in the end, after a start, too.
+fn overwrite(cache_bytes: u64) -> ShardStats {
+    let mut drive = Drive { drive: formatted_drive(), now_ns: 1, requests: 0 };
+    let mut shard = drive.open(cache_bytes);
+    let mut random = Random::new(3);
+    let mut tags: Vec<u64> = (1..=u64::from(BLOCKS)).collect();
+    for (block, tag) in tags.iter().enumerate() {
+        drive.write(&mut shard, block as u32, *tag);
+    }
+    for round in 0..8000 {
+        let block = random.below(u64::from(BLOCKS)) as u32;
+        tags[block as usize] = match random.below(50) {
+            0 => 0,
+            _ => 10_000 + round,
+        };
+        match tags[block as usize] {
+            0 => assert!(matches!(drive.submit(&mut shard, block, Operation::Trim), Outcome::Changed)),
+            tag => drive.write(&mut shard, block, tag),
+        }
+        if round % 4 == 0 {
+            let block = random.below(u64::from(BLOCKS)) as u32;
+            assert_eq!(drive.read(&mut shard, block), tags[block as usize], "block {block}");
+        }
+    }
+    let stats = shard.stats();
+    drive.drive.process_crash();
+    let mut shard = drive.open(cache_bytes);
+    for (block, tag) in tags.iter().enumerate() {
+        assert_eq!(drive.read(&mut shard, block as u32), *tag, "block {block}");
+    }
+    stats
+}
+
+#[test]
+fn most_of_what_is_moved_again_is_not_read_again() {
+    let with = overwrite(64 << 20);
+    let without = overwrite(0);
+    assert!(with.cleaner_bytes > 8 << 20, "the cleaner had work: {with:?}");
+    assert!(with.cleaner_cached_bytes > with.cleaner_bytes / 2, "{with:?}");
+    assert!(with.drive_read_bytes < without.drive_read_bytes / 2, "{with:?} {without:?}");
+    assert_eq!(without.cleaner_cached_bytes, 0);
+    // A small cache has room at first only.
+    let small = overwrite(1 << 20);
+    assert!(small.cleaner_cached_bytes < with.cleaner_cached_bytes / 2, "{small:?}");
+    assert!(small.cache_bytes <= 1 << 20);
+}
