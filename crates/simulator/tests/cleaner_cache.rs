@@ -14,7 +14,7 @@ mod common;
 use common::{SEGMENT_BYTES, formatted_drive};
 
 /// Blocks of the volume: most of what the drive holds.
-const BLOCKS: u32 = 1000;
+const BLOCKS: u32 = 700;
 
 struct Drive {
     drive: VirtualDrive,
@@ -109,8 +109,13 @@ fn most_of_what_is_moved_again_is_not_read_again() {
     let with = overwrite(64 << 20);
     let without = overwrite(0);
     assert!(with.cleaner_bytes > 8 << 20, "the cleaner had work: {with:?}");
-    assert!(with.cleaner_cached_bytes > with.cleaner_bytes / 2, "{with:?}");
-    assert!(with.drive_read_bytes < without.drive_read_bytes / 2, "{with:?} {without:?}");
+    // Of m moves for each write, m / (1 + m) go to blocks that were moved before, if chance decides what is overwritten:
+    // these need no read. The rest was written by clients, and only what they have read is in the cache.
+    let moves_per_write = with.cleaner_bytes as f64 / with.write_bytes as f64;
+    let moved_again_bytes = with.cleaner_bytes as f64 * moves_per_write / (1.0 + moves_per_write);
+    assert!(with.cleaner_cached_bytes as f64 > 0.8 * moved_again_bytes, "{moved_again_bytes} {with:?}");
+    let saved_bytes = without.drive_read_bytes - with.drive_read_bytes;
+    assert!(saved_bytes > with.cleaner_cached_bytes, "{with:?} {without:?}");
     assert_eq!(without.cleaner_cached_bytes, 0);
     // A small cache has room at first only.
     let small = overwrite(1 << 20);
