@@ -10,6 +10,7 @@ mod hash;
 mod id;
 mod landing;
 mod name;
+mod shared_block;
 mod size;
 
 pub use buffer::{AlignedBuf, Block};
@@ -18,6 +19,7 @@ pub use hash::Hasher128;
 pub use id::{ClusterId, DriveId, Id128, LayerId, NodeId, ParseIdError, SessionId, VolumeId};
 pub use landing::Landing;
 pub use name::{NAME_BYTES_MAX, NameError, check_name};
+pub use shared_block::SharedBlock;
 pub use size::{SizeError, format_size_bytes, parse_size_bytes};
 
 /// Size of a block, the unit of storage, checksums and the index.

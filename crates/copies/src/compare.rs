@@ -14,7 +14,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use coquina_base::{BLOCK_BYTES, Hasher128};
-use coquina_engine::{Failure, Operation as EngineOperation, Origin, Outcome, Piece, ReadData};
+use coquina_engine::{Failure, Operation as EngineOperation, Origin, Outcome, ReadData};
 use coquina_replication::{BlockRange, CopyId, Input, Message, RecoveryToken};
 use slab::Slab;
 
@@ -398,14 +398,9 @@ impl<'a> Pieces<'a> {
     fn next_block(&mut self) -> Option<&'a [u8]> {
         let piece = self.data.pieces.get(self.piece)?;
         let at = self.block * BLOCK_BYTES;
-        let (length_bytes, bytes) = match piece {
-            Piece::Zeroes { length_bytes } => (*length_bytes, None),
-            Piece::Data { buffer, start_bytes, length_bytes } => {
-                (*length_bytes, buffer.get(start_bytes + at..start_bytes + at + BLOCK_BYTES))
-            }
-        };
+        let bytes = piece.bytes().and_then(|bytes| bytes.get(at..at + BLOCK_BYTES));
         self.block += 1;
-        if self.block * BLOCK_BYTES >= length_bytes {
+        if self.block * BLOCK_BYTES >= piece.length_bytes() {
             (self.piece, self.block) = (self.piece + 1, 0);
         }
         bytes

@@ -6,7 +6,7 @@
 //! that hold data. The others are holes. Behind a `RepairData`: the block; its checksum is known to who asked.
 
 use coquina_base::{BLOCK_BYTES, crc32c_block};
-use coquina_engine::{Piece, ReadData};
+use coquina_engine::ReadData;
 use coquina_replication::{BlockRange, Entry, EntryKind, Message};
 
 /// Bytes of the mask of a `Recover`.
@@ -121,10 +121,9 @@ pub(crate) fn recovered(range: BlockRange, data: Option<&ReadData>) -> Vec<u8> {
     let (mut mask, mut block) = (0u32, 0usize);
     let (mut checksums, mut blocks) = (Vec::new(), Vec::new());
     for piece in data.iter().flat_map(|data| &data.pieces) {
-        match piece {
-            Piece::Zeroes { length_bytes } => block += length_bytes / BLOCK_BYTES,
-            Piece::Data { buffer, start_bytes, length_bytes } => {
-                let bytes = &buffer[*start_bytes..*start_bytes + *length_bytes];
+        match piece.bytes() {
+            None => block += piece.length_bytes() / BLOCK_BYTES,
+            Some(bytes) => {
                 for bytes in bytes.chunks_exact(BLOCK_BYTES) {
                     match data.and_then(|data| lost_checksum(data, block)) {
                         Some(checksum) => {
@@ -208,6 +207,7 @@ pub(crate) fn runs(range: BlockRange, bytes: &[u8]) -> impl Iterator<Item = Run<
 mod tests {
     use super::*;
     use coquina_base::{AlignedBuf, LayerId};
+    use coquina_engine::Piece;
 
     const LENGTH: usize = BLOCK_BYTES;
 

@@ -305,10 +305,5 @@ impl ShardCopies {
 
 /// The block that was read, unless it is a hole.
 fn block_of(data: &ReadData) -> Option<&[u8]> {
-    match data.pieces.first() {
-        Some(Piece::Data { buffer, start_bytes, length_bytes }) if *length_bytes == BLOCK_BYTES => {
-            buffer.get(*start_bytes..*start_bytes + BLOCK_BYTES)
-        }
-        _ => None,
-    }
+    data.pieces.first().and_then(Piece::bytes).filter(|bytes| bytes.len() == BLOCK_BYTES)
 }

@@ -4,7 +4,7 @@
 //! time, and takes out [`Action`]s. Offsets are bytes from the start of the drive; everything on a drive is
 //! read and written in whole blocks from aligned buffers, so that `O_DIRECT` works.
 
-use coquina_base::{AlignedBuf, ClusterId, DriveId, LayerId, NodeId};
+use coquina_base::{AlignedBuf, ClusterId, DriveId, LayerId, NodeId, SharedBlock};
 use serde::{Deserialize, Serialize};
 
 /// The driver's name for a request; handed back with its outcome.
@@ -146,11 +146,9 @@ impl ReadData {
     /// Puts all of its bytes behind others, holes as zeros.
     pub fn append_to(&self, bytes: &mut Vec<u8>) {
         for piece in &self.pieces {
-            match piece {
-                Piece::Zeroes { length_bytes } => bytes.resize(bytes.len() + length_bytes, 0),
-                Piece::Data { buffer, start_bytes, length_bytes } => {
-                    bytes.extend_from_slice(&buffer[*start_bytes..*start_bytes + *length_bytes]);
-                }
+            match piece.bytes() {
+                None => bytes.resize(bytes.len() + piece.length_bytes(), 0),
+                Some(data) => bytes.extend_from_slice(data),
             }
         }
     }
@@ -180,13 +178,37 @@ pub enum Piece {
         /// How many bytes.
         length_bytes: usize,
     },
+    /// `block[start..start + length]`, where it lies in the block cache.
+    Cached {
+        /// A share of it.
+        block: SharedBlock,
+        /// First byte.
+        start_bytes: usize,
+        /// How many bytes.
+        length_bytes: usize,
+    },
 }
 
 impl Piece {
-    /// How many bytes it has.
-    pub(crate) fn length_bytes(&self) -> usize {
+    /// Its bytes; none of a hole or zeros.
+    pub fn bytes(&self) -> Option<&[u8]> {
         match self {
-            Piece::Zeroes { length_bytes } | Piece::Data { length_bytes, .. } => *length_bytes,
+            Piece::Zeroes { .. } => None,
+            Piece::Data { buffer, start_bytes, length_bytes } => {
+                Some(&buffer[*start_bytes..*start_bytes + *length_bytes])
+            }
+            Piece::Cached { block, start_bytes, length_bytes } => {
+                Some(&block[*start_bytes..*start_bytes + *length_bytes])
+            }
+        }
+    }
+
+    /// How many bytes it has.
+    pub fn length_bytes(&self) -> usize {
+        match self {
+            Piece::Zeroes { length_bytes }
+            | Piece::Data { length_bytes, .. }
+            | Piece::Cached { length_bytes, .. } => *length_bytes,
         }
     }
 }

@@ -4,18 +4,23 @@
 //! overwritten is not asked for any more, and a reused segment has a new generation. When a segment is used again, what is left
 //! of its blocks is dropped.
 //!
+//! Readers get shares of blocks, not copies: a block of which somebody has a share is not changed, and its slot takes another only
+//! when that share is gone.
+//!
 //! Invariant: a slot that is occupied has one entry in `small` or `main` with its ticket; entries with other tickets are of blocks
 //! that were dropped, and mean nothing.
 
 use std::collections::VecDeque;
 
-use coquina_base::{AlignedBuf, BLOCK_BYTES};
+use coquina_base::{BLOCK_BYTES, SharedBlock};
 use hashbrown::HashMap;
 
 use crate::hash::FixedState;
 
 /// Blocks that memory is taken and given back in: 1 MiB.
 const SLAB_BLOCKS: usize = 256;
+/// Slots whose blocks are still shared are passed over so often; then a block is not kept.
+const PASSED_OVER_MAX: usize = 64;
 
 /// Name of a cached block.
 pub type CacheKey = u64;
@@ -44,8 +49,9 @@ struct Place {
 pub struct BlockCache {
     map: HashMap<CacheKey, u32, FixedState>,
     slots: Vec<Slot>,
-    slabs: Vec<AlignedBuf>,
-    unused: Vec<u32>,
+    /// The memory of each slot.
+    blocks: Vec<SharedBlock>,
+    unused: VecDeque<u32>,
     small: VecDeque<Place>,
     main: VecDeque<Place>,
     ghost: VecDeque<CacheKey>,
@@ -59,8 +65,8 @@ impl BlockCache {
         BlockCache {
             map: HashMap::default(),
             slots: Vec::new(),
-            slabs: Vec::new(),
-            unused: Vec::new(),
+            blocks: Vec::new(),
+            unused: VecDeque::new(),
             small: VecDeque::new(),
             main: VecDeque::new(),
             ghost: VecDeque::new(),
@@ -71,21 +77,21 @@ impl BlockCache {
 
     /// Bytes held.
     pub fn bytes(&self) -> u64 {
-        (self.slabs.len() * SLAB_BLOCKS * BLOCK_BYTES) as u64
+        (self.blocks.len() * BLOCK_BYTES) as u64
     }
 
-    /// Changes the bound; memory above it is given back at once.
+    /// Changes the bound; memory above it is given back at once, but for blocks that are still shared.
     pub fn set_bytes_max(&mut self, bytes: u64) {
         self.slabs_max = bytes as usize / (SLAB_BLOCKS * BLOCK_BYTES);
-        while self.slabs.len() > self.slabs_max {
-            let first = (self.slabs.len() - 1) * SLAB_BLOCKS;
+        while self.blocks.len() > self.slabs_max * SLAB_BLOCKS {
+            let first = self.blocks.len() - SLAB_BLOCKS;
             for slot in &self.slots[first..] {
                 if slot.occupied {
                     self.map.remove(&slot.key);
                 }
             }
             self.slots.truncate(first);
-            self.slabs.pop();
+            self.blocks.truncate(first);
             self.unused.retain(|slot| (*slot as usize) < first);
             self.small.retain(|place| (place.slot as usize) < first);
             self.main.retain(|place| (place.slot as usize) < first);
@@ -97,23 +103,17 @@ impl BlockCache {
         self.map.is_empty()
     }
 
-    /// Copies a block out, if it is there.
-    pub fn get(&mut self, key: CacheKey, out: &mut [u8]) -> bool {
-        let Some(&index) = self.map.get(&key) else { return false };
+    /// A share of a block, if it is there.
+    pub fn get(&mut self, key: CacheKey) -> Option<SharedBlock> {
+        let &index = self.map.get(&key)?;
         let slot = &mut self.slots[index as usize];
         slot.uses = (slot.uses + 1).min(3);
-        out.copy_from_slice(self.block(index));
-        true
+        Some(self.blocks[index as usize].clone())
     }
 
     /// A block, if it is there. It does not count as used.
     pub fn peek(&self, key: CacheKey) -> Option<&[u8]> {
-        self.map.get(&key).map(|index| self.block(*index))
-    }
-
-    fn block(&self, index: u32) -> &[u8] {
-        let at = index as usize % SLAB_BLOCKS * BLOCK_BYTES;
-        &self.slabs[index as usize / SLAB_BLOCKS][at..at + BLOCK_BYTES]
+        self.map.get(&key).map(|index| &self.blocks[*index as usize][..])
     }
 
     /// Whether a block is there.
@@ -141,8 +141,10 @@ impl BlockCache {
     }
 
     fn fill(&mut self, index: u32, key: CacheKey, block: &[u8], in_main: bool) {
-        let at = index as usize % SLAB_BLOCKS * BLOCK_BYTES;
-        self.slabs[index as usize / SLAB_BLOCKS][at..at + BLOCK_BYTES].copy_from_slice(block);
+        let Some(room) = self.blocks[index as usize].get_mut() else {
+            unreachable!("a slot that takes another block is not shared");
+        };
+        room.copy_from_slice(block);
         let ticket = self.slots[index as usize].ticket;
         self.slots[index as usize] = Slot { key, uses: 0, occupied: true, ticket };
         self.map.insert(key, index);
@@ -159,7 +161,7 @@ impl BlockCache {
     pub fn remove(&mut self, key: CacheKey) {
         if let Some(index) = self.map.remove(&key) {
             self.vacate(index);
-            self.unused.push(index);
+            self.unused.push_back(index);
         }
     }
 
@@ -176,19 +178,23 @@ impl BlockCache {
             self.slots[index as usize].key = new;
             if let Some(other) = self.map.insert(new, index) {
                 self.vacate(other);
-                self.unused.push(other);
+                self.unused.push_back(other);
             }
         }
     }
 
     /// A slot that nothing has to leave.
     fn spare_slot(&mut self) -> Option<u32> {
-        if let Some(index) = self.unused.pop() {
-            return Some(index);
+        for _ in 0..self.unused.len().min(PASSED_OVER_MAX) {
+            let index = self.unused.pop_back()?;
+            if self.blocks[index as usize].get_mut().is_some() {
+                return Some(index);
+            }
+            self.unused.push_front(index);
         }
-        if self.slabs.len() < self.slabs_max {
+        if self.blocks.len() < self.slabs_max * SLAB_BLOCKS {
             let first = self.slots.len() as u32;
-            self.slabs.push(AlignedBuf::zeroed(SLAB_BLOCKS));
+            self.blocks.extend(SharedBlock::slab(SLAB_BLOCKS));
             self.slots.resize(self.slots.len() + SLAB_BLOCKS, Slot::default());
             self.unused.extend((first + 1..first + SLAB_BLOCKS as u32).rev());
             return Some(first);
@@ -196,9 +202,10 @@ impl BlockCache {
         None
     }
 
-    /// Makes a block leave; gives its slot.
+    /// Makes a block leave; gives its slot. None if only blocks were found that are still shared.
     fn evict(&mut self) -> Option<u32> {
         let small_target = self.slots.len() / 10;
+        let mut passed_over = 0;
         loop {
             let from_small = self.small.len() > small_target || self.main.is_empty();
             let queue = if from_small { &mut self.small } else { &mut self.main };
@@ -216,6 +223,14 @@ impl BlockCache {
             if !from_small && slot.uses > 0 {
                 slot.uses -= 1;
                 self.main.push_back(place);
+                continue;
+            }
+            if self.blocks[place.slot as usize].get_mut().is_none() {
+                self.main.push_back(place);
+                passed_over += 1;
+                if passed_over == PASSED_OVER_MAX {
+                    return None;
+                }
                 continue;
             }
             let key = slot.key;
@@ -248,6 +263,7 @@ fn is_current(slots: &[Slot], place: &Place) -> bool {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -258,19 +274,17 @@ mod tests {
     #[test]
     fn gives_back_what_was_put_and_stays_within_its_bound() {
         let mut cache = BlockCache::new(2 << 20);
-        let mut out = vec![0; BLOCK_BYTES];
         for key in 1..=2000 {
             cache.insert(key, &block(key));
-            assert!(cache.get(key, &mut out));
-            assert_eq!(out, block(key));
+            assert_eq!(cache.get(key).unwrap()[..], block(key));
         }
         assert_eq!(cache.bytes(), 2 << 20);
         assert!(!cache.contains(1));
         cache.set_bytes_max(1 << 20);
         assert_eq!(cache.bytes(), 1 << 20);
         for key in 1..=2000 {
-            if cache.get(key, &mut out) {
-                assert_eq!(out, block(key));
+            if let Some(data) = cache.get(key) {
+                assert_eq!(data[..], block(key));
             }
         }
         cache.set_bytes_max(0);
@@ -281,10 +295,9 @@ mod tests {
     #[test]
     fn a_scan_does_not_push_out_what_is_used_again() {
         let mut cache = BlockCache::new(4 << 20);
-        let mut out = vec![0; BLOCK_BYTES];
         for round in 0..4 {
             for key in 1..=500 {
-                if !cache.get(key, &mut out) {
+                if cache.get(key).is_none() {
                     assert!(round < 2);
                     cache.insert(key, &block(key));
                 }
@@ -303,9 +316,8 @@ mod tests {
         cache.insert(1, &block(1));
         cache.insert(2, &block(2));
         cache.rename(1, 9);
-        let mut out = vec![0; BLOCK_BYTES];
-        assert!(!cache.get(1, &mut out) && cache.get(9, &mut out));
-        assert_eq!(out, block(1));
+        assert!(cache.get(1).is_none());
+        assert_eq!(cache.get(9).unwrap()[..], block(1));
     }
 
     #[test]
@@ -330,9 +342,8 @@ mod tests {
         assert!((1..=300).all(|key| cache.contains(key)));
         assert_eq!((21_000..21_212).filter(|key| cache.contains(*key)).count(), 212);
         assert!(cache.small.len() <= 2 * cache.slots.len(), "entries of what was dropped go, too");
-        let mut out = vec![0; BLOCK_BYTES];
         for key in 1..=300 {
-            assert!(cache.get(key, &mut out) && cache.get(key, &mut out) && out == block(key));
+            assert!(cache.get(key).is_some() && cache.get(key).unwrap()[..] == block(key));
         }
         for key in 50_000..50_212 {
             cache.insert(key, &block(key));
@@ -340,5 +351,38 @@ mod tests {
         assert!((1..=300).all(|key| cache.contains(key)), "what is used stays");
         assert!((50_000..50_212).all(|key| cache.contains(key)));
         assert_eq!(cache.map.len(), 512);
+    }
+
+    #[test]
+    fn a_block_that_is_shared_stays_what_it_is() {
+        let mut cache = BlockCache::new(1 << 20);
+        for key in 1..=256 {
+            cache.insert(key, &block(key));
+        }
+        let shares: Vec<SharedBlock> = (1..=256).step_by(2).map(|key| cache.get(key).unwrap()).collect();
+        // Some leave by being dropped, others have to make room for what comes.
+        for key in 1..=64 {
+            cache.remove(key);
+        }
+        for key in 1000..3000 {
+            cache.insert(key, &block(key));
+            cache.insert_spare(key + 10_000, &block(key + 10_000));
+        }
+        for (index, share) in shares.iter().enumerate() {
+            assert_eq!(share[..], block(index as u64 * 2 + 1));
+        }
+        assert!((65..=256).step_by(2).all(|key| cache.contains(key)), "what is shared does not leave");
+        let kept = (1000..3000).filter(|key| cache.contains(*key)).count();
+        assert_eq!(kept, 128, "every slot that is not shared serves");
+        // When all are shared, nothing is kept until one is given back.
+        let others: Vec<SharedBlock> = (1000..3000).filter_map(|key| cache.get(key)).collect();
+        cache.insert(5000, &block(5000));
+        assert!(!cache.contains(5000));
+        drop((others, shares));
+        (6000..6400).for_each(|key| cache.insert(key, &block(key)));
+        assert!(cache.contains(6399) && cache.map.len() == 256);
+        for key in (65..=256).chain(1000..3000).chain(6000..6400) {
+            assert!(cache.get(key).is_none_or(|data| data[..] == block(key)), "{key}");
+        }
     }
 }

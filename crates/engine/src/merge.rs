@@ -162,8 +162,8 @@ impl Shard {
         let merge = &mut self.merges[index];
         if let Some(edge) = merge.edges.iter_mut().find(|edge| edge.block == Some(block)) {
             edge.content = vec![0; BLOCK_BYTES];
-            if let Some(Piece::Data { buffer, start_bytes, length_bytes }) = data.pieces.first() {
-                edge.content.copy_from_slice(&buffer[*start_bytes..*start_bytes + *length_bytes]);
+            if let Some(bytes) = data.pieces.first().and_then(Piece::bytes) {
+                edge.content.copy_from_slice(bytes);
             }
         }
         let MergeState::Reading { left } = &mut merge.state else { return };

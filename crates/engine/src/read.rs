@@ -290,27 +290,25 @@ impl Shard {
     fn gather_data(&mut self, key: usize, location: u64, blocks: usize, first: u32) {
         let segment = self.geometry.segment_of(location);
         let generation = self.segments.get(segment).generation;
-        let cached =
-            (0..blocks as u64).all(|index| self.cache.contains(cache_key(location + index, generation)));
-        let piece = self.reads[key].data.pieces.len();
-        if cached {
-            let mut buffer = self.pool.take(blocks);
-            buffer.resize_blocks(blocks);
-            let checksums = &self.reads[key].data.checksums[first as usize..];
-            let mut good = true;
-            for (index, block) in buffer.chunks_exact_mut(BLOCK_BYTES).enumerate() {
-                self.cache.get(cache_key(location + index as u64, generation), block);
-                good &= checksums.get(index) == Some(&crc32c_block(block));
-            }
-            if good {
+        let data = &mut self.reads[key].data;
+        let piece = data.pieces.len();
+        let cached = (0..blocks as u64).map_while(|index| {
+            let block = self.cache.get(cache_key(location + index, generation))?;
+            Some(Piece::Cached { block, start_bytes: 0, length_bytes: BLOCK_BYTES })
+        });
+        data.pieces.extend(cached);
+        if data.pieces.len() == piece + blocks {
+            // Memory is not to be trusted either: if it is not what it should be, from the drive, then.
+            let mut checked = data.pieces[piece..].iter().zip(&data.checksums[first as usize..]);
+            if checked.all(|(piece, checksum)| piece.bytes().map(crc32c_block) == Some(*checksum)) {
                 self.stats.cache_hits += blocks as u64;
-                let piece = Piece::Data { buffer, start_bytes: 0, length_bytes: blocks * BLOCK_BYTES };
-                self.reads[key].data.pieces.push(piece);
                 return;
             }
-            // Memory is not to be trusted either: from the drive, then.
-            self.pool.give(buffer);
+            for index in 0..blocks as u64 {
+                self.cache.remove(cache_key(location + index, generation));
+            }
         }
+        data.pieces.truncate(piece);
         self.stats.cache_misses += blocks as u64;
         let operation = &mut self.reads[key];
         // Stands for the data on its way. Never zeros: a hole behind it must not join it.
@@ -530,7 +528,8 @@ fn cut(data: &mut ReadData, skip_bytes: usize, length_bytes: usize) {
     for piece in &mut data.pieces {
         let length = match piece {
             Piece::Zeroes { length_bytes } => length_bytes,
-            Piece::Data { start_bytes, length_bytes, .. } => {
+            Piece::Data { start_bytes, length_bytes, .. }
+            | Piece::Cached { start_bytes, length_bytes, .. } => {
                 *start_bytes += skip;
                 length_bytes
             }

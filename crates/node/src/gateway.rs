@@ -536,17 +536,12 @@ fn encode_answer(
 fn copy_pieces(data: &ReadData, buffer: &mut [u8]) {
     let mut at = 0;
     for piece in &data.pieces {
-        match piece {
-            Piece::Zeroes { length_bytes } => {
-                buffer[at..at + length_bytes].fill(0);
-                at += length_bytes;
-            }
-            Piece::Data { buffer: from, start_bytes, length_bytes } => {
-                buffer[at..at + length_bytes]
-                    .copy_from_slice(&from[*start_bytes..*start_bytes + *length_bytes]);
-                at += length_bytes;
-            }
+        let place = &mut buffer[at..at + piece.length_bytes()];
+        match piece.bytes() {
+            None => place.fill(0),
+            Some(bytes) => place.copy_from_slice(bytes),
         }
+        at += piece.length_bytes();
     }
 }
 

@@ -354,11 +354,9 @@ fn encode_read(output: &mut SendList, header: &Header, mut data: ReadData) -> Re
     if data.checksums.is_empty() {
         let mut checksum = PayloadChecksum::default();
         for piece in &data.pieces {
-            match piece {
-                Piece::Data { buffer, start_bytes, length_bytes } => {
-                    checksum.update(&buffer[*start_bytes..*start_bytes + *length_bytes]);
-                }
-                Piece::Zeroes { length_bytes } => checksum.update(&vec![0; *length_bytes]),
+            match piece.bytes() {
+                Some(bytes) => checksum.update(bytes),
+                None => checksum.update(&vec![0; piece.length_bytes()]),
             }
         }
         encode_data_head(output.bytes(), &reply, ChecksumKind::Payload, &[checksum.value()]);
@@ -371,6 +369,7 @@ fn encode_read(output: &mut SendList, header: &Header, mut data: ReadData) -> Re
 
 /// Appends the data of a read; buffers that were copied stay in `data`.
 pub fn push_pieces(output: &mut SendList, data: &mut ReadData) {
+    let length_bytes: usize = data.pieces.iter().map(Piece::length_bytes).sum();
     for piece in &mut data.pieces {
         match piece {
             Piece::Zeroes { length_bytes } => output.push_zeroes(*length_bytes),
@@ -379,6 +378,12 @@ pub fn push_pieces(output: &mut SendList, data: &mut ReadData) {
             }
             Piece::Data { buffer, start_bytes, length_bytes } => {
                 output.push_buffer(std::mem::take(buffer), *start_bytes, *length_bytes);
+            }
+            Piece::Cached { block, start_bytes, length_bytes: part } if length_bytes < COPY_BYTES_MAX => {
+                output.bytes().extend_from_slice(&block[*start_bytes..*start_bytes + *part]);
+            }
+            Piece::Cached { block, start_bytes, length_bytes } => {
+                output.push_block(block.clone(), *start_bytes, *length_bytes);
             }
         }
     }

@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use coquina_base::AlignedBuf;
+use coquina_base::{AlignedBuf, SharedBlock};
 
 use crate::lend::LENT_BYTES_MIN;
 
@@ -22,6 +22,7 @@ enum Piece {
     Inline { start: usize, length: usize },
     Buffer { buffer: AlignedBuf, start: usize, length: usize },
     Shared { buffer: Arc<AlignedBuf>, start: usize, length: usize },
+    Block { block: SharedBlock, start: usize, length: usize },
     Zeroes { length: usize },
 }
 
@@ -66,6 +67,12 @@ impl SendList {
         self.push(Piece::Shared { buffer, start, length }, length);
     }
 
+    /// Appends `block[start..start + length]`, of which the list holds a share until it is recycled. Panics if out of range.
+    pub fn push_block(&mut self, block: SharedBlock, start: usize, length: usize) {
+        assert!(start.checked_add(length).is_some_and(|end| end <= block.len()), "the piece is in its block");
+        self.push(Piece::Block { block, start, length }, length);
+    }
+
     /// Appends `length` zero bytes.
     pub fn push_zeroes(&mut self, mut length: usize) {
         while length > 0 {
@@ -90,7 +97,7 @@ impl SendList {
         for piece in self.pieces.drain(..) {
             match piece {
                 Piece::Buffer { buffer, .. } => give_back(buffer),
-                Piece::Shared { .. } | Piece::Inline { .. } | Piece::Zeroes { .. } => {}
+                Piece::Shared { .. } | Piece::Block { .. } | Piece::Inline { .. } | Piece::Zeroes { .. } => {}
             }
         }
         self.inline.clear();
@@ -132,6 +139,7 @@ impl SendList {
             Piece::Inline { start, length } => &self.inline[*start..*start + *length],
             Piece::Buffer { buffer, start, length } => &buffer[*start..*start + *length],
             Piece::Shared { buffer, start, length } => &buffer[*start..*start + *length],
+            Piece::Block { block, start, length } => &block[*start..*start + *length],
             Piece::Zeroes { length } => &zeroes()[..*length],
         }
     }
@@ -208,6 +216,7 @@ fn vector(slice: &[u8]) -> libc::iovec {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -221,11 +230,16 @@ mod tests {
         list.push_zeroes(3);
         list.bytes().extend_from_slice(b"tail");
         list.push_shared(Arc::new(buffer), 9, 2);
-        assert_eq!(list.length_bytes(), 15);
-        assert_eq!(list.to_bytes(), b"head\x09\0\0\0\0tail\0\x09");
+        let mut block = SharedBlock::slab(1).next().unwrap();
+        block.get_mut().unwrap()[7] = 8;
+        list.push_block(block.clone(), 6, 3);
+        assert_eq!(list.length_bytes(), 18);
+        assert_eq!(list.to_bytes(), b"head\x09\0\0\0\0tail\0\x09\0\x08\0");
+        assert!(block.get_mut().is_none());
         let mut given_back = 0;
         list.recycle(|_| given_back += 1);
         assert_eq!(given_back, 1);
         assert!(list.is_empty());
+        assert!(block.get_mut().is_some(), "a recycled list has no shares");
     }
 }

@@ -100,10 +100,9 @@ fn entries_that_nothing_else_needs_are_kept_by_a_start() {
         for sequence in 1..=last {
             let outcome = drive.read_entry(&mut shard, sequence);
             let Outcome::Read(data) = &outcome else { panic!("entry {sequence}, {round}: {outcome:?}") };
-            let Some(Piece::Data { buffer, start_bytes, length_bytes }) = data.pieces.first() else {
+            let Some(bytes) = data.pieces.first().and_then(Piece::bytes) else {
                 panic!("entry {sequence} has no data")
             };
-            let bytes = &buffer[*start_bytes..*start_bytes + *length_bytes];
             assert_eq!(bytes, [sequence as u8; BLOCK_BYTES]);
         }
         if round == 0 {

@@ -232,10 +232,5 @@ impl<S: Subject> Runner<S> {
 }
 
 fn piece_bytes(piece: &Piece) -> &[u8] {
-    match piece {
-        Piece::Data { buffer, start_bytes, length_bytes } => {
-            &buffer[*start_bytes..*start_bytes + *length_bytes]
-        }
-        Piece::Zeroes { .. } => &[],
-    }
+    piece.bytes().unwrap_or_default()
 }
