@@ -165,6 +165,12 @@ impl BlockCache {
         }
     }
 
+    /// Flips a bit of each block that is not shared.
+    #[cfg(debug_assertions)]
+    pub(crate) fn damage(&mut self) {
+        self.blocks.iter_mut().filter_map(SharedBlock::get_mut).for_each(|block| block[1000] ^= 4);
+    }
+
     /// Makes the slot's entry in its queue mean nothing.
     fn vacate(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];

@@ -427,6 +427,12 @@ impl Shard {
         self.cache.set_bytes_max(bytes);
     }
 
+    /// Flips a bit of each block in the block cache, as bad memory would; for tests.
+    #[cfg(debug_assertions)]
+    pub fn damage_cache(&mut self) {
+        self.cache.damage();
+    }
+
     /// Counters and gauges.
     pub fn stats(&self) -> ShardStats {
         let mut stats = self.stats;

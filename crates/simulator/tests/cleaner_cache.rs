@@ -71,8 +71,9 @@ impl Drive {
     }
 }
 
-/// Overwrites at random, trims a little, and reads everything in the end, after a start, too.
-fn overwrite(cache_bytes: u64) -> ShardStats {
+/// Overwrites at random, trims a little, and reads everything in the end, after a start, too; the cache's memory goes bad each
+/// `damage_rounds`.
+fn overwrite(cache_bytes: u64, damage_rounds: Option<u64>) -> ShardStats {
     let mut drive = Drive { drive: formatted_drive(), now_ns: 1, requests: 0 };
     let mut shard = drive.open(cache_bytes);
     let mut random = Random::new(3);
@@ -90,6 +91,9 @@ fn overwrite(cache_bytes: u64) -> ShardStats {
             0 => assert!(matches!(drive.submit(&mut shard, block, Operation::Trim), Outcome::Changed)),
             tag => drive.write(&mut shard, block, tag),
         }
+        if damage_rounds.is_some_and(|rounds| round % rounds == 0) {
+            shard.damage_cache();
+        }
         if round % 4 == 0 {
             let block = random.below(u64::from(BLOCKS)) as u32;
             assert_eq!(drive.read(&mut shard, block), tags[block as usize], "block {block}");
@@ -106,8 +110,8 @@ fn overwrite(cache_bytes: u64) -> ShardStats {
 
 #[test]
 fn most_of_what_is_moved_again_is_not_read_again() {
-    let with = overwrite(64 << 20);
-    let without = overwrite(0);
+    let with = overwrite(64 << 20, None);
+    let without = overwrite(0, None);
     assert!(with.cleaner_bytes > 8 << 20, "the cleaner had work: {with:?}");
     // Of m moves for each write, m / (1 + m) go to blocks that were moved before, if chance decides what is overwritten:
     // these need no read. The rest was written by clients, and only what they have read is in the cache.
@@ -118,7 +122,16 @@ fn most_of_what_is_moved_again_is_not_read_again() {
     assert!(saved_bytes > with.cleaner_cached_bytes, "{with:?} {without:?}");
     assert_eq!(without.cleaner_cached_bytes, 0);
     // A small cache has room at first only.
-    let small = overwrite(1 << 20);
+    let small = overwrite(1 << 20, None);
     assert!(small.cleaner_cached_bytes < with.cleaner_cached_bytes / 2, "{small:?}");
     assert!(small.cache_bytes <= 1 << 20);
+}
+
+#[test]
+fn what_bad_memory_has_changed_is_read_from_the_drive() {
+    let good = overwrite(64 << 20, None);
+    let bad = overwrite(64 << 20, Some(100));
+    assert!(bad.cache_hits > 0 && bad.cache_hits < good.cache_hits, "{bad:?} {good:?}");
+    assert!(bad.cleaner_cached_bytes > 0 && bad.cleaner_cached_bytes < good.cleaner_cached_bytes);
+    assert_eq!((bad.bad_blocks, bad.log_cuts, bad.poisoned), (0, 0, false), "the drive's blocks were good");
 }
