@@ -299,8 +299,11 @@ impl Shard {
         data.pieces.extend(cached);
         if data.pieces.len() == piece + blocks {
             // Memory is not to be trusted either: if it is not what it should be, from the drive, then.
-            let mut checked = data.pieces[piece..].iter().zip(&data.checksums[first as usize..]);
-            if checked.all(|(piece, checksum)| piece.bytes().map(crc32c_block) == Some(*checksum)) {
+            let checksums = &data.checksums[first as usize..];
+            let mut checked = data.pieces[piece..].iter().zip(checksums);
+            let is_good = checksums.len() == blocks
+                && checked.all(|(piece, checksum)| piece.bytes().map(crc32c_block) == Some(*checksum));
+            if is_good {
                 self.stats.cache_hits += blocks as u64;
                 return;
             }
