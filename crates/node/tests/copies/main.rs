@@ -200,6 +200,8 @@ fn a_copy_of_which_nothing_is_known_is_sent_what_differs() {
         let in_sync = group.in_sync.iter().filter(|shard| !is_gone(shard)).copied().collect();
         GroupRecord { epoch: group.epoch + 1, in_sync, others: Vec::new(), ..group.clone() }
     });
+    // Once all of it can be read, the new primaries know it committed. What they did not know to be would be sent again.
+    check_round(&mut connection, 512, 1);
     // One in eight of the same blocks.
     let stride = cluster::VOLUME_BYTES / 4096 / 512;
     let change = |index: u64| cluster::request(RequestKind::Write, index, index * 8 * stride, 0xcc);
@@ -221,7 +223,9 @@ fn a_copy_of_which_nothing_is_known_is_sent_what_differs() {
         .map(|machine| machine.node.snapshot().drives[0].shards[0].groups.clone())
         .flat_map(|groups| groups.into_iter().map(|group| group.recovered_blocks))
         .sum();
-    assert!(sent <= 64 * 16, "{sent} blocks were sent for 64 that differ");
+    // A range of 16 blocks for each that differs; and those alone that were written between the start of the node and the
+    // begin of its stream, because they are known to be missing before anything has been compared.
+    assert!(sent <= 64 * (16 + 1), "{sent} blocks were sent for 64 that differ");
     // It alone has the data then.
     cluster.change_groups(|group| {
         let in_sync = group.others.clone();
