@@ -530,6 +530,8 @@ pub struct ShardStats {
     pub writes: u64,
     /// Bytes written by requests.
     pub write_bytes: u64,
+    /// Of these, received into the buffers of their frames rather than copied there.
+    pub landed_bytes: u64,
     /// Bytes trimmed or zeroed.
     pub trim_bytes: u64,
     /// Bytes read from the drive.

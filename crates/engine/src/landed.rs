@@ -6,21 +6,33 @@
 use coquina_base::{AlignedBuf, BLOCK_BYTES, Landing};
 
 use crate::api::{Failure, Operation, Request};
-use crate::frame::{EntryKind, Head};
+use crate::frame::{CONTEXT_BYTES, ENTRY_BYTES, EntryKind, Head};
 use crate::log::ChangeKey;
 use crate::session::RequestState;
 use crate::shard::Shard;
-use crate::write::Ready;
+use crate::write::{FramePlace, Ready};
 
 impl Shard {
     /// Buffers into which the payload of a write of whole blocks may be received, for [`Shard::submit_landed`] or
-    /// [`Shard::recycle_landing`].
+    /// [`Shard::recycle_landing`]. They are cut where segments will end, if nothing else is written before it has come.
     pub fn landing(&mut self, blocks: u32) -> Landing {
         let most = self.frame_blocks_max();
+        let mut place = self.place_behind_queue(Head::Hot);
+        let building = &self.log.stream(Head::Hot).building;
+        if let (Some(place), false) = (&mut place, building.is_empty()) {
+            place.pass(building.blocks(), building.entry_bytes());
+        }
         let mut buffers = self.landings.pop().unwrap_or_default();
         let mut left = blocks;
         while left > 0 {
-            let payload_blocks = left.min(most);
+            let open = place.and_then(|place| Some((place, self.room_at(Head::Hot, place)?)));
+            // Else in the next segment.
+            let (mut frame, room) = open.unwrap_or((FramePlace::default(), most));
+            let payload_blocks = left.min(room);
+            let parts = payload_blocks.div_ceil(self.part_blocks_max()) as usize;
+            let entry_bytes = 2 * CONTEXT_BYTES + parts * ENTRY_BYTES + payload_blocks as usize * 4;
+            frame.pass(payload_blocks + 1, entry_bytes);
+            place = Some(frame);
             let mut buffer = self.pool.take(payload_blocks as usize + 1);
             buffer.resize_blocks(payload_blocks as usize + 1);
             buffers.push(buffer);
@@ -117,7 +129,9 @@ impl Shard {
     }
 
     fn queue_landed(&mut self, ready: &Ready<'_>, buffer: AlignedBuf, change: ChangeKey) {
-        self.stats.write_bytes += u64::from(ready.blocks) * BLOCK_BYTES as u64;
+        let bytes = u64::from(ready.blocks) * BLOCK_BYTES as u64;
+        self.stats.write_bytes += bytes;
+        self.stats.landed_bytes += bytes;
         let mut builder = self.log.builder(buffer);
         // What was received is still there behind the header.
         builder.buffer.resize_blocks(ready.blocks as usize + 1);

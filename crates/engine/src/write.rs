@@ -83,6 +83,21 @@ pub fn regions_of(start_block: u32, blocks: u32) -> impl Iterator<Item = (u8, us
     })
 }
 
+/// A place within a segment, and what the frames before it add to its footer.
+#[derive(Clone, Copy, Default)]
+pub struct FramePlace {
+    offset_blocks: u32,
+    footer_bytes: usize,
+}
+
+impl FramePlace {
+    /// Goes on behind a frame of so many blocks, its header included.
+    pub(crate) fn pass(&mut self, frame_blocks: u32, entry_bytes: usize) {
+        self.offset_blocks += frame_blocks;
+        self.footer_bytes += RECORD_BYTES + entry_bytes;
+    }
+}
+
 impl Shard {
     pub(crate) fn submit_change(&mut self, request: &Request<'_>) {
         if self.poisoned.is_some() || self.closing {
@@ -513,20 +528,28 @@ impl Shard {
     /// Blocks of data that the frame being filled may have: a full frame, or what is left of the segment where that
     /// is less but worth a frame, so that segments are filled to their ends.
     pub(crate) fn frame_room(&mut self, head: Head) -> u32 {
+        let room = self.place_behind_queue(head).and_then(|place| self.room_at(head, place));
+        room.unwrap_or_else(|| self.frame_blocks_max_of(head))
+    }
+
+    /// Where the frame behind those that are full is expected to go; none if that is a new segment.
+    pub(crate) fn place_behind_queue(&self, head: Head) -> Option<FramePlace> {
+        let stream = &self.log.streams[head as usize];
+        stream.position.segment?;
+        let mut place =
+            FramePlace { offset_blocks: stream.position.offset, footer_bytes: stream.footer.len() };
+        stream.queue.iter().for_each(|builder| place.pass(builder.blocks(), builder.entry_bytes()));
+        Some(place)
+    }
+
+    /// Blocks of data that a frame at a place of a segment may have; none if not enough is left for one.
+    pub(crate) fn room_at(&self, head: Head, place: FramePlace) -> Option<u32> {
         let most = self.frame_blocks_max_of(head);
-        let segment_blocks = self.geometry.segment_blocks;
-        let stream = self.log.stream(head);
-        if stream.position.segment.is_none() {
-            return most;
-        }
-        let queued: u32 = stream.queue.iter().map(crate::log::Builder::blocks).sum();
-        let queued_bytes: usize =
-            stream.queue.iter().map(|builder| RECORD_BYTES + builder.entry_bytes()).sum();
         let block_bytes = if head == Head::Cold { MOVE_BYTES + MOVE_BLOCK_BYTES } else { ENTRY_BYTES + 4 };
         let entry_bytes = CONTEXT_BYTES + most as usize * block_bytes;
-        let footer = footer_blocks(stream.footer.len() + queued_bytes + RECORD_BYTES + entry_bytes);
-        let left = segment_blocks.saturating_sub(stream.position.offset + queued + footer + 1);
-        if (FRAME_BLOCKS_MIN..most).contains(&left) { left } else { most }
+        let footer = footer_blocks(place.footer_bytes + RECORD_BYTES + entry_bytes);
+        let left = self.geometry.segment_blocks.saturating_sub(place.offset_blocks + footer + 1);
+        (left >= FRAME_BLOCKS_MIN.min(most)).then_some(left.min(most))
     }
 
     /// Keeps the regions of a range in memory until the entry is applied, and reads those that are not there.

@@ -1,5 +1,7 @@
 //! What tests of a single shard share.
 
+#![allow(dead_code, reason = "not every test needs all of it")]
+
 use coquina_engine::{FormatOptions, Identity, format_drive};
 use coquina_simulator::drive::{Latency, VirtualDrive};
 use coquina_simulator::random::Random;
@@ -9,11 +11,16 @@ pub const SEGMENT_BYTES: u64 = 64 << 10;
 
 /// An empty drive of 8 MiB with one shard.
 pub fn formatted_drive() -> VirtualDrive {
-    let mut drive = VirtualDrive::new(8 << 20, Latency::default(), Random::new(1));
+    formatted(8 << 20, SEGMENT_BYTES)
+}
+
+/// An empty drive with one shard.
+pub fn formatted(drive_bytes: u64, segment_bytes: u64) -> VirtualDrive {
+    let mut drive = VirtualDrive::new(drive_bytes, Latency::default(), Random::new(1));
     let options = FormatOptions {
         identity: Identity::default(),
         shards: 1,
-        segment_bytes: SEGMENT_BYTES,
+        segment_bytes,
         prewrite: false,
         created_unix_ns: 1,
     };
