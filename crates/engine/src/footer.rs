@@ -116,7 +116,7 @@ pub fn cold_blocks(geometry: &Geometry, frame_blocks_max: u32) -> u32 {
     let (mut data, mut offset, mut records) = (0, 0, 0);
     loop {
         let left = geometry.segment_blocks - offset;
-        // As `frame_room` does: footer and room by the costliest entries.
+        // As `Shard::room_at` does: footer and room by the costliest entries.
         let footer = footer_blocks(records + RECORD_BYTES + CONTEXT_BYTES + frame as usize * entry_bytes);
         let room = left.saturating_sub(footer + 1);
         if room < 4 {

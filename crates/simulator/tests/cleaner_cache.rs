@@ -3,9 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use coquina_base::{BLOCK_BYTES, LayerId};
-use coquina_engine::{
-    Action, Operation, Origin, Outcome, Request, RequestToken, Shard, ShardConfig, ShardStats,
-};
+use coquina_engine::{Operation, Origin, Outcome, Request, RequestToken, Shard, ShardConfig, ShardStats};
 use coquina_simulator::drive::VirtualDrive;
 use coquina_simulator::random::Random;
 
@@ -41,20 +39,7 @@ impl Drive {
             origin: Origin::default(),
             operation,
         });
-        let mut outcome = None;
-        loop {
-            shard.turn(self.now_ns);
-            while let Some(action) = shard.next_action() {
-                if let Some(Action::Done { outcome: done, .. }) = self.drive.submit(self.now_ns, 0, action) {
-                    outcome = Some(done);
-                }
-            }
-            let Some(next_ns) = self.drive.next_completion_ns() else { return outcome.unwrap() };
-            self.now_ns = self.now_ns.max(next_ns);
-            while let Some(done) = self.drive.complete_next(self.now_ns) {
-                shard.io_done(done.io, done.buffer, done.result);
-            }
-        }
+        common::settle(shard, &mut self.drive, &mut self.now_ns).pop().unwrap().1
     }
 
     fn write(&mut self, shard: &mut Shard, block: u32, tag: u64) {

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use coquina_base::{BLOCK_BYTES, CHUNK_BYTES, LayerId};
-use coquina_engine::{Action, Operation, Origin, Outcome, Request, RequestToken, Shard, ShardConfig};
+use coquina_engine::{Operation, Origin, Outcome, Request, RequestToken, Shard, ShardConfig};
 use coquina_simulator::drive::VirtualDrive;
 
 mod common;
@@ -34,20 +34,8 @@ impl World {
 
     /// The outcomes of all that was asked.
     fn finish(&mut self) -> Vec<Outcome> {
-        let mut outcomes = Vec::new();
-        loop {
-            self.shard.turn(self.now_ns);
-            while let Some(action) = self.shard.next_action() {
-                if let Some(Action::Done { outcome, .. }) = self.drive.submit(self.now_ns, 0, action) {
-                    outcomes.push(outcome);
-                }
-            }
-            let Some(next_ns) = self.drive.next_completion_ns() else { return outcomes };
-            self.now_ns = self.now_ns.max(next_ns);
-            while let Some(done) = self.drive.complete_next(self.now_ns) {
-                self.shard.io_done(done.io, done.buffer, done.result);
-            }
-        }
+        let answered = common::settle(&mut self.shard, &mut self.drive, &mut self.now_ns);
+        answered.into_iter().map(|(_, outcome)| outcome).collect()
     }
 
     /// Receives the payload before it is known where the writes before it went, as a busy node does.

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use coquina_base::{BLOCK_BYTES, LayerId};
-use coquina_engine::{Action, Operation, Origin, Outcome, Piece, Request, RequestToken, Shard, ShardConfig};
+use coquina_engine::{Operation, Origin, Outcome, Piece, Request, RequestToken, Shard, ShardConfig};
 use coquina_simulator::drive::VirtualDrive;
 
 mod common;
@@ -36,20 +36,7 @@ impl Drive {
 
     /// Lets everything that is under way come to its end.
     fn settle(&mut self, shard: &mut Shard) {
-        loop {
-            shard.turn(self.now_ns);
-            while let Some(action) = shard.next_action() {
-                let left = self.drive.submit(self.now_ns, 0, action);
-                if let Some(Action::Done { token, outcome }) = left {
-                    self.outcomes.push((token, outcome));
-                }
-            }
-            let Some(next_ns) = self.drive.next_completion_ns() else { return };
-            self.now_ns = self.now_ns.max(next_ns);
-            while let Some(done) = self.drive.complete_next(self.now_ns) {
-                shard.io_done(done.io, done.buffer, done.result);
-            }
-        }
+        self.outcomes.extend(common::settle(shard, &mut self.drive, &mut self.now_ns));
     }
 
     /// Writes a block as entry `sequence`, which is its content.

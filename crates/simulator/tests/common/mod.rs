@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "not every test needs all of it")]
 
-use coquina_engine::{FormatOptions, Identity, format_drive};
+use coquina_engine::{Action, FormatOptions, Identity, Outcome, RequestToken, Shard, format_drive};
 use coquina_simulator::drive::{Latency, VirtualDrive};
 use coquina_simulator::random::Random;
 
@@ -26,4 +26,22 @@ pub fn formatted(drive_bytes: u64, segment_bytes: u64) -> VirtualDrive {
     };
     format_drive(&mut drive, &options).unwrap();
     drive
+}
+
+/// Lets everything that is under way come to its end; gives what has been answered.
+pub fn settle(shard: &mut Shard, drive: &mut VirtualDrive, now_ns: &mut u64) -> Vec<(RequestToken, Outcome)> {
+    let mut outcomes = Vec::new();
+    loop {
+        shard.turn(*now_ns);
+        while let Some(action) = shard.next_action() {
+            if let Some(Action::Done { token, outcome }) = drive.submit(*now_ns, 0, action) {
+                outcomes.push((token, outcome));
+            }
+        }
+        let Some(next_ns) = drive.next_completion_ns() else { return outcomes };
+        *now_ns = next_ns.max(*now_ns);
+        while let Some(done) = drive.complete_next(*now_ns) {
+            shard.io_done(done.io, done.buffer, done.result);
+        }
+    }
 }
