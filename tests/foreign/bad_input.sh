@@ -54,6 +54,7 @@ bad_places() {
     touch "$SCRATCH/file"
     expect 1 'not a folder' up --dir "$SCRATCH/file"
     expect 1 'no server' "$COQUINA" --dir "$SCRATCH/nowhere" status
+    expect 2 'not a workload' "$COQUINA" --dir "$SCRATCH/nowhere" bench io --target volume:disk --rw randwritee
     expect 1 'cannot reach' "$COQUINA" --server 127.0.0.1:1 status
 }
 

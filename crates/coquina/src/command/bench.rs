@@ -34,6 +34,8 @@ pub fn run(global: &Global, command: &Bench) -> Result<(), CliError> {
 }
 
 fn io(global: &Global, arguments: &BenchIo) -> Result<(), CliError> {
+    // What is wrong whatever the server says comes before it is looked for.
+    let workload = arguments.rw.parse()?;
     let is_volume = arguments.target.starts_with("volume:");
     let client = match client(global) {
         Ok(client) => Some(client),
@@ -41,7 +43,7 @@ fn io(global: &Global, arguments: &BenchIo) -> Result<(), CliError> {
         Err(_) => None,
     };
     let status = client.as_ref().map(|client| client.status(0)).transpose()?;
-    let config = config(arguments, client.as_ref(), status.as_ref())?;
+    let config = IoBenchConfig { workload, ..config(arguments, client.as_ref(), status.as_ref())? };
     config.check()?;
     if config.is_destructive() && matches!(config.target, TargetSpec::Device { .. }) {
         output::confirm(&format!("the data on {} is overwritten", config.target), arguments.yes)?;
@@ -81,7 +83,6 @@ fn config(
     let target = TargetSpec::parse(&arguments.target, native.as_deref())?;
     let is_served = matches!(target, TargetSpec::Volume { .. } | TargetSpec::Nbd { .. });
     let mut config = IoBenchConfig::new(target);
-    config.workload = arguments.rw.parse()?;
     config.block_bytes = u32::try_from(arguments.bs)
         .map_err(|_| CliError::usage(format!("--bs {} is too large; the most is 16M", arguments.bs)))?;
     config.depth = arguments.depth;
