@@ -33,5 +33,5 @@ pub const CHUNK_BLOCKS: u32 = (CHUNK_BYTES / BLOCK_BYTES as u64) as u32;
 /// Largest size of a volume: chunk numbers are 32 bits wide.
 pub const VOLUME_BYTES_MAX: u64 = CHUNK_BYTES << 32;
 /// How long a thread that waits for I/O looks for its end before it sleeps, unless told otherwise: longer than a durable write
-/// of a fast drive takes.
-pub const BUSY_POLL_NS: u64 = 200_000;
+/// to copies on fast drives takes.
+pub const BUSY_POLL_NS: u64 = 400_000;
