@@ -162,6 +162,8 @@ impl Core {
             native.shard = place;
             native.greeted = true;
         }
+        // Answers carry checksums, and clients check them.
+        self.reactor.lend_to(connection.file);
         encode_hello_reply(connection.output.bytes(), &header.reply(Kind::HelloReply), &reply);
         self.list(index);
         None

@@ -6,6 +6,7 @@
 //! - the user data of a ring entry is the index of its slot.
 
 mod sending;
+mod unread;
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -25,6 +26,7 @@ use crate::ring::{EnterWait, Ring};
 use crate::shortcut::{connect_nearby, prepare_accepted};
 use crate::socket::{GiveUp, give_up, open_socket};
 use crate::waker::Waker;
+use unread::{Unread, UnreadLists};
 
 /// How often an operation that the kernel could not do yet is tried again.
 const RETRIES_MAX: u32 = 1000;
@@ -74,6 +76,9 @@ struct File {
     drained: bool,
     /// Whether it is a connection that was made to a server of this host.
     is_nearby: bool,
+    /// Whether large pieces are lent to its peer.
+    lends: bool,
+    unread: Unread,
 }
 
 /// One io_uring, its operations and its files. Belongs to the thread that made it.
@@ -94,6 +99,7 @@ pub struct Reactor {
     busy_poll_total_ns: u64,
     sched_stat: SchedStat,
     lender: Lender,
+    unread: UnreadLists,
     waker: Waker,
     /// Empty between calls; kept for its memory.
     vectors: Vec<libc::iovec>,
@@ -119,6 +125,7 @@ impl Reactor {
             busy_poll_total_ns: 0,
             sched_stat: SchedStat::open(),
             lender: Lender::default(),
+            unread: UnreadLists::default(),
             waker,
             vectors: Vec::new(),
             thread: PhantomData,
@@ -157,6 +164,8 @@ impl Reactor {
                 closing: None,
                 drained: false,
                 is_nearby: false,
+                lends: false,
+                unread: Unread::default(),
             });
             (self.files.len() - 1) as u32
         });
@@ -164,13 +173,15 @@ impl Reactor {
         file.descriptor = Some(descriptor);
         file.drained = false;
         file.is_nearby = false;
+        file.lends = false;
+        file.unread = Unread::default();
         FileId { index, generation: file.generation }
     }
 
-    /// Gives a file back that has no operation in flight, for instance to another reactor.
+    /// Gives a file back that has no operation in flight and whose peer has read all that was lent, for instance to another reactor.
     pub fn detach(&mut self, file: FileId) -> Option<OwnedFd> {
         let index = self.find(file)?;
-        if self.files[index as usize].in_flight > 0 {
+        if self.files[index as usize].in_flight > 0 || !self.is_all_read(index) {
             return None;
         }
         let descriptor = self.files[index as usize].descriptor.take();
@@ -247,6 +258,7 @@ impl Reactor {
             self.refuse(Operation::Connect, token, 0);
             let file = self.attach(socket);
             self.files[file.index as usize].is_nearby = true;
+            self.files[file.index as usize].lends = true;
             return Ok(file);
         }
         let socket = open_socket(address)?;
@@ -298,6 +310,7 @@ impl Reactor {
     /// Errors are those of the ring itself; those of operations are in their completions.
     pub fn turn(&mut self, wait: Wait, completions: &mut Vec<Completion>) -> Result<(), ReactorError> {
         let before = completions.len();
+        self.sweep_unread();
         completions.extend(self.immediate.drain(..));
         self.reap(completions);
         let wait = if completions.len() > before { Wait::Poll } else { wait };
@@ -502,8 +515,18 @@ impl Reactor {
             Progress::Again => Err(Errno(libc::ECANCELED)),
             Progress::Done(result) => result,
         };
-        if let (Operation::Land { landing, .. }, Ok(count)) = (&mut slot.operation, &result) {
-            landing.filled(*count as usize);
+        match &mut slot.operation {
+            Operation::Land { landing, .. } => {
+                if let Ok(count) = result {
+                    landing.filled(count as usize);
+                }
+            }
+            Operation::Send { list } => {
+                let (file, list) = (slot.file, std::mem::take(list));
+                let list = self.book_sent(file, list, result.is_ok());
+                self.slots[index as usize].operation = Operation::Send { list };
+            }
+            _ => {}
         }
         let payload = self.free_slot(index);
         Some(Completion { token, result, payload })
@@ -564,9 +587,8 @@ impl Reactor {
     }
 
     fn finish_close(&mut self, index: u32) {
-        let entry = &mut self.files[index as usize];
-        entry.descriptor = None;
-        if let Some(token) = entry.closing.take() {
+        self.close_when_read(index);
+        if let Some(token) = self.files[index as usize].closing.take() {
             self.immediate.push_back(Completion { token, result: Ok(0), payload: Payload::None });
         }
         self.release_file(index);

@@ -2,6 +2,7 @@
 //!
 //! Invariant: pieces that lie in `inline` cover it without gaps or overlaps, up to `sealed_bytes`.
 
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use coquina_base::{AlignedBuf, SharedBlock};
@@ -33,6 +34,8 @@ pub struct SendList {
     sealed_bytes: usize,
     pieces: Vec<Piece>,
     pieces_bytes: usize,
+    /// Pieces that are lent, in order; found when the list is sent.
+    lent: Vec<Range<usize>>,
 }
 
 impl SendList {
@@ -101,8 +104,14 @@ impl SendList {
             }
         }
         self.inline.clear();
+        self.lent.clear();
         self.sealed_bytes = 0;
         self.pieces_bytes = 0;
+    }
+
+    /// Gives up the shares of blocks: nobody reads them from this list any more.
+    pub(crate) fn give_up_blocks(&mut self) {
+        self.pieces.retain(|piece| !matches!(piece, Piece::Block { .. }));
     }
 
     /// The bytes of the list in order; for tests and in-memory transports.
@@ -144,75 +153,113 @@ impl SendList {
         }
     }
 
-    /// Whether a piece can be lent: large, and kept by its owner.
-    fn can_lend(&self, index: usize) -> bool {
-        matches!(&self.pieces[index], Piece::Shared { length, .. } if *length >= LENT_BYTES_MIN)
+    /// Finds what of a sealed list is lent: large pieces of which its owner keeps a share, and blocks that are so many in a row.
+    pub(crate) fn find_lent(&mut self) {
+        self.lent.clear();
+        let mut index = 0;
+        while index < self.pieces.len() {
+            let first = index;
+            index += 1;
+            let lent_bytes = match &self.pieces[first] {
+                Piece::Shared { length, .. } => *length,
+                Piece::Block { length, .. } => {
+                    let mut bytes = *length;
+                    while let Some(Piece::Block { length, .. }) = self.pieces.get(index) {
+                        bytes += length;
+                        index += 1;
+                    }
+                    bytes
+                }
+                // A buffer that was just read from a drive lies in the processor's cache: to lend it gains nothing.
+                Piece::Buffer { .. } | Piece::Inline { .. } | Piece::Zeroes { .. } => 0,
+            };
+            if lent_bytes >= LENT_BYTES_MIN {
+                self.lent.push(first..index);
+            }
+        }
     }
 
-    /// Whether there is a piece that can be lent.
-    pub(crate) fn has_lendable(&self) -> bool {
-        (0..self.pieces.len()).any(|index| self.can_lend(index))
+    /// Whether something is lent.
+    pub(crate) fn has_lent(&self) -> bool {
+        !self.lent.is_empty()
     }
 
-    /// What to send next of a sealed list, from byte `skip_bytes` on: the rest of a piece to be lent, or what there is before the
-    /// next such piece, for which `vectors` is filled with at most `vectors_max`; `None` at the end.
+    /// Whether something is lent of which nobody but the list keeps a share until the receiver has it.
+    pub(crate) fn keeps_lent(&self) -> bool {
+        self.lent.iter().any(|run| matches!(self.pieces[run.start], Piece::Block { .. }))
+    }
+
+    /// The place of byte `skip_bytes` of a sealed list.
+    pub(crate) fn cursor(&self, skip_bytes: usize) -> Cursor {
+        let mut cursor = Cursor { piece: 0, offset_bytes: 0, run: 0 };
+        self.advance(&mut cursor, skip_bytes);
+        cursor
+    }
+
+    /// Moves a place on. Panics behind the end.
+    pub(crate) fn advance(&self, cursor: &mut Cursor, bytes: usize) {
+        let mut left_bytes = bytes;
+        while left_bytes > 0 {
+            let rest_bytes = self.slice(cursor.piece).len() - cursor.offset_bytes;
+            if left_bytes < rest_bytes {
+                cursor.offset_bytes += left_bytes;
+                break;
+            }
+            left_bytes -= rest_bytes;
+            cursor.piece += 1;
+            cursor.offset_bytes = 0;
+        }
+        while self.lent.get(cursor.run).is_some_and(|run| run.end <= cursor.piece) {
+            cursor.run += 1;
+        }
+    }
+
+    /// Fills `vectors` with at most `vectors_max` of what comes next of a sealed list, up to where lending begins or ends if there is
+    /// `lending`, and says how they are to be sent; `None` at the end.
     pub(crate) fn next_run(
         &self,
-        mut skip_bytes: usize,
+        cursor: &Cursor,
         lending: bool,
         vectors_max: usize,
         vectors: &mut Vec<libc::iovec>,
-    ) -> Option<Run<'_>> {
-        vectors.clear();
-        for index in 0..self.pieces.len() {
-            let slice = self.slice(index);
-            if skip_bytes >= slice.len() {
-                skip_bytes -= slice.len();
-                continue;
-            }
-            let slice = &slice[skip_bytes..];
-            skip_bytes = 0;
-            match lending && self.can_lend(index) {
-                true if vectors.is_empty() => return Some(Run::Lent(slice)),
-                true => return Some(Run::Copied),
-                false => vectors.push(vector(slice)),
-            }
-            if vectors.len() == vectors_max {
-                break;
-            }
-        }
-        (!vectors.is_empty()).then_some(Run::Copied)
+    ) -> Option<Run> {
+        let (run, end) = match self.lent.get(cursor.run).filter(|_| lending) {
+            Some(run) if run.contains(&cursor.piece) => (Run::Lent, run.end),
+            Some(run) => (Run::Copied, run.start),
+            None => (Run::Copied, self.pieces.len()),
+        };
+        self.fill(cursor, end, vectors_max, vectors);
+        (!vectors.is_empty()).then_some(run)
     }
 
     /// Fills `vectors` with at most `vectors_max` pieces of a sealed list, from byte `skip_bytes` on.
-    pub(crate) fn vectors(&self, mut skip_bytes: usize, vectors_max: usize, vectors: &mut Vec<libc::iovec>) {
+    pub(crate) fn vectors(&self, skip_bytes: usize, vectors_max: usize, vectors: &mut Vec<libc::iovec>) {
+        self.fill(&self.cursor(skip_bytes), self.pieces.len(), vectors_max, vectors);
+    }
+
+    fn fill(&self, cursor: &Cursor, end: usize, vectors_max: usize, vectors: &mut Vec<libc::iovec>) {
         vectors.clear();
-        for index in 0..self.pieces.len() {
-            let slice = self.slice(index);
-            if skip_bytes >= slice.len() {
-                skip_bytes -= slice.len();
-                continue;
-            }
-            let slice = &slice[skip_bytes..];
+        let mut skip_bytes = cursor.offset_bytes;
+        for index in (cursor.piece..end).take(vectors_max) {
+            let slice = &self.slice(index)[skip_bytes..];
+            vectors.push(libc::iovec { iov_base: slice.as_ptr() as *mut _, iov_len: slice.len() });
             skip_bytes = 0;
-            vectors.push(vector(slice));
-            if vectors.len() == vectors_max {
-                return;
-            }
         }
     }
 }
 
-/// What is sent at once of a list of which pieces can be lent.
-pub(crate) enum Run<'a> {
-    /// What the vectors say, copied.
-    Copied,
-    /// This, lent.
-    Lent(&'a [u8]),
+/// A place in a list.
+pub(crate) struct Cursor {
+    piece: usize,
+    offset_bytes: usize,
+    /// The run of lent pieces that it is in, or before.
+    run: usize,
 }
 
-fn vector(slice: &[u8]) -> libc::iovec {
-    libc::iovec { iov_base: slice.as_ptr() as *mut _, iov_len: slice.len() }
+/// How some of a list is sent.
+pub(crate) enum Run {
+    Copied,
+    Lent,
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use coquina_base::{AlignedBuf, BLOCK_BYTES, Landing};
+use coquina_base::{AlignedBuf, BLOCK_BYTES, Landing, SharedBlock};
 use coquina_reactor::{
     Address, Completion, Errno, FileId, GiveUp, ListenProblem, Listener, Payload, Reactor, ReactorConfig,
     ReactorError, ReceiveBuffer, SendList, WAKE_TOKEN, Wait, listen_nearby, mailbox, open_socket,
@@ -324,6 +324,167 @@ fn a_list_that_is_lent_ends_with_its_connection() {
         drop(completions);
         assert_eq!(Arc::strong_count(&shared), 1);
     }
+}
+
+/// Receives until all that was sent is there.
+fn receive_all(reactor: &mut Reactor, from: FileId, length: usize) -> Vec<u8> {
+    let mut arrived = Vec::new();
+    while arrived.len() < length {
+        reactor.receive(from, ReceiveBuffer::with_capacity_bytes(64 << 10), RECEIVE);
+        let completions = collect(reactor, 1);
+        let Payload::Receive(received) = &completions[0].payload else { panic!("{completions:?}") };
+        assert!(!received.data().is_empty(), "all of it comes");
+        arrived.extend_from_slice(received.data());
+    }
+    arrived
+}
+
+/// Blocks that all hold their number, and a list that sends them in answers of `blocks` with a head each, and a buffer at its end.
+fn answers(count: usize, blocks: usize) -> (Vec<SharedBlock>, SendList) {
+    let mut all: Vec<SharedBlock> = SharedBlock::slab(count).collect();
+    for (index, block) in all.iter_mut().enumerate() {
+        block.get_mut().unwrap().fill(index as u8);
+    }
+    let mut list = SendList::new();
+    for (index, answer) in all.chunks(blocks).enumerate() {
+        list.bytes().extend_from_slice(&(index as u32).to_le_bytes());
+        list.push_block(answer[0].clone(), 100, BLOCK_BYTES - 100);
+        answer[1..].iter().for_each(|block| list.push_block(block.clone(), 0, BLOCK_BYTES));
+    }
+    list.push_buffer(pattern(10), 0, 10 * BLOCK_BYTES);
+    (all, list)
+}
+
+#[test]
+fn what_is_lent_from_a_list_is_kept_until_it_is_read() {
+    // One answer, many, and more than a socket takes at once.
+    for (count, blocks) in [(20, 20), (200, 10), (3000, 128)] {
+        let (mut reactor, client, server) = nearby_pair();
+        reactor.lend_to(server);
+        let (mut all, mut list) = answers(count, blocks);
+        let expected = list.to_bytes();
+        let given_back = |list: &mut SendList| {
+            let mut buffers = 0;
+            list.recycle(|buffer| buffers += buffer.blocks());
+            buffers
+        };
+        let mut sent = reactor.send(server, list, SEND);
+        let mut arrived = Vec::new();
+        while sent.is_none() {
+            reactor.receive(client, ReceiveBuffer::with_capacity_bytes(64 << 10), RECEIVE);
+            for completion in collect_some(&mut reactor) {
+                match completion.payload {
+                    Payload::Receive(received) => arrived.extend_from_slice(received.data()),
+                    Payload::Send(_) => sent = Some(completion),
+                    _ => panic!("{completion:?}"),
+                }
+            }
+        }
+        let Some(Completion { result, payload: Payload::Send(mut list), .. }) = sent else { panic!() };
+        assert_eq!(result, Ok(expected.len() as u32));
+        assert_eq!(given_back(&mut list), 0, "the list with the buffer is still to be read");
+        // What is still unread may not change yet: nobody but its owner and the socket have shares.
+        let last = all.last_mut().unwrap();
+        assert!(last.get_mut().is_none(), "a share is kept for the peer");
+        let left = expected.len() - arrived.len();
+        arrived.extend(receive_all(&mut reactor, client, left));
+        assert!(arrived == expected);
+        // The next list that is lent finds it read, and brings the old one back.
+        let (_, list) = answers(20, 20);
+        let length = list.length_bytes();
+        let Some(Completion { payload: Payload::Send(mut list), .. }) = reactor.send(server, list, SEND)
+        else {
+            panic!("there is room for so little")
+        };
+        assert_eq!(given_back(&mut list), 10, "the first buffer");
+        assert!(all.iter_mut().all(|block| block.get_mut().is_some()), "no share is left");
+        assert_eq!(receive_all(&mut reactor, client, length).len(), length);
+    }
+}
+
+#[test]
+fn a_list_is_kept_while_it_is_unread_whatever_is_sent_behind_it() {
+    let (mut reactor, client, server) = nearby_pair();
+    reactor.lend_to(server);
+    let send = |reactor: &mut Reactor| {
+        let (all, list) = answers(64, 32);
+        let length = list.length_bytes();
+        assert!(reactor.send(server, list, SEND).is_some(), "there is room for so little");
+        (all, length)
+    };
+    let kept = |all: &mut [SharedBlock]| -> usize {
+        all.iter_mut().map(|block| usize::from(block.get_mut().is_none())).sum()
+    };
+    let (mut first, length) = send(&mut reactor);
+    let (mut second, _) = send(&mut reactor);
+    assert_eq!((kept(&mut first), kept(&mut second)), (64, 64));
+    let mut arrived = receive_all(&mut reactor, client, length / 2).len();
+    assert!(arrived < length);
+    let (mut third, _) = send(&mut reactor);
+    assert_eq!((kept(&mut first), kept(&mut second), kept(&mut third)), (64, 64, 64));
+    arrived += receive_all(&mut reactor, client, 2 * length - arrived).len();
+    assert!(arrived < 3 * length);
+    let (mut fourth, _) = send(&mut reactor);
+    // The kernel counts a little more than what is unread, so that the second one may be kept for longer.
+    assert_eq!(kept(&mut first), 0, "what was read is given up");
+    assert_eq!((kept(&mut third), kept(&mut fourth)), (64, 64), "and nothing else");
+    receive_all(&mut reactor, client, 4 * length - arrived);
+    let _ = send(&mut reactor);
+    assert_eq!((kept(&mut second), kept(&mut third), kept(&mut fourth)), (0, 0, 0));
+}
+
+/// At least one completion.
+fn collect_some(reactor: &mut Reactor) -> Vec<Completion> {
+    let mut completions = Vec::new();
+    while completions.is_empty() {
+        reactor.turn(Wait::Forever, &mut completions).unwrap();
+    }
+    completions
+}
+
+#[test]
+fn what_is_lent_is_kept_when_its_connection_is_closed() {
+    for peer_reads in [true, false] {
+        let (mut reactor, client, server) = nearby_pair();
+        reactor.lend_to(server);
+        let (mut all, mut list) = answers(64, 32);
+        let expected = list.to_bytes();
+        assert!(reactor.send(server, list, SEND).is_some());
+        assert!(reactor.detach(server).is_none(), "not while pages are lent");
+        reactor.close(server, CLOSE);
+        assert_eq!(collect(&mut reactor, 1)[0].token, CLOSE);
+        assert!(all[0].get_mut().is_none());
+        if peer_reads {
+            assert!(receive_all(&mut reactor, client, expected.len()) == expected);
+            reactor.receive(client, ReceiveBuffer::with_capacity_bytes(1 << 10), RECEIVE);
+            assert_eq!(collect(&mut reactor, 1)[0].result, Ok(0), "then the connection is closed");
+        } else {
+            reactor.close(client, CLOSE);
+            collect(&mut reactor, 1);
+        }
+        let mut completions = Vec::new();
+        while all.iter_mut().any(|block| block.get_mut().is_none()) {
+            reactor.turn(Wait::Poll, &mut completions).unwrap();
+            assert!(completions.is_empty());
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+}
+
+#[test]
+fn nothing_is_lent_to_a_peer_that_was_not_said_to_check() {
+    let (mut reactor, client, server) = nearby_pair();
+    let (mut all, list) = answers(64, 32);
+    let length = list.length_bytes();
+    assert!(reactor.send(server, list, SEND).is_some());
+    assert!(all.iter_mut().all(|block| block.get_mut().is_some()), "it was copied");
+    assert_eq!(receive_all(&mut reactor, client, length).len(), length);
+    let (mut reactor, _, client, server) = pair(&any_port());
+    reactor.lend_to(server);
+    let (mut all, list) = answers(64, 32);
+    let arrived = transfer(&mut reactor, server, client, list);
+    assert!(all.iter_mut().all(|block| block.get_mut().is_some()), "nor is it over TCP");
+    assert_eq!(arrived.len(), length);
 }
 
 #[test]

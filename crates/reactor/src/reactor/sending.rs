@@ -20,8 +20,12 @@ impl Reactor {
             return None;
         };
         list.seal();
-        let begun = match self.lends(index, &list) {
-            true => self.send_lending(index, &list, 0),
+        let begun = match self.lends(index, &mut list) {
+            true => {
+                // Before this list is there, too: the kernel counts more than its bytes.
+                self.is_all_read(index);
+                self.send_lending(index, &list, 0)
+            }
             false => self.send_at_once(index, &list),
         };
         let result = match begun {
@@ -30,7 +34,7 @@ impl Reactor {
             }
             Err(errno) if !matches!(errno.0, libc::EAGAIN | libc::EINTR) => Err(errno),
             begun => {
-                let operation = match self.lends(index, &list) {
+                let operation = match list.has_lent() && self.lender.is_possible() {
                     true => Operation::Lend { list },
                     false => Operation::Send { list },
                 };
@@ -40,12 +44,16 @@ impl Reactor {
                 return None;
             }
         };
+        let list = self.book_sent(index, list, result.is_ok());
         Some(Completion { token, result, payload: Payload::Send(list) })
     }
 
-    /// Whether pieces of a sealed list are to be lent to the receiver.
-    fn lends(&self, file: u32, list: &SendList) -> bool {
-        self.files[file as usize].is_nearby && self.lender.is_possible() && list.has_lendable()
+    /// Finds what of a sealed list is to be lent to the receiver, and says whether there is something.
+    fn lends(&self, file: u32, list: &mut SendList) -> bool {
+        if self.files[file as usize].lends && self.lender.is_possible() {
+            list.find_lent();
+        }
+        list.has_lent()
     }
 
     /// Sends what the socket takes of a sealed list without waiting; gives the number of bytes.
@@ -62,21 +70,20 @@ impl Reactor {
     /// number of bytes.
     fn send_lending(&mut self, file: u32, list: &SendList, skip_bytes: usize) -> Result<usize, Errno> {
         let Some(descriptor) = &self.files[file as usize].descriptor else { return Err(Errno(libc::EBADF)) };
+        let mut cursor = list.cursor(skip_bytes);
         let mut sent_bytes = 0;
         loop {
             let lending = self.lender.is_possible();
-            let run = list.next_run(skip_bytes + sent_bytes, lending, VECTORS_MAX, &mut self.vectors);
-            let (wanted_bytes, result) = match run {
-                None => break,
-                Some(Run::Lent(bytes)) => (bytes.len(), self.lender.send(descriptor.as_fd(), bytes)),
-                Some(Run::Copied) => {
-                    let wanted_bytes = self.vectors.iter().map(|vector| vector.iov_len).sum();
-                    (wanted_bytes, send_vectors(descriptor.as_fd(), &mut self.vectors))
-                }
+            let Some(run) = list.next_run(&cursor, lending, VECTORS_MAX, &mut self.vectors) else { break };
+            let wanted_bytes = self.vectors.iter().map(|vector| vector.iov_len).sum();
+            let result = match run {
+                Run::Lent => self.lender.send(descriptor.as_fd(), &mut self.vectors),
+                Run::Copied => send_vectors(descriptor.as_fd(), &mut self.vectors),
             };
             match result {
                 Ok(count) => {
                     sent_bytes += count;
+                    list.advance(&mut cursor, count);
                     if count < wanted_bytes {
                         break;
                     }
@@ -105,15 +112,17 @@ impl Reactor {
         let slot = &mut self.slots[index as usize];
         slot.progress_bytes += *sent.as_ref().unwrap_or(&0) as u64;
         let is_whole = slot.progress_bytes == list.length_bytes() as u64;
-        slot.operation = Operation::Lend { list };
         let result = match sent {
             Ok(_) if is_whole => Ok(u32::try_from(slot.progress_bytes).unwrap_or(u32::MAX)),
             Err(errno) if !matches!(errno.0, libc::EAGAIN | libc::EINTR) => Err(errno),
             _ => {
+                slot.operation = Operation::Lend { list };
                 self.submit(index);
                 return None;
             }
         };
+        let list = self.book_sent(file, list, is_whole);
+        self.slots[index as usize].operation = Operation::Lend { list };
         let payload = self.free_slot(index);
         Some(Completion { token, result, payload })
     }
