@@ -1,4 +1,4 @@
-//! Hands the pages of large buffers to a server of this host instead of copies of them: `vmsplice(2)` puts them into a pipe, from
+//! Hands the pages of large buffers to another process of this host instead of copies of them: `vmsplice(2)` puts them into a pipe, from
 //! which `splice(2)` moves them to the Unix socket. The receiver's copy is the only one: see
 //! `docs/decisions/large-writes-are-lent.md`.
 //!

@@ -463,7 +463,10 @@ fn what_is_lent_is_kept_when_its_connection_is_closed() {
             collect(&mut reactor, 1);
         }
         let mut completions = Vec::new();
+        let mut looks = 0;
         while all.iter_mut().any(|block| block.get_mut().is_none()) {
+            looks += 1;
+            assert!(looks < 1000, "what was read, or will not be, is given up");
             reactor.turn(Wait::Poll, &mut completions).unwrap();
             assert!(completions.is_empty());
             std::thread::sleep(std::time::Duration::from_millis(10));
