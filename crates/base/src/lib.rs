@@ -8,15 +8,17 @@ mod buffer;
 mod checksum;
 mod hash;
 mod id;
+mod kept;
 mod landing;
 mod name;
 mod shared_block;
 mod size;
 
 pub use buffer::{AlignedBuf, Block};
-pub use checksum::{ZERO_BLOCK_CRC, crc32c_block, crc32c_bytes};
+pub use checksum::{ZERO_BLOCK_CRC, crc32c_append, crc32c_block, crc32c_bytes};
 pub use hash::Hasher128;
 pub use id::{ClusterId, DriveId, Id128, LayerId, NodeId, ParseIdError, SessionId, VolumeId};
+pub use kept::{KEPT_BLOCKS, SLAB_BYTES, SLABS_MAX};
 pub use landing::Landing;
 pub use name::{NAME_BYTES_MAX, NameError, check_name};
 pub use shared_block::SharedBlock;

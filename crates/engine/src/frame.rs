@@ -261,8 +261,8 @@ impl FrameHeader {
 
 fn header_checksum(header_blocks: &[u8]) -> u32 {
     let crc = crc32c_bytes(&header_blocks[..HEADER_CRC_OFFSET]);
-    let crc = crc32c::crc32c_append(crc, &[0; 4]);
-    crc32c::crc32c_append(crc, &header_blocks[HEADER_CRC_OFFSET + 4..])
+    let crc = coquina_base::crc32c_append(crc, &[0; 4]);
+    coquina_base::crc32c_append(crc, &header_blocks[HEADER_CRC_OFFSET + 4..])
 }
 
 /// What several entries of a frame share: whose data it is, and who ordered it.

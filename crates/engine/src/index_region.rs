@@ -389,7 +389,7 @@ impl Region {
         let stored = u32::from_le_bytes([header[16], header[17], header[18], header[19]]);
         let mut zeroed = *header;
         zeroed[16..20].fill(0);
-        if crc32c::crc32c_append(crc32c_bytes(&zeroed), &page[PAGE_HEADER_BYTES..]) != stored {
+        if coquina_base::crc32c_append(crc32c_bytes(&zeroed), &page[PAGE_HEADER_BYTES..]) != stored {
             return None;
         }
         let belongs = header[..8] == key.layer.to_le_bytes()

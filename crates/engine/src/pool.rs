@@ -1,6 +1,6 @@
 //! Buffers that have served and will serve again, by size, so that the path of an I/O does not allocate.
 
-use coquina_base::AlignedBuf;
+use coquina_base::{AlignedBuf, KEPT_BLOCKS};
 
 use crate::api::ReadData;
 
@@ -11,10 +11,17 @@ const CLASS_BLOCKS_MAX: usize = 2048;
 const FRAME_CLASS_BLOCKS_MAX: usize = 8192;
 const FRAME_CLASSES: std::ops::RangeInclusive<usize> = 6..=7;
 
+/// Smaller ones are not worth a buffer for a whole frame.
+const KEPT_FROM_BLOCKS: usize = 33;
+/// Spare buffers of frames that are kept: what large writes of many clients have on their way.
+const KEPT_MAX: usize = 128;
+
 /// Spare buffers.
 #[derive(Default)]
 pub struct Pool {
     classes: [Vec<AlignedBuf>; CLASSES],
+    /// Those of the size of a frame, in memory that reactors may have registered.
+    kept: Vec<AlignedBuf>,
     data: Vec<ReadData>,
 }
 
@@ -25,6 +32,9 @@ fn class_of(blocks: usize) -> usize {
 impl Pool {
     /// A buffer with room for so many blocks; its length and content are left over.
     pub fn take(&mut self, blocks: usize) -> AlignedBuf {
+        if (KEPT_FROM_BLOCKS..=KEPT_BLOCKS).contains(&blocks) {
+            return self.kept.pop().unwrap_or_else(AlignedBuf::kept);
+        }
         let class = class_of(blocks);
         self.classes[class]
             .pop()
@@ -33,6 +43,12 @@ impl Pool {
 
     /// Gives a buffer back.
     pub fn give(&mut self, buffer: AlignedBuf) {
+        if buffer.slab().is_some() {
+            if self.kept.len() < KEPT_MAX {
+                self.kept.push(buffer);
+            }
+            return;
+        }
         let blocks = buffer.capacity_blocks();
         if blocks == 0 {
             return;

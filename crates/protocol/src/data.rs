@@ -103,7 +103,7 @@ pub struct PayloadChecksum(u32);
 impl PayloadChecksum {
     /// Goes on with the next piece.
     pub fn update(&mut self, piece: &[u8]) {
-        self.0 = crc32c::crc32c_append(self.0, piece);
+        self.0 = coquina_base::crc32c_append(self.0, piece);
     }
 
     /// The checksum of all pieces so far.

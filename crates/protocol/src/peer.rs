@@ -143,7 +143,7 @@ pub fn encode_peer_frame(
 }
 
 fn checksum(wire: &WireFrame, head: &[u8]) -> u32 {
-    crc32c::crc32c_append(coquina_base::crc32c_bytes(&wire.as_bytes()[..CHECKED_BYTES]), head)
+    coquina_base::crc32c_append(coquina_base::crc32c_bytes(&wire.as_bytes()[..CHECKED_BYTES]), head)
 }
 
 /// How long the frame at the front of `input` is; `None` if that cannot be told yet.

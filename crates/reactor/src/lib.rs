@@ -15,6 +15,7 @@ mod device;
 mod drive;
 mod error;
 mod lend;
+mod locked;
 mod operation;
 mod reactor;
 mod receive;

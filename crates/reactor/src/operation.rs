@@ -148,8 +148,8 @@ impl Slot {
         self.pinned.get_or_insert_with(Pinned::new)
     }
 
-    /// The ring entry for what is left of the operation.
-    pub(crate) fn entry(&mut self, raw: i32) -> squeue::Entry {
+    /// The ring entry for what is left of the operation. A write's buffer may be `registered` in the ring under a number.
+    pub(crate) fn entry(&mut self, raw: i32, registered: Option<u16>) -> squeue::Entry {
         let fd = Fd(raw);
         let done = self.progress_bytes as usize;
         match &mut self.operation {
@@ -161,10 +161,18 @@ impl Slot {
             Operation::Write { offset_bytes, buffer, durable } => {
                 let rest = &buffer[done..];
                 let length = rest.len().min(IO_BYTES_MAX) as u32;
-                opcode::Write::new(fd, rest.as_ptr(), length)
-                    .offset(*offset_bytes + done as u64)
-                    .rw_flags(if *durable { libc::RWF_DSYNC } else { 0 })
-                    .build()
+                let offset_bytes = *offset_bytes + done as u64;
+                let flags = if *durable { libc::RWF_DSYNC } else { 0 };
+                match registered {
+                    Some(number) => opcode::WriteFixed::new(fd, rest.as_ptr(), length, number)
+                        .offset(offset_bytes)
+                        .rw_flags(flags)
+                        .build(),
+                    None => opcode::Write::new(fd, rest.as_ptr(), length)
+                        .offset(offset_bytes)
+                        .rw_flags(flags)
+                        .build(),
+                }
             }
             Operation::Zeroes { offset_bytes, length_bytes } => {
                 let length = (*length_bytes - done as u64).min(ZEROES_BYTES as u64) as u32;

@@ -461,7 +461,11 @@ impl Reactor {
                 .and_then(|file| file.descriptor.as_ref())
                 .map_or(-1, AsRawFd::as_raw_fd),
         };
-        let entry = slot.entry(raw).user_data(u64::from(index));
+        let registered = match &slot.operation {
+            Operation::Write { buffer, .. } => self.ring.registered(buffer),
+            _ => None,
+        };
+        let entry = slot.entry(raw, registered).user_data(u64::from(index));
         // SAFETY: all that the entry points to belongs to the slot and stays in place until the completion is
         // taken out in `reap`: the slot is not freed or changed before, and `drop` drains the ring.
         #[allow(unsafe_code)]

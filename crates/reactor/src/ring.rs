@@ -5,10 +5,12 @@
 use std::collections::VecDeque;
 use std::io;
 
+use coquina_base::{AlignedBuf, SLAB_BYTES, SLABS_MAX};
 use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, squeue};
 
 use crate::error::{Errno, ReactorError};
+use crate::locked::slabs_allowed;
 
 const ENTER_GETEVENTS: u32 = 1;
 const ENTER_EXT_ARG: u32 = 8;
@@ -20,7 +22,13 @@ pub(crate) struct Ring {
     backlog: VecDeque<squeue::Entry>,
     /// Keeps sleep in the ring from being shown as iowait, where the kernel can.
     wait_flags: u32,
+    /// How many slabs more the kernel may look up once and keep.
+    slabs_left: u16,
+    /// The slabs of which it did: a bit for each.
+    registered_slabs: u64,
 }
+
+const _: () = assert!(SLABS_MAX as u32 <= u64::BITS);
 
 /// How long [`Ring::enter`] waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,7 +55,10 @@ impl Ring {
             return Err(ReactorError::TooOld("completions that cannot be lost"));
         }
         let wait_flags = if parameters.is_feature_no_iowait() { ENTER_NO_IOWAIT } else { 0 };
-        Ok(Ring { ring, backlog: VecDeque::new(), wait_flags })
+        // Older kernels (before 5.19) have no tables to be filled later.
+        let has_table = ring.submitter().register_buffers_sparse(u32::from(SLABS_MAX)).is_ok();
+        let slabs_left = if has_table { slabs_allowed() } else { 0 };
+        Ok(Ring { ring, backlog: VecDeque::new(), wait_flags, slabs_left, registered_slabs: 0 })
     }
 
     fn build(entries: u32, modern: bool) -> io::Result<IoUring> {
@@ -69,6 +80,28 @@ impl Ring {
             }
             _ => ReactorError::Ring { doing: "setting it up", errno: Errno::from_io(error) },
         }
+    }
+
+    /// The number under which the kernel knows the memory of this buffer, if it does: writes from it need no look at its pages.
+    pub(crate) fn registered(&mut self, buffer: &AlignedBuf) -> Option<u16> {
+        let slab = buffer.slab()?;
+        let bit = 1u64 << slab;
+        if self.registered_slabs & bit == 0 {
+            self.slabs_left = self.slabs_left.checked_sub(1)?;
+            let start = buffer.as_ptr().map_addr(|address| address & !(SLAB_BYTES - 1));
+            let slab_memory = libc::iovec { iov_base: start.cast_mut().cast(), iov_len: SLAB_BYTES };
+            // SAFETY: slabs are never unmapped, so the kernel's pages stay those of this address.
+            #[allow(unsafe_code)]
+            let done = unsafe {
+                self.ring.submitter().register_buffers_update(u32::from(slab), &[slab_memory], None)
+            };
+            match done {
+                Ok(()) => self.registered_slabs |= bit,
+                // Most likely more memory than may be locked: those that are registered stay so.
+                Err(_) => self.slabs_left = 0,
+            }
+        }
+        (self.registered_slabs & bit != 0).then_some(slab)
     }
 
     /// Queues an entry for the next [`Ring::enter`].
@@ -162,5 +195,29 @@ impl Ring {
     /// Forgets entries that the kernel has not seen, and says which.
     pub(crate) fn take_backlog(&mut self) -> impl Iterator<Item = u64> {
         std::mem::take(&mut self.backlog).into_iter().map(|entry| entry.get_user_data())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slabs_are_registered_once_and_other_memory_never() {
+        let mut ring = Ring::new(8).unwrap();
+        let kept = AlignedBuf::kept();
+        let slab = kept.slab();
+        assert!(slab.is_some());
+        assert_eq!(ring.registered(&AlignedBuf::zeroed(coquina_base::KEPT_BLOCKS)), None);
+        if ring.slabs_left == 0 {
+            return eprintln!(
+                "this kernel has no tables of buffers that can be filled later, or this user may not lock memory"
+            );
+        }
+        assert_eq!((ring.registered(&kept), ring.registered(&kept)), (slab, slab));
+        assert_eq!(ring.registered_slabs.count_ones(), 1);
+        let mut poor = Ring::new(8).unwrap();
+        poor.slabs_left = 0;
+        assert_eq!(poor.registered(&kept), None);
     }
 }

@@ -2,12 +2,15 @@
 
 #![allow(clippy::unwrap_used)]
 
-use coquina_base::{AlignedBuf, BLOCK_BYTES};
+use coquina_base::{AlignedBuf, BLOCK_BYTES, KEPT_BLOCKS};
 use coquina_engine::Device;
 use coquina_reactor::{
     Completion, DriveFile, DriveOptions, DriveProblem, Errno, FileId, Payload, Reactor, ReactorConfig,
     ReactorError, SyncDevice, Wait,
 };
+
+/// Length of a kept buffer.
+const KEPT_BYTES: u64 = (KEPT_BLOCKS * BLOCK_BYTES) as u64;
 
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
@@ -64,6 +67,41 @@ fn what_is_written_is_read_back() {
     let mut block = AlignedBuf::zeroed(1);
     device.read(1 << 20, &mut block).unwrap();
     assert!(block.iter().all(|byte| *byte == 9));
+}
+
+/// More buffers than a slab has, written from where the kernel knows the memory, given back and written from again.
+#[test]
+fn kept_buffers_are_written_from_where_they_lie() {
+    let folder = folder();
+    let mut reactor = reactor(8);
+    let drive = create(&folder, 20 << 20);
+    let file = attach(&mut reactor, &drive);
+    for round in 0..3_u8 {
+        for index in 0..40_u8 {
+            let mut buffer = AlignedBuf::kept();
+            let blocks = 1 + usize::from(index) * 2 % KEPT_BLOCKS;
+            buffer.resize_blocks(blocks);
+            buffer.fill(round * 40 + index);
+            reactor.write_at(file, u64::from(index) * KEPT_BYTES, buffer, true, u64::from(index));
+        }
+        for completion in collect(&mut reactor, 40) {
+            let blocks = 1 + completion.token as usize * 2 % KEPT_BLOCKS;
+            assert_eq!(completion.result, Ok((blocks * BLOCK_BYTES) as u32));
+        }
+        for index in 0..40_u8 {
+            let blocks = 1 + usize::from(index) * 2 % KEPT_BLOCKS;
+            reactor.read_at(
+                file,
+                u64::from(index) * KEPT_BYTES,
+                AlignedBuf::zeroed(blocks),
+                u64::from(index),
+            );
+        }
+        for completion in collect(&mut reactor, 40) {
+            let Payload::Buffer(buffer) = completion.payload else { panic!("a buffer") };
+            assert!(buffer.iter().all(|byte| *byte == round * 40 + completion.token as u8), "round {round}");
+        }
+    }
 }
 
 #[test]
