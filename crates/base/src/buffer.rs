@@ -174,6 +174,7 @@ mod tests {
         assert_eq!(buffer[4999], 7);
         assert!(buffer[5000..].iter().all(|byte| *byte == 0));
     }
+
     #[test]
     fn a_kept_one_grows_into_ordinary_memory() {
         let mut buffer = AlignedBuf::kept();

@@ -7,9 +7,9 @@ use crate::api::ReadData;
 const CLASSES: usize = 11;
 /// Blocks of spare buffers kept per class.
 const CLASS_BLOCKS_MAX: usize = 2048;
-/// The same for buffers of frames, of which many are on their way under large writes.
-const FRAME_CLASS_BLOCKS_MAX: usize = 8192;
-const FRAME_CLASSES: std::ops::RangeInclusive<usize> = 6..=7;
+/// The same for buffers of 512 KiB, of which many are on their way under large reads.
+const LARGE_CLASS_BLOCKS_MAX: usize = 8192;
+const LARGE_CLASS: usize = 7;
 
 /// Smaller ones are not worth a buffer for a whole frame.
 const KEPT_FROM_BLOCKS: usize = 33;
@@ -20,7 +20,7 @@ const KEPT_MAX: usize = 128;
 #[derive(Default)]
 pub struct Pool {
     classes: [Vec<AlignedBuf>; CLASSES],
-    /// Those of the size of a frame, in memory that reactors may have registered.
+    /// Those of the size of a frame: in memory that reactors may have registered, as long as there is some.
     kept: Vec<AlignedBuf>,
     data: Vec<ReadData>,
 }
@@ -43,7 +43,7 @@ impl Pool {
 
     /// Gives a buffer back.
     pub fn give(&mut self, buffer: AlignedBuf) {
-        if buffer.slab().is_some() {
+        if buffer.capacity_blocks() == KEPT_BLOCKS {
             if self.kept.len() < KEPT_MAX {
                 self.kept.push(buffer);
             }
@@ -55,8 +55,7 @@ impl Pool {
         }
         // By the power of two below, so that a buffer always has the room that its class promises.
         let class = blocks.ilog2() as usize;
-        let blocks_max =
-            if FRAME_CLASSES.contains(&class) { FRAME_CLASS_BLOCKS_MAX } else { CLASS_BLOCKS_MAX };
+        let blocks_max = if class == LARGE_CLASS { LARGE_CLASS_BLOCKS_MAX } else { CLASS_BLOCKS_MAX };
         if class < CLASSES && self.classes[class].len() < (blocks_max >> class).max(4) {
             self.classes[class].push(buffer);
         }
@@ -71,6 +70,30 @@ impl Pool {
     pub fn give_data(&mut self, data: ReadData) {
         if self.data.len() < 1024 {
             self.data.push(data);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Beyond the slabs buffers of frames are ordinary memory: they must serve again all the same.
+    #[test]
+    fn buffers_of_frames_serve_again_whatever_memory_they_are() {
+        let mut pool = Pool::default();
+        for buffer in [AlignedBuf::with_capacity_blocks(KEPT_BLOCKS), AlignedBuf::kept()] {
+            let slab = buffer.slab();
+            let place = buffer.as_ptr();
+            pool.give(buffer);
+            for blocks in [KEPT_FROM_BLOCKS, 65, KEPT_BLOCKS] {
+                let again = pool.take(blocks);
+                assert_eq!((again.as_ptr(), again.slab()), (place, slab));
+                assert!(again.capacity_blocks() >= blocks);
+                pool.give(again);
+            }
+            let taken = pool.take(65);
+            assert_eq!(taken.as_ptr(), place);
         }
     }
 }
