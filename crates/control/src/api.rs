@@ -574,4 +574,7 @@ pub struct Reactor {
     pub busy_poll_ns: u64,
     /// Operations submitted to its ring.
     pub operations: u64,
+    /// The processor on which it stays for now; none if it is free.
+    #[serde(default)]
+    pub bound_cpu: Option<u32>,
 }

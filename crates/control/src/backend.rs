@@ -300,4 +300,6 @@ pub struct ReactorSnapshot {
     pub busy_poll_ns: u64,
     /// Operations submitted to its ring.
     pub operations: u64,
+    /// The processor on which it stays for now; none if it is free.
+    pub bound_cpu: Option<u32>,
 }

@@ -272,6 +272,13 @@ fn node_series(out: &mut Exposition, map: &MapView, snapshot: &NodeSnapshot) {
     for (index, reactor) in snapshot.reactors.iter().enumerate() {
         out.sample("coquina_reactor_operations_total", &reactors(index), reactor.operations);
     }
+    let text =
+        "The processor on which a reactor stays for now, that of its drives' interrupts; -1 if it is free.";
+    out.family("coquina_reactor_bound_cpu", Kind::Gauge, text);
+    for (index, reactor) in snapshot.reactors.iter().enumerate() {
+        let cpu = reactor.bound_cpu.map_or(-1, i64::from);
+        out.sample("coquina_reactor_bound_cpu", &reactors(index), cpu);
+    }
 }
 
 fn health_series(out: &mut Exposition, health: &[HealthEntry]) {

@@ -381,6 +381,7 @@ pub(crate) fn reactors(snapshot: &NodeSnapshot) -> Vec<api::Reactor> {
         busy_ns: reactor.busy_ns,
         busy_poll_ns: reactor.busy_poll_ns,
         operations: reactor.operations,
+        bound_cpu: reactor.bound_cpu,
     };
     snapshot.reactors.iter().map(reactor).collect()
 }

@@ -9,8 +9,8 @@ use coquina_control::{GroupRole, GroupSnapshot, LatencyHistogram};
 use coquina_copies::{Answer, Operation, Request, ShardCopies};
 use coquina_engine::{IoError, IoToken, ReadData};
 use coquina_reactor::{
-    Completion, FileId, Mailbox, MailboxSender, Payload, Reactor, ReactorError, WAKE_TOKEN, Wait,
-    boottime_ns, monotonic_ns,
+    Completion, FileId, Interrupts, Mailbox, MailboxSender, Payload, Placement, Reactor, ReactorError,
+    WAKE_TOKEN, Wait, Work, boottime_ns, monotonic_ns,
 };
 use coquina_replication::{CopyId, RecoveryToken};
 use hashbrown::HashMap;
@@ -77,6 +77,7 @@ pub struct ShardSlot {
     pub file: FileId,
     /// How long its start-up took.
     pub open_ns: u64,
+    pub interrupts: Interrupts,
     /// Latency of writes to the device.
     pub write_latency: LatencyHistogram,
     /// Latency of reads from the device.
@@ -206,6 +207,8 @@ pub struct Core {
     pub(crate) turns: u64,
     pub(crate) busy_ns: u64,
     pub(crate) operations: u64,
+    pub(crate) placement: Placement,
+    pub(crate) work: Work,
 }
 
 impl Core {
@@ -249,6 +252,10 @@ impl Core {
             }
             if self.now_ns >= self.housekeeping_ns {
                 self.housekeeping();
+            }
+            if self.now_ns >= self.placement.due_ns() {
+                let shards = &self.shards;
+                self.placement.look(self.work, self.now_ns, || interrupted_cpu(shards));
             }
         }
     }
@@ -355,7 +362,10 @@ impl Core {
     fn complete(&mut self, completion: Completion) {
         let rest = completion.token & tag::MASK;
         match completion.token & !tag::MASK {
-            tag::SHARD => self.io_done(rest, completion),
+            tag::SHARD => {
+                self.work.drive_ios += 1;
+                self.io_done(rest, completion);
+            }
             tag::ACCEPT => self.accepted(rest as usize, completion),
             tag::RECEIVE => self.received(rest as usize, completion),
             tag::SEND => self.sent(rest as usize, completion),
@@ -614,6 +624,7 @@ impl Core {
                 busy_ns: self.busy_ns,
                 busy_poll_ns: self.reactor.busy_poll_ns(),
                 operations: self.operations,
+                bound_cpu: self.placement.cpu(),
             },
             peers: self
                 .shards
@@ -648,6 +659,13 @@ impl Core {
         let closed = self.shards.iter().all(|slot| slot.released || slot.copies().shard().is_closed());
         closed || self.now_ns.saturating_sub(since_ns) > STOP_NS_MAX
     }
+}
+
+/// The processor that the drives of all shards interrupt, if it is the same.
+fn interrupted_cpu(shards: &[ShardSlot]) -> Option<u32> {
+    let mut cpus = shards.iter().filter(|slot| !slot.released).map(|slot| slot.interrupts.cpu());
+    let first = cpus.next()??;
+    cpus.all(|cpu| cpu == Some(first)).then_some(first)
 }
 
 impl Connection {

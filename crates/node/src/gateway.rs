@@ -463,6 +463,7 @@ impl Core {
         let Some(request) = self.nbd_requests.try_remove(token as usize) else {
             panic!("a gateway's client answered {token}, which nobody asked for");
         };
+        self.work.requests += 1;
         let key = request.connection;
         let connection = self.connections.get_mut(key.index);
         let Some(connection) = connection.filter(|one| one.generation == key.generation && !one.closed)

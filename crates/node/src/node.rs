@@ -60,6 +60,8 @@ pub struct NodeConfig {
     pub cache_memory_bytes: Option<u64>,
     /// How long a reactor may look for the next event before it sleeps, where events came that soon of late; 0 is never.
     pub busy_poll_ns: u64,
+    /// Whether a reactor may bind itself to the processor of its drives' interrupts while it serves NBD clients.
+    pub bind_cpu: bool,
     /// Reactor threads; as many as there are cores or shards, whichever is less, if `None`.
     pub reactors: Option<usize>,
 }
@@ -191,6 +193,7 @@ impl Node {
             notices: notice_sender.clone(),
             proposals: proposals.clone(),
             busy_poll_ns: config.busy_poll_ns,
+            bind_cpu: config.bind_cpu,
         });
         let (cores, threads) = start_cores(seeds.collect())?;
         let read_only = Arc::new(Mutex::new(BTreeSet::new()));

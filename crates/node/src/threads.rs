@@ -9,7 +9,9 @@ use coquina_base::{ClusterId, NodeId};
 use coquina_cluster::{MapView, ShardRef};
 use coquina_copies::ShardCopies;
 use coquina_engine::Shard;
-use coquina_reactor::{MailboxSender, Reactor, ReactorConfig, ReactorError, boottime_ns, mailbox};
+use coquina_reactor::{
+    Interrupts, MailboxSender, Placement, Reactor, ReactorConfig, ReactorError, boottime_ns, mailbox,
+};
 use coquina_replication::CopyId;
 use hashbrown::HashMap;
 
@@ -37,6 +39,7 @@ pub(crate) struct Seed {
     pub notices: Sender<Notice>,
     pub proposals: Arc<Proposals>,
     pub busy_poll_ns: u64,
+    pub bind_cpu: bool,
 }
 
 /// A shard on its way to its reactor.
@@ -56,6 +59,7 @@ impl SeedShard {
             copy: self.copy,
             copies: Some(Box::new(ShardCopies::new(self.engine, boottime_ns()))),
             peers: PeerLinks::new(self.copy),
+            interrupts: Interrupts::of(&self.descriptor),
             file: reactor.attach(self.descriptor),
             open_ns: self.open_ns,
             write_latency: Default::default(),
@@ -135,6 +139,8 @@ fn run_core(seed: Seed, ready: &Ready, peers: &Receiver<Vec<MailboxSender<Comman
     }
     // The others did not start.
     let Ok(peers) = peers.recv() else { return };
+    // Several reactors would have to agree on who stays where.
+    let placement = Placement::new(seed.bind_cpu && peers.len() == 1);
     let shards = seed.shards.into_iter().map(|shard| shard.into_slot(&mut reactor)).collect();
     let listeners = seed
         .listeners
@@ -181,6 +187,8 @@ fn run_core(seed: Seed, ready: &Ready, peers: &Receiver<Vec<MailboxSender<Comman
         turns: 0,
         busy_ns: 0,
         operations: 0,
+        placement,
+        work: Default::default(),
     };
     if let Err(error) = core.run() {
         tracing::error!(%error, "a reactor has failed: the server must be restarted");

@@ -16,13 +16,14 @@ use coquina_base::{AlignedBuf, Landing};
 
 use crate::WAKE_TOKEN;
 use crate::accept::{Address, RawAddress, own_accepted};
-use crate::busy_poll::{BusyPoll, Expecting, SchedStat};
+use crate::busy_poll::{BusyPoll, Expecting};
 use crate::clock::monotonic_ns;
 use crate::error::{Errno, ReactorError};
 use crate::lend::Lender;
 use crate::operation::{Completion, Operation, Payload, Slot};
 use crate::receive::ReceiveBuffer;
 use crate::ring::{EnterWait, Ring};
+use crate::sched_stat::SchedStat;
 use crate::shortcut::{connect_nearby, prepare_accepted};
 use crate::socket::{GiveUp, give_up, open_socket};
 use crate::waker::Waker;

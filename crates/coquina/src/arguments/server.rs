@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
 use super::{BusyPoll, size};
 
@@ -69,9 +69,29 @@ pub struct Tuning {
     pub tcp_only: bool,
     #[command(flatten)]
     pub busy_poll: BusyPoll,
+    /// Whether a thread that serves NBD clients and drives binds itself to the processor of the drives' interrupts meanwhile
+    #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]
+    pub bind_cpu: BindCpu,
     /// Number of reactor threads of a process [default: by the number of cores and shards]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub reactors: Option<u16>,
+}
+
+impl Tuning {
+    /// Whether threads may bind themselves to a processor.
+    pub fn may_bind(&self) -> bool {
+        self.bind_cpu == BindCpu::Auto
+    }
+}
+
+/// When a thread binds itself to a processor.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum BindCpu {
+    /// Where it is the only one with drives, and these interrupt one processor only; not where others want that one
+    #[default]
+    Auto,
+    /// Not at all
+    Never,
 }
 
 /// How a process runs.

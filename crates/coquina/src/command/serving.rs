@@ -132,6 +132,7 @@ pub fn gateway_config(nbd: Vec<String>, tuning: &Tuning) -> NodeConfig {
         zero_ahead_bytes: 0,
         tcp_only: true,
         busy_poll_ns: tuning.busy_poll.limit_ns(),
+        bind_cpu: false,
         reactors: tuning.reactors.map(usize::from),
     }
 }

@@ -95,6 +95,7 @@ impl Cluster {
             zero_ahead_bytes: self.zero_ahead_bytes,
             tcp_only: false,
             busy_poll_ns: coquina_base::BUSY_POLL_NS,
+            bind_cpu: false,
             reactors: Some(1),
         }
     }

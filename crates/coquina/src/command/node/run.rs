@@ -64,6 +64,7 @@ pub fn run(global: &Global, start: &NodeStart) -> Result<(), CliError> {
         zero_ahead_bytes: start.tuning.zero_ahead,
         tcp_only: start.tuning.tcp_only,
         busy_poll_ns: start.tuning.busy_poll.limit_ns(),
+        bind_cpu: start.tuning.may_bind(),
         reactors: start.tuning.reactors.map(usize::from),
     };
     let node = Node::start(config, maps.clone())?;

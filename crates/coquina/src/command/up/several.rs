@@ -177,6 +177,7 @@ fn share(tuning: &Tuning, nodes: u64) -> Vec<OsString> {
     arguments.extend(["--zero-ahead".to_owned(), tuning.zero_ahead.to_string()]);
     arguments.extend(tuning.tcp_only.then(|| "--tcp-only".to_owned()));
     arguments.extend(["--busy-poll-us".to_owned(), tuning.busy_poll.busy_poll_us.to_string()]);
+    arguments.extend((!tuning.may_bind()).then(|| "--bind-cpu=never".to_owned()));
     if let Some(reactors) = tuning.reactors {
         arguments.extend(["--reactors".to_owned(), reactors.to_string()]);
     }

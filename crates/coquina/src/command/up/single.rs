@@ -42,6 +42,7 @@ pub fn run(global: &Global, up: &Up, checked: Checked) -> Result<(), CliError> {
         zero_ahead_bytes: up.tuning.zero_ahead,
         tcp_only: up.tuning.tcp_only,
         busy_poll_ns: up.tuning.busy_poll.limit_ns(),
+        bind_cpu: up.tuning.may_bind(),
         reactors: up.tuning.reactors.map(usize::from),
     };
     let node = Node::start(config, maps.clone())?;
