@@ -408,6 +408,23 @@ pub trait Device {
     fn write(&mut self, offset_bytes: u64, buffer: &AlignedBuf) -> Result<(), IoError>;
     /// Makes everything written before durable, whoever wrote it.
     fn sync(&mut self) -> Result<(), IoError>;
+    /// Does several reads, at the same time if it can.
+    fn read_many(&mut self, reads: &mut [DeviceRead]) {
+        for read in reads {
+            read.result = self.read(read.offset_bytes, &mut read.buffer);
+        }
+    }
+}
+
+/// One of several reads.
+#[derive(Debug)]
+pub struct DeviceRead {
+    /// Where.
+    pub offset_bytes: u64,
+    /// As long as what is read; filled if the result says so.
+    pub buffer: AlignedBuf,
+    /// How it ended.
+    pub result: Result<(), IoError>,
 }
 
 /// Whose drive this is.

@@ -181,18 +181,19 @@ impl Shard {
         for (region, first, count) in regions_of(u32::from(entry.start_block), u32::from(entry.blocks)) {
             let key = RegionKey { layer, chunk: entry.chunk, region };
             let at = if is_data { location + done as u64 } else { location };
-            self.replace(key, first, count, at);
+            self.replace(key, first, count, at, |region| match kind {
+                EntryKind::Write => {
+                    (0..count)
+                        .for_each(|index| region.set_checksum(first + index, entry.checksum(done + index)));
+                }
+                // A region that is not empty is complete only with checksums, needed or not.
+                EntryKind::Zeroes => region.add_checksums(),
+                _ => {}
+            });
             if is_data {
-                self.with_region(key, |region| {
-                    for index in 0..count {
-                        region.set_checksum(first + index, entry.checksum(done + index));
-                    }
-                });
                 self.segments.add_live(self.geometry.segment_of(at), count as u32);
                 self.live_blocks += count as u64;
             } else if kind == EntryKind::Zeroes {
-                // A region that is not empty is complete only with checksums, needed or not.
-                self.with_region(key, |region| region.add_checksums());
                 self.zero_blocks += count as u64;
             }
             done += count;
@@ -220,8 +221,9 @@ impl Shard {
             let location = data + index as u64;
             let segment = self.geometry.segment_of(location);
             let old = cache_key(source, self.segments.get(self.geometry.segment_of(source)).generation);
-            self.replace(key, block % REGION_BLOCKS, 1, location);
-            self.with_region(key, |region| region.set_checksum(block % REGION_BLOCKS, entry.checksum(index)));
+            self.replace(key, block % REGION_BLOCKS, 1, location, |region| {
+                region.set_checksum(block % REGION_BLOCKS, entry.checksum(index));
+            });
             self.segments.add_live(segment, 1);
             self.live_blocks += 1;
             self.cache.rename(old, cache_key(location, self.segments.get(segment).generation));
@@ -240,8 +242,15 @@ impl Shard {
         result
     }
 
-    /// Replaces the location of a range and takes what was there from its segments.
-    pub(crate) fn replace(&mut self, key: RegionKey, first: usize, count: usize, location: u64) {
+    /// Replaces the location of a range, takes what was there from its segments, and does what else is to be done to the region.
+    pub(crate) fn replace(
+        &mut self,
+        key: RegionKey,
+        first: usize,
+        count: usize,
+        location: u64,
+        then: impl FnOnce(&mut Region),
+    ) {
         self.touch(key);
         let Some(region) = self.index.region_mut(key) else { panic!("{key:?} is not in the index") };
         let before = region.heap_bytes();
@@ -256,6 +265,7 @@ impl Shard {
                 live += blocks as u64;
             }
         });
+        then(region);
         let after = region.heap_bytes();
         self.index.account(before, after);
         self.live_blocks -= live;
@@ -265,12 +275,16 @@ impl Shard {
     /// Before a region changes: a running checkpoint gets it as it was; then it is dirty.
     fn touch(&mut self, key: RegionKey) {
         let era = self.segments.era as u8;
+        if let Some(region) = self.index.region_mut(key)
+            && region.dirty
+            && region.dirty_era == era
+        {
+            region.referenced = true;
+            return;
+        }
         let checkpoint = self.checkpoint.number_running();
         let region = self.index.region_or_new(key, checkpoint);
         region.referenced = true;
-        if region.dirty && region.dirty_era == era {
-            return;
-        }
         if region.dirty && self.checkpoint.is_collecting() {
             self.write_page(key);
         }
@@ -449,7 +463,7 @@ impl Shard {
                     }
                 });
             }
-            self.replace(key, 0, REGION_BLOCKS, 0);
+            self.replace(key, 0, REGION_BLOCKS, 0, |_| {});
             self.forget_page(key);
             self.with_region(key, |region| {
                 region.map = Map::Empty;

@@ -111,13 +111,14 @@ impl BlockCache {
         Some(self.blocks[index as usize].clone())
     }
 
-    /// A block, if it is there. It does not count as used.
-    pub fn peek(&self, key: CacheKey) -> Option<&[u8]> {
-        self.map.get(&key).map(|index| &self.blocks[*index as usize][..])
+    /// A share of a block, if it is there. It does not count as used.
+    pub fn share(&self, key: CacheKey) -> Option<SharedBlock> {
+        self.map.get(&key).map(|index| self.blocks[*index as usize].clone())
     }
 
     /// Whether a block is there.
-    pub fn contains(&self, key: CacheKey) -> bool {
+    #[cfg(test)]
+    fn contains(&self, key: CacheKey) -> bool {
         self.map.contains_key(&key)
     }
 
@@ -337,7 +338,7 @@ mod tests {
         }
         assert_eq!((1000..2000).filter(|key| cache.contains(*key)).count(), 212, "what there was room for");
         assert!((1..=300).all(|key| cache.contains(key)), "and nothing went for it");
-        assert_eq!(cache.peek(1211).map(<[u8]>::to_vec), Some(block(1211)));
+        assert_eq!(cache.share(1211).unwrap()[..], block(1211));
         // What was dropped makes room again, however often.
         for round in 0..20 {
             for key in 1000..1212 {

@@ -15,7 +15,7 @@
 mod moving;
 mod score;
 
-use coquina_base::{AlignedBuf, BLOCK_BYTES, crc32c_block};
+use coquina_base::{AlignedBuf, BLOCK_BYTES, SharedBlock, crc32c_block};
 
 use crate::api::{Event, IoError};
 use crate::cache::cache_key;
@@ -97,15 +97,40 @@ struct MovingWindow {
     moved: usize,
 }
 
+/// Blocks that come with one read, or one that was in the block cache.
 #[derive(Default)]
 struct WindowRead {
     location: u64,
     blocks: u64,
-    buffer: Option<AlignedBuf>,
+    got: Got,
     failed: bool,
     issued: bool,
-    /// Whether it came from the block cache.
-    cached: bool,
+}
+
+/// What has come of a read so far.
+#[derive(Default)]
+enum Got {
+    #[default]
+    Nothing,
+    Read(AlignedBuf),
+    /// A share of the cache's block, whose checksum is right.
+    Cached(SharedBlock),
+}
+
+impl WindowRead {
+    fn is_cached(&self) -> bool {
+        matches!(self.got, Got::Cached(_))
+    }
+
+    /// The block at a location that it covers.
+    fn block(&self, location: u64) -> Option<&[u8]> {
+        let at = (location - self.location) as usize * BLOCK_BYTES;
+        match &self.got {
+            Got::Nothing => None,
+            Got::Read(buffer) => buffer.get(at..at + BLOCK_BYTES),
+            Got::Cached(block) => Some(block),
+        }
+    }
 }
 
 /// The cleaner's work.
@@ -124,6 +149,8 @@ pub struct CleanerTask {
     /// Up to here pages of the index have been read ahead.
     ahead: usize,
     needed: usize,
+    /// Locations and checksums of what is needed; kept for its memory.
+    wanted: Vec<(u64, u32)>,
     reads: Vec<WindowRead>,
     moving: Option<MovingWindow>,
     /// Blocks that may be moved before users come first again.
@@ -350,7 +377,7 @@ impl Shard {
         }
         if let Some(read) = self.cleaner.reads.get_mut(slot as usize) {
             read.failed = result.is_err();
-            read.buffer = Some(buffer);
+            read.got = Got::Read(buffer);
         }
     }
 
@@ -512,65 +539,38 @@ impl Shard {
         }
     }
 
+    /// Takes what is in the block cache, and plans reads of the rest.
     fn plan_reads(&mut self) {
         let generation = self.segments.get(self.cleaner.victim).generation;
-        let mut wanted: Vec<(u64, u32)> =
-            self.cleaner.window.iter().map(|item| (item.location, item.checksum)).collect();
+        let mut wanted = std::mem::take(&mut self.cleaner.wanted);
+        wanted.clear();
+        wanted.extend(self.cleaner.window.iter().map(|item| (item.location, item.checksum)));
         wanted.sort_unstable();
         let reads = &mut self.cleaner.reads;
         reads.clear();
-        for &(location, _) in &wanted {
-            let joins = |last: &WindowRead| {
-                let gap_blocks = if last.cached { 0 } else { GAP_BLOCKS };
-                location <= last.location + last.blocks + gap_blocks
-                    && location + 1 - last.location <= READ_BLOCKS
-            };
+        for &(location, checksum) in &wanted {
             // One that is cached is read over if it lies among others.
-            let cached = match reads.last() {
-                Some(last) if !last.cached && joins(last) => false,
-                _ => self.cache.contains(cache_key(location, generation)),
-            };
-            match reads.last_mut() {
-                Some(last) if last.cached == cached && joins(last) => {
-                    last.blocks = last.blocks.max(location + 1 - last.location);
-                }
-                _ => reads.push(WindowRead { location, blocks: 1, cached, ..WindowRead::default() }),
+            if let Some(last) = reads.last_mut().filter(|last| !last.is_cached())
+                && location <= last.location + last.blocks + GAP_BLOCKS
+                && location + 1 - last.location <= READ_BLOCKS
+            {
+                last.blocks = location + 1 - last.location;
+                continue;
             }
+            // Memory is not to be trusted either: a block that is not what it should be is read after all.
+            let cached = self.cache.share(cache_key(location, generation));
+            let cached = cached.filter(|block| crc32c_block(block) == checksum);
+            self.stats.cleaner_cached_bytes += if cached.is_some() { BLOCK_BYTES as u64 } else { 0 };
+            let issued = cached.is_some();
+            let got = cached.map_or(Got::Nothing, Got::Cached);
+            reads.push(WindowRead { location, blocks: 1, got, issued, failed: false });
         }
-        for slot in 0..self.cleaner.reads.len() {
-            self.take_cached(slot, generation, &wanted);
-        }
-    }
-
-    /// Takes blocks out of the block cache instead of reading them. If one is not what it should be, all are read after all: memory
-    /// is not to be trusted either.
-    fn take_cached(&mut self, slot: usize, generation: u64, wanted: &[(u64, u32)]) {
-        let WindowRead { location, blocks, cached: true, .. } = self.cleaner.reads[slot] else { return };
-        let mut buffer = self.pool.take(blocks as usize);
-        buffer.resize_blocks(blocks as usize);
-        let first = wanted.partition_point(|(wanted, _)| *wanted < location);
-        let mut places = buffer.chunks_exact_mut(BLOCK_BYTES).zip(&wanted[first..]);
-        let is_good = places.all(|(place, (location, checksum))| {
-            let block = self.cache.peek(cache_key(*location, generation));
-            block.is_some_and(|block| {
-                place.copy_from_slice(block);
-                crc32c_block(place) == *checksum
-            })
-        });
-        let read = &mut self.cleaner.reads[slot];
-        read.cached = is_good;
-        read.issued = is_good;
-        if is_good {
-            read.buffer = Some(buffer);
-            self.stats.cleaner_cached_bytes += blocks * BLOCK_BYTES as u64;
-        } else {
-            self.pool.give(buffer);
-        }
+        self.cleaner.wanted = wanted;
     }
 
     fn read_window(&mut self) {
         let mut under_way =
-            self.cleaner.reads.iter().filter(|read| read.issued && read.buffer.is_none()).count();
+            self.cleaner.reads.iter().filter(|read| read.issued && matches!(read.got, Got::Nothing)).count();
         for slot in 0..self.cleaner.reads.len() {
             if under_way >= READS_MAX {
                 return;
@@ -651,14 +651,11 @@ fn read_of<'a>(reads: &'a [WindowRead], item: &Item) -> &'a WindowRead {
     &reads[reads.partition_point(|read| read.location + read.blocks <= item.location)]
 }
 
-fn block_of<'a>(reads: &'a [WindowRead], item: &Item) -> Option<&'a [u8]> {
+/// A block that is as it should be.
+fn good_block<'a>(reads: &'a [WindowRead], item: &Item) -> Option<&'a [u8]> {
     let read = read_of(reads, item);
-    let at = (item.location - read.location) as usize * BLOCK_BYTES;
-    read.buffer.as_ref().and_then(|buffer| buffer.get(at..at + BLOCK_BYTES))
-}
-
-fn is_good(reads: &[WindowRead], item: &Item) -> bool {
-    block_of(reads, item).is_some_and(|block| crc32c_block(block) == item.checksum)
+    // What is cached was checked when it was taken.
+    read.block(item.location).filter(|block| read.is_cached() || crc32c_block(block) == item.checksum)
 }
 
 fn key_of(item: &Item) -> RegionKey {

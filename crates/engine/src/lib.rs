@@ -40,9 +40,9 @@ mod write;
 #[cfg(feature = "mutations")]
 pub use api::Mutation;
 pub use api::{
-    Action, Appended, ChangeKind, Device, Event, Failure, FormatOptions, Identity, IoError, IoToken,
-    MapExtent, MapKind, Operation, Origin, Outcome, Piece, ReadData, RepairToken, Request, RequestToken,
-    ShardConfig, ShardStats,
+    Action, Appended, ChangeKind, Device, DeviceRead, Event, Failure, FormatOptions, Identity, IoError,
+    IoToken, MapExtent, MapKind, Operation, Origin, Outcome, Piece, ReadData, RepairToken, Request,
+    RequestToken, ShardConfig, ShardStats,
 };
 pub use check::{BadBlock, CheckReport, ShardReport, check_drive, format_drive};
 pub use groups::{GroupView, Record};

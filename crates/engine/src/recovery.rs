@@ -1,10 +1,10 @@
 //! Start-up: the last checkpoint, then the frames behind it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use coquina_base::{AlignedBuf, BLOCK_BYTES, crc32c_block};
 
-use crate::api::{Action, Device, Event, IoError, ShardConfig, ShardStats};
+use crate::api::{Action, Device, DeviceRead, Event, IoError, ShardConfig, ShardStats};
 use crate::cache::BlockCache;
 use crate::checkpoint_load::{Loaded, empty, load};
 use crate::footer;
@@ -69,6 +69,9 @@ impl From<IoError> for OpenError {
         OpenError::Io(error)
     }
 }
+
+/// Frames whose pages of the index are read together.
+const REPLAYED_TOGETHER: usize = 64;
 
 /// How far a log is replayed.
 #[derive(Clone, Copy)]
@@ -309,22 +312,91 @@ impl Shard {
                     return Err(stopped(OpenError::Lost { lost, offset_bytes }));
                 }
             }
-            while unproven.front().is_some_and(|frame| frame.header.frame_number <= chain.acknowledged) {
-                let Some(frame) = unproven.pop_front() else { break };
-                self.replay_frame(&mut chain.reader, &frame)?;
+            let proven = |frame: &ReplayFrame| frame.header.frame_number <= chain.acknowledged;
+            if unproven.get(REPLAYED_TOGETHER - 1).is_some_and(proven) {
+                let together: Vec<ReplayFrame> = unproven.drain(..REPLAYED_TOGETHER).collect();
+                self.replay_frames(&mut chain.reader, &together)?;
             }
         }
+        let proven = |frame: &ReplayFrame| frame.header.frame_number <= chain.acknowledged;
+        let count = unproven.partition_point(proven);
+        let together: Vec<ReplayFrame> = unproven.drain(..count).collect();
+        self.replay_frames(&mut chain.reader, &together)?;
         for frame in unproven {
             let stopped =
                 |error: IoError| Stopped { error: error.into(), frame: Some(frame.header.frame_number) };
-            let is_proven = frame.header.frame_number <= chain.acknowledged;
-            if !is_proven && !is_whole(&mut chain.reader, &frame).map_err(stopped)? {
+            if !is_whole(&mut chain.reader, &frame).map_err(stopped)? {
                 break;
             }
             self.replay_frame(&mut chain.reader, &frame)?;
         }
         self.replaying = false;
         Ok(())
+    }
+
+    fn replay_frames(&mut self, reader: &mut BlockReader<'_>, frames: &[ReplayFrame]) -> Result<(), Stopped> {
+        let mut loaded = 0;
+        for (index, frame) in frames.iter().enumerate() {
+            if index >= loaded {
+                loaded = index + self.load_together(reader, &frames[index..]);
+            }
+            self.replay_frame(reader, frame)?;
+        }
+        Ok(())
+    }
+
+    /// Reads pages of the index that the next frames are going to need, many at a time: one after the other they would take longer
+    /// than all else. Says for how many frames. What cannot be read now is left to [`Shard::load_now`], which says so at
+    /// the frame that needs it.
+    fn load_together(&mut self, reader: &mut BlockReader<'_>, frames: &[ReplayFrame]) -> usize {
+        let mut keys = BTreeSet::new();
+        let mut count = 0;
+        'frames: for frame in frames {
+            let header = &frame.header;
+            let entries =
+                Entries::new(&frame.entry_bytes, header.contexts, header.entries, header.data_blocks);
+            let mut entries = entries.filter(|_| !frame.is_footer);
+            while let Some(Some(entry)) = entries.as_mut().and_then(Entries::next_entry) {
+                if matches!(entry.kind, EntryKind::Page | EntryKind::DeleteLayer) {
+                    // Behind this, regions may have other pages, or none.
+                    break 'frames;
+                }
+                if entry.kind.has_range() {
+                    let layer = entry.context.layer().0;
+                    for (region, _, _) in regions_of(u32::from(entry.start_block), u32::from(entry.blocks)) {
+                        keys.insert(RegionKey { layer, chunk: entry.chunk, region });
+                    }
+                }
+            }
+            count += 1;
+        }
+        self.load_pages(reader, &keys);
+        count.max(1)
+    }
+
+    fn load_pages(&mut self, reader: &mut BlockReader<'_>, keys: &BTreeSet<RegionKey>) {
+        let blocks_max = self.geometry.blocks();
+        let (mut wanted, mut reads) = (Vec::new(), Vec::new());
+        for &key in keys {
+            let Some(region) = self.index.region_mut(key) else { continue };
+            if region.is_complete() {
+                continue;
+            }
+            let page = region.page;
+            let mut buffer = AlignedBuf::new();
+            buffer.resize_blocks(page.blocks());
+            let offset_bytes = self.geometry.offset_bytes(page.location());
+            wanted.push((key, page));
+            reads.push(DeviceRead { offset_bytes, buffer, result: Ok(()) });
+        }
+        reader.device.read_many(&mut reads);
+        for ((key, page), read) in wanted.into_iter().zip(reads) {
+            if read.result.is_ok() {
+                let bytes = &read.buffer[page.offset_bytes()..page.offset_bytes() + page.length_bytes()];
+                // One that is damaged stays absent.
+                self.with_region(key, |region| region.decode_page(key, bytes, blocks_max).is_some());
+            }
+        }
     }
 
     fn replay_frame(&mut self, reader: &mut BlockReader<'_>, frame: &ReplayFrame) -> Result<(), Stopped> {

@@ -4,10 +4,13 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 
 use coquina_base::AlignedBuf;
-use coquina_engine::{Device, IoError};
+use coquina_engine::{Device, DeviceRead, IoError};
 
 use crate::drive::DriveFile;
 use crate::error::Errno;
+
+/// Reads at the same time, at most.
+const READ_THREADS: usize = 32;
 
 /// A drive seen through `pread` and `pwrite`.
 #[derive(Debug)]
@@ -41,6 +44,30 @@ impl Device for SyncDevice<'_> {
 
     fn sync(&mut self) -> Result<(), IoError> {
         self.drive.file().sync_data().map_err(|error| IoError(Errno::from_io(&error).0))
+    }
+
+    fn read_many(&mut self, reads: &mut [DeviceRead]) {
+        let drive = self.drive;
+        let read_all = move |reads: &mut [DeviceRead]| {
+            for read in reads {
+                read.result = SyncDevice { drive }.read(read.offset_bytes, &mut read.buffer);
+            }
+        };
+        if reads.len() == 1 {
+            return read_all(reads);
+        }
+        for read in reads.iter_mut() {
+            read.result = Err(IoError(libc::EAGAIN));
+        }
+        let each = reads.len().div_ceil(READ_THREADS).max(1);
+        std::thread::scope(|scope| {
+            for part in reads.chunks_mut(each) {
+                // Without a thread they are left as they are: read later, or not at all.
+                let _ = std::thread::Builder::new()
+                    .name("reader".into())
+                    .spawn_scoped(scope, move || read_all(part));
+            }
+        });
     }
 }
 

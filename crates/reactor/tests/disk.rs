@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use coquina_base::{AlignedBuf, BLOCK_BYTES, KEPT_BLOCKS};
-use coquina_engine::Device;
+use coquina_engine::{Device, DeviceRead, IoError};
 use coquina_reactor::{
     Completion, DriveFile, DriveOptions, DriveProblem, Errno, FileId, Payload, Reactor, ReactorConfig,
     ReactorError, SyncDevice, Wait,
@@ -221,4 +221,30 @@ fn a_timeout_ends_a_turn() {
     reactor.turn(Wait::Until(coquina_reactor::monotonic_ns() + 1_000_000), &mut completions).unwrap();
     reactor.turn(Wait::Poll, &mut completions).unwrap();
     assert!(completions.is_empty());
+}
+
+#[test]
+fn reads_of_a_device_are_done_together_and_each_says_how_it_ended() {
+    let folder = folder();
+    let drive = create(&folder, 8 << 20);
+    let mut device = SyncDevice::new(&drive);
+    let place = |index: u64| index * 3 * BLOCK_BYTES as u64;
+    for count in [1, 2, 33, 200] {
+        for index in 0..count {
+            device.write(place(index), &filled(2, index as u8 + 1)).unwrap();
+        }
+        let read = |index| DeviceRead { offset_bytes: place(index), buffer: filled(2, 0), result: Ok(()) };
+        let mut reads: Vec<DeviceRead> = (0..count).map(read).collect();
+        let last = reads.last_mut().unwrap();
+        last.offset_bytes = device.size_bytes() - BLOCK_BYTES as u64;
+        device.read_many(&mut reads);
+        for (index, read) in reads.iter().enumerate() {
+            if index as u64 == count - 1 {
+                assert_eq!(read.result, Err(IoError(libc::EIO)), "behind the end");
+            } else {
+                assert_eq!(read.result, Ok(()));
+                assert!(read.buffer.iter().all(|byte| *byte == index as u8 + 1), "{index} of {count}");
+            }
+        }
+    }
 }

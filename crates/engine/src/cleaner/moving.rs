@@ -2,7 +2,7 @@
 
 use coquina_base::{BLOCK_BYTES, LayerId};
 
-use super::{Item, MOVES_PER_TURN, MovingWindow, QUEUE_MAX, WindowRead, block_of, is_good};
+use super::{Got, Item, MOVES_PER_TURN, MovingWindow, QUEUE_MAX, good_block, read_of};
 use crate::cache::cache_key;
 use crate::frame::{Context, EntryKind, Head, MOVE_BLOCK_BYTES, MOVE_BYTES, NewEntry};
 use crate::shard::Shard;
@@ -27,7 +27,7 @@ impl Shard {
             self.cleaner.credit -= moved as f64;
         }
         for read in moving.reads {
-            if let Some(buffer) = read.buffer {
+            if let Got::Read(buffer) = read.got {
                 self.pool.give(buffer);
             }
         }
@@ -56,10 +56,10 @@ impl Shard {
         }
         let follows = |(index, item): &(usize, &Item)| {
             let at = (first.layer, first.chunk, u32::from(first.block) + *index as u32);
-            item.place() == at && (*index == 0 || is_good(&moving.reads, item))
+            item.place() == at && (*index == 0 || good_block(&moving.reads, item).is_some())
         };
         let mut count = rest.iter().take(room.min(limit)).enumerate().take_while(follows).count();
-        let is_bad = !is_good(&moving.reads, &first);
+        let is_bad = good_block(&moving.reads, &first).is_none();
         if is_bad {
             self.bad_block(first.layer, first.chunk, u32::from(first.block));
             if self.leaves_to_repair(first.place(), first.location, first.checksum) {
@@ -90,19 +90,16 @@ impl Shard {
         builder.only_metadata = false;
         let generation = self.segments.get(moving.victim).generation;
         for item in items {
-            self.move_block(&moving.reads, item, is_bad);
-            if !is_bad && let Some(block) = block_of(&moving.reads, item) {
+            let read = read_of(&moving.reads, item);
+            let stand_in = is_bad.then(|| self.stand_in(item.checksum));
+            let block = stand_in.as_ref().map(|block| &block[..]).or_else(|| read.block(item.location));
+            let Some(block) = block else { unreachable!("a good block without its bytes") };
+            self.log.stream(Head::Cold).building.buffer.extend_from_bytes(block);
+            if !is_bad && !read.is_cached() {
                 // It gets its new name when the move is applied.
                 self.cache.insert_spare(cache_key(item.location, generation), block);
             }
         }
         count
-    }
-
-    fn move_block(&mut self, reads: &[WindowRead], item: &Item, is_bad: bool) {
-        let stand_in = is_bad.then(|| self.stand_in(item.checksum));
-        let block = stand_in.as_ref().map(|block| &block[..]).or(block_of(reads, item));
-        let builder = &mut self.log.streams[Head::Cold as usize].building;
-        builder.buffer.extend_from_bytes(block.unwrap_or(&[0; BLOCK_BYTES]));
     }
 }
