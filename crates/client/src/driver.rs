@@ -399,7 +399,7 @@ impl VolumeConnection {
             (wait, _) => wait,
         };
         let mut turned = std::mem::take(&mut self.turned);
-        self.reactor.expect_answers(self.client.outstanding() > 0);
+        self.reactor.expect_answers(self.client.outstanding());
         let result = self.reactor.turn(wait, &mut turned);
         for completion in turned.drain(..) {
             if self.client.owns(completion.token) {

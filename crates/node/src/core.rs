@@ -231,7 +231,7 @@ impl Core {
             let before = boottime_ns();
             self.busy_ns += before.saturating_sub(self.now_ns);
             let wait = self.wait(before);
-            self.reactor.expect_answers(!self.requests.is_empty() || !self.nbd_requests.is_empty());
+            self.reactor.expect_answers(self.requests.len() + self.nbd_requests.len());
             self.reactor.turn(wait, &mut completions)?;
             self.now_ns = boottime_ns();
             self.turns += 1;

@@ -14,6 +14,12 @@ use crate::sched_stat::InLine;
 
 /// So many short waits in a row open a window: the few messages that an idle node gets at once do not.
 const STREAK: u32 = 8;
+/// From so many requests under way on average, there are no windows longer than a part of the limit: each event is about several of them
+/// then, so that a sleep costs each of them little, and looking for long costs each of them much.
+const CROWD: u64 = 20;
+/// Waits that the average is taken over, about.
+const CROWD_WAITS: u64 = 16;
+const CROWD_PART: u64 = 6;
 /// Windows below this are none.
 const WINDOW_MIN_NS: u64 = 8_000;
 /// How often to look how long the thread stood in line.
@@ -48,6 +54,8 @@ struct Window {
 #[derive(Debug)]
 pub(crate) struct BusyPoll {
     limit_ns: u64,
+    /// Requests under way at the last waits, times [`CROWD_WAITS`].
+    crowd: u64,
     windows: [Window; 2],
     rest_ns: u64,
     resting_until_ns: u64,
@@ -60,6 +68,7 @@ impl BusyPoll {
     pub(crate) fn new(limit_ns: u64) -> BusyPoll {
         BusyPoll {
             limit_ns,
+            crowd: 0,
             windows: [Window::default(); 2],
             rest_ns: REST_MIN_NS,
             resting_until_ns: 0,
@@ -68,15 +77,30 @@ impl BusyPoll {
         }
     }
 
+    /// Says how many requests are under way at the next wait.
+    pub(crate) fn expect(&mut self, requests: usize) {
+        self.crowd = self.crowd - self.crowd / CROWD_WAITS + requests as u64;
+    }
+
+    fn limit_ns(&self) -> u64 {
+        let is_crowded = self.crowd >= CROWD * CROWD_WAITS;
+        if is_crowded { self.limit_ns / CROWD_PART } else { self.limit_ns }
+    }
+
     /// How long to look before the next sleep.
     pub(crate) fn window_ns(&self, expecting: Expecting, now_ns: u64) -> u64 {
-        if now_ns < self.resting_until_ns { 0 } else { self.windows[expecting as usize].length_ns }
+        if now_ns < self.resting_until_ns {
+            0
+        } else {
+            self.windows[expecting as usize].length_ns.min(self.limit_ns())
+        }
     }
 
     /// Learns how long a wait was, with the sleep if there was one.
     pub(crate) fn waited(&mut self, expecting: Expecting, waited_ns: u64) {
+        let limit_ns = self.limit_ns();
         let window = &mut self.windows[expecting as usize];
-        if waited_ns > self.limit_ns {
+        if waited_ns > limit_ns {
             window.streak = 0;
             window.length_ns /= 2;
             if window.length_ns < WINDOW_MIN_NS {
@@ -86,7 +110,7 @@ impl BusyPoll {
         }
         window.streak = window.streak.saturating_add(1);
         if window.streak >= STREAK || window.length_ns > 0 {
-            window.length_ns = window.length_ns.max(2 * waited_ns).max(WINDOW_MIN_NS).min(self.limit_ns);
+            window.length_ns = window.length_ns.max(2 * waited_ns).max(WINDOW_MIN_NS).min(limit_ns);
         }
     }
 
@@ -190,6 +214,28 @@ mod tests {
         now_ns += LOOK_NS;
         assert!(look(&mut poll, 4_000_000, 2, now_ns));
         assert_eq!(poll.rest_ns, REST_MIN_NS);
+    }
+
+    #[test]
+    fn looks_for_less_long_where_many_requests_are_under_way() {
+        let mut poll = opened(90_000);
+        let expect =
+            |poll: &mut BusyPoll, requests| (0..10 * CROWD_WAITS).for_each(|_| poll.expect(requests));
+        expect(&mut poll, CROWD as usize - 2);
+        assert_eq!(poll.window_ns(Expecting::Answer, 0), 180_000);
+        // A burst is no crowd.
+        poll.expect(2 * CROWD as usize);
+        assert_eq!(poll.window_ns(Expecting::Answer, 0), 180_000);
+        expect(&mut poll, CROWD as usize + 2);
+        assert_eq!(poll.window_ns(Expecting::Answer, 0), LIMIT_NS / CROWD_PART);
+        // Waits that it does not look through close the window, and those that it would look through open it again.
+        (0..10).for_each(|_| poll.waited(Expecting::Answer, LIMIT_NS / 2));
+        assert_eq!(poll.window_ns(Expecting::Answer, 0), 0);
+        (0..STREAK).for_each(|_| poll.waited(Expecting::Answer, LIMIT_NS / 10));
+        assert_eq!(poll.window_ns(Expecting::Answer, 0), LIMIT_NS / CROWD_PART);
+        expect(&mut poll, 1);
+        (0..3).for_each(|_| poll.waited(Expecting::Answer, LIMIT_NS / 2));
+        assert_eq!(poll.window_ns(Expecting::Answer, 0), LIMIT_NS);
     }
 
     #[test]

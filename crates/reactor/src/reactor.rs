@@ -145,9 +145,10 @@ impl Reactor {
         self.in_flight - 1
     }
 
-    /// Says whether somebody owes an answer: the next wait is likely to be short.
-    pub fn expect_answers(&mut self, expected: bool) {
-        self.answers_expected = expected;
+    /// Says how many requests are under way: while any is, the next wait is likely to be short.
+    pub fn expect_answers(&mut self, requests: usize) {
+        self.answers_expected = requests > 0;
+        self.busy_poll.expect(requests);
     }
 
     /// How long turns have looked for completions instead of sleeping, in all.
