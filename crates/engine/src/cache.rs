@@ -12,13 +12,16 @@
 
 use std::collections::VecDeque;
 
-use coquina_base::{BLOCK_BYTES, SharedBlock};
+use coquina_base::{BLOCK_BYTES, SLAB_BYTES, SharedBlock};
 use hashbrown::HashMap;
 
 use crate::hash::FixedState;
 
-/// Blocks that memory is taken and given back in: 1 MiB.
-const SLAB_BLOCKS: usize = 256;
+/// Unit of the cache's size: 1 MiB.
+const UNIT_BLOCKS: usize = 256;
+/// Blocks that memory is taken in as long as there is room for so many: a huge page, so that look-ups in a large cache need few entries of
+/// the processor's table of pages.
+const SLAB_BLOCKS: usize = SLAB_BYTES / BLOCK_BYTES;
 /// Slots whose blocks are still shared are passed over so often; then a block is not kept.
 const PASSED_OVER_MAX: usize = 64;
 
@@ -56,7 +59,7 @@ pub struct BlockCache {
     main: VecDeque<Place>,
     ghost: VecDeque<CacheKey>,
     ghost_set: HashMap<CacheKey, u32, FixedState>,
-    slabs_max: usize,
+    blocks_max: usize,
 }
 
 impl BlockCache {
@@ -71,7 +74,7 @@ impl BlockCache {
             main: VecDeque::new(),
             ghost: VecDeque::new(),
             ghost_set: HashMap::default(),
-            slabs_max: bytes as usize / (SLAB_BLOCKS * BLOCK_BYTES),
+            blocks_max: blocks_of(bytes),
         }
     }
 
@@ -80,11 +83,11 @@ impl BlockCache {
         (self.blocks.len() * BLOCK_BYTES) as u64
     }
 
-    /// Changes the bound; memory above it is given back at once, but for blocks that are still shared.
+    /// Changes the bound; memory above it is given back at once, but for the rest of a slab of which some is kept or still shared.
     pub fn set_bytes_max(&mut self, bytes: u64) {
-        self.slabs_max = bytes as usize / (SLAB_BLOCKS * BLOCK_BYTES);
-        while self.blocks.len() > self.slabs_max * SLAB_BLOCKS {
-            let first = self.blocks.len() - SLAB_BLOCKS;
+        self.blocks_max = blocks_of(bytes);
+        while self.blocks.len() > self.blocks_max {
+            let first = self.blocks.len() - UNIT_BLOCKS;
             for slot in &self.slots[first..] {
                 if slot.occupied {
                     self.map.remove(&slot.key);
@@ -124,7 +127,7 @@ impl BlockCache {
 
     /// Keeps a block that was read.
     pub fn insert(&mut self, key: CacheKey, block: &[u8]) {
-        if self.slabs_max == 0 || self.map.contains_key(&key) {
+        if self.blocks_max == 0 || self.map.contains_key(&key) {
             return;
         }
         let Some(index) = self.spare_slot().or_else(|| self.evict()) else { return };
@@ -199,12 +202,13 @@ impl BlockCache {
             }
             self.unused.push_front(index);
         }
-        if self.blocks.len() < self.slabs_max * SLAB_BLOCKS {
+        if self.blocks.len() < self.blocks_max {
+            let has_room = self.blocks.len() + SLAB_BLOCKS <= self.blocks_max;
+            self.blocks.extend(SharedBlock::slab(if has_room { SLAB_BLOCKS } else { UNIT_BLOCKS }));
             let first = self.slots.len() as u32;
-            self.blocks.extend(SharedBlock::slab(SLAB_BLOCKS));
-            self.slots.resize(self.slots.len() + SLAB_BLOCKS, Slot::default());
-            self.unused.extend((first + 1..first + SLAB_BLOCKS as u32).rev());
-            return Some(first);
+            self.slots.resize(self.blocks.len(), Slot::default());
+            self.unused.extend((first..self.slots.len() as u32).rev());
+            return self.unused.pop_back();
         }
         None
     }
@@ -263,6 +267,11 @@ impl BlockCache {
             }
         }
     }
+}
+
+/// Whole units of so many bytes, in blocks.
+fn blocks_of(bytes: u64) -> usize {
+    bytes as usize / (UNIT_BLOCKS * BLOCK_BYTES) * UNIT_BLOCKS
 }
 
 fn is_current(slots: &[Slot], place: &Place) -> bool {
