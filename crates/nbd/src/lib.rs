@@ -9,48 +9,7 @@
 //! - a session keeps no payload: a write's payload stays where the driver received it, and is named by its range;
 //! - in the transmission phase nothing is allocated, apart from the driver's output growing to its working size.
 //!
-//! How a driver serves one connection:
-//!
-//! ```
-//! use coquina_nbd::{Command, ErrorCode, Event, ExportInfo, ExportRefusal, ServerConfig, ServerSession};
-//!
-//! // Returns false once the connection has to be closed, after `output` has been sent.
-//! fn turn(session: &mut ServerSession, input: &mut Vec<u8>, output: &mut Vec<u8>) -> bool {
-//!     loop {
-//!         let (consumed_bytes, event) = session.receive(input, output);
-//!         match event {
-//!             Some(Event::Request(request)) => match request.command {
-//!                 Command::Write { payload, .. } => {
-//!                     let _to_the_engine: &[u8] = &input[payload.as_range()];
-//!                     session.replies().success(request.cookie, output);
-//!                 }
-//!                 _ => session.replies().error(request.cookie, ErrorCode::NotSupported, "a write-only disk", output),
-//!             },
-//!             Some(Event::LookUpExport { name, .. }) => {
-//!                 let answer = if name.as_str() == "disk" {
-//!                     Ok(ExportInfo::new(1 << 30))
-//!                 } else {
-//!                     Err(ExportRefusal::Unknown)
-//!                 };
-//!                 session.export_found(answer, output);
-//!             }
-//!             Some(Event::ListExports) => session.exports_listed(["disk"], output),
-//!             Some(Event::Ready | Event::Refused { .. }) => {}
-//!             Some(Event::Disconnect(_) | Event::Violation(_)) => return false,
-//!             // Now receive until at least `session.needed_bytes()` are buffered.
-//!             None => {
-//!                 input.drain(..consumed_bytes);
-//!                 return true;
-//!             }
-//!         }
-//!         input.drain(..consumed_bytes);
-//!     }
-//! }
-//!
-//! let (mut input, mut output) = (Vec::new(), Vec::new());
-//! let mut session = ServerSession::new(ServerConfig::default(), &mut output);
-//! assert!(turn(&mut session, &mut input, &mut output));
-//! ```
+//! How a driver serves one connection, in the few lines that it takes: `tests/nbd/example.rs`.
 
 mod client;
 mod constant;

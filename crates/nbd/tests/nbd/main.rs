@@ -5,6 +5,7 @@
 mod client;
 mod commands;
 mod corpus;
+mod example;
 mod exercise;
 mod foreign;
 mod options;
