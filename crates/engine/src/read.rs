@@ -41,7 +41,7 @@ pub struct ReadOperation {
     /// Pieces on their way from the drive, and bad blocks on their way from other copies.
     pending: u32,
     failure: Option<Failure>,
-    /// A bad block was overwritten meanwhile: all is read again.
+    /// A bad block was overwritten or moved meanwhile: all is read again.
     is_outdated: bool,
     /// Answered already: the drive stalls.
     abandoned: bool,
@@ -366,12 +366,18 @@ impl Shard {
         for &index in bad {
             let block = base + index;
             self.bad_block(layer, chunk, block);
-            let operation = &mut self.reads[key];
+            let operation = &self.reads[key];
             let checksum = operation.data.checksums.get((first + index) as usize).copied();
+            let place = (layer, chunk, block);
+            if operation.is_for_copy && self.is_overwritten(place, location + u64::from(index)) {
+                // It was repaired or written while it was read: what is there now may be good.
+                self.reads[key].is_outdated = true;
+                continue;
+            }
+            let operation = &mut self.reads[key];
             let waits = !operation.is_for_copy && !operation.abandoned;
             operation.pending += u32::from(waits);
             let waiter = waits.then_some(Waiter { read: key, piece, index: index as usize });
-            let place = (layer, chunk, block);
             let is_asked = self.note_bad(place, location + u64::from(index), checksum, waiter);
             if !waits || !is_asked {
                 let operation = &mut self.reads[key];
@@ -430,6 +436,9 @@ impl Shard {
                 };
                 if operation.names_lost {
                     return self.start_recovery_read(token, range);
+                }
+                if operation.is_for_copy {
+                    return self.read_block(operation.target, place, true);
                 }
                 let read = WaitingRead {
                     token,

@@ -246,7 +246,7 @@ impl Shard {
     }
 
     /// Whether the index points elsewhere by now, as far as it is in memory.
-    fn is_overwritten(&mut self, (layer, chunk, block): Place, location: u64) -> bool {
+    pub(crate) fn is_overwritten(&mut self, (layer, chunk, block): Place, location: u64) -> bool {
         let region = (block as usize / REGION_BLOCKS) as u8;
         match self.index.region_mut(RegionKey { layer, chunk, region }) {
             None => true,
