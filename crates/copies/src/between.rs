@@ -102,6 +102,8 @@ impl ShardCopies {
             Message::Opened {} if !self.members[key].halted => {
                 if self.members[key].lanes.contains_key(&from) {
                     self.drop_lane(key, from);
+                    self.ask_anew(key, from);
+                    self.end_verification(|member, copies| member == key && copies.contains_key(&from));
                     self.input(key, Input::Disconnected(from), Context::None, sink);
                 }
                 let number = self.members[key].number;

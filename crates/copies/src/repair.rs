@@ -286,6 +286,13 @@ impl ShardCopies {
         }
     }
 
+    /// A copy has opened a group by now: what it was asked before, it has not heard. It is asked again with the next tick.
+    pub(crate) fn ask_anew(&mut self, key: usize, copy: CopyId) {
+        let asked = self.repairs.own.values_mut();
+        let asked = asked.filter(|repair| repair.member == key && repair.asked == Some(copy));
+        asked.for_each(|repair| repair.asked = None);
+    }
+
     /// A copy is gone, and its answers with it.
     pub(crate) fn repair_disconnected(&mut self, copy: CopyId) {
         self.repairs.features.remove(&copy);

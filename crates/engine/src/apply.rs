@@ -79,7 +79,7 @@ impl Shard {
             while let Some(entry) = entries.next_entry() {
                 let Some(entry) = entry else { panic!("own frame {} cannot be read", header.frame_number) };
                 let body = match entry.kind {
-                    EntryKind::Record => {
+                    EntryKind::Record | EntryKind::Move => {
                         let start = usize::from(header.header_blocks) + entry.data_offset as usize;
                         let end = start + usize::from(entry.blocks);
                         buffer.get(start * BLOCK_BYTES..end * BLOCK_BYTES).unwrap_or_default()
@@ -90,6 +90,9 @@ impl Shard {
                     panic!("own frame {}: {reason}", header.frame_number);
                 }
                 self.apply_entry(&entry, &header);
+                if entry.kind == EntryKind::Move {
+                    self.moved(&entry, &header, body);
+                }
                 let blocks = u32::from(entry.blocks);
                 if entry.kind.has_range() {
                     self.unpin(entry.context.layer().0, entry.chunk, u32::from(entry.start_block), blocks);
@@ -156,10 +159,7 @@ impl Shard {
             EntryKind::Write => self.apply_range(entry, data, EntryKind::Write),
             EntryKind::Trim => self.apply_range(entry, 0, EntryKind::Trim),
             EntryKind::Zeroes => self.apply_range(entry, ZEROES, EntryKind::Zeroes),
-            EntryKind::Move => {
-                self.apply_move(entry, data);
-                self.moved(entry, data);
-            }
+            EntryKind::Move => self.apply_move(entry, data),
             EntryKind::DeleteLayer => self.apply_delete(entry.context.layer().0),
             EntryKind::Page => self.page_written(entry, header),
             EntryKind::Checkpoint => self.checkpoint_part_written(entry, header),

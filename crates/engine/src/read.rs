@@ -365,15 +365,14 @@ impl Shard {
         let (layer, chunk, base) = (operation.layer, operation.chunk, operation.first_block() + first);
         for &index in bad {
             let block = base + index;
-            self.bad_block(layer, chunk, block);
-            let operation = &self.reads[key];
-            let checksum = operation.data.checksums.get((first + index) as usize).copied();
             let place = (layer, chunk, block);
-            if operation.is_for_copy && self.is_overwritten(place, location + u64::from(index)) {
+            if self.is_overwritten(place, location + u64::from(index)) {
                 // It was repaired or written while it was read: what is there now may be good.
                 self.reads[key].is_outdated = true;
                 continue;
             }
+            self.bad_block(layer, chunk, block);
+            let checksum = self.reads[key].data.checksums.get((first + index) as usize).copied();
             let operation = &mut self.reads[key];
             let waits = !operation.is_for_copy && !operation.abandoned;
             operation.pending += u32::from(waits);

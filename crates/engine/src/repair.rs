@@ -13,9 +13,10 @@ use std::collections::{BTreeMap, VecDeque};
 use coquina_base::{BLOCK_BYTES, LayerId, crc32c_block};
 
 use crate::api::{Action, Event, Failure, RepairToken};
-use crate::frame::{Context, Entry, EntryKind, Head, MOVE_BLOCK_BYTES, MOVE_BYTES, NewEntry};
+use crate::frame::{Context, Entry, EntryKind, FrameHeader, Head, MOVE_BLOCK_BYTES, MOVE_BYTES, NewEntry};
 use crate::index_region::{Map, RegionKey};
 use crate::index_run::{REGION_BLOCKS, ZEROES};
+use crate::known_bad::is_stand_in;
 use crate::shard::Shard;
 
 /// Bad blocks that are kept in mind. More are reported, and reads of them fail.
@@ -288,13 +289,14 @@ impl Shard {
     }
 
     /// A move has been applied, as far as it still counted: of a repair, or of the cleaner, which had read the block while
-    /// it was good.
-    pub(crate) fn moved(&mut self, entry: &Entry<'_>, data: u64) {
+    /// it was good, or given it up before it was asked for again.
+    pub(crate) fn moved(&mut self, entry: &Entry<'_>, header: &FrameHeader, body: &[u8]) {
         if self.repairs.blocks.is_empty() {
             return;
         }
         let layer = entry.context.layer().0;
-        for index in 0..usize::from(entry.blocks) {
+        let data = header.location + u64::from(header.header_blocks) + u64::from(entry.data_offset);
+        for (index, bytes) in body.chunks_exact(BLOCK_BYTES).enumerate() {
             let block = u32::from(entry.start_block) + index as u32;
             let place = (layer, entry.chunk, block);
             let source = entry.source(index);
@@ -302,12 +304,17 @@ impl Shard {
             if !self.repairs.blocks.get(&place).is_some_and(is_it) {
                 continue;
             }
-            if !self.is_overwritten(place, data + index as u64) {
+            let location = data + index as u64;
+            let is_bad = is_stand_in(bytes, self.drive, self.number, header.incarnation, entry, index);
+            let waiters = self.forget_bad(place);
+            if is_bad {
+                // As bad as it was, elsewhere. What was under way for the old place comes to nothing.
+                self.note_bad(place, location, Some(entry.checksum(index)), None);
+            } else if !self.is_overwritten(place, location) {
                 self.stats.repaired_blocks += 1;
                 let (layer, chunk) = (entry.context.layer(), entry.chunk);
                 self.event(Event::Repaired { layer, chunk, block });
             }
-            let waiters = self.forget_bad(place);
             waiters.into_iter().for_each(|waiter| self.read_anew(waiter));
         }
     }

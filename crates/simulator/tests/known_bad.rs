@@ -27,6 +27,7 @@ struct Drive {
     outcomes: Vec<(RequestToken, Outcome)>,
     asked: Vec<(RepairToken, u32)>,
     found_bad: Vec<u32>,
+    repaired: Vec<u32>,
     sequence: u64,
     /// A block that the drive cannot read, and the reads that meet it.
     unreadable: Option<u64>,
@@ -41,6 +42,7 @@ impl Drive {
             outcomes: Vec::new(),
             asked: Vec::new(),
             found_bad: Vec::new(),
+            repaired: Vec::new(),
             sequence: 0,
             unreadable: None,
             failing: Vec::new(),
@@ -68,7 +70,12 @@ impl Drive {
 
     /// Lets everything that is under way come to its end.
     fn settle(&mut self, shard: &mut Shard) {
-        loop {
+        while self.step(shard) {}
+    }
+
+    /// Lets what ends next come to its end. False: nothing is under way.
+    fn step(&mut self, shard: &mut Shard) -> bool {
+        {
             shard.turn(self.now_ns);
             while let Some(action) = shard.next_action() {
                 if let Action::Read { io, offset_bytes, buffer } = &action {
@@ -80,10 +87,11 @@ impl Drive {
                     Some(Action::Done { token, outcome }) => self.outcomes.push((token, outcome)),
                     Some(Action::Repair { repair, block, .. }) => self.asked.push((repair, block)),
                     Some(Action::Event(Event::BadBlock { block, .. })) => self.found_bad.push(block),
+                    Some(Action::Event(Event::Repaired { block, .. })) => self.repaired.push(block),
                     _ => {}
                 }
             }
-            let Some(next_ns) = self.drive.next_completion_ns() else { return };
+            let Some(next_ns) = self.drive.next_completion_ns() else { return false };
             self.now_ns = self.now_ns.max(next_ns);
             while let Some(done) = self.drive.complete_next(self.now_ns) {
                 let failing = self.failing.len();
@@ -92,6 +100,7 @@ impl Drive {
                 shard.io_done(done.io, done.buffer, result);
             }
         }
+        true
     }
 
     fn outcome(&mut self, shard: &mut Shard) -> Outcome {
@@ -329,4 +338,63 @@ fn a_block_that_cannot_be_read_takes_no_others_with_it() {
     // The error has passed.
     drive.unreadable = None;
     assert_eq!(drive.read(&mut shard, 3).unwrap(), [4; BLOCK_BYTES]);
+}
+
+#[test]
+fn a_bad_block_that_is_moved_while_it_is_asked_for_again_stays_known_as_bad() {
+    let mut drive = Drive::new();
+    let mut shard = drive.open();
+    shard.enable_repairs();
+    drive.take_bad(&mut shard, 41, crc32c_block(&RIGHT));
+    let read = Request {
+        token: RequestToken(1 << 41),
+        layer: LAYER,
+        chunk: 0,
+        offset_bytes: 41 * BLOCK_BYTES as u32,
+        length_bytes: BLOCK_BYTES as u32,
+        origin: Origin::default(),
+        operation: Operation::Read,
+    };
+    let mut random = Random::new(3);
+    let mut times = 0;
+    for round in 0..40_000_u32 {
+        // Nobody has it yet: the cleaner may move it as bad.
+        let place = shard.place_of(LAYER, 0, 41).flatten();
+        drive.sequence += 1;
+        let payload = &[round as u8; BLOCK_BYTES];
+        shard.submit(Request {
+            token: RequestToken(drive.sequence),
+            offset_bytes: (100 + random.below(900) as u32) * BLOCK_BYTES as u32,
+            origin: Origin { group: GROUP, session: 1, request: drive.sequence, ..Origin::default() },
+            operation: Operation::Write { payload, checksums_le: &[] },
+            ..read
+        });
+        (0..random.below(4)).all(|_| drive.step(&mut shard));
+        shard.submit(read);
+        drive.settle(&mut shard);
+        shard.commit(GROUP, drive.sequence);
+        let is_moved = place != shard.place_of(LAYER, 0, 41).flatten();
+        times += u32::from(is_moved);
+        assert!(drive.repaired.is_empty(), "round {round}: moved, and as bad as before");
+        assert_eq!(shard.stats().bad_blocks_left, 1, "round {round}");
+        // Questions of which the last counts: the read is asked for again where the block is now.
+        let asked = std::mem::take(&mut drive.asked);
+        assert!(asked.len() == 1 || is_moved && asked.len() == 2, "round {round}: {asked:?}");
+        let (repair, _) = asked[asked.len() - 1];
+        drive.outcomes.clear();
+        if times < 20 {
+            shard.cannot_repair(repair, true);
+            drive.settle(&mut shard);
+            continue;
+        }
+        assert!(shard.repair(repair, &RIGHT));
+        drive.settle(&mut shard);
+        assert_eq!((&drive.repaired[..], shard.stats().bad_blocks_left), (&[41][..], 0));
+        drive.outcomes.clear();
+        assert_eq!(drive.read(&mut shard, 41).unwrap(), RIGHT);
+        let mut shard = drive.crash_and_open(shard);
+        assert_eq!(drive.read(&mut shard, 41).unwrap(), RIGHT);
+        return shard.verify().unwrap();
+    }
+    panic!("moved {times} times");
 }

@@ -218,6 +218,11 @@ impl World {
             }
             self.step()?;
         }
+        self.let_questions_end()
+    }
+
+    /// Lets time pass until no block is known to be bad, or what was asked of others is answered or given up.
+    fn let_questions_end(&mut self) -> Result<(), Violation> {
         let until_ns = self.now_ns + REPAIR_NS;
         let is_bad = |world: &World| {
             let mut copies = world.hosts.iter().filter_map(|host| host.copies.as_ref());
@@ -225,6 +230,23 @@ impl World {
         };
         while is_bad(self) && self.now_ns < until_ns {
             self.step()?;
+        }
+        Ok(())
+    }
+
+    /// Puts right what no copy has any more. From then on nothing is forgiven: who asks now must get it. Questions of before
+    /// may have gone to copies whose blocks were only then put right, which have said that they are bad.
+    pub fn end_rot(&mut self) -> Result<(), Violation> {
+        if self.rot.is_none() {
+            return Ok(());
+        }
+        self.look_at_rot();
+        self.put_lost_right();
+        self.let_questions_end()?;
+        self.look_at_rot();
+        self.put_lost_right();
+        if let Some(rot) = &mut self.rot {
+            rot.is_forgiven = false;
         }
         Ok(())
     }

@@ -357,11 +357,6 @@ impl World {
 
     /// Reads all that was ever used, as clients do.
     pub fn read_everything(&mut self) {
-        self.look_at_rot();
-        self.put_lost_right();
-        if let Some(rot) = &mut self.rot {
-            rot.is_forgiven = false;
-        }
         for (layer, chunk) in
             self.layers_in_use().flat_map(|layer| (0..CHUNKS).map(move |chunk| (layer, chunk)))
         {
