@@ -139,7 +139,9 @@ impl World {
             && !self.hosts[copy].is_gone
             && self.is_spare_beside(copy, |other| rot.bad.iter().all(|bad| bad.copy != other));
         if may_rot && writes.len() > TAIL_WRITES {
-            let writes = &writes[..writes.len() - TAIL_WRITES];
+            let (writes, tail) = writes.split_at(writes.len() - TAIL_WRITES);
+            let is_of_tail =
+                |at: u64| tail.iter().any(|(start, length)| (*start..start + length).contains(&at));
             let mut places = Vec::new();
             // What was written lately is read sooner.
             let writes =
@@ -147,8 +149,11 @@ impl World {
             for _ in 0..rot.random.between(1, 100) {
                 let (offset_bytes, length_bytes) = writes[rot.random.below(writes.len() as u64) as usize];
                 let block = rot.random.below(length_bytes / BLOCK_BYTES as u64);
-                let at = offset_bytes as usize + block as usize * BLOCK_BYTES;
-                places.push(rot.spoil(self.hosts[copy].drive.bytes_mut(), at));
+                let at = offset_bytes + block * BLOCK_BYTES as u64;
+                // It may have been written again since.
+                if !is_of_tail(at) {
+                    places.push(rot.spoil(self.hosts[copy].drive.bytes_mut(), at as usize));
+                }
             }
             self.report.faults += 1;
             self.report.saw(Rare::BitRot);
