@@ -51,7 +51,8 @@ impl Shard {
     pub(crate) fn scrub_wake_ns(&self) -> Option<u64> {
         let scrubbing =
             (self.scrub.running && !self.scrub.reading && !self.closing).then_some(self.scrub.wake_ns);
-        let cleaning = self.cleaner.is_waiting().then_some(self.now_ns + 1_000_000);
+        let cleans = self.cleaner.is_waiting() && self.poisoned.is_none();
+        let cleaning = cleans.then_some(self.now_ns + 1_000_000);
         scrubbing.into_iter().chain(cleaning).min()
     }
 
