@@ -257,30 +257,30 @@ impl Shard {
         self.resubmit(merge.waiting);
     }
 
+    /// In the order of the blocks: of a request that comes again, with only its first parts in the log, as many blocks from
+    /// the start of its range are left out as those parts have.
     fn append_zeroes(&mut self, merge: &Merge, kind: EntryKind, change: u32) {
         let request = &merge.request;
-        let (mut first, mut end) = (merge.first_block(), merge.end_block());
+        let (first, end) = (merge.first_block(), merge.end_block());
         let start_bytes = request.offset_bytes as usize;
         let end_bytes = start_bytes + request.length_bytes as usize;
-        let edges = merge.edges.iter().flat_map(|edge| edge.block).count() as u32;
-        let mut left = edges + u32::from(end - first > edges);
-        for edge in &merge.edges {
-            let Some(block) = edge.block else { continue };
-            left -= 1;
-            let at = block as usize * BLOCK_BYTES;
+        let mut at = first;
+        let mut edges =
+            merge.edges.iter().filter_map(|edge| edge.block.map(|block| (block, edge))).peekable();
+        while at < end {
+            let Some((_, edge)) = edges.next_if(|(block, _)| *block == at) else {
+                let next = edges.peek().map_or(end, |(block, _)| *block);
+                self.append_merged(request, (at, next - at), kind, &[], change, next == end);
+                at = next;
+                continue;
+            };
+            let start = at as usize * BLOCK_BYTES;
             let mut content = edge.content.clone();
-            let from = start_bytes.max(at) - at;
-            let to = end_bytes.min(at + BLOCK_BYTES) - at;
+            let from = start_bytes.max(start) - start;
+            let to = end_bytes.min(start + BLOCK_BYTES) - start;
             content[from..to].fill(0);
-            self.append_merged(request, (block, 1), EntryKind::Write, &content, change, left == 0);
-            if block == first {
-                first += 1;
-            } else {
-                end -= 1;
-            }
-        }
-        if first < end {
-            self.append_merged(request, (first, end - first), kind, &[], change, true);
+            at += 1;
+            self.append_merged(request, (at - 1, 1), EntryKind::Write, &content, change, at == end);
         }
     }
 

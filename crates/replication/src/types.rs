@@ -107,8 +107,8 @@ pub struct Entry {
     pub kind: EntryKind,
     /// Which blocks it changes.
     pub range: BlockRange,
-    /// Whether it is the last one of its request: large requests take several entries, and count as in the log with
-    /// the last.
+    /// Whether it is the last one of its request: large requests take several entries, in the order of their
+    /// blocks and without a gap, and count as in the log with the last.
     pub is_last: bool,
     /// Where its data is.
     pub payload: PayloadRef,
