@@ -63,11 +63,22 @@ struct Ask {
     until_ns: u64,
 }
 
+/// A bad block of this shard whose group is not open here.
+#[derive(Clone, Copy, Debug)]
+struct Early {
+    engine: RepairToken,
+    /// Layer, chunk, block.
+    place: (LayerId, u32, u32),
+    until_ns: u64,
+}
+
 /// Bad blocks, here and on other copies.
 #[derive(Debug, Default)]
 pub(crate) struct Repairs {
     own: BTreeMap<u64, Repair>,
     next: u64,
+    /// Of groups that are not open here yet: asked for once they are.
+    early: Vec<Early>,
     /// Asked for here, and not to be read yet.
     waiting: Vec<Ask>,
     /// Being read.
@@ -100,21 +111,33 @@ impl ShardCopies {
         self.repairs.has(copy, feature)
     }
 
-    /// The engine wants good data for a bad block.
+    /// The engine wants good data for a bad block. A shard that has just been opened may find some, in a scrub, before its
+    /// groups are open.
     pub(crate) fn begin_repair(
         &mut self,
         engine: RepairToken,
         (layer, chunk, block): (LayerId, u32, u32),
         sink: &mut impl Sink,
     ) {
-        let number = sink.group_of(layer, chunk);
-        let member = number.and_then(|number| self.key_of(number)).filter(|key| !self.members[*key].halted);
-        let Some(member) = member else { return self.shard.cannot_repair(engine, false) };
+        let until_ns = self.now_ns + REPAIR_NS;
+        self.begin_repair_until(Early { engine, place: (layer, chunk, block), until_ns }, sink);
+    }
+
+    fn begin_repair_until(&mut self, early: Early, sink: &mut impl Sink) {
+        let Early { engine, place: (layer, chunk, block), until_ns } = early;
+        let Some(member) = sink.group_of(layer, chunk).and_then(|number| self.key_of(number)) else {
+            if self.now_ns < until_ns {
+                return self.repairs.early.push(early);
+            }
+            return self.shard.cannot_repair(engine, false);
+        };
+        if self.members[member].halted {
+            return self.shard.cannot_repair(engine, false);
+        }
         let at = self.shard.group(self.members[member].number).map_or(0, |group| group.last);
         let id = self.repairs.next;
         self.repairs.next += 1;
         let range = BlockRange { layer, chunk, first: block, count: 1 };
-        let until_ns = self.now_ns + REPAIR_NS;
         let (tried, refused) = (Vec::new(), Vec::new());
         let repair = Repair { engine, member, range, at, tried, refused, asked: None, asked_ns: 0, until_ns };
         self.repairs.own.insert(id, repair);
@@ -272,6 +295,9 @@ impl ShardCopies {
             let now_ns = self.now_ns;
             let late: Vec<Ask> = self.repairs.waiting.extract_if(.., |ask| ask.until_ns <= now_ns).collect();
             late.iter().for_each(|ask| self.refuse_repair(ask, false, sink));
+        }
+        for early in std::mem::take(&mut self.repairs.early) {
+            self.begin_repair_until(early, sink);
         }
         let ids: Vec<u64> = self.repairs.own.keys().copied().collect();
         for id in ids {
