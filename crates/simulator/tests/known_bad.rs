@@ -21,6 +21,19 @@ const LAYER: LayerId = LayerId(1);
 /// What was lost.
 const RIGHT: [u8; BLOCK_BYTES] = [0x5c; BLOCK_BYTES];
 
+/// A read of one block.
+fn read_of(token: u64, block: u32) -> Request<'static> {
+    Request {
+        token: RequestToken(token),
+        layer: LAYER,
+        chunk: 0,
+        offset_bytes: block * BLOCK_BYTES as u32,
+        length_bytes: BLOCK_BYTES as u32,
+        origin: Origin::default(),
+        operation: Operation::Read,
+    }
+}
+
 struct Drive {
     drive: VirtualDrive,
     now_ns: u64,
@@ -75,30 +88,28 @@ impl Drive {
 
     /// Lets what ends next come to its end. False: nothing is under way.
     fn step(&mut self, shard: &mut Shard) -> bool {
-        {
-            shard.turn(self.now_ns);
-            while let Some(action) = shard.next_action() {
-                if let Action::Read { io, offset_bytes, buffer } = &action {
-                    let range = *offset_bytes..offset_bytes + buffer.len() as u64;
-                    let is_met = self.unreadable.is_some_and(|offset_bytes| range.contains(&offset_bytes));
-                    self.failing.extend(is_met.then_some(*io));
-                }
-                match self.drive.submit(self.now_ns, 0, action) {
-                    Some(Action::Done { token, outcome }) => self.outcomes.push((token, outcome)),
-                    Some(Action::Repair { repair, block, .. }) => self.asked.push((repair, block)),
-                    Some(Action::Event(Event::BadBlock { block, .. })) => self.found_bad.push(block),
-                    Some(Action::Event(Event::Repaired { block, .. })) => self.repaired.push(block),
-                    _ => {}
-                }
+        shard.turn(self.now_ns);
+        while let Some(action) = shard.next_action() {
+            if let Action::Read { io, offset_bytes, buffer } = &action {
+                let range = *offset_bytes..offset_bytes + buffer.len() as u64;
+                let is_met = self.unreadable.is_some_and(|offset_bytes| range.contains(&offset_bytes));
+                self.failing.extend(is_met.then_some(*io));
             }
-            let Some(next_ns) = self.drive.next_completion_ns() else { return false };
-            self.now_ns = self.now_ns.max(next_ns);
-            while let Some(done) = self.drive.complete_next(self.now_ns) {
-                let failing = self.failing.len();
-                self.failing.retain(|io| *io != done.io);
-                let result = if self.failing.len() < failing { Err(IoError(5)) } else { done.result };
-                shard.io_done(done.io, done.buffer, result);
+            match self.drive.submit(self.now_ns, 0, action) {
+                Some(Action::Done { token, outcome }) => self.outcomes.push((token, outcome)),
+                Some(Action::Repair { repair, block, .. }) => self.asked.push((repair, block)),
+                Some(Action::Event(Event::BadBlock { block, .. })) => self.found_bad.push(block),
+                Some(Action::Event(Event::Repaired { block, .. })) => self.repaired.push(block),
+                _ => {}
             }
+        }
+        let Some(next_ns) = self.drive.next_completion_ns() else { return false };
+        self.now_ns = self.now_ns.max(next_ns);
+        while let Some(done) = self.drive.complete_next(self.now_ns) {
+            let failing = self.failing.len();
+            self.failing.retain(|io| *io != done.io);
+            let result = if self.failing.len() < failing { Err(IoError(5)) } else { done.result };
+            shard.io_done(done.io, done.buffer, result);
         }
         true
     }
@@ -240,16 +251,7 @@ fn a_block_taken_as_bad_is_looked_for_and_healed_by_who_has_it() {
     drive.settle(&mut shard);
     assert_eq!(shard.stats().bad_blocks_left, 1);
     // Looked for again with the next read.
-    let read = Request {
-        token: RequestToken(5),
-        layer: LAYER,
-        chunk: 0,
-        offset_bytes: 3 * BLOCK_BYTES as u32,
-        length_bytes: BLOCK_BYTES as u32,
-        origin: Origin::default(),
-        operation: Operation::Read,
-    };
-    shard.submit(read);
+    shard.submit(read_of(5, 3));
     drive.settle(&mut shard);
     let (repair, _) = drive.asked.pop().unwrap();
     assert!(shard.repair(repair, &RIGHT));
@@ -346,15 +348,7 @@ fn a_bad_block_that_is_moved_while_it_is_asked_for_again_stays_known_as_bad() {
     let mut shard = drive.open();
     shard.enable_repairs();
     drive.take_bad(&mut shard, 41, crc32c_block(&RIGHT));
-    let read = Request {
-        token: RequestToken(1 << 41),
-        layer: LAYER,
-        chunk: 0,
-        offset_bytes: 41 * BLOCK_BYTES as u32,
-        length_bytes: BLOCK_BYTES as u32,
-        origin: Origin::default(),
-        operation: Operation::Read,
-    };
+    let read = read_of(1 << 41, 41);
     let mut random = Random::new(3);
     let mut times = 0;
     for round in 0..40_000_u32 {
