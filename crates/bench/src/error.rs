@@ -116,7 +116,7 @@ pub enum TargetError {
     #[error("io_uring failed: {0}")]
     RingFailed(std::io::Error),
     /// No connection.
-    #[error("cannot connect to {peer}: {source}")]
+    #[error("cannot connect to {peer}: {source}; start its server, or correct the address")]
     Connect {
         /// Whereto.
         peer: String,
