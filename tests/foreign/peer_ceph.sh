@@ -4,7 +4,7 @@ source "$(dirname "$0")/../lib/server.sh"
 needs_coquina
 needs fio ceph ceph-mon ceph-mgr ceph-osd rbd
 
-SMALL=(--osds 1 --copies 1 --osd-size 2GiB --pgs 8)
+SMALL=(--osds 1 --copies 1 --osd-size 2GiB --db-size 1GiB --pgs 8)
 PEER_FOLDER=$SCRATCH/peer
 FREE_MIB_MIN=4096
 (($(df --output=avail -BM "$SCRATCH" | tail -n 1 | tr -dc 0-9) >= FREE_MIB_MIN)) || skip "needs $FREE_MIB_MIN MiB of free space"
@@ -42,6 +42,7 @@ expect 2 "unknown command" "$PEER" sideways
 expect 2 "dir is missing" "$PEER" up
 expect 2 "needs as many OSDs" peer up --osds 1
 expect 2 "not a size" peer up --osd-size plenty
+expect 2 "db-size 64MiB is too small" peer up --db-size 64MiB
 expect 1 "GiB are needed.*are free" peer up --osd-size 1000TiB
 expect 0 "nothing is up" peer down
 expect 1 "nothing is up in" peer restart
@@ -56,9 +57,12 @@ peer up "${SMALL[@]}" --json >"$SCRATCH/status"
 while read -r process; do note sweep-processes "$process"; done < <(cat "$PEER_FOLDER"/*.pid)
 [[ $(<"$SCRATCH/status") == "$(peer status --json)" ]] || fail "up --json and status --json differ"
 status_has "s['up'] and s['copies'] == s['min_copies'] == s['osds'] == 1 and s['pgs'] == 8 and s['pool'] == 'bench'"
-status_has "s['osd_bytes'] == 2 << 30 and len(s['block_files']) == 1 and s['settings']['rbd_cache'] == 'false'"
+status_has "s['osd_bytes'] == 2 << 30 and s['db_bytes'] == 1 << 30 and s['settings']['rbd_cache'] == 'false'"
+status_has "[f.split('/')[-1] for f in s['block_files']] == ['block', 'block.db']"
 status_has "sorted(p['role'] for p in s['processes']) == ['mgr', 'mon', 'osd.0'] and s['version'] and s['conf']"
 expect 1 "already up in .*; use down" peer up "${SMALL[@]}"
+
+peer exec -- ceph osd metadata 0 | grep -q '"bluefs_dedicated_db": "1"' || fail "RocksDB has no file of its own"
 
 peer exec -- rbd create bench/disk --size 64M
 "$PYTHON" -c 'print("coquina" * 1000)' >"$SCRATCH/written"

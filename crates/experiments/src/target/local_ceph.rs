@@ -14,6 +14,10 @@ use crate::generator::output_of;
 /// The script, which needs nothing but bash and Debian's packages.
 const SCRIPT: &str = include_str!("../../../../bench/peers/ceph");
 const OSDS: u64 = 3;
+/// Size of the file in which each OSD keeps RocksDB and its log. They take some 600 MiB under many small writes however
+/// small the OSD is: in one file with the data they would fill an OSD of 2 GiB whose data takes 75 % of it, until it takes
+/// no writes any more.
+const DB_BYTES: u64 = 1 << 30;
 const POLL: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// A running cluster. Dropping it ends it, and so does the end of this process, however it ends.
@@ -29,7 +33,11 @@ struct Status {
     conf: String,
     pool: String,
     #[serde(default)]
+    osds: u64,
+    #[serde(default)]
     osd_bytes: u64,
+    #[serde(default)]
+    db_bytes: u64,
     processes: Vec<Daemon>,
     block_files: Vec<PathBuf>,
     #[serde(default)]
@@ -44,7 +52,7 @@ struct Daemon {
 impl LocalCeph {
     /// Starts it; takes up to a minute.
     pub fn start(spec: &str, context: &Context<'_>) -> Result<Self, TargetError> {
-        need_room(spec, &context.folder, context.store_bytes * OSDS)?;
+        need_room(spec, &context.folder, (context.store_bytes + DB_BYTES) * OSDS)?;
         let unusable = |message: String| TargetError::Unusable { spec: spec.to_owned(), message };
         let folder = TempDir::with_prefix_in("ceph-", &context.folder).map_err(|error| {
             unusable(format!("cannot make a folder in {}: {error}", context.folder.display()))
@@ -61,7 +69,8 @@ impl LocalCeph {
         let guard = guard.spawn().map_err(|error| unusable(format!("cannot start bash: {error}")))?;
         cluster.guard = Some(guard);
         let mut command = Command::new("bash");
-        command.args(cluster.arguments("up")).args(["--osd-size", &context.store_bytes.to_string()]);
+        command.args(cluster.arguments("up"));
+        command.args(["--osd-size", &context.store_bytes.to_string(), "--db-size", &DB_BYTES.to_string()]);
         cluster.wait_for_start(spec, command, "Ceph did not start", context)?;
         cluster.look(spec)?;
         Ok(cluster)
@@ -161,9 +170,13 @@ impl LocalCeph {
             (name.clone(), text)
         });
         let mut settings: BTreeMap<String, String> = settings.collect();
-        let size = coquina_base::format_size_bytes(self.status.osd_bytes);
-        let osds =
-            format!("{} on this machine, one BlueStore file of {size} each", self.status.block_files.len());
+        let size = coquina_base::format_size_bytes;
+        let osds = format!(
+            "{} on this machine, each with a BlueStore file of {} for data and one of {} for RocksDB",
+            self.status.osds,
+            size(self.status.osd_bytes),
+            size(self.status.db_bytes),
+        );
         settings.insert("OSDs".to_owned(), osds);
         settings
     }
