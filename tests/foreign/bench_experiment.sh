@@ -75,6 +75,8 @@ of_report three "all(len(x['rounds']) == 2 and not x['skipped'] for c in r['case
 of_report three "all(y['total']['iops'] > 10 and y['errors'] == 0 for c in r['cases'] for x in c['results'] for y in x['rounds'])"
 of_report three "all(y['limit']['kind'] for c in r['cases'] for x in c['results'] for y in x['rounds'])"
 of_report three "all(y['cpu']['servers_us_per_io'] > 0 for c in r['cases'] for x in c['results'][:2] for y in x['rounds'])"
+# Rounds of 0.6 s are long enough to see what they take.
+of_report three "all(min(y['cpu']['machine_us_per_io'], y['cpu']['client_us_per_io']) > 0 for c in r['cases'] for x in c['results'] for y in x['rounds'])"
 of_report three "[t['copies'] for t in r['targets']] == [1, 1, 1] and r['versions']['fio']"
 of_report three "{(c['target'], c['reference']) for c in r['comparisons']} == {('Coquina, NBD', 'Coquina')}"
 grep -q '<svg' three/report.html || fail "no plot in the page"

@@ -36,7 +36,9 @@ fn what_became_faster_is_told_from_what_did_not() {
     rounds(&mut second, "Coquina", |round| {
         round.total.iops *= 1.5;
         round.total.latency_ns_mean /= 1.5;
-        round.cpu.machine_us_per_io *= 2.0;
+        if let Some(cpu) = &mut round.cpu {
+            cpu.machine_us_per_io *= 2.0;
+        }
     });
     let comparison = compare(&first, &second).unwrap();
     assert!(verdicts(&comparison, 0, "iops").iter().all(|verdict| *verdict == Verdict::Faster));

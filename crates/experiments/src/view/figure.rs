@@ -87,22 +87,24 @@ impl Metric {
             Metric::LatencyP99 => {
                 (round.total.operations > 0).then_some(round.total.latency_ns_p99 as f64 / NS_PER_US)
             }
-            Metric::CpuPerIo => (round.total.operations > 0).then_some(round.cpu.machine_us_per_io),
-            Metric::IopsPerCore => {
-                (round.cpu.machine_us_per_io > 0.0).then_some(US_PER_S / round.cpu.machine_us_per_io)
-            }
+            Metric::CpuPerIo => cpu_us_per_io(round).filter(|_| round.total.operations > 0),
+            Metric::IopsPerCore => cpu_us_per_io(round).filter(|us| *us > 0.0).map(|us| US_PER_S / us),
             Metric::DriveBytes => round.drive_bytes_per_user_byte,
         };
         value.filter(|value| value.is_finite() && *value >= 0.0)
     }
 }
 
+fn cpu_us_per_io(round: &Round) -> Option<f64> {
+    round.cpu.as_ref().map(|cpu| cpu.machine_us_per_io)
+}
+
 /// The figure of all rounds. Percentiles are those of the merged rounds.
 pub(crate) fn estimate(result: &CaseResult, metric: Metric) -> Option<Spread> {
-    let values: Vec<f64> = result.rounds.iter().filter_map(|round| metric.of_round(round)).collect();
+    let values: Vec<f64> = result.good_rounds().filter_map(|round| metric.of_round(round)).collect();
     let mut spread = mean_of_rounds(&values)?;
     if metric == Metric::LatencyP99
-        && let Some(merged_ns) = percentile(&merged_histogram(&result.rounds), 0.99)
+        && let Some(merged_ns) = percentile(&merged_histogram(result), 0.99)
     {
         spread.mean = merged_ns as f64 / NS_PER_US;
     }
@@ -118,10 +120,10 @@ pub(crate) fn against(
 ) -> Option<Compared> {
     let values = |result: &CaseResult, other: &CaseResult| -> Vec<f64> {
         let has_pair = |round: &&Round| {
-            let pair = other.rounds.iter().find(|pair| pair.round == round.round);
+            let pair = other.good_rounds().find(|pair| pair.round == round.round);
             rounds == Rounds::Apart || pair.is_some_and(|pair| metric.of_round(pair).is_some())
         };
-        result.rounds.iter().filter(has_pair).filter_map(|round| metric.of_round(round)).collect()
+        result.good_rounds().filter(has_pair).filter_map(|round| metric.of_round(round)).collect()
     };
     let (ours, theirs) = (values(first, second), values(second, first));
     let mut compared = compare_rounds(&ours, &theirs, rounds, metric.higher_is_better())?;
@@ -134,10 +136,10 @@ pub(crate) fn against(
     Some(compared)
 }
 
-/// The histograms of rounds, added up, by rising latency.
-pub(crate) fn merged_histogram(rounds: &[Round]) -> Vec<(u64, u64)> {
+/// The histograms of all good rounds, added up, by rising latency.
+pub(crate) fn merged_histogram(result: &CaseResult) -> Vec<(u64, u64)> {
     let mut merged: BTreeMap<u64, u64> = BTreeMap::new();
-    for (latency_ns, operations) in rounds.iter().flat_map(|round| &round.total.latency_histogram) {
+    for (latency_ns, operations) in result.good_rounds().flat_map(|round| &round.total.latency_histogram) {
         let sum = merged.entry(*latency_ns).or_default();
         *sum = sum.saturating_add(*operations);
     }
@@ -158,10 +160,10 @@ pub(crate) fn percentile(histogram: &[(u64, u64)], share: f64) -> Option<u64> {
     histogram.last().map(|(latency_ns, _)| *latency_ns)
 }
 
-/// The limit that most rounds name, as the round says it that names it first.
+/// The limit that most good rounds name, as the round says it that names it first.
 pub(crate) fn limit_of(result: &CaseResult) -> Option<&crate::report::LimitFigures> {
     let named = |round: &&Round| !round.limit.kind.is_empty();
-    let times = |kind: &str| result.rounds.iter().filter(|round| round.limit.kind == kind).count();
-    let most = result.rounds.iter().filter(named).map(|round| times(&round.limit.kind)).max()?;
-    result.rounds.iter().filter(named).map(|round| &round.limit).find(|limit| times(&limit.kind) == most)
+    let times = |kind: &str| result.good_rounds().filter(|round| round.limit.kind == kind).count();
+    let most = result.good_rounds().filter(named).map(|round| times(&round.limit.kind)).max()?;
+    result.good_rounds().filter(named).map(|round| &round.limit).find(|limit| times(&limit.kind) == most)
 }

@@ -15,7 +15,7 @@ pub(crate) mod made_up;
 
 use std::collections::HashMap;
 
-use crate::report::{Case, CaseResult, Report, TargetComparison};
+use crate::report::{Case, CaseResult, Report, Round, TargetComparison};
 use crate::spread::{Compared, Rounds, Spread, Verdict};
 
 pub(crate) use figure::{Metric, estimate};
@@ -98,8 +98,11 @@ impl<'a> View<'a> {
         };
         let key = (case.id.as_str(), name, self.targets[target], self.targets[reference]);
         match self.said.get(&key) {
-            Some(said) => Some(judged(said, own.rounds.len().min(other.rounds.len()))),
-            None => figure::against(other, own, metric, Rounds::Paired),
+            Some(said) if own.rounds.iter().chain(&other.rounds).all(Round::is_good) => {
+                Some(judged(said, own.rounds.len().min(other.rounds.len())))
+            }
+            // Of rounds that failed, reports of earlier versions compared the figures as well.
+            _ => figure::against(other, own, metric, Rounds::Paired),
         }
     }
 }
@@ -177,12 +180,12 @@ pub(crate) fn short_labels(labels: &[&str]) -> Vec<String> {
     if differ { first } else { labels.to_vec() }.into_iter().map(str::to_owned).collect()
 }
 
-/// Everything that rounds say against themselves: identifier of the case, target and what.
+/// Everything that good rounds say against themselves: identifier of the case, target and what.
 pub(crate) fn contradictions(report: &Report) -> Vec<(&str, &str, &str)> {
     let mut found: Vec<(&str, &str, &str)> = Vec::new();
     for case in &report.cases {
         for result in &case.results {
-            for text in result.rounds.iter().flat_map(|round| &round.contradictions) {
+            for text in result.good_rounds().flat_map(|round| &round.contradictions) {
                 let entry = (case.id.as_str(), result.target.as_str(), text.as_str());
                 // Those of one case follow each other, so that a look at the last few is enough.
                 if !found.iter().rev().take(16).any(|other| *other == entry) {
