@@ -397,7 +397,7 @@ pub struct TargetComparison {
     pub ratio_low: Option<f64>,
     /// Upper end.
     pub ratio_high: Option<f64>,
-    /// `better`, `worse` or `no difference shown`, corrected for the number of comparisons in the report.
+    /// `better`, `worse` or `no difference shown`, corrected for the number of comparisons of this metric in the report.
     pub verdict: String,
     /// In words, such as `better by 8 to 12 %`.
     pub text: String,
