@@ -308,8 +308,8 @@ pub struct CpuFigures {
     /// Busy time of the idle machine before the experiment, in microseconds per second. Subtracted below.
     pub idle_us_per_s: f64,
     /// Busy time per operation of the generator, the servers and the kernel's threads, less the idle share; of the whole
-    /// machine where the servers cannot be seen.
-    pub machine_us_per_io: f64,
+    /// machine where the servers cannot be seen. `None` where others kept the machine so busy that this cannot be told.
+    pub machine_us_per_io: Option<f64>,
     /// Cores that were busy on average.
     pub busy_cores: f64,
     /// CPU time of the generator per operation.
@@ -325,7 +325,7 @@ pub struct CpuFigures {
 /// Earlier versions wrote zeros where nothing was seen; a machine under load is never idle.
 fn seen_cpu<'de, D: Deserializer<'de>>(source: D) -> Result<Option<CpuFigures>, D::Error> {
     let read = Option::<CpuFigures>::deserialize(source)?;
-    Ok(read.filter(|cpu| cpu.busy_cores > 0.0 || cpu.machine_us_per_io > 0.0))
+    Ok(read.filter(|cpu| cpu.busy_cores > 0.0 || cpu.machine_us_per_io > Some(0.0)))
 }
 
 /// CPU time of one process.
@@ -459,7 +459,7 @@ mod tests {
         };
         assert_eq!(older(0.0), None);
         let cpu = older(5.0).unwrap();
-        assert_eq!((cpu.machine_us_per_io, cpu.servers_us_per_io), (5.0, Some(2.5)));
+        assert_eq!((cpu.machine_us_per_io, cpu.servers_us_per_io), (Some(5.0), Some(2.5)));
         let mut without = json;
         without.as_object_mut().unwrap().remove("cpu");
         assert_eq!(serde_json::from_value::<Round>(without).unwrap().cpu, None);

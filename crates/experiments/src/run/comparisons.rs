@@ -9,7 +9,7 @@ type Metric = (&'static str, Direction, fn(&Round) -> Option<f64>);
 const METRICS: [Metric; 3] = [
     ("iops", Direction::HigherIsBetter, |round| Some(round.total.iops)),
     ("latency", Direction::LowerIsBetter, |round| Some(round.total.latency_ns_mean)),
-    ("cpu", Direction::LowerIsBetter, |round| Some(round.cpu.as_ref()?.machine_us_per_io)),
+    ("cpu", Direction::LowerIsBetter, |round| round.cpu.as_ref()?.machine_us_per_io),
 ];
 
 /// Pairs (column, its reference) of a run that compares targets. Stores are compared with the first one of another system, if
@@ -165,7 +165,7 @@ mod tests {
         let mut other = result("other", &[100.0, 100.0, 101.0, 99.0]);
         for result in [&mut quick, &mut other] {
             for round in result.rounds.iter_mut().skip(2) {
-                round.cpu = Some(CpuFigures { machine_us_per_io: 7.0, ..CpuFigures::default() });
+                round.cpu = Some(CpuFigures { machine_us_per_io: Some(7.0), ..CpuFigures::default() });
             }
         }
         let case = Case { id: "c".into(), point: point(), results: vec![quick, other] };

@@ -385,16 +385,18 @@ fn cpu_figures(
         .filter(|process| others.contains(&process.pid))
         .map(|process| seen.process_cores(process))
         .sum();
-    let mine = if sees_servers && seen.sees_kernel_threads {
-        let own =
-            seen.role_cores(Role::Generator) + seen.role_cores(Role::Target) + seen.role_cores(Role::Kernel);
-        own * 1e6 - idle.kernel_us_per_s
+    let seen_of_it = seen.role_cores(Role::Generator) + seen.role_cores(Role::Target);
+    let mine_us_per_s = if sees_servers && seen.sees_kernel_threads {
+        Some(seen_of_it * 1e6 + (seen.role_cores(Role::Kernel) * 1e6 - idle.kernel_us_per_s).max(0.0))
     } else {
-        (seen.busy_cores - cores_of_others) * 1e6 - idle.us_per_s
+        // It cannot be less than the part that is seen: on a machine without a core to spare the load takes time away from
+        // what kept it busy before.
+        let rest = (seen.busy_cores - cores_of_others) * 1e6 - idle.us_per_s;
+        Some(rest).filter(|rest| *rest >= seen_of_it * 1e6)
     };
     Some(CpuFigures {
         idle_us_per_s: idle.us_per_s,
-        machine_us_per_io: share(mine.max(0.0)),
+        machine_us_per_io: mine_us_per_s.map(share),
         busy_cores: seen.busy_cores,
         client_us_per_io: share(seen.role_cores(Role::Generator) * 1e6),
         servers_us_per_io: sees_servers.then(|| share(seen.role_cores(Role::Target) * 1e6)),
@@ -431,12 +433,32 @@ mod tests {
             cpu_figures(round, seen, &Idle::default(), &[], sees_servers)
         };
         let found = figures(&round(1000.0), &seen, false).unwrap();
-        assert_eq!((found.machine_us_per_io, found.servers_us_per_io), (500.0, None));
+        assert_eq!((found.machine_us_per_io, found.servers_us_per_io), (Some(500.0), None));
         assert_eq!(found.kernel_threads_us_per_io, None);
         assert_eq!(figures(&round(1000.0), &seen, true).unwrap().servers_us_per_io, Some(0.0));
         assert_eq!(figures(&round(0.0), &seen, true), None);
         assert_eq!(figures(&round(f64::MIN_POSITIVE), &seen, true), None);
         assert_eq!(figures(&round(1000.0), &Utilisation { cores_online: 0, ..seen }, true), None);
+    }
+
+    #[test]
+    fn what_a_busy_machine_hides_is_not_0() {
+        let by_role = [(Role::Generator, 0.4), (Role::Kernel, 0.1)].into();
+        let seen = Utilisation {
+            seconds: 1.0,
+            cores_online: 2,
+            busy_cores: 2.0,
+            by_role,
+            sees_kernel_threads: true,
+            ..Utilisation::default()
+        };
+        let machine = |us_per_s: f64, sees_servers| {
+            let idle = Idle { us_per_s, kernel_us_per_s: us_per_s, ..Idle::default() };
+            cpu_figures(&round(1000.0), &seen, &idle, &[], sees_servers).unwrap().machine_us_per_io
+        };
+        assert_eq!(machine(1.9e6, false), None, "the generator alone takes 400 us");
+        assert_eq!(machine(1.5e6, false), Some(500.0));
+        assert_eq!(machine(1.9e6, true), Some(400.0));
     }
 
     #[test]

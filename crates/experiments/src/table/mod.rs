@@ -182,7 +182,9 @@ fn add_metric(
         let failed = vec![false; view.targets.len()];
         lines.push(Line { measured, failed, ratios, published: published.to_vec() });
     }
-    if lines.iter().all(|line| line.measured.iter().all(Option::is_none)) {
+    // That a target failed is told once, where nothing else is to be told.
+    let is_told = |line: &Line<'_>| metric == Metric::Iops && line.failed.contains(&true);
+    if lines.iter().all(|line| line.measured.iter().all(Option::is_none) && !is_told(line)) {
         return;
     }
     let systems: Vec<&str> = systems

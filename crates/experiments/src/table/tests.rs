@@ -93,6 +93,9 @@ fn rounds_that_failed_are_left_out_of_every_figure() {
     assert_eq!(cell(&tables[1], "limit", "Coquina", 0), "-");
     assert!(tables[0].notes[0].contains("rounds with failed operations are left out at"), "{:?}", tables[0]);
     assert!(tables[1].notes[0].contains("Coquina failed in all rounds at"), "{:?}", tables[1].notes);
+    report.cases[1].results[1].rounds.iter_mut().for_each(|round| round.errors = 1);
+    let nothing = &super::tables(&report)[1];
+    assert_eq!((nothing.groups.len(), cell(nothing, "IOPS", "Ceph", 0)), (1, "failed".to_owned()));
     let page = crate::html::render(&report);
     assert!(page.contains("Coquina failed in all rounds at") && page.contains(">failed</td>"));
 }
@@ -194,7 +197,7 @@ fn senseless_reports_do_not_panic() {
         for round in case.results.iter_mut().flat_map(|result| &mut result.rounds) {
             round.total.iops = f64::NAN;
             round.total.latency_ns_mean = -1.0;
-            round.cpu = Some(CpuFigures { machine_us_per_io: f64::INFINITY, ..CpuFigures::default() });
+            round.cpu = Some(CpuFigures { machine_us_per_io: Some(f64::INFINITY), ..CpuFigures::default() });
             round.total.latency_histogram = vec![(0, u64::MAX), (u64::MAX, u64::MAX)];
         }
     }

@@ -109,7 +109,7 @@ impl Metric {
 }
 
 fn cpu_us_per_io(round: &Round) -> Option<f64> {
-    round.cpu.as_ref().map(|cpu| cpu.machine_us_per_io)
+    round.cpu.as_ref()?.machine_us_per_io
 }
 
 /// The figure of all good rounds, with its interval. Percentiles are those of the merged rounds, never means of percentiles; their

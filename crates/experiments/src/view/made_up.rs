@@ -155,7 +155,7 @@ fn round(point: &Point, place: usize, number: u32, noise: &mut Noise) -> Round {
         is_steady: Some(!(place == 0 && point.depth == 4 && number == 2)),
         passes: 1,
         cpu: Some(CpuFigures {
-            machine_us_per_io: us_per_io,
+            machine_us_per_io: Some(us_per_io),
             busy_cores: us_per_io * iops / 1e6,
             ..CpuFigures::default()
         }),
