@@ -75,6 +75,8 @@ of_report three "all(len(x['rounds']) == 2 and not x['skipped'] for c in r['case
 of_report three "all(y['total']['iops'] > 10 and y['errors'] == 0 for c in r['cases'] for x in c['results'] for y in x['rounds'])"
 of_report three "all(y['limit']['kind'] for c in r['cases'] for x in c['results'] for y in x['rounds'])"
 of_report three "all(y['cpu']['servers_us_per_io'] > 0 for c in r['cases'] for x in c['results'][:2] for y in x['rounds'])"
+# Rounds of 0.6 s are long enough to see what they take.
+of_report three "all(min(y['cpu']['machine_us_per_io'], y['cpu']['client_us_per_io']) > 0 for c in r['cases'] for x in c['results'] for y in x['rounds'])"
 of_report three "[t['copies'] for t in r['targets']] == [1, 1, 1] and r['versions']['fio']"
 of_report three "{(c['target'], c['reference']) for c in r['comparisons']} == {('Coquina, NBD', 'Coquina')}"
 grep -q '<svg' three/report.html || fail "no plot in the page"
@@ -94,6 +96,21 @@ expect 1 "different experiments|not the same experiment|are of" bench compare th
 bench compare three three --json >compared.json || fail "not compared: $(<compared.json)"
 if grep -qE '"verdict": "?(faster|slower)' compared.json; then fail "a report differs from itself: $(<compared.json)"; fi
 grep -q '"verdict": "no' compared.json || fail "no verdict in $(head -n 50 compared.json)"
+
+# An export that reads nothing back has no figures of reads, and never those of quick failures.
+if command -v nbdkit >/dev/null; then
+    nbdkit -f --unix "$SOCKET_FOLDER/failing.sock" --filter=error memory 64M error-pread-rate=100% 2>/dev/null &
+    FAILING=$!
+    note sweep-processes "$FAILING"
+    URI="nbd+unix:///?socket=$SOCKET_FOLDER/failing.sock"
+    for ((i = 0; i < 100; i++)); do [[ -S $SOCKET_FOLDER/failing.sock ]] && break || sleep 0.1; done
+    bench run small.toml --folder files --out failing --target "$URI" --destroy-data "$URI" >failing.txt 2>failing.log ||
+        fail "the run failed: $(tail -n 20 failing.log)"
+    kill "$FAILING"
+    grep -q 'failed in all rounds at depth 1, depth 8: there are no figures' failing.txt || fail "not told: $(<failing.txt)"
+    of_report failing "sum(f['kind'] == 'failed' and 'left out of all figures' in f['text'] for f in r['findings']) == 4"
+    of_report failing "all(bool(x['skipped']) == ('read' in c['id']) for c in r['cases'] for x in c['results'])"
+fi
 
 # Settings in turns, of fio: half the operations at once are fewer.
 bench tune other.toml --folder files --out tuned --target plain-file --only 'depth 8' --rounds 4 \

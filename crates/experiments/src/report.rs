@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use coquina_host::{DriveEnvironment, Environment};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// Version of the report's fields; raised when one changes its meaning.
 pub const REPORT_VERSION: u32 = 1;
@@ -214,6 +214,18 @@ pub struct CaseResult {
     pub skipped: Option<String>,
 }
 
+impl CaseResult {
+    /// Rounds whose figures count: those without a failed operation.
+    pub fn good_rounds(&self) -> impl DoubleEndedIterator<Item = &Round> + Clone {
+        self.rounds.iter().filter(|round| round.is_good())
+    }
+
+    /// Whether it was measured, and operations failed in each round, so that there are no figures.
+    pub fn has_failed(&self) -> bool {
+        !self.rounds.is_empty() && self.good_rounds().next().is_none()
+    }
+}
+
 /// What one target showed at one point in one round.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Round {
@@ -239,8 +251,9 @@ pub struct Round {
     pub is_steady: Option<bool>,
     /// Times that the load was run until it was steady, the one that counts included.
     pub passes: u32,
-    /// CPU time.
-    pub cpu: CpuFigures,
+    /// CPU time; `None` where it could not be seen.
+    #[serde(default, deserialize_with = "seen_cpu")]
+    pub cpu: Option<CpuFigures>,
     /// Drives of this machine during the measured time.
     pub drives: Vec<DriveFigures>,
     /// Bytes written to drives per byte written by users.
@@ -249,10 +262,17 @@ pub struct Round {
     pub limit: LimitFigures,
     /// The machine over time.
     pub utilisation: Vec<UtilisationSample>,
-    /// Operations that failed.
+    /// Operations that failed. If any did, the figures of the round are kept, and are part of no mean, ratio or percentile.
     pub errors: u64,
     /// Where the figures contradict each other.
     pub contradictions: Vec<String>,
+}
+
+impl Round {
+    /// Whether its figures are those of operations that worked. A failure is often faster than what was asked for.
+    pub fn is_good(&self) -> bool {
+        self.errors == 0
+    }
 }
 
 /// Throughput and latency.
@@ -288,18 +308,24 @@ pub struct CpuFigures {
     /// Busy time of the idle machine before the experiment, in microseconds per second. Subtracted below.
     pub idle_us_per_s: f64,
     /// Busy time per operation of the generator, the servers and the kernel's threads, less the idle share; of the whole
-    /// machine where the servers cannot be seen.
-    pub machine_us_per_io: f64,
+    /// machine where the servers cannot be seen. `None` where others kept the machine so busy that this cannot be told.
+    pub machine_us_per_io: Option<f64>,
     /// Cores that were busy on average.
     pub busy_cores: f64,
     /// CPU time of the generator per operation.
     pub client_us_per_io: f64,
-    /// CPU time of the target's servers per operation, all together.
-    pub servers_us_per_io: f64,
-    /// CPU time of kernel threads per operation.
-    pub kernel_threads_us_per_io: f64,
+    /// CPU time of the target's servers per operation, all together; `None` where they could not be seen.
+    pub servers_us_per_io: Option<f64>,
+    /// CPU time of kernel threads per operation; `None` where they could not be seen.
+    pub kernel_threads_us_per_io: Option<f64>,
     /// Each process, by name and number.
     pub processes: Vec<ProcessFigures>,
+}
+
+/// Earlier versions wrote zeros where nothing was seen; a machine under load is never idle.
+fn seen_cpu<'de, D: Deserializer<'de>>(source: D) -> Result<Option<CpuFigures>, D::Error> {
+    let read = Option::<CpuFigures>::deserialize(source)?;
+    Ok(read.filter(|cpu| cpu.busy_cores > 0.0 || cpu.machine_us_per_io > Some(0.0)))
 }
 
 /// CPU time of one process.
@@ -371,7 +397,7 @@ pub struct TargetComparison {
     pub ratio_low: Option<f64>,
     /// Upper end.
     pub ratio_high: Option<f64>,
-    /// `better`, `worse` or `no difference shown`, corrected for the number of comparisons in the report.
+    /// `better`, `worse` or `no difference shown`, corrected for the number of comparisons of this metric in the report.
     pub verdict: String,
     /// In words, such as `better by 8 to 12 %`.
     pub text: String,
@@ -411,4 +437,31 @@ pub struct Finding {
     pub subject: String,
     /// What was found.
     pub text: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_time_that_nobody_saw_is_not_0_also_in_older_reports() {
+        let round = Round { round: 2, ..Round::default() };
+        let json = serde_json::to_value(&round).unwrap();
+        assert!(json["cpu"].is_null(), "{json}");
+        assert_eq!(serde_json::from_value::<Round>(json.clone()).unwrap(), round);
+        let older = |machine_us_per_io: f64| {
+            let mut json = json.clone();
+            json["cpu"] = serde_json::json!({
+                "idle_us_per_s": 0.0, "machine_us_per_io": machine_us_per_io, "busy_cores": machine_us_per_io / 10.0,
+                "client_us_per_io": 1.5, "servers_us_per_io": 2.5, "kernel_threads_us_per_io": 0.5, "processes": []
+            });
+            serde_json::from_value::<Round>(json).unwrap().cpu
+        };
+        assert_eq!(older(0.0), None);
+        let cpu = older(5.0).unwrap();
+        assert_eq!((cpu.machine_us_per_io, cpu.servers_us_per_io), (Some(5.0), Some(2.5)));
+        let mut without = json;
+        without.as_object_mut().unwrap().remove("cpu");
+        assert_eq!(serde_json::from_value::<Round>(without).unwrap().cpu, None);
+    }
 }

@@ -33,6 +33,11 @@ impl Spread {
         (self.count > 1).then(|| (self.high - self.low).abs() / 2.0).filter(|half| half.is_finite())
     }
 
+    /// The interval with another figure of the same rounds in its middle. It is widened where it does not hold that one.
+    pub(crate) fn around(self, mean: f64) -> Spread {
+        Spread { mean, low: self.low.min(mean), high: self.high.max(mean), count: self.count }
+    }
+
     /// The same figure in another unit.
     pub(crate) fn scaled(&self, factor: f64) -> Spread {
         Spread {
@@ -98,6 +103,18 @@ impl Compared {
     /// What a report says that was found when it was made.
     pub(crate) fn said(ratio: Spread, verdict: Verdict) -> Self {
         Compared { ratio, verdict, comparison: None }
+    }
+
+    /// The same with the ratio of what was found in all rounds together. A difference that this one does not bear out is none.
+    pub(crate) fn around(mut self, ratio: f64) -> Self {
+        self.ratio = self.ratio.around(ratio);
+        if self.ratio.low <= 1.0 && self.ratio.high >= 1.0 {
+            self.verdict = Verdict::NoDifferenceShown;
+            if let Some(comparison) = &mut self.comparison {
+                comparison.verdict = statistics::Verdict::NoDifferenceShown;
+            }
+        }
+        self
     }
 
     /// What must be said of a ratio that may be chance; nothing of one that is shown.

@@ -40,6 +40,9 @@ pub(super) fn notes(first: &Report, second: &Report, targets: &[TargetPair]) -> 
     maps(&mut notes, "version of ", &first.versions, &second.versions);
     maps(&mut notes, "setting ", &first.settings, &second.settings);
     for pair in targets {
+        for (which, report, label) in [("first", first, &pair.first), ("second", second, &pair.second)] {
+            failures(&mut notes, which, report, label);
+        }
         let ours = first.targets.iter().find(|target| target.label == pair.first);
         let theirs = second.targets.iter().find(|target| target.label == pair.second);
         if let (Some(ours), Some(theirs)) = (ours, theirs) {
@@ -55,6 +58,28 @@ pub(super) fn notes(first: &Report, second: &Report, targets: &[TargetPair]) -> 
         }
     }
     notes
+}
+
+/// What is left out because operations failed.
+fn failures(notes: &mut Vec<String>, which: &str, report: &Report, label: &str) {
+    let results = report.cases.iter().flat_map(|case| case.results.iter().map(move |result| (case, result)));
+    let results: Vec<_> = results.filter(|(_, result)| result.target == label).collect();
+    let failed: Vec<&str> =
+        results.iter().filter(|(_, result)| result.has_failed()).map(|(case, _)| case.id.as_str()).collect();
+    if let Some(first) = failed.first() {
+        notes.push(format!(
+            "{label}: cases in which all rounds of the {which} report failed, which are not compared: {}, such as {first}",
+            failed.len()
+        ));
+    }
+    let rounds =
+        results.iter().filter(|(_, result)| !result.has_failed()).flat_map(|(_, result)| &result.rounds);
+    let bad = rounds.filter(|round| !round.is_good()).count();
+    if bad > 0 {
+        notes.push(format!(
+            "{label}: rounds of the {which} report with failed operations, which are left out: {bad}"
+        ));
+    }
 }
 
 fn differ(notes: &mut Vec<String>, what: &str, first: &str, second: &str) {

@@ -152,8 +152,8 @@ pub fn compare(first: &Report, second: &Report) -> Result<ReportComparison, Comp
     }
     if cases.is_empty() {
         let count = |report: &Report| {
-            let has_rounds = |result: &CaseResult| !result.rounds.is_empty();
-            report.cases.iter().filter(|case| case.results.iter().any(has_rounds)).count()
+            let has_figures = |result: &CaseResult| result.good_rounds().next().is_some();
+            report.cases.iter().filter(|case| case.results.iter().any(has_figures)).count()
         };
         return Err(CompareError::NothingInCommon { first: count(first), second: count(second) });
     }

@@ -36,7 +36,9 @@ fn what_became_faster_is_told_from_what_did_not() {
     rounds(&mut second, "Coquina", |round| {
         round.total.iops *= 1.5;
         round.total.latency_ns_mean /= 1.5;
-        round.cpu.machine_us_per_io *= 2.0;
+        if let Some(us) = round.cpu.as_mut().and_then(|cpu| cpu.machine_us_per_io.as_mut()) {
+            *us *= 2.0;
+        }
     });
     let comparison = compare(&first, &second).unwrap();
     assert!(verdicts(&comparison, 0, "iops").iter().all(|verdict| *verdict == Verdict::Faster));
@@ -52,6 +54,29 @@ fn what_became_faster_is_told_from_what_did_not() {
     let json = serde_json::to_value(&comparison).unwrap();
     assert_eq!(json["cases"][0]["metrics"][0]["verdict"], "faster");
     assert_eq!(json["targets"][0]["matched_by"], "label");
+}
+
+#[test]
+fn rounds_that_failed_are_not_compared_and_are_told() {
+    let first = made_up("hdd-tuning", &["Coquina"]);
+    let mut second = first.clone();
+    second.cases[0].results[0]
+        .rounds
+        .iter_mut()
+        .for_each(|round| (round.errors, round.total.iops) = (1, 1e9));
+    let bad = &mut second.cases[1].results[0].rounds[0];
+    (bad.errors, bad.total.iops) = (1, 1e9);
+    let comparison = compare(&first, &second).unwrap();
+    assert!(comparison.cases.iter().all(|case| case.id != first.cases[0].id));
+    let of_second = comparison.cases[0].metrics[0].second;
+    assert!(of_second.count == 2 && of_second.mean < 1e8, "{of_second:?}");
+    let notes = comparison.notes.join("\n");
+    for wanted in [
+        "all rounds of the second report failed, which are not compared: 1, such as",
+        "which are left out: 1",
+    ] {
+        assert!(notes.contains(wanted), "{wanted}: {notes}");
+    }
 }
 
 #[test]

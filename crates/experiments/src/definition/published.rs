@@ -29,9 +29,10 @@ impl Value {
     fn number(&self) -> Result<Option<f64>, ()> {
         match self {
             Value::Integer(value) => Ok(Some(*value as f64)),
-            Value::Number(value) => Ok(Some(*value)),
+            // TOML has words for what is no number, and JSON has none.
+            Value::Number(value) if value.is_finite() => Ok(Some(*value)),
             Value::Text(text) if text.is_empty() => Ok(None),
-            Value::Text(_) => Err(()),
+            Value::Number(_) | Value::Text(_) => Err(()),
         }
     }
 

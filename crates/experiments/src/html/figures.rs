@@ -231,7 +231,7 @@ fn sorted(dots: impl Iterator<Item = Dot>) -> Vec<Dot> {
 }
 
 fn x_ticks(view: &View<'_>, group: &Group<'_>, lines: &[Line<'_>]) -> Vec<(f64, String)> {
-    let has_figures = |case: &&&Case| case.results.iter().any(|result| !result.rounds.is_empty());
+    let has_figures = |case: &&&Case| case.results.iter().any(|result| result.good_rounds().next().is_some());
     let cases = lines.iter().flat_map(|line| &line.cases).filter(has_figures);
     let mut ticks: Vec<(f64, String)> =
         cases.map(|case| (group.position(view.report, case), group.axis.text(&case.point))).collect();
@@ -327,7 +327,7 @@ fn distribution(view: &View<'_>, group: &Group<'_>, lines: &[Line<'_>]) -> Optio
 
 /// Latencies in microseconds by how rare they are: 10 stands for the slowest tenth.
 fn percentiles(result: &CaseResult) -> Vec<Dot> {
-    let histogram = merged_histogram(&result.rounds);
+    let histogram = merged_histogram(result);
     let total: f64 = histogram.iter().map(|(_, operations)| *operations as f64).sum();
     let mut dots: Vec<Dot> = Vec::new();
     for step in 0..=DECADES_MAX * STEPS_PER_DECADE {

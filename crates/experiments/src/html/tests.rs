@@ -141,7 +141,8 @@ fn senseless_reports_do_not_panic() {
         for round in case.results.iter_mut().flat_map(|result| &mut result.rounds) {
             round.total.iops = [f64::NAN, 0.0, 1e300][number % 3];
             round.total.latency_ns_mean = [-1.0, 0.0, f64::INFINITY][number % 3];
-            round.cpu.machine_us_per_io = [f64::MAX, 0.0, f64::NAN][number % 3];
+            let machine_us_per_io = [Some(f64::MAX), Some(0.0), Some(f64::NAN)][number % 3];
+            round.cpu = Some(CpuFigures { machine_us_per_io, ..CpuFigures::default() });
             round.total.latency_histogram = vec![(0, u64::MAX), (u64::MAX, u64::MAX)];
             round.utilisation.iter_mut().for_each(|sample| sample.busy_cores = f64::NAN);
         }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::report::{Case, Round, UtilisationSample};
+use crate::report::{Case, CaseResult, Round, UtilisationSample};
 use crate::view::format::short;
 use crate::view::headline::main_case;
 use crate::view::{Group, View};
@@ -29,7 +29,7 @@ pub(super) fn section(out: &mut String, view: &View<'_>) {
         .iter()
         .filter_map(|group| main_case(view, group).map(|case| (group, case)))
         .filter(|(_, case)| {
-            case.results.iter().any(|result| result.rounds.iter().any(|round| !round.utilisation.is_empty()))
+            case.results.iter().any(|result| result.good_rounds().any(|round| !round.utilisation.is_empty()))
         })
         .take(CASES_MAX)
         .collect();
@@ -54,7 +54,7 @@ pub(super) fn section(out: &mut String, view: &View<'_>) {
 
 fn plots(out: &mut String, view: &View<'_>, case: &Case) {
     let rounds: Vec<(usize, &Round)> = (0..view.targets.len())
-        .filter_map(|target| Some((target, middle_round(&view.result(case, target)?.rounds)?)))
+        .filter_map(|target| Some((target, middle_round(view.result(case, target)?)?)))
         .collect();
     let entries: Vec<(Look, String)> =
         rounds.iter().map(|(target, _)| (Look::Trace(*target), view.targets[*target].to_owned())).collect();
@@ -93,8 +93,8 @@ fn plots(out: &mut String, view: &View<'_>, case: &Case) {
 }
 
 /// Neither the first nor the last, where there are three.
-fn middle_round(rounds: &[Round]) -> Option<&Round> {
-    let with: Vec<&Round> = rounds.iter().filter(|round| !round.utilisation.is_empty()).collect();
+fn middle_round(result: &CaseResult) -> Option<&Round> {
+    let with: Vec<&Round> = result.good_rounds().filter(|round| !round.utilisation.is_empty()).collect();
     with.get(with.len() / 2).copied()
 }
 

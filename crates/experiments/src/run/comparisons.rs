@@ -1,15 +1,15 @@
 //! Targets, or settings, against each other: ratios with intervals, and verdicts.
 
-use crate::report::{Finding, Report, Round, TargetComparison};
+use crate::report::{CaseResult, Finding, Report, Round, TargetComparison};
 use crate::statistics::{Comparison, Direction, Verdict, compare_paired, correct_for_several};
 
 /// What is compared of a round.
-type Metric = (&'static str, Direction, fn(&Round) -> f64);
+type Metric = (&'static str, Direction, fn(&Round) -> Option<f64>);
 
 const METRICS: [Metric; 3] = [
-    ("iops", Direction::HigherIsBetter, |round| round.total.iops),
-    ("latency", Direction::LowerIsBetter, |round| round.total.latency_ns_mean),
-    ("cpu", Direction::LowerIsBetter, |round| round.cpu.machine_us_per_io),
+    ("iops", Direction::HigherIsBetter, |round| Some(round.total.iops)),
+    ("latency", Direction::LowerIsBetter, |round| Some(round.total.latency_ns_mean)),
+    ("cpu", Direction::LowerIsBetter, |round| round.cpu.as_ref()?.machine_us_per_io),
 ];
 
 /// Pairs (column, its reference) of a run that compares targets. Stores are compared with the first one of another system, if
@@ -48,7 +48,7 @@ pub fn of(report: &Report, references: &[(usize, usize)]) -> Vec<TargetCompariso
                 else {
                     continue;
                 };
-                let (a, b) = paired(&other.rounds, &mine.rounds, value);
+                let (a, b) = paired(other, mine, value);
                 let Some(comparison) = compare_paired(&a, &b, direction) else { continue };
                 let named = TargetComparison {
                     case: case.id.clone(),
@@ -99,11 +99,11 @@ pub fn verdicts(report: &Report) -> Vec<Finding> {
     findings
 }
 
-/// Values of the rounds that both have.
-fn paired(a: &[Round], b: &[Round], value: fn(&Round) -> f64) -> (Vec<f64>, Vec<f64>) {
-    let both = a.iter().filter_map(|first| {
-        let second = b.iter().find(|second| second.round == first.round)?;
-        Some((value(first), value(second)))
+/// Values of the good rounds that both have.
+fn paired(a: &CaseResult, b: &CaseResult, value: fn(&Round) -> Option<f64>) -> (Vec<f64>, Vec<f64>) {
+    let both = a.good_rounds().filter_map(|first| {
+        let second = b.good_rounds().find(|second| second.round == first.round)?;
+        Some((value(first)?, value(second)?))
     });
     both.filter(|(first, second)| *first > 0.0 && *second > 0.0).unzip()
 }
@@ -111,7 +111,7 @@ fn paired(a: &[Round], b: &[Round], value: fn(&Round) -> f64) -> (Vec<f64>, Vec<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Case, CaseResult, Figures, Operation, Point};
+    use crate::report::{Case, CpuFigures, Figures, Operation, Point};
 
     fn result(target: &str, iops: &[f64]) -> CaseResult {
         let rounds = iops.iter().enumerate().map(|(index, iops)| Round {
@@ -122,9 +122,8 @@ mod tests {
         CaseResult { target: target.to_owned(), rounds: rounds.collect(), skipped: None }
     }
 
-    #[test]
-    fn rounds_are_compared_in_pairs() {
-        let point = Point {
+    fn point() -> Point {
+        Point {
             scenario: "s".into(),
             operation: Operation::RandomRead,
             block_bytes: 4096,
@@ -136,12 +135,16 @@ mod tests {
             copies: None,
             placement: None,
             rate_iops: None,
-        };
+        }
+    }
+
+    #[test]
+    fn rounds_are_compared_in_pairs() {
         // The machine drifts by far more than the two differ.
         let slow = result("slow", &[100.0, 200.0, 150.0, 300.0, 120.0]);
         let mut fast = result("fast", &[121.0, 239.0, 181.0, 362.0, 143.0]);
         fast.rounds.remove(1);
-        let case = Case { id: "c".into(), point, results: vec![fast, slow] };
+        let case = Case { id: "c".into(), point: point(), results: vec![fast, slow] };
         let report = Report { cases: vec![case], ..Report::default() };
         let found = of(&report, &[(0, 1)]);
         assert_eq!(found.len(), 2, "of CPU nothing is known");
@@ -153,6 +156,23 @@ mod tests {
         assert_eq!(verdicts.len(), 1);
         assert!(verdicts[0].text.starts_with("operations per second better by 1"), "{verdicts:?}");
         assert!(verdicts[0].text.contains("; mean latency better by"), "{verdicts:?}");
+    }
+
+    #[test]
+    fn rounds_that_failed_and_cpu_that_was_not_seen_are_not_compared() {
+        let mut quick = result("quick to fail", &[90000.0, 100.0, 101.0, 99.0]);
+        quick.rounds[0].errors = 1;
+        let mut other = result("other", &[100.0, 100.0, 101.0, 99.0]);
+        for result in [&mut quick, &mut other] {
+            for round in result.rounds.iter_mut().skip(2) {
+                round.cpu = Some(CpuFigures { machine_us_per_io: Some(7.0), ..CpuFigures::default() });
+            }
+        }
+        let case = Case { id: "c".into(), point: point(), results: vec![quick, other] };
+        let found = of(&Report { cases: vec![case], ..Report::default() }, &[(0, 1)]);
+        let ratios: Vec<(&str, f64)> =
+            found.iter().map(|found| (found.metric.as_str(), found.ratio)).collect();
+        assert_eq!(ratios, [("iops", 1.0), ("latency", 1.0), ("cpu", 1.0)]);
     }
 
     #[test]

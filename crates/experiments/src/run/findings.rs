@@ -6,16 +6,25 @@ use coquina_host::{DriveEnvironment, doctor};
 
 use crate::definition::Mode;
 use crate::limit::{Evidence, Neighbour, name_limit};
-use crate::report::{Case, Figures, Finding, Point, PublishedRow, Report, Round};
+use crate::report::{Case, CaseResult, Figures, Finding, Point, PublishedRow, Report};
 use crate::statistics::{sanity, steadiness};
 
 use super::FLAT_GROWTH;
 use super::measure::Measured;
 
-/// Mean operations per second of rounds.
-pub fn mean_iops(rounds: &[Round]) -> Option<f64> {
-    (!rounds.is_empty())
-        .then(|| rounds.iter().map(|round| round.total.iops).sum::<f64>() / rounds.len() as f64)
+/// Mean operations per second of the good rounds.
+pub fn mean_iops(result: &CaseResult) -> Option<f64> {
+    let iops: Vec<f64> = result.good_rounds().map(|round| round.total.iops).collect();
+    (!iops.is_empty()).then(|| iops.iter().sum::<f64>() / iops.len() as f64)
+}
+
+/// What is told of a round in which operations failed.
+pub fn left_out(label: &str, measured: &Measured) -> String {
+    let reason = measured.first_error.as_deref().unwrap_or("the generator does not say why");
+    format!(
+        "{label}: {} operation(s) failed in round {}, which is left out of all figures: {reason}",
+        measured.round.errors, measured.round.round
+    )
 }
 
 /// Settings of the operating system that a report names.
@@ -58,7 +67,9 @@ pub fn name_limits(cases: &mut [Case], seen: &[Vec<Vec<Measured>>]) {
             let Some(measured) = seen[index].get(target) else { continue };
             let point = cases[index].point.clone();
             for (round, measured) in cases[index].results[target].rounds.iter_mut().zip(measured) {
-                let Some(utilisation) = &measured.utilisation else { continue };
+                let Some(utilisation) = measured.utilisation.as_ref().filter(|_| round.is_good()) else {
+                    continue;
+                };
                 let part = |figures: &Option<Figures>, is_all: bool| match figures {
                     Some(figures) => figures.bytes_per_s,
                     None if is_all => round.total.bytes_per_s,
@@ -88,7 +99,7 @@ fn neighbours_of(cases: &[Case], index: usize, target: usize) -> Vec<Neighbour> 
     let others =
         cases.iter().enumerate().filter(|(other, case)| *other != index && without(&case.point) == key);
     let others = others.filter_map(|(_, case)| {
-        let iops = mean_iops(&case.results.get(target)?.rounds)?;
+        let iops = mean_iops(case.results.get(target)?)?;
         Some(Neighbour { outstanding: case.point.outstanding(), iops })
     });
     others.collect()
@@ -100,7 +111,7 @@ pub fn of_scenario(cases: &[Case], limits: &Mode) -> Vec<Finding> {
     for case in cases {
         for result in &case.results {
             let subject = format!("{}: {}", case.id, result.target);
-            findings.extend(unsteady(&subject, &result.rounds, limits));
+            findings.extend(unsteady(&subject, result, limits));
         }
     }
     findings.extend(unsteady_over_rounds(cases, limits));
@@ -108,14 +119,14 @@ pub fn of_scenario(cases: &[Case], limits: &Mode) -> Vec<Finding> {
     findings
 }
 
-/// Throughput that was not steady within its rounds.
-fn unsteady(subject: &str, rounds: &[Round], limits: &Mode) -> Option<Finding> {
-    let doubtful = rounds.iter().filter(|round| round.is_steady == Some(false));
+/// Throughput that was not steady within its good rounds.
+fn unsteady(subject: &str, result: &CaseResult, limits: &Mode) -> Option<Finding> {
+    let doubtful = result.good_rounds().filter(|round| round.is_steady == Some(false));
     let last = doubtful.clone().next_back()?;
     let text = format!(
         "{} of {} rounds, in up to {} passes each: {}",
         doubtful.count(),
-        rounds.len(),
+        result.good_rounds().count(),
         limits.passes_max,
         last.steadiness
     );
@@ -126,12 +137,12 @@ fn unsteady(subject: &str, rounds: &[Round], limits: &Mode) -> Option<Finding> {
 fn unsteady_over_rounds(cases: &[Case], limits: &Mode) -> Option<Finding> {
     let (mut results, mut moved) = (0, Vec::new());
     for case in cases {
-        for result in case.results.iter().filter(|result| !result.rounds.is_empty()) {
-            if result.rounds.iter().any(|round| round.is_steady.is_some()) {
+        for result in case.results.iter().filter(|result| result.good_rounds().next().is_some()) {
+            if result.good_rounds().any(|round| round.is_steady.is_some()) {
                 continue;
             }
             results += 1;
-            let all: Vec<f64> = result.rounds.iter().flat_map(|round| round.series.iter().copied()).collect();
+            let all: Vec<f64> = result.good_rounds().flat_map(|round| round.series.iter().copied()).collect();
             let over_all = steadiness(&all);
             if !over_all.is_steady {
                 moved.push(format!("{}: {} ({})", case.id, result.target, over_all.text));
@@ -163,7 +174,7 @@ fn knees(cases: &[Case]) -> Vec<Finding> {
             let curve: Vec<(&Case, f64)> = cases
                 .iter()
                 .filter(|other| same_but_steps(&other.point, &case.point))
-                .filter_map(|other| Some((other, mean_iops(&other.results.get(target)?.rounds)?)))
+                .filter_map(|other| Some((other, mean_iops(other.results.get(target)?)?)))
                 .collect();
             if let Some(text) = knee(&curve, target) {
                 let subject = format!(
@@ -189,7 +200,11 @@ fn knee(curve: &[(&Case, f64)], target: usize) -> Option<String> {
         .find(|at| curve[at + 1..].iter().all(|(_, iops)| *iops < curve[*at].1 * (1.0 + FLAT_GROWTH)))?;
     let (case, iops) = curve[at];
     let (end, end_iops) = curve[last];
-    let limit = case.results[target].rounds.last().map(|round| round.limit.text.clone()).unwrap_or_default();
+    let limit = case.results[target]
+        .good_rounds()
+        .next_back()
+        .map(|round| round.limit.text.clone())
+        .unwrap_or_default();
     let mut text = format!(
         "grows no more from {} on: {:.0} operations per second there, {:.0} with {}",
         step(&case.point),
@@ -213,7 +228,7 @@ fn suggestion(curve: &[(&Case, f64)], at: usize) -> String {
     let drives = f64::from(case.point.drives.unwrap_or(1).max(1));
     let per_drive = sum / drives;
     let shared = if case.results.iter().any(|result| {
-        result.rounds.iter().any(|round| round.drives.len() == 1 && case.point.drives != Some(1))
+        result.good_rounds().any(|round| round.drives.len() == 1 && case.point.drives != Some(1))
     }) || at == 0
     {
         "; if they are files or partitions of one drive, that drive is the limit, otherwise"
@@ -244,8 +259,8 @@ pub fn advice(places: &[PathBuf]) -> Vec<Finding> {
 fn best_iops(cases: &[Case], scenario: &str, workload: &str, target: &str) -> Option<f64> {
     let cases =
         cases.iter().filter(|case| case.point.scenario == scenario && case.point.workload() == workload);
-    let means = cases
-        .filter_map(|case| mean_iops(&case.results.iter().find(|result| result.target == target)?.rounds));
+    let means =
+        cases.filter_map(|case| mean_iops(case.results.iter().find(|result| result.target == target)?));
     means.max_by(f64::total_cmp)
 }
 
@@ -331,4 +346,48 @@ fn published_contradictions(row: &PublishedRow) -> Vec<String> {
 
 fn finding(kind: &str, subject: &str, text: &str) -> Finding {
     Finding { kind: kind.to_owned(), subject: subject.to_owned(), text: text.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::definition::{Experiment, ModeName};
+    use crate::report::{Operation, Round};
+
+    fn case(clients: u32, rounds: &[(f64, u64)]) -> Case {
+        let point = Point {
+            scenario: "s".into(),
+            operation: Operation::RandomWrite,
+            block_bytes: 4096,
+            depth: 1,
+            jobs: 1,
+            volumes: 1,
+            clients,
+            drives: None,
+            copies: None,
+            placement: None,
+            rate_iops: None,
+        };
+        let rounds = rounds.iter().map(|(iops, errors)| Round {
+            total: Figures { iops: *iops, ..Figures::default() },
+            is_steady: Some(*errors == 0),
+            errors: *errors,
+            ..Round::default()
+        });
+        let result = CaseResult { target: "t".into(), rounds: rounds.collect(), skipped: None };
+        Case { id: format!("{clients} clients"), point, results: vec![result] }
+    }
+
+    #[test]
+    fn rounds_that_failed_are_in_no_mean_and_no_curve() {
+        assert_eq!(mean_iops(&case(1, &[(100.0, 0), (90000.0, 3), (120.0, 0)]).results[0]), Some(110.0));
+        assert_eq!(mean_iops(&case(1, &[(90000.0, 3)]).results[0]), None);
+        let limits = Experiment::load("hdd-tuning").unwrap().modes.get(ModeName::Quick).clone();
+        let grows = [case(1, &[(100.0, 0), (9000.0, 1)]), case(2, &[(200.0, 0)]), case(4, &[(400.0, 0)])];
+        assert_eq!(of_scenario(&grows, &limits), [], "neither a knee nor unsteady");
+        let failing_end = [case(1, &[(100.0, 0)]), case(2, &[(101.0, 0)]), case(4, &[(400.0, 9)])];
+        let found = of_scenario(&failing_end, &limits);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].text.starts_with("grows no more from 1 client on: 100 "), "{found:?}");
+    }
 }

@@ -13,15 +13,21 @@ use crate::target::{Target, TargetError};
 
 use super::placement;
 
+/// The machine is sampled this often, and more often in runs in which that gives fewer than [`SAMPLES_MIN_PER_RUN`].
 const SAMPLE_INTERVAL_MS: u64 = 250;
+/// More often would take processors from what is measured.
+const SAMPLE_INTERVAL_MS_MIN: u64 = 50;
+const SAMPLES_MIN_PER_RUN: f64 = 8.0;
 /// The idle machine is looked at for so long.
 const IDLE_TIME: Duration = Duration::from_secs(2);
 /// A generator may take so long to begin and to end, besides its time.
 const EXTRA_TIME_MAX: Duration = Duration::from_secs(60);
 /// Time that a generator takes before its load begins, where it does not say when that was.
 const START_TIME: Duration = Duration::from_millis(500);
-/// Length of the first and last step of a window that may be cut off, so that it lies within the measured time.
+/// What is cut off a window at either end, so that it lies within the measured time; less where that is short.
 const EDGE: Duration = Duration::from_millis(50);
+/// What is measured for less long than this is not seen: the kernel counts idle time to 10 ms.
+const SEEN_TIME_MIN: Duration = Duration::from_millis(100);
 
 /// What the machine does while no load is made: not what targets do for themselves, which counts for them.
 #[derive(Clone, Debug, Default)]
@@ -53,7 +59,7 @@ impl Idle {
         let drive_names: Vec<String> = drives.iter().map(|drive| drive.name.clone()).collect();
         let mut idle = Idle { drives, drive_names, ..Idle::default() };
         let processes = servers.iter().map(|pid| (*pid, Role::Target)).collect();
-        let Ok(sampler) = sampler(&idle.drive_names, processes) else { return Ok(idle) };
+        let Ok(sampler) = sampler(SAMPLE_INTERVAL_MS, &idle.drive_names, processes) else { return Ok(idle) };
         let from = sampler.mark();
         while from.elapsed() < IDLE_TIME {
             if stopped() {
@@ -76,10 +82,37 @@ impl Idle {
     }
 }
 
-fn sampler(drives: &[String], processes: Vec<(u32, Role)>) -> Result<Sampler, coquina_host::HostError> {
+fn sampler(
+    interval_ms: u64,
+    drives: &[String],
+    processes: Vec<(u32, Role)>,
+) -> Result<Sampler, coquina_host::HostError> {
     let mut processes = processes;
     processes.push((std::process::id(), Role::Harness));
-    Sampler::start(SamplerSettings { interval_ms: SAMPLE_INTERVAL_MS, drives: drives.to_vec(), processes })
+    Sampler::start(SamplerSettings { interval_ms, drives: drives.to_vec(), processes })
+}
+
+/// How often a run of this length is sampled.
+fn sample_interval_ms(runtime_s: f64) -> u64 {
+    ((runtime_s * 1e3 / SAMPLES_MIN_PER_RUN) as u64).clamp(SAMPLE_INTERVAL_MS_MIN, SAMPLE_INTERVAL_MS)
+}
+
+/// When the measured time of generators began that were started and had ended at these moments. What they told is not believed
+/// where it cannot be, as with a host whose clock goes wrong.
+fn beginning(
+    (started, ended): (Instant, Instant),
+    told: Option<Instant>,
+    warmup: Duration,
+    length: Duration,
+) -> Instant {
+    let latest = ended.checked_sub(length).unwrap_or(started).max(started);
+    told.unwrap_or(started + START_TIME + warmup).min(latest)
+}
+
+/// The part of the measured time that is looked at. `None` where that is too short to see anything.
+fn looked_at(began: Instant, length: Duration) -> Option<(Instant, Instant)> {
+    let edge = EDGE.min(length / 8);
+    (length >= SEEN_TIME_MIN).then(|| (began + edge, began + length - edge))
 }
 
 /// The drives that hold these files or devices, each once. A file that does not exist yet lies on the drive of its folder.
@@ -175,7 +208,7 @@ impl Shot<'_> {
         let watched = watched.chain(self.others.iter().map(|pid| (*pid, Role::Outside)));
         let names = drive_names(&self.target.places());
         // A machine that does not let itself be looked at can still be measured.
-        let sampler = sampler(&names, watched.collect()).ok();
+        let sampler = sampler(sample_interval_ms(self.limits.runtime_s), &names, watched.collect()).ok();
         let (now, now_unix) = (Instant::now(), SystemTime::now());
         let mut running = Vec::new();
         for command in &commands {
@@ -188,20 +221,22 @@ impl Shot<'_> {
         let time_max = Duration::from_secs_f64(self.limits.warmup_s + self.limits.runtime_s) + EXTRA_TIME_MAX;
         let outcomes: Result<Vec<Outcome>, GeneratorError> =
             running.into_iter().map(|running| running.finish(time_max, self.stopped)).collect();
+        // A sample at the end, so that what generators used up to there is known.
+        let ended = sampler.as_ref().map_or_else(Instant::now, Sampler::mark);
         let outcome = Outcome::merge(outcomes?);
         if outcome.interrupted.is_some() {
             return Err(GeneratorError::Stopped);
         }
-        let began = match outcome.began_unix_ms {
-            Some(unix_ms) => {
-                let at = UNIX_EPOCH + Duration::from_millis(unix_ms);
-                now + at.duration_since(now_unix).unwrap_or_default()
-            }
-            None => now + START_TIME + Duration::from_secs_f64(self.limits.warmup_s),
-        };
-        let length = Duration::from_secs_f64(outcome.measured_s).max(EDGE * 4);
+        let told = outcome.began_unix_ms.and_then(|unix_ms| {
+            let at = UNIX_EPOCH + Duration::from_millis(unix_ms);
+            Some(now + at.duration_since(now_unix).ok()?)
+        });
+        let length = Duration::from_secs_f64(outcome.measured_s.max(0.0));
+        let warmup = Duration::from_secs_f64(self.limits.warmup_s);
+        let began = beginning((now, ended), told, warmup, length);
         let seen = sampler.and_then(|sampler| {
-            let seen = sampler.window(began + EDGE, began + length - EDGE);
+            let (from, to) = looked_at(began, length)?;
+            let seen = sampler.window(from, to);
             sampler.stop();
             seen
         });
@@ -272,8 +307,16 @@ impl Shot<'_> {
         };
         round.contradictions = self.contradictions(&round);
         if let Some(seen) = &seen {
-            let sees_servers = self.target.is_baseline() || !self.target.processes().is_empty();
-            round.cpu = cpu_figures(&round, seen, self.idle, self.others, sees_servers);
+            let servers = self.target.processes();
+            // /proc may hide the processes of others.
+            let sees_servers = match servers.is_empty() {
+                true => self.target.is_baseline(),
+                false => seen.processes.iter().any(|process| servers.contains(&process.pid)),
+            };
+            // What other hosts take to make the load is not known here.
+            if self.hosts.is_empty() {
+                round.cpu = cpu_figures(&round, seen, self.idle, self.others, sees_servers);
+            }
             round.drives = seen
                 .drives
                 .iter()
@@ -288,7 +331,8 @@ impl Shot<'_> {
             let written_per_s: f64 = seen.drives.iter().map(|drive| drive.write_bytes_per_s).sum();
             let by_users = self.user_writes_bytes_per_s(&round);
             if by_users > 0.0 && !seen.drives.is_empty() {
-                round.drive_bytes_per_user_byte = Some(written_per_s / by_users);
+                round.drive_bytes_per_user_byte =
+                    Some(written_per_s / by_users).filter(|ratio| ratio.is_finite());
             }
         }
         Measured { round, utilisation: seen, first_error: outcome.first_error }
@@ -322,35 +366,43 @@ impl Shot<'_> {
 }
 
 /// CPU time per operation. Where all processes that serve the target are known, it is that of the generator, of the servers and of
-/// the kernel's own threads, so that what else runs on the machine does not count; elsewhere all but what was busy before.
+/// the kernel's own threads, so that what else runs on the machine does not count; elsewhere all but what was busy before. `None`
+/// where nothing was seen.
 fn cpu_figures(
     round: &Round,
     seen: &Utilisation,
     idle: &Idle,
     others: &[u32],
     sees_servers: bool,
-) -> CpuFigures {
-    let share = |us_per_s: f64| if round.total.iops > 0.0 { us_per_s / round.total.iops } else { 0.0 };
+) -> Option<CpuFigures> {
+    let share = |us_per_s: f64| us_per_s / round.total.iops;
+    if seen.cores_online == 0 || !share(seen.busy_cores * 1e6).is_finite() {
+        return None;
+    }
     let cores_of_others: f64 = seen
         .processes
         .iter()
         .filter(|process| others.contains(&process.pid))
         .map(|process| seen.process_cores(process))
         .sum();
-    let mine = if sees_servers && seen.sees_kernel_threads {
-        let own =
-            seen.role_cores(Role::Generator) + seen.role_cores(Role::Target) + seen.role_cores(Role::Kernel);
-        own * 1e6 - idle.kernel_us_per_s
+    let seen_of_it = seen.role_cores(Role::Generator) + seen.role_cores(Role::Target);
+    let mine_us_per_s = if sees_servers && seen.sees_kernel_threads {
+        Some(seen_of_it * 1e6 + (seen.role_cores(Role::Kernel) * 1e6 - idle.kernel_us_per_s).max(0.0))
     } else {
-        (seen.busy_cores - cores_of_others) * 1e6 - idle.us_per_s
+        // It cannot be less than the part that is seen: on a machine without a core to spare the load takes time away from
+        // what kept it busy before.
+        let rest = (seen.busy_cores - cores_of_others) * 1e6 - idle.us_per_s;
+        Some(rest).filter(|rest| *rest >= seen_of_it * 1e6)
     };
-    CpuFigures {
+    Some(CpuFigures {
         idle_us_per_s: idle.us_per_s,
-        machine_us_per_io: share(mine.max(0.0)),
+        machine_us_per_io: mine_us_per_s.map(share),
         busy_cores: seen.busy_cores,
         client_us_per_io: share(seen.role_cores(Role::Generator) * 1e6),
-        servers_us_per_io: share(seen.role_cores(Role::Target) * 1e6),
-        kernel_threads_us_per_io: share(seen.role_cores(Role::Kernel) * 1e6),
+        servers_us_per_io: sees_servers.then(|| share(seen.role_cores(Role::Target) * 1e6)),
+        kernel_threads_us_per_io: seen
+            .sees_kernel_threads
+            .then(|| share(seen.role_cores(Role::Kernel) * 1e6)),
         processes: seen
             .processes
             .iter()
@@ -361,5 +413,76 @@ fn cpu_figures(
                 us_per_io: share(seen.process_cores(process) * 1e6),
             })
             .collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn round(iops: f64) -> Round {
+        Round { total: crate::report::Figures { iops, ..Default::default() }, ..Round::default() }
+    }
+
+    #[test]
+    fn cpu_that_was_not_seen_is_unknown() {
+        let seen = Utilisation { seconds: 1.0, cores_online: 2, busy_cores: 0.5, ..Utilisation::default() };
+        let figures = |round: &Round, seen: &Utilisation, sees_servers| {
+            cpu_figures(round, seen, &Idle::default(), &[], sees_servers)
+        };
+        let found = figures(&round(1000.0), &seen, false).unwrap();
+        assert_eq!((found.machine_us_per_io, found.servers_us_per_io), (Some(500.0), None));
+        assert_eq!(found.kernel_threads_us_per_io, None);
+        assert_eq!(figures(&round(1000.0), &seen, true).unwrap().servers_us_per_io, Some(0.0));
+        assert_eq!(figures(&round(0.0), &seen, true), None);
+        assert_eq!(figures(&round(f64::MIN_POSITIVE), &seen, true), None);
+        assert_eq!(figures(&round(1000.0), &Utilisation { cores_online: 0, ..seen }, true), None);
+    }
+
+    #[test]
+    fn what_a_busy_machine_hides_is_not_0() {
+        let by_role = [(Role::Generator, 0.4), (Role::Kernel, 0.1)].into();
+        let seen = Utilisation {
+            seconds: 1.0,
+            cores_online: 2,
+            busy_cores: 2.0,
+            by_role,
+            sees_kernel_threads: true,
+            ..Utilisation::default()
+        };
+        let machine = |us_per_s: f64, sees_servers| {
+            let idle = Idle { us_per_s, kernel_us_per_s: us_per_s, ..Idle::default() };
+            cpu_figures(&round(1000.0), &seen, &idle, &[], sees_servers).unwrap().machine_us_per_io
+        };
+        assert_eq!(machine(1.9e6, false), None, "the generator alone takes 400 us");
+        assert_eq!(machine(1.5e6, false), Some(500.0));
+        assert_eq!(machine(1.9e6, true), Some(400.0));
+    }
+
+    #[test]
+    fn the_window_of_a_short_run_lies_between_start_and_end() {
+        let started = Instant::now();
+        let ended = started + 450 * MS;
+        let warmup = Duration::ZERO;
+        // fio says of a run below its 500 ms nothing, and of that which other hosts make what their clocks say.
+        for told in [None, Some(started + 5000 * MS)] {
+            let began = beginning((started, ended), told, warmup, 300 * MS);
+            assert_eq!(began, started + 150 * MS);
+            let (from, to) = looked_at(began, 300 * MS).unwrap();
+            assert!(from > began && to < ended && to - from >= 200 * MS);
+        }
+        assert_eq!(beginning((started, ended), Some(started + 20 * MS), warmup, 300 * MS), started + 20 * MS);
+        assert_eq!(beginning((started, ended), None, warmup, 900 * MS), started);
+        assert_eq!(looked_at(started, 60 * MS), None);
+        assert_eq!(looked_at(started, 2000 * MS), Some((started + EDGE, started + 1950 * MS)));
+    }
+
+    #[test]
+    fn short_runs_are_sampled_more_often() {
+        assert_eq!(sample_interval_ms(20.0), 250);
+        assert_eq!(sample_interval_ms(1.0), 125);
+        assert_eq!(sample_interval_ms(0.3), 50);
     }
 }

@@ -508,12 +508,8 @@ impl<'a> Run<'a> {
         };
         match shot.take() {
             Ok(measured) => {
-                if let Some(error) = measured.first_error.clone() {
-                    let text = format!(
-                        "{}: {} operation(s) failed: {error}",
-                        self.label(column),
-                        measured.round.errors
-                    );
+                if !measured.round.is_good() {
+                    let text = findings::left_out(&self.label(column), &measured);
                     self.find("failed", &planned.id, &text);
                 }
                 self.last_case().results[column].rounds.push(measured.round.clone());
@@ -539,8 +535,11 @@ impl<'a> Run<'a> {
     fn note_failures(&mut self) {
         for column in 0..self.columns.len() {
             let label = self.label(column);
-            let result = &self.last_case().results[column];
-            let failed = result.rounds.is_empty() && result.skipped.is_some();
+            let result = &mut self.last_case().results[column];
+            if result.has_failed() && result.skipped.is_none() {
+                result.skipped = Some(format!("operations failed in all {} rounds", result.rounds.len()));
+            }
+            let failed = result.has_failed() || result.rounds.is_empty() && result.skipped.is_some();
             let is_refusal = self.given_up[column].is_some() || !failed;
             self.failures[column] = if failed { self.failures[column] + 1 } else { 0 };
             let many = !is_refusal && self.failures[column] >= FAILURES_MAX;
@@ -567,7 +566,7 @@ impl<'a> Run<'a> {
             let steps: Vec<(&Case, f64)> = cases
                 .iter()
                 .filter(|case| findings::same_but_steps(&case.point, &planned.point))
-                .filter_map(|case| Some((case, findings::mean_iops(&case.results.get(target)?.rounds)?)))
+                .filter_map(|case| Some((case, findings::mean_iops(case.results.get(target)?)?)))
                 .collect();
             if let [.., (_, before), (case, now)] = steps.as_slice()
                 && *now < *before * (1.0 + FLAT_GROWTH)

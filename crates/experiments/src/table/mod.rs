@@ -3,7 +3,7 @@
 //!
 //! Invariants:
 //! - units stand in heads, not in cells;
-//! - a cell without a figure is `-`, and a note says why.
+//! - a cell without a figure is `-`, or `failed` where operations failed in all rounds, and a note says why.
 
 mod notes;
 mod text;
@@ -11,7 +11,7 @@ mod text;
 #[cfg(test)]
 mod tests;
 
-use crate::report::{Case, Operation, Report};
+use crate::report::{Case, CaseResult, Operation, Report};
 use crate::spread::{Compared, NO_DIFFERENCE_MARK, Rounds, Spread, Verdict};
 use crate::view::format::{as_published, grouped, measured_text, ratio_text, significant};
 use crate::view::published::{self, Published};
@@ -144,6 +144,8 @@ fn metrics(group: &Group<'_>) -> Vec<Metric> {
 /// What one row holds of one figure, before it is text.
 struct Line<'a> {
     measured: Vec<Option<Spread>>,
+    /// Whether a target failed in all rounds.
+    failed: Vec<bool>,
     /// By pair of targets.
     ratios: Vec<Option<Compared>>,
     published: Vec<Published<'a>>,
@@ -162,6 +164,9 @@ fn add_metric(
         .iter()
         .map(|case| Line {
             measured: measured_of(view, case, metric),
+            failed: (0..view.targets.len())
+                .map(|target| view.result(case, target).is_some_and(CaseResult::has_failed))
+                .collect(),
             ratios: view.pairs.iter().map(|pair| view.compared(case, *pair, metric)).collect(),
             published: published::of_case(view.report, group, &case.point),
         })
@@ -174,9 +179,12 @@ fn add_metric(
             })
             .collect();
         let ratios = best_ratios(view, group, metric);
-        lines.push(Line { measured, ratios, published: published.to_vec() });
+        let failed = vec![false; view.targets.len()];
+        lines.push(Line { measured, failed, ratios, published: published.to_vec() });
     }
-    if lines.iter().all(|line| line.measured.iter().all(Option::is_none)) {
+    // That a target failed is told once, where nothing else is to be told.
+    let is_told = |line: &Line<'_>| metric == Metric::Iops && line.failed.contains(&true);
+    if lines.iter().all(|line| line.measured.iter().all(Option::is_none) && !is_told(line)) {
         return;
     }
     let systems: Vec<&str> = systems
@@ -198,7 +206,12 @@ fn add_metric(
         let mut cells: Vec<String> = line
             .measured
             .iter()
-            .map(|figure| figure.map_or_else(dash, |figure| show(&figure.scaled(factor), metric)))
+            .zip(&line.failed)
+            .map(|(figure, failed)| match figure {
+                Some(figure) => show(&figure.scaled(factor), metric),
+                None if *failed => "failed".to_owned(),
+                None => dash(),
+            })
             .collect();
         cells.extend(line.ratios.iter().map(|compared| compared.as_ref().map_or_else(dash, ratio_cell)));
         cells.extend(

@@ -15,19 +15,13 @@ pub(super) fn notes(view: &View<'_>, group: &Group<'_>) -> Vec<String> {
         let results: Vec<(&Case, &CaseResult)> =
             group.cases.iter().filter_map(|case| Some((*case, view.result(case, target)?))).collect();
         skipped(&mut notes, group, label, &results);
-        let unsteady = |result: &CaseResult| result.rounds.iter().any(|round| round.is_steady == Some(false));
+        let unsteady = |result: &CaseResult| result.good_rounds().any(|round| round.is_steady == Some(false));
         let cases: Vec<&Case> =
             results.iter().filter(|(_, result)| unsteady(result)).map(|(case, _)| *case).collect();
         if !cases.is_empty() {
             notes.push(format!("{label} was not steady at {}", name(group, &cases)));
         }
-        let errors: u64 = results
-            .iter()
-            .flat_map(|(_, result)| &result.rounds)
-            .fold(0, |sum, round| sum.saturating_add(round.errors));
-        if errors > 0 {
-            notes.push(format!("{label}: {errors} operations failed; its figures are not to be relied on"));
-        }
+        failed(&mut notes, group, label, &results);
     }
     notes.extend(published_notes(view, group));
     notes
@@ -37,7 +31,7 @@ pub(super) fn notes(view: &View<'_>, group: &Group<'_>) -> Vec<String> {
 fn skipped(notes: &mut Vec<String>, group: &Group<'_>, label: &str, results: &[(&Case, &CaseResult)]) {
     let mut reasons: Vec<(&str, Vec<&Case>)> = Vec::new();
     for (case, result) in results {
-        let Some(reason) = result.skipped.as_deref() else { continue };
+        let Some(reason) = result.skipped.as_deref().filter(|_| !result.has_failed()) else { continue };
         match reasons.iter_mut().find(|(other, _)| *other == reason) {
             Some((_, cases)) => cases.push(case),
             None => reasons.push((reason, vec![case])),
@@ -45,6 +39,22 @@ fn skipped(notes: &mut Vec<String>, group: &Group<'_>, label: &str, results: &[(
     }
     for (reason, cases) in reasons {
         notes.push(format!("{label} skipped at {}: {reason}", name(group, &cases)));
+    }
+}
+
+/// Rounds that are no part of the figures, and cases that have none at all.
+fn failed(notes: &mut Vec<String>, group: &Group<'_>, label: &str, results: &[(&Case, &CaseResult)]) {
+    let has_bad = |result: &CaseResult| result.rounds.iter().any(|round| !round.is_good());
+    let of = |is_meant: &dyn Fn(&CaseResult) -> bool| -> Vec<&Case> {
+        results.iter().filter(|(_, result)| is_meant(result)).map(|(case, _)| *case).collect()
+    };
+    let all = of(&CaseResult::has_failed);
+    if !all.is_empty() {
+        notes.push(format!("{label} failed in all rounds at {}: there are no figures", name(group, &all)));
+    }
+    let some = of(&|result| has_bad(result) && !result.has_failed());
+    if !some.is_empty() {
+        notes.push(format!("{label}: rounds with failed operations are left out at {}", name(group, &some)));
     }
 }
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::report::TargetComparison;
+use crate::report::{CpuFigures, TargetComparison};
 use crate::view::made_up::made_up;
 
 fn find<'a>(tables: &'a [Table], scenario: &str, workload: &str) -> &'a Table {
@@ -69,6 +69,68 @@ fn pairs_and_verdicts_are_those_of_the_report() {
 }
 
 #[test]
+fn rounds_that_failed_are_left_out_of_every_figure() {
+    let labels = ["Coquina", "Ceph"];
+    let good = made_up("hdd-tuning", &labels);
+    let mut report = good.clone();
+    let ids: Vec<String> = report.cases.iter().map(|case| case.id.clone()).collect();
+    report.comparisons = ids.iter().map(|id| said(id)).collect();
+    for result in &mut report.cases[0].results {
+        let mut fast = result.rounds[0].clone();
+        (fast.errors, fast.round, fast.limit.kind) = (7, 4, "network".to_owned());
+        (fast.total.iops, fast.total.latency_ns_mean) = (1e9, 1.0);
+        fast.total.latency_histogram = vec![(1, u64::MAX >> 8)];
+        result.rounds.extend(vec![fast; 9]);
+    }
+    report.cases[1].results[0].rounds.iter_mut().for_each(|round| round.errors = 1);
+    let (tables, without) = (tables(&report), super::tables(&good));
+    assert_eq!(tables[0].groups, without[0].groups);
+    assert_eq!(tables[0].rows, without[0].rows, "not what the report says of failing rounds, either");
+    for metric in ["IOPS", "mean latency", "p99 latency", "CPU"] {
+        assert_eq!(cell(&tables[1], metric, "Coquina", 0), "failed");
+        assert_eq!(cell(&tables[1], metric, "Coquina / Ceph", 0), "-");
+    }
+    assert_eq!(cell(&tables[1], "limit", "Coquina", 0), "-");
+    assert!(tables[0].notes[0].contains("rounds with failed operations are left out at"), "{:?}", tables[0]);
+    assert!(tables[1].notes[0].contains("Coquina failed in all rounds at"), "{:?}", tables[1].notes);
+    report.cases[1].results[1].rounds.iter_mut().for_each(|round| round.errors = 1);
+    let nothing = &super::tables(&report)[1];
+    assert_eq!((nothing.groups.len(), cell(nothing, "IOPS", "Ceph", 0)), (1, "failed".to_owned()));
+    let page = crate::html::render(&report);
+    assert!(page.contains("Coquina failed in all rounds at") && page.contains(">failed</td>"));
+}
+
+fn said(id: &str) -> TargetComparison {
+    TargetComparison {
+        case: id.to_owned(),
+        metric: "iops".to_owned(),
+        target: "Coquina".to_owned(),
+        reference: "Ceph".to_owned(),
+        ratio: 7.25,
+        ratio_low: Some(7.2),
+        ratio_high: Some(7.3),
+        verdict: "better".to_owned(),
+        text: String::new(),
+    }
+}
+
+#[test]
+fn cpu_that_was_not_seen_is_a_dash_and_no_zero() {
+    let mut report = made_up("hdd-tuning", &["Coquina", "Ceph"]);
+    let seen = cell(&tables(&report)[0], "CPU", "Ceph", 0);
+    for round in report.cases.iter_mut().flat_map(|case| &mut case.results[0].rounds) {
+        round.cpu = None;
+    }
+    report.cases[0].results[1].rounds[0].cpu = None;
+    let table = &tables(&report)[0];
+    assert_eq!(cell(table, "CPU", "Coquina", 0), "-");
+    assert_eq!(cell(table, "CPU", "Coquina / Ceph", 0), "-");
+    let digits = |text: &str| text.split_once(' ').unwrap().0.replace(',', "").parse::<f64>().unwrap();
+    let (all, two) = (digits(&seen), digits(&cell(table, "CPU", "Ceph", 0)));
+    assert!((two / all - 1.0).abs() < 0.1, "the mean of two rounds, not of two and a zero: {two} and {all}");
+}
+
+#[test]
 fn clients_that_were_published_one_by_one_are_added_up() {
     let report = made_up("curve-vs-ceph", &["Coquina", "Ceph"]);
     let tables = tables(&report);
@@ -135,7 +197,7 @@ fn senseless_reports_do_not_panic() {
         for round in case.results.iter_mut().flat_map(|result| &mut result.rounds) {
             round.total.iops = f64::NAN;
             round.total.latency_ns_mean = -1.0;
-            round.cpu.machine_us_per_io = f64::INFINITY;
+            round.cpu = Some(CpuFigures { machine_us_per_io: Some(f64::INFINITY), ..CpuFigures::default() });
             round.total.latency_histogram = vec![(0, u64::MAX), (u64::MAX, u64::MAX)];
         }
     }

@@ -13,7 +13,7 @@ const US_PER_S: f64 = 1e6;
 const MIB: f64 = (1u64 << 20) as f64;
 
 /// What is looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Metric {
     /// Operations per second.
     Iops,
@@ -36,6 +36,19 @@ pub(crate) enum Metric {
 }
 
 impl Metric {
+    /// All of them.
+    pub(crate) const ALL: [Metric; 9] = [
+        Metric::Iops,
+        Metric::Bandwidth,
+        Metric::LatencyMean,
+        Metric::LatencyMeanRead,
+        Metric::LatencyMeanWrite,
+        Metric::LatencyP99,
+        Metric::CpuPerIo,
+        Metric::IopsPerCore,
+        Metric::DriveBytes,
+    ];
+
     /// As in heads, without the unit.
     pub(crate) fn title(self) -> &'static str {
         match self {
@@ -84,29 +97,37 @@ impl Metric {
             Metric::LatencyMean => latency(&round.total),
             Metric::LatencyMeanRead => round.read.as_ref().and_then(latency),
             Metric::LatencyMeanWrite => round.write.as_ref().and_then(latency),
-            Metric::LatencyP99 => {
-                (round.total.operations > 0).then_some(round.total.latency_ns_p99 as f64 / NS_PER_US)
-            }
-            Metric::CpuPerIo => (round.total.operations > 0).then_some(round.cpu.machine_us_per_io),
-            Metric::IopsPerCore => {
-                (round.cpu.machine_us_per_io > 0.0).then_some(US_PER_S / round.cpu.machine_us_per_io)
-            }
+            // 0 stands for a generator that told no histogram.
+            Metric::LatencyP99 => (round.total.operations > 0 && round.total.latency_ns_p99 > 0)
+                .then_some(round.total.latency_ns_p99 as f64 / NS_PER_US),
+            Metric::CpuPerIo => cpu_us_per_io(round).filter(|_| round.total.operations > 0),
+            Metric::IopsPerCore => cpu_us_per_io(round).filter(|us| *us > 0.0).map(|us| US_PER_S / us),
             Metric::DriveBytes => round.drive_bytes_per_user_byte,
         };
         value.filter(|value| value.is_finite() && *value >= 0.0)
     }
 }
 
-/// The figure of all rounds. Percentiles are those of the merged rounds.
+fn cpu_us_per_io(round: &Round) -> Option<f64> {
+    round.cpu.as_ref()?.machine_us_per_io
+}
+
+/// The figure of all good rounds, with its interval. Percentiles are those of the merged rounds, never means of percentiles; their
+/// intervals are those of the rounds' own percentiles, widened where these do not hold that of all.
 pub(crate) fn estimate(result: &CaseResult, metric: Metric) -> Option<Spread> {
-    let values: Vec<f64> = result.rounds.iter().filter_map(|round| metric.of_round(round)).collect();
-    let mut spread = mean_of_rounds(&values)?;
-    if metric == Metric::LatencyP99
-        && let Some(merged_ns) = percentile(&merged_histogram(&result.rounds), 0.99)
-    {
-        spread.mean = merged_ns as f64 / NS_PER_US;
+    let values: Vec<f64> = result.good_rounds().filter_map(|round| metric.of_round(round)).collect();
+    let spread = mean_of_rounds(&values)?;
+    match metric {
+        Metric::LatencyP99 => Some(spread.around(merged_p99_us(result)?)),
+        _ => Some(spread),
     }
-    Some(spread)
+}
+
+fn merged_p99_us(result: &CaseResult) -> Option<f64> {
+    let merged_ns = percentile(&merged_histogram(result), 0.99)?;
+    // Buckets are named by their highest value.
+    let largest_ns = result.good_rounds().map(|round| round.total.latency_ns_max).max().filter(|ns| *ns > 0);
+    Some(merged_ns.min(largest_ns.unwrap_or(u64::MAX)) as f64 / NS_PER_US)
 }
 
 /// A target against another of the same report. Rounds are pairs if both are of the same case.
@@ -118,26 +139,25 @@ pub(crate) fn against(
 ) -> Option<Compared> {
     let values = |result: &CaseResult, other: &CaseResult| -> Vec<f64> {
         let has_pair = |round: &&Round| {
-            let pair = other.rounds.iter().find(|pair| pair.round == round.round);
+            let pair = other.good_rounds().find(|pair| pair.round == round.round);
             rounds == Rounds::Apart || pair.is_some_and(|pair| metric.of_round(pair).is_some())
         };
-        result.rounds.iter().filter(has_pair).filter_map(|round| metric.of_round(round)).collect()
+        result.good_rounds().filter(has_pair).filter_map(|round| metric.of_round(round)).collect()
     };
     let (ours, theirs) = (values(first, second), values(second, first));
-    let mut compared = compare_rounds(&ours, &theirs, rounds, metric.higher_is_better())?;
-    if metric == Metric::LatencyP99
-        && let (Some(first), Some(second)) = (estimate(first, metric), estimate(second, metric))
-        && first.mean > 0.0
-    {
-        compared.ratio.mean = second.mean / first.mean;
+    let compared = compare_rounds(&ours, &theirs, rounds, metric.higher_is_better())?;
+    if metric != Metric::LatencyP99 {
+        return Some(compared);
     }
-    Some(compared)
+    // The ratio of the two figures that are shown.
+    let ratio = estimate(second, metric)?.mean / estimate(first, metric)?.mean;
+    ratio.is_finite().then(|| compared.around(ratio))
 }
 
-/// The histograms of rounds, added up, by rising latency.
-pub(crate) fn merged_histogram(rounds: &[Round]) -> Vec<(u64, u64)> {
+/// The histograms of all good rounds, added up, by rising latency.
+pub(crate) fn merged_histogram(result: &CaseResult) -> Vec<(u64, u64)> {
     let mut merged: BTreeMap<u64, u64> = BTreeMap::new();
-    for (latency_ns, operations) in rounds.iter().flat_map(|round| &round.total.latency_histogram) {
+    for (latency_ns, operations) in result.good_rounds().flat_map(|round| &round.total.latency_histogram) {
         let sum = merged.entry(*latency_ns).or_default();
         *sum = sum.saturating_add(*operations);
     }
@@ -158,10 +178,71 @@ pub(crate) fn percentile(histogram: &[(u64, u64)], share: f64) -> Option<u64> {
     histogram.last().map(|(latency_ns, _)| *latency_ns)
 }
 
-/// The limit that most rounds name, as the round says it that names it first.
+/// The limit that most good rounds name, as the round says it that names it first.
 pub(crate) fn limit_of(result: &CaseResult) -> Option<&crate::report::LimitFigures> {
     let named = |round: &&Round| !round.limit.kind.is_empty();
-    let times = |kind: &str| result.rounds.iter().filter(|round| round.limit.kind == kind).count();
-    let most = result.rounds.iter().filter(named).map(|round| times(&round.limit.kind)).max()?;
-    result.rounds.iter().filter(named).map(|round| &round.limit).find(|limit| times(&limit.kind) == most)
+    let times = |kind: &str| result.good_rounds().filter(|round| round.limit.kind == kind).count();
+    let most = result.good_rounds().filter(named).map(|round| times(&round.limit.kind)).max()?;
+    result.good_rounds().filter(named).map(|round| &round.limit).find(|limit| times(&limit.kind) == most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spread::Verdict;
+
+    /// Rounds of so many operations of 1 ms, and so many of the other latency, which is the round's p99.
+    fn result(rounds: &[(u64, u64, u64)]) -> CaseResult {
+        let rounds = rounds.iter().zip(1..).map(|((usual, slow, slow_ns), round)| Round {
+            round,
+            total: Figures {
+                operations: usual + slow,
+                latency_ns_p99: *slow_ns,
+                latency_ns_max: *slow_ns,
+                latency_histogram: vec![(1_000_000, *usual), (*slow_ns, *slow)],
+                ..Figures::default()
+            },
+            ..Round::default()
+        });
+        CaseResult { target: "t".into(), rounds: rounds.collect(), skipped: None }
+    }
+
+    #[test]
+    fn the_interval_of_a_percentile_holds_it_and_a_verdict_agrees_with_it() {
+        // One round in four has nearly all operations, and no slow ones.
+        let first =
+            result(&[(100, 20, 5_000_000), (100, 20, 5_100_000), (100, 20, 4_900_000), (9000, 1, 5_000_000)]);
+        let second = result(&[(98, 2, 2_000_000); 4]);
+        let figure = estimate(&first, Metric::LatencyP99).unwrap();
+        assert_eq!(figure.mean, 1000.0, "that of all operations");
+        assert!(figure.low <= figure.mean && figure.high > 4900.0, "{figure:?}");
+        for rounds in [Rounds::Paired, Rounds::Apart] {
+            let found = against(&first, &second, Metric::LatencyP99, rounds).unwrap();
+            let second = estimate(&second, Metric::LatencyP99).unwrap();
+            assert_eq!(found.ratio.mean, second.mean / figure.mean);
+            assert!(found.ratio.low <= found.ratio.mean && found.ratio.mean <= found.ratio.high);
+            assert!(found.ratio.low < 0.5, "that of the rounds is part of it: {found:?}");
+            let mut all = [found];
+            crate::spread::correct_for_several(&mut all);
+            for found in [found, all[0]] {
+                assert_eq!(found.verdict, Verdict::NoDifferenceShown, "rounds say less, all together more");
+            }
+        }
+    }
+
+    #[test]
+    fn a_percentile_without_a_histogram_is_unknown() {
+        let mut untold = result(&[(100, 1, 2_000_000); 3]);
+        for round in &mut untold.rounds {
+            (round.total.latency_ns_p99, round.total.latency_histogram) = (0, Vec::new());
+        }
+        assert_eq!(estimate(&untold, Metric::LatencyP99), None);
+        assert_eq!(against(&untold, &untold, Metric::LatencyP99, Rounds::Paired), None);
+    }
+
+    #[test]
+    fn figures_of_one_round_are_its_own() {
+        let one = result(&[(98, 2, 2_000_000)]);
+        assert_eq!(estimate(&one, Metric::LatencyP99).map(|figure| figure.mean), Some(2000.0));
+    }
 }

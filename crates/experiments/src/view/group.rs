@@ -159,8 +159,9 @@ impl<'a> Group<'a> {
         if self.axis != Key::Drives || number > 0.0 {
             return number;
         }
-        let measured =
-            self.cases.iter().filter(|case| case.results.iter().any(|result| !result.rounds.is_empty()));
+        let has_figures =
+            |case: &&&Case| case.results.iter().any(|result| result.good_rounds().next().is_some());
+        let measured = self.cases.iter().filter(has_figures);
         let most = f64::from(measured.filter_map(|case| case.point.drives).max().unwrap_or(0));
         let known = report.targets.iter().map(|target| target.drives.len()).max().unwrap_or(0) as f64;
         if known >= most.max(1.0) { known } else { most + 1.0 }

@@ -154,11 +154,11 @@ fn round(point: &Point, place: usize, number: u32, noise: &mut Noise) -> Round {
         steadiness: "no trend over 20 s".to_owned(),
         is_steady: Some(!(place == 0 && point.depth == 4 && number == 2)),
         passes: 1,
-        cpu: CpuFigures {
-            machine_us_per_io: us_per_io,
+        cpu: Some(CpuFigures {
+            machine_us_per_io: Some(us_per_io),
             busy_cores: us_per_io * iops / 1e6,
             ..CpuFigures::default()
-        },
+        }),
         drives: vec![DriveFigures { name: "nvme0n1".to_owned(), busy: 0.7, ..DriveFigures::default() }],
         drive_bytes_per_user_byte: point
             .operation

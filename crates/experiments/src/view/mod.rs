@@ -15,8 +15,8 @@ pub(crate) mod made_up;
 
 use std::collections::HashMap;
 
-use crate::report::{Case, CaseResult, Report, TargetComparison};
-use crate::spread::{Compared, Rounds, Spread, Verdict};
+use crate::report::{Case, CaseResult, Report, Round, TargetComparison};
+use crate::spread::{Compared, Rounds, Spread, Verdict, correct_for_several};
 
 pub(crate) use figure::{Metric, estimate};
 pub(crate) use group::{Group, Key};
@@ -33,8 +33,8 @@ pub(crate) struct View<'a> {
     pub(crate) pairs: Vec<(usize, usize)>,
     /// Cases by scenario and workload.
     pub(crate) groups: Vec<Group<'a>>,
-    /// What the report says of pairs.
-    said: HashMap<SaidKey<'a>, &'a TargetComparison>,
+    /// Pairs in cases, by the case's identifier.
+    judged: HashMap<(&'a str, Metric, (usize, usize)), Compared>,
 }
 
 /// Case, metric, target and reference.
@@ -53,14 +53,16 @@ impl<'a> View<'a> {
             }
         }
         let pairs = pairs(report, &targets);
-        View {
+        let mut view = View {
             report,
             short: short_labels(&targets),
             pairs,
             targets,
             groups: group::groups(report),
-            said: said(report),
-        }
+            judged: HashMap::new(),
+        };
+        view.judge();
+        view
     }
 
     /// The pair that stands for the report.
@@ -83,8 +85,33 @@ impl<'a> View<'a> {
     }
 
     /// A pair in a case: as the report judges it, or else as its rounds do.
-    pub(crate) fn compared(
+    pub(crate) fn compared(&self, case: &Case, pair: (usize, usize), metric: Metric) -> Option<Compared> {
+        self.judged.get(&(case.id.as_str(), metric, pair)).copied()
+    }
+
+    /// Compares all pairs in all cases. Verdicts that the report does not give are corrected like those that it gives: for how
+    /// many comparisons there are of the same figure.
+    fn judge(&mut self) {
+        let said = said(self.report);
+        for metric in Metric::ALL {
+            let mut keys = Vec::new();
+            let mut family = Vec::new();
+            for case in &self.report.cases {
+                for pair in &self.pairs {
+                    if let Some(found) = self.compare(&said, case, *pair, metric) {
+                        keys.push((case.id.as_str(), metric, *pair));
+                        family.push(found);
+                    }
+                }
+            }
+            correct_for_several(&mut family);
+            self.judged.extend(keys.into_iter().zip(family));
+        }
+    }
+
+    fn compare(
         &self,
+        said: &HashMap<SaidKey<'_>, &TargetComparison>,
         case: &Case,
         (target, reference): (usize, usize),
         metric: Metric,
@@ -97,9 +124,12 @@ impl<'a> View<'a> {
             _ => return figure::against(other, own, metric, Rounds::Paired),
         };
         let key = (case.id.as_str(), name, self.targets[target], self.targets[reference]);
-        match self.said.get(&key) {
-            Some(said) => Some(judged(said, own.rounds.len().min(other.rounds.len()))),
-            None => figure::against(other, own, metric, Rounds::Paired),
+        match said.get(&key) {
+            Some(said) if own.rounds.iter().chain(&other.rounds).all(Round::is_good) => {
+                Some(judged(said, own.rounds.len().min(other.rounds.len())))
+            }
+            // Of rounds that failed, reports of earlier versions compared the figures as well.
+            _ => figure::against(other, own, metric, Rounds::Paired),
         }
     }
 }
@@ -177,12 +207,12 @@ pub(crate) fn short_labels(labels: &[&str]) -> Vec<String> {
     if differ { first } else { labels.to_vec() }.into_iter().map(str::to_owned).collect()
 }
 
-/// Everything that rounds say against themselves: identifier of the case, target and what.
+/// Everything that good rounds say against themselves: identifier of the case, target and what.
 pub(crate) fn contradictions(report: &Report) -> Vec<(&str, &str, &str)> {
     let mut found: Vec<(&str, &str, &str)> = Vec::new();
     for case in &report.cases {
         for result in &case.results {
-            for text in result.rounds.iter().flat_map(|round| &round.contradictions) {
+            for text in result.good_rounds().flat_map(|round| &round.contradictions) {
                 let entry = (case.id.as_str(), result.target.as_str(), text.as_str());
                 // Those of one case follow each other, so that a look at the last few is enough.
                 if !found.iter().rev().take(16).any(|other| *other == entry) {
@@ -192,4 +222,32 @@ pub(crate) fn contradictions(report: &Report) -> Vec<(&str, &str, &str)> {
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::made_up::made_up;
+    use super::*;
+
+    #[test]
+    fn ratios_that_the_report_does_not_judge_are_corrected_for_how_many_there_are() {
+        let mut report = made_up("curve-vs-ceph", &["Coquina", "Ceph"]);
+        for (place, case) in report.cases.iter_mut().enumerate() {
+            let first = [100_000, 101_000, 99_000];
+            let second = if place == 0 { [105_000, 105_000, 105_500] } else { first };
+            for (result, values) in case.results.iter_mut().zip([second, first]) {
+                for (round, ns) in result.rounds.iter_mut().zip(values) {
+                    round.total.latency_ns_p99 = ns;
+                    round.total.latency_histogram = vec![(ns, round.total.operations)];
+                }
+            }
+        }
+        let doubt = |report: &Report| {
+            let found = View::of(report).compared(&report.cases[0], (0, 1), Metric::LatencyP99);
+            found.map(|found| (found.verdict, found.doubt()))
+        };
+        assert_eq!(doubt(&report), Some((Verdict::NoDifferenceShown, " (not certain)")));
+        report.cases.truncate(1);
+        assert_eq!(doubt(&report), Some((Verdict::Slower, "")));
+    }
 }
