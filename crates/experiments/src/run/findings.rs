@@ -209,7 +209,9 @@ pub fn of_report(report: &Report) -> Vec<Finding> {
     for row in &report.published {
         for text in published_contradictions(row) {
             let depth = row.depth.map(|depth| format!(", depth {depth}")).unwrap_or_default();
-            let subject = format!("published: {}, {}{depth}: {}", row.scenario, row.workload, row.system);
+            let client = row.client.map(|client| format!(", client {client}")).unwrap_or_default();
+            let subject =
+                format!("published: {}, {}{client}{depth}: {}", row.scenario, row.workload, row.system);
             findings.push(finding("contradiction", &subject, &text));
         }
     }
@@ -231,10 +233,14 @@ fn published_contradictions(row: &PublishedRow) -> Vec<String> {
         outstanding,
         is_open_loop: false,
     };
-    sanity::check(&figures).into_iter().map(|found| found.text).collect()
+    let rounding = [row.iops, row.bandwidth_mib_s].into_iter().flatten().map(sanity::rounding).sum();
+    sanity::check_printed(&figures, rounding).into_iter().map(|found| found.text).collect()
 }
 
 /// A finding of a kind, about something.
 pub fn finding(kind: &str, subject: &str, text: &str) -> Finding {
     Finding { kind: kind.to_owned(), subject: subject.to_owned(), text: text.to_owned() }
 }
+
+#[cfg(test)]
+mod tests;
