@@ -1,5 +1,9 @@
 //! Experiments as data: TOML files, built in or written by users.
 //!
+//! The fields of a file are those of [`Experiment`], of its `[modes.quick]`, `[modes.default]` and `[modes.full]` ([`Mode`]), of each
+//! `[[scenario]]` ([`Scenario`]) and `[[scenario.sweep]]` ([`Sweep`]), and of `[published]` ([`PublishedTable`]). Those without a default
+//! must be there. Sizes are texts such as `"4KiB"`, `"1GiB"` or `"65536"` (bytes); names that end in `_s` are seconds.
+//!
 //! Invariants:
 //! - unknown keys, empty lists and sizes that make no sense are refused with their place in the file;
 //! - what a mode does not say, it takes from the mode `default`;
@@ -8,13 +12,14 @@
 mod built_in;
 mod expand;
 mod published;
+mod values;
 
 use std::path::Path;
 
-use coquina_base::parse_size_bytes;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
 use crate::report::Operation;
+use values::size;
 
 pub use built_in::{BuiltIn, built_in, built_in_names};
 pub use expand::{Layout, PlannedPoint, PlannedScenario, expand, identifier};
@@ -58,31 +63,31 @@ pub enum DefinitionError {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Experiment {
-    /// [`FORMAT`].
+    /// Version of the file format: 1.
     pub format: u32,
-    /// Its name, as on the command line.
+    /// Its name in reports, of a-z, 0-9 and `-`. Reports of experiments of different names are not compared.
     pub name: String,
-    /// One line.
+    /// One line that says what it shows.
     pub title: String,
-    /// What the publication ran, and on what.
+    /// What the publication ran, and on what; text for the report. Default: none.
     #[serde(default)]
     pub published_setup: String,
-    /// What it found.
+    /// What it found; text for the report. Default: none.
     #[serde(default)]
     pub published_finding: String,
     /// What is measured if nothing is said: targets as on the command line. `plain-file` and `plain-files:N` stand for
-    /// files in the folder of the run.
+    /// files in the folder of the run. Default: none, so that `--target` must be given.
     #[serde(default)]
     pub targets: Vec<String>,
-    /// Whether the host is checked against the advice for storage, too.
+    /// Whether the host is checked against the advice for storage, too. Default: false.
     #[serde(default)]
     pub advice: bool,
-    /// How long and how often.
+    /// How long and how often, for each of the three modes.
     pub modes: Modes,
-    /// What is run.
+    /// What is run, in this order; one at least.
     #[serde(rename = "scenario")]
     pub scenarios: Vec<Scenario>,
-    /// Figures of the publication.
+    /// Figures of the publication, which stand beside the measured ones. Default: none.
     #[serde(default)]
     pub published: PublishedTable,
 }
@@ -137,19 +142,19 @@ impl Modes {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mode {
-    /// Times that each case is run on each target.
+    /// Times that each case is run on each target, 1 to 1000. Fewer than 3 show no differences.
     pub rounds: u32,
-    /// Measured time of each run.
+    /// Measured time of each run, in seconds, 0.5 to 86400. Under 4 it is too short to tell whether throughput is steady.
     pub runtime_s: f64,
-    /// Load before that.
+    /// Load before that, in seconds, 0 to 86400.
     pub warmup_s: f64,
-    /// Times that a run is repeated until throughput is steady, the first included.
+    /// Times that a run is repeated until throughput is steady, the first included. Default: 1.
     #[serde(default = "one")]
     pub passes_max: u32,
-    /// Largest size of a volume, object set or file.
+    /// Largest size of a volume, object set or file, as a text such as `"1GiB"`; at least 16MiB.
     #[serde(deserialize_with = "size")]
     pub volume_bytes_max: u64,
-    /// Most volumes of a scenario; 0: as many as it says.
+    /// Most volumes of a scenario. Default: 0, as many as it says.
     #[serde(default)]
     pub volumes_max: u32,
 }
@@ -158,32 +163,34 @@ pub struct Mode {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// Its name in tables and identifiers.
+    /// Its name in tables and identifiers; unlike that of any other scenario.
     pub name: String,
-    /// What it is about.
+    /// What it is about; text for `--plan`. Default: none.
     #[serde(default)]
     pub note: String,
-    /// Volumes.
+    /// Volumes that take load, 1 to 10000. Default: 1. Where `drives` are added, each drive is a volume.
     #[serde(default = "one")]
     pub volumes: u32,
-    /// Size of each as published; smaller where the mode or the space is.
+    /// Size of each as published, as a text such as `"1TiB"`; smaller where the mode or the space is.
     #[serde(deserialize_with = "size")]
     pub volume_size: u64,
-    /// Copies that are asked of targets which have copies.
+    /// Copies that are asked of targets which have copies, 1 to 8. Default: those that the target has.
     pub copies: Option<u32>,
-    /// Whether volumes are striped.
+    /// How volumes are striped, as `{ unit = "64KiB", count = 64 }`. Default: not.
     pub stripe: Option<Stripe>,
-    /// Whether volumes are written full first.
+    /// Whether volumes are written full first. Default: true.
     #[serde(default = "yes")]
     pub fill: bool,
     /// Whether volumes are read once before each case that reads, so that what fits into the caches of servers is there.
+    /// Default: false.
     #[serde(default)]
     pub warm_reads: bool,
-    /// Ages the store before: volumes take so much of its space, in percent, and are overwritten.
+    /// Ages the store before: volumes take so much of its space and are overwritten, as
+    /// `{ full_percent = 75, overwrites = 3, block = "64KiB" }`. Default: not.
     pub aged: Option<Aged>,
-    /// In which modes; all if nothing is said.
+    /// In which modes it is run: a list of `"quick"`, `"default"` and `"full"`. Default: all.
     pub modes: Option<Vec<ModeName>>,
-    /// What is run.
+    /// What is run; one at least.
     #[serde(rename = "sweep")]
     pub sweeps: Vec<Sweep>,
 }
@@ -192,10 +199,10 @@ pub struct Scenario {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stripe {
-    /// Bytes that go to one object before the next of the stripe is used.
+    /// Size of what goes to one object before the next of the stripe is used: a text, a power of two from `"4KiB"` on.
     #[serde(deserialize_with = "size")]
     pub unit: u64,
-    /// Objects in a stripe.
+    /// Objects in a stripe, 1 or more.
     pub count: u32,
 }
 
@@ -203,42 +210,45 @@ pub struct Stripe {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Aged {
-    /// Part of the store's space that volumes take.
+    /// Part of the store's space that volumes take, in percent, 1 to 95.
     pub full_percent: u32,
     /// Times that as much as the volumes hold is written at random places.
     pub overwrites: u32,
-    /// Size of each overwrite.
+    /// Size of each overwrite: a text, `"4KiB"` to `"16MiB"`.
     #[serde(deserialize_with = "size")]
     pub block: u64,
 }
 
-/// Points: each combination of its lists, those named first changing slowest.
+/// Points: each combination of its lists, those named first changing slowest. Each field is a value, a list, or a list for each mode:
+/// `{ default = [1, 16, 128], quick = [128] }`, where a mode that is left out has the list of `default`. An empty list of `operation`,
+/// `block`, `depth`, `jobs` or `clients` leaves the sweep out of a mode.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sweep {
-    /// What is done.
+    /// What is done: `random_read`, `random_write`, `sequential_read`, `sequential_write`, `mixed70` (70 % reads, 30 % writes at random
+    /// places), `object_read`, `object_write` (whole objects).
     pub operation: PerMode<Operation>,
-    /// Sizes of operations.
+    /// Sizes of operations: texts, multiples of 512 bytes up to `"16MiB"`.
     pub block: PerMode<Size>,
-    /// Operations in flight per job.
+    /// Operations in flight per job, 1 to 4096. Default: 1.
     #[serde(default = "PerMode::one")]
     pub depth: PerMode<u32>,
-    /// Jobs of each client.
+    /// Jobs of each client on each of its volumes, 1 to 255. Default: 1.
     #[serde(default = "PerMode::one")]
     pub jobs: PerMode<u32>,
-    /// Processes that make load; each takes its share of the volumes.
+    /// Processes that make load, 1 to 1000; each takes its share of the volumes. Default: 1.
     #[serde(default = "PerMode::one")]
     pub clients: PerMode<u32>,
-    /// Drives that take load, where the target has several; all if nothing is said. 0 stands for all.
+    /// Drives that take load, where the target has several; 0 stands for all. Default: as many volumes as the scenario says.
     #[serde(default = "PerMode::none")]
     pub drives: PerMode<u32>,
-    /// How jobs lie on processors.
+    /// How jobs lie on processors: `whole-cores` or `siblings`. Default: they are not pinned.
     #[serde(default = "PerMode::none")]
     pub placement: PerMode<Placement>,
-    /// Operations per second at which load is offered; closed loop if nothing is said.
+    /// Operations per second at which load is offered, by all clients together, whatever the target does. Default: a closed loop.
     #[serde(default = "PerMode::none")]
     pub rate: PerMode<u64>,
-    /// Steps of `clients` or `drives` end for a target when throughput grew by less than 5 %.
+    /// Whether steps of `clients` or `drives` end for a target when its mean throughput grew by less than 5 %. Default: false.
     #[serde(default)]
     pub until_flat: bool,
 }
@@ -264,12 +274,11 @@ impl Placement {
 }
 
 /// A size, written like `4KiB`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-pub struct Size(#[serde(deserialize_with = "size")] pub u64);
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size(pub u64);
 
 /// A value or list, the same for all modes or one for each.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(untagged, expecting = "a value, a list, or { default = [..], quick = [..], full = [..] }")]
+#[derive(Clone, Debug, PartialEq)]
 pub enum PerMode<T> {
     /// One value for all modes.
     One(T),
@@ -323,11 +332,6 @@ fn one() -> u32 {
 
 fn yes() -> bool {
     true
-}
-
-fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    parse_size_bytes(&text).map_err(serde::de::Error::custom)
 }
 
 impl Experiment {

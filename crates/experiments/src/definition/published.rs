@@ -4,21 +4,37 @@ use serde::Deserialize;
 
 use crate::report::PublishedRow;
 
+/// Names of columns that a table may have.
+const COLUMNS: [&str; 10] = [
+    "scenario",
+    "workload",
+    "depth",
+    "copies",
+    "client",
+    "system",
+    "iops",
+    "bandwidth_mib_s",
+    "latency_us_mean",
+    "latency_us_mean_write",
+];
+
 /// Rows of a publication: column names, and a list of values for each row. An empty text stands for what was not
 /// published.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PublishedTable {
-    /// Names of the columns: those of [`PublishedRow`].
+    /// Names of the columns: `scenario`, `workload` (`4k random write`) and `system` are texts; `depth`, `copies` and `client` are whole
+    /// numbers; `iops`, `bandwidth_mib_s` (MiB/s), `latency_us_mean` and `latency_us_mean_write` (microseconds) are numbers, as in
+    /// [`PublishedRow`]. Default: none.
     #[serde(default)]
     columns: Vec<String>,
-    /// Values by row.
+    /// Values by row, as many as there are columns. Default: none.
     #[serde(default)]
     rows: Vec<Vec<Value>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a number or a text")]
 enum Value {
     Integer(i64),
     Number(f64),
@@ -55,6 +71,17 @@ impl Value {
 impl PublishedTable {
     /// The rows, or what is wrong with them.
     pub fn rows(&self) -> Result<Vec<PublishedRow>, String> {
+        for (place, column) in self.columns.iter().enumerate() {
+            if !COLUMNS.contains(&column.as_str()) {
+                return Err(format!(
+                    "published column {column:?} is not known; there are {}",
+                    COLUMNS.join(", ")
+                ));
+            }
+            if self.columns[..place].contains(column) {
+                return Err(format!("published column {column:?} is named twice"));
+            }
+        }
         self.rows.iter().enumerate().map(|(index, values)| self.row(index + 1, values)).collect()
     }
 

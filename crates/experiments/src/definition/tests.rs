@@ -47,7 +47,39 @@ fn what_is_wrong_is_named() {
         ("\"4KiB\"", "\"5000\"", "multiple of 512"),
         ("quick = [1, 128]", "quick = [0]", "depth must be 1"),
         ("quick = [1, 128]", "quick = []", "mode quick has 0 points"),
-        ("random_write", "random_wirte", "random_wirte"),
+        (
+            "random_write",
+            "random_wirte",
+            "unknown variant `random_wirte`, expected one of `random_read`, `random_write`, `sequential_read`",
+        ),
+        (
+            "\"random_write\"",
+            "[\"random_read\", \"raed\"]",
+            "unknown variant `raed`, expected one of `random_read`",
+        ),
+        (
+            "\"random_write\"",
+            "{ default = [\"raed\"] }",
+            "unknown variant `raed`, expected one of `random_read`",
+        ),
+        (
+            "quick = [1, 128]",
+            "quik = [1, 128]",
+            "unknown field `quik`, expected one of `default`, `quick`, `full`",
+        ),
+        (
+            "depth =",
+            "placement = \"cores\"\ndepth =",
+            "unknown variant `cores`, expected `whole-cores` or `siblings`",
+        ),
+        (
+            "\"1TiB\"\n[[",
+            "\"1TiB\"\nmodes = [\"fast\"]\n[[",
+            "unknown variant `fast`, expected one of `quick`, `default`",
+        ),
+        ("\"4KiB\"", "4096", "expected a size in quotes, such as \"4KiB\""),
+        ("depth =", "jobs = true\ndepth =", "expected a value, a list, or { default = [..]"),
+        ("depth =", "jobs = -1\ndepth =", "invalid value: integer `-1`, expected u32"),
     ] {
         let text = SMALL.replacen(from, to, 1);
         assert_ne!(text, SMALL, "{from} is not in the text");
@@ -55,6 +87,20 @@ fn what_is_wrong_is_named() {
         assert!(said.contains(wanted), "{from} -> {to}: {said}");
     }
     assert!(complaint("this is not TOML").contains("small.toml is not an experiment"));
+}
+
+#[test]
+fn each_form_of_a_list_is_read() {
+    let experiment = Experiment::parse(SMALL, "small.toml").unwrap();
+    let sweep = &experiment.scenarios[0].sweeps[0];
+    assert_eq!(sweep.operation, PerMode::One(Operation::RandomWrite));
+    assert_eq!(sweep.block, PerMode::One(Size(4096)));
+    assert_eq!(sweep.depth.get(ModeName::Default), [1, 4, 128]);
+    let text = SMALL.replace("\"4KiB\"", "[\"4KiB\", \"1MiB\"]").replace("depth =", "jobs = 2\ndepth =");
+    let experiment = Experiment::parse(&text, "small.toml").unwrap();
+    let sweep = &experiment.scenarios[0].sweeps[0];
+    assert_eq!(sweep.block, PerMode::Many(vec![Size(4096), Size(1 << 20)]));
+    assert_eq!(sweep.jobs, PerMode::One(2));
 }
 
 #[test]
@@ -66,6 +112,10 @@ fn published_rows_are_read_by_column() {
     assert_eq!((rows[0].depth, rows[0].iops, rows[0].system.as_str()), (Some(128), Some(72100.0), "Ceph"));
     assert!(complaint(&with.replace("72100]", "72100, 5]")).contains("5 values; there are 4"));
     assert!(complaint(&with.replace("72100]", "\"many\"]")).contains("does not fit column"));
+    let said = complaint(&with.replace("\"iops\"", "\"iop\""));
+    assert!(said.contains("column \"iop\" is not known; there are scenario, workload, depth"), "{said}");
+    assert!(complaint(&with.replace("\"iops\"", "\"depth\"")).contains("named twice"));
+    assert!(complaint(&with.replace("72100]", "true]")).contains("a number or a text"));
 }
 
 #[test]

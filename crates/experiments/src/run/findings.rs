@@ -1,4 +1,4 @@
-//! What a run found besides its figures: where curves stop growing, figures that contradict each other, what was not steady.
+//! What a run found besides its figures: what held it back, figures that contradict each other, what was not steady.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use crate::limit::{Evidence, Neighbour, name_limit};
 use crate::report::{Case, CaseResult, Figures, Finding, Point, PublishedRow, Report};
 use crate::statistics::{sanity, steadiness};
 
-use super::FLAT_GROWTH;
+use super::knees;
 use super::measure::Measured;
 
 /// Mean operations per second of the good rounds.
@@ -40,23 +40,6 @@ pub fn setting_keys(drives: &[DriveEnvironment]) -> Vec<String> {
 /// The value of a setting, if this host has it.
 pub fn setting(key: &str) -> Option<String> {
     doctor::os_setting(key).ok()?.read().ok()
-}
-
-/// Whether two points differ in nothing but clients or drives.
-pub fn same_but_steps(a: &Point, b: &Point) -> bool {
-    let without = |point: &Point| Point { clients: 0, drives: None, ..point.clone() };
-    without(a) == without(b)
-}
-
-/// The step that a point is: `4 clients`, `8 drives`.
-pub fn step(point: &Point) -> String {
-    let counted =
-        |count: u32, name: &str| if count == 1 { format!("1 {name}") } else { format!("{count} {name}s") };
-    match point.drives {
-        Some(0) => "all drives".to_owned(),
-        Some(drives) => counted(drives, "drive"),
-        None => counted(point.clients, "client"),
-    }
 }
 
 /// Names what held each round back, with what is known of its neighbours up to now: other depths of the same load.
@@ -105,8 +88,8 @@ fn neighbours_of(cases: &[Case], index: usize, target: usize) -> Vec<Neighbour> 
     others.collect()
 }
 
-/// What the cases of one scenario show together.
-pub fn of_scenario(cases: &[Case], limits: &Mode) -> Vec<Finding> {
+/// What the cases of one scenario show together, on targets which have so many drives.
+pub fn of_scenario(cases: &[Case], limits: &Mode, drives: &[u32]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for case in cases {
         for result in &case.results {
@@ -115,7 +98,7 @@ pub fn of_scenario(cases: &[Case], limits: &Mode) -> Vec<Finding> {
         }
     }
     findings.extend(unsteady_over_rounds(cases, limits));
-    findings.extend(knees(cases));
+    findings.extend(knees::of(cases, drives));
     findings
 }
 
@@ -158,88 +141,6 @@ fn unsteady_over_rounds(cases: &[Case], limits: &Mode) -> Option<Finding> {
         moved.len()
     );
     Some(finding("not-steady", subject, &text))
-}
-
-/// Where throughput stops growing with clients, drives or depth.
-fn knees(cases: &[Case]) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    let mut done: Vec<(Point, usize)> = Vec::new();
-    for case in cases {
-        let key = Point { clients: 0, drives: None, ..case.point.clone() };
-        for target in 0..case.results.len() {
-            if done.contains(&(key.clone(), target)) {
-                continue;
-            }
-            done.push((key.clone(), target));
-            let curve: Vec<(&Case, f64)> = cases
-                .iter()
-                .filter(|other| same_but_steps(&other.point, &case.point))
-                .filter_map(|other| Some((other, mean_iops(other.results.get(target)?)?)))
-                .collect();
-            if let Some(text) = knee(&curve, target) {
-                let subject = format!(
-                    "{}, {}: {}",
-                    case.point.scenario,
-                    case.point.workload(),
-                    case.results[target].target
-                );
-                findings.push(finding("stops-growing", &subject, &text));
-            }
-        }
-    }
-    findings
-}
-
-/// The first step from which on no later one is faster by [`FLAT_GROWTH`], if it is not the last, and what that suggests.
-fn knee(curve: &[(&Case, f64)], target: usize) -> Option<String> {
-    if curve.len() < 2 {
-        return None;
-    }
-    let last = curve.len() - 1;
-    let at = (0..last)
-        .find(|at| curve[at + 1..].iter().all(|(_, iops)| *iops < curve[*at].1 * (1.0 + FLAT_GROWTH)))?;
-    let (case, iops) = curve[at];
-    let (end, end_iops) = curve[last];
-    let limit = case.results[target]
-        .good_rounds()
-        .next_back()
-        .map(|round| round.limit.text.clone())
-        .unwrap_or_default();
-    let mut text = format!(
-        "grows no more from {} on: {:.0} operations per second there, {:.0} with {}",
-        step(&case.point),
-        iops,
-        end_iops,
-        step(&end.point)
-    );
-    if !limit.is_empty() {
-        text += &format!("; the limit there: {limit}");
-    }
-    if case.point.drives.is_some() {
-        text += &suggestion(curve, at);
-    }
-    Some(text)
-}
-
-/// What a sum of drives that stops growing suggests.
-fn suggestion(curve: &[(&Case, f64)], at: usize) -> String {
-    let (case, sum) = curve[at];
-    let alone = curve[0].1;
-    let drives = f64::from(case.point.drives.unwrap_or(1).max(1));
-    let per_drive = sum / drives;
-    let shared = if case.results.iter().any(|result| {
-        result.good_rounds().any(|round| round.drives.len() == 1 && case.point.drives != Some(1))
-    }) || at == 0
-    {
-        "; if they are files or partitions of one drive, that drive is the limit, otherwise"
-    } else {
-        ";"
-    };
-    format!(
-        "; each drive gives {:.0} % of what one gives alone{shared} look for what they share: the cable and lanes of the host \
-         adapter, its driver, a backplane's expander, or the processors",
-        per_drive / alone * 100.0
-    )
 }
 
 /// What of the advice for storage this host does not follow.
@@ -319,7 +220,9 @@ pub fn of_report(report: &Report) -> Vec<Finding> {
     for row in &report.published {
         for text in published_contradictions(row) {
             let depth = row.depth.map(|depth| format!(", depth {depth}")).unwrap_or_default();
-            let subject = format!("published: {}, {}{depth}: {}", row.scenario, row.workload, row.system);
+            let client = row.client.map(|client| format!(", client {client}")).unwrap_or_default();
+            let subject =
+                format!("published: {}, {}{client}{depth}: {}", row.scenario, row.workload, row.system);
             findings.push(finding("contradiction", &subject, &text));
         }
     }
@@ -341,53 +244,14 @@ fn published_contradictions(row: &PublishedRow) -> Vec<String> {
         outstanding,
         is_open_loop: false,
     };
-    sanity::check(&figures).into_iter().map(|found| found.text).collect()
+    let rounding = [row.iops, row.bandwidth_mib_s].into_iter().flatten().map(sanity::rounding).sum();
+    sanity::check_printed(&figures, rounding).into_iter().map(|found| found.text).collect()
 }
 
-fn finding(kind: &str, subject: &str, text: &str) -> Finding {
+/// A finding of a kind, about something.
+pub fn finding(kind: &str, subject: &str, text: &str) -> Finding {
     Finding { kind: kind.to_owned(), subject: subject.to_owned(), text: text.to_owned() }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::definition::{Experiment, ModeName};
-    use crate::report::{Operation, Round};
-
-    fn case(clients: u32, rounds: &[(f64, u64)]) -> Case {
-        let point = Point {
-            scenario: "s".into(),
-            operation: Operation::RandomWrite,
-            block_bytes: 4096,
-            depth: 1,
-            jobs: 1,
-            volumes: 1,
-            clients,
-            drives: None,
-            copies: None,
-            placement: None,
-            rate_iops: None,
-        };
-        let rounds = rounds.iter().map(|(iops, errors)| Round {
-            total: Figures { iops: *iops, ..Figures::default() },
-            is_steady: Some(*errors == 0),
-            errors: *errors,
-            ..Round::default()
-        });
-        let result = CaseResult { target: "t".into(), rounds: rounds.collect(), skipped: None };
-        Case { id: format!("{clients} clients"), point, results: vec![result] }
-    }
-
-    #[test]
-    fn rounds_that_failed_are_in_no_mean_and_no_curve() {
-        assert_eq!(mean_iops(&case(1, &[(100.0, 0), (90000.0, 3), (120.0, 0)]).results[0]), Some(110.0));
-        assert_eq!(mean_iops(&case(1, &[(90000.0, 3)]).results[0]), None);
-        let limits = Experiment::load("hdd-tuning").unwrap().modes.get(ModeName::Quick).clone();
-        let grows = [case(1, &[(100.0, 0), (9000.0, 1)]), case(2, &[(200.0, 0)]), case(4, &[(400.0, 0)])];
-        assert_eq!(of_scenario(&grows, &limits), [], "neither a knee nor unsteady");
-        let failing_end = [case(1, &[(100.0, 0)]), case(2, &[(101.0, 0)]), case(4, &[(400.0, 9)])];
-        let found = of_scenario(&failing_end, &limits);
-        assert_eq!(found.len(), 1, "{found:?}");
-        assert!(found[0].text.starts_with("grows no more from 1 client on: 100 "), "{found:?}");
-    }
-}
+mod tests;

@@ -10,6 +10,7 @@
 mod comparisons;
 mod fairness;
 mod findings;
+mod knees;
 mod layout;
 mod measure;
 mod placement;
@@ -424,7 +425,9 @@ impl<'a> Run<'a> {
             partial.interrupted = Some("the run is not finished".to_owned());
             (self.hooks.partial)(&partial);
         }
-        let found = findings::of_scenario(&self.report.cases[first_case..], &self.settings.limits);
+        let drives: Vec<u32> =
+            self.columns.iter().map(|column| self.targets[column.target].drives()).collect();
+        let found = findings::of_scenario(&self.report.cases[first_case..], &self.settings.limits, &drives);
         self.report.findings.extend(found);
         Ok(())
     }
@@ -561,21 +564,11 @@ impl<'a> Run<'a> {
     /// Remembers for which targets a ladder of clients or drives has come to its end.
     fn note_ladder(&mut self, planned: &PlannedPoint, flat: &mut [Option<(u32, String)>]) {
         let Some(ladder) = planned.ladder else { return };
-        let cases = &self.report.cases;
-        for (target, flat) in flat.iter_mut().enumerate() {
-            let steps: Vec<(&Case, f64)> = cases
-                .iter()
-                .filter(|case| findings::same_but_steps(&case.point, &planned.point))
-                .filter_map(|case| Some((case, findings::mean_iops(case.results.get(target)?)?)))
-                .collect();
-            if let [.., (_, before), (case, now)] = steps.as_slice()
-                && *now < *before * (1.0 + FLAT_GROWTH)
-                && case.id == planned.id
-            {
-                *flat = Some((
-                    ladder,
-                    format!("throughput had stopped growing at {}", findings::step(&case.point)),
-                ));
+        for (column, flat) in flat.iter_mut().enumerate() {
+            let drives = self.targets[self.columns[column].target].drives();
+            let cases = &self.report.cases;
+            if let Some(reason) = knees::end_of_ladder(cases, &planned.id, &planned.point, column, drives) {
+                *flat = Some((ladder, reason));
             }
         }
     }

@@ -13,8 +13,14 @@ use serde::Serialize;
 
 /// How far figures may be from Little's law: the generator's own time between operations is in no latency.
 const LITTLE_TOLERANCE: f64 = 0.15;
-/// How far bandwidth may be from what operations carry.
+/// How far measured bandwidth may be from what operations carry.
 const BANDWIDTH_TOLERANCE: f64 = 0.05;
+/// The same of figures that others printed: nothing but their rounding is between them.
+const BANDWIDTH_TOLERANCE_PRINTED: f64 = 0.01;
+/// Digits that a printed figure surely has, zeros at its end included.
+const DIGITS_PRINTED_MIN: i32 = 3;
+/// Decimals that are looked for in a printed figure.
+const DECIMALS_PRINTED_MAX: i32 = 6;
 /// How far a factor may be from a whole number that explains it, as a share.
 const WHOLE_TOLERANCE: f64 = 0.05;
 /// The same as a difference, since any large number is near a whole one.
@@ -66,7 +72,29 @@ impl fmt::Display for Contradiction {
 
 /// Finds what cannot be true. Nothing is found where too little was told.
 pub fn check(figures: &Figures) -> Vec<Contradiction> {
-    [littles_law(figures), bandwidth(figures)].into_iter().flatten().collect()
+    [littles_law(figures), bandwidth(figures, BANDWIDTH_TOLERANCE)].into_iter().flatten().collect()
+}
+
+/// The same for figures as they were printed, where bandwidth and operations per second may be off by this share together, see
+/// [`rounding`].
+pub fn check_printed(figures: &Figures, rounding: f64) -> Vec<Contradiction> {
+    let tolerance = rounding.max(BANDWIDTH_TOLERANCE_PRINTED);
+    [littles_law(figures), bandwidth(figures, tolerance)].into_iter().flatten().collect()
+}
+
+/// How far a figure may be from what was measured, as a share, by the digits that were printed: one in the last of them, since
+/// some programs round and others cut off. Zeros at the end of large figures may be no digits: `104000` was 104k.
+pub fn rounding(printed: f64) -> f64 {
+    if !printed.is_finite() || printed <= 0.0 {
+        return 0.0;
+    }
+    let is_whole_in = |unit: f64| {
+        let units = printed / unit;
+        (units - units.round()).abs() < 1e-9 * units.max(1.0)
+    };
+    let largest = (printed.log10().floor() as i32 - DIGITS_PRINTED_MIN + 1).max(0);
+    let last = (-DECIMALS_PRINTED_MAX..=largest).rev().find(|place| is_whole_in(10f64.powi(*place)));
+    10f64.powi(last.unwrap_or(-DECIMALS_PRINTED_MAX)) / printed
 }
 
 fn littles_law(figures: &Figures) -> Option<Contradiction> {
@@ -104,14 +132,14 @@ fn little_hint(factor: f64) -> Option<String> {
     })
 }
 
-fn bandwidth(figures: &Figures) -> Option<Contradiction> {
+fn bandwidth(figures: &Figures, tolerance: f64) -> Option<Contradiction> {
     let iops = usable(figures.iops)?;
     let told = usable(figures.bandwidth_bytes_per_s)?;
     let block_bytes = figures.block_bytes.filter(|block_bytes| *block_bytes > 0)?;
     let found = iops * f64::from(block_bytes);
     let units = power_of_unit(told / found);
     // MB and MiB differ by 4.9 %, which is so exact a sign that it counts below the tolerance, too.
-    if units.is_none() && is_close(told / found, 1.0, BANDWIDTH_TOLERANCE) {
+    if units.is_none() && is_close(told / found, 1.0, tolerance) {
         return None;
     }
     let text = format!(

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::statistics::sanity::{Figures, check};
+use crate::statistics::sanity::{Figures, check, check_printed, rounding};
 use crate::statistics::{Contradiction, ContradictionKind, LatencyHistogram, steadiness};
 
 fn text_of(samples: &[f64]) -> String {
@@ -252,4 +252,27 @@ fn contradictions_name_figures_and_the_likely_reason() {
     assert_eq!(bandwidth(0.25), "as if bandwidth were that of one of 4 jobs)");
     let text = only(Figures { bandwidth_bytes_per_s: Some(1e8), ..sound() }).text;
     assert_eq!(text, "32000 operations/s of 4096 bytes are 131 MB/s, not 100 MB/s");
+}
+
+#[test]
+fn printed_figures_may_differ_by_their_rounding_only() {
+    let printed = |iops: f64, mib_s: f64| {
+        let figures = Figures {
+            iops: Some(iops),
+            bandwidth_bytes_per_s: Some(mib_s * 1_048_576.0),
+            block_bytes: Some(4096),
+            ..Figures::default()
+        };
+        check_printed(&figures, rounding(iops) + rounding(mib_s)).len()
+    };
+    assert_eq!(printed(104_000.0, 404.0), 0, "104k may be 103.5k");
+    assert_eq!(printed(104_000.0, 400.0), 1);
+    assert_eq!(printed(2321.0, 9.067), 0);
+    assert_eq!(printed(2321.0, 9.0), 0, "within 1 %");
+    assert_eq!(printed(2321.0, 9.167), 1);
+    assert_eq!(printed(26.0, 0.1), 0, "one digit is no more than it says");
+    assert!((rounding(104_000.0) - 1000.0 / 104_000.0).abs() < 1e-12);
+    assert!((rounding(100_000.0) - 0.01).abs() < 1e-12 && (rounding(3.906) - 0.001 / 3.906).abs() < 1e-12);
+    assert!((rounding(61.0) - 1.0 / 61.0).abs() < 1e-12);
+    assert_eq!((rounding(0.0), rounding(f64::NAN)), (0.0, 0.0));
 }

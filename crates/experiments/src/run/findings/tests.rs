@@ -1,0 +1,68 @@
+use super::*;
+use crate::definition::{Experiment, ModeName, built_in_names};
+use crate::report::{Operation, Round};
+
+/// Subjects of the published rows of which bandwidth does not fit operations per second.
+fn bandwidths_that_do_not_fit() -> Vec<String> {
+    let mut found = Vec::new();
+    for name in built_in_names() {
+        let published = Experiment::load(name).unwrap().published.rows().unwrap();
+        let findings = of_report(&Report { published, ..Report::default() });
+        let wrong = findings
+            .into_iter()
+            .filter(|finding| finding.kind == "contradiction" && finding.text.contains(" bytes are "));
+        found.extend(wrong.map(|finding| format!("{}: {}", finding.subject, finding.text)));
+    }
+    found
+}
+
+#[test]
+fn one_published_bandwidth_does_not_fit_its_operations() {
+    let found = bandwidths_that_do_not_fit();
+    assert_eq!(found.len(), 1, "{found:?}");
+    let row = "published: many volumes, 512k sequential read, client 2, depth 128: Curve 1.2.4: 1340 operations/s of 524288 bytes";
+    assert!(found[0].starts_with(row), "{found:?}");
+}
+
+fn case(clients: u32, rounds: &[(f64, u64)]) -> Case {
+    let point = Point {
+        scenario: "s".into(),
+        operation: Operation::RandomWrite,
+        block_bytes: 4096,
+        depth: 1,
+        jobs: 1,
+        volumes: 1,
+        clients,
+        drives: None,
+        copies: None,
+        placement: None,
+        rate_iops: None,
+    };
+    let rounds = rounds.iter().map(|(iops, errors)| Round {
+        total: Figures { iops: *iops, ..Figures::default() },
+        is_steady: Some(*errors == 0),
+        errors: *errors,
+        ..Round::default()
+    });
+    let result = CaseResult { target: "t".into(), rounds: rounds.collect(), skipped: None };
+    Case { id: format!("{clients} clients"), point, results: vec![result] }
+}
+
+#[test]
+fn rounds_that_failed_are_in_no_mean_and_no_curve() {
+    assert_eq!(mean_iops(&case(1, &[(100.0, 0), (90000.0, 3), (120.0, 0)]).results[0]), Some(110.0));
+    assert_eq!(mean_iops(&case(1, &[(90000.0, 3)]).results[0]), None);
+    let limits = Experiment::load("hdd-tuning").unwrap().modes.get(ModeName::Quick).clone();
+    let good = |iops: f64| [(iops - 1.0, 0), (iops, 0), (iops + 1.0, 0)];
+    let fails = |iops: f64| [(iops, 1), (iops, 1), (iops, 1)];
+    let grows = [
+        case(1, &[good(100.0), fails(9000.0)].concat()),
+        case(2, &[good(200.0), fails(200.0)].concat()),
+        case(4, &good(400.0)),
+    ];
+    assert_eq!(of_scenario(&grows, &limits, &[1]), [], "neither a knee nor unsteady");
+    let failing_end = [case(1, &good(100.0)), case(2, &good(101.0)), case(4, &fails(400.0))];
+    let found = of_scenario(&failing_end, &limits, &[1]);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].text.starts_with("grows no more from 1 client on: 100 "), "{found:?}");
+}

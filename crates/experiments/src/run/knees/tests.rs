@@ -1,0 +1,131 @@
+use super::*;
+use crate::report::{DriveFigures, Figures, Operation, Round};
+
+fn point(drives: Option<u32>, clients: u32) -> Point {
+    Point {
+        scenario: "drives together".into(),
+        operation: Operation::RandomRead,
+        block_bytes: 4096,
+        depth: 32,
+        jobs: 1,
+        volumes: 1,
+        clients,
+        drives,
+        copies: None,
+        placement: None,
+        rate_iops: None,
+    }
+}
+
+/// A case of one target with these rounds, on these drives of the machine.
+fn case(point: Point, iops: &[f64], on: &[&str]) -> Case {
+    let rounds = iops.iter().enumerate().map(|(index, iops)| Round {
+        round: index as u32 + 1,
+        total: Figures { iops: *iops, ..Figures::default() },
+        drives: on
+            .iter()
+            .map(|name| DriveFigures { name: (*name).to_owned(), ..DriveFigures::default() })
+            .collect(),
+        ..Round::default()
+    });
+    let result = CaseResult { target: "files".into(), rounds: rounds.collect(), skipped: None };
+    Case { id: crate::definition::identifier(&point), point, results: vec![result] }
+}
+
+fn drives(steps: &[(u32, &[f64])], on: &[&str]) -> Vec<Case> {
+    steps.iter().map(|(count, iops)| case(point(Some(*count), 1), iops, on)).collect()
+}
+
+fn only(cases: &[Case], drives: u32) -> String {
+    let mut found = of(cases, &[drives]);
+    assert_eq!(found.len(), 1, "{found:?}");
+    found.remove(0).text
+}
+
+#[test]
+fn files_of_one_disk_stop_growing_at_the_first() {
+    let cases = drives(
+        &[(1, &[990.0, 1000.0, 1010.0]), (2, &[1000.0, 1005.0, 1010.0]), (4, &[995.0, 1000.0, 1015.0])],
+        &["vda"],
+    );
+    let text = only(&cases, 4);
+    assert!(text.starts_with("grows no more from 1 drive on: 1000 operations per second there"), "{text}");
+    assert!(text.contains("one drive, vda,") && text.contains("each gives 25 %"), "{text}");
+}
+
+#[test]
+fn noisy_rounds_of_one_disk_say_that_it_grows_little() {
+    let cases = drives(
+        &[(1, &[900.0, 1000.0, 1100.0]), (2, &[1080.0, 950.0, 1010.0]), (4, &[920.0, 1010.0, 1090.0])],
+        &["vda"],
+    );
+    let text = only(&cases, 4);
+    assert!(text.starts_with("grows little or not from 1 drive on"), "{text}");
+    assert!(text.contains("300 % more would be in proportion") && text.contains("not shown"), "{text}");
+}
+
+#[test]
+fn a_last_step_that_may_be_noise_is_no_knee() {
+    // Mean of the last step is below that of the one before, and its rounds allow for growth in proportion.
+    let noisy: &[f64] = &[2400.0, 3600.0, 5400.0];
+    let cases =
+        drives(&[(1, &[990.0, 1000.0, 1010.0]), (3, &[3700.0, 3950.0, 4100.0]), (4, noisy)], &["a", "b"]);
+    assert_eq!(of(&cases, &[4]), []);
+    // One or two rounds show nothing, however close they are.
+    assert_eq!(of(&drives(&[(1, &[1000.0]), (2, &[1000.0])], &["vda"]), &[2]), []);
+    assert_eq!(of(&drives(&[(1, &[1000.0, 1001.0]), (2, &[1000.0, 1001.0])], &["vda"]), &[2]), []);
+}
+
+#[test]
+fn all_drives_are_as_many_as_there_are() {
+    // The last step is "all drives": four, as the step before.
+    let steps: &[(u32, &[f64])] = &[
+        (1, &[99.0, 100.0, 101.0]),
+        (2, &[199.0, 200.0, 201.0]),
+        (4, &[398.0, 400.0, 402.0]),
+        (0, &[397.0, 400.0, 403.0]),
+    ];
+    assert_eq!(of(&drives(steps, &["a", "b", "c", "d"]), &[4]), []);
+    // A target with one drive has no curve.
+    let one: &[(u32, &[f64])] = &[(1, &[99.0, 100.0, 101.0]), (0, &[99.0, 100.0, 101.0])];
+    assert_eq!(of(&drives(one, &["a"]), &[1]), []);
+    let text = only(&drives(&[steps[0], steps[1], (0, &[199.0, 200.0, 201.0])], &["a", "b", "c", "d"]), 4);
+    assert!(text.contains("from 2 drives on") && text.contains("with all 4 drives"), "{text}");
+    assert!(text.contains("each gives 50 % of what one gives alone; look for what they share"), "{text}");
+}
+
+#[test]
+fn curves_of_other_jobs_and_placements_are_not_mixed() {
+    let pinned = |placement: &str, jobs, drives, iops: &[f64]| {
+        let point = Point { jobs, placement: Some(placement.to_owned()), ..point(Some(drives), 1) };
+        case(point, iops, &["a"])
+    };
+    let flat: &[f64] = &[99.0, 100.0, 101.0];
+    let cases = [
+        pinned("whole cores", 1, 1, flat),
+        pinned("whole cores", 2, 1, flat),
+        pinned("siblings", 2, 1, flat),
+        pinned("siblings", 4, 1, flat),
+    ];
+    assert_eq!(of(&cases, &[1]), []);
+    let cases =
+        [pinned("siblings", 2, 1, flat), pinned("siblings", 2, 2, flat), pinned("siblings", 4, 2, flat)];
+    let found = of(&cases, &[2]);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0].subject, "drives together, 4k random read, 2 job(s), on siblings: files");
+}
+
+#[test]
+fn a_ladder_that_ended_within_noise_says_so() {
+    let clients = |clients, iops: &[f64]| case(point(None, clients), iops, &[]);
+    let mut cases = vec![clients(1, &[800.0, 1000.0, 1200.0]), clients(2, &[760.0, 1000.0, 1300.0])];
+    let reason = end_of_ladder(&cases, &cases[1].id, &cases[1].point, 0, 1).unwrap();
+    assert_eq!(reason, "throughput grew by less than 5 % from 1 client to 2 clients");
+    let mut left_out = clients(4, &[]);
+    left_out.results[0].skipped = Some(reason);
+    cases.push(left_out);
+    let text = only(&cases, 1);
+    assert!(text.contains("the steps after 2 clients were left out") && text.contains("not shown"), "{text}");
+    cases[1] = clients(2, &[1400.0, 1500.0, 1600.0]);
+    assert_eq!(end_of_ladder(&cases, &cases[1].id, &cases[1].point, 0, 1), None);
+}
