@@ -57,6 +57,7 @@ expect 1 "does not exist; make it" bench run small.toml --folder nowhere
 expect 1 "no server runs on" bench run small.toml --folder files --target coquina:disk --dir "$SCRATCH/none"
 expect 2 "is not KEY=VALUE" bench tune small.toml --folder files --target plain-file --set nonsense
 expect 1 "no setting .*that can be changed" bench tune small.toml --folder files --target plain-file --set speed=high
+expect 1 "no fio answers at port 9 .*start .fio --server. there" bench run small.toml --folder files --client 127.0.0.1,9
 expect 1 "install the Debian package fio" env PATH=/nonexistent "$COQUINA" bench run small.toml --folder files
 echo precious >precious
 expect 1 "add --destroy-data $PWD/precious" bench run small.toml --folder files --target "file:$PWD/precious"
@@ -94,6 +95,21 @@ expect 1 "different experiments|not the same experiment|are of" bench compare th
 bench compare three three --json >compared.json || fail "not compared: $(<compared.json)"
 if grep -qE '"verdict": "?(faster|slower)' compared.json; then fail "a report differs from itself: $(<compared.json)"; fi
 grep -q '"verdict": "no' compared.json || fail "no verdict in $(head -n 50 compared.json)"
+
+# Load from another host, by fio's server at a port of its own: its log of operations per second has another name there.
+PORT=$("$PYTHON" -c "import socket; s = socket.socket(); s.bind(('127.0.0.1', 0)); print(s.getsockname()[1])")
+(cd "$SCRATCH" && exec fio "--server=127.0.0.1,$PORT") >fio-server.log 2>&1 &
+FIO_SERVER=$!
+note sweep-processes "$FIO_SERVER"
+for ((i = 0; i < 100; i++)); do
+    (: <"/dev/tcp/127.0.0.1/$PORT") 2>/dev/null && break
+    sleep 0.1
+done
+bench run small.toml --folder files --out remote --target plain-file --only 'depth 8' --client "127.0.0.1,$PORT" \
+    >remote.txt 2>remote.log || fail "the run failed: $(tail -n 20 remote.log)"
+kill "$FIO_SERVER"
+of_report remote "all(y['series'] and y['total']['iops'] > 10 and not y['contradictions'] for c in r['cases'] for x in c['results'] for y in x['rounds'])"
+nothing_is_left
 
 # Settings in turns, of fio: half the operations at once are fewer.
 bench tune other.toml --folder files --out tuned --target plain-file --only 'depth 8' --rounds 4 \

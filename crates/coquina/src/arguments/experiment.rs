@@ -109,8 +109,9 @@ pub struct Measured {
     /// Open loop: offer this many operations per second in every case, whatever the target does
     #[arg(long, value_name = "IOPS", value_parser = clap::value_parser!(u64).range(1..))]
     pub rate: Option<u64>,
-    /// Make fio's load on this host, on which `fio --server` runs; repeat it for more, which share the clients out
-    #[arg(long = "client", value_name = "HOST")]
+    /// Make fio's load on this host, on which `fio --server` runs, at port 8765 if none is named; repeat it for more, which share
+    /// the clients out
+    #[arg(long = "client", value_name = "HOST[,PORT]")]
     pub hosts: Vec<String>,
     /// Folder for files of targets, on the disk in question
     #[arg(long, default_value = ".", value_name = "FOLDER")]

@@ -148,6 +148,8 @@ pub struct Outcome {
     pub began_unix_ms: Option<u64>,
     /// Reads and writes together.
     pub total: Figures,
+    /// Bandwidth as the generator itself printed it, to be checked against its operations per second. 0 if it printed none.
+    pub told_bytes_per_s: f64,
     /// Reads, in mixed workloads.
     pub read: Option<Figures>,
     /// Writes, in mixed workloads.
@@ -173,6 +175,7 @@ impl Outcome {
             // The last one to begin counts: before, not all were at work.
             merged.began_unix_ms = merged.began_unix_ms.max(outcome.began_unix_ms);
             merged.total = add(&merged.total, &outcome.total);
+            merged.told_bytes_per_s += outcome.told_bytes_per_s;
             merged.read = add_options(merged.read, outcome.read);
             merged.write = add_options(merged.write, outcome.write);
             merged.series_interval_ms = merged.series_interval_ms.max(outcome.series_interval_ms);

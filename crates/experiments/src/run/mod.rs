@@ -165,6 +165,10 @@ pub fn run(settings: &Settings, hooks: &Hooks<'_>) -> Result<Report, RunError> {
             format!("no case of {} contains {}", settings.experiment.name, settings.only.join(" or "));
         return Err(RunError::Nothing(message));
     }
+    for client in &settings.hosts {
+        crate::generator::fio::reach(client)
+            .map_err(|message| TargetError::Unusable { spec: format!("--client {client}"), message })?;
+    }
     let folder_error = |source| RunError::Folder { path: settings.folder.clone(), source };
     let scratch =
         tempfile::TempDir::with_prefix_in("coquina-bench-", &settings.folder).map_err(folder_error)?;
