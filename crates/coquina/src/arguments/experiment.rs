@@ -61,7 +61,8 @@ Settings:
                                  one that OSDs read at their start only needs ceph-local: they are started again for each turn
   os:KEY=VALUE                   of the operating system: scheduler:DRIVE, read_ahead_kb:DRIVE, nr_requests:DRIVE, swappiness,
                                  governor, thp
-  fio:KEY=VALUE                  an option of fio's job
+  fio:KEY=VALUE                  an option of fio's job, where fio makes the load; not what makes columns unequal, such as
+                                 iodepth, bs, rw, direct, sync. It is tried with `fio --parse-only` first
   coquina:KEY=VALUE              an option of `coquina up`, for coquina-local: it is started again with it
 Values of one key are compared with the first of them, or with what is set now if there is one only. Everything is put back
 at the end, also after Ctrl-C.

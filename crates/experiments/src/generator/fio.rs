@@ -4,6 +4,7 @@
 //! which an operation is handed in to its completion.
 
 mod client;
+mod engine;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -16,6 +17,7 @@ use crate::report::{Figures, Operation};
 use crate::statistics::LatencyHistogram;
 
 pub use client::reach;
+pub use engine::{Engine, for_files, need, parse};
 
 /// What the names of fio's logs of operations per second begin with: `series_iops.1.log`, one for each job, and where another
 /// host makes the load `series_iops.1.log.HOST`.

@@ -61,9 +61,30 @@ pub enum GeneratorError {
         /// How long after.
         seconds: u64,
     },
+    /// fio cannot do what a target needs.
+    #[error("this {program} has no engine {engine}; {}", engine_hint(engine))]
+    NoEngine {
+        /// Its name.
+        program: String,
+        /// The engine that is missing.
+        engine: String,
+    },
     /// The run was stopped.
     #[error("stopped")]
     Stopped,
+}
+
+/// Which fio has an engine.
+fn engine_hint(engine: &str) -> String {
+    let library = match engine {
+        "rbd" => "librbd-dev",
+        "rados" => "librados-dev",
+        "nbd" => "libnbd-dev",
+        _ => "the engine's library",
+    };
+    format!(
+        "install the Debian package fio, which has it, or build fio where {library} is installed; `fio --enghelp` lists engines"
+    )
 }
 
 /// Which package to install for a program that is missing.

@@ -219,7 +219,7 @@ fn words_before_json(out: &str) -> &str {
     out.split_once('{').map_or(out, |(before, _)| before).trim()
 }
 
-fn tail(text: &str) -> String {
+pub(super) fn tail(text: &str) -> String {
     let text = text.trim();
     let skipped = text.chars().count().saturating_sub(MESSAGE_LENGTH_MAX);
     text.chars().skip(skipped).collect()
