@@ -57,7 +57,16 @@ expect 1 "does not exist; make it" bench run small.toml --folder nowhere
 expect 1 "no server runs on" bench run small.toml --folder files --target coquina:disk --dir "$SCRATCH/none"
 expect 2 "is not KEY=VALUE" bench tune small.toml --folder files --target plain-file --set nonsense
 expect 1 "no setting .*that can be changed" bench tune small.toml --folder files --target plain-file --set speed=high
+expect 1 "no fio answers at port 9 .*start .fio --server. there" bench run small.toml --folder files --client 127.0.0.1,9
 expect 1 "install the Debian package fio" env PATH=/nonexistent "$COQUINA" bench run small.toml --folder files
+expect 1 "Bad option <thinktme=3>" bench tune small.toml --folder files --target plain-file --set fio:thinktme=3
+expect 1 "would make columns unequal" bench tune small.toml --folder files --target plain-file --set fio:iodepth=1
+expect 1 "fio does not make the load" bench tune small.toml --folder files --target coquina-local --set fio:thinktime=3
+mkdir without-engine
+printf '#!/bin/sh\ncase $1 in --enghelp) echo libaio ;; esac\n' >without-engine/fio
+chmod +x without-engine/fio
+expect 1 "no engine nbd; install the Debian package fio" \
+    env "PATH=$PWD/without-engine:$PATH" "$COQUINA" bench run small.toml --folder files --target coquina-local-nbd
 echo precious >precious
 expect 1 "add --destroy-data $PWD/precious" bench run small.toml --folder files --target "file:$PWD/precious"
 [[ $(<precious) == precious ]] || fail "the file was changed"
@@ -112,10 +121,40 @@ if command -v nbdkit >/dev/null; then
     of_report failing "all(bool(x['skipped']) == ('read' in c['id']) for c in r['cases'] for x in c['results'])"
 fi
 
-# Settings in turns, of fio: half the operations at once are fewer.
+# Where io_uring may not be used, fio uses libaio, and the report says so.
+mkdir without-io-uring
+cat >without-io-uring/fio <<SH
+#!/bin/bash
+if [[ "\$*" == *io_uring* ]] || grep -qs ioengine=io_uring "\${!#}"; then echo "fio: error=Operation not permitted" >&2; exit 1; fi
+exec $(command -v fio) "\$@"
+SH
+chmod +x without-io-uring/fio
+PATH="$PWD/without-io-uring:$PATH" bench run small.toml --folder files --out libaio --target plain-file --only 'depth 8' \
+    >libaio.txt 2>libaio.log || fail "the run failed: $(tail -n 20 libaio.log)"
+grep -q 'fio uses libaio, because io_uring cannot be used here: .*Operation not permitted' libaio.log || fail "not told: $(<libaio.log)"
+grep -q 'fio uses libaio' libaio.txt || fail "not in the report: $(<libaio.txt)"
+of_report libaio "r['targets'][0]['generator'] == 'fio libaio' and all(x['rounds'] for c in r['cases'] for x in c['results'])"
+
+# Load from another host, by fio's server at a port of its own: its log of operations per second has another name there.
+PORT=$("$PYTHON" -c "import socket; s = socket.socket(); s.bind(('127.0.0.1', 0)); print(s.getsockname()[1])")
+timeout 120 fio "--server=127.0.0.1,$PORT" >fio-server.log 2>&1 &
+FIO_SERVER=$!
+end_fio_server() { kill "$FIO_SERVER" 2>/dev/null || true; }
+at_exit end_fio_server
+for ((i = 0; i < 100; i++)); do
+    (: <"/dev/tcp/127.0.0.1/$PORT") 2>/dev/null && break
+    sleep 0.1
+done
+bench run small.toml --folder files --out remote --target plain-file --only 'depth 8' --client "127.0.0.1,$PORT" \
+    >remote.txt 2>remote.log || fail "the run failed: $(tail -n 20 remote.log)"
+end_fio_server
+of_report remote "all(y['series'] and y['total']['iops'] > 10 and not y['contradictions'] for c in r['cases'] for x in c['results'] for y in x['rounds'])"
+nothing_is_left
+
+# Settings in turns, of fio: with pauses between operations there are fewer.
 bench tune other.toml --folder files --out tuned --target plain-file --only 'depth 8' --rounds 4 \
-    --set fio:iodepth=8 --set fio:iodepth=1 >tuned.txt 2>tuned.log || fail "not tuned: $(tail -n 20 tuned.log)"
-of_report tuned "any(c['metric'] == 'iops' and c['target'] == 'fio:iodepth=1' and c['verdict'] == 'worse' for c in r['comparisons'])"
+    --set fio:thinktime=0 --set fio:thinktime=5000 >tuned.txt 2>tuned.log || fail "not tuned: $(tail -n 20 tuned.log)"
+of_report tuned "any(c['metric'] == 'iops' and c['target'] == 'fio:thinktime=5000' and c['verdict'] == 'worse' for c in r['comparisons'])"
 grep -q 'worse' tuned.txt || fail "no verdict in $(<tuned.txt)"
 
 # Ctrl-C in the middle: what was measured is kept and marked.

@@ -61,7 +61,8 @@ Settings:
                                  one that OSDs read at their start only needs ceph-local: they are started again for each turn
   os:KEY=VALUE                   of the operating system: scheduler:DRIVE, read_ahead_kb:DRIVE, nr_requests:DRIVE, swappiness,
                                  governor, thp
-  fio:KEY=VALUE                  an option of fio's job
+  fio:KEY=VALUE                  an option of fio's job, where fio makes the load; not what makes columns unequal, such as
+                                 iodepth, bs, rw, direct, sync. It is tried with `fio --parse-only` first
   coquina:KEY=VALUE              an option of `coquina up`, for coquina-local: it is started again with it
 Values of one key are compared with the first of them, or with what is set now if there is one only. Everything is put back
 at the end, also after Ctrl-C.
@@ -109,8 +110,9 @@ pub struct Measured {
     /// Open loop: offer this many operations per second in every case, whatever the target does
     #[arg(long, value_name = "IOPS", value_parser = clap::value_parser!(u64).range(1..))]
     pub rate: Option<u64>,
-    /// Make fio's load on this host, on which `fio --server` runs; repeat it for more, which share the clients out
-    #[arg(long = "client", value_name = "HOST")]
+    /// Make fio's load on this host, on which `fio --server` runs, at port 8765 if none is named; repeat it for more, which share
+    /// the clients out
+    #[arg(long = "client", value_name = "HOST[,PORT]")]
     pub hosts: Vec<String>,
     /// Folder for files of targets, on the disk in question
     #[arg(long, default_value = ".", value_name = "FOLDER")]

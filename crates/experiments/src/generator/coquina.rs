@@ -90,6 +90,7 @@ pub fn read(out: &str) -> Result<Outcome, String> {
     Ok(Outcome {
         measured_s: printed.measured_s,
         began_unix_ms: Some(printed.measured_began_unix_ms),
+        told_bytes_per_s: printed.total.bytes_per_s,
         total: figures(printed.total),
         read: printed.read.map(figures),
         write: printed.write.map(figures),

@@ -3,6 +3,9 @@
 //! All jobs of one fio are one group, so that its histograms are of all of them. Latency is fio's `lat`: from the moment at
 //! which an operation is handed in to its completion.
 
+mod client;
+mod engine;
+
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -13,8 +16,12 @@ use super::{Amount, Command, Format, Load, Outcome, add, set_percentiles};
 use crate::report::{Figures, Operation};
 use crate::statistics::LatencyHistogram;
 
-/// Where fio leaves operations per second over time.
-pub const SERIES_FILE: &str = "series_iops.log";
+pub use client::reach;
+pub use engine::{Engine, for_files, need, parse};
+
+/// What the names of fio's logs of operations per second begin with: `series_iops.1.log`, one for each job, and where another
+/// host makes the load `series_iops.1.log.HOST`.
+pub const SERIES_PREFIX: &str = "series_iops.";
 const SERIES_INTERVAL_MS: u64 = 500;
 /// Size and depth of sequential writes that fill a volume.
 const FILL_BLOCK: &str = "1m";
@@ -91,7 +98,8 @@ pub fn command(options: &FioOptions, load: &Load) -> Command {
             // The log then says when the measured time began.
             set("log_unix_epoch", "1");
             set("log_avg_msec", &SERIES_INTERVAL_MS.to_string());
-            set("per_job_logs", "0");
+            // One log for all jobs would hold the last job's only, where another host makes the load.
+            set("per_job_logs", "1");
         }
         Amount::Bytes(bytes) => {
             set("io_size", &(bytes / options.volumes.len().max(1) as u64).to_string());
@@ -176,6 +184,9 @@ struct Job {
 struct Direction {
     total_ios: u64,
     io_bytes: u64,
+    /// Bytes per second, by its own count of bytes.
+    #[serde(default)]
+    bw_bytes: f64,
     iops: f64,
     /// Milliseconds.
     runtime: u64,
@@ -199,6 +210,7 @@ pub fn read(out: &str, series: &str) -> Result<Outcome, String> {
     for job in &jobs {
         read = add(&read, &figures(&job.read)?);
         write = add(&write, &figures(&job.write)?);
+        outcome.told_bytes_per_s += job.read.bw_bytes + job.write.bw_bytes;
         let longest_ms = job.read.runtime.max(job.write.runtime);
         outcome.measured_s = outcome.measured_s.max(longest_ms as f64 / 1e3);
         if job.error != 0 {
@@ -221,7 +233,8 @@ pub fn read(out: &str, series: &str) -> Result<Outcome, String> {
 fn figures(direction: &Direction) -> Result<Figures, String> {
     let histogram = LatencyHistogram::from_fio(&direction.lat_ns).unwrap_or_default();
     // fio counts the operations in flight at the end with the bytes and the latencies, and not with its rate. So that a slow
-    // target with many of them gets the right bandwidth, it is the rate times the bytes of an operation.
+    // target with many of them gets the right bandwidth, it is the rate times the bytes of an operation. What fio itself says
+    // is kept besides, and compared with its rate.
     let counted = if histogram.count() > 0 { histogram.count() } else { direction.total_ios };
     let bytes_per_operation = direction.io_bytes as f64 / counted.max(1) as f64;
     let mut figures = Figures {
@@ -258,86 +271,4 @@ fn read_series(text: &str) -> (Option<u64>, Vec<f64>) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn load() -> Load {
-        Load {
-            operation: Operation::RandomWrite,
-            block_bytes: 4096,
-            depth: 128,
-            jobs: 2,
-            amount: Amount::Time { warmup_s: 0.5, runtime_s: 2.0 },
-            size_bytes: 1 << 30,
-            rate_iops: None,
-            seed: 7,
-            processors: Some(vec![0, 2]),
-        }
-    }
-
-    #[test]
-    fn a_job_file_says_what_is_asked() {
-        let options = FioOptions {
-            engine: "rbd".to_owned(),
-            options: vec![("pool".to_owned(), "bench".to_owned())],
-            volumes: vec![
-                vec![("rbdname".to_owned(), "a".to_owned())],
-                vec![("rbdname".to_owned(), "b".to_owned())],
-            ],
-            ..FioOptions::default()
-        };
-        let made = command(&options, &load());
-        let job = &made.files[0].1;
-        for line in [
-            "ioengine=rbd",
-            "rw=randwrite",
-            "bs=4096",
-            "iodepth=128",
-            "numjobs=2",
-            "runtime=2000ms",
-            "ramp_time=500ms",
-            "pool=bench",
-            "[volume0]\nrbdname=a",
-            "[volume1]\nrbdname=b",
-            "cpus_allowed=0,2",
-            "size=1073741824",
-        ] {
-            assert!(job.contains(line), "{line} is missing in\n{job}");
-        }
-        let rated = command(&options, &Load { rate_iops: Some(1000), ..load() });
-        assert!(rated.files[0].1.contains("rate_iops=250\n"), "{}", rated.files[0].1);
-        let plain = FioOptions { engine: "io_uring".to_owned(), ..options.clone() };
-        let rated = command(&plain, &Load { rate_iops: Some(1000), ..load() });
-        assert!(rated.files[0].1.contains("ioengine=libaio\n"), "{}", rated.files[0].1);
-        let mut changed = made.clone();
-        add_options(&mut changed, &[("iodepth_batch".to_owned(), "4".to_owned())]);
-        let job = &changed.files[0].1;
-        assert!(job.find("iodepth_batch=4\n") < job.find("[volume0]"), "{job}");
-        let fill = command(&options, &Load { amount: Amount::Fill, ..load() });
-        assert!(fill.files[0].1.contains("rw=write\n") && !fill.files[0].1.contains("time_based"));
-    }
-
-    #[test]
-    fn figures_come_from_its_json() {
-        let printed = r#"fio: a warning
-{"jobs": [{"jobname": "volume0", "error": 0,
- "read": {"total_ios": 0, "io_bytes": 0, "iops": 0.0, "runtime": 0, "lat_ns": {"min": 0, "max": 0, "mean": 0.0}},
- "write": {"total_ios": 1000, "io_bytes": 4096000, "iops": 500.0, "runtime": 2000,
-  "lat_ns": {"min": 1, "max": 90000, "mean": 2000.0, "bins": {"1000": 900, "80000": 100}}}}]}
-fio: another one"#;
-        let outcome = read(printed, "999500, 400, 1, 0, 0\n1000001, 600, 1, 0, 0\n999501, 100, 1, 0, 0\n1000001, 100, 1, 0, 0\n1000501, 7, 1, 0, 0\n").unwrap();
-        assert_eq!(outcome.total.operations, 1000);
-        assert_eq!(outcome.total.bytes_per_s, 2_048_000.0);
-        assert!((80000..81000).contains(&outcome.total.latency_ns_p99), "{}", outcome.total.latency_ns_p99);
-        assert_eq!(outcome.series, [500.0, 700.0]);
-        assert_eq!(outcome.began_unix_ms, Some(999_000));
-        assert_eq!((outcome.read, outcome.errors), (None, 0));
-        assert!(read("no JSON at all", "").is_err());
-        assert!(read("{\"jobs\": []}", "").is_err());
-    }
-
-    #[test]
-    fn series_of_garbage_is_empty() {
-        assert_eq!(read_series("a, b\n\n1\n"), (None, Vec::new()));
-    }
-}
+mod tests;

@@ -61,9 +61,30 @@ pub enum GeneratorError {
         /// How long after.
         seconds: u64,
     },
+    /// fio cannot do what a target needs.
+    #[error("this {program} has no engine {engine}; {}", engine_hint(engine))]
+    NoEngine {
+        /// Its name.
+        program: String,
+        /// The engine that is missing.
+        engine: String,
+    },
     /// The run was stopped.
     #[error("stopped")]
     Stopped,
+}
+
+/// Which fio has an engine.
+fn engine_hint(engine: &str) -> String {
+    let library = match engine {
+        "rbd" => "librbd-dev",
+        "rados" => "librados-dev",
+        "nbd" => "libnbd-dev",
+        _ => "the engine's library",
+    };
+    format!(
+        "install the Debian package fio, which has it, or build fio where {library} is installed; `fio --enghelp` lists engines"
+    )
 }
 
 /// Which package to install for a program that is missing.
@@ -148,6 +169,8 @@ pub struct Outcome {
     pub began_unix_ms: Option<u64>,
     /// Reads and writes together.
     pub total: Figures,
+    /// Bandwidth as the generator itself printed it, to be checked against its operations per second. 0 if it printed none.
+    pub told_bytes_per_s: f64,
     /// Reads, in mixed workloads.
     pub read: Option<Figures>,
     /// Writes, in mixed workloads.
@@ -173,6 +196,7 @@ impl Outcome {
             // The last one to begin counts: before, not all were at work.
             merged.began_unix_ms = merged.began_unix_ms.max(outcome.began_unix_ms);
             merged.total = add(&merged.total, &outcome.total);
+            merged.told_bytes_per_s += outcome.told_bytes_per_s;
             merged.read = add_options(merged.read, outcome.read);
             merged.write = add_options(merged.write, outcome.write);
             merged.series_interval_ms = merged.series_interval_ms.max(outcome.series_interval_ms);

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command as Process, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tempfile::TempDir;
 
@@ -14,6 +14,8 @@ use super::{Command, Format, GeneratorError, Outcome, coquina, fio};
 const POLL: Duration = Duration::from_millis(10);
 /// Time to end after it was asked to.
 const STOP_TIME_MAX: Duration = Duration::from_secs(20);
+/// A measured time may lie so far outside of the time in which its process ran: intervals of logs are rounded.
+const CLOCK_SLACK: Duration = Duration::from_millis(600);
 /// Characters of its messages that are shown.
 const MESSAGE_LENGTH_MAX: usize = 1500;
 
@@ -24,6 +26,7 @@ pub struct Running {
     format: Format,
     program: String,
     started: Instant,
+    started_at: SystemTime,
     is_stopped: bool,
 }
 
@@ -62,6 +65,7 @@ impl Running {
             format: command.format,
             program,
             started: Instant::now(),
+            started_at: SystemTime::now(),
             is_stopped: false,
         })
     }
@@ -106,13 +110,16 @@ impl Running {
         };
         let out = read("stdout")?;
         let parsed = match self.format {
-            Format::Fio => fio::read(&out, &read(fio::SERIES_FILE).unwrap_or_default()),
+            Format::Fio => fio::read(&out, &self.series()),
             Format::Coquina => coquina::read(&out),
         };
         match parsed {
             Ok(mut outcome) => {
                 if self.is_stopped {
                     outcome.interrupted = Some("stopped".to_owned());
+                }
+                if !self.is_within(&outcome, SystemTime::now()) {
+                    outcome.began_unix_ms = None;
                 }
                 Ok(outcome)
             }
@@ -126,6 +133,26 @@ impl Running {
                 message: tail(&format!("{}\n{}", read("stderr")?.trim(), words_before_json(&out))),
             }),
         }
+    }
+
+    /// All of fio's logs of operations per second, one behind the other.
+    fn series(&self) -> String {
+        let Ok(entries) = std::fs::read_dir(self.folder.path()) else { return String::new() };
+        let logs = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| {
+            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(fio::SERIES_PREFIX))
+        });
+        // One that cannot be read is as good as none: steadiness is then not judged.
+        let texts = logs.map(|path| std::fs::read_to_string(path).unwrap_or_default() + "\n");
+        texts.collect()
+    }
+
+    /// Whether the measured time lies between start and end of this process. Another host's clock may say otherwise.
+    fn is_within(&self, outcome: &Outcome, now: SystemTime) -> bool {
+        let Some(began_unix_ms) = outcome.began_unix_ms else { return true };
+        let unix_ms = |at: SystemTime| at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64() * 1e3;
+        let (began_ms, measured_ms) = (began_unix_ms as f64, outcome.measured_s * 1e3);
+        let slack_ms = CLOCK_SLACK.as_secs_f64() * 1e3;
+        began_ms + slack_ms >= unix_ms(self.started_at) && began_ms + measured_ms <= unix_ms(now) + slack_ms
     }
 
     fn wait(&mut self, time_max: Duration, stopped: &dyn Fn() -> bool) -> Result<ExitStatus, GeneratorError> {
@@ -192,7 +219,7 @@ fn words_before_json(out: &str) -> &str {
     out.split_once('{').map_or(out, |(before, _)| before).trim()
 }
 
-fn tail(text: &str) -> String {
+pub(super) fn tail(text: &str) -> String {
     let text = text.trim();
     let skipped = text.chars().count().saturating_sub(MESSAGE_LENGTH_MAX);
     text.chars().skip(skipped).collect()
@@ -219,4 +246,43 @@ pub fn output_of(
         status: output.status.to_string(),
         message: tail(&String::from_utf8_lossy(&output.stderr)),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs a script in place of fio, which leaves `began + 500` in two logs, as `fio --client=HOST` does.
+    fn outcome_of(began_unix_ms: u64) -> Outcome {
+        let scratch = tempfile::tempdir().unwrap();
+        let json = include_str!("fio/one_client.json");
+        let script = format!(
+            "echo '{}, 10, 1, 0, 0' >series_iops.1.log.host; cp series_iops.1.log.host series_iops.2.log.host; \
+             echo lat >series_lat.1.log; sleep 0.6; cat out.json",
+            began_unix_ms + 500
+        );
+        let command = Command {
+            program: "bash".into(),
+            arguments: vec!["-c".to_owned(), script],
+            environment: Vec::new(),
+            files: vec![("out.json".to_owned(), json.to_owned())],
+            format: Format::Fio,
+        };
+        let running = Running::start(&command, scratch.path()).unwrap();
+        running.finish(Duration::from_secs(20), &|| false).unwrap()
+    }
+
+    #[test]
+    fn logs_of_all_jobs_of_another_host_are_one_series() {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let now_ms = u64::try_from(now.as_millis()).unwrap();
+        let outcome = outcome_of(now_ms);
+        assert_eq!(outcome.series, [20.0]);
+        assert_eq!(outcome.began_unix_ms, Some(now_ms));
+        // Another host's clock may be wrong: then nobody knows when its load began.
+        for wrong_ms in [now_ms - 60_000, now_ms + 60_000] {
+            let outcome = outcome_of(wrong_ms);
+            assert_eq!((outcome.series.as_slice(), outcome.began_unix_ms), ([20.0].as_slice(), None));
+        }
+    }
 }

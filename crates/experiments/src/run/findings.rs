@@ -239,6 +239,7 @@ fn published_contradictions(row: &PublishedRow) -> Vec<String> {
     let figures = sanity::Figures {
         iops: row.iops,
         bandwidth_bytes_per_s: row.bandwidth_mib_s.map(|mib| mib * 1_048_576.0),
+        in_flight_at_end_bytes_per_s: None,
         block_bytes: block_bytes.and_then(|bytes| u32::try_from(bytes).ok()),
         latency_ns_mean: row.latency_us_mean.map(|us| us * 1e3),
         outstanding,

@@ -291,6 +291,7 @@ impl Shot<'_> {
     fn measured(&self, outcome: Outcome, seen: Option<Utilisation>, began_unix_ms: u64) -> Measured {
         let steady = steadiness(&outcome.series);
         let outcome_length = outcome.series.len();
+        let told_bytes_per_s = outcome.told_bytes_per_s;
         let mut round = Round {
             round: self.round,
             began_unix_ms,
@@ -305,7 +306,7 @@ impl Shot<'_> {
             errors: outcome.errors,
             ..Round::default()
         };
-        round.contradictions = self.contradictions(&round);
+        round.contradictions = self.contradictions(&round, told_bytes_per_s);
         if let Some(seen) = &seen {
             let servers = self.target.processes();
             // /proc may hide the processes of others.
@@ -346,7 +347,8 @@ impl Shot<'_> {
         }
     }
 
-    fn contradictions(&self, round: &Round) -> Vec<String> {
+    /// Bandwidth is the one that the generator printed: the report's is made from operations per second.
+    fn contradictions(&self, round: &Round, told_bytes_per_s: f64) -> Vec<String> {
         let drives = match self.point.drives {
             Some(0) => Some(self.target.drives()),
             drives => drives,
@@ -354,7 +356,10 @@ impl Shot<'_> {
         let point = Point { drives, ..self.point.clone() };
         let figures = sanity::Figures {
             iops: Some(round.total.iops),
-            bandwidth_bytes_per_s: Some(round.total.bytes_per_s),
+            bandwidth_bytes_per_s: Some(told_bytes_per_s),
+            in_flight_at_end_bytes_per_s: Some(
+                f64::from(point.outstanding()) * f64::from(point.block_bytes) / round.measured_s,
+            ),
             block_bytes: Some(point.block_bytes),
             latency_ns_mean: Some(round.total.latency_ns_mean),
             // In microseconds, the generator's own time between operations is in no latency.

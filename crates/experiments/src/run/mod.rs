@@ -10,6 +10,7 @@
 mod comparisons;
 mod fairness;
 mod findings;
+mod fio_tried;
 mod knees;
 mod layout;
 mod measure;
@@ -25,7 +26,7 @@ use coquina_host::Environment;
 use crate::definition::{DefinitionError, Experiment, Mode, ModeName, PlannedPoint, PlannedScenario, expand};
 use crate::generator::GeneratorError;
 use crate::report::{Case, CaseResult, ExperimentFacts, Finding, REPORT_VERSION, Report};
-use crate::target::{Context, Opener, Target, TargetError};
+use crate::target::{Context, ENGINE_SETTING, Opener, Target, TargetError};
 
 use measure::{Measured, Shot};
 use settings_tried::Tuner;
@@ -166,6 +167,10 @@ pub fn run(settings: &Settings, hooks: &Hooks<'_>) -> Result<Report, RunError> {
             format!("no case of {} contains {}", settings.experiment.name, settings.only.join(" or "));
         return Err(RunError::Nothing(message));
     }
+    for client in &settings.hosts {
+        crate::generator::fio::reach(client)
+            .map_err(|message| TargetError::Unusable { spec: format!("--client {client}"), message })?;
+    }
     let folder_error = |source| RunError::Folder { path: settings.folder.clone(), source };
     let scratch =
         tempfile::TempDir::with_prefix_in("coquina-bench-", &settings.folder).map_err(folder_error)?;
@@ -287,11 +292,13 @@ impl<'a> Run<'a> {
     }
 
     fn all(&mut self, planned: &[PlannedScenario]) -> Result<(), RunError> {
+        self.check_labels()?;
+        fio_tried::need_engines(&self.targets)?;
+        fio_tried::check(&self.settings.tried, &self.targets, planned, &self.context.folder)?;
         for target in &mut self.targets {
             (self.hooks.progress)(0.0, &format!("starting {}", target.spec()));
             target.begin(&self.context)?;
         }
-        self.check_labels()?;
         self.environment();
         for line in self.tuner.begin(&mut self.targets, &self.context)? {
             (self.hooks.say)(&line);
@@ -368,6 +375,9 @@ impl<'a> Run<'a> {
                 let assignment = &self.settings.tried[tried];
                 facts.label = labels[tried].clone();
                 facts.settings.insert(assignment.key.clone(), assignment.value.clone());
+                if assignment.key == fio_tried::ENGINE_KEY {
+                    facts.generator = format!("fio {}", assignment.value);
+                }
             } else if !self.settings.tried.is_empty() {
                 facts.label = settings_tried::AS_FOUND.to_owned();
             }
@@ -384,6 +394,11 @@ impl<'a> Run<'a> {
                 .collect();
             facts.drives = measure::drive_names(&target.places());
             all.push(facts);
+        }
+        for facts in &all {
+            if let Some(note) = facts.settings.get(ENGINE_SETTING) {
+                self.find("note", &facts.label, &format!("fio uses {note}"));
+            }
         }
         self.report.targets = all;
     }

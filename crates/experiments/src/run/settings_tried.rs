@@ -65,8 +65,13 @@ impl Assignment {
         Ok(Assignment { kind, key: key.to_owned(), value: value.to_owned() })
     }
 
+    /// Whether it is an option of fio's jobs.
+    pub fn is_of_fio(&self) -> bool {
+        self.kind == Kind::Fio
+    }
+
     /// The key without `os:` or `fio:`.
-    fn bare_key(&self) -> &str {
+    pub fn bare_key(&self) -> &str {
         match self.kind {
             Kind::Target => &self.key,
             Kind::System | Kind::Fio => self.key.split_once(':').map_or(self.key.as_str(), |(_, key)| key),

@@ -35,6 +35,9 @@ pub struct Figures {
     pub iops: Option<f64>,
     /// Bytes per second.
     pub bandwidth_bytes_per_s: Option<f64>,
+    /// Bytes of the operations that were in flight at the end, per second of the whole run: fio counts these in its bandwidth, and
+    /// not in its operations per second. None: both count the same operations.
+    pub in_flight_at_end_bytes_per_s: Option<f64>,
     /// Size of one operation.
     pub block_bytes: Option<u32>,
     /// Mean latency.
@@ -137,9 +140,14 @@ fn bandwidth(figures: &Figures, tolerance: f64) -> Option<Contradiction> {
     let told = usable(figures.bandwidth_bytes_per_s)?;
     let block_bytes = figures.block_bytes.filter(|block_bytes| *block_bytes > 0)?;
     let found = iops * f64::from(block_bytes);
+    let at_end = usable(figures.in_flight_at_end_bytes_per_s).unwrap_or(0.0);
+    if (found..=found + at_end).contains(&told) {
+        return None;
+    }
+    let without_end = if told > found { told - at_end } else { told };
     let units = power_of_unit(told / found);
     // MB and MiB differ by 4.9 %, which is so exact a sign that it counts below the tolerance, too.
-    if units.is_none() && is_close(told / found, 1.0, tolerance) {
+    if units.is_none() && is_close(without_end / found, 1.0, tolerance) {
         return None;
     }
     let text = format!(

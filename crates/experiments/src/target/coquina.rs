@@ -329,6 +329,10 @@ impl Target for CoquinaTarget {
         commands.collect()
     }
 
+    fn fio_engine(&self) -> Option<String> {
+        self.by_nbd.then(|| "nbd".to_owned())
+    }
+
     fn processes(&self) -> Vec<u32> {
         self.system.borrow().processes()
     }

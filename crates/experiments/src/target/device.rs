@@ -1,14 +1,15 @@
-//! `device:PATH[,PATH...]`: block devices, by fio with io_uring.
+//! `device:PATH[,PATH...]`: block devices, by fio with io_uring, or libaio where that may not be used.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use super::file::direct_options;
-use super::{Context, Target, TargetError};
+use super::file::{direct_options, engine_settings};
+use super::{Context, Target, TargetError, choose_engine};
 use crate::definition::Layout;
-use crate::generator::{Command, Load, fio};
+use crate::generator::fio::{self, Engine};
+use crate::generator::{Command, Load};
 use crate::report::TargetFacts;
 
 /// Bytes at the start of a device that are looked at: partition tables and file systems leave something there.
@@ -20,13 +21,20 @@ pub struct DeviceTarget {
     devices: Vec<PathBuf>,
     sizes_bytes: Vec<u64>,
     may_write: bool,
+    engine: Engine,
 }
 
 impl DeviceTarget {
     /// `paths` is a list with commas.
     pub fn new(spec: &str, paths: &str) -> Self {
         let devices = paths.split(',').filter(|path| !path.is_empty()).map(PathBuf::from).collect();
-        DeviceTarget { spec: spec.to_owned(), devices, sizes_bytes: Vec::new(), may_write: false }
+        DeviceTarget {
+            spec: spec.to_owned(),
+            devices,
+            sizes_bytes: Vec::new(),
+            may_write: false,
+            engine: Engine::default(),
+        }
     }
 
     fn look_at(&self, device: &Path, context: &Context<'_>) -> Result<(u64, bool), TargetError> {
@@ -87,6 +95,7 @@ impl Target for DeviceTarget {
         let looked = looked?;
         self.may_write = looked.iter().all(|(_, may_write)| *may_write);
         self.sizes_bytes = looked.into_iter().map(|(size_bytes, _)| size_bytes).collect();
+        self.engine = choose_engine(&self.spec, context)?;
         Ok(())
     }
 
@@ -98,7 +107,8 @@ impl Target for DeviceTarget {
             copies: Some(1),
             durable: Some(true),
             cache: "none: O_DIRECT, each write O_DSYNC".to_owned(),
-            generator: "fio io_uring".to_owned(),
+            generator: format!("fio {}", self.engine.name),
+            settings: engine_settings(&self.engine),
             ..TargetFacts::default()
         };
         if !self.may_write {
@@ -131,10 +141,14 @@ impl Target for DeviceTarget {
     fn commands(&self, load: &Load, volumes: &[u32]) -> Vec<Command> {
         let devices: Vec<PathBuf> =
             volumes.iter().filter_map(|volume| self.devices.get(*volume as usize)).cloned().collect();
-        let mut options = direct_options(&devices);
+        let mut options = direct_options(&devices, &self.engine);
         // fio refuses to write to a mounted device as well.
         options.options.push(("allow_mounted_write".to_owned(), "0".to_owned()));
         vec![fio::command(&options, load)]
+    }
+
+    fn fio_engine(&self) -> Option<String> {
+        Some(self.engine.name.clone())
     }
 
     fn processes(&self) -> Vec<u32> {

@@ -1,10 +1,11 @@
-//! `file:PATH[,PATH...]`: plain files, each a volume or a drive of its own, by fio with io_uring.
+//! `file:PATH[,PATH...]`: plain files, each a volume or a drive of its own, by fio with io_uring, or libaio where that may not be used.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::{Context, Target, TargetError, need_room};
+use super::{Context, ENGINE_SETTING, Target, TargetError, choose_engine, need_room};
 use crate::definition::Layout;
-use crate::generator::fio::{self, FioOptions};
+use crate::generator::fio::{self, Engine, FioOptions};
 use crate::generator::{Command, Load};
 use crate::report::TargetFacts;
 
@@ -15,6 +16,7 @@ pub struct FileTarget {
     /// The files in use: those that were named, and more of the same name with a number if a scenario needs them.
     files: Vec<PathBuf>,
     made: Vec<PathBuf>,
+    engine: Engine,
 }
 
 impl FileTarget {
@@ -22,7 +24,13 @@ impl FileTarget {
     pub fn new(spec: &str, paths: &str) -> Self {
         let named: Vec<PathBuf> =
             paths.split(',').filter(|path| !path.is_empty()).map(PathBuf::from).collect();
-        FileTarget { spec: spec.to_owned(), named, files: Vec::new(), made: Vec::new() }
+        FileTarget {
+            spec: spec.to_owned(),
+            named,
+            files: Vec::new(),
+            made: Vec::new(),
+            engine: Engine::default(),
+        }
     }
 
     fn unusable(&self, message: String) -> TargetError {
@@ -48,18 +56,23 @@ impl FileTarget {
     }
 }
 
-/// fio's options for direct, durable I/O on a path with io_uring.
-pub(super) fn direct_options(paths: &[PathBuf]) -> FioOptions {
+/// fio's options for direct, durable I/O on paths.
+pub(super) fn direct_options(paths: &[PathBuf], engine: &Engine) -> FioOptions {
     let volumes = paths.iter().map(|path| {
         // fio takes colons in names as the ends of names.
         vec![("filename".to_owned(), path.to_string_lossy().replace(':', "\\:"))]
     });
     FioOptions {
-        engine: "io_uring".to_owned(),
+        engine: engine.name.clone(),
         options: vec![("sync".to_owned(), "dsync".to_owned())],
         volumes: volumes.collect(),
         ..FioOptions::default()
     }
+}
+
+/// Why the engine is not the usual one, if so.
+pub(super) fn engine_settings(engine: &Engine) -> BTreeMap<String, String> {
+    engine.note.iter().map(|note| (ENGINE_SETTING.to_owned(), note.clone())).collect()
 }
 
 impl Target for FileTarget {
@@ -96,6 +109,7 @@ impl Target for FileTarget {
                 Ok(_) | Err(_) => {}
             }
         }
+        self.engine = choose_engine(&self.spec, context)?;
         Ok(())
     }
 
@@ -107,7 +121,8 @@ impl Target for FileTarget {
             copies: Some(1),
             durable: Some(true),
             cache: "none: O_DIRECT, each write O_DSYNC".to_owned(),
-            generator: "fio io_uring".to_owned(),
+            generator: format!("fio {}", self.engine.name),
+            settings: engine_settings(&self.engine),
             ..TargetFacts::default()
         }
     }
@@ -162,7 +177,11 @@ impl Target for FileTarget {
     fn commands(&self, load: &Load, volumes: &[u32]) -> Vec<Command> {
         let files: Vec<PathBuf> =
             volumes.iter().filter_map(|volume| self.files.get(*volume as usize)).cloned().collect();
-        vec![fio::command(&direct_options(&files), load)]
+        vec![fio::command(&direct_options(&files, &self.engine), load)]
+    }
+
+    fn fio_engine(&self) -> Option<String> {
+        Some(self.engine.name.clone())
     }
 
     fn processes(&self) -> Vec<u32> {

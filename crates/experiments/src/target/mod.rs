@@ -22,7 +22,7 @@ mod rbd;
 use std::path::{Path, PathBuf};
 
 use crate::definition::Layout;
-use crate::generator::{Command, GeneratorError, Load};
+use crate::generator::{Command, GeneratorError, Load, fio};
 use crate::report::{Operation, Point, TargetFacts};
 
 pub use local_ceph::LocalCeph;
@@ -146,6 +146,10 @@ pub trait Target {
     fn lay_out(&mut self, layout: &Layout, context: &Context<'_>) -> Result<bool, TargetError>;
     /// Generators for one client's load on some of the volumes, to be run at the same time.
     fn commands(&self, load: &Load, volumes: &[u32]) -> Vec<Command>;
+    /// The engine of fio that makes its load; `None` if fio does not make it.
+    fn fio_engine(&self) -> Option<String> {
+        None
+    }
     /// Processes on this machine that serve it.
     fn processes(&self) -> Vec<u32>;
     /// Files or devices on this machine that hold it.
@@ -243,6 +247,19 @@ impl Opener {
     fn local_ceph(&mut self) -> ceph::Shared {
         self.ceph.get_or_insert_with(ceph::shared_local).clone()
     }
+}
+
+/// Name of the setting that says why files are not used by io_uring.
+pub const ENGINE_SETTING: &str = "engine";
+
+/// The engine for files and devices, and tells the user if it is not the usual one.
+fn choose_engine(spec: &str, context: &Context<'_>) -> Result<fio::Engine, TargetError> {
+    let engine = fio::for_files("fio", &context.folder)
+        .map_err(|source| TargetError::Program { spec: spec.to_owned(), source })?;
+    if let Some(note) = &engine.note {
+        (context.say)(&format!("{spec}: fio uses {note}"));
+    }
+    Ok(engine)
 }
 
 /// Whether a workload is of whole objects.

@@ -100,6 +100,10 @@ impl Target for NbdTarget {
         vec![fio::command(&nbd_options(&uris), load)]
     }
 
+    fn fio_engine(&self) -> Option<String> {
+        Some("nbd".to_owned())
+    }
+
     fn processes(&self) -> Vec<u32> {
         Vec::new()
     }

@@ -119,6 +119,10 @@ impl Target for RadosTarget {
         vec![objects(&self.system.borrow(), load)]
     }
 
+    fn fio_engine(&self) -> Option<String> {
+        Some("rados".to_owned())
+    }
+
     fn processes(&self) -> Vec<u32> {
         self.system.borrow().processes()
     }

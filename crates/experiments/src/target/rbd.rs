@@ -183,6 +183,10 @@ impl Target for RbdTarget {
         vec![fio::command(&options, load)]
     }
 
+    fn fio_engine(&self) -> Option<String> {
+        Some("rbd".to_owned())
+    }
+
     fn processes(&self) -> Vec<u32> {
         self.system.borrow().processes()
     }

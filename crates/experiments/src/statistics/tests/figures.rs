@@ -198,6 +198,7 @@ fn sound() -> Figures {
     Figures {
         iops: Some(32_000.0),
         bandwidth_bytes_per_s: Some(32_000.0 * 4096.0),
+        in_flight_at_end_bytes_per_s: None,
         block_bytes: Some(4096),
         latency_ns_mean: Some(4e6),
         outstanding: Some(128.0),
@@ -217,6 +218,18 @@ fn sound_figures_contradict_nothing() {
     assert_eq!(check(&Figures { outstanding: Some(115.0), ..sound() }), []);
     assert_eq!(check(&Figures { bandwidth_bytes_per_s: Some(32_000.0 * 4096.0 * 1.04), ..sound() }), []);
     assert_eq!(check(&Figures::default()), []);
+    // Operations in flight at the end may be in the bandwidth, and not in the operations per second.
+    let slow = Figures { iops: Some(900.0), outstanding: None, ..sound() };
+    let with_end = |bytes_per_s: f64| Figures {
+        bandwidth_bytes_per_s: Some(bytes_per_s),
+        in_flight_at_end_bytes_per_s: Some(64.0 * 4096.0),
+        ..slow
+    };
+    assert_eq!(check(&with_end((900.0 + 64.0) * 4096.0)), []);
+    assert_eq!(check(&with_end(900.0 * 4096.0 * 1.0486)), []);
+    assert_eq!(check(&Figures { in_flight_at_end_bytes_per_s: None, ..with_end(964.0 * 4096.0) }).len(), 1);
+    assert_eq!(check(&with_end((900.0 + 128.0) * 4096.0)).len(), 1, "twice as much is not explained");
+    assert_eq!(check(&with_end((900.0 - 64.0) * 4096.0)).len(), 1, "nor is less");
     assert_eq!(check(&Figures { iops: Some(0.0), ..sound() }), []);
     assert_eq!(check(&Figures { latency_ns_mean: Some(f64::NAN), block_bytes: Some(0), ..sound() }), []);
     assert_eq!(check(&Figures { is_open_loop: true, outstanding: Some(4096.0), ..sound() }), []);

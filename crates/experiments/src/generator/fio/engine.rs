@@ -1,0 +1,150 @@
+//! Which of its engines fio can use here.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use super::super::{GeneratorError, process::tail};
+
+/// Engines for files and devices, the better one first.
+const FOR_FILES: [&str; 2] = ["io_uring", "libaio"];
+/// Size of the file with which an engine is tried.
+const TRY_BYTES: usize = 4096;
+
+/// An engine for files and devices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Engine {
+    /// As fio names it.
+    pub name: String,
+    /// Why it is not the one that is usual.
+    pub note: Option<String>,
+}
+
+impl Default for Engine {
+    fn default() -> Self {
+        Engine { name: FOR_FILES[0].to_owned(), note: None }
+    }
+}
+
+/// The engine for files and devices: io_uring, or libaio where a read of a small file in `folder` by io_uring fails: the kernel or a
+/// container may forbid it, or fio may be without it.
+pub fn for_files(program: &str, folder: &Path) -> Result<Engine, GeneratorError> {
+    let mut failed = Vec::new();
+    for name in FOR_FILES {
+        match read_once(program, name, folder)? {
+            None => {
+                let note = failed
+                    .first()
+                    .map(|why| format!("{name}, because {} cannot be used here: {why}", FOR_FILES[0]));
+                return Ok(Engine { name: name.to_owned(), note });
+            }
+            Some(why) => failed.push(why),
+        }
+    }
+    Err(GeneratorError::Failed {
+        program: program.to_owned(),
+        status: format!("neither {} can be used", FOR_FILES.join(" nor ")),
+        message: failed.join("; "),
+    })
+}
+
+/// Why reading a small file with this engine failed, if it did.
+fn read_once(program: &str, engine: &str, folder: &Path) -> Result<Option<String>, GeneratorError> {
+    let at = |source| GeneratorError::File { path: folder.to_owned(), source };
+    let scratch = tempfile::TempDir::with_prefix_in("engine-", folder).map_err(at)?;
+    std::fs::write(scratch.path().join("data"), [1; TRY_BYTES]).map_err(at)?;
+    let size = format!("--size={TRY_BYTES}");
+    let arguments =
+        ["--name=try", "--ioengine", engine, "--rw=read", "--bs=4k", &size, "--filename=data", "--thread"];
+    let output = ask(program, &arguments, scratch.path())?;
+    Ok((!output.status.success() || words(&output).contains("not loadable")).then(|| words(&output)))
+}
+
+fn ask(program: &str, arguments: &[&str], folder: &Path) -> Result<Output, GeneratorError> {
+    let asked = Command::new(program).args(arguments).current_dir(folder).stdin(Stdio::null()).output();
+    asked.map_err(|source| GeneratorError::Start { program: program.to_owned(), source })
+}
+
+/// What it said of errors, in one line.
+fn words(output: &Output) -> String {
+    let said = [&output.stderr[..], &output.stdout[..]].concat();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    let telling = ["fio:", "error", "Bad option", "Did you mean", "parsing", "suffix"];
+    let lines: Vec<&str> =
+        said.lines().map(str::trim).filter(|line| telling.iter().any(|word| line.contains(word))).collect();
+    if lines.is_empty() {
+        format!("fio ended with {}: {}", output.status, tail(&said))
+    } else {
+        tail(&lines.join("; "))
+    }
+}
+
+/// Says what to install if fio was built without this engine.
+pub fn need(program: &str, engine: &str) -> Result<(), GeneratorError> {
+    let output = ask(program, &["--enghelp"], Path::new("/"))?;
+    let list = String::from_utf8_lossy(&output.stdout).into_owned();
+    if list.lines().any(|line| line.trim() == engine) {
+        return Ok(());
+    }
+    Err(GeneratorError::NoEngine { program: program.to_owned(), engine: engine.to_owned() })
+}
+
+/// Has fio read a job file without running it; gives what is wrong with it.
+pub fn parse(program: &str, job: &str, folder: &Path) -> Result<Option<String>, GeneratorError> {
+    let at = |source| GeneratorError::File { path: folder.to_owned(), source };
+    let scratch = tempfile::TempDir::with_prefix_in("parse-", folder).map_err(at)?;
+    let job = job.replace("{folder}", &scratch.path().to_string_lossy());
+    std::fs::write(scratch.path().join("job.fio"), job).map_err(at)?;
+    let output = ask(program, &["--parse-only", "job.fio"], scratch.path())?;
+    // An engine that is not there is no error for it.
+    let is_wrong = !output.status.success() || words(&output).contains("not loadable");
+    Ok(is_wrong.then(|| words(&output)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    /// A fio that says `script`.
+    fn stand_in(folder: &Path, script: &str) -> String {
+        let path = folder.join("fio");
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        path.to_string_lossy().into_owned()
+    }
+
+    #[test]
+    fn files_fall_back_to_libaio_where_io_uring_is_forbidden() {
+        let folder = tempfile::tempdir().unwrap();
+        let forbidden = "case $* in *io_uring*) echo 'fio: pid=7, err=1/file:engines/io_uring.c:1, \
+                         func=io_queue_init, error=Operation not permitted' >&2; exit 1 ;; esac";
+        let engine = for_files(&stand_in(folder.path(), forbidden), folder.path()).unwrap();
+        assert_eq!(engine.name, "libaio");
+        let note = engine.note.unwrap();
+        assert!(
+            note.starts_with("libaio, because io_uring cannot") && note.contains("not permitted"),
+            "{note}"
+        );
+        // Without the engine, fio says so and may end well.
+        let missing = "case $* in *io_uring*) echo 'fio: engine io_uring not loadable' >&2 ;; esac";
+        assert_eq!(for_files(&stand_in(folder.path(), missing), folder.path()).unwrap().name, "libaio");
+        let usual = for_files(&stand_in(folder.path(), "exit 0"), folder.path()).unwrap();
+        assert_eq!(usual, Engine::default());
+        let error = for_files(&stand_in(folder.path(), "exit 1"), folder.path()).unwrap_err().to_string();
+        assert!(error.contains("neither io_uring nor libaio"), "{error}");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "only the stand-in is left");
+    }
+
+    #[test]
+    fn an_engine_that_fio_is_without_is_told_with_what_to_install() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = stand_in(folder.path(), "echo 'Available IO engines:'; echo '\tlibaio'; echo '\trbdx'");
+        assert!(need(&program, "libaio").is_ok());
+        let error = need(&program, "rbd").unwrap_err().to_string();
+        assert!(error.contains("no engine rbd") && error.contains("Debian package fio"), "{error}");
+        assert!(error.contains("librbd-dev"), "{error}");
+        let missing = need("/nonexistent/fio", "rbd").unwrap_err().to_string();
+        assert!(missing.contains("install the Debian package fio"), "{missing}");
+    }
+}

@@ -1,0 +1,117 @@
+use super::*;
+
+fn load() -> Load {
+    Load {
+        operation: Operation::RandomWrite,
+        block_bytes: 4096,
+        depth: 128,
+        jobs: 2,
+        amount: Amount::Time { warmup_s: 0.5, runtime_s: 2.0 },
+        size_bytes: 1 << 30,
+        rate_iops: None,
+        seed: 7,
+        processors: Some(vec![0, 2]),
+    }
+}
+
+#[test]
+fn a_job_file_says_what_is_asked() {
+    let options = FioOptions {
+        engine: "rbd".to_owned(),
+        options: vec![("pool".to_owned(), "bench".to_owned())],
+        volumes: vec![
+            vec![("rbdname".to_owned(), "a".to_owned())],
+            vec![("rbdname".to_owned(), "b".to_owned())],
+        ],
+        ..FioOptions::default()
+    };
+    let made = command(&options, &load());
+    let job = &made.files[0].1;
+    for line in [
+        "ioengine=rbd",
+        "rw=randwrite",
+        "bs=4096",
+        "iodepth=128",
+        "numjobs=2",
+        "runtime=2000ms",
+        "ramp_time=500ms",
+        "pool=bench",
+        "[volume0]\nrbdname=a",
+        "[volume1]\nrbdname=b",
+        "cpus_allowed=0,2",
+        "size=1073741824",
+    ] {
+        assert!(job.contains(line), "{line} is missing in\n{job}");
+    }
+    let rated = command(&options, &Load { rate_iops: Some(1000), ..load() });
+    assert!(rated.files[0].1.contains("rate_iops=250\n"), "{}", rated.files[0].1);
+    let plain = FioOptions { engine: "io_uring".to_owned(), ..options.clone() };
+    let rated = command(&plain, &Load { rate_iops: Some(1000), ..load() });
+    assert!(rated.files[0].1.contains("ioengine=libaio\n"), "{}", rated.files[0].1);
+    let mut changed = made.clone();
+    add_options(&mut changed, &[("iodepth_batch".to_owned(), "4".to_owned())]);
+    let job = &changed.files[0].1;
+    assert!(job.find("iodepth_batch=4\n") < job.find("[volume0]"), "{job}");
+    let fill = command(&options, &Load { amount: Amount::Fill, ..load() });
+    assert!(fill.files[0].1.contains("rw=write\n") && !fill.files[0].1.contains("time_based"));
+}
+
+#[test]
+fn figures_come_from_its_json() {
+    let printed = r#"fio: a warning
+{"jobs": [{"jobname": "volume0", "error": 0,
+ "read": {"total_ios": 0, "io_bytes": 0, "iops": 0.0, "runtime": 0, "lat_ns": {"min": 0, "max": 0, "mean": 0.0}},
+ "write": {"total_ios": 1000, "io_bytes": 4096000, "iops": 500.0, "runtime": 2000,
+  "lat_ns": {"min": 1, "max": 90000, "mean": 2000.0, "bins": {"1000": 900, "80000": 100}}}}]}
+fio: another one"#;
+    let outcome = read(printed, "999500, 400, 1, 0, 0\n1000001, 600, 1, 0, 0\n999501, 100, 1, 0, 0\n1000001, 100, 1, 0, 0\n1000501, 7, 1, 0, 0\n").unwrap();
+    assert_eq!(outcome.total.operations, 1000);
+    assert_eq!(outcome.total.bytes_per_s, 2_048_000.0);
+    assert!((80000..81000).contains(&outcome.total.latency_ns_p99), "{}", outcome.total.latency_ns_p99);
+    assert_eq!(outcome.series, [500.0, 700.0]);
+    assert_eq!(outcome.began_unix_ms, Some(999_000));
+    assert_eq!((outcome.read, outcome.errors), (None, 0));
+    assert!(read("no JSON at all", "").is_err());
+    assert!(read("{\"jobs\": []}", "").is_err());
+}
+
+#[test]
+fn series_of_garbage_is_empty() {
+    assert_eq!(read_series("a, b\n\n1\n"), (None, Vec::new()));
+}
+
+/// What fio 3.33 printed for one and for two hosts, each `fio --server`, without what is not read.
+const ONE_CLIENT: &str = include_str!("one_client.json");
+const TWO_CLIENTS: &str = include_str!("two_clients.json");
+
+#[test]
+fn hosts_are_counted_once() {
+    let two = read(TWO_CLIENTS, "").unwrap();
+    assert_eq!(two.total.operations, 13 + 12, "and not those of all clients once more");
+    assert!((two.total.iops - 24.975).abs() < 0.001, "{}", two.total.iops);
+    assert_eq!(two.told_bytes_per_s, 53194.0 + 49102.0);
+    assert_eq!(two.total.latency_histogram.iter().map(|(_, count)| count).sum::<u64>(), 25);
+    assert_eq!(two.measured_s, 1.001);
+    // Two jobs of one host are one group.
+    let one = read(ONE_CLIENT, "").unwrap();
+    assert_eq!(one.total.operations, 24);
+    assert_eq!(one.total.latency_ns_mean, 388_743.625);
+}
+
+#[test]
+fn each_job_has_a_log_of_its_own() {
+    let made = command(&FioOptions::default(), &load());
+    assert!(made.files[0].1.contains("per_job_logs=1\n"), "{}", made.files[0].1);
+}
+
+#[test]
+fn what_it_says_of_its_bandwidth_is_kept() {
+    // 100 operations of 4 KiB were counted in 2 s, and 28 more ended when it was over.
+    let printed = r#"{"jobs": [{"jobname": "volume0", "error": 0,
+ "read": {"total_ios": 0, "io_bytes": 0, "bw_bytes": 0, "iops": 0.0, "runtime": 0, "lat_ns": {"min": 0, "max": 0, "mean": 0.0}},
+ "write": {"total_ios": 100, "io_bytes": 524288, "bw_bytes": 262144, "iops": 50.0, "runtime": 2000,
+  "lat_ns": {"min": 1, "max": 9000, "mean": 2000.0, "bins": {"1000": 128}}}}]}"#;
+    let outcome = read(printed, "").unwrap();
+    assert_eq!(outcome.total.bytes_per_s, 50.0 * 4096.0);
+    assert_eq!(outcome.told_bytes_per_s, 262_144.0);
+}
