@@ -24,7 +24,7 @@ use coquina_host::Environment;
 use crate::definition::{DefinitionError, Experiment, Mode, ModeName, PlannedPoint, PlannedScenario, expand};
 use crate::generator::GeneratorError;
 use crate::report::{Case, CaseResult, ExperimentFacts, Finding, REPORT_VERSION, Report};
-use crate::target::{Context, Opener, Target, TargetError};
+use crate::target::{Context, Opener, Target, TargetError, check_reach, check_repeated};
 
 use measure::{Measured, Shot};
 use settings_tried::Tuner;
@@ -176,6 +176,7 @@ pub fn run(settings: &Settings, hooks: &Hooks<'_>) -> Result<Report, RunError> {
         writes: planned
             .iter()
             .any(|scenario| scenario.points.iter().any(|planned| planned.point.operation.writes())),
+        volumes_max: planned.iter().map(|scenario| scenario.layout.volumes).max().unwrap_or(1),
         destroy: settings.destroy.clone(),
         stopped: hooks.stopped,
         say: hooks.say,
@@ -285,12 +286,21 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// What is wrong with the targets together; asked before they begin, and when more is known of them.
+    fn check_targets(&self) -> Result<(), RunError> {
+        self.check_labels()?;
+        check_repeated(&self.targets)?;
+        check_reach(&self.targets, &self.settings.hosts)?;
+        Ok(())
+    }
+
     fn all(&mut self, planned: &[PlannedScenario]) -> Result<(), RunError> {
+        self.check_targets()?;
         for target in &mut self.targets {
             (self.hooks.progress)(0.0, &format!("starting {}", target.spec()));
             target.begin(&self.context)?;
         }
-        self.check_labels()?;
+        self.check_targets()?;
         self.environment();
         for line in self.tuner.begin(&mut self.targets, &self.context)? {
             (self.hooks.say)(&line);
@@ -365,6 +375,7 @@ impl<'a> Run<'a> {
             let mut facts = target.facts();
             if let Some(tried) = column.tried {
                 let assignment = &self.settings.tried[tried];
+                facts = target.facts_with(&assignment.key, &assignment.value);
                 facts.label = labels[tried].clone();
                 facts.settings.insert(assignment.key.clone(), assignment.value.clone());
             } else if !self.settings.tried.is_empty() {
@@ -399,8 +410,13 @@ impl<'a> Run<'a> {
                 refused[column.target].clone_from(given_up);
             }
         }
+        // Volumes are made, and facts taken, with nothing changed.
+        self.tuner.set_as_found(&mut self.targets)?;
         let layout = self.lay_out(scenario, &refused)?;
         self.look_at_targets();
+        for (subject, text) in fairness::notes(&self.report.targets, &refused, &self.columns) {
+            self.find("note", &subject, &text);
+        }
         let unequal = match self.settings.tried.is_empty() {
             true => fairness::differences(&self.targets, &self.report.targets, &refused),
             false => Vec::new(),
@@ -515,6 +531,11 @@ impl<'a> Run<'a> {
                         measured.round.errors
                     );
                     self.find("failed", &planned.id, &text);
+                }
+                for host in &measured.hosts {
+                    if !self.report.hosts.contains(host) {
+                        self.report.hosts.push(host.clone());
+                    }
                 }
                 self.last_case().results[column].rounds.push(measured.round.clone());
                 let last = self.seen.last_mut().expect("pushed with the case");
