@@ -45,8 +45,13 @@ sed 's/^depth/dept/' small.toml >unknown-key.toml
 expect 2 "unknown field .dept." bench run unknown-key.toml
 sed 's/"4KiB"/"5"/' small.toml >bad-block.toml
 expect 2 "must be a multiple of 512" bench run bad-block.toml
-expect 1 "is not a target; write coquina-local" bench run small.toml --folder files --target floppy:a
-expect 1 "is not a target; write coquina-local" bench run small.toml --folder files --target floppy:a --plan
+for wrong in floppy:a nbdx://127.0.0.1/x foo; do
+    expect 2 "is not a target; write coquina-local.* device:PATH" bench run small.toml --folder files --target "$wrong"
+    expect 2 "is not a target; write coquina-local" bench run small.toml --folder files --peer "$wrong"
+    expect 2 "is not a target; write coquina-local" bench run small.toml --folder files --target "$wrong" --plan
+    expect 2 "is not a target; write coquina-local" bench tune small.toml --folder files --target "$wrong" --set fio:iodepth=1
+done
+expect 2 "write it as rbd:POOL/IMAGE" bench run small.toml --folder files --target rbd:pool
 expect 1 "could not connect" bench run small.toml --folder files --target nbd://127.0.0.1:9/nobody
 expect 1 "does not exist" bench run small.toml --folder files --target file:/nonexistent/disk
 expect 1 "not a block device" bench run small.toml --folder files --target "device:$PWD"
@@ -69,7 +74,18 @@ expect 1 "no engine nbd; install the Debian package fio" \
     env "PATH=$PWD/without-engine:$PATH" "$COQUINA" bench run small.toml --folder files --target coquina-local-nbd
 echo precious >precious
 expect 1 "add --destroy-data $PWD/precious" bench run small.toml --folder files --target "file:$PWD/precious"
-[[ $(<precious) == precious ]] || fail "the file was changed"
+sed 's/^copies = 1/volumes = 2/' small.toml >two.toml
+echo precious >disk-1
+expect 1 "add --destroy-data $PWD/disk-1" bench run two.toml --folder files --target "file:$PWD/disk" --destroy-data "file:$PWD/disk"
+ln -s precious link
+for twice in "file:$PWD/precious,precious" "file:$PWD/precious,link" "file:$PWD/new,./new"; do
+    expect 2 "name each file or device once" bench run small.toml --folder files --target "$twice" --destroy-data "$PWD/precious"
+done
+for only_here in "file:$PWD/new" plain-file device:/dev/null nbd://127.0.0.1:9/x coquina-local coquina-local-nbd ceph-local; do
+    expect 2 "client 192.0.2.7 cannot make load" bench run small.toml --folder files --target "$only_here" --client 192.0.2.7
+done
+[[ $(<precious) == precious && $(<disk-1) == precious && ! -e disk && ! -e new ]] || fail "files were changed: $(ls -l)"
+expect 1 "install the Debian package libnbd-bin" env PATH=/nonexistent "$COQUINA" bench run small.toml --folder files --target nbd://h/x
 nothing_is_left
 [[ -z $(ls -d coquina-bench-* 2>/dev/null) ]] || fail "empty reports are left: $(ls -d coquina-bench-*)"
 

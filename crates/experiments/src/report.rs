@@ -35,8 +35,11 @@ pub struct Report {
     pub interrupted: Option<String>,
     /// Order of targets and offsets follow from it.
     pub seed: u64,
-    /// The machine on which the generators ran.
+    /// The machine on which the generators ran, but for those on `hosts`.
     pub environment: Environment,
+    /// Hosts on which `fio --server` made load, as they were named; none if all load was made on this machine.
+    #[serde(default)]
+    pub hosts: Vec<String>,
     /// Its drives.
     pub drives: Vec<DriveEnvironment>,
     /// Versions of other programs: `fio`, `ceph`.

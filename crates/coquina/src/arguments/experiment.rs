@@ -28,7 +28,7 @@ Examples:
   coquina bench run curve-vs-ceph --target coquina:test --target rbd:bench/test --dir /srv/coquina
   coquina bench run my-experiment.toml --target file:/srv/disk --plan
 {TARGETS}
-Nothing that holds data is written to unless --destroy-data names it. Ctrl-C ends the run: what was measured is kept and
+Nothing that holds data, and no device, is written to unless --destroy-data names it. Ctrl-C ends the run: what was measured is kept and
 marked, and what was made or started is removed."))]
 pub struct BenchRun {
     /// A built-in experiment (see `coquina bench list`), or a file
@@ -111,7 +111,7 @@ pub struct Measured {
     #[arg(long, value_name = "IOPS", value_parser = clap::value_parser!(u64).range(1..))]
     pub rate: Option<u64>,
     /// Make fio's load on this host, on which `fio --server` runs, at port 8765 if none is named; repeat it for more, which share
-    /// the clients out
+    /// the clients out. It must reach the target by the same name: no files, devices, loopback addresses
     #[arg(long = "client", value_name = "HOST[,PORT]")]
     pub hosts: Vec<String>,
     /// Folder for files of targets, on the disk in question
@@ -123,7 +123,8 @@ pub struct Measured {
     /// Order of targets and offsets follow from it [default: the time]
     #[arg(long)]
     pub seed: Option<u64>,
-    /// Overwrite this, which holds data: a volume, image, export, file or device, as it is named in the error
+    /// Overwrite this, which holds data: a volume, image, export, file or device, as it is named in the error. Devices that are
+    /// written to need it always
     #[arg(long = "destroy-data", value_name = "NAME")]
     pub destroy: Vec<String>,
 }

@@ -9,7 +9,7 @@ use coquina_experiments::definition::{DefinitionError, Experiment, ModeName, bui
 use coquina_experiments::html;
 use coquina_experiments::report::{REPORT_VERSION, Report};
 use coquina_experiments::run::{self, Assignment, AssignmentError, Hooks, RunError, Settings};
-use coquina_experiments::target::Opener;
+use coquina_experiments::target::{Opener, check_reach, check_repeated};
 use serde::Serialize;
 
 use crate::arguments::{BenchCompare, BenchList, BenchRun, BenchShow, BenchTune, Global, Measured};
@@ -33,6 +33,7 @@ impl From<RunError> for CliError {
     fn from(error: RunError) -> Self {
         match &error {
             RunError::Definition(_) | RunError::Nothing(_) => CliError::usage(error.to_string()),
+            RunError::Target(target) if target.is_wrong_usage() => CliError::usage(error.to_string()),
             _ => CliError::failed(error.to_string()),
         }
     }
@@ -309,6 +310,17 @@ fn read_report(path: &Path) -> Result<Report, CliError> {
     serde_json::from_str(&text).map_err(not_one)
 }
 
+/// Whether names of targets are understood, and can stand together: nothing is looked for or started.
+fn check_names(settings: &Settings) -> Result<(), CliError> {
+    let mut opener = Opener::new(&settings.folder);
+    let opened = settings.targets.iter().map(|spec| opener.open(spec)).collect::<Result<Vec<_>, _>>();
+    let checked = opened.and_then(|targets| {
+        check_repeated(&targets)?;
+        check_reach(&targets, &settings.hosts)
+    });
+    checked.map_err(|error| RunError::from(error).into())
+}
+
 #[derive(Serialize)]
 struct Plan {
     experiment: String,
@@ -332,11 +344,7 @@ struct PlanScenario {
 }
 
 fn plan(global: &Global, settings: &Settings) -> Result<(), CliError> {
-    let mut opener = Opener::new(&settings.folder);
-    for spec in &settings.targets {
-        // Only whether its name is understood: nothing is looked for or started.
-        opener.open(spec).map_err(|error| CliError::failed(error.to_string()))?;
-    }
+    check_names(settings)?;
     let limits = &settings.limits;
     let scenarios: Vec<PlanScenario> = settings
         .plan()

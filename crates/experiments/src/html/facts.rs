@@ -217,6 +217,7 @@ pub(super) fn environment(out: &mut String, report: &Report) {
     facts.extend(
         report.versions.iter().map(|(name, version)| (format!("version of {name}"), version.clone())),
     );
+    facts.push(("load made on".to_owned(), report.hosts.join(", ")));
     facts.push(("seed".to_owned(), report.seed.to_string()));
     fact_table(out, "Machine", &facts);
     if !report.settings.is_empty() {

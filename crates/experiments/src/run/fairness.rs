@@ -32,7 +32,7 @@ fn differences_of(compared: &[&TargetFacts]) -> Vec<String> {
         }
         let durable = |facts: &TargetFacts| match facts.durable {
             Some(true) => "answers a write when it is on stable storage of all copies",
-            Some(false) => "answers writes before they are on stable storage",
+            Some(false) => "may answer a write before it is on stable storage of all copies",
             None => "does not say when a write is on stable storage",
         };
         if first.durable != other.durable || first.durable.is_none() {
@@ -40,6 +40,25 @@ fn differences_of(compared: &[&TargetFacts]) -> Vec<String> {
         }
     }
     found
+}
+
+/// What is to be told of targets whose writes are not durable, also of those that are not compared: their label, and why.
+pub fn notes(
+    facts: &[TargetFacts],
+    refused: &[Option<String>],
+    columns: &[super::Column],
+) -> Vec<(String, String)> {
+    let early = facts.iter().zip(columns).filter(|(facts, column)| {
+        facts.durable == Some(false) && refused.get(column.target).is_none_or(Option::is_none)
+    });
+    early.map(|(facts, _)| (facts.label.clone(), not_durable(facts))).collect()
+}
+
+fn not_durable(facts: &TargetFacts) -> String {
+    format!(
+        "a write may be answered before it is on stable storage, so that its figures do not compare with durable ones (caches: {})",
+        facts.cache
+    )
 }
 
 #[cfg(test)]
@@ -58,8 +77,22 @@ mod tests {
         let found = differences_of(&[&coquina, &facts("Ceph", Some(2), Some(false))]);
         assert_eq!(found.len(), 2);
         assert!(found[0].contains("Coquina keeps 3 copies, Ceph 2 copies"), "{found:?}");
+        assert!(found[1].contains("Ceph may answer a write before it is on stable storage"), "{found:?}");
         let unknown = facts("NBD export", None, None);
         assert_eq!(differences_of(&[&coquina, &unknown]).len(), 2);
         assert_eq!(differences_of(&[&unknown, &unknown]).len(), 2);
+    }
+
+    #[test]
+    fn what_is_not_durable_is_told_of_plain_files_too() {
+        let columns: Vec<super::super::Column> =
+            (0..2).map(|target| super::super::Column { target, tried: None }).collect();
+        let cache = "none; all of it lies in memory (tmpfs)".to_owned();
+        let in_memory = TargetFacts { cache, ..facts("plain file", Some(1), Some(false)) };
+        let all = [facts("Coquina", Some(3), Some(true)), in_memory];
+        let found = notes(&all, &[None, None], &columns);
+        assert_eq!(found.len(), 1);
+        assert!(found[0].0 == "plain file" && found[0].1.contains("tmpfs"), "{found:?}");
+        assert!(notes(&all, &[None, Some("refused".to_owned())], &columns).is_empty());
     }
 }

@@ -158,6 +158,8 @@ pub struct Measured {
     pub utilisation: Option<Utilisation>,
     /// The first failure of an operation.
     pub first_error: Option<String>,
+    /// Other hosts that made the load.
+    pub hosts: Vec<String>,
 }
 
 /// What is measured.
@@ -243,7 +245,8 @@ impl Shot<'_> {
         let since_1970 =
             (now_unix + began.duration_since(now)).duration_since(UNIX_EPOCH).unwrap_or_default();
         let began_unix_ms = u64::try_from(since_1970.as_millis()).unwrap_or(0);
-        Ok(self.measured(outcome, seen, began_unix_ms))
+        let measured = self.measured(outcome, seen, began_unix_ms);
+        Ok(Measured { hosts: hosts_of(&commands), ..measured })
     }
 
     /// Clients share the volumes out among themselves, or one volume where there are fewer of them.
@@ -336,7 +339,7 @@ impl Shot<'_> {
                     Some(written_per_s / by_users).filter(|ratio| ratio.is_finite());
             }
         }
-        Measured { round, utilisation: seen, first_error: outcome.first_error }
+        Measured { round, utilisation: seen, first_error: outcome.first_error, hosts: Vec::new() }
     }
 
     fn user_writes_bytes_per_s(&self, round: &Round) -> f64 {
@@ -368,6 +371,12 @@ impl Shot<'_> {
         };
         sanity::check(&figures).into_iter().map(|found| found.text).collect()
     }
+}
+
+/// The hosts to which these commands hand their load.
+fn hosts_of(commands: &[Command]) -> Vec<String> {
+    let arguments = commands.iter().flat_map(|command| &command.arguments);
+    arguments.filter_map(|argument| Some(argument.strip_prefix("--client=")?.to_owned())).collect()
 }
 
 /// CPU time per operation. Where all processes that serve the target are known, it is that of the generator, of the servers and of

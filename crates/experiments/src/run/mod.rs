@@ -26,7 +26,7 @@ use coquina_host::Environment;
 use crate::definition::{DefinitionError, Experiment, Mode, ModeName, PlannedPoint, PlannedScenario, expand};
 use crate::generator::GeneratorError;
 use crate::report::{Case, CaseResult, ExperimentFacts, Finding, REPORT_VERSION, Report};
-use crate::target::{Context, ENGINE_SETTING, Opener, Target, TargetError};
+use crate::target::{Context, ENGINE_SETTING, Opener, Target, TargetError, check_reach, check_repeated};
 
 use measure::{Measured, Shot};
 use settings_tried::Tuner;
@@ -182,6 +182,7 @@ pub fn run(settings: &Settings, hooks: &Hooks<'_>) -> Result<Report, RunError> {
         writes: planned
             .iter()
             .any(|scenario| scenario.points.iter().any(|planned| planned.point.operation.writes())),
+        volumes_max: planned.iter().map(|scenario| scenario.layout.volumes).max().unwrap_or(1),
         destroy: settings.destroy.clone(),
         stopped: hooks.stopped,
         say: hooks.say,
@@ -291,14 +292,23 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn all(&mut self, planned: &[PlannedScenario]) -> Result<(), RunError> {
+    /// What is wrong with the targets together; asked before they begin, and when more is known of them.
+    fn check_targets(&self) -> Result<(), RunError> {
         self.check_labels()?;
+        check_repeated(&self.targets)?;
+        check_reach(&self.targets, &self.settings.hosts)?;
+        Ok(())
+    }
+
+    fn all(&mut self, planned: &[PlannedScenario]) -> Result<(), RunError> {
+        self.check_targets()?;
         fio_tried::need_engines(&self.targets)?;
         fio_tried::check(&self.settings.tried, &self.targets, planned, &self.context.folder)?;
         for target in &mut self.targets {
             (self.hooks.progress)(0.0, &format!("starting {}", target.spec()));
             target.begin(&self.context)?;
         }
+        self.check_targets()?;
         self.environment();
         for line in self.tuner.begin(&mut self.targets, &self.context)? {
             (self.hooks.say)(&line);
@@ -373,6 +383,7 @@ impl<'a> Run<'a> {
             let mut facts = target.facts();
             if let Some(tried) = column.tried {
                 let assignment = &self.settings.tried[tried];
+                facts = target.facts_with(&assignment.key, &assignment.value);
                 facts.label = labels[tried].clone();
                 facts.settings.insert(assignment.key.clone(), assignment.value.clone());
                 if assignment.key == fio_tried::ENGINE_KEY {
@@ -415,8 +426,13 @@ impl<'a> Run<'a> {
                 refused[column.target].clone_from(given_up);
             }
         }
+        // Volumes are made, and facts taken, with nothing changed.
+        self.tuner.set_as_found(&mut self.targets)?;
         let layout = self.lay_out(scenario, &refused)?;
         self.look_at_targets();
+        for (subject, text) in fairness::notes(&self.report.targets, &refused, &self.columns) {
+            self.find("note", &subject, &text);
+        }
         let unequal = match self.settings.tried.is_empty() {
             true => fairness::differences(&self.targets, &self.report.targets, &refused),
             false => Vec::new(),
@@ -529,6 +545,11 @@ impl<'a> Run<'a> {
                 if !measured.round.is_good() {
                     let text = findings::left_out(&self.label(column), &measured);
                     self.find("failed", &planned.id, &text);
+                }
+                for host in &measured.hosts {
+                    if !self.report.hosts.contains(host) {
+                        self.report.hosts.push(host.clone());
+                    }
                 }
                 self.last_case().results[column].rounds.push(measured.round.clone());
                 let last = self.seen.last_mut().expect("pushed with the case");

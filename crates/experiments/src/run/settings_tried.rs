@@ -285,6 +285,11 @@ impl Tuner {
         if self.at_start.is_empty() { Ok(()) } else { self.restart(targets, context) }
     }
 
+    /// Puts all settings back to what they were found as, until the next turn. Nothing is started again for it.
+    pub fn set_as_found(&mut self, targets: &mut [Box<dyn Target>]) -> Result<(), TargetError> {
+        self.assign(None, targets)
+    }
+
     fn assign(&mut self, tried: Option<usize>, targets: &mut [Box<dyn Target>]) -> Result<(), TargetError> {
         let wanted = tried.and_then(|index| self.tried.get(index)).cloned();
         for first in self.first_of_each_key() {

@@ -37,6 +37,10 @@ pub fn text(report: &Report, width: usize) -> String {
         clean(&report.mode),
         duration(report.elapsed_s)
     );
+    if !report.hosts.is_empty() {
+        let line = format!("Load made by fio on: {}", clean(&report.hosts.join(", ")));
+        let _ = writeln!(out, "{}\n", wrap(&line, width, "  "));
+    }
     for table in tables_of(&view) {
         let _ = writeln!(out, "{}", table.to_text(width));
     }

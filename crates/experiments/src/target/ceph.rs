@@ -8,7 +8,7 @@ use std::rc::Rc;
 use serde::Deserialize;
 
 use super::local_ceph::LocalCeph;
-use super::{Context, Effect, TargetError, ceph_option};
+use super::{Context, Effect, Reach, TargetError, ceph_option, reach};
 use crate::generator::{GeneratorError, output_of};
 
 /// A cluster that several targets may use in turns.
@@ -17,6 +17,8 @@ pub type Shared = Rc<RefCell<System>>;
 /// Placement groups are peering again for a while after a pool's size was changed.
 const SETTLE_TIME_MAX: std::time::Duration = std::time::Duration::from_secs(60);
 const POLL: std::time::Duration = std::time::Duration::from_millis(300);
+/// Monitors that do not answer in this time are not there; Ceph's programs would wait for five minutes.
+const CONNECT_TIME_S: &str = "20";
 
 /// A Ceph cluster.
 #[derive(Default)]
@@ -28,6 +30,8 @@ pub struct System {
     pub(super) user: String,
     version: String,
     pool_facts: Option<PoolFacts>,
+    /// Addresses of monitors; none if they were not told.
+    monitors: Vec<String>,
 }
 
 /// A new cluster on this machine, not yet started.
@@ -37,7 +41,9 @@ pub fn shared_local() -> Shared {
 
 /// A cluster that runs, found by Ceph's usual files.
 pub fn running(pool: &str) -> Shared {
-    let system = System { pool: pool.to_owned(), user: "admin".to_owned(), ..System::default() };
+    // fio's engine for RADOS does not look at the environment; a list of files is for those that do.
+    let conf = std::env::var("CEPH_CONF").ok().filter(|conf| !conf.is_empty() && !conf.contains(','));
+    let system = System { conf, pool: pool.to_owned(), user: "admin".to_owned(), ..System::default() };
     Rc::new(RefCell::new(system))
 }
 
@@ -75,6 +81,24 @@ struct PgState {
     num: u32,
 }
 
+/// Says where a cluster is looked for, when there is none; a program that is missing is another matter.
+fn not_found(spec: &str, error: TargetError) -> TargetError {
+    let TargetError::Program { source: GeneratorError::Failed { message: said, .. }, .. } = &error else {
+        return error;
+    };
+    let looked = match std::env::var("CEPH_CONF") {
+        Ok(conf) if !conf.is_empty() => format!("{conf} (the environment's CEPH_CONF)"),
+        _ => "/etc/ceph/ceph.conf (or what the environment's CEPH_CONF names)".to_owned(),
+    };
+    let said = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    let message = format!(
+        "no Ceph cluster was found by {looked}: {}. Copy /etc/ceph/ceph.conf and /etc/ceph/ceph.client.admin.keyring from a node \
+         of the cluster, or name its configuration with CEPH_CONF=PATH before the command; --target ceph-local needs neither",
+        said.trim()
+    );
+    TargetError::Unusable { spec: spec.to_owned(), message }
+}
+
 impl System {
     /// Starts or finds it.
     pub fn begin(&mut self, spec: &str, context: &Context<'_>) -> Result<(), TargetError> {
@@ -89,8 +113,49 @@ impl System {
         }
         let version = self.run(spec, "ceph", &["--version"])?;
         // `ceph version 16.2.15 (hash) pacific (stable)`
-        self.version = version.split_whitespace().nth(2).unwrap_or("of unknown version").to_owned();
-        self.look_at_pool(spec)
+        let version = version.split_whitespace().nth(2).unwrap_or("of unknown version").to_owned();
+        self.connect(spec)?;
+        self.look_at_pool(spec)?;
+        self.version = version;
+        Ok(())
+    }
+
+    /// Looks for the cluster, and for its pool.
+    fn connect(&mut self, spec: &str) -> Result<(), TargetError> {
+        #[derive(Deserialize)]
+        struct Dump {
+            mons: Vec<Monitor>,
+        }
+        #[derive(Deserialize)]
+        struct Monitor {
+            public_addr: String,
+        }
+        let dump = ["--connect-timeout", CONNECT_TIME_S, "mon", "dump", "--format", "json"];
+        let printed = self.run(spec, "ceph", &dump).map_err(|error| not_found(spec, error))?;
+        let dump = serde_json::from_str::<Dump>(&printed).ok();
+        self.monitors =
+            dump.map(|dump| dump.mons.into_iter().map(|one| one.public_addr).collect()).unwrap_or_default();
+        let pools = self.run(spec, "ceph", &["osd", "pool", "ls"])?;
+        if pools.lines().any(|pool| pool.trim() == self.pool) {
+            return Ok(());
+        }
+        let there: Vec<&str> = pools.split_whitespace().collect();
+        let message = format!(
+            "there is no pool {}; there are: {}. `ceph osd pool create {0}` makes it",
+            self.pool,
+            if there.is_empty() { "none".to_owned() } else { there.join(", ") }
+        );
+        Err(TargetError::Unusable { spec: spec.to_owned(), message })
+    }
+
+    /// From where its monitors can be reached.
+    pub fn reach(&self) -> Reach {
+        if self.is_local {
+            return reach::of_local_cluster();
+        }
+        // `127.0.0.1:6789/0` is written as in the URI of an export.
+        let uris: Vec<String> = self.monitors.iter().map(|address| format!("ceph://{address}")).collect();
+        reach::of_uris(uris.iter().map(String::as_str))
     }
 
     fn look_at_pool(&mut self, spec: &str) -> Result<(), TargetError> {

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use serde::Deserialize;
 
 use super::local_coquina::LocalCoquina;
-use super::{Context, Target, TargetError};
+use super::{Context, Reach, Target, TargetError, medium, reach};
 use crate::definition::Layout;
 use crate::generator::{Command, Load, coquina, fio, output_of};
 use crate::report::{Point, TargetFacts};
@@ -30,6 +30,8 @@ pub struct System {
     found: Option<VolumeFacts>,
     made: Vec<String>,
     volumes: Vec<String>,
+    /// Copies of the volumes in use, as the server says; `None` where they differ.
+    copies: Option<u32>,
     layout: Option<Layout>,
     status: Option<Status>,
 }
@@ -37,6 +39,11 @@ pub struct System {
 /// A new local cluster, not yet started.
 pub fn shared_local() -> Shared {
     Rc::new(RefCell::new(System { is_local: true, name: "bench".to_owned(), ..System::default() }))
+}
+
+/// A cluster that runs, with a volume of this name and those with a number behind it.
+pub fn shared_running(volume: &str) -> Shared {
+    Rc::new(RefCell::new(System { name: volume.to_owned(), ..System::default() }))
 }
 
 #[derive(Clone, Copy, Deserialize)]
@@ -55,6 +62,17 @@ struct NamedVolume {
 #[derive(Deserialize)]
 struct VolumeList {
     volumes: Vec<NamedVolume>,
+}
+
+impl VolumeList {
+    /// Copies of these volumes, if all have as many.
+    fn copies_of(&self, names: &[String]) -> Option<u32> {
+        let copies = |name: &String| {
+            self.volumes.iter().find(|volume| volume.name == *name).map(|volume| volume.facts.copies)
+        };
+        let first = copies(names.first()?)?;
+        names.iter().all(|name| copies(name) == Some(first)).then_some(first)
+    }
 }
 
 #[derive(Clone, Deserialize)]
@@ -114,7 +132,7 @@ impl System {
             self.server = context.server.clone();
         }
         let status: Status = self.ask(spec, &["status", "--interval", "0"])?;
-        let list: VolumeList = self.ask(spec, &["volume", "list", "--interval", "0"])?;
+        let list = self.list(spec)?;
         self.found =
             list.volumes.into_iter().find(|volume| volume.name == self.name).map(|volume| volume.facts);
         if let Some(found) = self.found
@@ -128,6 +146,10 @@ impl System {
         }
         self.status = Some(status);
         Ok(())
+    }
+
+    fn list(&self, spec: &str) -> Result<VolumeList, TargetError> {
+        self.ask(spec, &["volume", "list", "--interval", "0"])
     }
 
     fn volume_name(&self, number: u32) -> String {
@@ -158,12 +180,15 @@ impl System {
             }
             self.volumes.push(name);
         }
+        // What the server made of it, whatever was asked for.
+        self.copies = self.list(spec)?.copies_of(&self.volumes);
         self.layout = Some(layout.clone());
         Ok(true)
     }
 
     fn clear(&mut self) {
         self.layout = None;
+        self.copies = None;
         self.volumes.clear();
         for name in std::mem::take(&mut self.made) {
             let mut arguments: Vec<String> =
@@ -197,6 +222,14 @@ impl System {
         processes
     }
 
+    /// Drives on this machine.
+    fn places(&self) -> Vec<PathBuf> {
+        match self.status.as_ref().filter(|_| self.is_here()) {
+            Some(status) => status.drives.iter().map(|drive| drive.path.clone()).collect(),
+            None => Vec::new(),
+        }
+    }
+
     fn uri(&self, volume: &str) -> Option<String> {
         let address = self.status.as_ref()?.services.nbd.first()?;
         Some(match address.strip_prefix("unix:") {
@@ -227,9 +260,8 @@ impl CoquinaTarget {
     }
 
     /// On a cluster that runs.
-    pub fn running(spec: &str, volume: &str, by_nbd: bool) -> Self {
-        let system = System { name: volume.to_owned(), ..System::default() };
-        CoquinaTarget { spec: spec.to_owned(), system: Rc::new(RefCell::new(system)), by_nbd }
+    pub fn running(spec: &str, system: Shared, by_nbd: bool) -> Self {
+        CoquinaTarget { spec: spec.to_owned(), system, by_nbd }
     }
 }
 
@@ -254,15 +286,15 @@ impl Target for CoquinaTarget {
     fn facts(&self) -> TargetFacts {
         let system = self.system.borrow();
         let version = system.status.as_ref().map_or("", |status| status.node.version.as_str());
-        let copies = system.found.map(|found| found.copies);
+        let places = system.places();
         let mut facts = TargetFacts {
             label: if self.by_nbd { "Coquina, NBD" } else { "Coquina" }.to_owned(),
             spec: self.spec.clone(),
             system: format!("Coquina {version}"),
-            copies: copies.or(system.layout.as_ref().and_then(|layout| layout.copies)),
+            copies: system.copies,
             // Every write is on stable storage on all copies in sync before it is answered, whatever the client asks.
-            durable: Some(true),
-            cache: "none in the client; a read cache in the servers".to_owned(),
+            durable: medium::durable_at(&places, Some(true)),
+            cache: format!("none in the client; a read cache in the servers{}", medium::memory_note(&places)),
             generator: if self.by_nbd { "fio nbd" } else { "coquina native" }.to_owned(),
             ..TargetFacts::default()
         };
@@ -280,7 +312,8 @@ impl Target for CoquinaTarget {
         let system = self.system.borrow();
         let df: Df = system.ask(&self.spec, &["df"])?;
         let mine = system.layout.as_ref().map_or(0, |layout| {
-            layout.volume_bytes * u64::from(layout.volumes) * u64::from(layout.copies.unwrap_or(1))
+            let copies = system.copies.or(layout.copies).unwrap_or(1);
+            layout.volume_bytes * u64::from(layout.volumes) * u64::from(copies)
         });
         let free = df.provisionable_bytes.saturating_sub(df.provisioned_bytes).min(df.free_bytes) + mine;
         let copies = system.found.map(|found| found.copies).or(copies).unwrap_or(1);
@@ -338,10 +371,16 @@ impl Target for CoquinaTarget {
     }
 
     fn places(&self) -> Vec<PathBuf> {
+        self.system.borrow().places()
+    }
+
+    fn reach(&self) -> Reach {
         let system = self.system.borrow();
-        match system.status.as_ref().filter(|_| system.is_here()) {
-            Some(status) => status.drives.iter().map(|drive| drive.path.clone()).collect(),
-            None => Vec::new(),
+        match self.by_nbd {
+            false => reach::of_native_client(),
+            true if system.is_local => reach::of_local_cluster(),
+            // Its address is known when the server was found.
+            true => reach::of_uris(system.uri(&system.name).as_deref()),
         }
     }
 

@@ -1,12 +1,15 @@
 //! `device:PATH[,PATH...]`: block devices, by fio with io_uring, or libaio where that may not be used.
+//!
+//! A device that is written to must have been given up by name, however empty it looks: what holds data need not leave a mark at
+//! its beginning.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::file::{direct_options, engine_settings};
-use super::{Context, Target, TargetError, choose_engine};
+use super::{Context, Reach, Target, TargetError, choose_engine, device_use, medium, reach};
 use crate::definition::Layout;
 use crate::generator::fio::{self, Engine};
 use crate::generator::{Command, Load};
@@ -37,7 +40,8 @@ impl DeviceTarget {
         }
     }
 
-    fn look_at(&self, device: &Path, context: &Context<'_>) -> Result<(u64, bool), TargetError> {
+    /// Opens a device that nobody else uses.
+    fn open(&self, device: &Path) -> Result<File, TargetError> {
         let unusable = |message: String| TargetError::Unusable { spec: self.spec.clone(), message };
         let metadata = std::fs::metadata(device)
             .map_err(|error| unusable(format!("cannot use {}: {error}", device.display())))?;
@@ -49,17 +53,32 @@ impl DeviceTarget {
         }
         // O_EXCL on a device fails while it, or a part of it, is mounted, used for swap, or a part of another device.
         let opened = File::options().read(true).custom_flags(libc::O_EXCL).open(device);
-        let mut file = opened.map_err(|error| match (error.raw_os_error(), error.kind()) {
-            (Some(libc::EBUSY), _) => unusable(format!(
-                "{} is in use: mounted, swap, or a part of another device; unmount it first (see lsblk {})",
+        let users = device_use::users(libc::major(metadata.rdev()), libc::minor(metadata.rdev()));
+        let in_use = || {
+            let how = match users.is_empty() {
+                true => "mounted, swap, or a part of another device".to_owned(),
+                false => users.join(", "),
+            };
+            unusable(format!(
+                "{} is in use: {how}; unmount or free it first (see lsblk {})",
                 device.display(),
                 device.display()
-            )),
+            ))
+        };
+        let file = opened.map_err(|error| match (error.raw_os_error(), error.kind()) {
+            (Some(libc::EBUSY), _) => in_use(),
             (_, ErrorKind::PermissionDenied) => {
                 unusable(format!("{} cannot be opened: {error}; run this as root", device.display()))
             }
             _ => unusable(format!("{} cannot be opened: {error}", device.display())),
         })?;
+        if users.is_empty() { Ok(file) } else { Err(in_use()) }
+    }
+
+    /// Its size, and whether it may be written to.
+    fn look_at(&self, device: &Path, context: &Context<'_>) -> Result<(u64, bool), TargetError> {
+        let mut file = self.open(device)?;
+        let unusable = |message: String| TargetError::Unusable { spec: self.spec.clone(), message };
         let failed = |error: std::io::Error| unusable(format!("cannot read {}: {error}", device.display()));
         let size_bytes = file.seek(SeekFrom::End(0)).map_err(failed)?;
         file.seek(SeekFrom::Start(0)).map_err(failed)?;
@@ -67,17 +86,15 @@ impl DeviceTarget {
         file.take(LOOK_BYTES as u64).read_to_end(&mut head).map_err(failed)?;
         let name = device.to_string_lossy().into_owned();
         let may_destroy = context.may_destroy(&self.spec, &name);
-        if head.iter().any(|byte| *byte != 0) && context.writes && !may_destroy {
-            return Err(TargetError::HoldsData {
-                spec: self.spec.clone(),
-                name,
-                what: format!(
-                    "{}, and its first MiB is not empty",
-                    coquina_base::format_size_bytes(size_bytes)
-                ),
-            });
+        if context.writes && !may_destroy {
+            let head = match head.iter().all(|byte| *byte == 0) {
+                true => "its first MiB is empty, which says nothing of the rest",
+                false => "its first MiB is not empty",
+            };
+            let what = format!("{}, {head}", coquina_base::format_size_bytes(size_bytes));
+            return Err(TargetError::HoldsData { spec: self.spec.clone(), name, what });
         }
-        Ok((size_bytes, may_destroy || head.iter().all(|byte| *byte == 0)))
+        Ok((size_bytes, may_destroy))
     }
 }
 
@@ -105,8 +122,8 @@ impl Target for DeviceTarget {
             spec: self.spec.clone(),
             system: "block device".to_owned(),
             copies: Some(1),
-            durable: Some(true),
-            cache: "none: O_DIRECT, each write O_DSYNC".to_owned(),
+            durable: medium::durable_at(&self.devices, Some(true)),
+            cache: format!("none: O_DIRECT, each write O_DSYNC{}", medium::memory_note(&self.devices)),
             generator: format!("fio {}", self.engine.name),
             settings: engine_settings(&self.engine),
             ..TargetFacts::default()
@@ -135,6 +152,8 @@ impl Target for DeviceTarget {
     }
 
     fn lay_out(&mut self, _layout: &Layout, _context: &Context<'_>) -> Result<bool, TargetError> {
+        // Somebody may have mounted one since the run began.
+        self.devices.iter().try_for_each(|device| self.open(device).map(drop))?;
         Ok(self.may_write)
     }
 
@@ -161,6 +180,14 @@ impl Target for DeviceTarget {
 
     fn drives(&self) -> u32 {
         self.devices.len() as u32
+    }
+
+    fn named_paths(&self) -> Vec<PathBuf> {
+        self.devices.clone()
+    }
+
+    fn reach(&self) -> Reach {
+        reach::of_path("block device")
     }
 
     fn is_baseline(&self) -> bool {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::{Context, ENGINE_SETTING, Target, TargetError, choose_engine, need_room};
+use super::{Context, ENGINE_SETTING, Reach, Target, TargetError, choose_engine, medium, need_room, reach};
 use crate::definition::Layout;
 use crate::generator::fio::{self, Engine, FioOptions};
 use crate::generator::{Command, Load};
@@ -17,19 +17,26 @@ pub struct FileTarget {
     files: Vec<PathBuf>,
     made: Vec<PathBuf>,
     engine: Engine,
+    /// Most files of a scenario.
+    files_max: usize,
 }
 
 impl FileTarget {
     /// `paths` is a list with commas.
     pub fn new(spec: &str, paths: &str) -> Self {
-        let named: Vec<PathBuf> =
-            paths.split(',').filter(|path| !path.is_empty()).map(PathBuf::from).collect();
+        Self::of(spec, paths.split(',').filter(|path| !path.is_empty()).map(PathBuf::from).collect())
+    }
+
+    /// These files.
+    pub fn of(spec: &str, named: Vec<PathBuf>) -> Self {
+        let files_max = named.len();
         FileTarget {
             spec: spec.to_owned(),
             named,
             files: Vec::new(),
             made: Vec::new(),
             engine: Engine::default(),
+            files_max,
         }
     }
 
@@ -46,6 +53,45 @@ impl FileTarget {
                 path.into()
             }
         }
+    }
+
+    /// Files that scenarios may use.
+    fn all(&self) -> Vec<PathBuf> {
+        (0..self.files_max).map(|number| self.numbered(number)).collect()
+    }
+
+    /// Refuses what is no file, or holds something that nobody has given up. Whoever gives up what they named has not given up
+    /// what is called so with a number.
+    fn check(&self, path: &Path, context: &Context<'_>) -> Result<(), TargetError> {
+        let Ok(metadata) = std::fs::metadata(path) else { return Ok(()) };
+        if !metadata.is_file() {
+            return Err(self.unusable(format!(
+                "{} is not a regular file; a block device is named device:PATH",
+                path.display()
+            )));
+        }
+        let name = path.to_string_lossy().into_owned();
+        let spec = if self.named.iter().any(|named| named == path) { self.spec.as_str() } else { &name };
+        if metadata.len() > 0 && !context.may_destroy(spec, &name) {
+            let what = coquina_base::format_size_bytes(metadata.len());
+            return Err(TargetError::HoldsData { spec: self.spec.clone(), name, what });
+        }
+        let opened = std::fs::File::options().write(true).open(path);
+        opened
+            .map(drop)
+            .map_err(|error| self.unusable(format!("cannot write to {}: {error}", path.display())))
+    }
+
+    /// Makes a file, which must not be there.
+    fn make(&mut self, path: &Path, size_bytes: u64) -> Result<(), TargetError> {
+        let failed = |error| TargetError::Unusable {
+            spec: self.spec.clone(),
+            message: format!("cannot make {}: {error}", path.display()),
+        };
+        let file = std::fs::File::options().create_new(true).write(true).open(path).map_err(failed)?;
+        let sized = file.set_len(size_bytes).map_err(failed);
+        self.made.push(path.to_owned());
+        sized
     }
 
     fn remove_made(&mut self) {
@@ -92,23 +138,9 @@ impl Target for FileTarget {
             if !folder.is_dir() {
                 return Err(self.unusable(format!("the folder {} does not exist; make it", folder.display())));
             }
-            match std::fs::metadata(path) {
-                Ok(metadata) if !metadata.is_file() => {
-                    return Err(self.unusable(format!(
-                        "{} is not a regular file; a block device is named device:PATH",
-                        path.display()
-                    )));
-                }
-                Ok(metadata) if metadata.len() > 0 => {
-                    let name = path.to_string_lossy().into_owned();
-                    if !context.may_destroy(&self.spec, &name) {
-                        let what = coquina_base::format_size_bytes(metadata.len());
-                        return Err(TargetError::HoldsData { spec: self.spec.clone(), name, what });
-                    }
-                }
-                Ok(_) | Err(_) => {}
-            }
         }
+        self.files_max = self.named.len().max(context.volumes_max as usize);
+        self.all().iter().try_for_each(|path| self.check(path, context))?;
         self.engine = choose_engine(&self.spec, context)?;
         Ok(())
     }
@@ -119,8 +151,8 @@ impl Target for FileTarget {
             spec: self.spec.clone(),
             system: "file system".to_owned(),
             copies: Some(1),
-            durable: Some(true),
-            cache: "none: O_DIRECT, each write O_DSYNC".to_owned(),
+            durable: medium::durable_at(&self.named, Some(true)),
+            cache: format!("none: O_DIRECT, each write O_DSYNC{}", medium::memory_note(&self.named)),
             generator: format!("fio {}", self.engine.name),
             settings: engine_settings(&self.engine),
             ..TargetFacts::default()
@@ -147,7 +179,7 @@ impl Target for FileTarget {
         layout.aged.map(|_| "a plain file does not age".to_owned())
     }
 
-    fn lay_out(&mut self, layout: &Layout, _context: &Context<'_>) -> Result<bool, TargetError> {
+    fn lay_out(&mut self, layout: &Layout, context: &Context<'_>) -> Result<bool, TargetError> {
         self.remove_made();
         let count = (layout.volumes as usize).max(self.named.len());
         self.files = (0..count).map(|number| self.numbered(number)).collect();
@@ -155,22 +187,9 @@ impl Target for FileTarget {
         if let Some(folder) = self.files[0].parent() {
             need_room(&self.spec, folder, layout.volume_bytes * new.len() as u64)?;
         }
-        for path in &self.files {
-            let is_new = new.contains(path);
-            let made = std::fs::File::options()
-                .create(true)
-                .write(true)
-                .truncate(false)
-                .open(path)
-                .and_then(|file| if is_new { file.set_len(layout.volume_bytes) } else { Ok(()) });
-            if is_new {
-                self.made.push(path.clone());
-            }
-            made.map_err(|error| TargetError::Unusable {
-                spec: self.spec.clone(),
-                message: format!("cannot make {}: {error}", path.display()),
-            })?;
-        }
+        // All before the first is made: what is there may have come since the run began.
+        self.files.iter().try_for_each(|path| self.check(path, context))?;
+        new.iter().try_for_each(|path| self.make(path, layout.volume_bytes))?;
         Ok(true)
     }
 
@@ -194,6 +213,14 @@ impl Target for FileTarget {
 
     fn drives(&self) -> u32 {
         self.named.len() as u32
+    }
+
+    fn named_paths(&self) -> Vec<PathBuf> {
+        self.all()
+    }
+
+    fn reach(&self) -> Reach {
+        reach::of_path("file")
     }
 
     fn is_baseline(&self) -> bool {

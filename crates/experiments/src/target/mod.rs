@@ -12,13 +12,19 @@ mod ceph;
 mod ceph_option;
 mod coquina;
 mod device;
+mod device_use;
 mod file;
 mod local_ceph;
 mod local_coquina;
+mod medium;
 mod nbd;
 mod rados;
 mod rbd;
+mod rbd_cache;
+mod reach;
+mod repeated;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::definition::Layout;
@@ -27,6 +33,7 @@ use crate::report::{Operation, Point, TargetFacts};
 
 pub use local_ceph::LocalCeph;
 pub use local_coquina::LocalCoquina;
+pub use reach::Reach;
 
 /// Most files of `plain-files`.
 const PLAIN_FILES_MAX: u32 = 64;
@@ -41,6 +48,14 @@ pub enum TargetError {
          plain-file or plain-files:N (up to 64)"
     )]
     Unknown(String),
+    /// It is named in a way that makes no sense.
+    #[error("{spec}: {message}")]
+    Wrong {
+        /// The target as it was named.
+        spec: String,
+        /// What is wrong, and what to do.
+        message: String,
+    },
     /// There is no such thing, or it cannot be used.
     #[error("{spec}: {message}")]
     Unusable {
@@ -51,7 +66,7 @@ pub enum TargetError {
     },
     /// It holds data that nobody has given up.
     #[error(
-        "{spec}: {name} holds data ({what}), which would be overwritten; \
+        "{spec}: {name} holds data or may hold some ({what}), which would be overwritten; \
          if it may be lost, add --destroy-data {name}"
     )]
     HoldsData {
@@ -87,6 +102,13 @@ pub enum TargetError {
     Stopped,
 }
 
+impl TargetError {
+    /// Whether the command is wrong, rather than what it found.
+    pub fn is_wrong_usage(&self) -> bool {
+        matches!(self, TargetError::Unknown(_) | TargetError::Wrong { .. })
+    }
+}
+
 /// What targets may use.
 pub struct Context<'a> {
     /// A folder for files of targets, on the disk in question.
@@ -99,6 +121,8 @@ pub struct Context<'a> {
     pub store_bytes: u64,
     /// Whether the experiment writes.
     pub writes: bool,
+    /// Most volumes of a scenario.
+    pub volumes_max: u32,
     /// Names of what may be overwritten.
     pub destroy: Vec<String>,
     /// Set when the run is to end.
@@ -133,6 +157,10 @@ pub trait Target {
     fn begin(&mut self, context: &Context<'_>) -> Result<(), TargetError>;
     /// What it is and how it is set. Called after `lay_out`.
     fn facts(&self) -> TargetFacts;
+    /// The same while a setting has a value that is tried.
+    fn facts_with(&self, _key: &str, _value: &str) -> TargetFacts {
+        self.facts()
+    }
     /// Bytes that all volumes together may have with so many copies. `None` if that cannot be known.
     fn space_bytes(&self, copies: Option<u32>) -> Result<Option<u64>, TargetError>;
     /// Why it cannot do a scenario, if it cannot.
@@ -166,6 +194,14 @@ pub trait Target {
     fn effect(&self, _key: &str) -> Result<Effect, TargetError> {
         Ok(Effect::AtOnce)
     }
+    /// Files and devices that the user named, and those beside them that it would use: no other target may use them.
+    fn named_paths(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
+    /// From where it can be reached, as far as that is known yet.
+    fn reach(&self) -> Reach {
+        Reach::Anywhere
+    }
     /// Starts it again, with all that it holds, so that settings which are read at a start take effect.
     fn restart(&mut self, _context: &Context<'_>) -> Result<(), TargetError> {
         Err(TargetError::Unusable {
@@ -184,9 +220,39 @@ pub trait Target {
     fn end(&mut self);
 }
 
+/// Refuses targets on which these hosts cannot make load.
+pub fn check_reach(targets: &[Box<dyn Target>], hosts: &[String]) -> Result<(), TargetError> {
+    for target in targets {
+        if let Some(message) = reach::refusal(&target.reach(), hosts) {
+            return Err(TargetError::Wrong { spec: target.spec().to_owned(), message });
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a file or device that is named twice, by one target or by two.
+pub fn check_repeated(targets: &[Box<dyn Target>]) -> Result<(), TargetError> {
+    let named: Vec<(&str, PathBuf)> = targets
+        .iter()
+        .flat_map(|target| target.named_paths().into_iter().map(|path| (target.spec(), path)))
+        .collect();
+    let paths: Vec<&Path> = named.iter().map(|(_, path)| path.as_path()).collect();
+    let Some((earlier, later)) = repeated::find(&paths) else { return Ok(()) };
+    let (first, second) = (&named[earlier], &named[later]);
+    let same = match first.1 == second.1 {
+        true => format!("{} is named twice", first.1.display()),
+        false => format!("{} and {} are the same, or overlap", first.1.display(), second.1.display()),
+    };
+    let by = if first.0 == second.0 { String::new() } else { format!(", the first by {}", first.0) };
+    let message = format!("{same}{by}; name each file or device once");
+    Err(TargetError::Wrong { spec: second.0.to_owned(), message })
+}
+
 /// Targets that a run uses, and the systems that they share.
 pub struct Opener {
     folder: PathBuf,
+    /// By the name of the first volume: two ways to one volume measure the same data, which is made and removed once.
+    volumes: BTreeMap<String, coquina::Shared>,
     coquina: Option<coquina::Shared>,
     ceph: Option<ceph::Shared>,
 }
@@ -194,13 +260,13 @@ pub struct Opener {
 impl Opener {
     /// `plain-file` and `plain-files:N` will be files in this folder.
     pub fn new(folder: &Path) -> Self {
-        Opener { folder: folder.to_owned(), coquina: None, ceph: None }
+        Opener { folder: folder.to_owned(), volumes: BTreeMap::new(), coquina: None, ceph: None }
     }
 
     fn plain_files(&self, spec: &str, count: u32) -> Box<dyn Target> {
-        let path = |name: String| self.folder.join(name).to_string_lossy().into_owned();
-        let paths: Vec<String> = (1..=count).map(|number| path(format!("drive{number}"))).collect();
-        Box::new(file::FileTarget::new(spec, &paths.join(",")))
+        // Targets of one run have files of their own.
+        let paths = (1..=count).map(|number| self.folder.join(format!("drive{number}of{count}")));
+        Box::new(file::FileTarget::of(spec, paths.collect()))
     }
 
     /// Opens a target by its name.
@@ -213,7 +279,9 @@ impl Opener {
             "coquina-local-nbd" => {
                 return Ok(Box::new(coquina::CoquinaTarget::local(spec, self.local_coquina(), true)));
             }
-            "plain-file" => return Ok(self.plain_files(spec, 1)),
+            "plain-file" => {
+                return Ok(Box::new(file::FileTarget::of(spec, vec![self.folder.join("drive")])));
+            }
             "ceph-local" => return Ok(Box::new(rbd::RbdTarget::local(spec, self.local_ceph()))),
             _ => {}
         }
@@ -226,8 +294,8 @@ impl Opener {
                 Ok(count @ 1..=PLAIN_FILES_MAX) => self.plain_files(spec, count),
                 _ => return Err(unknown()),
             },
-            "coquina" => Box::new(coquina::CoquinaTarget::running(spec, rest, false)),
-            "coquina-nbd" => Box::new(coquina::CoquinaTarget::running(spec, rest, true)),
+            "coquina" => Box::new(coquina::CoquinaTarget::running(spec, self.volume(rest), false)),
+            "coquina-nbd" => Box::new(coquina::CoquinaTarget::running(spec, self.volume(rest), true)),
             "rbd" => Box::new(rbd::RbdTarget::running(spec, rest)?),
             "rados" => Box::new(rados::RadosTarget::running(spec, rest)),
             // `nbd://...` is a URI already; `nbd:` stands before one.
@@ -238,6 +306,10 @@ impl Opener {
             "device" => Box::new(device::DeviceTarget::new(spec, rest)),
             _ => return Err(unknown()),
         })
+    }
+
+    fn volume(&mut self, name: &str) -> coquina::Shared {
+        self.volumes.entry(name.to_owned()).or_insert_with(|| coquina::shared_running(name)).clone()
     }
 
     fn local_coquina(&mut self) -> coquina::Shared {

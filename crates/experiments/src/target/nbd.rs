@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{Context, Target, TargetError};
+use super::{Context, Reach, Target, TargetError, reach};
 use crate::definition::Layout;
 use crate::generator::fio::{self, FioOptions};
 use crate::generator::{Command, Load, output_of};
@@ -48,6 +48,11 @@ impl Target for NbdTarget {
     }
 
     fn begin(&mut self, context: &Context<'_>) -> Result<(), TargetError> {
+        let again = self.uris.iter().enumerate().find(|(index, uri)| self.uris[..*index].contains(uri));
+        if let Some((_, uri)) = again {
+            let message = format!("{uri} is named twice; name each export once");
+            return Err(TargetError::Wrong { spec: self.spec.clone(), message });
+        }
         let sizes: Result<Vec<u64>, TargetError> = self.uris.iter().map(|uri| self.size_of(uri)).collect();
         self.size_bytes = sizes?.into_iter().min().unwrap_or(0);
         // Whether an export holds something cannot be asked in general.
@@ -110,6 +115,10 @@ impl Target for NbdTarget {
 
     fn places(&self) -> Vec<PathBuf> {
         Vec::new()
+    }
+
+    fn reach(&self) -> Reach {
+        reach::of_uris(self.uris.iter().map(String::as_str))
     }
 
     fn end(&mut self) {}

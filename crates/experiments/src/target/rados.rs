@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::ceph::{self, Shared, System};
-use super::{Context, Effect, Target, TargetError, is_object};
+use super::{Context, Effect, Reach, Target, TargetError, is_object, medium};
 use crate::definition::Layout;
 use crate::generator::fio::{self, FioOptions};
 use crate::generator::{Amount, Command, Load};
@@ -86,8 +86,11 @@ impl Target for RadosTarget {
             spec: self.spec.clone(),
             system: system.title(),
             copies: system.copies(),
-            durable: Some(true),
-            cache: "none in the client; a read cache in the OSDs".to_owned(),
+            durable: medium::durable_at(&system.places(), Some(true)),
+            cache: format!(
+                "none in the client; a read cache in the OSDs{}",
+                medium::memory_note(&system.places())
+            ),
             generator: "fio rados".to_owned(),
             settings: system.settings(),
             ..TargetFacts::default()
@@ -129,6 +132,10 @@ impl Target for RadosTarget {
 
     fn places(&self) -> Vec<PathBuf> {
         self.system.borrow().places()
+    }
+
+    fn reach(&self) -> Reach {
+        self.system.borrow().reach()
     }
 
     fn effect(&self, key: &str) -> Result<Effect, TargetError> {

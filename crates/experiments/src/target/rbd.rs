@@ -4,9 +4,12 @@
 use std::cell::Cell;
 use std::path::PathBuf;
 
+use serde::Deserialize;
+
 use super::ceph::{self, Shared};
 use super::rados::{objects, remove_objects};
-use super::{Context, Effect, Target, TargetError, is_object};
+use super::rbd_cache::{self, Cache};
+use super::{Context, Effect, Reach, Target, TargetError, ceph_option, is_object, medium};
 use crate::definition::Layout;
 use crate::generator::fio::{self, FioOptions};
 use crate::generator::{Command, Load};
@@ -17,9 +20,14 @@ pub struct RbdTarget {
     spec: String,
     system: Shared,
     image: String,
-    found: bool,
+    /// Size of the image of that name, if it was there before.
+    found_bytes: Option<u64>,
     made: Vec<String>,
     images: Vec<String>,
+    /// How librbd caches writes to each of them; `None` where that cannot be known.
+    caches: Vec<Option<Cache>>,
+    /// librbd's cache is what is tried, so that images must not have settings of their own.
+    tries_cache: bool,
     layout: Option<Layout>,
     /// Whole objects were written besides.
     has_objects: Cell<bool>,
@@ -37,7 +45,7 @@ impl RbdTarget {
             Some((pool, image)) if !pool.is_empty() && !image.is_empty() => {
                 Ok(Self::new(spec, ceph::running(pool), image))
             }
-            _ => Err(TargetError::Unusable {
+            _ => Err(TargetError::Wrong {
                 spec: spec.to_owned(),
                 message: "write it as rbd:POOL/IMAGE".to_owned(),
             }),
@@ -49,9 +57,11 @@ impl RbdTarget {
             spec: spec.to_owned(),
             system,
             image: image.to_owned(),
-            found: false,
+            found_bytes: None,
             made: Vec::new(),
             images: Vec::new(),
+            caches: Vec::new(),
+            tries_cache: false,
             layout: None,
             has_objects: Cell::new(false),
         }
@@ -61,9 +71,99 @@ impl RbdTarget {
         format!("{}/{image}", self.system.borrow().pool)
     }
 
+    fn run(&self, program: &str, arguments: &[&str]) -> Result<String, TargetError> {
+        self.system.borrow().run(&self.spec, program, arguments)
+    }
+
+    fn size_of(&self, path: &str) -> Result<u64, TargetError> {
+        #[derive(Deserialize)]
+        struct Info {
+            size: u64,
+        }
+        let printed = self.run("rbd", &["info", path, "--format", "json"])?;
+        let info: Info = serde_json::from_str(&printed).map_err(|error| TargetError::Unusable {
+            spec: self.spec.clone(),
+            message: format!("`rbd info` printed something unexpected: {error}"),
+        })?;
+        Ok(info.size)
+    }
+
+    fn create(&self, image: &str, layout: &Layout) -> Result<(), TargetError> {
+        let (path, size) = (self.path(image), format!("{}B", layout.volume_bytes));
+        let mut arguments = vec!["create", &path, "--size", &size];
+        let stripe = layout.stripe.map(|stripe| (stripe.unit.to_string(), stripe.count.to_string()));
+        if let Some((unit, count)) = &stripe {
+            arguments.extend(["--stripe-unit", unit, "--stripe-count", count]);
+        }
+        self.run("rbd", &arguments).map(drop)
+    }
+
+    /// Takes librbd's cache off for an image that the run made. In a cluster that was made for the run it is off for all.
+    fn set_cache_off(&self, image: &str) -> Result<(), TargetError> {
+        if self.tries_cache || self.system.borrow().local.is_some() {
+            return Ok(());
+        }
+        let path = self.path(image);
+        self.run("rbd", &["config", "image", "set", &path, rbd_cache::OPTION, "false"]).map(drop)
+    }
+
+    /// An old Ceph, or one that does not permit it, does not say.
+    fn cache_of(&self, image: &str) -> Option<Cache> {
+        let path = self.path(image);
+        Cache::read(&self.run("rbd", &["config", "image", "ls", &path, "--format", "json"]).ok()?)
+    }
+
+    /// Refuses options of librbd that the image or the pool has a value of its own for.
+    fn check_own_value(&self, option: &str) -> Result<(), TargetError> {
+        if !option.starts_with("rbd_") || self.system.borrow().local.is_some() {
+            return Ok(());
+        }
+        let pool = self.system.borrow().pool.clone();
+        let (kind, path) = match self.found_bytes {
+            Some(_) => ("image", self.path(&self.image)),
+            None => ("pool", pool.clone()),
+        };
+        // Who cannot be asked may have none.
+        let Ok(printed) = self.run("rbd", &["config", kind, "ls", &path, "--format", "json"]) else {
+            return Ok(());
+        };
+        let Some((value, source)) = rbd_cache::own_value(&printed, option) else { return Ok(()) };
+        let owner = if source == "pool" { &pool } else { &path };
+        Err(TargetError::Unusable {
+            spec: self.spec.clone(),
+            message: format!(
+                "the {source} {owner} has {option} = {value} of its own, above the cluster's setting, which would have no effect; \
+                 nothing was changed. Take it off with `rbd config {source} rm {owner} {option}`"
+            ),
+        })
+    }
+
+    fn facts_of(&self, caches: &[Option<Cache>]) -> TargetFacts {
+        let system = self.system.borrow();
+        let places = system.places();
+        let mut facts = TargetFacts {
+            label: system.title(),
+            spec: self.spec.clone(),
+            system: system.title(),
+            copies: system.copies(),
+            // librbd without its cache answers a write when all OSDs of the acting set have it in their logs.
+            durable: medium::durable_at(&places, rbd_cache::durable(caches)),
+            cache: format!("{}{}", rbd_cache::text(caches), medium::memory_note(&places)),
+            generator: "fio rbd".to_owned(),
+            settings: system.settings(),
+            ..TargetFacts::default()
+        };
+        if let Some(stripe) = self.layout.as_ref().and_then(|layout| layout.stripe) {
+            let text = format!("{} x {}", coquina_base::format_size_bytes(stripe.unit), stripe.count);
+            facts.settings.insert("striping".to_owned(), text);
+        }
+        facts
+    }
+
     fn remove_made(&mut self) {
         self.layout = None;
         self.images.clear();
+        self.caches.clear();
         for image in std::mem::take(&mut self.made) {
             let path = self.path(&image);
             // A cluster that is gone takes its images along; there is nobody to tell.
@@ -81,36 +181,34 @@ impl Target for RbdTarget {
         self.system.borrow_mut().begin(&self.spec, context)?;
         let pool = self.system.borrow().pool.clone();
         let list = self.system.borrow().run(&self.spec, "rbd", &["ls", &pool])?;
-        self.found = list.lines().any(|line| line.trim() == self.image);
+        let found = list.lines().any(|line| line.trim() == self.image);
         let name = self.path(&self.image);
-        if self.found && !context.may_destroy(&self.spec, &name) {
+        if found && !context.may_destroy(&self.spec, &name) {
             return Err(TargetError::HoldsData {
                 spec: self.spec.clone(),
                 name,
                 what: "an image".to_owned(),
             });
         }
+        if found {
+            self.found_bytes = Some(self.size_of(&name)?);
+        }
         Ok(())
     }
 
     fn facts(&self) -> TargetFacts {
-        let system = self.system.borrow();
-        let mut facts = TargetFacts {
-            label: system.title(),
-            spec: self.spec.clone(),
-            system: system.title(),
-            copies: system.copies(),
-            // librbd without its cache answers a write when all OSDs of the acting set have it in their logs.
-            durable: Some(true),
-            cache: "librbd's off (rbd_cache = false); a read cache in the OSDs".to_owned(),
-            generator: "fio rbd".to_owned(),
-            settings: system.settings(),
-            ..TargetFacts::default()
-        };
-        if let Some(stripe) = self.layout.as_ref().and_then(|layout| layout.stripe) {
-            let text = format!("{} x {}", coquina_base::format_size_bytes(stripe.unit), stripe.count);
-            facts.settings.insert("striping".to_owned(), text);
+        self.facts_of(&self.caches)
+    }
+
+    fn facts_with(&self, key: &str, value: &str) -> TargetFacts {
+        let (_, option) = ceph_option::split(key);
+        if option != rbd_cache::OPTION {
+            return self.facts();
         }
+        let with = |cache: &Option<Cache>| cache.as_ref().map(|cache| cache.with(value));
+        let mut facts = self.facts_of(&self.caches.iter().map(with).collect::<Vec<_>>());
+        // As it is without the value that is tried.
+        facts.settings.remove(option);
         facts
     }
 
@@ -126,7 +224,8 @@ impl Target for RbdTarget {
             }
             _ => bytes,
         });
-        Ok(scaled.map(|bytes| bytes + own))
+        // An image that is there is not made larger.
+        Ok(self.found_bytes.or(scaled.map(|bytes| bytes + own)))
     }
 
     fn refuses(&self, layout: &Layout) -> Option<String> {
@@ -136,7 +235,8 @@ impl Target for RbdTarget {
             let has = copies.map_or_else(|| "an unknown number of".to_owned(), |copies| copies.to_string());
             return Some(format!("the pool {} keeps {has} copies", system.pool));
         }
-        None
+        let is_striped = self.found_bytes.is_some() && layout.stripe.is_some();
+        is_striped.then(|| "the image that was named is as it is; name one that does not exist".to_owned())
     }
 
     fn lay_out(&mut self, layout: &Layout, context: &Context<'_>) -> Result<bool, TargetError> {
@@ -146,17 +246,12 @@ impl Target for RbdTarget {
         }
         for number in 0..layout.volumes {
             let image = if number == 0 { self.image.clone() } else { format!("{}-{number}", self.image) };
-            if number > 0 || !self.found {
-                let path = self.path(&image);
-                let size = format!("{}B", layout.volume_bytes);
-                let mut arguments = vec!["create", &path, "--size", &size];
-                let stripe = layout.stripe.map(|stripe| (stripe.unit.to_string(), stripe.count.to_string()));
-                if let Some((unit, count)) = &stripe {
-                    arguments.extend(["--stripe-unit", unit, "--stripe-count", count]);
-                }
-                self.system.borrow().run(&self.spec, "rbd", &arguments)?;
+            if number > 0 || self.found_bytes.is_none() {
+                self.create(&image, layout)?;
                 self.made.push(image.clone());
+                self.set_cache_off(&image)?;
             }
+            self.caches.push(self.cache_of(&image));
             self.images.push(image);
         }
         self.layout = Some(layout.clone());
@@ -195,7 +290,12 @@ impl Target for RbdTarget {
         self.system.borrow().places()
     }
 
+    fn reach(&self) -> Reach {
+        self.system.borrow().reach()
+    }
+
     fn effect(&self, key: &str) -> Result<Effect, TargetError> {
+        self.check_own_value(ceph_option::split(key).1)?;
         self.system.borrow().effect(&self.spec, key)
     }
 
@@ -204,6 +304,7 @@ impl Target for RbdTarget {
     }
 
     fn set(&mut self, key: &str, value: Option<&str>) -> Result<Option<String>, TargetError> {
+        self.tries_cache |= ceph_option::split(key).1 == rbd_cache::OPTION;
         self.system.borrow().set(&self.spec, key, value)
     }
 

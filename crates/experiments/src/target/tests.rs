@@ -10,6 +10,7 @@ fn context(folder: &Path) -> Context<'_> {
         server: Vec::new(),
         store_bytes: 1 << 30,
         writes: true,
+        volumes_max: 1,
         destroy: Vec::new(),
         stopped: &|| false,
         say: &|_| {},
@@ -46,6 +47,7 @@ fn names_that_are_not_understood_are_refused() {
             .err()
             .unwrap_or_else(|| panic!("{spec:?} was taken"));
         assert!(error.to_string().contains(spec), "{error}");
+        assert!(error.is_wrong_usage(), "{error}");
     }
 }
 
@@ -105,6 +107,210 @@ fn files_that_were_made_are_removed_and_others_stay() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     target.end();
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+fn open(spec: &str) -> Box<dyn Target> {
+    Opener::new(Path::new("/nonexistent")).open(spec).unwrap()
+}
+
+#[test]
+fn a_numbered_file_that_holds_something_is_not_overwritten() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let spec = format!("file:{}", at("disk").display());
+    std::fs::write(at("disk-1"), "precious").unwrap();
+    let of_three = || Context { volumes_max: 3, ..context(folder.path()) };
+    let wanted = format!("--destroy-data {}", at("disk-1").display());
+    let error = open(&spec).begin(&of_three()).unwrap_err().to_string();
+    assert!(error.contains(&wanted), "{error}");
+    // What was named was given up, and no more.
+    for given in [spec.clone(), at("disk").to_string_lossy().into_owned()] {
+        let context = Context { destroy: vec![given], ..of_three() };
+        assert!(open(&spec).begin(&context).unwrap_err().to_string().contains(&wanted));
+    }
+    // It came when the run had begun.
+    let mut target = open(&spec);
+    target.begin(&context(folder.path())).unwrap();
+    let error = target.lay_out(&layout(3), &of_three()).unwrap_err().to_string();
+    assert!(error.contains(&wanted), "{error}");
+    drop(target);
+    assert_eq!(std::fs::read_to_string(at("disk-1")).unwrap(), "precious");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_numbered_file_that_was_given_up_stays_when_the_run_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    std::fs::write(at("disk-1"), "spoilt").unwrap();
+    let destroy = vec![at("disk-1").to_string_lossy().into_owned()];
+    let context = Context { volumes_max: 3, destroy, ..context(folder.path()) };
+    let mut target = open(&format!("file:{}", at("disk").display()));
+    target.begin(&context).unwrap();
+    target.lay_out(&layout(3), &context).unwrap();
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 3);
+    target.end();
+    let left: Vec<_> =
+        std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["disk-1"]);
+}
+
+#[test]
+fn a_link_that_leads_nowhere_is_not_followed() {
+    let folder = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(folder.path().join("elsewhere"), folder.path().join("disk")).unwrap();
+    let mut target = open(&format!("file:{}", folder.path().join("disk").display()));
+    target.begin(&context(folder.path())).unwrap();
+    let error = target.lay_out(&layout(1), &context(folder.path())).unwrap_err().to_string();
+    assert!(error.contains("cannot make"), "{error}");
+    target.end();
+    assert!(folder.path().join("disk").is_symlink() && !folder.path().join("elsewhere").exists());
+}
+
+#[test]
+fn a_file_in_memory_is_not_called_durable() {
+    let Ok(folder) = tempfile::tempdir_in("/dev/shm") else { return };
+    let facts = open(&format!("file:{}", folder.path().join("disk").display())).facts();
+    let is_memory = medium::lies_in_memory(folder.path());
+    assert_eq!(facts.durable, Some(!is_memory));
+    assert_eq!(facts.cache.contains("tmpfs"), is_memory, "{}", facts.cache);
+}
+
+#[test]
+fn a_file_or_device_is_named_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    std::fs::write(at("a"), "").unwrap();
+    std::os::unix::fs::symlink(at("a"), at("link")).unwrap();
+    let check = |specs: &[String]| {
+        let mut opener = Opener::new(folder.path());
+        let targets: Vec<Box<dyn Target>> = specs.iter().map(|spec| opener.open(spec).unwrap()).collect();
+        check_repeated(&targets)
+    };
+    for specs in [
+        vec![format!("file:{},{}", at("a"), at("a"))],
+        vec![format!("file:{},{}", at("a"), at("link"))],
+        vec![format!("file:{}", at("a")), format!("file:{},{}", at("b"), at("link"))],
+        vec![format!("file:{}", at("a")), format!("device:{}", at("a"))],
+        vec!["device:/dev/null,/dev/null".to_owned()],
+    ] {
+        let error = check(&specs).expect_err("taken");
+        assert!(error.is_wrong_usage(), "{error}");
+        assert!(error.to_string().contains("name each file or device once"), "{error}");
+    }
+    let both = ["plain-file", "plain-files:2", "plain-files:3"].map(str::to_owned);
+    check(&[format!("file:{},{}", at("a"), at("b"))]).unwrap();
+    check(&both).unwrap();
+    // Files with numbers count as well.
+    let mut target = open(&format!("file:{}", at("a")));
+    target.begin(&Context { volumes_max: 2, ..context(folder.path()) }).unwrap();
+    let targets = vec![target, open(&format!("file:{}-1", at("a")))];
+    assert!(check_repeated(&targets).unwrap_err().to_string().contains("a-1 is named twice"));
+}
+
+#[test]
+fn an_export_is_named_once() {
+    let error = open("nbd:nbd://h/x,nbd://h/x").begin(&context(Path::new("/"))).unwrap_err();
+    assert!(error.is_wrong_usage() && error.to_string().contains("named twice"), "{error}");
+}
+
+#[test]
+fn other_hosts_make_load_only_on_what_they_reach() {
+    let there = ["192.0.2.7".to_owned()];
+    for spec in [
+        "file:/srv/disk",
+        "plain-file",
+        "plain-files:2",
+        "device:/dev/sdb",
+        "nbd://127.0.0.1:10809/x",
+        "nbd+unix:///x?socket=/s",
+        "coquina-local",
+        "coquina-local-nbd",
+        "coquina:disk",
+        "ceph-local",
+    ] {
+        let error = check_reach(&[open(spec)], &there).expect_err(spec);
+        assert!(error.is_wrong_usage() && error.to_string().contains("--client 192.0.2.7"), "{error}");
+        check_reach(&[open(spec)], &["127.0.0.1".to_owned()]).unwrap();
+        check_reach(&[open(spec)], &[]).unwrap();
+    }
+    for spec in ["nbd://192.0.2.1:10809/x", "rbd:pool/image", "rados:pool", "coquina-nbd:disk"] {
+        check_reach(&[open(spec)], &there).unwrap();
+    }
+}
+
+/// A program that answers like `coquina` with a server whose volumes get 2 copies, and notes what is made and removed.
+fn fake_coquina(folder: &Path, nbd: &str) -> PathBuf {
+    let program = folder.join("coquina");
+    let script = format!(
+        r#"#!/bin/sh
+cd {folder} || exit 1
+case "$1 $2" in
+"status --interval") echo '{{"node":{{"version":"1","process":1}},"services":{{"http":"192.0.2.1:1","nbd":["{nbd}"]}},"drives":[]}}' ;;
+"volume list")
+    printf '{{"volumes":['
+    comma=
+    for name in $(cat volumes 2>/dev/null); do
+        printf '%s{{"name":"%s","size_bytes":67108864,"copies":2}}' "$comma" "$name"
+        comma=,
+    done
+    echo ']}}'
+    ;;
+"volume create") echo "create $3" >>log; echo "$3" >>volumes; echo '{{}}' ;;
+"volume remove") echo "remove $3" >>log; grep -vx "$3" volumes >rest; mv rest volumes ;;
+*) exit 1 ;;
+esac
+"#,
+        folder = folder.display()
+    );
+    // What this process has open for writing, also in a child that another test is just starting, cannot be run.
+    std::fs::write(folder.join("script"), script).unwrap();
+    let copied = std::process::Command::new("install").arg(folder.join("script")).arg(&program).status();
+    assert!(copied.unwrap().success());
+    program
+}
+
+#[test]
+fn two_ways_to_a_volume_share_what_the_run_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = fake_coquina(folder.path(), "192.0.2.1:10809");
+    let context = Context { program, ..context(folder.path()) };
+    let mut opener = Opener::new(folder.path());
+    let mut targets = ["coquina:w", "coquina-nbd:w", "coquina:other"].map(|spec| opener.open(spec).unwrap());
+    targets.iter_mut().for_each(|target| target.begin(&context).unwrap());
+    let is_new = targets.each_mut().map(|target| target.lay_out(&layout(2), &context).unwrap());
+    assert_eq!(is_new, [true, false, true], "one fill for both ways");
+    targets.iter_mut().for_each(|target| target.end());
+    let log = std::fs::read_to_string(folder.path().join("log")).unwrap();
+    let wanted = "create w\ncreate w-1\ncreate other\ncreate other-1\n\
+                  remove w\nremove w-1\nremove other\nremove other-1\n";
+    assert_eq!(log, wanted);
+}
+
+#[test]
+fn copies_are_those_that_the_server_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = fake_coquina(folder.path(), "192.0.2.1:10809");
+    let context = Context { program, ..context(folder.path()) };
+    for asked in [None, Some(3)] {
+        let mut target = open("coquina:w");
+        target.begin(&context).unwrap();
+        target.lay_out(&Layout { copies: asked, ..layout(2) }, &context).unwrap();
+        assert_eq!(target.facts().copies, Some(2), "asked for {asked:?}");
+        target.end();
+    }
+}
+
+#[test]
+fn exports_of_a_server_are_reached_by_the_address_that_it_tells() {
+    for (nbd, is_reached) in [("192.0.2.1:10809", true), ("127.0.0.1:10809", false), ("unix:/run/nbd", false)]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let program = fake_coquina(folder.path(), nbd);
+        let mut target = open("coquina-nbd:w");
+        target.begin(&Context { program, ..context(folder.path()) }).unwrap();
+        assert_eq!(check_reach(&[target], &["192.0.2.7".to_owned()]).is_ok(), is_reached, "{nbd}");
+    }
 }
 
 #[test]

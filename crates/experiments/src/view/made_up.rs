@@ -38,6 +38,7 @@ pub(crate) fn made_up(experiment: &str, labels: &[&str]) -> Report {
         began_unix_s: 1_795_396_419,
         elapsed_s: 7260.0,
         seed: 4711,
+        hosts: Vec::new(),
         environment: Environment {
             kernel: "6.1.0-40-amd64".to_owned(),
             architecture: "x86_64".to_owned(),

@@ -138,6 +138,7 @@ fn done(
         server: Vec::new(),
         store_bytes: 1 << 30,
         writes: true,
+        volumes_max: 1,
         destroy: Vec::new(),
         stopped: &|| false,
         say: &|_| {},

@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# coquina bench run on block devices: none is written to that was not given up by name, or that somebody uses.
+source "$(dirname "$0")/../lib/server.sh"
+source "$(dirname "$0")/../lib/folders.sh"
+needs_coquina
+needs_root
+needs fio losetup mkfs.ext4 mount
+
+cd "$SCRATCH" || fail "no $SCRATCH"
+mkdir files mounted
+experiment() { # NAME OPERATION
+    cat >"$1.toml" <<TOML
+format = 1
+name = "$1"
+title = "A small one"
+[modes]
+quick = { rounds = 1, runtime_s = 0.5, warmup_s = 0, volume_bytes_max = "32MiB" }
+default = { rounds = 1, runtime_s = 0.5, warmup_s = 0, volume_bytes_max = "32MiB" }
+full = { rounds = 1, runtime_s = 0.5, warmup_s = 0, volume_bytes_max = "32MiB" }
+[[scenario]]
+name = "one drive"
+volume_size = "32MiB"
+[[scenario.sweep]]
+operation = ["$2"]
+block = "4KiB"
+depth = [4]
+TOML
+}
+experiment writes random_write
+experiment reads random_read
+bench() { "$COQUINA" bench run "$@" --folder files; }
+is_empty() { [[ $(tr -d '\0' <backing | wc -c) == 0 ]] || fail "the device was written to by: $1"; }
+
+truncate -s 64M backing
+loop_device backing
+DEVICE=$LOOP
+NAMED=${DEVICE#/dev/}
+
+expect 1 "its first MiB is empty.*add --destroy-data $DEVICE" bench writes.toml --target "device:$DEVICE"
+expect 2 "is named twice" bench writes.toml --target "device:$DEVICE,$DEVICE" --destroy-data "$DEVICE"
+ln -s "$DEVICE" link
+expect 2 "are the same" bench writes.toml --target "device:$DEVICE,$PWD/link" --destroy-data "$DEVICE"
+is_empty "what was refused"
+
+# Reads alone fill nothing that was not given up.
+expect 0 "raw drive" bench reads.toml --target "device:$DEVICE" --out reads
+is_empty "reads"
+grep -q 'nobody gave the data up' reads/report.json || fail "the report does not say that nothing was written before"
+
+loop_device "$DEVICE"
+expect 1 "is in use: $NAMED is behind ${LOOP#/dev/}" bench writes.toml --target "device:$DEVICE" --destroy-data "$DEVICE"
+is_empty "a run on a device behind another one"
+undo_folders
+
+loop_device backing
+DEVICE=$LOOP
+NAMED=${DEVICE#/dev/}
+mkfs.ext4 -q "$DEVICE"
+expect 1 "its first MiB is not empty.*add --destroy-data $DEVICE" bench writes.toml --target "device:$DEVICE"
+mount "$DEVICE" mounted
+echo precious >mounted/precious
+expect 1 "is in use: $NAMED is mounted on .*/mounted" bench writes.toml --target "device:$DEVICE" --destroy-data "$DEVICE"
+expect 1 "is in use: $NAMED is mounted on .*/mounted" bench reads.toml --target "device:$DEVICE"
+umount mounted
+mount "$DEVICE" mounted
+[[ $(<mounted/precious) == precious ]] || fail "the file system was changed"
+umount mounted
+
+expect 0 "raw drive" bench writes.toml --target "device:$DEVICE" --destroy-data "$DEVICE" --out writes
