@@ -55,6 +55,8 @@ struct VolumeFacts {
 #[derive(Deserialize)]
 struct NamedVolume {
     name: String,
+    /// `removing`: its name is free again, and another volume may have it.
+    state: String,
     #[serde(flatten)]
     facts: VolumeFacts,
 }
@@ -148,8 +150,11 @@ impl System {
         Ok(())
     }
 
+    /// The volumes that have a name.
     fn list(&self, spec: &str) -> Result<VolumeList, TargetError> {
-        self.ask(spec, &["volume", "list", "--interval", "0"])
+        let mut list: VolumeList = self.ask(spec, &["volume", "list", "--interval", "0"])?;
+        list.volumes.retain(|volume| !volume.state.eq_ignore_ascii_case("removing"));
+        Ok(list)
     }
 
     fn volume_name(&self, number: u32) -> String {

@@ -239,7 +239,8 @@ fn other_hosts_make_load_only_on_what_they_reach() {
     }
 }
 
-/// A program that answers like `coquina` with a server whose volumes get 2 copies, and notes what is made and removed.
+/// A program that answers like `coquina` with a server whose volumes get 2 copies, and notes what is made and removed. Beside each
+/// volume the one that had its name before is still being removed.
 fn fake_coquina(folder: &Path, nbd: &str) -> PathBuf {
     let program = folder.join("coquina");
     let script = format!(
@@ -251,7 +252,8 @@ case "$1 $2" in
     printf '{{"volumes":['
     comma=
     for name in $(cat volumes 2>/dev/null); do
-        printf '%s{{"name":"%s","size_bytes":67108864,"copies":2}}' "$comma" "$name"
+        printf '%s{{"name":"%s","state":"removing","size_bytes":67108864,"copies":1}},' "$comma" "$name"
+        printf '{{"name":"%s","state":"active","size_bytes":67108864,"copies":2}}' "$name"
         comma=,
     done
     echo ']}}'
