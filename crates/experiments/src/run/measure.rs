@@ -305,6 +305,8 @@ impl Shot<'_> {
             errors: outcome.errors,
             ..Round::default()
         };
+        // JSON has no word for what is no number, and readers would refuse the report.
+        round.series.retain(|value| value.is_finite());
         round.contradictions = self.contradictions(&round);
         if let Some(seen) = &seen {
             let servers = self.target.processes();
