@@ -104,6 +104,17 @@ fn each_form_of_a_list_is_read() {
 }
 
 #[test]
+fn published_figures_are_numbers() {
+    for word in ["nan", "inf", "-inf"] {
+        let with = format!(
+            "{SMALL}\n[published]\ncolumns = [\"workload\", \"system\", \"iops\"]\nrows = [[\"4k random write\", \"Ceph\", {word}]]\n"
+        );
+        let said = Experiment::parse(&with, "x").unwrap_err().to_string();
+        assert!(said.contains("published row 1") && said.contains("iops"), "{said}");
+    }
+}
+
+#[test]
 fn published_rows_are_read_by_column() {
     let with = format!(
         "{SMALL}\n[published]\ncolumns = [\"workload\", \"depth\", \"system\", \"iops\"]\nrows = [[\"4k random write\", 128, \"Ceph\", 72100]]\n"

@@ -49,7 +49,10 @@ pub fn of(report: &Report, references: &[(usize, usize)]) -> Vec<TargetCompariso
                     continue;
                 };
                 let (a, b) = paired(other, mine, value);
-                let Some(comparison) = compare_paired(&a, &b, direction) else { continue };
+                // JSON has no word for what is no number.
+                let comparison =
+                    compare_paired(&a, &b, direction).filter(|found| found.ratio.mean.is_finite());
+                let Some(comparison) = comparison else { continue };
                 let named = TargetComparison {
                     case: case.id.clone(),
                     metric: metric.to_owned(),
@@ -173,6 +176,24 @@ mod tests {
         let ratios: Vec<(&str, f64)> =
             found.iter().map(|found| (found.metric.as_str(), found.ratio)).collect();
         assert_eq!(ratios, [("iops", 1.0), ("latency", 1.0), ("cpu", 1.0)]);
+    }
+
+    #[test]
+    fn a_report_that_was_written_can_be_read() {
+        for experiment in ["curve-vs-ceph", "hdd-tuning"] {
+            let mut report = crate::view::made_up::made_up(experiment, &["Coquina", "Ceph"]);
+            report.cases[0].results[0].rounds[0] = Round::default();
+            report.comparisons = of(&report, &[(0, 1)]);
+            assert!(!report.comparisons.is_empty());
+            let json = serde_json::to_string(&report).unwrap();
+            let read: Report = serde_json::from_str(&json).unwrap();
+            let unknown = |json: &str| json.matches("null").count();
+            assert_eq!(unknown(&serde_json::to_string(&read).unwrap()), unknown(&json));
+            assert_eq!(
+                (read.cases.len(), read.comparisons.len()),
+                (report.cases.len(), report.comparisons.len())
+            );
+        }
     }
 
     #[test]

@@ -309,6 +309,8 @@ impl Shot<'_> {
             errors: outcome.errors,
             ..Round::default()
         };
+        // JSON has no word for what is no number, and readers would refuse the report.
+        round.series.retain(|value| value.is_finite());
         round.contradictions = self.contradictions(&round, told_bytes_per_s);
         if let Some(seen) = &seen {
             let servers = self.target.processes();

@@ -101,15 +101,16 @@ impl Metric {
             Metric::LatencyP99 => (round.total.operations > 0 && round.total.latency_ns_p99 > 0)
                 .then_some(round.total.latency_ns_p99 as f64 / NS_PER_US),
             Metric::CpuPerIo => cpu_us_per_io(round).filter(|_| round.total.operations > 0),
-            Metric::IopsPerCore => cpu_us_per_io(round).filter(|us| *us > 0.0).map(|us| US_PER_S / us),
+            Metric::IopsPerCore => cpu_us_per_io(round).map(|us| US_PER_S / us),
             Metric::DriveBytes => round.drive_bytes_per_user_byte,
         };
         value.filter(|value| value.is_finite() && *value >= 0.0)
     }
 }
 
+/// Earlier versions wrote 0 where more was busy before the load than with it.
 fn cpu_us_per_io(round: &Round) -> Option<f64> {
-    round.cpu.as_ref()?.machine_us_per_io
+    round.cpu.as_ref()?.machine_us_per_io.filter(|us| *us > 0.0)
 }
 
 /// The figure of all good rounds, with its interval. Percentiles are those of the merged rounds, never means of percentiles; their
