@@ -7,6 +7,7 @@ use super::{Context, ENGINE_SETTING, Target, TargetError, choose_engine, need_ro
 use crate::definition::Layout;
 use crate::generator::fio::{self, Engine, FioOptions};
 use crate::generator::{Command, Load};
+use crate::leftovers::{self, Note};
 use crate::report::TargetFacts;
 
 /// Plain files.
@@ -17,6 +18,7 @@ pub struct FileTarget {
     files: Vec<PathBuf>,
     made: Vec<PathBuf>,
     engine: Engine,
+    left: Vec<Note>,
 }
 
 impl FileTarget {
@@ -30,6 +32,7 @@ impl FileTarget {
             files: Vec::new(),
             made: Vec::new(),
             engine: Engine::default(),
+            left: Vec::new(),
         }
     }
 
@@ -53,6 +56,7 @@ impl FileTarget {
             // It may be gone already.
             let _ = std::fs::remove_file(path);
         }
+        self.left.clear();
     }
 }
 
@@ -147,7 +151,7 @@ impl Target for FileTarget {
         layout.aged.map(|_| "a plain file does not age".to_owned())
     }
 
-    fn lay_out(&mut self, layout: &Layout, _context: &Context<'_>) -> Result<bool, TargetError> {
+    fn lay_out(&mut self, layout: &Layout, context: &Context<'_>) -> Result<bool, TargetError> {
         self.remove_made();
         let count = (layout.volumes as usize).max(self.named.len());
         self.files = (0..count).map(|number| self.numbered(number)).collect();
@@ -165,6 +169,11 @@ impl Target for FileTarget {
                 .and_then(|file| if is_new { file.set_len(layout.volume_bytes) } else { Ok(()) });
             if is_new {
                 self.made.push(path.clone());
+                // The run's own folder goes as a whole.
+                if !path.starts_with(&context.folder) {
+                    self.left
+                        .push(leftovers::note(format!("the file {path}: rm {path}", path = path.display())));
+                }
             }
             made.map_err(|error| TargetError::Unusable {
                 spec: self.spec.clone(),

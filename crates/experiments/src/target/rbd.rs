@@ -10,6 +10,7 @@ use super::{Context, Effect, Target, TargetError, is_object};
 use crate::definition::Layout;
 use crate::generator::fio::{self, FioOptions};
 use crate::generator::{Command, Load};
+use crate::leftovers::{self, Note};
 use crate::report::TargetFacts;
 
 /// RBD images.
@@ -19,6 +20,7 @@ pub struct RbdTarget {
     image: String,
     found: bool,
     made: Vec<String>,
+    left: Vec<Note>,
     images: Vec<String>,
     layout: Option<Layout>,
     /// Whole objects were written besides.
@@ -51,6 +53,7 @@ impl RbdTarget {
             image: image.to_owned(),
             found: false,
             made: Vec::new(),
+            left: Vec::new(),
             images: Vec::new(),
             layout: None,
             has_objects: Cell::new(false),
@@ -69,6 +72,7 @@ impl RbdTarget {
             // A cluster that is gone takes its images along; there is nobody to tell.
             let _ = self.system.borrow().run(&self.spec, "rbd", &["rm", "--no-progress", &path]);
         }
+        self.left.clear();
     }
 }
 
@@ -156,6 +160,9 @@ impl Target for RbdTarget {
                 }
                 self.system.borrow().run(&self.spec, "rbd", &arguments)?;
                 self.made.push(image.clone());
+                if self.system.borrow().local.is_none() {
+                    self.left.push(leftovers::note(format!("the image {path}: rbd rm {path}")));
+                }
             }
             self.images.push(image);
         }
