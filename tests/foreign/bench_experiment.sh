@@ -68,6 +68,7 @@ expect 1 "Bad option <thinktme=3>" bench tune small.toml --folder files --target
 expect 1 "would make columns unequal" bench tune small.toml --folder files --target plain-file --set fio:iodepth=1
 expect 1 "fio does not make the load" bench tune small.toml --folder files --target coquina-local --set fio:thinktime=3
 mkdir without-engine
+# shellcheck disable=SC2016
 printf '#!/bin/sh\ncase $1 in --enghelp) echo libaio ;; esac\n' >without-engine/fio
 chmod +x without-engine/fio
 expect 1 "no engine nbd; install the Debian package fio" \
@@ -173,6 +174,19 @@ bench tune other.toml --folder files --out tuned --target plain-file --only 'dep
 of_report tuned "any(c['metric'] == 'iops' and c['target'] == 'fio:thinktime=5000' and c['verdict'] == 'worse' for c in r['comparisons'])"
 grep -q 'worse' tuned.txt || fail "no verdict in $(<tuned.txt)"
 
+# Operations that fail, and a target without figures: the report is written, and a script notices.
+cat >fails <<SH
+#!/bin/bash
+[[ "\$*" == *job.fio* ]] && grep -q rw=randread "\${!#}" && { echo "fio: no reads today" >&2; exit 1; }
+exec $(command -v fio) "\$@"
+SH
+mkdir failing && chmod +x fails && mv fails failing/fio
+expect 1 "plain-file has no figures|plain file has no figures: .*no reads today" \
+    env "PATH=$PWD/failing:$PATH" "$COQUINA" bench run other.toml --folder files --out failed --target plain-file
+[[ -s failed/report.html ]] || fail "no page of a run that failed"
+of_report failed "r['interrupted'] is None and any(f['kind'] == 'failed' for f in r['findings'])"
+nothing_is_left
+
 # Ctrl-C in the middle: what was measured is kept and marked.
 experiment long 20 '"random_write", "random_read"'
 setsid "$COQUINA" bench run long.toml --folder files --out cut --store-size 512M --target coquina-local --target plain-file \
@@ -189,4 +203,36 @@ kill -INT "$RUN"
 wait "$RUN" && fail "an interrupted run ended with success"
 of_report cut "r['interrupted'] == 'stopped by its user' and r['cases'][0]['results'][0]['rounds']"
 grep -q 'ended early: stopped by its user' cut.log || fail "not told: $(tail -n 5 cut.log)"
+nothing_is_left
+
+# Three times: the second says what is waited for, the third ends at once and says what is left.
+setsid "$COQUINA" bench run long.toml --folder files --out thrice --store-size 512M --target coquina-local --target plain-file \
+    >thrice.txt 2>thrice.log &
+RUN=$!
+note sweep-processes "$RUN"
+for ((i = 0; i < 600; i++)); do
+    [[ -e thrice/report.json ]] && break
+    sleep 0.1
+done
+[[ -e thrice/report.json ]] || fail "no report after 60 s: $(tail -n 20 thrice.log)"
+for told in 'what was measured is kept' 'still cleaning up, waiting for: ' 'Left behind:'; do
+    kill -INT "$RUN" 2>/dev/null || fail "ended before it was asked to: $(<thrice.log)"
+    for ((i = 0; i < 50; i++)); do
+        grep -q "$told" thrice.log && break
+        sleep 0.02
+    done
+    grep -q "$told" thrice.log || fail "not told $told: $(<thrice.log)"
+done
+STATUS=0
+wait "$RUN" || STATUS=$?
+[[ $STATUS == 130 ]] || fail "status $STATUS after three times Ctrl-C"
+LEFT=$(grep -o 'rm -r .*' thrice.log | tail -n 1)
+[[ $LEFT == "rm -r $PWD/files/coquina-bench-"* ]] || fail "no folder is named: $(<thrice.log)"
+grep -q 'Coquina nodes .* end by themselves' thrice.log || fail "no processes are named: $(<thrice.log)"
+of_report thrice "r['interrupted'] == 'the run is not finished'"
+for ((i = 0; i < 300; i++)); do
+    grep -lszF -- "$SCRATCH/files" /proc/[0-9]*/cmdline >/dev/null || break
+    sleep 0.1
+done
+rm -r "${LEFT#rm -r }"
 nothing_is_left

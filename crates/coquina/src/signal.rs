@@ -11,16 +11,26 @@ const EXIT_CODE_INTERRUPTED: i32 = 130;
 /// Set by the first signal. `on_first` runs once, on the thread that handles signals. The signal with number
 /// `force_at` ends the process at once.
 pub fn stop_flag(force_at: u32, on_first: impl Fn() + Send + 'static) -> Result<Arc<AtomicBool>, CliError> {
+    stop_flag_with(force_at, move |number| {
+        if number == 1 {
+            on_first();
+        }
+    })
+}
+
+/// The same; `on_each` runs at each signal with its number, also at the one that ends the process, before it does.
+pub fn stop_flag_with(
+    force_at: u32,
+    on_each: impl Fn(u32) + Send + 'static,
+) -> Result<Arc<AtomicBool>, CliError> {
     let flag = Arc::new(AtomicBool::new(false));
     let (seen, count) = (flag.clone(), AtomicU32::new(0));
     ctrlc::set_handler(move || {
         let number = count.fetch_add(1, Ordering::Relaxed) + 1;
+        seen.store(true, Ordering::Relaxed);
+        on_each(number);
         if number >= force_at {
             std::process::exit(EXIT_CODE_INTERRUPTED);
-        }
-        if number == 1 {
-            seen.store(true, Ordering::Relaxed);
-            on_first();
         }
     })
     .map_err(|error| CliError::failed(format!("cannot handle signals: {error}")))?;

@@ -10,6 +10,7 @@ pub mod compare;
 pub mod definition;
 pub mod generator;
 pub mod html;
+pub mod leftovers;
 pub mod limit;
 pub mod report;
 pub mod run;

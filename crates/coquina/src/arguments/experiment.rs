@@ -28,8 +28,10 @@ Examples:
   coquina bench run curve-vs-ceph --target coquina:test --target rbd:bench/test --dir /srv/coquina
   coquina bench run my-experiment.toml --target file:/srv/disk --plan
 {TARGETS}
-Nothing that holds data, and no device, is written to unless --destroy-data names it. Ctrl-C ends the run: what was measured is kept and
-marked, and what was made or started is removed."))]
+Nothing that holds data, and no device, is written to unless --destroy-data names it. Ctrl-C ends the run: what was measured is kept
+and marked, and what was made or started is removed. A second one says what is waited for, a third ends at once and says what is left.
+Exit code: 0 if all is well; 1 if operations failed, a target that was named has no figures, the run ended early, or it could not
+begin; 2 for wrong usage. The report is written in all but the last two cases."))]
 pub struct BenchRun {
     /// A built-in experiment (see `coquina bench list`), or a file
     pub experiment: String,
@@ -65,7 +67,7 @@ Settings:
                                  iodepth, bs, rw, direct, sync. It is tried with `fio --parse-only` first
   coquina:KEY=VALUE              an option of `coquina up`, for coquina-local: it is started again with it
 Values of one key are compared with the first of them, or with what is set now if there is one only. Everything is put back
-at the end, also after Ctrl-C.
+at the end, also after Ctrl-C. Exit codes are those of `coquina bench run`.
 {TARGETS}"))]
 pub struct BenchTune {
     /// A built-in experiment (see `coquina bench list`), or a file

@@ -2,11 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use coquina_base::format_size_bytes;
 use coquina_experiments::definition::{DefinitionError, Experiment, ModeName, built_in, built_in_names};
 use coquina_experiments::html;
+use coquina_experiments::leftovers;
 use coquina_experiments::report::{REPORT_VERSION, Report};
 use coquina_experiments::run::{self, Assignment, AssignmentError, Hooks, RunError, Settings};
 use coquina_experiments::target::{Opener, check_reach, check_repeated};
@@ -25,6 +27,8 @@ const STORE_BYTES: u64 = 16 << 30;
 const LOAD_EXTRA_S: f64 = 1.2;
 /// Rounds from which differences of 10 % can be told on a machine with some noise.
 const ROUNDS_TUNE: u32 = 8;
+/// The Ctrl-C that ends the process at once.
+const STOPS: u32 = 3;
 /// Names of files in a report's folder.
 const REPORT_FILE: &str = "report.json";
 const PAGE_FILE: &str = "report.html";
@@ -93,7 +97,7 @@ pub fn run(global: &Global, arguments: &BenchRun) -> Result<(), CliError> {
     }
     let folder = OutFolder::make(&arguments.what, &settings.experiment.name)?;
     let report = with_progress(|hooks| run::run(&settings, hooks), &folder)?;
-    finish(global, &report, &folder)
+    finish(global, &report, &folder, &[&arguments.targets[..], &arguments.peers[..]].concat())
 }
 
 /// `coquina bench tune`.
@@ -108,7 +112,7 @@ pub fn tune(global: &Global, arguments: &BenchTune) -> Result<(), CliError> {
     }
     let folder = OutFolder::make(&arguments.what, &format!("tune-{}", settings.experiment.name))?;
     let report = with_progress(|hooks| run::run(&settings, hooks), &folder)?;
-    finish(global, &report, &folder)
+    finish(global, &report, &folder, std::slice::from_ref(&arguments.target))
 }
 
 /// `coquina bench show`.
@@ -240,17 +244,21 @@ fn with_progress(
     work: impl FnOnce(&Hooks<'_>) -> Result<Report, RunError>,
     folder: &OutFolder,
 ) -> Result<Report, CliError> {
-    let stop = signal::stop_flag(3, || {
-        eprintln!(
-            "\nstopping: what was measured is kept, and what was started is ended; this may take some seconds"
-        );
+    let doing = Arc::new(Mutex::new("the start".to_owned()));
+    let (waited_for, out) = (doing.clone(), folder.path.clone());
+    let stop = signal::stop_flag_with(STOPS, move |number| {
+        let doing = waited_for.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        eprintln!("\n{}", stop_message(number, &doing, &leftovers::all(), &out));
     })?;
     let progress = Progress::new("bench");
     let failed_write = AtomicBool::new(false);
     let outcome = work(&Hooks {
         stopped: &|| stop.load(Ordering::Relaxed),
         say: &|line| progress.line(line),
-        progress: &|share, what| progress.set("bench", share, what.to_owned()),
+        progress: &|share, what| {
+            what.clone_into(&mut doing.lock().unwrap_or_else(PoisonError::into_inner));
+            progress.set("bench", share, what.to_owned());
+        },
         partial: &|report| {
             if let Err(error) = folder.write(report)
                 && !failed_write.swap(true, Ordering::Relaxed)
@@ -266,7 +274,29 @@ fn with_progress(
     })
 }
 
-fn finish(global: &Global, report: &Report, folder: &OutFolder) -> Result<(), CliError> {
+/// What the user is told at each Ctrl-C: what happens, what it waits for, and at the last what is left to be cleaned up.
+fn stop_message(number: u32, doing: &str, left: &[String], out: &Path) -> String {
+    let list = left.iter().map(|text| format!("\n  {text}")).collect::<String>();
+    match number {
+        1 => "stopping: what was measured is kept, and what was started is ended; this may take some seconds"
+            .to_owned(),
+        number if number < STOPS => format!(
+            "still cleaning up, waiting for: {doing}\nCtrl-C once more ends this at once, and leaves behind:{}",
+            if list.is_empty() { " nothing" } else { &list }
+        ),
+        _ => {
+            let list = if list.is_empty() { " nothing".to_owned() } else { list };
+            format!(
+                "ended at once, without cleaning up. The load ends with this process. Left behind:{list}\n{} holds what was written of \
+                 the report, marked as not finished",
+                out.display()
+            )
+        }
+    }
+}
+
+/// `asked` are the targets that the user named.
+fn finish(global: &Global, report: &Report, folder: &OutFolder, asked: &[String]) -> Result<(), CliError> {
     folder.write(report)?;
     let page = folder.path.join(PAGE_FILE);
     std::fs::write(&page, html::render(report)).map_err(|error| CliError::io("write", &page, &error))?;
@@ -280,7 +310,13 @@ fn finish(global: &Global, report: &Report, folder: &OutFolder) -> Result<(), Cl
         Some(reason) => {
             Err(CliError::failed(format!("the run ended early: {reason}; what was measured is kept")))
         }
-        None => Ok(()),
+        None => match run::problems(report, asked).as_slice() {
+            [] => Ok(()),
+            problems => Err(CliError::failed(format!(
+                "the report is written, but not all is well:\n  {}",
+                problems.join("\n  ")
+            ))),
+        },
     }
 }
 
@@ -399,4 +435,25 @@ fn plan(global: &Global, settings: &Settings) -> Result<(), CliError> {
         format_duration((plan.estimated_s * 1e9) as u64)
     );
     print(&text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_ctrl_c_says_what_happens() {
+        let left = ["the image rbd/x: rbd rm rbd/x".to_owned()];
+        let message =
+            |number, left: &[String]| stop_message(number, "removing rbd/x", left, Path::new("out"));
+        assert!(message(1, &left).contains("what was measured is kept"));
+        let second = message(2, &left);
+        assert!(
+            second.contains("waiting for: removing rbd/x") && second.contains("rbd rm rbd/x"),
+            "{second}"
+        );
+        let third = message(3, &left);
+        assert!(third.contains("Left behind:\n  the image") && third.contains("out holds"), "{third}");
+        assert!(message(3, &[]).contains("Left behind: nothing"));
+    }
 }

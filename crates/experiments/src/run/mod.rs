@@ -15,6 +15,7 @@ mod knees;
 mod layout;
 mod measure;
 mod placement;
+mod problems;
 mod quiet;
 mod settings_tried;
 
@@ -25,12 +26,14 @@ use coquina_host::Environment;
 
 use crate::definition::{DefinitionError, Experiment, Mode, ModeName, PlannedPoint, PlannedScenario, expand};
 use crate::generator::GeneratorError;
+use crate::leftovers;
 use crate::report::{Case, CaseResult, ExperimentFacts, Finding, REPORT_VERSION, Report};
 use crate::target::{Context, ENGINE_SETTING, Opener, Target, TargetError, check_reach, check_repeated};
 
 use measure::{Measured, Shot};
 use settings_tried::Tuner;
 
+pub use problems::problems;
 pub use settings_tried::{Assignment, AssignmentError};
 
 /// Throughput that grew by less has stopped growing, as a share.
@@ -174,6 +177,10 @@ pub fn run(settings: &Settings, hooks: &Hooks<'_>) -> Result<Report, RunError> {
     let folder_error = |source| RunError::Folder { path: settings.folder.clone(), source };
     let scratch =
         tempfile::TempDir::with_prefix_in("coquina-bench-", &settings.folder).map_err(folder_error)?;
+    let _scratch_note = leftovers::note(format!(
+        "the folder {path}, with drive files of what was made for the run: rm -r {path}",
+        path = scratch.path().display()
+    ));
     let context = Context {
         folder: scratch.path().to_owned(),
         program: settings.program.clone(),
@@ -194,7 +201,7 @@ pub fn run(settings: &Settings, hooks: &Hooks<'_>) -> Result<Report, RunError> {
     drop(opener);
     let mut run = Run::new(settings, hooks, context, opened?, &planned);
     let outcome = run.all(&planned);
-    (hooks.progress)(1.0, "cleaning up");
+    (hooks.progress)(1.0, "putting settings back");
     for text in run.tuner.notes() {
         run.find("note", "settings", &text);
     }
@@ -204,8 +211,13 @@ pub fn run(settings: &Settings, hooks: &Hooks<'_>) -> Result<Report, RunError> {
         (hooks.say)(&failed);
     }
     for target in &mut run.targets {
+        (hooks.progress)(
+            1.0,
+            &format!("removing what was made for {} and ending what was started", target.spec()),
+        );
         target.end();
     }
+    (hooks.progress)(1.0, "writing the report");
     run.close(outcome)
 }
 
@@ -564,6 +576,7 @@ impl<'a> Run<'a> {
             Err(error) => {
                 let label = self.label(column);
                 (self.hooks.say)(&format!("{label}: {error}"));
+                self.find("failed", &planned.id, &format!("{label}: {error}"));
                 self.last_case().results[column].skipped = Some(error.to_string());
                 Ok(())
             }

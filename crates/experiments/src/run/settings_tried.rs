@@ -11,7 +11,8 @@ use std::time::Instant;
 
 use coquina_host::doctor;
 
-use crate::target::{Context, Effect, Target, TargetError};
+use crate::leftovers::{self, Note};
+use crate::target::{self, Context, Effect, Target, TargetError};
 
 /// Label of a target with which nothing was changed.
 pub const AS_FOUND: &str = "as found";
@@ -158,6 +159,8 @@ pub struct Tuner {
     unsure: Vec<String>,
     restarts: u32,
     restarts_s: f64,
+    /// What is not as it was found.
+    left: Vec<Note>,
 }
 
 impl Tuner {
@@ -171,6 +174,7 @@ impl Tuner {
             unsure: Vec::new(),
             restarts: 0,
             restarts_s: 0.0,
+            left: Vec::new(),
         }
     }
 
@@ -193,14 +197,25 @@ impl Tuner {
                     let values: Vec<String> =
                         saved.iter().map(|(key, value)| format!("{key} = {value}")).collect();
                     said.push(format!("now {}; put back at the end", values.join(", ")));
+                    self.left.push(leftovers::note(format!(
+                        "settings of the operating system, which were {}: write these back",
+                        values.join(", ")
+                    )));
                     self.former.push(Former::System(saved));
                 }
                 Kind::Target => {
                     let target =
                         targets.first_mut().ok_or_else(|| unusable("there is no target".to_owned()))?;
+                    let spec = target.spec().to_owned();
                     let former = target.set(&assignment.key, Some(&assignment.value))?;
                     let text = former.clone().unwrap_or_else(|| "not set".to_owned());
                     said.push(format!("{} was {text}; put back at the end", assignment.key));
+                    if !target::is_made_for_the_run(&spec) {
+                        self.left.push(leftovers::note(format!(
+                            "the setting {} of {spec}, which was {text}: set it back (`ceph config set`, or `ceph config rm`)",
+                            assignment.key
+                        )));
+                    }
                     self.former.push(Former::Target(assignment.key.clone(), former));
                     self.now.push((assignment.key.clone(), assignment.value.clone()));
                 }
@@ -380,6 +395,7 @@ impl Tuner {
             }
         }
         self.now.clear();
+        self.left.clear();
         failed
     }
 }

@@ -12,6 +12,7 @@ use super::local_coquina::LocalCoquina;
 use super::{Context, Reach, Target, TargetError, medium, reach};
 use crate::definition::Layout;
 use crate::generator::{Command, Load, coquina, fio, output_of};
+use crate::leftovers::{self, Note};
 use crate::report::{Point, TargetFacts};
 
 /// A server and its volumes, which several targets may use in turns.
@@ -29,6 +30,7 @@ pub struct System {
     /// The volume of that name was there before.
     found: Option<VolumeFacts>,
     made: Vec<String>,
+    left: Vec<Note>,
     volumes: Vec<String>,
     /// Copies of the volumes in use, as the server says; `None` where they differ.
     copies: Option<u32>,
@@ -181,6 +183,12 @@ impl System {
                 }
                 let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
                 let _: serde_json::Value = self.ask(spec, &arguments)?;
+                if !self.is_local {
+                    self.left.push(leftovers::note(format!(
+                        "the volume {name}: coquina volume remove {name} --yes {}",
+                        self.server.join(" ")
+                    )));
+                }
                 self.made.push(name.clone());
             }
             self.volumes.push(name);
@@ -202,6 +210,7 @@ impl System {
             // A server that is gone takes its volumes along or keeps them; there is nobody to tell.
             let _ = output_of(&self.program.to_string_lossy(), &arguments, &[]);
         }
+        self.left.clear();
     }
 
     /// Whether the server runs on this machine.

@@ -7,6 +7,7 @@ use super::{Context, ENGINE_SETTING, Reach, Target, TargetError, choose_engine, 
 use crate::definition::Layout;
 use crate::generator::fio::{self, Engine, FioOptions};
 use crate::generator::{Command, Load};
+use crate::leftovers::{self, Note};
 use crate::report::TargetFacts;
 
 /// Plain files.
@@ -19,6 +20,7 @@ pub struct FileTarget {
     engine: Engine,
     /// Most files of a scenario.
     files_max: usize,
+    left: Vec<Note>,
 }
 
 impl FileTarget {
@@ -37,6 +39,7 @@ impl FileTarget {
             made: Vec::new(),
             engine: Engine::default(),
             files_max,
+            left: Vec::new(),
         }
     }
 
@@ -99,6 +102,7 @@ impl FileTarget {
             // It may be gone already.
             let _ = std::fs::remove_file(path);
         }
+        self.left.clear();
     }
 }
 
@@ -189,7 +193,13 @@ impl Target for FileTarget {
         }
         // All before the first is made: what is there may have come since the run began.
         self.files.iter().try_for_each(|path| self.check(path, context))?;
-        new.iter().try_for_each(|path| self.make(path, layout.volume_bytes))?;
+        for path in &new {
+            self.make(path, layout.volume_bytes)?;
+            // The run's own folder goes as a whole.
+            if !path.starts_with(&context.folder) {
+                self.left.push(leftovers::note(format!("the file {path}: rm {path}", path = path.display())));
+            }
+        }
         Ok(true)
     }
 

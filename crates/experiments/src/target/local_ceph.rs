@@ -10,6 +10,7 @@ use tempfile::TempDir;
 
 use super::{Context, TargetError, need_room};
 use crate::generator::output_of;
+use crate::leftovers::{self, Note};
 
 /// The script, which needs nothing but bash and Debian's packages.
 const SCRIPT: &str = include_str!("../../../../bench/peers/ceph");
@@ -25,6 +26,7 @@ pub struct LocalCeph {
     folder: TempDir,
     /// Ends the cluster when its input ends.
     guard: Option<Child>,
+    _left: Note,
     status: Status,
 }
 
@@ -61,7 +63,14 @@ impl LocalCeph {
         std::fs::write(&script, SCRIPT)
             .map_err(|error| unusable(format!("cannot write {}: {error}", script.display())))?;
         (context.say)("starting Ceph: monitor, manager and three OSDs");
-        let mut cluster = LocalCeph { folder, guard: None, status: Status::default() };
+        let data = folder.path().join("data");
+        let _left = leftovers::note(format!(
+            "Ceph's daemons and {data}, which another process ends and removes within a minute; if it does not: bash {script} down \
+             --dir {data} (or bench/peers/ceph down --dir {data})",
+            data = data.display(),
+            script = script.display()
+        ));
+        let mut cluster = LocalCeph { folder, guard: None, _left, status: Status::default() };
         let mut guard = Command::new("bash");
         guard.args(cluster.arguments("down")).arg("--after-input");
         // Ctrl-C goes to the whole foreground group.

@@ -12,6 +12,7 @@ use tempfile::TempDir;
 
 use super::{Context, TargetError, need_room};
 use crate::generator::output_of;
+use crate::leftovers::{self, Note};
 
 const NODES: u32 = 3;
 const START_TIME_MAX: Duration = Duration::from_secs(60);
@@ -29,6 +30,7 @@ pub struct LocalCoquina {
     store_bytes: u64,
     /// Options of `coquina up` besides, without dashes.
     options: BTreeMap<String, String>,
+    _left: Note,
 }
 
 /// Options of `coquina up` that the run sets itself.
@@ -89,8 +91,13 @@ impl LocalCoquina {
         let program = context.program.clone();
         let (options, store_bytes) = (BTreeMap::new(), context.store_bytes);
         let child = spawn(spec, &program, folder.path(), store_bytes, &options)?;
+        let _left = leftovers::note(format!(
+            "{NODES} Coquina nodes (process {} and its children), which end by themselves within some seconds; if they do not: kill {}",
+            child.id(),
+            child.id()
+        ));
         let mut started =
-            LocalCoquina { spec: spec.to_owned(), program, child, folder, store_bytes, options };
+            LocalCoquina { spec: spec.to_owned(), program, child, folder, store_bytes, options, _left };
         started.wait_for_start(context.stopped)?;
         started.wait_until_prepared(context.stopped)?;
         Ok(started)

@@ -321,6 +321,11 @@ impl Opener {
     }
 }
 
+/// Whether a target is started and removed by the run, with all its settings.
+pub fn is_made_for_the_run(spec: &str) -> bool {
+    matches!(spec, "coquina-local" | "coquina-local-nbd" | "ceph-local")
+}
+
 /// Name of the setting that says why files are not used by io_uring.
 pub const ENGINE_SETTING: &str = "engine";
 

@@ -13,6 +13,7 @@ use super::{Context, Effect, Reach, Target, TargetError, ceph_option, is_object,
 use crate::definition::Layout;
 use crate::generator::fio::{self, FioOptions};
 use crate::generator::{Command, Load};
+use crate::leftovers::{self, Note};
 use crate::report::TargetFacts;
 
 /// RBD images.
@@ -23,6 +24,7 @@ pub struct RbdTarget {
     /// Size of the image of that name, if it was there before.
     found_bytes: Option<u64>,
     made: Vec<String>,
+    left: Vec<Note>,
     images: Vec<String>,
     /// How librbd caches writes to each of them; `None` where that cannot be known.
     caches: Vec<Option<Cache>>,
@@ -59,6 +61,7 @@ impl RbdTarget {
             image: image.to_owned(),
             found_bytes: None,
             made: Vec::new(),
+            left: Vec::new(),
             images: Vec::new(),
             caches: Vec::new(),
             tries_cache: false,
@@ -169,6 +172,7 @@ impl RbdTarget {
             // A cluster that is gone takes its images along; there is nobody to tell.
             let _ = self.system.borrow().run(&self.spec, "rbd", &["rm", "--no-progress", &path]);
         }
+        self.left.clear();
     }
 }
 
@@ -249,6 +253,10 @@ impl Target for RbdTarget {
             if number > 0 || self.found_bytes.is_none() {
                 self.create(&image, layout)?;
                 self.made.push(image.clone());
+                if self.system.borrow().local.is_none() {
+                    let path = self.path(&image);
+                    self.left.push(leftovers::note(format!("the image {path}: rbd rm {path}")));
+                }
                 self.set_cache_off(&image)?;
             }
             self.caches.push(self.cache_of(&image));

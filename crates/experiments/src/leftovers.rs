@@ -1,0 +1,64 @@
+//! What a run would leave behind if its process ended at this moment, in words that say how to clean it up.
+//!
+//! A run removes everything itself, also after Ctrl-C. Who does not wait for that is told what is left.
+//!
+//! Invariants:
+//! - a note is there as long as what it speaks of; whoever removes that drops the note.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+struct Notes {
+    next: u64,
+    texts: Vec<(u64, String)>,
+}
+
+/// Of the whole process, since that is what may end.
+static NOTES: Mutex<Notes> = Mutex::new(Notes { next: 0, texts: Vec::new() });
+
+/// A note; dropping it takes it back.
+#[derive(Debug)]
+#[must_use = "the note is taken back at once"]
+pub struct Note {
+    number: u64,
+}
+
+/// Says what is there now, and how it is removed.
+pub fn note(text: impl Into<String>) -> Note {
+    let mut notes = notes();
+    let number = notes.next;
+    notes.next += 1;
+    notes.texts.push((number, text.into()));
+    Note { number }
+}
+
+/// All notes, the oldest first.
+pub fn all() -> Vec<String> {
+    notes().texts.iter().map(|(_, text)| text.clone()).collect()
+}
+
+impl Drop for Note {
+    fn drop(&mut self) {
+        notes().texts.retain(|(number, _)| *number != self.number);
+    }
+}
+
+fn notes() -> MutexGuard<'static, Notes> {
+    // Notes are whole whenever somebody holds the lock.
+    NOTES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_is_there_as_long_as_it_is_held() {
+        let (first, second) = (note("test note 1"), note("test note 2"));
+        let mine = || all().into_iter().filter(|text| text.starts_with("test note")).collect::<Vec<_>>();
+        assert_eq!(mine(), ["test note 1", "test note 2"]);
+        drop(first);
+        assert_eq!(mine(), ["test note 2"]);
+        drop(second);
+        assert_eq!(mine(), [String::new(); 0]);
+    }
+}
