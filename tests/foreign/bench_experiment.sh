@@ -58,6 +58,11 @@ expect 1 "not a block device" bench run small.toml --folder files --target "devi
 expect 2 "named twice" bench run small.toml --folder files --target plain-file --target plain-file
 expect 2 "no case of small contains depth 99" bench run small.toml --folder files --only 'depth 99'
 expect 1 "are needed, .* are free" bench run small.toml --folder files --volume-size 4EiB
+expect 2 "needs 16M at least" bench run small.toml --folder files --volume-size 8M
+expect 2 "needs 64M at least" bench run small.toml --folder files --store-size 16M
+sed 's/"random_write"/"random_wirte"/' small.toml >misspelt.toml
+expect 2 "unknown variant .random_wirte., expected one of .random_read., .random_write." bench run misspelt.toml
+expect 0 "depth 8: 32 runs" bench tune small.toml --folder files --target plain-file --set fio:a=1 --set fio:b=1 --set fio:a=2 --plan
 expect 1 "does not exist; make it" bench run small.toml --folder nowhere
 expect 1 "no server runs on" bench run small.toml --folder files --target coquina:disk --dir "$SCRATCH/none"
 expect 2 "is not KEY=VALUE" bench tune small.toml --folder files --target plain-file --set nonsense

@@ -35,6 +35,12 @@ pub struct Report {
     pub interrupted: Option<String>,
     /// Order of targets and offsets follow from it.
     pub seed: u64,
+    /// How long and how often each case was run. Reports of older programs do not have it.
+    #[serde(default)]
+    pub timing: Option<TimingFacts>,
+    /// What targets were made to look like in each scenario. Reports of older programs do not have it.
+    #[serde(default)]
+    pub layouts: Vec<LayoutFacts>,
     /// The machine on which the generators ran, but for those on `hosts`.
     pub environment: Environment,
     /// Hosts on which `fio --server` made load, as they were named; none if all load was made on this machine.
@@ -70,6 +76,51 @@ pub struct ExperimentFacts {
     pub published_setup: String,
     /// What the publication found.
     pub published_finding: String,
+}
+
+/// How long and how often each case was run on each target.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TimingFacts {
+    /// Times that it was run.
+    pub rounds: u32,
+    /// Measured time of each, in seconds.
+    pub runtime_s: f64,
+    /// Load before that, in seconds.
+    pub warmup_s: f64,
+    /// Times that each is repeated at most until throughput is steady, the first included.
+    pub passes_max: u32,
+}
+
+/// What all targets were made to look like in a scenario.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LayoutFacts {
+    /// Name of the scenario.
+    pub scenario: String,
+    /// Volumes, sets of objects or drives.
+    pub volumes: u32,
+    /// Size of each.
+    pub volume_bytes: u64,
+    /// Copies that were asked of targets which have copies.
+    pub copies: Option<u32>,
+    /// Bytes of a stripe's unit, and objects in a stripe.
+    pub stripe: Option<(u64, u32)>,
+    /// Whether they were written full.
+    pub fill: bool,
+    /// Whether they were read once before each case that reads.
+    pub warm_reads: bool,
+    /// How the store was aged.
+    pub aged: Option<AgedFacts>,
+}
+
+/// How a store was aged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgedFacts {
+    /// Part of the store's space that volumes took, in percent.
+    pub full_percent: u32,
+    /// Times that as much as they hold was written at random places.
+    pub overwrites: u32,
+    /// Size of each of these writes.
+    pub block_bytes: u64,
 }
 
 /// One thing that was measured.

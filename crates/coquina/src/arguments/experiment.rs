@@ -19,6 +19,25 @@ Targets:
   file:PATH[,PATH..]   files: each a volume or a drive; device:PATH[,PATH..] the same with block devices
   plain-file           a file in --folder; plain-files:N several";
 
+/// Smallest volume that is worth measuring.
+const VOLUME_BYTES_MIN: u64 = 16 << 20;
+/// Smallest drive that has room for one.
+const STORE_BYTES_MIN: u64 = 64 << 20;
+
+fn volume_size(text: &str) -> Result<u64, String> {
+    match size(text)? {
+        bytes if bytes < VOLUME_BYTES_MIN => Err("a volume to be measured needs 16M at least".to_owned()),
+        bytes => Ok(bytes),
+    }
+}
+
+fn store_size(text: &str) -> Result<u64, String> {
+    match size(text)? {
+        bytes if bytes < STORE_BYTES_MIN => Err("a drive of a store needs 64M at least".to_owned()),
+        bytes => Ok(bytes),
+    }
+}
+
 #[derive(Args)]
 #[command(after_help = format!("\
 Examples:
@@ -80,6 +99,9 @@ pub struct BenchTune {
     /// A setting to try; repeat it for more
     #[arg(long = "set", value_name = "KEY=VALUE", required = true)]
     pub settings: Vec<String>,
+    /// Print what would be run, and for how long, and do nothing
+    #[arg(long)]
+    pub plan: bool,
 }
 
 /// What is run, how long, and where.
@@ -94,7 +116,8 @@ pub struct Measured {
     /// Only cases whose name contains this; repeat it for more
     #[arg(long, value_name = "TEXT")]
     pub only: Vec<String>,
-    /// Times that each case is run [default: the experiment's]
+    /// Times that each case is run on each target, or with each setting [default: those of the experiment's mode; `bench tune` takes
+    /// 8 if these are fewer]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: Option<u32>,
     /// Seconds that are measured each time [default: the experiment's]
@@ -103,11 +126,11 @@ pub struct Measured {
     /// Seconds of load before [default: the experiment's]
     #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_hyphen_values = true)]
     pub warmup: Option<f64>,
-    /// Size of each volume [default: the experiment's, or less where the targets have less room]
-    #[arg(long, value_name = "SIZE", value_parser = size, allow_hyphen_values = true)]
+    /// Size of each volume, 16M at least, rounded down to a multiple of that [default: the experiment's, or less where the targets have less room]
+    #[arg(long, value_name = "SIZE", value_parser = volume_size, allow_hyphen_values = true)]
     pub volume_size: Option<u64>,
-    /// Size of each drive of stores that are made for the run [default: 2G with --quick, else 16G]
-    #[arg(long, value_name = "SIZE", value_parser = size, allow_hyphen_values = true)]
+    /// Size of each drive of stores that are made for the run, 64M at least [default: 2G with --quick, else 16G]
+    #[arg(long, value_name = "SIZE", value_parser = store_size, allow_hyphen_values = true)]
     pub store_size: Option<u64>,
     /// Open loop: offer this many operations per second in every case, whatever the target does
     #[arg(long, value_name = "IOPS", value_parser = clap::value_parser!(u64).range(1..))]

@@ -10,8 +10,7 @@ use coquina_experiments::definition::{DefinitionError, Experiment, ModeName, bui
 use coquina_experiments::html;
 use coquina_experiments::leftovers;
 use coquina_experiments::report::{REPORT_VERSION, Report};
-use coquina_experiments::run::{self, Assignment, AssignmentError, Hooks, RunError, Settings};
-use coquina_experiments::target::{Opener, check_reach, check_repeated};
+use coquina_experiments::run::{self, Assignment, AssignmentError, Hooks, Plan, RunError, Settings};
 use serde::Serialize;
 
 use crate::arguments::{BenchCompare, BenchList, BenchRun, BenchShow, BenchTune, Global, Measured};
@@ -23,8 +22,6 @@ use crate::signal;
 /// Size of the drives of stores that are made for a quick run, and for others.
 const STORE_BYTES_QUICK: u64 = 2 << 30;
 const STORE_BYTES: u64 = 16 << 30;
-/// Time that starting and ending one load takes besides its own time.
-const LOAD_EXTRA_S: f64 = 1.2;
 /// Rounds from which differences of 10 % can be told on a machine with some noise.
 const ROUNDS_TUNE: u32 = 8;
 /// The Ctrl-C that ends the process at once.
@@ -109,6 +106,9 @@ pub fn tune(global: &Global, arguments: &BenchTune) -> Result<(), CliError> {
     settings.tried = tried.map_err(|error| CliError::usage(error.to_string()))?;
     if arguments.what.rounds.is_none() {
         settings.limits.rounds = settings.limits.rounds.max(ROUNDS_TUNE);
+    }
+    if arguments.plan {
+        return plan(global, &settings);
     }
     let folder = OutFolder::make(&arguments.what, &format!("tune-{}", settings.experiment.name))?;
     let report = with_progress(|hooks| run::run(&settings, hooks), &folder)?;
@@ -346,78 +346,27 @@ fn read_report(path: &Path) -> Result<Report, CliError> {
     serde_json::from_str(&text).map_err(not_one)
 }
 
-/// Whether names of targets are understood, and can stand together: nothing is looked for or started.
-fn check_names(settings: &Settings) -> Result<(), CliError> {
-    let mut opener = Opener::new(&settings.folder);
-    let opened = settings.targets.iter().map(|spec| opener.open(spec)).collect::<Result<Vec<_>, _>>();
-    let checked = opened.and_then(|targets| {
-        check_repeated(&targets)?;
-        check_reach(&targets, &settings.hosts)
-    });
-    checked.map_err(|error| RunError::from(error).into())
-}
-
-#[derive(Serialize)]
-struct Plan {
-    experiment: String,
-    mode: String,
-    targets: Vec<String>,
-    rounds: u32,
-    runtime_s: f64,
-    warmup_s: f64,
-    estimated_s: f64,
-    scenarios: Vec<PlanScenario>,
-}
-
-#[derive(Serialize)]
-struct PlanScenario {
-    name: String,
-    note: String,
-    volumes: u32,
-    volume_bytes_max: u64,
-    copies: Option<u32>,
-    cases: Vec<String>,
-}
-
 fn plan(global: &Global, settings: &Settings) -> Result<(), CliError> {
-    check_names(settings)?;
-    let limits = &settings.limits;
-    let scenarios: Vec<PlanScenario> = settings
-        .plan()
-        .into_iter()
-        .map(|scenario| PlanScenario {
-            name: scenario.name,
-            note: scenario.note,
-            volumes: scenario.layout.volumes,
-            volume_bytes_max: scenario.layout.volume_bytes,
-            copies: scenario.layout.copies,
-            cases: scenario.points.into_iter().map(|planned| planned.id).collect(),
-        })
-        .collect();
-    let cases: usize = scenarios.iter().map(|scenario| scenario.cases.len()).sum();
-    let loads = cases as f64 * settings.targets.len() as f64 * f64::from(limits.rounds);
-    let plan = Plan {
-        experiment: settings.experiment.name.clone(),
-        mode: settings.mode.as_str().to_owned(),
-        targets: settings.targets.clone(),
-        rounds: limits.rounds,
-        runtime_s: limits.runtime_s,
-        warmup_s: limits.warmup_s,
-        estimated_s: loads * (limits.runtime_s + limits.warmup_s + LOAD_EXTRA_S),
-        scenarios,
+    let plan = Plan::of(settings).map_err(RunError::from)?;
+    if global.json { print_json(&plan) } else { print(&plan_text(&plan)) }
+}
+
+fn plan_text(plan: &Plan) -> String {
+    let cases: usize = plan.scenarios.iter().map(|scenario| scenario.cases.len()).sum();
+    let with = match plan.settings.as_slice() {
+        [] => String::new(),
+        settings => format!(" with {} in turns", settings.join(", ")),
     };
-    if global.json {
-        return print_json(&plan);
-    }
     let mut text = format!(
-        "{} ({}): {} cases on {}, {} rounds of {} s after {} s\n",
+        "{} ({}): {} cases on {}{with}, {} rounds of {} s after {} s: {} runs\n",
         plan.experiment,
         plan.mode,
         cases,
         plan.targets.join(", "),
         plan.rounds,
         plan.runtime_s,
-        plan.warmup_s
+        plan.warmup_s,
+        plan.runs
     );
     for scenario in &plan.scenarios {
         let copies = scenario.copies.map(|copies| format!(", {copies} copies")).unwrap_or_default();
@@ -428,13 +377,17 @@ fn plan(global: &Global, settings: &Settings) -> Result<(), CliError> {
             format_size_bytes(scenario.volume_bytes_max),
             scenario.note
         );
-        scenario.cases.iter().for_each(|case| text += &format!("    {case}\n"));
+        for case in &scenario.cases {
+            text += &format!("    {}: {} runs\n", case.id, case.runs);
+            case.left_out.iter().for_each(|reason| text += &format!("      not on {reason}\n"));
+        }
     }
-    text += &format!(
-        "\nabout {} of load, and the time to write volumes full\n",
-        format_duration((plan.estimated_s * 1e9) as u64)
-    );
-    print(&text)
+    text + &format!(
+        "\nabout {} of load. Not counted: {}. What a target turns out to refuse, and steps after throughput has stopped growing, are \
+         left out, which saves time.\n",
+        format_duration((plan.estimated_s * 1e9) as u64),
+        plan.not_counted.join("; ")
+    )
 }
 
 #[cfg(test)]

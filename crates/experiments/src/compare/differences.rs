@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use coquina_base::format_size_bytes;
 
 use crate::report::{Report, TargetFacts};
+use crate::view::setup::layout_text;
 
 use super::TargetPair;
 use super::matching;
@@ -23,6 +24,8 @@ pub(super) fn notes(first: &Report, second: &Report, targets: &[TargetPair]) -> 
         }
     }
     differ(&mut notes, "mode", &first.mode, &second.mode);
+    timing(&mut notes, first, second);
+    layouts(&mut notes, first, second);
     differ(&mut notes, "version of coquina", &first.program_version, &second.program_version);
     let (ours, theirs) = (&first.environment, &second.environment);
     differ(&mut notes, "processor", &ours.cpu_model, &theirs.cpu_model);
@@ -86,6 +89,37 @@ fn differ(notes: &mut Vec<String>, what: &str, first: &str, second: &str) {
     if first != second {
         let or_none = |text: &str| if text.is_empty() { "not known".to_owned() } else { text.to_owned() };
         notes.push(format!("{what} differs: {} and {}", or_none(first), or_none(second)));
+    }
+}
+
+/// How long and how often cases were run.
+fn timing(notes: &mut Vec<String>, first: &Report, second: &Report) {
+    let (Some(ours), Some(theirs)) = (&first.timing, &second.timing) else {
+        for (which, report, other) in [("first", first, second), ("second", second, first)] {
+            if report.timing.is_none() && other.timing.is_some() {
+                notes.push(format!(
+                    "volumes, rounds and times of the {which} report are not known: an older program wrote it"
+                ));
+            }
+        }
+        return;
+    };
+    let seconds = |seconds: f64| format!("{seconds} s");
+    differ(notes, "number of rounds", &ours.rounds.to_string(), &theirs.rounds.to_string());
+    differ(notes, "measured time of a round", &seconds(ours.runtime_s), &seconds(theirs.runtime_s));
+    differ(notes, "load before it", &seconds(ours.warmup_s), &seconds(theirs.warmup_s));
+    differ(notes, "most passes", &ours.passes_max.to_string(), &theirs.passes_max.to_string());
+}
+
+/// What targets were made to look like in scenarios that both have.
+fn layouts(notes: &mut Vec<String>, first: &Report, second: &Report) {
+    for ours in &first.layouts {
+        if let Some(theirs) = second.layouts.iter().find(|theirs| theirs.scenario == ours.scenario) {
+            let (one, other) = (layout_text(ours), layout_text(theirs));
+            if one != other {
+                notes.push(format!("set-up of {} differs: first {one}; second {other}", ours.scenario));
+            }
+        }
     }
 }
 

@@ -121,6 +121,32 @@ fn targets_are_matched_by_what_is_surest() {
 }
 
 #[test]
+fn other_volumes_and_times_are_told() {
+    let first = made_up("curve-vs-ceph", &["Coquina", "Ceph"]);
+    let mut second = first.clone();
+    let timing = second.timing.as_mut().unwrap();
+    (timing.runtime_s, timing.rounds) = (1.3, 4);
+    second.layouts[0].volume_bytes = 512 << 20;
+    let aged = second.layouts.iter_mut().find_map(|layout| layout.aged.as_mut()).unwrap();
+    aged.overwrites = 1;
+    let notes = compare(&first, &second).unwrap().notes.join("\n");
+    for wanted in [
+        "measured time of a round differs: 20 s and 1.3 s",
+        "number of rounds differs: 5 and 4",
+        "set-up of one volume differs: first 1 volume of 4 GiB, 3 copies, written full before, read once before cases that read; \
+         second 1 volume of 512 MiB",
+        "overwritten 3 times in writes of 64 KiB; second",
+    ] {
+        assert!(notes.contains(wanted), "{wanted}: {notes}");
+    }
+    assert!(!notes.contains("set-up of many volumes"), "{notes}");
+    let older = Report { timing: None, layouts: Vec::new(), ..first.clone() };
+    let notes = compare(&first, &older).unwrap().notes;
+    assert!(notes[0].contains("of the second report are not known"), "{notes:?}");
+    assert!(compare(&older, &older).unwrap().notes.is_empty());
+}
+
+#[test]
 fn whatever_was_not_equal_is_listed() {
     let first = made_up("curve-vs-ceph", &["Coquina", "Ceph"]);
     let mut second = first.clone();

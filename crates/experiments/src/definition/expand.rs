@@ -1,6 +1,6 @@
 //! From an experiment and a mode to the points that are run.
 
-use crate::report::Point;
+use crate::report::{AgedFacts, LayoutFacts, Point};
 
 use super::{Aged, Experiment, ModeName, Scenario, Size, Stripe, Sweep};
 
@@ -21,6 +21,26 @@ pub struct Layout {
     pub warm_reads: bool,
     /// How the store is aged.
     pub aged: Option<Aged>,
+}
+
+impl Layout {
+    /// As a report tells it.
+    pub fn facts(&self, scenario: &str) -> LayoutFacts {
+        LayoutFacts {
+            scenario: scenario.to_owned(),
+            volumes: self.volumes,
+            volume_bytes: self.volume_bytes,
+            copies: self.copies,
+            stripe: self.stripe.map(|stripe| (stripe.unit, stripe.count)),
+            fill: self.fill,
+            warm_reads: self.warm_reads,
+            aged: self.aged.map(|aged| AgedFacts {
+                full_percent: aged.full_percent,
+                overwrites: aged.overwrites,
+                block_bytes: aged.block,
+            }),
+        }
+    }
 }
 
 /// A scenario of a run.

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use crate::view::labels::cut;
+
 use super::escape::escape;
 use super::scale::{Kind, Scale};
 use super::svg::{COLOURS, Look, open, text_width};
@@ -26,7 +28,8 @@ pub(super) struct Bar {
 
 /// Bars of one figure, from 0 on.
 pub(super) fn svg(title: &str, bars: &[Bar]) -> String {
-    let labels: Vec<String> = bars.iter().map(|bar| shorten(&bar.label)).collect();
+    let labels: Vec<&str> = bars.iter().map(|bar| bar.label.as_str()).collect();
+    let labels = cut(&labels, LABEL_CHARACTERS_MAX);
     let left = labels.iter().map(|label| text_width(label)).fold(40.0, f64::max) + 10.0;
     let behind = bars.iter().map(|bar| text_width(&bar.text)).fold(30.0, f64::max) + 14.0;
     let room = (WIDTH - left - behind).max(60.0);
@@ -98,11 +101,4 @@ pub(super) fn hatch(look: Look, x: f64, y: f64, long: f64) -> String {
         start += distance;
     }
     if path.is_empty() { path } else { format!("<path class=\"hatch\" d=\"{path}\"/>") }
-}
-
-fn shorten(label: &str) -> String {
-    if label.chars().count() <= LABEL_CHARACTERS_MAX {
-        return label.to_owned();
-    }
-    label.chars().take(LABEL_CHARACTERS_MAX - 1).chain(['…']).collect()
 }

@@ -8,7 +8,7 @@ use coquina_base::format_size_bytes;
 use crate::report::{Case, LimitFigures, Report, TargetFacts};
 use crate::view::figure::limit_of;
 use crate::view::format::grouped;
-use crate::view::{Group, View};
+use crate::view::{Group, View, setup};
 
 use super::escape::escape;
 
@@ -52,7 +52,12 @@ pub(super) fn targets(out: &mut String, report: &Report) {
     for name in setting_names(report).into_iter().filter(|name| is_shared(report, name)) {
         row(out, report, name, true, |target| target.settings.get(name).cloned().unwrap_or_default());
     }
-    *out += "</tbody></table></div></section>\n";
+    *out += "</tbody></table></div>";
+    let lines = setup::lines(report);
+    if !lines.is_empty() {
+        fact_table(out, "How it was run", &lines);
+    }
+    *out += "</section>\n";
 }
 
 fn setting_names(report: &Report) -> BTreeSet<&String> {

@@ -6,6 +6,7 @@ use crate::report::{Case, Report};
 use crate::spread::{NO_DIFFERENCE_MARK, Spread, Verdict};
 use crate::view::format::{ratio_text, significant};
 use crate::view::headline::{main_cases, throughput_of};
+use crate::view::labels::cut;
 use crate::view::{Group, Metric, View, estimate};
 
 use super::bars::hatch;
@@ -22,6 +23,8 @@ const THICK: f64 = 18.0;
 const BETWEEN: f64 = 40.0;
 /// Most cases in the picture.
 const CASES_MAX: usize = 6;
+/// Most characters of a label beside a bar.
+const LABEL_CHARACTERS_MAX: usize = 16;
 /// Most targets in the picture.
 const TARGETS_MAX: usize = 4;
 const COLOURS: [&str; 6] = ["#0068a8", "#c75000", "#00815f", "#a8528a", "#9a6a00", "#30363d"];
@@ -34,6 +37,7 @@ pub fn headline_svg(report: &Report) -> String {
     let cases: Vec<(&Group<'_>, &Case)> = main_cases(&view).into_iter().take(CASES_MAX).collect();
     let shown = shown(&view);
     let targets = shown.len();
+    let short = cut(&view.short.iter().map(String::as_str).collect::<Vec<_>>(), LABEL_CHARACTERS_MAX);
     let block = BETWEEN + ROW * targets as f64;
     let height = HEAD + block * cases.len() as f64 + 34.0;
     let names: Vec<&str> = shown.iter().map(|target| view.targets[*target]).collect();
@@ -51,7 +55,7 @@ pub fn headline_svg(report: &Report) -> String {
             out,
             "<text x=\"{:.0}\" y=\"32\" text-anchor=\"end\" fill=\"#5b636d\">×: against {}</text>",
             WIDTH - MARGIN,
-            escape(&shorten(&view.short[reference]))
+            escape(&short[reference])
         );
     }
     let titles = ["Throughput (longer is better)", "CPU per I/O (shorter is better)"];
@@ -79,7 +83,7 @@ pub fn headline_svg(report: &Report) -> String {
                 "<text x=\"{:.0}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
                 PANELS[0].0 - 10.0,
                 top + 22.0 + ROW * row as f64 + 13.5,
-                escape(&shorten(&view.short[*target]))
+                escape(&short[*target])
             );
         }
     }
@@ -172,11 +176,4 @@ fn panel(
             let _ = write!(out, "<text x=\"{x:.1}\" y=\"{:.1}\" {look}>{text}</text>", y + 13.5);
         }
     }
-}
-
-fn shorten(name: &str) -> String {
-    if name.chars().count() <= 16 {
-        return name.to_owned();
-    }
-    name.chars().take(15).chain(['…']).collect()
 }

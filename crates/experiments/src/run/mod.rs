@@ -15,6 +15,7 @@ mod knees;
 mod layout;
 mod measure;
 mod placement;
+mod plan;
 mod problems;
 mod quiet;
 mod settings_tried;
@@ -27,12 +28,15 @@ use coquina_host::Environment;
 use crate::definition::{DefinitionError, Experiment, Mode, ModeName, PlannedPoint, PlannedScenario, expand};
 use crate::generator::GeneratorError;
 use crate::leftovers;
-use crate::report::{Case, CaseResult, ExperimentFacts, Finding, REPORT_VERSION, Report};
+use crate::report::{
+    Case, CaseResult, ExperimentFacts, Finding, REPORT_VERSION, Report, TargetFacts, TimingFacts,
+};
 use crate::target::{Context, ENGINE_SETTING, Opener, Target, TargetError, check_reach, check_repeated};
 
 use measure::{Measured, Shot};
 use settings_tried::Tuner;
 
+pub use plan::{CasePlan, Plan, PlanScenario};
 pub use problems::problems;
 pub use settings_tried::{Assignment, AssignmentError};
 
@@ -274,6 +278,12 @@ impl<'a> Run<'a> {
             mode: settings.mode.as_str().to_owned(),
             began_unix_s: since_1970.as_secs(),
             seed: settings.seed,
+            timing: Some(TimingFacts {
+                rounds: settings.limits.rounds,
+                runtime_s: settings.limits.runtime_s,
+                warmup_s: settings.limits.warmup_s,
+                passes_max: settings.limits.passes_max,
+            }),
             environment: Environment::here(Some(&settings.folder)),
             // They were checked when the experiment was read.
             published: experiment.published.rows().unwrap_or_default(),
@@ -388,7 +398,7 @@ impl<'a> Run<'a> {
 
     /// Facts of the targets as they are now; labels are made unique.
     fn look_at_targets(&mut self) {
-        let mut all: Vec<crate::report::TargetFacts> = Vec::new();
+        let mut all: Vec<TargetFacts> = Vec::new();
         let labels = settings_tried::labels(&self.settings.tried);
         for column in &self.columns {
             let target = &self.targets[column.target];
@@ -404,12 +414,6 @@ impl<'a> Run<'a> {
             } else if !self.settings.tried.is_empty() {
                 facts.label = settings_tried::AS_FOUND.to_owned();
             }
-            let same = all.iter().filter(|other| other.label == facts.label).count();
-            if same > 0 {
-                let more =
-                    if self.settings.tried.is_empty() { facts.spec.clone() } else { "again".to_owned() };
-                facts.label = format!("{} ({more})", facts.label);
-            }
             facts.server_processes = target
                 .processes()
                 .into_iter()
@@ -418,6 +422,7 @@ impl<'a> Run<'a> {
             facts.drives = measure::drive_names(&target.places());
             all.push(facts);
         }
+        make_labels_unique(&mut all, !self.settings.tried.is_empty());
         for facts in &all {
             if let Some(note) = facts.settings.get(ENGINE_SETTING) {
                 self.find("note", &facts.label, &format!("fio uses {note}"));
@@ -441,6 +446,7 @@ impl<'a> Run<'a> {
         // Volumes are made, and facts taken, with nothing changed.
         self.tuner.set_as_found(&mut self.targets)?;
         let layout = self.lay_out(scenario, &refused)?;
+        self.report.layouts.push(layout.facts(&scenario.name));
         self.look_at_targets();
         for (subject, text) in fairness::notes(&self.report.targets, &refused, &self.columns) {
             self.find("note", &subject, &text);
@@ -663,6 +669,19 @@ impl<'a> Run<'a> {
         found.append(&mut self.report.findings);
         self.report.findings = found;
         Ok(self.report)
+    }
+}
+
+/// Targets of one label are told apart by how they were named, and settings that are tried again by their numbers.
+fn make_labels_unique(targets: &mut [TargetFacts], are_settings: bool) {
+    let labels: Vec<String> = targets.iter().map(|facts| facts.label.clone()).collect();
+    for (place, facts) in targets.iter_mut().enumerate() {
+        let same = |range: &[String]| range.iter().filter(|label| **label == labels[place]).count();
+        if same(&labels) > 1 {
+            let more =
+                if are_settings { format!("no. {}", same(&labels[..=place])) } else { facts.spec.clone() };
+            facts.label = format!("{} ({more})", facts.label);
+        }
     }
 }
 

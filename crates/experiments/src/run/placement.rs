@@ -18,7 +18,21 @@ fn cores() -> Vec<Vec<u32>> {
             cores.push(threads);
         }
     }
-    cores
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    usable(cores, &status)
+}
+
+/// Cores with the threads that this process may run on: no others are given to jobs, or these could not be pinned. `status` is
+/// `/proc/self/status`.
+fn usable(cores: Vec<Vec<u32>>, status: &str) -> Vec<Vec<u32>> {
+    let Some(allowed) = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")) else {
+        return cores;
+    };
+    let allowed = parse_list(allowed.trim());
+    let of_core = |threads: Vec<u32>| -> Vec<u32> {
+        threads.into_iter().filter(|thread| allowed.contains(thread)).collect()
+    };
+    cores.into_iter().map(of_core).filter(|threads| !threads.is_empty()).collect()
 }
 
 /// `0-1,4` as 0, 1, 4.
@@ -91,6 +105,17 @@ mod tests {
         assert!(choose("siblings", 1, &cores).is_err());
         assert!(choose("whole cores", 8, &cores).unwrap_err().contains("this machine has 4"));
         assert!(choose("siblings", 2, &[vec![0], vec![1]]).is_err());
+    }
+
+    #[test]
+    fn processors_that_are_not_allowed_get_no_jobs() {
+        let cores = vec![vec![0, 4], vec![1, 5], vec![2, 6], vec![3, 7]];
+        let status = "Name:\tcoquina\nCpus_allowed:\t2f\nCpus_allowed_list:\t0-3,5\n";
+        assert_eq!(usable(cores.clone(), status), [vec![0], vec![1, 5], vec![2], vec![3]]);
+        assert!(
+            choose("siblings", 4, &usable(cores.clone(), status)).unwrap_err().contains("this machine has 2")
+        );
+        assert_eq!(usable(cores.clone(), ""), cores);
     }
 
     #[test]

@@ -15,14 +15,19 @@ const BUSY_CORES_MAX: f64 = 0.15;
 /// Bytes written to drives per second.
 const WRITTEN_BYTES_PER_S_MAX: f64 = 8e6;
 
-/// Waits until the machine is nearly as quiet as it was before the run, but not for ever: a store may always have something
-/// to do.
-pub fn wait(idle: &Idle, mode: ModeName, stopped: &dyn Fn() -> bool) {
-    let time_max = Duration::from_secs(match mode {
+/// Longest wait before a turn, in seconds.
+pub fn wait_s_max(mode: ModeName) -> u64 {
+    match mode {
         ModeName::Quick => 2,
         ModeName::Default => 15,
         ModeName::Full => 60,
-    });
+    }
+}
+
+/// Waits until the machine is nearly as quiet as it was before the run, but not for ever: a store may always have something
+/// to do.
+pub fn wait(idle: &Idle, mode: ModeName, stopped: &dyn Fn() -> bool) {
+    let time_max = Duration::from_secs(wait_s_max(mode));
     let begin = Instant::now();
     let written = || idle.drives.iter().filter_map(DriveCounter::written_bytes).sum::<u64>();
     let Ok(mut last) = MachineCpu::now() else { return };

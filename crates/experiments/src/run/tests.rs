@@ -84,3 +84,46 @@ fn too_large_volumes_are_refused() {
     let error = outcome.unwrap_err().to_string();
     assert!(error.contains("are needed"), "{error}");
 }
+
+#[test]
+fn two_targets_never_have_one_label() {
+    let facts = |label: &str, spec: &str| TargetFacts {
+        label: label.to_owned(),
+        spec: spec.to_owned(),
+        ..TargetFacts::default()
+    };
+    let mut targets =
+        [facts("Coquina", "coquina:a"), facts("Ceph", "ceph-local"), facts("Coquina", "coquina:b")];
+    make_labels_unique(&mut targets, false);
+    let labels: Vec<&str> = targets.iter().map(|facts| facts.label.as_str()).collect();
+    assert_eq!(labels, ["Coquina (coquina:a)", "Ceph", "Coquina (coquina:b)"]);
+    let mut tried = [facts("k=1", "t"), facts("k=1", "t"), facts("k=1", "t")];
+    make_labels_unique(&mut tried, true);
+    let labels: Vec<&str> = tried.iter().map(|facts| facts.label.as_str()).collect();
+    assert_eq!(labels, ["k=1 (no. 1)", "k=1 (no. 2)", "k=1 (no. 3)"]);
+}
+
+#[test]
+fn a_plan_counts_runs_of_targets_that_can_do_a_case_and_of_settings() {
+    let folder = tempfile::tempdir().unwrap();
+    let with_drives = EXPERIMENT.replace("depth = [1, 8]", "drives = [1, 4]");
+    let settings = settings(&with_drives, &["plain-file", "plain-files:4"], folder.path());
+    let plan = Plan::of(&settings).unwrap();
+    let cases = &plan.scenarios[0].cases;
+    assert_eq!((cases[0].runs, cases[1].runs, plan.runs), (4, 2, 6));
+    assert_eq!(cases[1].left_out, ["plain-file: 4 drives are needed, the target has 1"]);
+    assert!((plan.estimated_s - 6.0 * 2.2).abs() < 1e-9, "{}", plan.estimated_s);
+    let told = plan.not_counted.join("; ");
+    assert!(
+        told.contains("writing volumes full") && told.contains("up to 2 s before each of the 6 runs"),
+        "{told}"
+    );
+    assert!(!told.contains("ageing") && !told.contains("passes"), "{told}");
+    // One value of a key alone is compared with what was found, too: four columns.
+    let tried = ["fio:a=1", "fio:a=2", "fio:b=1"].map(|text| Assignment::parse(text).unwrap());
+    let settings = Settings { tried: tried.to_vec(), targets: vec!["plain-file".to_owned()], ..settings };
+    let plan = Plan::of(&settings).unwrap();
+    assert_eq!(plan.settings, ["fio:a=1", "fio:a=2", "fio:b=1"]);
+    assert_eq!(plan.scenarios[0].cases[0].runs, 8, "four columns, two rounds");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}

@@ -131,6 +131,26 @@ fn cpu_that_was_not_seen_is_a_dash_and_no_zero() {
 }
 
 #[test]
+fn volumes_and_times_are_told() {
+    let report = made_up("curve-vs-ceph", &["Coquina", "Ceph"]);
+    let text = text(&report, 400);
+    for wanted in [
+        "each case: 5 rounds of 20 s after 5 s of load, each run up to 3 times until it is steady",
+        "striped volume: 1 volume of 4 GiB, 3 copies, striped in units of 64 KiB over 64 objects, written full before",
+        "many volumes: 15 volumes of 4 GiB",
+    ] {
+        assert!(text.contains(wanted), "{wanted}: {text}");
+        let (_, value) = wanted.split_once(": ").unwrap();
+        assert!(crate::html::render(&report).contains(value), "{value} is not on the page");
+    }
+    let json = serde_json::to_value(&report).unwrap();
+    assert_eq!(
+        (&json["timing"]["runtime_s"], &json["layouts"][0]["volume_bytes"]),
+        (&20.0.into(), &(4u64 << 30).into())
+    );
+}
+
+#[test]
 fn clients_that_were_published_one_by_one_are_added_up() {
     let report = made_up("curve-vs-ceph", &["Coquina", "Ceph"]);
     let tables = tables(&report);

@@ -7,7 +7,7 @@ use comfy_table::{CellAlignment, Table as Grid, presets};
 use crate::report::Report;
 use crate::spread::{INTERVAL_TITLE, NO_DIFFERENCE_MARK};
 use crate::view::format::{clean, duration};
-use crate::view::{View, contradictions, headline};
+use crate::view::{View, contradictions, headline, setup};
 
 use super::{ColumnKind, Table, tables_of};
 
@@ -49,6 +49,8 @@ pub fn text(report: &Report, width: usize) -> String {
          {NO_DIFFERENCE_MARK}: no difference shown, or none that is certain among so many cases."
     );
     let _ = writeln!(out, "{}", wrap(&legend, width, ""));
+    let lines = setup::lines(report).into_iter().map(|(name, text)| clean(&format!("{name}: {text}")));
+    section(&mut out, width, "How it was run", lines);
     let lines = headline::headline(&view);
     section(&mut out, width, "In short", lines.iter().map(|line| clean(line)));
     let found = report.findings.iter().map(|finding| {

@@ -11,6 +11,15 @@ use crate::report::*;
 pub(crate) fn made_up(experiment: &str, labels: &[&str]) -> Report {
     let experiment = Experiment::load(experiment).unwrap();
     let mut noise = Noise(7);
+    let limits = &experiment.modes.default;
+    let timing = TimingFacts {
+        rounds: limits.rounds,
+        runtime_s: limits.runtime_s,
+        warmup_s: limits.warmup_s,
+        passes_max: limits.passes_max,
+    };
+    let planned = expand(&experiment, ModeName::Default);
+    let layouts = planned.iter().map(|scenario| scenario.layout.facts(&scenario.name)).collect();
     let cases = expand(&experiment, ModeName::Default)
         .into_iter()
         .flat_map(|scenario| scenario.points)
@@ -39,6 +48,8 @@ pub(crate) fn made_up(experiment: &str, labels: &[&str]) -> Report {
         elapsed_s: 7260.0,
         seed: 4711,
         hosts: Vec::new(),
+        timing: Some(timing),
+        layouts,
         environment: Environment {
             kernel: "6.1.0-40-amd64".to_owned(),
             architecture: "x86_64".to_owned(),

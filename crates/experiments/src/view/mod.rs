@@ -8,7 +8,9 @@ pub(crate) mod figure;
 pub(crate) mod format;
 pub(crate) mod group;
 pub(crate) mod headline;
+pub(crate) mod labels;
 pub(crate) mod published;
+pub(crate) mod setup;
 
 #[cfg(test)]
 pub(crate) mod made_up;
@@ -55,7 +57,7 @@ impl<'a> View<'a> {
         let pairs = pairs(report, &targets);
         let mut view = View {
             report,
-            short: short_labels(&targets),
+            short: labels::short(&targets),
             pairs,
             targets,
             groups: group::groups(report),
@@ -195,16 +197,6 @@ fn usual_pairs(report: &Report, targets: usize) -> Vec<(usize, usize)> {
         (_, Some(first)) => stores.map(|other| (first, other)).collect(),
         (_, None) => (1..targets).map(|other| (other, 0)).collect(),
     }
-}
-
-/// First words of labels, if these differ, or else the labels.
-pub(crate) fn short_labels(labels: &[&str]) -> Vec<String> {
-    let first: Vec<&str> = labels
-        .iter()
-        .map(|label| label.split_whitespace().next().unwrap_or(label).trim_end_matches(','))
-        .collect();
-    let differ = first.iter().enumerate().all(|(index, word)| !first[..index].contains(word));
-    if differ { first } else { labels.to_vec() }.into_iter().map(str::to_owned).collect()
 }
 
 /// Everything that good rounds say against themselves: identifier of the case, target and what.

@@ -132,7 +132,7 @@ pub(crate) fn ratios(view: &View<'_>, systems: &[&str]) -> Vec<(usize, usize, St
     let word = |text: &str| text.split_whitespace().next().unwrap_or_default().to_lowercase();
     let wanted = view.main_pair().map(|(_, reference)| word(view.targets[reference]));
     let reference = systems.iter().position(|system| Some(word(system)) == wanted).unwrap_or(0);
-    let short = super::short_labels(systems);
+    let short = super::labels::short(systems);
     (0..systems.len())
         .filter(|system| *system != reference)
         .map(|system| (system, reference, format!("{} / {}", short[system], short[reference])))

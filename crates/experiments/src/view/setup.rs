@@ -1,0 +1,51 @@
+//! How volumes were laid out and how long cases were run, in words.
+
+use coquina_base::format_size_bytes;
+
+use crate::report::{LayoutFacts, Report, TimingFacts};
+
+/// `3 rounds of 20 s after 5 s of load, each repeated up to 2 times until steady`.
+pub(crate) fn timing_text(timing: &TimingFacts) -> String {
+    let rounds = if timing.rounds == 1 { "round" } else { "rounds" };
+    let mut text =
+        format!("{} {rounds} of {} s after {} s of load", timing.rounds, timing.runtime_s, timing.warmup_s);
+    if timing.passes_max > 1 {
+        text += &format!(", each run up to {} times until it is steady", timing.passes_max);
+    }
+    text
+}
+
+/// `8 volumes of 1.00 GiB, 3 copies, written full`.
+pub(crate) fn layout_text(layout: &LayoutFacts) -> String {
+    let volumes = if layout.volumes == 1 { "volume" } else { "volumes" };
+    let mut parts =
+        vec![format!("{} {volumes} of {}", layout.volumes, format_size_bytes(layout.volume_bytes))];
+    match layout.copies {
+        Some(1) => parts.push("1 copy".to_owned()),
+        Some(copies) => parts.push(format!("{copies} copies")),
+        None => {}
+    }
+    if let Some((unit_bytes, count)) = layout.stripe {
+        parts.push(format!("striped in units of {} over {count} objects", format_size_bytes(unit_bytes)));
+    }
+    parts.push(if layout.fill { "written full before" } else { "not written before" }.to_owned());
+    if let Some(aged) = layout.aged {
+        parts.push(format!(
+            "{} % of the smallest store, overwritten {} in writes of {}",
+            aged.full_percent,
+            if aged.overwrites == 1 { "once".to_owned() } else { format!("{} times", aged.overwrites) },
+            format_size_bytes(aged.block_bytes)
+        ));
+    }
+    if layout.warm_reads {
+        parts.push("read once before cases that read".to_owned());
+    }
+    parts.join(", ")
+}
+
+/// Each with a name: times, and the layout of each scenario.
+pub(crate) fn lines(report: &Report) -> Vec<(String, String)> {
+    let timing = report.timing.iter().map(|timing| ("each case".to_owned(), timing_text(timing)));
+    let layouts = report.layouts.iter().map(|layout| (layout.scenario.clone(), layout_text(layout)));
+    timing.chain(layouts).collect()
+}
