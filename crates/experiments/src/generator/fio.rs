@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use super::{Amount, Command, Format, Load, Outcome, add, set_percentiles};
+use super::{Amount, Command, Format, Load, Outcome, add, set_percentiles, share};
 use crate::report::{Figures, Operation};
 use crate::statistics::LatencyHistogram;
 
@@ -19,6 +19,8 @@ const SERIES_INTERVAL_MS: u64 = 500;
 /// Size and depth of sequential writes that fill a volume.
 const FILL_BLOCK: &str = "1m";
 const FILL_DEPTH: u32 = 16;
+/// Jobs that share a rate, all volumes together: each has threads and a connection of its own.
+const RATED_JOBS_MAX: u32 = 32;
 
 /// What of a job differs between targets.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -42,12 +44,7 @@ pub fn command(options: &FioOptions, load: &Load) -> Command {
         // Writing to a text cannot fail.
         let _ = writeln!(job, "{name}={value}");
     };
-    // io_uring refuses threads of their own for submission, which an offered rate needs.
-    let engine = match options.engine.as_str() {
-        "io_uring" if load.rate_iops.is_some() => "libaio",
-        engine => engine,
-    };
-    set("ioengine", engine);
+    set("ioengine", &options.engine);
     set("direct", "1");
     set("group_reporting", "1");
     set("thread", "1");
@@ -73,14 +70,19 @@ pub fn command(options: &FioOptions, load: &Load) -> Command {
                 set("rwmixread", "70");
             }
             set("bs", &load.block_bytes.to_string());
-            set("iodepth", &load.depth.to_string());
-            set("numjobs", &load.jobs.to_string());
+            if load.rate_iops.is_none() {
+                set("iodepth", &load.depth.to_string());
+                set("numjobs", &load.jobs.to_string());
+            }
         }
     }
-    if load.jobs > 1 && load.amount != Amount::Fill && is_sequential(load.operation) {
+    if load.rate_iops.is_none()
+        && load.jobs > 1
+        && load.amount != Amount::Fill
+        && is_sequential(load.operation)
+    {
         // Jobs of one volume begin at places of their own, or the second one finds what the first has just read.
-        let share = load.size_bytes / u64::from(load.jobs) / u64::from(load.block_bytes);
-        set("offset_increment", &(share * u64::from(load.block_bytes)).to_string());
+        set("offset_increment", &part_bytes(load).to_string());
     }
     match load.amount {
         Amount::Time { warmup_s, runtime_s } => {
@@ -98,14 +100,6 @@ pub fn command(options: &FioOptions, load: &Load) -> Command {
         }
         Amount::Fill => {}
     }
-    if let Some(rate_iops) = load.rate_iops {
-        // Operations are handed to threads of their own, so that one that waits does not hold the next one back, and
-        // its latency counts from when it was due.
-        let each = (rate_iops / (load.jobs as u64 * options.volumes.len().max(1) as u64)).max(1);
-        set("rate_iops", &each.to_string());
-        set("rate_process", "poisson");
-        set("io_submit_mode", "offload");
-    }
     if let Some(processors) = &load.processors {
         let list: Vec<String> = processors.iter().map(u32::to_string).collect();
         set("cpus_allowed", &list.join(","));
@@ -113,9 +107,13 @@ pub fn command(options: &FioOptions, load: &Load) -> Command {
     }
     options.options.iter().for_each(|(name, value)| set(name, value));
     for (number, volume) in options.volumes.iter().enumerate() {
-        let _ = writeln!(job, "[volume{number}]");
-        for (name, value) in volume {
-            let _ = writeln!(job, "{name}={value}");
+        let name = format!("volume{number}");
+        match load.rate_iops {
+            Some(rate_iops) if load.amount != Amount::Fill => {
+                let mine_iops = share(rate_iops, number as u64, options.volumes.len() as u64);
+                add_rated_jobs(&mut job, &name, volume, load, mine_iops, options.volumes.len());
+            }
+            _ => add_section(&mut job, &name, volume),
         }
     }
     let mut arguments: Vec<String> = ["--output-format=json+", "--eta=never"].map(str::to_owned).into();
@@ -127,7 +125,58 @@ pub fn command(options: &FioOptions, load: &Load) -> Command {
         environment: options.environment.clone(),
         files: vec![("job.fio".to_owned(), job)],
         format: Format::Fio,
+        processors: None,
     }
+}
+
+fn add_section(job: &mut String, name: &str, options: &[(String, String)]) {
+    // Writing to a text cannot fail.
+    let _ = writeln!(job, "[{name}]");
+    for (name, value) in options {
+        let _ = writeln!(job, "{name}={value}");
+    }
+}
+
+/// Jobs of one volume that share a rate.
+///
+/// Before fio waits for the time of a job's next operation, it waits until all that the job has in flight are done. So the
+/// operations that may be in flight are shared out among many jobs where it does not matter who does what: at random places.
+/// (`io_submit_mode=offload` would not wait, but fio 3.33 crashes with it and the engines rbd, rados and nbd.)
+fn add_rated_jobs(
+    job: &mut String,
+    name: &str,
+    volume: &[(String, String)],
+    load: &Load,
+    rate_iops: u64,
+    volumes: usize,
+) {
+    let outstanding = load.depth.saturating_mul(load.jobs).max(1);
+    let is_random =
+        matches!(load.operation, Operation::RandomRead | Operation::RandomWrite | Operation::Mixed70);
+    let jobs_max = (RATED_JOBS_MAX / u32::try_from(volumes).unwrap_or(u32::MAX).max(1)).max(load.jobs).max(1);
+    let jobs = if is_random { outstanding.min(jobs_max) } else { load.jobs.max(1) };
+    for number in 0..jobs {
+        let mine_iops = share(rate_iops, number.into(), jobs.into());
+        if mine_iops == 0 {
+            continue;
+        }
+        let mut options = volume.to_vec();
+        let mut set = |name: &str, value: u64| options.push((name.to_owned(), value.to_string()));
+        set(
+            "iodepth",
+            if is_random { share(outstanding.into(), number.into(), jobs.into()) } else { load.depth.into() },
+        );
+        set("rate_iops", mine_iops);
+        if is_sequential(load.operation) && number > 0 {
+            set("offset", part_bytes(load) * u64::from(number));
+        }
+        add_section(job, &format!("{name}-{number}"), &options);
+    }
+}
+
+/// The distance of the places at which the jobs of one volume begin to go through it.
+fn part_bytes(load: &Load) -> u64 {
+    load.size_bytes / u64::from(load.jobs.max(1)) / u64::from(load.block_bytes) * u64::from(load.block_bytes)
 }
 
 /// Adds options to the jobs of a command; what a job says already is replaced.
@@ -304,17 +353,40 @@ mod tests {
         ] {
             assert!(job.contains(line), "{line} is missing in\n{job}");
         }
-        let rated = command(&options, &Load { rate_iops: Some(1000), ..load() });
-        assert!(rated.files[0].1.contains("rate_iops=250\n"), "{}", rated.files[0].1);
-        let plain = FioOptions { engine: "io_uring".to_owned(), ..options.clone() };
-        let rated = command(&plain, &Load { rate_iops: Some(1000), ..load() });
-        assert!(rated.files[0].1.contains("ioengine=libaio\n"), "{}", rated.files[0].1);
         let mut changed = made.clone();
         add_options(&mut changed, &[("iodepth_batch".to_owned(), "4".to_owned())]);
         let job = &changed.files[0].1;
         assert!(job.find("iodepth_batch=4\n") < job.find("[volume0]"), "{job}");
         let fill = command(&options, &Load { amount: Amount::Fill, ..load() });
         assert!(fill.files[0].1.contains("rw=write\n") && !fill.files[0].1.contains("time_based"));
+    }
+
+    /// Sums of an option's values over all jobs.
+    fn values(job: &str, option: &str) -> Vec<u64> {
+        job.lines().filter_map(|line| line.strip_prefix(option)?.strip_prefix('=')?.parse().ok()).collect()
+    }
+
+    #[test]
+    fn a_rate_is_shared_out_among_jobs_to_the_last_operation() {
+        let options = FioOptions {
+            engine: "rbd".to_owned(),
+            volumes: vec![Vec::new(), Vec::new(), Vec::new()],
+            ..FioOptions::default()
+        };
+        let job = |load: &Load| command(&options, load).files[0].1.clone();
+        let random = job(&Load { rate_iops: Some(1001), ..load() });
+        assert_eq!(values(&random, "rate_iops").iter().sum::<u64>(), 1001, "{random}");
+        assert_eq!(values(&random, "iodepth").iter().sum::<u64>(), 3 * 256, "{random}");
+        assert_eq!(random.matches("[volume").count(), 30, "{random}");
+        assert!(!random.contains("numjobs") && !random.contains("offload"), "{random}");
+        let slow = job(&Load { rate_iops: Some(2), ..load() });
+        assert_eq!(values(&slow, "rate_iops"), [1, 1], "what has no share makes no load");
+        let sequential = Load { operation: Operation::SequentialWrite, rate_iops: Some(1000), ..load() };
+        let sequential = job(&sequential);
+        assert_eq!(sequential.matches("[volume").count(), 6, "jobs go through the volume as without a rate");
+        assert_eq!(values(&sequential, "iodepth"), [128; 6]);
+        assert_eq!(values(&sequential, "offset"), [1 << 29; 3]);
+        assert_eq!(values(&sequential, "rate_iops").iter().sum::<u64>(), 1000);
     }
 
     #[test]

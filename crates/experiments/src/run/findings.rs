@@ -11,6 +11,7 @@ use crate::statistics::{sanity, steadiness};
 
 use super::FLAT_GROWTH;
 use super::measure::Measured;
+use super::rates;
 
 /// Mean operations per second of rounds.
 pub fn mean_iops(rounds: &[Round]) -> Option<f64> {
@@ -105,6 +106,7 @@ pub fn of_scenario(cases: &[Case], limits: &Mode) -> Vec<Finding> {
     }
     findings.extend(unsteady_over_rounds(cases, limits));
     findings.extend(knees(cases));
+    findings.extend(rates::of_scenario(cases));
     findings
 }
 
@@ -153,7 +155,8 @@ fn unsteady_over_rounds(cases: &[Case], limits: &Mode) -> Option<Finding> {
 fn knees(cases: &[Case]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut done: Vec<(Point, usize)> = Vec::new();
-    for case in cases {
+    // At a rate more clients or drives do not more.
+    for case in cases.iter().filter(|case| case.point.rate_iops.is_none()) {
         let key = Point { clients: 0, drives: None, ..case.point.clone() };
         for target in 0..case.results.len() {
             if done.contains(&(key.clone(), target)) {
@@ -329,6 +332,6 @@ fn published_contradictions(row: &PublishedRow) -> Vec<String> {
     sanity::check(&figures).into_iter().map(|found| found.text).collect()
 }
 
-fn finding(kind: &str, subject: &str, text: &str) -> Finding {
+pub(super) fn finding(kind: &str, subject: &str, text: &str) -> Finding {
     Finding { kind: kind.to_owned(), subject: subject.to_owned(), text: text.to_owned() }
 }

@@ -14,6 +14,7 @@ mod layout;
 mod measure;
 mod placement;
 mod quiet;
+pub(crate) mod rates;
 mod settings_tried;
 
 use std::path::PathBuf;
@@ -286,6 +287,7 @@ impl<'a> Run<'a> {
     }
 
     fn all(&mut self, planned: &[PlannedScenario]) -> Result<(), RunError> {
+        rates::check(self.settings, planned, &self.targets)?;
         for target in &mut self.targets {
             (self.hooks.progress)(0.0, &format!("starting {}", target.spec()));
             target.begin(&self.context)?;
@@ -357,12 +359,15 @@ impl<'a> Run<'a> {
     }
 
     /// Facts of the targets as they are now; labels are made unique.
-    fn look_at_targets(&mut self) {
+    fn look_at_targets(&mut self, has_rate: bool) {
         let mut all: Vec<crate::report::TargetFacts> = Vec::new();
         let labels = settings_tried::labels(&self.settings.tried);
         for column in &self.columns {
             let target = &self.targets[column.target];
             let mut facts = target.facts();
+            if has_rate {
+                facts.generator = rates::generator(&facts.generator, target.open_loop());
+            }
             if let Some(tried) = column.tried {
                 let assignment = &self.settings.tried[tried];
                 facts.label = labels[tried].clone();
@@ -400,7 +405,7 @@ impl<'a> Run<'a> {
             }
         }
         let layout = self.lay_out(scenario, &refused)?;
-        self.look_at_targets();
+        self.look_at_targets(scenario.points.iter().any(|planned| planned.point.rate_iops.is_some()));
         let unequal = match self.settings.tried.is_empty() {
             true => fairness::differences(&self.targets, &self.report.targets, &refused),
             false => Vec::new(),
@@ -561,7 +566,8 @@ impl<'a> Run<'a> {
 
     /// Remembers for which targets a ladder of clients or drives has come to its end.
     fn note_ladder(&mut self, planned: &PlannedPoint, flat: &mut [Option<(u32, String)>]) {
-        let Some(ladder) = planned.ladder else { return };
+        // At a rate throughput does not grow with clients.
+        let Some(ladder) = planned.ladder.filter(|_| planned.point.rate_iops.is_none()) else { return };
         let cases = &self.report.cases;
         for (target, flat) in flat.iter_mut().enumerate() {
             let steps: Vec<(&Case, f64)> = cases

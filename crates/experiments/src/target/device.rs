@@ -1,15 +1,15 @@
-//! `device:PATH[,PATH...]`: block devices, by fio with io_uring.
+//! `device:PATH[,PATH...]`: block devices, by fio with io_uring; at a rate by `coquina bench io`.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use super::file::direct_options;
+use super::file::{direct_options, open_loop};
 use super::{Context, Target, TargetError};
 use crate::definition::Layout;
 use crate::generator::{Command, Load, fio};
-use crate::report::TargetFacts;
+use crate::report::{Point, TargetFacts};
 
 /// Bytes at the start of a device that are looked at: partition tables and file systems leave something there.
 const LOOK_BYTES: usize = 1 << 20;
@@ -20,13 +20,20 @@ pub struct DeviceTarget {
     devices: Vec<PathBuf>,
     sizes_bytes: Vec<u64>,
     may_write: bool,
+    program: PathBuf,
 }
 
 impl DeviceTarget {
     /// `paths` is a list with commas.
     pub fn new(spec: &str, paths: &str) -> Self {
         let devices = paths.split(',').filter(|path| !path.is_empty()).map(PathBuf::from).collect();
-        DeviceTarget { spec: spec.to_owned(), devices, sizes_bytes: Vec::new(), may_write: false }
+        DeviceTarget {
+            spec: spec.to_owned(),
+            devices,
+            sizes_bytes: Vec::new(),
+            may_write: false,
+            program: PathBuf::new(),
+        }
     }
 
     fn look_at(&self, device: &Path, context: &Context<'_>) -> Result<(u64, bool), TargetError> {
@@ -79,6 +86,7 @@ impl Target for DeviceTarget {
     }
 
     fn begin(&mut self, context: &Context<'_>) -> Result<(), TargetError> {
+        self.program.clone_from(&context.program);
         if self.devices.is_empty() {
             return Err(TargetError::Unknown(self.spec.clone()));
         }
@@ -124,6 +132,17 @@ impl Target for DeviceTarget {
         layout.aged.map(|_| "a plain device is not aged by this".to_owned())
     }
 
+    fn refuses_point(&self, point: &Point) -> Option<String> {
+        let devices = point.drives.filter(|drives| *drives > 0).unwrap_or(point.volumes);
+        let is_shared = point.rate_iops.is_some() && point.operation.writes() && point.clients > devices;
+        is_shared.then(|| {
+            format!(
+                "at a rate each client has its device for itself: {} clients need as many devices, or take a closed loop",
+                point.clients
+            )
+        })
+    }
+
     fn lay_out(&mut self, _layout: &Layout, _context: &Context<'_>) -> Result<bool, TargetError> {
         Ok(self.may_write)
     }
@@ -131,6 +150,9 @@ impl Target for DeviceTarget {
     fn commands(&self, load: &Load, volumes: &[u32]) -> Vec<Command> {
         let devices: Vec<PathBuf> =
             volumes.iter().filter_map(|volume| self.devices.get(*volume as usize)).cloned().collect();
+        if load.rate_iops.is_some() {
+            return open_loop(&self.program, "device", &devices, load);
+        }
         let mut options = direct_options(&devices);
         // fio refuses to write to a mounted device as well.
         options.options.push(("allow_mounted_write".to_owned(), "0".to_owned()));

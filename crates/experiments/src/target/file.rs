@@ -1,11 +1,12 @@
-//! `file:PATH[,PATH...]`: plain files, each a volume or a drive of its own, by fio with io_uring.
+//! `file:PATH[,PATH...]`: plain files, each a volume or a drive of its own, by fio with io_uring; at a rate by
+//! `coquina bench io`.
 
 use std::path::{Path, PathBuf};
 
 use super::{Context, Target, TargetError, need_room};
 use crate::definition::Layout;
 use crate::generator::fio::{self, FioOptions};
-use crate::generator::{Command, Load};
+use crate::generator::{Command, Load, coquina};
 use crate::report::TargetFacts;
 
 /// Plain files.
@@ -15,6 +16,7 @@ pub struct FileTarget {
     /// The files in use: those that were named, and more of the same name with a number if a scenario needs them.
     files: Vec<PathBuf>,
     made: Vec<PathBuf>,
+    program: PathBuf,
 }
 
 impl FileTarget {
@@ -22,7 +24,13 @@ impl FileTarget {
     pub fn new(spec: &str, paths: &str) -> Self {
         let named: Vec<PathBuf> =
             paths.split(',').filter(|path| !path.is_empty()).map(PathBuf::from).collect();
-        FileTarget { spec: spec.to_owned(), named, files: Vec::new(), made: Vec::new() }
+        FileTarget {
+            spec: spec.to_owned(),
+            named,
+            files: Vec::new(),
+            made: Vec::new(),
+            program: PathBuf::new(),
+        }
     }
 
     fn unusable(&self, message: String) -> TargetError {
@@ -62,12 +70,19 @@ pub(super) fn direct_options(paths: &[PathBuf]) -> FioOptions {
     }
 }
 
+/// The same load at a rate by `coquina bench io`, durable as well. `kind` is `file` or `device`.
+pub(super) fn open_loop(program: &Path, kind: &str, paths: &[PathBuf], load: &Load) -> Vec<Command> {
+    let targets: Vec<String> = paths.iter().map(|path| format!("{kind}:{}", path.display())).collect();
+    coquina::commands(program, &targets, &["--durable".to_owned()], load)
+}
+
 impl Target for FileTarget {
     fn spec(&self) -> &str {
         &self.spec
     }
 
     fn begin(&mut self, context: &Context<'_>) -> Result<(), TargetError> {
+        self.program.clone_from(&context.program);
         if self.named.is_empty() {
             return Err(TargetError::Unknown(self.spec.clone()));
         }
@@ -162,6 +177,9 @@ impl Target for FileTarget {
     fn commands(&self, load: &Load, volumes: &[u32]) -> Vec<Command> {
         let files: Vec<PathBuf> =
             volumes.iter().filter_map(|volume| self.files.get(*volume as usize)).cloned().collect();
+        if load.rate_iops.is_some() {
+            return open_loop(&self.program, "file", &files, load);
+        }
         vec![fio::command(&direct_options(&files), load)]
     }
 

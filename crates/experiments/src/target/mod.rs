@@ -125,6 +125,17 @@ pub enum Effect {
     AtStart,
 }
 
+/// What makes load at a rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenLoop {
+    /// The generator that makes all of its load, `coquina bench io`: latency counts from when an operation was due.
+    Native,
+    /// The same one, in place of fio.
+    InPlaceOfFio,
+    /// fio, since nothing else here speaks to this target. It cannot count latency from when an operation was due.
+    Fio,
+}
+
 /// Something that is measured.
 pub trait Target {
     /// As it was named on the command line.
@@ -146,6 +157,10 @@ pub trait Target {
     fn lay_out(&mut self, layout: &Layout, context: &Context<'_>) -> Result<bool, TargetError>;
     /// Generators for one client's load on some of the volumes, to be run at the same time.
     fn commands(&self, load: &Load, volumes: &[u32]) -> Vec<Command>;
+    /// What makes load on it at a rate.
+    fn open_loop(&self) -> OpenLoop {
+        OpenLoop::InPlaceOfFio
+    }
     /// Processes on this machine that serve it.
     fn processes(&self) -> Vec<u32>;
     /// Files or devices on this machine that hold it.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::ceph::{self, Shared, System};
-use super::{Context, Effect, Target, TargetError, is_object};
+use super::{Context, Effect, OpenLoop, Target, TargetError, is_object};
 use crate::definition::Layout;
 use crate::generator::fio::{self, FioOptions};
 use crate::generator::{Amount, Command, Load};
@@ -117,6 +117,10 @@ impl Target for RadosTarget {
 
     fn commands(&self, load: &Load, _volumes: &[u32]) -> Vec<Command> {
         vec![objects(&self.system.borrow(), load)]
+    }
+
+    fn open_loop(&self) -> OpenLoop {
+        OpenLoop::Fio
     }
 
     fn processes(&self) -> Vec<u32> {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use super::ceph::{self, Shared};
 use super::rados::{objects, remove_objects};
-use super::{Context, Effect, Target, TargetError, is_object};
+use super::{Context, Effect, OpenLoop, Target, TargetError, is_object};
 use crate::definition::Layout;
 use crate::generator::fio::{self, FioOptions};
 use crate::generator::{Command, Load};
@@ -181,6 +181,10 @@ impl Target for RbdTarget {
             host: None,
         };
         vec![fio::command(&options, load)]
+    }
+
+    fn open_loop(&self) -> OpenLoop {
+        OpenLoop::Fio
     }
 
     fn processes(&self) -> Vec<u32> {
