@@ -79,7 +79,7 @@ fn not_reached(case: &Case, result: &CaseResult) -> Option<Finding> {
     Some(finding("rate-not-reached", &format!("{}: {}", case.id, result.target), &text))
 }
 
-/// Where fio made the load: what its latency is worth.
+/// Where fio made the load, as it does for whole objects: what its latency is worth.
 fn lower_bound(case: &Case, result: &CaseResult) -> Option<Finding> {
     case.point.rate_iops?;
     let by_fio = result.rounds.iter().any(|round| round.generator == Format::Fio.generator());
@@ -151,7 +151,7 @@ mod tests {
             Err(error) => error.to_string(),
         };
         assert!(refused(&settings, "plain-file").contains("leave --client out"));
-        assert_eq!(refused(&settings, "rbd:pool/image"), "", "only fio speaks to it");
+        assert_eq!(refused(&settings, "rados:pool"), "", "only fio speaks to it");
         settings.hosts.clear();
         settings.tried = vec![crate::run::Assignment::parse("fio:iodepth=1").unwrap()];
         assert!(refused(&settings, "plain-file").contains("fio:iodepth"));

@@ -30,7 +30,8 @@ pub(super) fn objects(system: &System, load: &Load) -> Command {
     let object_bytes = u64::from(load.block_bytes);
     let objects = (load.size_bytes / object_bytes).clamp(u64::from(load.depth), OBJECTS_MAX);
     // This engine does not look at the environment.
-    let conf = system.conf.iter().map(|conf| ("conf".to_owned(), conf.clone()));
+    let conf = system.conf.clone().or_else(|| std::env::var("CEPH_CONF").ok());
+    let conf = conf.map(|conf| ("conf".to_owned(), conf));
     let named = vec![
         ("clientname".to_owned(), system.user.clone()),
         ("pool".to_owned(), system.pool.clone()),

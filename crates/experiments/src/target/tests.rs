@@ -221,8 +221,8 @@ fn at_a_rate_load_is_made_by_the_generator_that_counts_from_when_operations_were
     let commands = drives.commands(&at_a_rate(Operation::RandomRead), &[0]);
     let line = commands[0].arguments.join(" ");
     assert!(line.contains("--target device:/dev/a --durable"), "{line}");
-    let image = Opener::new(Path::new("/nonexistent")).open("rbd:pool/image").unwrap();
-    assert_eq!(image.open_loop(), OpenLoop::Fio);
+    let objects = Opener::new(Path::new("/nonexistent")).open("rados:pool").unwrap();
+    assert_eq!(objects.open_loop(), OpenLoop::Fio);
 }
 
 #[test]
