@@ -300,7 +300,8 @@ impl Target for CoquinaTarget {
     }
 
     fn refuses_point(&self, point: &Point) -> Option<String> {
-        let pinned = point.placement.is_some() && !self.by_nbd;
+        // At a rate all targets have the same generator, pinned in the same way.
+        let pinned = point.placement.is_some() && point.rate_iops.is_none() && !self.by_nbd;
         pinned.then(|| "jobs are pinned to processors with fio only".to_owned())
     }
 

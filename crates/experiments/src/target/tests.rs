@@ -221,26 +221,34 @@ fn at_a_rate_load_is_made_by_the_generator_that_counts_from_when_operations_were
     let commands = drives.commands(&at_a_rate(Operation::RandomRead), &[0]);
     let line = commands[0].arguments.join(" ");
     assert!(line.contains("--target device:/dev/a --durable"), "{line}");
+    let volume = Opener::new(Path::new("/nonexistent")).open("coquina:disk").unwrap();
+    let pinned = Point { placement: Some("whole cores".to_owned()), ..one_client() };
+    assert_eq!(volume.refuses_point(&pinned), None, "it is pinned as the others are");
+    assert!(volume.refuses_point(&Point { rate_iops: None, ..pinned }).is_some());
     let objects = Opener::new(Path::new("/nonexistent")).open("rados:pool").unwrap();
     assert_eq!(objects.open_loop(), OpenLoop::Fio);
 }
 
-#[test]
-fn clients_that_write_at_a_rate_have_devices_of_their_own() {
-    let drives = Opener::new(Path::new("/nonexistent")).open("device:/dev/a,/dev/b").unwrap();
-    let point = Point {
+fn one_client() -> Point {
+    Point {
         scenario: String::new(),
         operation: Operation::RandomWrite,
         block_bytes: 4096,
         depth: 1,
         jobs: 1,
         volumes: 2,
-        clients: 3,
+        clients: 1,
         drives: None,
         copies: None,
         placement: None,
         rate_iops: Some(100),
-    };
+    }
+}
+
+#[test]
+fn clients_that_write_at_a_rate_have_devices_of_their_own() {
+    let drives = Opener::new(Path::new("/nonexistent")).open("device:/dev/a,/dev/b").unwrap();
+    let point = Point { clients: 3, ..one_client() };
     assert!(drives.refuses_point(&point).unwrap().contains("3 clients"));
     assert_eq!(drives.refuses_point(&Point { clients: 2, ..point.clone() }), None);
     assert_eq!(drives.refuses_point(&Point { rate_iops: None, ..point }), None);
