@@ -2,7 +2,7 @@
 # coquina bench run, tune and show: an experiment on a small cluster, a file and an NBD export; bad input; an interrupted run.
 source "$(dirname "$0")/../lib/server.sh"
 needs_coquina
-needs fio
+needs fio nbdkit nbdinfo
 
 cd "$SCRATCH" || fail "no $SCRATCH"
 mkdir files
@@ -191,6 +191,34 @@ expect 1 "plain-file has no figures|plain file has no figures: .*no reads today"
 [[ -s failed/report.html ]] || fail "no page of a run that failed"
 of_report failed "r['interrupted'] is None and any(f['kind'] == 'failed' for f in r['findings'])"
 nothing_is_left
+
+# An open loop: what was offered is told, and the generator is the one that counts latency from when an operation was due.
+bench run other.toml --folder files --out rated --target plain-file --only 'depth 8' --rounds 1 --runtime 1 --rate 300 \
+    >rated.txt 2>rated.log || fail "the run failed: $(tail -n 20 rated.log)"
+of_report rated "[c['point']['rate_iops'] for c in r['cases']] == [300] and r['cases'][0]['id'].endswith('/ 300 per second')"
+of_report rated "r['cases'][0]['results'][0]['rounds'][0]['generator'] == 'coquina bench io'"
+of_report rated "r['targets'][0]['generator'] == 'fio io_uring; at a rate coquina bench io'"
+for title in 'offered IOPS' 'achieved IOPS'; do
+    grep -q "$title" rated.txt || fail "not told what was offered: $(<rated.txt)"
+done
+expect 2 "leave --client out" bench run other.toml --folder files --target plain-file --rate 300 --client nowhere
+expect 2 "takes no option of fio" bench tune other.toml --folder files --target plain-file --rate 300 --set fio:iodepth=1
+
+# 8 at a time, 20 ms each, are at most 400 per second: of 2000 most are late by half of the run. fio would say 20 ms.
+nbdkit --exit-with-parent --foreground --unix "$SOCKET" --filter=delay memory 64M rdelay=20ms &
+note sweep-processes "$!"
+SLOW=$!
+for ((i = 0; i < 100; i++)); do
+    [[ -S $SOCKET ]] && break
+    sleep 0.1
+done
+bench run other.toml --folder files --out late --target "nbd+unix:///?socket=$SOCKET" --only 'depth 8' --rounds 1 --runtime 1 \
+    --rate 2000 >late.txt 2>late.log || fail "the run failed: $(tail -n 20 late.log)"
+kill "$SLOW"
+of_report late "r['cases'][0]['results'][0]['rounds'][0]['total']['latency_ns_p99'] > 500e6"
+of_report late "r['cases'][0]['results'][0]['rounds'][0]['contradictions'] == []"
+of_report late "'rate-not-reached' in [f['kind'] for f in r['findings']]"
+grep -q 'offered 2000/s, achieved' late.txt || fail "not told that the rate was missed: $(<late.txt)"
 
 # Ctrl-C in the middle: what was measured is kept and marked.
 experiment long 20 '"random_write", "random_read"'

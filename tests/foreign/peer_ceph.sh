@@ -72,6 +72,16 @@ peer exec -- rbd export --no-progress bench/copied "$SCRATCH/read"
 cmp "$SCRATCH/written" "$SCRATCH/read" || fail "read back something else"
 peer exec -- fio --aux-path="$SCRATCH" --name=x --ioengine=rbd --clientname=admin --pool=bench --rbdname=disk --rw=randwrite \
     --bs=4k --iodepth=16 --size=8M --verify=crc32c --verify_fatal=1
+# The same by librbd and this program's own generator, which makes open loops.
+peer exec -- "$COQUINA" bench io --target rbd:bench/disk --rw mix --depth 8 --size 8M --runtime 1 --warmup 0 --rate 200 --verify --json \
+    >"$SCRATCH/open-loop.json" || fail "no open loop: $(<"$SCRATCH/open-loop.json")"
+"$PYTHON" -c "
+import json, sys
+r = json.load(open(sys.argv[1]))
+sys.exit(not (r['total']['operations'] > 20 and r['verify']['blocks_checked'] > 20 and r['verify']['mismatches'] == 0))" \
+    "$SCRATCH/open-loop.json" || fail "not so: $(<"$SCRATCH/open-loop.json")"
+expect 1 "no such image" peer exec -- "$COQUINA" bench io --target rbd:bench/none --runtime 1
+expect 1 "no usable ceph.conf" env CEPH_CONF=/nonexistent "$COQUINA" bench io --target rbd:bench/disk --runtime 1
 expect 3 "" peer exec -- bash -c 'exit 3'
 
 # Started again, it has what was written, and what an OSD reads at its start.

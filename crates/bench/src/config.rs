@@ -35,6 +35,15 @@ pub enum TargetSpec {
         /// `nbd://HOST[:PORT]/EXPORT` or `nbd+unix:///EXPORT?socket=PATH`.
         uri: String,
     },
+    /// An RBD image of a Ceph cluster.
+    Rbd {
+        /// The client's name, without `client.`.
+        user: String,
+        /// The pool.
+        pool: String,
+        /// The image.
+        image: String,
+    },
     /// A regular file, made if it is missing.
     File {
         /// Its path.
@@ -48,7 +57,7 @@ pub enum TargetSpec {
 }
 
 impl TargetSpec {
-    /// Reads `volume:NAME`, `nbd:URI`, `file:PATH` or `device:PATH`; a bare NBD URI works too.
+    /// Reads `volume:NAME`, `nbd:URI`, `rbd:[USER@]POOL/IMAGE`, `file:PATH` or `device:PATH`; a bare NBD URI works too.
     ///
     /// `server` is the address for `volume:`; without one, volumes are refused.
     pub fn parse(text: &str, server: Option<&str>) -> Result<Self, ConfigError> {
@@ -66,6 +75,16 @@ impl TargetSpec {
                 Ok(TargetSpec::Volume { server, name: rest.to_owned() })
             }
             "nbd" => Ok(TargetSpec::Nbd { uri: rest.to_owned() }),
+            "rbd" => {
+                let (user, path) = rest.split_once('@').unwrap_or(("admin", rest));
+                match path.split_once('/') {
+                    Some((pool, image)) if !user.is_empty() && !pool.is_empty() && !image.is_empty() => {
+                        let (user, pool, image) = (user.to_owned(), pool.to_owned(), image.to_owned());
+                        Ok(TargetSpec::Rbd { user, pool, image })
+                    }
+                    _ => Err(malformed()),
+                }
+            }
             "file" => Ok(TargetSpec::File { path: rest.into() }),
             "device" => Ok(TargetSpec::Device { path: rest.into() }),
             _ => Err(malformed()),
@@ -78,6 +97,7 @@ impl std::fmt::Display for TargetSpec {
         match self {
             TargetSpec::Volume { name, .. } => write!(formatter, "volume:{name}"),
             TargetSpec::Nbd { uri } => write!(formatter, "nbd:{uri}"),
+            TargetSpec::Rbd { user, pool, image } => write!(formatter, "rbd:{user}@{pool}/{image}"),
             TargetSpec::File { path } => write!(formatter, "file:{}", path.display()),
             TargetSpec::Device { path } => write!(formatter, "device:{}", path.display()),
         }
@@ -348,6 +368,11 @@ mod tests {
         assert_eq!(parse("nbd:nbd://h/e"), Ok(TargetSpec::Nbd { uri: "nbd://h/e".into() }));
         assert!(matches!(parse("volume:v"), Ok(TargetSpec::Volume { .. })));
         assert_eq!(TargetSpec::parse("volume:v", None), Err(ConfigError::NoServer));
+        let image = |user: &str| TargetSpec::Rbd { user: user.into(), pool: "p".into(), image: "i".into() };
+        assert_eq!(parse("rbd:p/i"), Ok(image("admin")));
+        assert_eq!(parse("rbd:me@p/i"), Ok(image("me")));
+        assert_eq!(image("me").to_string(), "rbd:me@p/i");
+        assert!(["rbd:p", "rbd:p/", "rbd:@p/i", "rbd:/i"].into_iter().all(|text| parse(text).is_err()));
         assert!(parse("tape:0").is_err());
         assert!(parse("file:").is_err());
         assert_eq!("mix:30%".parse(), Ok(Workload::Mix { read_percent: 30 }));

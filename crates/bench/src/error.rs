@@ -6,7 +6,9 @@ use std::path::PathBuf;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// Not a target.
-    #[error("'{0}' is not a target: use volume:NAME, nbd:URI, file:PATH or device:PATH")]
+    #[error(
+        "'{0}' is not a target: use volume:NAME, nbd:URI, rbd:[USER@]POOL/IMAGE, file:PATH or device:PATH"
+    )]
     Target(String),
     /// A volume without a server.
     #[error("no server is known for the volume: start one with `coquina up`, or name it with --server")]

@@ -289,6 +289,9 @@ pub struct Round {
     pub began_unix_ms: u64,
     /// Measured time.
     pub measured_s: f64,
+    /// What made the load: `fio` or `coquina bench io`. At a rate the latter counts latency from when an operation was due.
+    #[serde(default)]
+    pub generator: String,
     /// Reads and writes together.
     pub total: Figures,
     /// Reads, in mixed workloads.
@@ -485,7 +488,8 @@ pub struct PublishedRow {
 /// Something worth knowing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
-    /// `verdict`, `copies`, `contradiction`, `unequal`, `stops-growing`, `limit`, `advice`, `not-steady` or `note`.
+    /// `verdict`, `copies`, `contradiction`, `unequal`, `stops-growing`, `limit`, `advice`, `not-steady`, `rate-not-reached`,
+    /// `open-loop` or `note`.
     pub kind: String,
     /// What it is about: a case's id, a target's label, or a publication.
     pub subject: String,

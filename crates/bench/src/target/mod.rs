@@ -13,6 +13,7 @@
 
 pub(crate) mod file;
 pub(crate) mod nbd;
+mod rbd;
 mod volume;
 
 use std::path::PathBuf;
@@ -104,6 +105,7 @@ pub fn open(config: &IoBenchConfig) -> Result<Box<dyn Target>, BenchError> {
         TargetSpec::File { path } => Box::new(file::FileTarget::open_file(path, config)?),
         TargetSpec::Device { path } => Box::new(file::FileTarget::open_device(path, config)?),
         TargetSpec::Nbd { uri } => Box::new(nbd::NbdTarget::open(uri)?),
+        TargetSpec::Rbd { user, pool, image } => Box::new(rbd::RbdTarget::open(user, pool, image)?),
         TargetSpec::Volume { server, name } => Box::new(volume::VolumeTarget::open(server, name)?),
     })
 }

@@ -45,7 +45,7 @@ Examples:
   coquina bench io --target file:/srv/raw --size 1G --rw randwrite --depth 128 --durable
 What lies in the range is overwritten by workloads that write.")]
 pub struct BenchIo {
-    /// Where the load goes: volume:NAME, nbd:URI, file:PATH or device:PATH
+    /// Where the load goes: volume:NAME, nbd:URI, rbd:[USER@]POOL/IMAGE, file:PATH or device:PATH
     #[arg(long)]
     pub target: String,
     /// randwrite, randread, read, write, mix (70 % reads) or mix:PERCENT

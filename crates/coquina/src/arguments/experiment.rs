@@ -132,11 +132,11 @@ pub struct Measured {
     /// Size of each drive of stores that are made for the run, 64M at least [default: 2G with --quick, else 16G]
     #[arg(long, value_name = "SIZE", value_parser = store_size, allow_hyphen_values = true)]
     pub store_size: Option<u64>,
-    /// Open loop: offer this many operations per second in every case, whatever the target does
+    /// Open loop: offer this many operations per second in every case, whatever the target does; latency counts from when one was due
     #[arg(long, value_name = "IOPS", value_parser = clap::value_parser!(u64).range(1..))]
     pub rate: Option<u64>,
     /// Make fio's load on this host, on which `fio --server` runs, at port 8765 if none is named; repeat it for more, which share
-    /// the clients out. It must reach the target by the same name: no files, devices, loopback addresses
+    /// the clients out. It must reach the target by the same name: no files, devices, loopback addresses. Not with a rate
     #[arg(long = "client", value_name = "HOST[,PORT]")]
     pub hosts: Vec<String>,
     /// Folder for files of targets, on the disk in question

@@ -4,15 +4,32 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::{Amount, Command, Format, Load, Outcome, set_percentiles};
+use super::{Amount, Command, Format, Load, Outcome, set_percentiles, share};
 use crate::report::{Figures, Operation};
 
-/// The command that makes this load on one volume. `target` is as `--target` takes it; `server` are options that name
-/// the server, such as `--dir`.
-pub fn command(program: &Path, target: &str, server: &[String], load: &Load) -> Command {
+/// The commands that make this load on several volumes at the same time: one each, with its share of bytes and rate. What
+/// has no share of a rate is left out.
+pub fn commands(program: &Path, targets: &[String], options: &[String], load: &Load) -> Vec<Command> {
+    let count = targets.len() as u64;
+    let of_one = (0..count).zip(targets).filter_map(|(number, target)| {
+        let amount = match load.amount {
+            Amount::Bytes(bytes) => Amount::Bytes(bytes / count),
+            amount => amount,
+        };
+        let rate_iops = load.rate_iops.map(|rate_iops| share(rate_iops, number, count));
+        let seed = load.seed.wrapping_add(number);
+        let mine = Load { amount, seed, rate_iops, ..load.clone() };
+        (rate_iops != Some(0)).then(|| command(program, target, options, &mine))
+    });
+    of_one.collect()
+}
+
+/// The command that makes this load on one volume. `target` is as `--target` takes it; `options` name the server, such as
+/// `--dir`, or say that writes are to be durable.
+pub fn command(program: &Path, target: &str, options: &[String], load: &Load) -> Command {
     let mut arguments: Vec<String> =
         ["bench", "io", "--json", "--yes", "--baseline", "0", "--target", target].map(str::to_owned).into();
-    arguments.extend_from_slice(server);
+    arguments.extend_from_slice(options);
     let mut set = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
     set("--seed", load.seed.to_string());
     if load.size_bytes > 0 {
@@ -50,6 +67,7 @@ pub fn command(program: &Path, target: &str, server: &[String], load: &Load) -> 
         environment: Vec::new(),
         files: Vec::new(),
         format: Format::Coquina,
+        processors: load.processors.clone(),
     }
 }
 
@@ -153,5 +171,37 @@ mod tests {
             "bench io --json --yes --baseline 0 --target volume:a --dir /d --seed 3 --size 1073741824 --rw mix:70 --bs 4096 \
              --depth 8 --jobs 2 --bytes 5368709120 --warmup 0 --rate 500"
         );
+    }
+
+    #[test]
+    fn a_rate_is_shared_out_among_volumes() {
+        let load = Load {
+            operation: Operation::RandomWrite,
+            block_bytes: 4096,
+            depth: 8,
+            jobs: 1,
+            amount: Amount::Time { warmup_s: 0.5, runtime_s: 2.0 },
+            size_bytes: 1 << 30,
+            rate_iops: Some(101),
+            seed: 3,
+            processors: Some(vec![0, 2]),
+        };
+        let targets: Vec<String> = ["a", "b", "c"].map(|name| format!("file:/{name}")).into();
+        let lines = |load: &Load| -> Vec<String> {
+            let made = commands(Path::new("coquina"), &targets, &["--durable".to_owned()], load);
+            made.iter().map(|command| command.arguments.join(" ")).collect()
+        };
+        let made = lines(&load);
+        assert_eq!(
+            made[0],
+            "bench io --json --yes --baseline 0 --target file:/a --durable --seed 3 --size 1073741824 --rw randwrite --bs 4096 \
+             --depth 8 --jobs 1 --runtime 2 --warmup 0.5 --rate 34"
+        );
+        assert!(made[1].ends_with("--rate 34") && made[2].ends_with("--rate 33"), "{made:?}");
+        assert!(made[1].contains("--target file:/b") && made[1].contains("--seed 4 "), "{made:?}");
+        let one = commands(Path::new("coquina"), &targets, &[], &Load { rate_iops: Some(1), ..load.clone() });
+        assert_eq!(one.len(), 1, "what has no share of the rate makes no load");
+        assert_eq!(one[0].processors, Some(vec![0, 2]));
+        assert_eq!(lines(&Load { rate_iops: None, ..load }).len(), 3);
     }
 }

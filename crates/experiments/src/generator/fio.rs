@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use super::{Amount, Command, Format, Load, Outcome, add, set_percentiles};
+use super::{Amount, Command, Format, Load, Outcome, add, set_percentiles, share};
 use crate::report::{Figures, Operation};
 use crate::statistics::LatencyHistogram;
 
@@ -26,6 +26,8 @@ const SERIES_INTERVAL_MS: u64 = 500;
 /// Size and depth of sequential writes that fill a volume.
 const FILL_BLOCK: &str = "1m";
 const FILL_DEPTH: u32 = 16;
+/// Jobs that share a rate, all volumes together: each has threads and a connection of its own.
+const RATED_JOBS_MAX: u32 = 32;
 
 /// What of a job differs between targets.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -49,12 +51,7 @@ pub fn command(options: &FioOptions, load: &Load) -> Command {
         // Writing to a text cannot fail.
         let _ = writeln!(job, "{name}={value}");
     };
-    // io_uring refuses threads of their own for submission, which an offered rate needs.
-    let engine = match options.engine.as_str() {
-        "io_uring" if load.rate_iops.is_some() => "libaio",
-        engine => engine,
-    };
-    set("ioengine", engine);
+    set("ioengine", &options.engine);
     set("direct", "1");
     set("group_reporting", "1");
     set("thread", "1");
@@ -80,14 +77,19 @@ pub fn command(options: &FioOptions, load: &Load) -> Command {
                 set("rwmixread", "70");
             }
             set("bs", &load.block_bytes.to_string());
-            set("iodepth", &load.depth.to_string());
-            set("numjobs", &load.jobs.to_string());
+            if load.rate_iops.is_none() {
+                set("iodepth", &load.depth.to_string());
+                set("numjobs", &load.jobs.to_string());
+            }
         }
     }
-    if load.jobs > 1 && load.amount != Amount::Fill && is_sequential(load.operation) {
+    if load.rate_iops.is_none()
+        && load.jobs > 1
+        && load.amount != Amount::Fill
+        && is_sequential(load.operation)
+    {
         // Jobs of one volume begin at places of their own, or the second one finds what the first has just read.
-        let share = load.size_bytes / u64::from(load.jobs) / u64::from(load.block_bytes);
-        set("offset_increment", &(share * u64::from(load.block_bytes)).to_string());
+        set("offset_increment", &part_bytes(load).to_string());
     }
     match load.amount {
         Amount::Time { warmup_s, runtime_s } => {
@@ -106,14 +108,6 @@ pub fn command(options: &FioOptions, load: &Load) -> Command {
         }
         Amount::Fill => {}
     }
-    if let Some(rate_iops) = load.rate_iops {
-        // Operations are handed to threads of their own, so that one that waits does not hold the next one back, and
-        // its latency counts from when it was due.
-        let each = (rate_iops / (load.jobs as u64 * options.volumes.len().max(1) as u64)).max(1);
-        set("rate_iops", &each.to_string());
-        set("rate_process", "poisson");
-        set("io_submit_mode", "offload");
-    }
     if let Some(processors) = &load.processors {
         let list: Vec<String> = processors.iter().map(u32::to_string).collect();
         set("cpus_allowed", &list.join(","));
@@ -121,9 +115,13 @@ pub fn command(options: &FioOptions, load: &Load) -> Command {
     }
     options.options.iter().for_each(|(name, value)| set(name, value));
     for (number, volume) in options.volumes.iter().enumerate() {
-        let _ = writeln!(job, "[volume{number}]");
-        for (name, value) in volume {
-            let _ = writeln!(job, "{name}={value}");
+        let name = format!("volume{number}");
+        match load.rate_iops {
+            Some(rate_iops) if load.amount != Amount::Fill => {
+                let mine_iops = share(rate_iops, number as u64, options.volumes.len() as u64);
+                add_rated_jobs(&mut job, &name, volume, load, mine_iops, options.volumes.len());
+            }
+            _ => add_section(&mut job, &name, volume),
         }
     }
     let mut arguments: Vec<String> = ["--output-format=json+", "--eta=never"].map(str::to_owned).into();
@@ -135,7 +133,58 @@ pub fn command(options: &FioOptions, load: &Load) -> Command {
         environment: options.environment.clone(),
         files: vec![("job.fio".to_owned(), job)],
         format: Format::Fio,
+        processors: None,
     }
+}
+
+fn add_section(job: &mut String, name: &str, options: &[(String, String)]) {
+    // Writing to a text cannot fail.
+    let _ = writeln!(job, "[{name}]");
+    for (name, value) in options {
+        let _ = writeln!(job, "{name}={value}");
+    }
+}
+
+/// Jobs of one volume that share a rate.
+///
+/// Before fio waits for the time of a job's next operation, it waits until all that the job has in flight are done. So the
+/// operations that may be in flight are shared out among many jobs where it does not matter who does what: at random places.
+/// (`io_submit_mode=offload` would not wait, but fio 3.33 crashes with it and the engines rbd, rados and nbd.)
+fn add_rated_jobs(
+    job: &mut String,
+    name: &str,
+    volume: &[(String, String)],
+    load: &Load,
+    rate_iops: u64,
+    volumes: usize,
+) {
+    let outstanding = load.depth.saturating_mul(load.jobs).max(1);
+    let is_random =
+        matches!(load.operation, Operation::RandomRead | Operation::RandomWrite | Operation::Mixed70);
+    let jobs_max = (RATED_JOBS_MAX / u32::try_from(volumes).unwrap_or(u32::MAX).max(1)).max(load.jobs).max(1);
+    let jobs = if is_random { outstanding.min(jobs_max) } else { load.jobs.max(1) };
+    for number in 0..jobs {
+        let mine_iops = share(rate_iops, number.into(), jobs.into());
+        if mine_iops == 0 {
+            continue;
+        }
+        let mut options = volume.to_vec();
+        let mut set = |name: &str, value: u64| options.push((name.to_owned(), value.to_string()));
+        set(
+            "iodepth",
+            if is_random { share(outstanding.into(), number.into(), jobs.into()) } else { load.depth.into() },
+        );
+        set("rate_iops", mine_iops);
+        if is_sequential(load.operation) && number > 0 {
+            set("offset", part_bytes(load) * u64::from(number));
+        }
+        add_section(job, &format!("{name}-{number}"), &options);
+    }
+}
+
+/// The distance of the places at which the jobs of one volume begin to go through it.
+fn part_bytes(load: &Load) -> u64 {
+    load.size_bytes / u64::from(load.jobs.max(1)) / u64::from(load.block_bytes) * u64::from(load.block_bytes)
 }
 
 /// Adds options to the jobs of a command; what a job says already is replaced.

@@ -121,6 +121,12 @@ pub struct Load {
     pub processors: Option<Vec<u32>>,
 }
 
+/// The share of one of several parts in a whole number of operations, so that all shares together are the whole.
+pub fn share(whole: u64, part: u64, parts: u64) -> u64 {
+    let parts = parts.max(1);
+    whole / parts + u64::from(part < whole % parts)
+}
+
 /// How much load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Amount {
@@ -150,6 +156,8 @@ pub struct Command {
     pub files: Vec<(String, String)>,
     /// How to read what it prints.
     pub format: Format,
+    /// Processors that the whole process is kept on, where it cannot be told to keep its jobs on them.
+    pub processors: Option<Vec<u32>>,
 }
 
 /// What a generator prints.
@@ -159,6 +167,16 @@ pub enum Format {
     Fio,
     /// The JSON of `coquina bench io`.
     Coquina,
+}
+
+impl Format {
+    /// The generator that prints it.
+    pub fn generator(self) -> &'static str {
+        match self {
+            Format::Fio => "fio",
+            Format::Coquina => "coquina bench io",
+        }
+    }
 }
 
 /// What a generator has measured.
@@ -260,4 +278,18 @@ pub(crate) fn set_percentiles(figures: &mut Figures) {
         figures.latency_ns_max = found.latency_ns_max;
     }
     figures.latency_histogram = histogram.pairs();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_the_whole_together() {
+        for (whole, parts) in [(100, 3), (2, 5), (7, 1), (12_345, 128)] {
+            let shares: Vec<u64> = (0..parts).map(|part| share(whole, part, parts)).collect();
+            assert_eq!(shares.iter().sum::<u64>(), whole, "{shares:?}");
+            assert!(shares.iter().max().unwrap() - shares.iter().min().unwrap() <= 1, "{shares:?}");
+        }
+    }
 }

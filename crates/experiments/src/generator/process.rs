@@ -48,6 +48,9 @@ impl Running {
         let program = command.program.to_string_lossy().into_owned();
         let mut process = Process::new(&command.program);
         end_with_this_process(&mut process);
+        if let Some(processors) = &command.processors {
+            keep_on(&mut process, processors);
+        }
         let child = process
             .args(command.arguments.iter().map(|argument| in_folder(argument)))
             .envs(command.environment.iter().map(|(name, value)| (name, value)))
@@ -205,6 +208,31 @@ fn end_with_this_process(process: &mut Process) {
     }
 }
 
+/// Has a child run on these processors only.
+fn keep_on(process: &mut Process, processors: &[u32]) {
+    // SAFETY: all-zero is an empty set.
+    #[allow(unsafe_code)]
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    for processor in processors.iter().filter(|processor| **processor < libc::CPU_SETSIZE as u32) {
+        // SAFETY: the number is within the set.
+        #[allow(unsafe_code)]
+        unsafe {
+            libc::CPU_SET(*processor as usize, &mut set);
+        }
+    }
+    let ask = move || {
+        // SAFETY: the set lives in the closure; this call may be made between fork and exec.
+        #[allow(unsafe_code)]
+        let failed = unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) };
+        if failed == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    };
+    // SAFETY: the closure neither allocates nor takes locks.
+    #[allow(unsafe_code)]
+    unsafe {
+        process.pre_exec(ask);
+    }
+}
+
 fn signal(child: &Child, number: i32) {
     let Ok(process) = libc::pid_t::try_from(child.id()) else { return };
     // SAFETY: kill takes numbers only; the process is our child and has not been waited for, so the number is its own.
@@ -267,6 +295,7 @@ mod tests {
             environment: Vec::new(),
             files: vec![("out.json".to_owned(), json.to_owned())],
             format: Format::Fio,
+            processors: None,
         };
         let running = Running::start(&command, scratch.path()).unwrap();
         running.finish(Duration::from_secs(20), &|| false).unwrap()
@@ -284,5 +313,13 @@ mod tests {
             let outcome = outcome_of(wrong_ms);
             assert_eq!((outcome.series.as_slice(), outcome.began_unix_ms), ([20.0].as_slice(), None));
         }
+    }
+
+    #[test]
+    fn a_program_runs_on_the_processors_that_it_is_given() {
+        let mut process = Process::new("nproc");
+        keep_on(&mut process, &[0]);
+        let printed = process.output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&printed.stdout).trim(), "1");
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::table::{Column, ColumnGroup, ColumnKind, Table};
+use crate::view::Key;
 
 use super::escape::{escape, escape_breakable};
 
@@ -46,6 +47,7 @@ fn one_point(out: &mut String, table: &Table) {
     *out += "<div class=\"wide\"><table class=\"one\"><thead><tr><td></td>";
     widest.columns.iter().for_each(|column| head(out, column));
     *out += "</tr></thead><tbody>";
+    offered(out, table, widest.columns.len());
     for (place, group) in table.groups.iter().enumerate() {
         let _ = write!(out, "<tr><th scope=\"row\">{}</th>", escape(&title(group)));
         for column in &widest.columns {
@@ -56,6 +58,19 @@ fn one_point(out: &mut String, table: &Table) {
         *out += "</tr>";
     }
     *out += "</tbody></table></div>";
+}
+
+/// What was offered, above what was achieved.
+fn offered(out: &mut String, table: &Table, columns: usize) {
+    let title = Key::Rate.title();
+    let Some(place) = table.keys.iter().position(|key| key == title) else { return };
+    let Some(text) = table.rows.first().and_then(|row| row.keys.get(place)) else { return };
+    let _ = write!(
+        out,
+        "<tr><th scope=\"row\">{}</th><td colspan=\"{columns}\">{}</td></tr>",
+        escape(title),
+        escape(text)
+    );
 }
 
 fn title(group: &ColumnGroup) -> String {

@@ -262,10 +262,14 @@ fn latency_limit(evidence: &Evidence) -> Option<Limit> {
     let alone = outstanding == 1 && !matches!(growth, Growth::Stopped(_));
     (alone || matches!(growth, Growth::Grows(..))).then_some(())?;
     let busy = nothing_or_what_is_busy(&evidence.utilisation);
-    let text = format!(
-        "latency at this depth: {outstanding} in flight, {} each, {busy}",
-        latency(evidence.latency_ns_mean)
-    );
+    let each = latency(evidence.latency_ns_mean);
+    let text = match evidence.rate_iops {
+        // Latency counts from when an operation was due.
+        Some(_) => format!(
+            "latency at this depth: {outstanding} in flight at most, {each} each with the wait for a place among them, {busy}"
+        ),
+        None => format!("latency at this depth: {outstanding} in flight, {each} each, {busy}"),
+    };
     let mut lines: Vec<String> = growth.line().into_iter().collect();
     if is_cpu_full(&evidence.utilisation) && polls(evidence) {
         lines.push(

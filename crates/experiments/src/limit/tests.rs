@@ -315,6 +315,10 @@ fn an_offered_rate_that_is_served() {
     assert_limit(&evidence, LimitKind::Rate, "rate: all of the 5000 operations/s that were offered");
     evidence.rate_iops = Some(8000.0);
     assert_eq!(name_limit(&evidence).kind, LimitKind::Unknown);
+    neighbours(&mut evidence, &[(64, 7900.0)]);
+    let limit = name_limit(&evidence);
+    assert_eq!(limit.kind, LimitKind::Latency);
+    assert!(limit.text.contains("in flight at most"), "{}", limit.text);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use crate::statistics::{sanity, steadiness};
 
 use super::knees;
 use super::measure::Measured;
+use super::rates;
 
 /// Mean operations per second of the good rounds.
 pub fn mean_iops(result: &CaseResult) -> Option<f64> {
@@ -99,6 +100,7 @@ pub fn of_scenario(cases: &[Case], limits: &Mode, drives: &[u32]) -> Vec<Finding
     }
     findings.extend(unsteady_over_rounds(cases, limits));
     findings.extend(knees::of(cases, drives));
+    findings.extend(rates::of_scenario(cases));
     findings
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use coquina_host::{DriveCounter, Role, Sampler, SamplerSettings, Utilisation};
 
 use crate::definition::Mode;
-use crate::generator::{Amount, Command, Format, GeneratorError, Load, Outcome, Running};
+use crate::generator::{Amount, Command, Format, GeneratorError, Load, Outcome, Running, share};
 use crate::report::{CpuFigures, DriveFigures, Point, ProcessFigures, Round, UtilisationSample};
 use crate::statistics::{SAMPLES_MIN, sanity, steadiness};
 use crate::target::{Target, TargetError};
@@ -245,7 +245,9 @@ impl Shot<'_> {
         let since_1970 =
             (now_unix + began.duration_since(now)).duration_since(UNIX_EPOCH).unwrap_or_default();
         let began_unix_ms = u64::try_from(since_1970.as_millis()).unwrap_or(0);
-        let measured = self.measured(outcome, seen, began_unix_ms);
+        let mut measured = self.measured(outcome, seen, began_unix_ms);
+        let format = commands.first().map(|command| command.format);
+        measured.round.generator = format.map_or("", Format::generator).to_owned();
         Ok(Measured { hosts: hosts_of(&commands), ..measured })
     }
 
@@ -272,10 +274,14 @@ impl Shot<'_> {
                 jobs: point.jobs,
                 amount: Amount::Time { warmup_s: self.limits.warmup_s, runtime_s: self.limits.runtime_s },
                 size_bytes: self.volume_bytes,
-                rate_iops: point.rate_iops.map(|rate_iops| (rate_iops / u64::from(clients)).max(1)),
+                rate_iops: point.rate_iops.map(|rate_iops| share(rate_iops, client.into(), clients.into())),
                 seed: self.seed.wrapping_mul(1000).wrapping_add(u64::from(client) * 37 + u64::from(pass)),
                 processors: placement::processors(point),
             };
+            if load.rate_iops == Some(0) {
+                // There are more clients than operations per second.
+                continue;
+            }
             let mut of_client = self.target.commands(&load, &mine);
             for command in of_client.iter_mut().filter(|command| command.format == Format::Fio) {
                 crate::generator::fio::add_options(command, self.fio_options);

@@ -18,6 +18,7 @@ mod placement;
 mod plan;
 mod problems;
 mod quiet;
+pub(crate) mod rates;
 mod settings_tried;
 
 use std::path::PathBuf;
@@ -324,6 +325,7 @@ impl<'a> Run<'a> {
 
     fn all(&mut self, planned: &[PlannedScenario]) -> Result<(), RunError> {
         self.check_targets()?;
+        rates::check(self.settings, planned, &self.targets)?;
         fio_tried::need_engines(&self.targets)?;
         fio_tried::check(&self.settings.tried, &self.targets, planned, &self.context.folder)?;
         for target in &mut self.targets {
@@ -397,7 +399,7 @@ impl<'a> Run<'a> {
     }
 
     /// Facts of the targets as they are now; labels are made unique.
-    fn look_at_targets(&mut self) {
+    fn look_at_targets(&mut self, has_rate: bool) {
         let mut all: Vec<TargetFacts> = Vec::new();
         let labels = settings_tried::labels(&self.settings.tried);
         for column in &self.columns {
@@ -413,6 +415,9 @@ impl<'a> Run<'a> {
                 }
             } else if !self.settings.tried.is_empty() {
                 facts.label = settings_tried::AS_FOUND.to_owned();
+            }
+            if has_rate {
+                facts.generator = rates::generator(&facts.generator, target.open_loop());
             }
             facts.server_processes = target
                 .processes()
@@ -447,7 +452,7 @@ impl<'a> Run<'a> {
         self.tuner.set_as_found(&mut self.targets)?;
         let layout = self.lay_out(scenario, &refused)?;
         self.report.layouts.push(layout.facts(&scenario.name));
-        self.look_at_targets();
+        self.look_at_targets(scenario.points.iter().any(|planned| planned.point.rate_iops.is_some()));
         for (subject, text) in fairness::notes(&self.report.targets, &refused, &self.columns) {
             self.find("note", &subject, &text);
         }
@@ -618,7 +623,8 @@ impl<'a> Run<'a> {
 
     /// Remembers for which targets a ladder of clients or drives has come to its end.
     fn note_ladder(&mut self, planned: &PlannedPoint, flat: &mut [Option<(u32, String)>]) {
-        let Some(ladder) = planned.ladder else { return };
+        // At a rate throughput does not grow with clients.
+        let Some(ladder) = planned.ladder.filter(|_| planned.point.rate_iops.is_none()) else { return };
         for (column, flat) in flat.iter_mut().enumerate() {
             let drives = self.targets[self.columns[column].target].drives();
             let cases = &self.report.cases;

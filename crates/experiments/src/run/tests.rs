@@ -1,13 +1,18 @@
 use super::*;
 
 fn settings(toml: &str, targets: &[&str], folder: &std::path::Path) -> Settings {
-    let experiment = Experiment::parse(toml, "test").unwrap();
+    let targets = targets.iter().map(|target| (*target).to_owned()).collect();
+    Settings { targets, ..settings_of(Experiment::parse(toml, "test").unwrap(), folder) }
+}
+
+/// Settings for a quick run of an experiment, without targets.
+pub(super) fn settings_of(experiment: Experiment, folder: &std::path::Path) -> Settings {
     let mode = ModeName::Quick;
     Settings {
         limits: experiment.modes.get(mode).clone(),
         experiment,
         mode,
-        targets: targets.iter().map(|target| (*target).to_owned()).collect(),
+        targets: Vec::new(),
         only: Vec::new(),
         hosts: Vec::new(),
         folder: folder.to_owned(),

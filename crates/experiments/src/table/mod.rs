@@ -22,6 +22,8 @@ pub(crate) use text::wrap;
 
 /// From this latency on a table shows milliseconds, in microseconds.
 const MILLISECONDS_FROM_US: f64 = 1000.0;
+/// Operations per second where load was offered at a rate.
+const ACHIEVED: &str = "achieved IOPS";
 
 /// A table of one scenario and workload.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -200,7 +202,11 @@ fn add_metric(
     columns.extend(ratios.iter().map(|(_, _, title)| column(title, ColumnKind::Ratio)));
     columns.extend(systems.iter().map(|system| column(system, ColumnKind::Published)));
     columns.extend(published_ratios.iter().map(|(_, _, title)| column(title, ColumnKind::PublishedRatio)));
-    table.groups.push(ColumnGroup { title: metric.title().to_owned(), unit: unit.to_owned(), columns });
+    let title = match metric {
+        Metric::Iops if group.has_rate() => ACHIEVED,
+        metric => metric.title(),
+    };
+    table.groups.push(ColumnGroup { title: title.to_owned(), unit: unit.to_owned(), columns });
     for (row, line) in table.rows.iter_mut().zip(&lines) {
         let published = |place: usize| published_figure(line, systems[place], metric);
         let mut cells: Vec<String> = line

@@ -1,6 +1,7 @@
 //! What stands under a table.
 
 use crate::report::{Case, CaseResult};
+use crate::run::rates;
 use crate::view::format::as_published;
 use crate::view::published;
 use crate::view::{Group, Metric, View};
@@ -22,6 +23,15 @@ pub(super) fn notes(view: &View<'_>, group: &Group<'_>) -> Vec<String> {
             notes.push(format!("{label} was not steady at {}", name(group, &cases)));
         }
         failed(&mut notes, group, label, &results);
+        let missed = |case: &&Case, result: &CaseResult| rates::missed_iops(case, result).is_some();
+        let cases: Vec<&Case> =
+            results.iter().filter(|(case, result)| missed(case, result)).map(|(case, _)| *case).collect();
+        if !cases.is_empty() {
+            notes.push(format!(
+                "{label} did not achieve what was offered at {}: latency there grows with the length of the run",
+                name(group, &cases)
+            ));
+        }
     }
     notes.extend(published_notes(view, group));
     notes

@@ -237,3 +237,31 @@ fn look_at_text() {
     }
     println!("{}", text(&made_up("nvme-scaling", &["nvme0n1"]), 100));
 }
+
+#[test]
+fn what_was_offered_stands_beside_what_was_achieved() {
+    let mut report = made_up("curve-vs-ceph", &["Coquina", "Ceph"]);
+    report.cases.truncate(1);
+    report.published.clear();
+    report.cases[0].point.rate_iops = Some(5000);
+    let achieve = |report: &mut crate::report::Report, iops: f64| {
+        for round in report.cases[0].results.iter_mut().flat_map(|result| &mut result.rounds) {
+            round.total.iops = iops;
+        }
+    };
+    achieve(&mut report, 3120.0);
+    let found = &tables(&report)[0];
+    assert_eq!(found.keys, ["offered IOPS", "depth"]);
+    assert_eq!(found.rows[0].keys, ["5,000", "1"]);
+    assert!(cell(found, "achieved IOPS", "Ceph", 0).starts_with("3,120"));
+    assert!(
+        found
+            .notes
+            .iter()
+            .any(|note| note.starts_with("Ceph did not achieve what was offered at 5,000 IOPS"))
+    );
+    let page = crate::html::render(&report);
+    assert!(page.contains("<th scope=\"row\">offered IOPS</th><td colspan=\"3\">5,000</td>"), "{page}");
+    achieve(&mut report, 4999.0);
+    assert!(tables(&report)[0].notes.iter().all(|note| !note.contains("offered")));
+}

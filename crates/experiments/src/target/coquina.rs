@@ -9,9 +9,9 @@ use std::rc::Rc;
 use serde::Deserialize;
 
 use super::local_coquina::LocalCoquina;
-use super::{Context, Reach, Target, TargetError, medium, reach};
+use super::{Context, OpenLoop, Reach, Target, TargetError, medium, reach};
 use crate::definition::Layout;
-use crate::generator::{Command, Load, coquina, fio, output_of};
+use crate::generator::{Command, Load, coquina, output_of};
 use crate::leftovers::{self, Note};
 use crate::report::{Point, TargetFacts};
 
@@ -347,7 +347,8 @@ impl Target for CoquinaTarget {
     }
 
     fn refuses_point(&self, point: &Point) -> Option<String> {
-        let pinned = point.placement.is_some() && !self.by_nbd;
+        // At a rate all targets have the same generator, pinned in the same way.
+        let pinned = point.placement.is_some() && point.rate_iops.is_none() && !self.by_nbd;
         pinned.then(|| "jobs are pinned to processors with fio only".to_owned())
     }
 
@@ -360,20 +361,14 @@ impl Target for CoquinaTarget {
         let names = volumes.iter().filter_map(|volume| system.volumes.get(*volume as usize));
         if self.by_nbd {
             let uris: Vec<String> = names.filter_map(|name| system.uri(name)).collect();
-            return vec![fio::command(&super::nbd::nbd_options(&uris), load)];
+            return super::nbd::nbd_commands(&system.program, &uris, load);
         }
-        let count = volumes.len().max(1) as u64;
-        let commands = names.enumerate().map(|(number, name)| {
-            let amount = match load.amount {
-                crate::generator::Amount::Bytes(bytes) => crate::generator::Amount::Bytes(bytes / count),
-                amount => amount,
-            };
-            let seed = load.seed.wrapping_add(number as u64);
-            let rate_iops = load.rate_iops.map(|rate_iops| (rate_iops / count).max(1));
-            let mine = Load { amount, seed, rate_iops, ..load.clone() };
-            coquina::command(&system.program, &format!("volume:{name}"), &system.server, &mine)
-        });
-        commands.collect()
+        let targets: Vec<String> = names.map(|name| format!("volume:{name}")).collect();
+        coquina::commands(&system.program, &targets, &system.server, load)
+    }
+
+    fn open_loop(&self) -> OpenLoop {
+        if self.by_nbd { OpenLoop::InPlaceOfFio } else { OpenLoop::Native }
     }
 
     fn fio_engine(&self) -> Option<String> {

@@ -1,4 +1,5 @@
-//! `device:PATH[,PATH...]`: block devices, by fio with io_uring, or libaio where that may not be used.
+//! `device:PATH[,PATH...]`: block devices, by fio with io_uring, or libaio where that may not be used; at a rate by
+//! `coquina bench io`.
 //!
 //! A device that is written to must have been given up by name, however empty it looks: what holds data need not leave a mark at
 //! its beginning.
@@ -8,12 +9,12 @@ use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use super::file::{direct_options, engine_settings};
+use super::file::{direct_options, engine_settings, open_loop};
 use super::{Context, Reach, Target, TargetError, choose_engine, device_use, medium, reach};
 use crate::definition::Layout;
 use crate::generator::fio::{self, Engine};
 use crate::generator::{Command, Load};
-use crate::report::TargetFacts;
+use crate::report::{Point, TargetFacts};
 
 /// Bytes at the start of a device that are looked at: partition tables and file systems leave something there.
 const LOOK_BYTES: usize = 1 << 20;
@@ -25,6 +26,7 @@ pub struct DeviceTarget {
     sizes_bytes: Vec<u64>,
     may_write: bool,
     engine: Engine,
+    program: PathBuf,
 }
 
 impl DeviceTarget {
@@ -37,6 +39,7 @@ impl DeviceTarget {
             sizes_bytes: Vec::new(),
             may_write: false,
             engine: Engine::default(),
+            program: PathBuf::new(),
         }
     }
 
@@ -104,6 +107,7 @@ impl Target for DeviceTarget {
     }
 
     fn begin(&mut self, context: &Context<'_>) -> Result<(), TargetError> {
+        self.program.clone_from(&context.program);
         if self.devices.is_empty() {
             return Err(TargetError::Unknown(self.spec.clone()));
         }
@@ -151,6 +155,17 @@ impl Target for DeviceTarget {
         layout.aged.map(|_| "a plain device is not aged by this".to_owned())
     }
 
+    fn refuses_point(&self, point: &Point) -> Option<String> {
+        let devices = point.drives.filter(|drives| *drives > 0).unwrap_or(point.volumes);
+        let is_shared = point.rate_iops.is_some() && point.operation.writes() && point.clients > devices;
+        is_shared.then(|| {
+            format!(
+                "at a rate each client has its device for itself: {} clients need as many devices, or take a closed loop",
+                point.clients
+            )
+        })
+    }
+
     fn lay_out(&mut self, _layout: &Layout, _context: &Context<'_>) -> Result<bool, TargetError> {
         // Somebody may have mounted one since the run began.
         self.devices.iter().try_for_each(|device| self.open(device).map(drop))?;
@@ -160,6 +175,9 @@ impl Target for DeviceTarget {
     fn commands(&self, load: &Load, volumes: &[u32]) -> Vec<Command> {
         let devices: Vec<PathBuf> =
             volumes.iter().filter_map(|volume| self.devices.get(*volume as usize)).cloned().collect();
+        if load.rate_iops.is_some() {
+            return open_loop(&self.program, "device", &devices, load);
+        }
         let mut options = direct_options(&devices, &self.engine);
         // fio refuses to write to a mounted device as well.
         options.options.push(("allow_mounted_write".to_owned(), "0".to_owned()));

@@ -1,4 +1,5 @@
-//! `file:PATH[,PATH...]`: plain files, each a volume or a drive of its own, by fio with io_uring, or libaio where that may not be used.
+//! `file:PATH[,PATH...]`: plain files, each a volume or a drive of its own, by fio with io_uring, or libaio where that may not be
+//! used; at a rate by `coquina bench io`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -6,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::{Context, ENGINE_SETTING, Reach, Target, TargetError, choose_engine, medium, need_room, reach};
 use crate::definition::Layout;
 use crate::generator::fio::{self, Engine, FioOptions};
-use crate::generator::{Command, Load};
+use crate::generator::{Command, Load, coquina};
 use crate::leftovers::{self, Note};
 use crate::report::TargetFacts;
 
@@ -21,6 +22,7 @@ pub struct FileTarget {
     /// Most files of a scenario.
     files_max: usize,
     left: Vec<Note>,
+    program: PathBuf,
 }
 
 impl FileTarget {
@@ -40,6 +42,7 @@ impl FileTarget {
             engine: Engine::default(),
             files_max,
             left: Vec::new(),
+            program: PathBuf::new(),
         }
     }
 
@@ -125,12 +128,19 @@ pub(super) fn engine_settings(engine: &Engine) -> BTreeMap<String, String> {
     engine.note.iter().map(|note| (ENGINE_SETTING.to_owned(), note.clone())).collect()
 }
 
+/// The same load at a rate by `coquina bench io`, durable as well. `kind` is `file` or `device`.
+pub(super) fn open_loop(program: &Path, kind: &str, paths: &[PathBuf], load: &Load) -> Vec<Command> {
+    let targets: Vec<String> = paths.iter().map(|path| format!("{kind}:{}", path.display())).collect();
+    coquina::commands(program, &targets, &["--durable".to_owned()], load)
+}
+
 impl Target for FileTarget {
     fn spec(&self) -> &str {
         &self.spec
     }
 
     fn begin(&mut self, context: &Context<'_>) -> Result<(), TargetError> {
+        self.program.clone_from(&context.program);
         if self.named.is_empty() {
             return Err(TargetError::Unknown(self.spec.clone()));
         }
@@ -206,6 +216,9 @@ impl Target for FileTarget {
     fn commands(&self, load: &Load, volumes: &[u32]) -> Vec<Command> {
         let files: Vec<PathBuf> =
             volumes.iter().filter_map(|volume| self.files.get(*volume as usize)).cloned().collect();
+        if load.rate_iops.is_some() {
+            return open_loop(&self.program, "file", &files, load);
+        }
         vec![fio::command(&direct_options(&files, &self.engine), load)]
     }
 

@@ -149,6 +149,17 @@ pub enum Effect {
     AtStart,
 }
 
+/// What makes load at a rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenLoop {
+    /// The generator that makes all of its load, `coquina bench io`: latency counts from when an operation was due.
+    Native,
+    /// The same one, in place of fio.
+    InPlaceOfFio,
+    /// fio, since nothing else here speaks to this target. It cannot count latency from when an operation was due.
+    Fio,
+}
+
 /// Something that is measured.
 pub trait Target {
     /// As it was named on the command line.
@@ -177,6 +188,10 @@ pub trait Target {
     /// The engine of fio that makes its load; `None` if fio does not make it.
     fn fio_engine(&self) -> Option<String> {
         None
+    }
+    /// What makes load on it at a rate.
+    fn open_loop(&self) -> OpenLoop {
+        OpenLoop::InPlaceOfFio
     }
     /// Processes on this machine that serve it.
     fn processes(&self) -> Vec<u32>;

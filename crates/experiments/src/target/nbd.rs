@@ -1,11 +1,11 @@
-//! `nbd:URI[,URI...]`: NBD exports of any server, by fio.
+//! `nbd:URI[,URI...]`: NBD exports of any server, by fio; at a rate by `coquina bench io`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::{Context, Reach, Target, TargetError, reach};
 use crate::definition::Layout;
 use crate::generator::fio::{self, FioOptions};
-use crate::generator::{Command, Load, output_of};
+use crate::generator::{Command, Load, coquina, output_of};
 use crate::report::TargetFacts;
 
 /// NBD exports.
@@ -13,13 +13,14 @@ pub struct NbdTarget {
     spec: String,
     uris: Vec<String>,
     size_bytes: u64,
+    program: PathBuf,
 }
 
 impl NbdTarget {
     /// `uris` is a list with commas.
     pub fn new(spec: &str, uris: &str) -> Self {
         let uris = uris.split(',').filter(|uri| !uri.is_empty()).map(str::to_owned).collect();
-        NbdTarget { spec: spec.to_owned(), uris, size_bytes: 0 }
+        NbdTarget { spec: spec.to_owned(), uris, size_bytes: 0, program: PathBuf::new() }
     }
 
     /// Size of an export, asked with `nbdinfo`, which comes with libnbd.
@@ -34,12 +35,21 @@ impl NbdTarget {
 }
 
 /// fio's options for NBD exports.
-pub(super) fn nbd_options(uris: &[String]) -> FioOptions {
+fn nbd_options(uris: &[String]) -> FioOptions {
     FioOptions {
         engine: "nbd".to_owned(),
         volumes: uris.iter().map(|uri| vec![("uri".to_owned(), uri.clone())]).collect(),
         ..FioOptions::default()
     }
+}
+
+/// Load on NBD exports: by fio, or at a rate by `coquina bench io`. Neither asks for each write to be durable (fio cannot).
+pub(super) fn nbd_commands(program: &Path, uris: &[String], load: &Load) -> Vec<Command> {
+    if load.rate_iops.is_some() {
+        let targets: Vec<String> = uris.iter().map(|uri| format!("nbd:{uri}")).collect();
+        return coquina::commands(program, &targets, &[], load);
+    }
+    vec![fio::command(&nbd_options(uris), load)]
 }
 
 impl Target for NbdTarget {
@@ -53,6 +63,7 @@ impl Target for NbdTarget {
             let message = format!("{uri} is named twice; name each export once");
             return Err(TargetError::Wrong { spec: self.spec.clone(), message });
         }
+        self.program.clone_from(&context.program);
         let sizes: Result<Vec<u64>, TargetError> = self.uris.iter().map(|uri| self.size_of(uri)).collect();
         self.size_bytes = sizes?.into_iter().min().unwrap_or(0);
         // Whether an export holds something cannot be asked in general.
@@ -102,7 +113,7 @@ impl Target for NbdTarget {
     fn commands(&self, load: &Load, volumes: &[u32]) -> Vec<Command> {
         let uris: Vec<String> =
             volumes.iter().filter_map(|volume| self.uris.get(*volume as usize)).cloned().collect();
-        vec![fio::command(&nbd_options(&uris), load)]
+        nbd_commands(&self.program, &uris, load)
     }
 
     fn fio_engine(&self) -> Option<String> {

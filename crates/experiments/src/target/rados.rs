@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::ceph::{self, Shared, System};
-use super::{Context, Effect, Reach, Target, TargetError, is_object, medium};
+use super::{Context, Effect, OpenLoop, Reach, Target, TargetError, is_object, medium};
 use crate::definition::Layout;
 use crate::generator::fio::{self, FioOptions};
 use crate::generator::{Amount, Command, Load};
@@ -30,7 +30,8 @@ pub(super) fn objects(system: &System, load: &Load) -> Command {
     let object_bytes = u64::from(load.block_bytes);
     let objects = (load.size_bytes / object_bytes).clamp(u64::from(load.depth), OBJECTS_MAX);
     // This engine does not look at the environment.
-    let conf = system.conf.iter().map(|conf| ("conf".to_owned(), conf.clone()));
+    let conf = system.conf.clone().or_else(|| std::env::var("CEPH_CONF").ok());
+    let conf = conf.map(|conf| ("conf".to_owned(), conf));
     let named = vec![
         ("clientname".to_owned(), system.user.clone()),
         ("pool".to_owned(), system.pool.clone()),
@@ -124,6 +125,10 @@ impl Target for RadosTarget {
 
     fn fio_engine(&self) -> Option<String> {
         Some("rados".to_owned())
+    }
+
+    fn open_loop(&self) -> OpenLoop {
+        OpenLoop::Fio
     }
 
     fn processes(&self) -> Vec<u32> {

@@ -1,5 +1,5 @@
-//! `rbd:POOL/IMAGE` on a Ceph cluster that runs, and `ceph-local`, by fio's engine for RBD; whole objects by its engine for
-//! RADOS.
+//! `rbd:POOL/IMAGE` on a Ceph cluster that runs, and `ceph-local`, by fio's engine for RBD, or at a rate by `coquina bench io`;
+//! whole objects by fio's engine for RADOS.
 
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use super::rbd_cache::{self, Cache};
 use super::{Context, Effect, Reach, Target, TargetError, ceph_option, is_object, medium};
 use crate::definition::Layout;
 use crate::generator::fio::{self, FioOptions};
-use crate::generator::{Command, Load};
+use crate::generator::{Command, Load, coquina};
 use crate::leftovers::{self, Note};
 use crate::report::TargetFacts;
 
@@ -33,6 +33,7 @@ pub struct RbdTarget {
     layout: Option<Layout>,
     /// Whole objects were written besides.
     has_objects: Cell<bool>,
+    program: PathBuf,
 }
 
 impl RbdTarget {
@@ -67,6 +68,7 @@ impl RbdTarget {
             tries_cache: false,
             layout: None,
             has_objects: Cell::new(false),
+            program: PathBuf::new(),
         }
     }
 
@@ -182,6 +184,7 @@ impl Target for RbdTarget {
     }
 
     fn begin(&mut self, context: &Context<'_>) -> Result<(), TargetError> {
+        self.program.clone_from(&context.program);
         self.system.borrow_mut().begin(&self.spec, context)?;
         let pool = self.system.borrow().pool.clone();
         let list = self.system.borrow().run(&self.spec, "rbd", &["ls", &pool])?;
@@ -273,6 +276,13 @@ impl Target for RbdTarget {
             return vec![objects(&system, load)];
         }
         let images = volumes.iter().filter_map(|volume| self.images.get(*volume as usize));
+        if load.rate_iops.is_some() {
+            let target = |image| format!("rbd:{}@{}/{image}", system.user, system.pool);
+            let targets: Vec<String> = images.map(target).collect();
+            let mut commands = coquina::commands(&self.program, &targets, &[], load);
+            commands.iter_mut().for_each(|command| command.environment = system.environment());
+            return commands;
+        }
         let options = FioOptions {
             engine: "rbd".to_owned(),
             options: vec![
@@ -332,5 +342,38 @@ impl Target for RbdTarget {
 impl Drop for RbdTarget {
     fn drop(&mut self) {
         self.remove_made();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generator::Amount;
+    use crate::report::Operation;
+
+    #[test]
+    fn at_a_rate_images_get_load_by_librbd() {
+        let mut target = RbdTarget::running("rbd:pool/disk", "pool/disk").unwrap();
+        target.images = vec!["disk".to_owned(), "disk-1".to_owned()];
+        target.system.borrow_mut().conf = Some("/c/ceph.conf".to_owned());
+        let load = Load {
+            operation: Operation::RandomWrite,
+            block_bytes: 4096,
+            depth: 8,
+            jobs: 1,
+            amount: Amount::Time { warmup_s: 0.0, runtime_s: 1.0 },
+            size_bytes: 64 << 20,
+            rate_iops: Some(101),
+            seed: 1,
+            processors: None,
+        };
+        let commands = target.commands(&load, &[0, 1]);
+        let line = commands[1].arguments.join(" ");
+        assert!(line.contains("--target rbd:admin@pool/disk-1 ") && line.ends_with("--rate 50"), "{line}");
+        assert_eq!(commands[1].environment, [("CEPH_CONF".to_owned(), "/c/ceph.conf".to_owned())]);
+        let closed = target.commands(&Load { rate_iops: None, ..load.clone() }, &[0, 1]);
+        assert_eq!((closed.len(), closed[0].program.clone()), (1, PathBuf::from("fio")));
+        let object = target.commands(&Load { operation: Operation::ObjectWrite, ..load }, &[0]);
+        assert_eq!(object[0].program, PathBuf::from("fio"), "whole objects have fio only");
     }
 }

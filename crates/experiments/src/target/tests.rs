@@ -384,3 +384,80 @@ fn objects_have_names_that_nobody_else_gives() {
     let named = format!("filename_format=coquina-bench-{}-65536-$filenum\n", std::process::id());
     assert!(job.contains(&named) && job.contains("nrfiles=16\n"), "{job}");
 }
+
+fn at_a_rate(operation: Operation) -> Load {
+    Load {
+        operation,
+        block_bytes: 4096,
+        depth: 8,
+        jobs: 2,
+        amount: Amount::Time { warmup_s: 0.0, runtime_s: 1.0 },
+        size_bytes: 64 << 20,
+        rate_iops: Some(101),
+        seed: 1,
+        processors: None,
+    }
+}
+
+#[test]
+fn at_a_rate_load_is_made_by_the_generator_that_counts_from_when_operations_were_due() {
+    let folder = tempfile::tempdir().unwrap();
+    let context = context(folder.path());
+    let mut files = Opener::new(Path::new("/nonexistent"))
+        .open(&format!("file:{}/disk", folder.path().display()))
+        .unwrap();
+    files.begin(&context).unwrap();
+    files.lay_out(&layout(2), &context).unwrap();
+    let commands = files.commands(&at_a_rate(Operation::RandomWrite), &[0, 1]);
+    let lines: Vec<String> = commands.iter().map(|command| command.arguments.join(" ")).collect();
+    assert!(commands.iter().all(|command| command.program == context.program), "{commands:?}");
+    for (line, rate) in lines.iter().zip([51, 50]) {
+        assert!(line.contains("--target file:") && line.contains("--durable"), "{line}");
+        assert!(line.contains("--jobs 2") && line.ends_with(&format!("--rate {rate}")), "{line}");
+    }
+    assert!(lines[1].contains("disk-1 "), "{lines:?}");
+    let closed = Load { rate_iops: None, ..at_a_rate(Operation::RandomWrite) };
+    assert_eq!(files.commands(&closed, &[0, 1])[0].program, PathBuf::from("fio"));
+
+    let exports = Opener::new(Path::new("/nonexistent")).open("nbd://a/x,nbd+unix:///y?socket=/s").unwrap();
+    let commands = exports.commands(&at_a_rate(Operation::Mixed70), &[0, 1]);
+    let lines: Vec<String> = commands.iter().map(|command| command.arguments.join(" ")).collect();
+    assert!(lines[0].contains("--target nbd:nbd://a/x ") && lines[0].contains("--rw mix:70"), "{lines:?}");
+    assert!(lines[1].contains("--target nbd:nbd+unix:///y?socket=/s "), "{lines:?}");
+
+    let drives = Opener::new(Path::new("/nonexistent")).open("device:/dev/a").unwrap();
+    let commands = drives.commands(&at_a_rate(Operation::RandomRead), &[0]);
+    let line = commands[0].arguments.join(" ");
+    assert!(line.contains("--target device:/dev/a --durable"), "{line}");
+    let volume = Opener::new(Path::new("/nonexistent")).open("coquina:disk").unwrap();
+    let pinned = Point { placement: Some("whole cores".to_owned()), ..one_client() };
+    assert_eq!(volume.refuses_point(&pinned), None, "it is pinned as the others are");
+    assert!(volume.refuses_point(&Point { rate_iops: None, ..pinned }).is_some());
+    let objects = Opener::new(Path::new("/nonexistent")).open("rados:pool").unwrap();
+    assert_eq!(objects.open_loop(), OpenLoop::Fio);
+}
+
+fn one_client() -> Point {
+    Point {
+        scenario: String::new(),
+        operation: Operation::RandomWrite,
+        block_bytes: 4096,
+        depth: 1,
+        jobs: 1,
+        volumes: 2,
+        clients: 1,
+        drives: None,
+        copies: None,
+        placement: None,
+        rate_iops: Some(100),
+    }
+}
+
+#[test]
+fn clients_that_write_at_a_rate_have_devices_of_their_own() {
+    let drives = Opener::new(Path::new("/nonexistent")).open("device:/dev/a,/dev/b").unwrap();
+    let point = Point { clients: 3, ..one_client() };
+    assert!(drives.refuses_point(&point).unwrap().contains("3 clients"));
+    assert_eq!(drives.refuses_point(&Point { clients: 2, ..point.clone() }), None);
+    assert_eq!(drives.refuses_point(&Point { rate_iops: None, ..point }), None);
+}

@@ -125,6 +125,11 @@ pub(crate) struct Variant<'a> {
 }
 
 impl<'a> Group<'a> {
+    /// Whether load was offered at a rate.
+    pub(crate) fn has_rate(&self) -> bool {
+        self.cases.iter().any(|case| case.point.rate_iops.is_some())
+    }
+
     /// Whether bandwidth says more than operations per second.
     pub(crate) fn is_large(&self) -> bool {
         self.block_bytes >= LARGE_BLOCK_BYTES
@@ -209,4 +214,8 @@ fn find_keys(group: &mut Group<'_>) {
         most => Key::AXES.into_iter().find(|key| count(*key) == most).unwrap_or(Key::Depth),
     };
     group.keys = if keys.is_empty() { vec![Key::Depth] } else { keys };
+    // What was offered always stands beside what was achieved.
+    if group.has_rate() && !group.keys.contains(&Key::Rate) {
+        group.keys.insert(0, Key::Rate);
+    }
 }

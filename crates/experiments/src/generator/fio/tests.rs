@@ -43,17 +43,40 @@ fn a_job_file_says_what_is_asked() {
     ] {
         assert!(job.contains(line), "{line} is missing in\n{job}");
     }
-    let rated = command(&options, &Load { rate_iops: Some(1000), ..load() });
-    assert!(rated.files[0].1.contains("rate_iops=250\n"), "{}", rated.files[0].1);
-    let plain = FioOptions { engine: "io_uring".to_owned(), ..options.clone() };
-    let rated = command(&plain, &Load { rate_iops: Some(1000), ..load() });
-    assert!(rated.files[0].1.contains("ioengine=libaio\n"), "{}", rated.files[0].1);
     let mut changed = made.clone();
     add_options(&mut changed, &[("iodepth_batch".to_owned(), "4".to_owned())]);
     let job = &changed.files[0].1;
     assert!(job.find("iodepth_batch=4\n") < job.find("[volume0]"), "{job}");
     let fill = command(&options, &Load { amount: Amount::Fill, ..load() });
     assert!(fill.files[0].1.contains("rw=write\n") && !fill.files[0].1.contains("time_based"));
+}
+
+/// Sums of an option's values over all jobs.
+fn values(job: &str, option: &str) -> Vec<u64> {
+    job.lines().filter_map(|line| line.strip_prefix(option)?.strip_prefix('=')?.parse().ok()).collect()
+}
+
+#[test]
+fn a_rate_is_shared_out_among_jobs_to_the_last_operation() {
+    let options = FioOptions {
+        engine: "rbd".to_owned(),
+        volumes: vec![Vec::new(), Vec::new(), Vec::new()],
+        ..FioOptions::default()
+    };
+    let job = |load: &Load| command(&options, load).files[0].1.clone();
+    let random = job(&Load { rate_iops: Some(1001), ..load() });
+    assert_eq!(values(&random, "rate_iops").iter().sum::<u64>(), 1001, "{random}");
+    assert_eq!(values(&random, "iodepth").iter().sum::<u64>(), 3 * 256, "{random}");
+    assert_eq!(random.matches("[volume").count(), 30, "{random}");
+    assert!(!random.contains("numjobs") && !random.contains("offload"), "{random}");
+    let slow = job(&Load { rate_iops: Some(2), ..load() });
+    assert_eq!(values(&slow, "rate_iops"), [1, 1], "what has no share makes no load");
+    let sequential = Load { operation: Operation::SequentialWrite, rate_iops: Some(1000), ..load() };
+    let sequential = job(&sequential);
+    assert_eq!(sequential.matches("[volume").count(), 6, "jobs go through the volume as without a rate");
+    assert_eq!(values(&sequential, "iodepth"), [128; 6]);
+    assert_eq!(values(&sequential, "offset"), [1 << 29; 3]);
+    assert_eq!(values(&sequential, "rate_iops").iter().sum::<u64>(), 1000);
 }
 
 #[test]
