@@ -149,10 +149,10 @@ mkdir without-io-uring
 cat >without-io-uring/fio <<SH
 #!/bin/bash
 if [[ "\$*" == *io_uring* ]] || grep -qs ioengine=io_uring "\${!#}"; then echo "fio: error=Operation not permitted" >&2; exit 1; fi
-exec $(command -v fio) "\$@"
+exec $(type -P fio) "\$@"
 SH
 chmod +x without-io-uring/fio
-PATH="$PWD/without-io-uring:$PATH" bench run small.toml --folder files --out libaio --target plain-file --only 'depth 8' \
+PATH="$PWD/without-io-uring:$PATH" bench run small.toml --quick --folder files --out libaio --target plain-file --only 'depth 8' \
     >libaio.txt 2>libaio.log || fail "the run failed: $(tail -n 20 libaio.log)"
 grep -q 'fio uses libaio, because io_uring cannot be used here: .*Operation not permitted' libaio.log || fail "not told: $(<libaio.log)"
 grep -q 'fio uses libaio' libaio.txt || fail "not in the report: $(<libaio.txt)"
@@ -168,14 +168,14 @@ for ((i = 0; i < 100; i++)); do
     (: <"/dev/tcp/127.0.0.1/$PORT") 2>/dev/null && break
     sleep 0.1
 done
-bench run small.toml --folder files --out remote --target plain-file --only 'depth 8' --client "127.0.0.1,$PORT" \
+bench run small.toml --quick --folder files --out remote --target plain-file --only 'depth 8' --client "127.0.0.1,$PORT" \
     >remote.txt 2>remote.log || fail "the run failed: $(tail -n 20 remote.log)"
 end_fio_server
 of_report remote "all(y['series'] and y['total']['iops'] > 10 and not y['contradictions'] for c in r['cases'] for x in c['results'] for y in x['rounds'])"
 nothing_is_left
 
 # Settings in turns, of fio: with pauses between operations there are fewer.
-bench tune other.toml --folder files --out tuned --target plain-file --only 'depth 8' --rounds 4 \
+bench tune other.toml --quick --folder files --out tuned --target plain-file --only 'depth 8' --rounds 4 \
     --set fio:thinktime=0 --set fio:thinktime=5000 >tuned.txt 2>tuned.log || fail "not tuned: $(tail -n 20 tuned.log)"
 of_report tuned "any(c['metric'] == 'iops' and c['target'] == 'fio:thinktime=5000' and c['verdict'] == 'worse' for c in r['comparisons'])"
 grep -q 'worse' tuned.txt || fail "no verdict in $(<tuned.txt)"
@@ -184,7 +184,7 @@ grep -q 'worse' tuned.txt || fail "no verdict in $(<tuned.txt)"
 cat >fails <<SH
 #!/bin/bash
 [[ "\$*" == *job.fio* ]] && grep -q rw=randread "\${!#}" && { echo "fio: no reads today" >&2; exit 1; }
-exec $(command -v fio) "\$@"
+exec $(type -P fio) "\$@"
 SH
 mkdir failing && chmod +x fails && mv fails failing/fio
 expect 1 "plain-file has no figures|plain file has no figures: .*no reads today" \
@@ -240,7 +240,8 @@ grep -q 'ended early: stopped by its user' cut.log || fail "not told: $(tail -n 
 nothing_is_left
 
 # Three times: the second says what is waited for, the third ends at once and says what is left.
-setsid "$COQUINA" bench run long.toml --folder files --out thrice --store-size 512M --target coquina-local --target plain-file \
+experiment few 3 '"random_write", "random_read"'
+setsid "$COQUINA" bench run few.toml --quick --folder files --out thrice --store-size 512M --target coquina-local --target plain-file \
     >thrice.txt 2>thrice.log &
 RUN=$!
 note sweep-processes "$RUN"

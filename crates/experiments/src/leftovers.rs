@@ -59,6 +59,6 @@ mod tests {
         drop(first);
         assert_eq!(mine(), ["test note 2"]);
         drop(second);
-        assert_eq!(mine(), [String::new(); 0]);
+        assert_eq!(mine(), Vec::<String>::new());
     }
 }

@@ -167,7 +167,7 @@ fn refusal(key: &str, value: &str, engine: &str) -> Option<String> {
         Some(begin) => key.starts_with(begin),
         None => key == *pattern,
     };
-    let (_, why) = OF_THE_CASE.iter().find(|(keys, _)| keys.iter().any(|pattern| is_one(pattern)))?;
+    let (_, why) = OF_THE_CASE.iter().find(|(keys, _)| keys.iter().any(is_one))?;
     Some(format!("{key} cannot be tried, it would make columns unequal: {why}"))
 }
 
