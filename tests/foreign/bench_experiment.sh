@@ -186,9 +186,9 @@ cat >fails <<SH
 [[ "\$*" == *job.fio* ]] && grep -q rw=randread "\${!#}" && { echo "fio: no reads today" >&2; exit 1; }
 exec $(type -P fio) "\$@"
 SH
-mkdir failing && chmod +x fails && mv fails failing/fio
+mkdir fails-to-read && chmod +x fails && mv fails fails-to-read/fio
 expect 1 "plain-file has no figures|plain file has no figures: .*no reads today" \
-    env "PATH=$PWD/failing:$PATH" "$COQUINA" bench run other.toml --folder files --out failed --target plain-file
+    env "PATH=$PWD/fails-to-read:$PATH" "$COQUINA" bench run other.toml --folder files --out failed --target plain-file
 [[ -s failed/report.html ]] || fail "no page of a run that failed"
 of_report failed "r['interrupted'] is None and any(f['kind'] == 'failed' for f in r['findings'])"
 nothing_is_left
