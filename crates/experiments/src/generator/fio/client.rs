@@ -63,8 +63,8 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         assert_eq!(reach(&format!("127.0.0.1,{port}")), Ok(()));
-        drop(listener);
-        let error = reach(&format!("127.0.0.1,{port}")).unwrap_err();
-        assert!(error.contains("fio --server") && error.contains(&port.to_string()), "{error}");
+        // Not the listener's port after its end: a process that another test is starting may hold it a moment longer.
+        let error = reach("127.0.0.1,1").unwrap_err();
+        assert!(error.contains("fio --server") && error.contains("no fio answers at port 1 of"), "{error}");
     }
 }

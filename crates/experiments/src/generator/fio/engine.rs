@@ -102,16 +102,16 @@ pub fn parse(program: &str, job: &str, folder: &Path) -> Result<Option<String>, 
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
-    /// A fio that says `script`.
+    /// A fio that runs `script`. Another process writes it: a file that is open for writing in a process that another test is just
+    /// starting cannot be run.
     fn stand_in(folder: &Path, script: &str) -> String {
-        let path = folder.join("fio");
-        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-        path.to_string_lossy().into_owned()
+        let path = folder.join("fio").to_string_lossy().into_owned();
+        let write = "printf '#!/bin/sh\\n%s\\n' \"$1\" >\"$0\" && chmod +x \"$0\"";
+        let status = Command::new("sh").args(["-c", write, &path, script]).status().unwrap();
+        assert!(status.success());
+        path
     }
 
     #[test]
