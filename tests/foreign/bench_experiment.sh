@@ -91,7 +91,8 @@ for only_here in "file:$PWD/new" plain-file device:/dev/null nbd://127.0.0.1:9/x
     expect 2 "client 192.0.2.7 cannot make load" bench run small.toml --folder files --target "$only_here" --client 192.0.2.7
 done
 [[ $(<precious) == precious && $(<disk-1) == precious && ! -e disk && ! -e new ]] || fail "files were changed: $(ls -l)"
-expect 1 "install the Debian package libnbd-bin" env PATH=/nonexistent "$COQUINA" bench run small.toml --folder files --target nbd://h/x
+mkdir only-fio && ln -s "$(command -v fio)" only-fio/fio
+expect 1 "install the Debian package libnbd-bin" env "PATH=$PWD/only-fio" "$COQUINA" bench run small.toml --folder files --target nbd://h/x
 nothing_is_left
 [[ -z $(ls -d coquina-bench-* 2>/dev/null) ]] || fail "empty reports are left: $(ls -d coquina-bench-*)"
 
@@ -134,7 +135,10 @@ if command -v nbdkit >/dev/null; then
     FAILING=$!
     note sweep-processes "$FAILING"
     URI="nbd+unix:///?socket=$SOCKET_FOLDER/failing.sock"
-    for ((i = 0; i < 100; i++)); do [[ -S $SOCKET_FOLDER/failing.sock ]] && break || sleep 0.1; done
+    for ((i = 0; i < 100; i++)); do
+        [[ -S $SOCKET_FOLDER/failing.sock ]] && break
+        sleep 0.1
+    done
     if bench run small.toml --folder files --out failing --target "$URI" --destroy-data "$URI" >failing.txt 2>failing.log; then
         fail "reads that failed are no error: $(tail -n 20 failing.log)"
     fi
@@ -202,7 +206,7 @@ of_report rated "r['targets'][0]['generator'] == 'fio io_uring; at a rate coquin
 for title in 'offered IOPS' 'achieved IOPS'; do
     grep -q "$title" rated.txt || fail "not told what was offered: $(<rated.txt)"
 done
-expect 2 "leave --client out" bench run other.toml --folder files --target plain-file --rate 300 --client nowhere
+expect 2 "leave --client out" bench run other.toml --folder files --target plain-file --rate 300 --client 127.0.0.1
 expect 2 "takes no option of fio" bench tune other.toml --folder files --target plain-file --rate 300 --set fio:iodepth=1
 
 # 8 at a time, 20 ms each, are at most 400 per second: of 2000 most are late by half of the run. fio would say 20 ms.

@@ -209,8 +209,11 @@ pub struct Point {
     pub depth: u32,
     /// Jobs of each client.
     pub jobs: u32,
-    /// Volumes that take load.
+    /// Volumes of the scenario.
     pub volumes: u32,
+    /// Volumes that each client loads, so that more clients are more load; `None` if clients share all of them out.
+    #[serde(default)]
+    pub volumes_per_client: Option<u32>,
     /// Processes that make load.
     pub clients: u32,
     /// Drives that take load, where drives are added group by group.
@@ -229,9 +232,17 @@ impl Point {
         format!("{} {}", format_block(self.block_bytes), self.operation.title())
     }
 
+    /// Volumes that take load.
+    pub fn loaded_volumes(&self) -> u32 {
+        match self.volumes_per_client {
+            Some(each) => self.volumes.min(self.clients.max(1).saturating_mul(each)),
+            None => self.volumes,
+        }
+    }
+
     /// Operations that a closed loop keeps in flight, all clients together: one client or more per volume.
     pub fn outstanding(&self) -> u32 {
-        let lanes = self.clients.max(self.volumes).max(self.drives.unwrap_or(1));
+        let lanes = self.clients.max(self.loaded_volumes()).max(self.drives.unwrap_or(1));
         self.depth.saturating_mul(self.jobs).saturating_mul(lanes)
     }
 }

@@ -140,6 +140,7 @@ fn points_of(
                                         depth,
                                         jobs,
                                         volumes,
+                                        volumes_per_client: sweep.volumes_per_client,
                                         clients: *clients,
                                         drives: *drives,
                                         copies: scenario.copies,

@@ -239,6 +239,9 @@ pub struct Sweep {
     /// Processes that make load, 1 to 1000; each takes its share of the volumes. Default: 1.
     #[serde(default = "PerMode::one")]
     pub clients: PerMode<u32>,
+    /// Volumes that each client loads, 1 to 1000, so that more clients are more load, until all volumes are loaded. Default: clients share
+    /// all volumes out, so that more clients than one are the same load made by more processes.
+    pub volumes_per_client: Option<u32>,
     /// Drives that take load, where the target has several; 0 stands for all. Default: as many volumes as the scenario says.
     #[serde(default = "PerMode::none")]
     pub drives: PerMode<u32>,
@@ -465,6 +468,9 @@ impl Sweep {
             }
             if self.clients.get(mode).iter().any(|clients| !(1..=1000).contains(clients)) {
                 return Some("each number of clients must be 1 to 1000".to_owned());
+            }
+            if self.volumes_per_client.is_some_and(|volumes| !(1..=1000).contains(&volumes)) {
+                return Some("volumes_per_client must be 1 to 1000".to_owned());
             }
             if self.rate.get(mode).contains(&0) {
                 return Some("a rate of 0 is no load; leave it out for a closed loop".to_owned());

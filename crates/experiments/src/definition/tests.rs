@@ -35,6 +35,14 @@ fn modes_choose_points_and_sizes() {
 }
 
 #[test]
+fn more_clients_of_the_ladder_are_more_load() {
+    let quick = expand(&Experiment::load("ceph-2x-vs-3x").unwrap(), ModeName::Quick);
+    let ladder = quick[0].points.iter().filter(|planned| planned.ladder == quick[0].points[0].ladder);
+    let outstanding: Vec<u32> = ladder.map(|planned| planned.point.outstanding()).collect();
+    assert_eq!(outstanding, [32, 64, 128, 256]);
+}
+
+#[test]
 fn what_is_wrong_is_named() {
     for (from, to, wanted) in [
         ("format = 1", "format = 2", "format 2 is not known"),
@@ -47,6 +55,7 @@ fn what_is_wrong_is_named() {
         ("\"4KiB\"", "\"5000\"", "multiple of 512"),
         ("quick = [1, 128]", "quick = [0]", "depth must be 1"),
         ("quick = [1, 128]", "quick = []", "mode quick has 0 points"),
+        ("depth =", "volumes_per_client = 0\ndepth =", "volumes_per_client must be 1 to 1000"),
         (
             "random_write",
             "random_wirte",

@@ -133,6 +133,7 @@ mod tests {
             depth: 1,
             jobs: 1,
             volumes: 1,
+            volumes_per_client: None,
             clients: 1,
             drives: None,
             copies: None,

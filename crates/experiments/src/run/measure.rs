@@ -259,14 +259,11 @@ impl Shot<'_> {
         let volumes = match point.drives {
             Some(0) => self.target.drives(),
             Some(drives) => drives,
-            None => point.volumes,
+            None => point.loaded_volumes(),
         };
         let mut commands = Vec::new();
         for client in 0..clients {
-            let mut mine: Vec<u32> = (0..volumes).filter(|volume| volume % clients == client).collect();
-            if mine.is_empty() {
-                mine.push(client % volumes.max(1));
-            }
+            let mine = volumes_of(client, clients, volumes);
             let load = Load {
                 operation: point.operation,
                 block_bytes: point.block_bytes,
@@ -387,6 +384,12 @@ fn hosts_of(commands: &[Command]) -> Vec<String> {
     arguments.filter_map(|argument| Some(argument.strip_prefix("--client=")?.to_owned())).collect()
 }
 
+/// The volumes that one of the clients loads: its share, or one that it has in common with others.
+fn volumes_of(client: u32, clients: u32, volumes: u32) -> Vec<u32> {
+    let mine: Vec<u32> = (0..volumes).filter(|volume| volume % clients == client).collect();
+    if mine.is_empty() { vec![client % volumes.max(1)] } else { mine }
+}
+
 /// CPU time per operation. Where all processes that serve the target are known, it is that of the generator, of the servers and of
 /// the kernel's own threads, so that what else runs on the machine does not count; elsewhere all but what was busy before. `None`
 /// where nothing was seen.
@@ -446,6 +449,26 @@ mod tests {
 
     fn round(iops: f64) -> Round {
         Round { total: crate::report::Figures { iops, ..Default::default() }, ..Round::default() }
+    }
+
+    #[test]
+    fn clients_share_volumes_or_bring_their_own() {
+        let mut point = crate::run::tests::point(8, 3);
+        let shares = |point: &Point| -> Vec<Vec<u32>> {
+            let volumes = point.loaded_volumes();
+            (0..point.clients).map(|client| volumes_of(client, point.clients, volumes)).collect()
+        };
+        assert_eq!(shares(&point), [vec![0, 3, 6], vec![1, 4, 7], vec![2, 5]]);
+        assert_eq!(point.outstanding(), 8 * point.depth, "all volumes, whatever the number of clients");
+        point.volumes_per_client = Some(1);
+        assert_eq!(shares(&point), [vec![0], vec![1], vec![2]]);
+        assert_eq!(point.outstanding(), 3 * point.depth);
+        point.clients = 10;
+        assert_eq!(shares(&point)[7..], [vec![7], vec![0], vec![1]]);
+        assert_eq!(point.outstanding(), 10 * point.depth);
+        (point.clients, point.volumes_per_client) = (2, Some(3));
+        assert_eq!(shares(&point), [vec![0, 2, 4], vec![1, 3, 5]]);
+        assert_eq!(point.outstanding(), 6 * point.depth);
     }
 
     #[test]

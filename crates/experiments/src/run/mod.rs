@@ -175,10 +175,6 @@ pub fn run(settings: &Settings, hooks: &Hooks<'_>) -> Result<Report, RunError> {
             format!("no case of {} contains {}", settings.experiment.name, settings.only.join(" or "));
         return Err(RunError::Nothing(message));
     }
-    for client in &settings.hosts {
-        crate::generator::fio::reach(client)
-            .map_err(|message| TargetError::Unusable { spec: format!("--client {client}"), message })?;
-    }
     let folder_error = |source| RunError::Folder { path: settings.folder.clone(), source };
     let scratch =
         tempfile::TempDir::with_prefix_in("coquina-bench-", &settings.folder).map_err(folder_error)?;
@@ -315,6 +311,14 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Whether a `fio --server` answers on each host that is to make load.
+    fn check_hosts(&self) -> Result<(), TargetError> {
+        self.settings.hosts.iter().try_for_each(|client| {
+            crate::generator::fio::reach(client)
+                .map_err(|message| TargetError::Unusable { spec: format!("--client {client}"), message })
+        })
+    }
+
     /// What is wrong with the targets together; asked before they begin, and when more is known of them.
     fn check_targets(&self) -> Result<(), RunError> {
         self.check_labels()?;
@@ -326,6 +330,7 @@ impl<'a> Run<'a> {
     fn all(&mut self, planned: &[PlannedScenario]) -> Result<(), RunError> {
         self.check_targets()?;
         rates::check(self.settings, planned, &self.targets)?;
+        self.check_hosts()?;
         fio_tried::need_engines(&self.targets)?;
         fio_tried::check(&self.settings.tried, &self.targets, planned, &self.context.folder)?;
         for target in &mut self.targets {

@@ -103,6 +103,7 @@ mod tests {
             depth: 8,
             jobs: 1,
             volumes: 1,
+            volumes_per_client: None,
             clients: 1,
             drives: None,
             copies: None,

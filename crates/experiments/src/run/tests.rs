@@ -29,6 +29,24 @@ pub(super) fn settings_of(experiment: Experiment, folder: &std::path::Path) -> S
     }
 }
 
+/// Random writes on so many volumes by so many clients.
+pub(super) fn point(volumes: u32, clients: u32) -> crate::report::Point {
+    crate::report::Point {
+        scenario: "s".to_owned(),
+        operation: crate::report::Operation::RandomWrite,
+        block_bytes: 4096,
+        depth: 32,
+        jobs: 1,
+        volumes,
+        volumes_per_client: None,
+        clients,
+        drives: None,
+        copies: None,
+        placement: None,
+        rate_iops: None,
+    }
+}
+
 const EXPERIMENT: &str = r#"
 format = 1
 name = "small"

@@ -445,6 +445,8 @@ fn one_client() -> Point {
         depth: 1,
         jobs: 1,
         volumes: 2,
+
+        volumes_per_client: None,
         clients: 1,
         drives: None,
         copies: None,

@@ -32,6 +32,7 @@ fn case(clients: u32, rounds: &[(f64, u64)]) -> Case {
         depth: 1,
         jobs: 1,
         volumes: 1,
+        volumes_per_client: None,
         clients,
         drives: None,
         copies: None,

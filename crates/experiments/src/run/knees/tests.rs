@@ -9,6 +9,7 @@ fn point(drives: Option<u32>, clients: u32) -> Point {
         depth: 32,
         jobs: 1,
         volumes: 1,
+        volumes_per_client: None,
         clients,
         drives,
         copies: None,
