@@ -32,7 +32,9 @@ use crate::leftovers;
 use crate::report::{
     Case, CaseResult, ExperimentFacts, Finding, REPORT_VERSION, Report, TargetFacts, TimingFacts,
 };
-use crate::target::{Context, ENGINE_SETTING, Opener, Target, TargetError, check_reach, check_repeated};
+use crate::target::{
+    Context, ENGINE_SETTING, Opener, Target, TargetError, check_reach, check_repeated, is_this_host,
+};
 
 use measure::{Measured, Shot};
 use settings_tried::Tuner;
@@ -311,9 +313,10 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Whether a `fio --server` answers on each host that is to make load.
-    fn check_hosts(&self) -> Result<(), TargetError> {
-        self.settings.hosts.iter().try_for_each(|client| {
+    /// Whether a `fio --server` answers where it is to make load: on this host, or on the others.
+    fn check_hosts(&self, here: bool) -> Result<(), TargetError> {
+        let hosts = self.settings.hosts.iter().filter(|host| is_this_host(host) == here);
+        hosts.into_iter().try_for_each(|client| {
             crate::generator::fio::reach(client)
                 .map_err(|message| TargetError::Unusable { spec: format!("--client {client}"), message })
         })
@@ -330,7 +333,8 @@ impl<'a> Run<'a> {
     fn all(&mut self, planned: &[PlannedScenario]) -> Result<(), RunError> {
         self.check_targets()?;
         rates::check(self.settings, planned, &self.targets)?;
-        self.check_hosts()?;
+        // Which targets others cannot reach is known of some when they have begun: then the hosts need not be asked.
+        self.check_hosts(true)?;
         fio_tried::need_engines(&self.targets)?;
         fio_tried::check(&self.settings.tried, &self.targets, planned, &self.context.folder)?;
         for target in &mut self.targets {
@@ -338,6 +342,7 @@ impl<'a> Run<'a> {
             target.begin(&self.context)?;
         }
         self.check_targets()?;
+        self.check_hosts(false)?;
         self.environment();
         for line in self.tuner.begin(&mut self.targets, &self.context)? {
             (self.hooks.say)(&line);

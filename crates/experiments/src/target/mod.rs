@@ -33,7 +33,7 @@ use crate::report::{Operation, Point, TargetFacts};
 
 pub use local_ceph::LocalCeph;
 pub use local_coquina::LocalCoquina;
-pub use reach::Reach;
+pub use reach::{Reach, is_this_host};
 
 /// Most files of `plain-files`.
 const PLAIN_FILES_MAX: u32 = 64;

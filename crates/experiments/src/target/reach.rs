@@ -66,7 +66,7 @@ pub fn refusal(reach: &Reach, hosts: &[String]) -> Option<String> {
 }
 
 /// Whether fio's `--client=` means this host by loopback: `localhost`, `ip:127.0.0.1,8765`, `ip6:::1`, `sock:/path`.
-fn is_this_host(client: &str) -> bool {
+pub fn is_this_host(client: &str) -> bool {
     if client.starts_with("sock:") {
         return true;
     }
