@@ -251,7 +251,8 @@ pub struct Sweep {
     /// Operations per second at which load is offered, by all clients together, whatever the target does. Default: a closed loop.
     #[serde(default = "PerMode::none")]
     pub rate: PerMode<u64>,
-    /// Whether steps of `clients` or `drives` end for a target when its mean throughput grew by less than 5 %. Default: false.
+    /// Whether steps of `clients` or `drives` end for a target when its mean throughput was less than 5 % above that of a step in both
+    /// steps after it. Default: false.
     #[serde(default)]
     pub until_flat: bool,
 }

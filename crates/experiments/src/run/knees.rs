@@ -86,12 +86,13 @@ fn curve<'a>(cases: &'a [Case], point: &Point, target: usize, drives: u32) -> Ve
     steps
 }
 
-/// Why the steps of a ladder after this point are left out for a target, if throughput had stopped growing.
+/// Why the steps of a ladder after this point are left out for a target, if throughput had stopped growing for two steps.
 pub fn end_of_ladder(cases: &[Case], id: &str, point: &Point, target: usize, drives: u32) -> Option<String> {
     let steps = curve(cases, point, target, drives);
-    let [.., before, now] = steps.as_slice() else { return None };
-    (now.cases.contains(&id) && now.is_flat_after(before))
-        .then(|| format!("{ENDED} from {} to {}", before.title, now.title))
+    let [.., before, between, now] = steps.as_slice() else { return None };
+    // One step may be slow by chance.
+    let is_flat = between.is_flat_after(before) && now.is_flat_after(before);
+    (now.cases.contains(&id) && is_flat).then(|| format!("{ENDED} from {} to {}", before.title, now.title))
 }
 
 /// What the curves of one scenario show, for targets which have so many drives.
@@ -200,7 +201,7 @@ fn sureness(here: &Step<'_>, later: &[Step<'_>]) -> Option<Sureness> {
 
 /// What must be said where steps were left out although their rounds do not show that throughput had stopped growing.
 fn not_shown(steps: &[Step<'_>]) -> Option<String> {
-    let [.., before, now] = steps else { return None };
+    let [.., before, _, now] = steps else { return None };
     let (low, high) = now.growth_over(before);
     let interval = if high.is_finite() {
         format!("its rounds allow for {}", percent(low, high))
