@@ -43,7 +43,7 @@ fn store_size(text: &str) -> Result<u64, String> {
 Examples:
   coquina bench run curve-vs-ceph --quick
   coquina bench run curve-vs-ceph --peer ceph-local --quick
-  coquina bench run host-drives --target device:/dev/sdb,/dev/sdc,/dev/sdd
+  coquina bench run host-drives --target device:/dev/sdb,/dev/sdc --destroy-data device:/dev/sdb,/dev/sdc
   coquina bench run curve-vs-ceph --target coquina:test --target rbd:bench/test --dir /srv/coquina
   coquina bench run my-experiment.toml --target file:/srv/disk --plan
 {TARGETS}
