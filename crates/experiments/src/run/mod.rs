@@ -7,7 +7,10 @@
 //! - what was measured is kept: a run that is stopped or that fails later gives its report, marked as such;
 //! - nothing that the run made or started outlives it.
 
+mod case;
 mod comparisons;
+mod error;
+mod facts;
 mod fairness;
 mod findings;
 mod fio_tried;
@@ -19,6 +22,7 @@ mod plan;
 mod problems;
 mod quiet;
 pub(crate) mod rates;
+mod settings;
 mod settings_tried;
 
 use std::path::PathBuf;
@@ -26,148 +30,24 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use coquina_host::Environment;
 
-use crate::definition::{DefinitionError, Experiment, Mode, ModeName, PlannedPoint, PlannedScenario, expand};
-use crate::generator::GeneratorError;
+use crate::definition::PlannedScenario;
 use crate::leftovers;
-use crate::report::{
-    Case, CaseResult, ExperimentFacts, Finding, REPORT_VERSION, Report, TargetFacts, TimingFacts,
-};
-use crate::target::{
-    Context, ENGINE_SETTING, Opener, Target, TargetError, check_reach, check_repeated, is_this_host,
-};
+use crate::report::{ExperimentFacts, Finding, REPORT_VERSION, Report, TimingFacts};
+use crate::target::{Context, Opener, Target, TargetError, check_reach, check_repeated, is_this_host};
 
-use measure::{Measured, Shot};
+use measure::Measured;
 use settings_tried::Tuner;
 
+pub use error::RunError;
 pub use plan::{CasePlan, Plan, PlanScenario};
 pub use problems::problems;
+pub use settings::{Hooks, Settings};
 pub use settings_tried::{Assignment, AssignmentError};
 
 /// Throughput that grew by less has stopped growing, as a share.
 const FLAT_GROWTH: f64 = 0.05;
 /// Busy time of others before the run above which the report warns, in microseconds per second.
 const BUSY_US_PER_S_MAX: f64 = 1e5;
-/// Cases in a row in which a target fails before it is given up.
-const FAILURES_MAX: u32 = 3;
-
-/// What is run, and on what.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// The experiment.
-    pub experiment: Experiment,
-    /// Its size.
-    pub mode: ModeName,
-    /// How long and how often: that of the mode, or changed by the user.
-    pub limits: Mode,
-    /// Targets, as they are named on the command line. `plain-file` and `plain-files:N` are made in the folder.
-    pub targets: Vec<String>,
-    /// Only cases whose identifier contains one of these; all if there are none.
-    pub only: Vec<String>,
-    /// Other hosts on which `fio --server` runs. Clients are shared out among them.
-    pub hosts: Vec<String>,
-    /// Folder for files of targets, on the disk in question.
-    pub folder: PathBuf,
-    /// This program.
-    pub program: PathBuf,
-    /// Options that name a Coquina server that runs already.
-    pub server: Vec<String>,
-    /// Size of each drive of stores that are made for the run.
-    pub store_bytes: u64,
-    /// Size of each volume, in place of the experiment's.
-    pub volume_bytes: Option<u64>,
-    /// Operations per second at which load is offered at all points, in place of the experiment's.
-    pub rate_iops: Option<u64>,
-    /// Names of what may be overwritten.
-    pub destroy: Vec<String>,
-    /// Compare what is not equal.
-    pub allow_unequal: bool,
-    /// Order of targets, and offsets.
-    pub seed: u64,
-    /// The command as it was typed.
-    pub command: String,
-    /// Settings to try against each other on the only target; none to compare targets as they are.
-    pub tried: Vec<Assignment>,
-}
-
-impl Settings {
-    /// The scenarios that are run, with their points.
-    pub fn plan(&self) -> Vec<PlannedScenario> {
-        let mut planned = expand(&self.experiment, self.mode);
-        for scenario in &mut planned {
-            if let Some(rate_iops) = self.rate_iops {
-                for planned in &mut scenario.points {
-                    planned.point.rate_iops = Some(rate_iops);
-                    planned.id = crate::definition::identifier(&planned.point);
-                }
-            }
-            scenario.points.retain(|planned| {
-                self.only.is_empty() || self.only.iter().any(|part| planned.id.contains(part.as_str()))
-            });
-            scenario.layout.volume_bytes = self.volume_bytes.unwrap_or(scenario.layout.volume_bytes);
-        }
-        planned.retain(|scenario| !scenario.points.is_empty());
-        planned
-    }
-}
-
-/// How the run talks to its user.
-pub struct Hooks<'a> {
-    /// Set when the run is to end.
-    pub stopped: &'a dyn Fn() -> bool,
-    /// A line that stays.
-    pub say: &'a dyn Fn(&str),
-    /// Where the run is: the share that is done, and what is being done.
-    pub progress: &'a dyn Fn(f64, &str),
-    /// The report so far, after each case.
-    pub partial: &'a dyn Fn(&Report),
-}
-
-/// Why a run did not begin, or gave nothing.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// The experiment cannot be used.
-    #[error(transparent)]
-    Definition(#[from] DefinitionError),
-    /// A target cannot be used.
-    #[error(transparent)]
-    Target(#[from] TargetError),
-    /// A generator failed while volumes were written full.
-    #[error("{spec}: {source}")]
-    Generator {
-        /// The target.
-        spec: String,
-        /// What happened.
-        source: GeneratorError,
-    },
-    /// The targets are not equal.
-    #[error(
-        "these are not equal, and figures of them would not compare:\n{0}\nchange them, or add --allow-unequal"
-    )]
-    Unequal(String),
-    /// Nothing is left to do.
-    #[error("{0}")]
-    Nothing(String),
-    /// The folder for files cannot be used.
-    #[error("cannot use the folder {path}: {source}; name another with --folder")]
-    Folder {
-        /// The folder.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-}
-
-impl RunError {
-    /// Whether the user stopped the run.
-    pub fn is_stop(&self) -> bool {
-        matches!(
-            self,
-            RunError::Target(TargetError::Stopped)
-                | RunError::Generator { source: GeneratorError::Stopped, .. }
-                | RunError::Target(TargetError::Program { source: GeneratorError::Stopped, .. })
-        )
-    }
-}
 
 /// Runs an experiment and gives its report. What could not be run is told in it.
 pub fn run(settings: &Settings, hooks: &Hooks<'_>) -> Result<Report, RunError> {
@@ -390,62 +270,6 @@ impl<'a> Run<'a> {
         self.targets.iter().flat_map(|target| target.processes()).collect()
     }
 
-    /// What the machine is, and how it is set.
-    fn environment(&mut self) {
-        let drives = measure::drives_under(&self.places());
-        self.report.drives = drives.iter().filter_map(|path| Environment::here(Some(path)).drive).collect();
-        self.report.drives.sort_by(|a, b| a.name.cmp(&b.name));
-        self.report.drives.dedup_by(|a, b| a.name == b.name);
-        for key in findings::setting_keys(&self.report.drives) {
-            if let Some(value) = findings::setting(&key) {
-                self.report.settings.insert(key, value);
-            }
-        }
-        if let Ok(version) = crate::generator::output_of("fio", &["--version".to_owned()], &[]) {
-            self.report
-                .versions
-                .insert("fio".to_owned(), version.trim().trim_start_matches("fio-").to_owned());
-        }
-    }
-
-    /// Facts of the targets as they are now; labels are made unique.
-    fn look_at_targets(&mut self, has_rate: bool) {
-        let mut all: Vec<TargetFacts> = Vec::new();
-        let labels = settings_tried::labels(&self.settings.tried);
-        for column in &self.columns {
-            let target = &self.targets[column.target];
-            let mut facts = target.facts();
-            if let Some(tried) = column.tried {
-                let assignment = &self.settings.tried[tried];
-                facts = target.facts_with(&assignment.key, &assignment.value);
-                facts.label = labels[tried].clone();
-                facts.settings.insert(assignment.key.clone(), assignment.value.clone());
-                if assignment.key == fio_tried::ENGINE_KEY {
-                    facts.generator = format!("fio {}", assignment.value);
-                }
-            } else if !self.settings.tried.is_empty() {
-                facts.label = settings_tried::AS_FOUND.to_owned();
-            }
-            if has_rate {
-                facts.generator = rates::generator(&facts.generator, target.open_loop());
-            }
-            facts.server_processes = target
-                .processes()
-                .into_iter()
-                .map(|pid| format!("{} {pid}", coquina_host::process_name(pid)))
-                .collect();
-            facts.drives = measure::drive_names(&target.places());
-            all.push(facts);
-        }
-        make_labels_unique(&mut all, !self.settings.tried.is_empty());
-        for facts in &all {
-            if let Some(note) = facts.settings.get(ENGINE_SETTING) {
-                self.find("note", &facts.label, &format!("fio uses {note}"));
-            }
-        }
-        self.report.targets = all;
-    }
-
     fn label(&self, column: usize) -> String {
         self.report.targets.get(column).map_or_else(String::new, |facts| facts.label.clone())
     }
@@ -496,154 +320,6 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    fn case(
-        &mut self,
-        planned: &PlannedPoint,
-        layout: &crate::definition::Layout,
-        refused: &[Option<String>],
-        flat: &mut [Option<(u32, String)>],
-    ) -> Result<(), RunError> {
-        let count = self.columns.len();
-        let mut case = Case { id: planned.id.clone(), point: planned.point.clone(), results: Vec::new() };
-        for (column, flat) in flat.iter().enumerate() {
-            let on_ladder = flat.as_ref().filter(|(ladder, _)| Some(*ladder) == planned.ladder);
-            let index = self.columns[column].target;
-            let target = &self.targets[index];
-            let skipped = refused[index]
-                .clone()
-                .or_else(|| target.refuses_point(&planned.point))
-                .or_else(|| placement::refusal(&planned.point, target.drives()))
-                .or_else(|| on_ladder.map(|(_, reason)| reason.clone()));
-            case.results.push(CaseResult { target: self.label(column), rounds: Vec::new(), skipped });
-        }
-        self.report.cases.push(case);
-        self.seen.push(vec![Vec::new(); count]);
-        self.warm_up(layout)?;
-        let rounds = self.settings.limits.rounds;
-        for round in 1..=rounds {
-            let mut order: Vec<usize> = (0..count).collect();
-            self.random.shuffle(&mut order);
-            for column in order {
-                self.runs_done += 1.0;
-                if self.last_case().results[column].skipped.is_some() {
-                    continue;
-                }
-                let share = self.runs_done / self.runs_all.max(1.0);
-                let what = format!("{}: {}, round {round} of {rounds}", planned.id, self.label(column));
-                (self.hooks.progress)(share, &what);
-                self.shot(planned, layout, column, round)?;
-            }
-        }
-        self.note_failures();
-        self.note_ladder(planned, flat);
-        Ok(())
-    }
-
-    fn last_case(&mut self) -> &mut Case {
-        self.report.cases.last_mut().expect("a case was pushed before its rounds")
-    }
-
-    fn shot(
-        &mut self,
-        planned: &PlannedPoint,
-        layout: &crate::definition::Layout,
-        column: usize,
-        round: u32,
-    ) -> Result<(), RunError> {
-        let Column { target, tried } = self.columns[column];
-        self.tuner.apply(tried, &mut self.targets, &self.context)?;
-        let mine = self.targets[target].processes();
-        let others: Vec<u32> = self.all_processes().into_iter().filter(|pid| !mine.contains(pid)).collect();
-        quiet::wait(&self.idle, self.settings.mode, self.hooks.stopped);
-        let shot = Shot {
-            target: self.targets[target].as_ref(),
-            point: &planned.point,
-            volume_bytes: layout.volume_bytes,
-            limits: &self.settings.limits,
-            hosts: &self.settings.hosts,
-            fio_options: &self.tuner.fio_options(tried),
-            seed: self
-                .settings
-                .seed
-                .wrapping_add(u64::from(round) << 20)
-                .wrapping_add(self.random.u64(..1 << 20)),
-            round,
-            others: &others,
-            idle: &self.idle,
-            scratch: &self.context.folder,
-            stopped: self.hooks.stopped,
-        };
-        match shot.take() {
-            Ok(measured) => {
-                if !measured.round.is_good() {
-                    let text = findings::left_out(&self.label(column), &measured);
-                    self.find("failed", &planned.id, &text);
-                }
-                for host in &measured.hosts {
-                    if !self.report.hosts.contains(host) {
-                        self.report.hosts.push(host.clone());
-                    }
-                }
-                self.last_case().results[column].rounds.push(measured.round.clone());
-                let last = self.seen.last_mut().expect("pushed with the case");
-                last[column].push(measured);
-                Ok(())
-            }
-            Err(GeneratorError::Stopped) => Err(TargetError::Stopped.into()),
-            Err(error) if (self.hooks.stopped)() => {
-                (self.hooks.say)(&format!("{error}"));
-                Err(TargetError::Stopped.into())
-            }
-            Err(error) => {
-                let label = self.label(column);
-                (self.hooks.say)(&format!("{label}: {error}"));
-                self.find("failed", &planned.id, &format!("{label}: {error}"));
-                self.last_case().results[column].skipped = Some(error.to_string());
-                Ok(())
-            }
-        }
-    }
-
-    /// A target that fails again and again is not run any more.
-    fn note_failures(&mut self) {
-        for column in 0..self.columns.len() {
-            let label = self.label(column);
-            let result = &mut self.last_case().results[column];
-            if result.has_failed() && result.skipped.is_none() {
-                result.skipped = Some(format!("operations failed in all {} rounds", result.rounds.len()));
-            }
-            let failed = result.has_failed() || result.rounds.is_empty() && result.skipped.is_some();
-            let is_refusal = self.given_up[column].is_some() || !failed;
-            self.failures[column] = if failed { self.failures[column] + 1 } else { 0 };
-            let many = !is_refusal && self.failures[column] >= FAILURES_MAX;
-            if many && self.has_ended(self.columns[column].target) {
-                let reason = format!("given up: its processes have ended, and {FAILURES_MAX} cases failed");
-                self.find("failed", &label, &reason);
-                self.given_up[column] = Some(reason);
-            }
-        }
-    }
-
-    /// Whether a target has processes on this machine, and all are gone.
-    fn has_ended(&self, target: usize) -> bool {
-        let processes = self.targets[target].processes();
-        !processes.is_empty()
-            && processes.iter().all(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists())
-    }
-
-    /// Remembers for which targets a ladder of clients or drives has come to its end.
-    fn note_ladder(&mut self, planned: &PlannedPoint, flat: &mut [Option<(u32, String)>]) {
-        // At a rate throughput does not grow with clients.
-        let Some(ladder) = planned.ladder.filter(|_| planned.point.rate_iops.is_none()) else { return };
-        for (column, flat) in flat.iter_mut().enumerate() {
-            let drives = self.targets[self.columns[column].target].drives();
-            let cases = &self.report.cases;
-            if let Some(reason) = knees::end_of_ladder(cases, &planned.id, &planned.point, column, drives) {
-                *flat = Some((ladder, reason));
-            }
-        }
-    }
-
     fn find(&mut self, kind: &str, subject: &str, text: &str) {
         let finding = Finding { kind: kind.to_owned(), subject: subject.to_owned(), text: text.to_owned() };
         if !self.report.findings.contains(&finding) {
@@ -685,19 +361,6 @@ impl<'a> Run<'a> {
         found.append(&mut self.report.findings);
         self.report.findings = found;
         Ok(self.report)
-    }
-}
-
-/// Targets of one label are told apart by how they were named, and settings that are tried again by their numbers.
-fn make_labels_unique(targets: &mut [TargetFacts], are_settings: bool) {
-    let labels: Vec<String> = targets.iter().map(|facts| facts.label.clone()).collect();
-    for (place, facts) in targets.iter_mut().enumerate() {
-        let same = |range: &[String]| range.iter().filter(|label| **label == labels[place]).count();
-        if same(&labels) > 1 {
-            let more =
-                if are_settings { format!("no. {}", same(&labels[..=place])) } else { facts.spec.clone() };
-            facts.label = format!("{} ({more})", facts.label);
-        }
     }
 }
 

@@ -1,4 +1,7 @@
+use super::facts::make_labels_unique;
 use super::*;
+use crate::definition::{Experiment, ModeName};
+use crate::report::TargetFacts;
 
 fn settings(toml: &str, targets: &[&str], folder: &std::path::Path) -> Settings {
     let targets = targets.iter().map(|target| (*target).to_owned()).collect();

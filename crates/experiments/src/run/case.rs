@@ -1,0 +1,163 @@
+//! One case: all its rounds on all targets, in random order, and what is remembered of targets for the cases after it.
+
+use crate::definition::{Layout, PlannedPoint};
+use crate::generator::GeneratorError;
+use crate::report::{Case, CaseResult};
+use crate::target::TargetError;
+
+use super::measure::Shot;
+use super::{Column, Run, RunError, findings, knees, placement, quiet};
+
+/// Cases in a row in which a target fails before it is given up.
+const FAILURES_MAX: u32 = 3;
+
+impl Run<'_> {
+    /// Runs it, and leaves its figures in the report.
+    pub(super) fn case(
+        &mut self,
+        planned: &PlannedPoint,
+        layout: &Layout,
+        refused: &[Option<String>],
+        flat: &mut [Option<(u32, String)>],
+    ) -> Result<(), RunError> {
+        let count = self.columns.len();
+        let mut case = Case { id: planned.id.clone(), point: planned.point.clone(), results: Vec::new() };
+        for (column, flat) in flat.iter().enumerate() {
+            let on_ladder = flat.as_ref().filter(|(ladder, _)| Some(*ladder) == planned.ladder);
+            let index = self.columns[column].target;
+            let target = &self.targets[index];
+            let skipped = refused[index]
+                .clone()
+                .or_else(|| target.refuses_point(&planned.point))
+                .or_else(|| placement::refusal(&planned.point, target.drives()))
+                .or_else(|| on_ladder.map(|(_, reason)| reason.clone()));
+            case.results.push(CaseResult { target: self.label(column), rounds: Vec::new(), skipped });
+        }
+        self.report.cases.push(case);
+        self.seen.push(vec![Vec::new(); count]);
+        self.warm_up(layout)?;
+        let rounds = self.settings.limits.rounds;
+        for round in 1..=rounds {
+            let mut order: Vec<usize> = (0..count).collect();
+            self.random.shuffle(&mut order);
+            for column in order {
+                self.runs_done += 1.0;
+                if self.last_case().results[column].skipped.is_some() {
+                    continue;
+                }
+                let share = self.runs_done / self.runs_all.max(1.0);
+                let what = format!("{}: {}, round {round} of {rounds}", planned.id, self.label(column));
+                (self.hooks.progress)(share, &what);
+                self.shot(planned, layout, column, round)?;
+            }
+        }
+        self.note_failures();
+        self.note_ladder(planned, flat);
+        Ok(())
+    }
+
+    fn last_case(&mut self) -> &mut Case {
+        self.report.cases.last_mut().expect("a case was pushed before its rounds")
+    }
+
+    fn shot(
+        &mut self,
+        planned: &PlannedPoint,
+        layout: &Layout,
+        column: usize,
+        round: u32,
+    ) -> Result<(), RunError> {
+        let Column { target, tried } = self.columns[column];
+        self.tuner.apply(tried, &mut self.targets, &self.context)?;
+        let mine = self.targets[target].processes();
+        let others: Vec<u32> = self.all_processes().into_iter().filter(|pid| !mine.contains(pid)).collect();
+        quiet::wait(&self.idle, self.settings.mode, self.hooks.stopped);
+        let shot = Shot {
+            target: self.targets[target].as_ref(),
+            point: &planned.point,
+            volume_bytes: layout.volume_bytes,
+            limits: &self.settings.limits,
+            hosts: &self.settings.hosts,
+            fio_options: &self.tuner.fio_options(tried),
+            seed: self
+                .settings
+                .seed
+                .wrapping_add(u64::from(round) << 20)
+                .wrapping_add(self.random.u64(..1 << 20)),
+            round,
+            others: &others,
+            idle: &self.idle,
+            scratch: &self.context.folder,
+            stopped: self.hooks.stopped,
+        };
+        match shot.take() {
+            Ok(measured) => {
+                if !measured.round.is_good() {
+                    let text = findings::left_out(&self.label(column), &measured);
+                    self.find("failed", &planned.id, &text);
+                }
+                for host in &measured.hosts {
+                    if !self.report.hosts.contains(host) {
+                        self.report.hosts.push(host.clone());
+                    }
+                }
+                self.last_case().results[column].rounds.push(measured.round.clone());
+                let last = self.seen.last_mut().expect("pushed with the case");
+                last[column].push(measured);
+                Ok(())
+            }
+            Err(GeneratorError::Stopped) => Err(TargetError::Stopped.into()),
+            Err(error) if (self.hooks.stopped)() => {
+                (self.hooks.say)(&format!("{error}"));
+                Err(TargetError::Stopped.into())
+            }
+            Err(error) => {
+                let label = self.label(column);
+                (self.hooks.say)(&format!("{label}: {error}"));
+                self.find("failed", &planned.id, &format!("{label}: {error}"));
+                self.last_case().results[column].skipped = Some(error.to_string());
+                Ok(())
+            }
+        }
+    }
+
+    /// A target that fails again and again is not run any more.
+    fn note_failures(&mut self) {
+        for column in 0..self.columns.len() {
+            let label = self.label(column);
+            let result = &mut self.last_case().results[column];
+            if result.has_failed() && result.skipped.is_none() {
+                result.skipped = Some(format!("operations failed in all {} rounds", result.rounds.len()));
+            }
+            let failed = result.has_failed() || result.rounds.is_empty() && result.skipped.is_some();
+            let is_refusal = self.given_up[column].is_some() || !failed;
+            self.failures[column] = if failed { self.failures[column] + 1 } else { 0 };
+            let many = !is_refusal && self.failures[column] >= FAILURES_MAX;
+            if many && self.has_ended(self.columns[column].target) {
+                let reason = format!("given up: its processes have ended, and {FAILURES_MAX} cases failed");
+                self.find("failed", &label, &reason);
+                self.given_up[column] = Some(reason);
+            }
+        }
+    }
+
+    /// Whether a target has processes on this machine, and all are gone.
+    fn has_ended(&self, target: usize) -> bool {
+        let processes = self.targets[target].processes();
+        !processes.is_empty()
+            && processes.iter().all(|pid| !std::path::Path::new(&format!("/proc/{pid}")).exists())
+    }
+
+    /// Remembers for which targets a ladder of clients or drives has come to its end.
+    fn note_ladder(&mut self, planned: &PlannedPoint, flat: &mut [Option<(u32, String)>]) {
+        // At a rate throughput does not grow with clients.
+        let Some(ladder) = planned.ladder.filter(|_| planned.point.rate_iops.is_none()) else { return };
+        for (column, flat) in flat.iter_mut().enumerate() {
+            let drives = self.targets[self.columns[column].target].drives();
+            let cases = &self.report.cases;
+            if let Some(reason) = knees::end_of_ladder(cases, &planned.id, &planned.point, column, drives) {
+                *flat = Some((ladder, reason));
+            }
+        }
+    }
+}

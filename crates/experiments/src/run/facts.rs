@@ -1,0 +1,79 @@
+//! What a report says of the machine and of the targets.
+
+use coquina_host::Environment;
+
+use crate::report::TargetFacts;
+use crate::target::ENGINE_SETTING;
+
+use super::{Run, findings, fio_tried, measure, rates, settings_tried};
+
+impl Run<'_> {
+    /// What the machine is, and how it is set.
+    pub(super) fn environment(&mut self) {
+        let drives = measure::drives_under(&self.places());
+        self.report.drives = drives.iter().filter_map(|path| Environment::here(Some(path)).drive).collect();
+        self.report.drives.sort_by(|a, b| a.name.cmp(&b.name));
+        self.report.drives.dedup_by(|a, b| a.name == b.name);
+        for key in findings::setting_keys(&self.report.drives) {
+            if let Some(value) = findings::setting(&key) {
+                self.report.settings.insert(key, value);
+            }
+        }
+        if let Ok(version) = crate::generator::output_of("fio", &["--version".to_owned()], &[]) {
+            self.report
+                .versions
+                .insert("fio".to_owned(), version.trim().trim_start_matches("fio-").to_owned());
+        }
+    }
+
+    /// Facts of the targets as they are now; labels are made unique.
+    pub(super) fn look_at_targets(&mut self, has_rate: bool) {
+        let mut all: Vec<TargetFacts> = Vec::new();
+        let labels = settings_tried::labels(&self.settings.tried);
+        for column in &self.columns {
+            let target = &self.targets[column.target];
+            let mut facts = target.facts();
+            if let Some(tried) = column.tried {
+                let assignment = &self.settings.tried[tried];
+                facts = target.facts_with(&assignment.key, &assignment.value);
+                facts.label = labels[tried].clone();
+                facts.settings.insert(assignment.key.clone(), assignment.value.clone());
+                if assignment.key == fio_tried::ENGINE_KEY {
+                    facts.generator = format!("fio {}", assignment.value);
+                }
+            } else if !self.settings.tried.is_empty() {
+                facts.label = settings_tried::AS_FOUND.to_owned();
+            }
+            if has_rate {
+                facts.generator = rates::generator(&facts.generator, target.open_loop());
+            }
+            facts.server_processes = target
+                .processes()
+                .into_iter()
+                .map(|pid| format!("{} {pid}", coquina_host::process_name(pid)))
+                .collect();
+            facts.drives = measure::drive_names(&target.places());
+            all.push(facts);
+        }
+        make_labels_unique(&mut all, !self.settings.tried.is_empty());
+        for facts in &all {
+            if let Some(note) = facts.settings.get(ENGINE_SETTING) {
+                self.find("note", &facts.label, &format!("fio uses {note}"));
+            }
+        }
+        self.report.targets = all;
+    }
+}
+
+/// Targets of one label are told apart by how they were named, and settings that are tried again by their numbers.
+pub(super) fn make_labels_unique(targets: &mut [TargetFacts], are_settings: bool) {
+    let labels: Vec<String> = targets.iter().map(|facts| facts.label.clone()).collect();
+    for (place, facts) in targets.iter_mut().enumerate() {
+        let same = |range: &[String]| range.iter().filter(|label| **label == labels[place]).count();
+        if same(&labels) > 1 {
+            let more =
+                if are_settings { format!("no. {}", same(&labels[..=place])) } else { facts.spec.clone() };
+            facts.label = format!("{} ({more})", facts.label);
+        }
+    }
+}
