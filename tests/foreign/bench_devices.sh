@@ -2,32 +2,17 @@
 # coquina bench run on block devices: none is written to that was not given up by name, or that somebody uses.
 source "$(dirname "$0")/../lib/server.sh"
 source "$(dirname "$0")/../lib/folders.sh"
+source "$(dirname "$0")/../lib/experiment.sh"
 needs_coquina
 needs_root
 needs fio losetup mkfs.ext4 mount
 
 cd "$SCRATCH" || fail "no $SCRATCH"
 mkdir files mounted
-experiment() { # NAME OPERATION
-    cat >"$1.toml" <<TOML
-format = 1
-name = "$1"
-title = "A small one"
-[modes]
-quick = { rounds = 1, runtime_s = 0.5, warmup_s = 0, volume_bytes_max = "32MiB" }
-default = { rounds = 1, runtime_s = 0.5, warmup_s = 0, volume_bytes_max = "32MiB" }
-full = { rounds = 1, runtime_s = 0.5, warmup_s = 0, volume_bytes_max = "32MiB" }
-[[scenario]]
-name = "one drive"
-volume_size = "32MiB"
-[[scenario.sweep]]
-operation = ["$2"]
-block = "4KiB"
-depth = [4]
-TOML
-}
-experiment writes random_write
-experiment reads random_read
+SCENARIO='name = "one drive"
+volume_size = "32MiB"'
+experiment writes 1 0.5 "$SCENARIO" '"random_write"' 4
+experiment reads 1 0.5 "$SCENARIO" '"random_read"' 4
 bench() { "$COQUINA" bench run "$@" --folder files; }
 is_empty() { [[ $(tr -d '\0' <backing | wc -c) == 0 ]] || fail "the device was written to by: $1"; }
 

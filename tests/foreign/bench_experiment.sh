@@ -1,39 +1,18 @@
 #!/usr/bin/env bash
 # coquina bench run, tune and show: an experiment on a small cluster, a file and an NBD export; bad input; an interrupted run.
 source "$(dirname "$0")/../lib/server.sh"
+source "$(dirname "$0")/../lib/experiment.sh"
 needs_coquina
 needs fio nbdkit nbdinfo
 
 cd "$SCRATCH" || fail "no $SCRATCH"
 mkdir files
 
-experiment() { # NAME ROUNDS OPERATIONS
-    cat >"$1.toml" <<TOML
-format = 1
-name = "$1"
-title = "A small one"
-targets = ["plain-file"]
-[modes]
-quick = { rounds = $2, runtime_s = 0.6, warmup_s = 0, volume_bytes_max = "32MiB" }
-default = { rounds = $2, runtime_s = 0.6, warmup_s = 0, volume_bytes_max = "32MiB" }
-full = { rounds = $2, runtime_s = 0.6, warmup_s = 0, volume_bytes_max = "32MiB" }
-[[scenario]]
-name = "one volume"
+SCENARIO='name = "one volume"
 volume_size = "1GiB"
-copies = 1
-[[scenario.sweep]]
-operation = [$3]
-block = "4KiB"
-depth = [1, 8]
-TOML
-}
-
-experiment small 2 '"random_write", "random_read"'
+copies = 1'
+experiment small 2 0.6 "$SCENARIO" '"random_write", "random_read"' '1, 8'
 bench() { "$COQUINA" bench "$@"; }
-of_report() { # FOLDER PYTHON-EXPRESSION of `r`
-    "$PYTHON" -c "import json, sys; r = json.load(open(sys.argv[1])); sys.exit(not ($2))" "$1/report.json" ||
-        fail "not so in $1/report.json: $2"
-}
 nothing_is_left() {
     [[ -z $(ls -A files) ]] || fail "files are left: $(ls -A files)"
     if grep -lszF -- "$SCRATCH/files" /proc/[0-9]*/cmdline >&2; then fail "processes are left"; fi
@@ -122,7 +101,7 @@ echo '{}' >none.json
 expect 1 "is not a report" bench show none.json
 sed 's/"report_version":1/"report_version":99/' three/report.json >newer.json
 expect 1 "version 99" bench show newer.json
-experiment other 1 '"random_read"'
+experiment other 1 0.6 "$SCENARIO" '"random_read"' '1, 8'
 bench run other.toml --folder files --out other >/dev/null 2>other.log || fail "the run failed: $(tail -n 20 other.log)"
 expect 1 "different experiments|not the same experiment|are of" bench compare three other
 bench compare three three --json >compared.json || fail "not compared: $(<compared.json)"
@@ -226,7 +205,7 @@ of_report late "'rate-not-reached' in [f['kind'] for f in r['findings']]"
 grep -q 'offered 2000/s, achieved' late.txt || fail "not told that the rate was missed: $(<late.txt)"
 
 # Ctrl-C in the middle: what was measured is kept and marked.
-experiment long 20 '"random_write", "random_read"'
+experiment long 20 0.6 "$SCENARIO" '"random_write", "random_read"' '1, 8'
 setsid "$COQUINA" bench run long.toml --folder files --out cut --store-size 512M --target coquina-local --target plain-file \
     >cut.txt 2>cut.log &
 RUN=$!
@@ -244,7 +223,7 @@ grep -q 'ended early: stopped by its user' cut.log || fail "not told: $(tail -n 
 nothing_is_left
 
 # Three times: the second says what is waited for, the third ends at once and says what is left.
-experiment few 3 '"random_write", "random_read"'
+experiment few 3 0.6 "$SCENARIO" '"random_write", "random_read"' '1, 8'
 setsid "$COQUINA" bench run few.toml --quick --folder files --out thrice --store-size 512M --target coquina-local --target plain-file \
     >thrice.txt 2>thrice.log &
 RUN=$!

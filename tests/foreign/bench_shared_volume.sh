@@ -1,33 +1,16 @@
 #!/usr/bin/env bash
 # coquina bench run: two ways to one volume of a server that runs share what the run makes; load by `fio --server`.
 source "$(dirname "$0")/../lib/server.sh"
+source "$(dirname "$0")/../lib/experiment.sh"
 needs_coquina
 needs fio
 
 cd "$SCRATCH" || fail "no $SCRATCH"
 mkdir files
-cat >small.toml <<'TOML'
-format = 1
-name = "small"
-title = "A small one"
-[modes]
-quick = { rounds = 1, runtime_s = 0.5, warmup_s = 0, volume_bytes_max = "32MiB" }
-default = { rounds = 1, runtime_s = 0.5, warmup_s = 0, volume_bytes_max = "32MiB" }
-full = { rounds = 1, runtime_s = 0.5, warmup_s = 0, volume_bytes_max = "32MiB" }
-[[scenario]]
-name = "two volumes"
+experiment small 1 0.5 'name = "two volumes"
 volumes = 2
-volume_size = "32MiB"
-[[scenario.sweep]]
-operation = ["random_write"]
-block = "4KiB"
-depth = [4]
-TOML
+volume_size = "32MiB"' '"random_write"' 4
 bench() { "$COQUINA" bench run small.toml --dir "$DATA" --folder files "$@"; }
-of_report() { # FOLDER PYTHON-EXPRESSION of `r`
-    "$PYTHON" -c "import json, sys; r = json.load(open(sys.argv[1])); sys.exit(not ($2))" "$1/report.json" ||
-        fail "not so in $1/report.json: $2"
-}
 # What is being removed is still listed for a moment.
 volumes_left() { [[ $(coquina volume list --json | grep -c '"name"') == "$1" ]]; }
 server_start

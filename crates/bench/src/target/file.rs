@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use coquina_base::{AlignedBuf, BLOCK_BYTES};
 use io_uring::{IoUring, opcode, types};
 
+use super::buffers::Buffers;
 use super::{Completion, Lane, LaneOptions, Operation, Readiness, Target};
 use crate::config::IoBenchConfig;
 use crate::error::TargetError;
@@ -151,10 +151,7 @@ struct Slot {
 pub(crate) struct FileLane {
     ring: IoUring,
     file: Arc<File>,
-    write_buffers: AlignedBuf,
-    read_buffers: AlignedBuf,
-    stride_bytes: usize,
-    io_bytes_max: usize,
+    buffers: Buffers,
     slots: Vec<Slot>,
     in_flight: u32,
     write_flags: i32,
@@ -162,16 +159,11 @@ pub(crate) struct FileLane {
 
 impl FileLane {
     pub fn new(file: Arc<File>, options: &LaneOptions) -> Result<Self, TargetError> {
-        let stride_blocks = (options.io_bytes_max as usize).div_ceil(BLOCK_BYTES);
-        let blocks = stride_blocks * options.depth as usize;
         let idle = Slot { operation: Operation::Flush, offset_bytes: 0, length_bytes: 0, done_bytes: 0 };
         Ok(FileLane {
             ring: make_ring(options.depth)?,
             file,
-            write_buffers: AlignedBuf::zeroed(if options.writes { blocks } else { 0 }),
-            read_buffers: AlignedBuf::zeroed(if options.reads { blocks } else { 0 }),
-            stride_bytes: stride_blocks * BLOCK_BYTES,
-            io_bytes_max: options.io_bytes_max as usize,
+            buffers: Buffers::new(options),
             slots: vec![idle; options.depth as usize],
             in_flight: 0,
             write_flags: if options.durable { libc::RWF_DSYNC } else { 0 },
@@ -182,16 +174,15 @@ impl FileLane {
         let state = self.slots[slot as usize];
         let fd = types::Fd(self.file.as_raw_fd());
         let done = state.done_bytes as usize;
-        let start = slot as usize * self.stride_bytes + done;
         let rest = (state.length_bytes - state.done_bytes) as usize;
         let offset_bytes = state.offset_bytes + done as u64;
         let entry = match state.operation {
             Operation::Read => {
-                let bytes = &mut self.read_buffers[start..start + rest];
+                let bytes = self.buffers.read_part(slot, done, rest);
                 opcode::Read::new(fd, bytes.as_mut_ptr(), rest as u32).offset(offset_bytes).build()
             }
             Operation::Write => {
-                let bytes = &self.write_buffers[start..start + rest];
+                let bytes = self.buffers.write_part(slot, done, rest);
                 opcode::Write::new(fd, bytes.as_ptr(), rest as u32)
                     .offset(offset_bytes)
                     .rw_flags(self.write_flags)
@@ -257,17 +248,15 @@ fn make_ring(depth: u32) -> Result<IoUring, TargetError> {
 
 impl Lane for FileLane {
     fn write_buffer(&mut self, slot: u32) -> &mut [u8] {
-        let start = slot as usize * self.stride_bytes;
-        &mut self.write_buffers[start..start + self.io_bytes_max]
+        self.buffers.write_buffer(slot)
     }
 
     fn read_buffer(&self, slot: u32) -> &[u8] {
-        let start = slot as usize * self.stride_bytes;
-        &self.read_buffers[start..start + self.io_bytes_max]
+        self.buffers.read_buffer(slot)
     }
 
     fn submit(&mut self, slot: u32, operation: Operation, offset_bytes: u64, length_bytes: u32) {
-        assert!(length_bytes as usize <= self.io_bytes_max, "an operation fits its buffer");
+        assert!(length_bytes as usize <= self.buffers.io_bytes_max(), "an operation fits its buffer");
         self.slots[slot as usize] = Slot { operation, offset_bytes, length_bytes, done_bytes: 0 };
         self.push(slot);
     }
@@ -289,8 +278,7 @@ impl Drop for FileLane {
         }
         if self.in_flight > 0 {
             // The kernel may still write into or read from them.
-            std::mem::forget(std::mem::take(&mut self.write_buffers));
-            std::mem::forget(std::mem::take(&mut self.read_buffers));
+            self.buffers.leak();
         }
     }
 }

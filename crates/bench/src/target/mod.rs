@@ -11,6 +11,7 @@
 //! - `submit` only queues; `turn` sends everything queued at once and waits;
 //! - nothing is allocated per operation.
 
+mod buffers;
 pub(crate) mod file;
 pub(crate) mod nbd;
 mod rbd;

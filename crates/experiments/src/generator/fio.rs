@@ -16,7 +16,7 @@ use super::{Amount, Command, Format, Load, Outcome, add, set_percentiles, share}
 use crate::report::{Figures, Operation};
 use crate::statistics::LatencyHistogram;
 
-pub use client::reach;
+pub use client::{host, reach};
 pub use engine::{Engine, for_files, need, parse};
 
 /// What the names of fio's logs of operations per second begin with: `series_iops.1.log`, one for each job, and where another
@@ -26,8 +26,6 @@ const SERIES_INTERVAL_MS: u64 = 500;
 /// Size and depth of sequential writes that fill a volume.
 const FILL_BLOCK: &str = "1m";
 const FILL_DEPTH: u32 = 16;
-/// Jobs that share a rate, all volumes together: each has threads and a connection of its own.
-const RATED_JOBS_MAX: u32 = 32;
 
 /// What of a job differs between targets.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -77,8 +75,8 @@ pub fn command(options: &FioOptions, load: &Load) -> Command {
                 set("rwmixread", "70");
             }
             set("bs", &load.block_bytes.to_string());
+            set("iodepth", &load.depth.to_string());
             if load.rate_iops.is_none() {
-                set("iodepth", &load.depth.to_string());
                 set("numjobs", &load.jobs.to_string());
             }
         }
@@ -119,7 +117,7 @@ pub fn command(options: &FioOptions, load: &Load) -> Command {
         match load.rate_iops {
             Some(rate_iops) if load.amount != Amount::Fill => {
                 let mine_iops = share(rate_iops, number as u64, options.volumes.len() as u64);
-                add_rated_jobs(&mut job, &name, volume, load, mine_iops, options.volumes.len());
+                add_rated_jobs(&mut job, &name, volume, load, mine_iops);
             }
             _ => add_section(&mut job, &name, volume),
         }
@@ -145,38 +143,20 @@ fn add_section(job: &mut String, name: &str, options: &[(String, String)]) {
     }
 }
 
-/// Jobs of one volume that share a rate.
+/// Jobs of one volume that share a rate; what has no share makes no load.
 ///
-/// Before fio waits for the time of a job's next operation, it waits until all that the job has in flight are done. So the
-/// operations that may be in flight are shared out among many jobs where it does not matter who does what: at random places.
+/// Before fio waits for the time of a job's next operation, it waits until all that the job has in flight are done.
 /// (`io_submit_mode=offload` would not wait, but fio 3.33 crashes with it and the engines rbd, rados and nbd.)
-fn add_rated_jobs(
-    job: &mut String,
-    name: &str,
-    volume: &[(String, String)],
-    load: &Load,
-    rate_iops: u64,
-    volumes: usize,
-) {
-    let outstanding = load.depth.saturating_mul(load.jobs).max(1);
-    let is_random =
-        matches!(load.operation, Operation::RandomRead | Operation::RandomWrite | Operation::Mixed70);
-    let jobs_max = (RATED_JOBS_MAX / u32::try_from(volumes).unwrap_or(u32::MAX).max(1)).max(load.jobs).max(1);
-    let jobs = if is_random { outstanding.min(jobs_max) } else { load.jobs.max(1) };
-    for number in 0..jobs {
-        let mine_iops = share(rate_iops, number.into(), jobs.into());
+fn add_rated_jobs(job: &mut String, name: &str, volume: &[(String, String)], load: &Load, rate_iops: u64) {
+    for number in 0..load.jobs {
+        let mine_iops = share(rate_iops, number.into(), load.jobs.into());
         if mine_iops == 0 {
             continue;
         }
         let mut options = volume.to_vec();
-        let mut set = |name: &str, value: u64| options.push((name.to_owned(), value.to_string()));
-        set(
-            "iodepth",
-            if is_random { share(outstanding.into(), number.into(), jobs.into()) } else { load.depth.into() },
-        );
-        set("rate_iops", mine_iops);
+        options.push(("rate_iops".to_owned(), mine_iops.to_string()));
         if is_sequential(load.operation) && number > 0 {
-            set("offset", part_bytes(load) * u64::from(number));
+            options.push(("offset".to_owned(), (part_bytes(load) * u64::from(number)).to_string()));
         }
         add_section(job, &format!("{name}-{number}"), &options);
     }

@@ -93,23 +93,10 @@ fn lower_bound(case: &Case, result: &CaseResult) -> Option<Finding> {
 mod tests {
     use super::*;
     use crate::definition::Experiment;
-    use crate::report::{Figures, Operation, Point, Round};
+    use crate::report::{Figures, Point, Round};
 
     fn case(rate_iops: Option<u64>, achieved: f64, generator: &str) -> Case {
-        let point = Point {
-            scenario: "one volume".to_owned(),
-            operation: Operation::RandomWrite,
-            block_bytes: 4096,
-            depth: 8,
-            jobs: 1,
-            volumes: 1,
-            volumes_per_client: None,
-            clients: 1,
-            drives: None,
-            copies: None,
-            placement: None,
-            rate_iops,
-        };
+        let point = Point { depth: 8, rate_iops, ..crate::run::tests::point(1, 1) };
         let round = Round {
             total: Figures { iops: achieved, ..Figures::default() },
             generator: generator.to_owned(),

@@ -5,6 +5,8 @@
 
 use std::net::{IpAddr, ToSocketAddrs};
 
+use crate::generator::fio;
+
 /// From where a target can be reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reach {
@@ -67,12 +69,7 @@ pub fn refusal(reach: &Reach, hosts: &[String]) -> Option<String> {
 
 /// Whether fio's `--client=` means this host by loopback: `localhost`, `ip:127.0.0.1,8765`, `ip6:::1`, `sock:/path`.
 pub fn is_this_host(client: &str) -> bool {
-    if client.starts_with("sock:") {
-        return true;
-    }
-    let named = ["ip:", "ip4:", "ip6:"].iter().find_map(|kind| client.strip_prefix(kind)).unwrap_or(client);
-    let name = named.split_once(',').map_or(named, |(name, _)| name);
-    is_local_name(name)
+    client.starts_with("sock:") || is_local_name(fio::host(client))
 }
 
 /// Whether a name or an address is this host's loopback.

@@ -13,9 +13,8 @@ use std::ffi::{CString, c_int, c_void};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use coquina_base::{AlignedBuf, BLOCK_BYTES};
-
 use self::library::{Handle, Library, library};
+use super::buffers::Buffers;
 use super::{Completion, Lane, LaneOptions, Operation, Readiness, Target};
 use crate::error::TargetError;
 
@@ -169,27 +168,19 @@ struct RbdLane {
     image: Arc<Image>,
     finished: Arc<Finished>,
     tokens: Box<[Token]>,
-    write_buffers: AlignedBuf,
-    read_buffers: AlignedBuf,
-    stride_bytes: usize,
-    io_bytes_max: usize,
+    buffers: Buffers,
     in_flight: usize,
 }
 
 impl RbdLane {
     fn new(image: Arc<Image>, options: &LaneOptions) -> Self {
-        let stride_blocks = (options.io_bytes_max as usize).div_ceil(BLOCK_BYTES);
-        let blocks = stride_blocks * options.depth as usize;
         let list = Mutex::new(Vec::with_capacity(options.depth as usize));
         let finished = Arc::new(Finished { list, arrived: Condvar::new() });
         let token = |slot| Token { finished: Arc::clone(&finished), library: image.library, slot };
         RbdLane {
             tokens: (0..options.depth).map(token).collect(),
             finished,
-            write_buffers: AlignedBuf::zeroed(if options.writes { blocks } else { 0 }),
-            read_buffers: AlignedBuf::zeroed(if options.reads { blocks } else { 0 }),
-            stride_bytes: stride_blocks * BLOCK_BYTES,
-            io_bytes_max: options.io_bytes_max as usize,
+            buffers: Buffers::new(options),
             in_flight: 0,
             image,
         }
@@ -200,7 +191,6 @@ impl RbdLane {
         let library = self.image.library;
         let image = self.image.image;
         let token: *const Token = &raw const self.tokens[slot as usize];
-        let start = slot as usize * self.stride_bytes;
         let mut completion = std::ptr::null_mut();
         // SAFETY: tokens and buffers live in `self`, are neither moved nor freed while the operation is in flight (see
         // `drop`), and are not touched by this thread until it completes; the slices check the range.
@@ -213,7 +203,7 @@ impl RbdLane {
             }
             let started = match operation {
                 Operation::Read => {
-                    let buffer = &mut self.read_buffers[start..start + length_bytes];
+                    let buffer = self.buffers.read_part(slot, 0, length_bytes);
                     (library.rbd_aio_read)(
                         image,
                         offset_bytes,
@@ -223,7 +213,7 @@ impl RbdLane {
                     )
                 }
                 Operation::Write => {
-                    let buffer = &self.write_buffers[start..start + length_bytes];
+                    let buffer = self.buffers.write_part(slot, 0, length_bytes);
                     (library.rbd_aio_write)(
                         image,
                         offset_bytes,
@@ -244,17 +234,15 @@ impl RbdLane {
 
 impl Lane for RbdLane {
     fn write_buffer(&mut self, slot: u32) -> &mut [u8] {
-        let start = slot as usize * self.stride_bytes;
-        &mut self.write_buffers[start..start + self.io_bytes_max]
+        self.buffers.write_buffer(slot)
     }
 
     fn read_buffer(&self, slot: u32) -> &[u8] {
-        let start = slot as usize * self.stride_bytes;
-        &self.read_buffers[start..start + self.io_bytes_max]
+        self.buffers.read_buffer(slot)
     }
 
     fn submit(&mut self, slot: u32, operation: Operation, offset_bytes: u64, length_bytes: u32) {
-        assert!(length_bytes as usize <= self.io_bytes_max, "an operation fits its buffer");
+        assert!(length_bytes as usize <= self.buffers.io_bytes_max(), "an operation fits its buffer");
         let started = self.start(slot, operation, offset_bytes, length_bytes as usize);
         self.in_flight += 1;
         if started < 0 {
@@ -283,8 +271,7 @@ impl Drop for RbdLane {
         }
         if self.in_flight > 0 {
             // librbd may still write into or read from them, and close nothing that it works on.
-            std::mem::forget(std::mem::take(&mut self.write_buffers));
-            std::mem::forget(std::mem::take(&mut self.read_buffers));
+            self.buffers.leak();
             std::mem::forget(std::mem::take(&mut self.tokens));
             std::mem::forget(Arc::clone(&self.image));
         }

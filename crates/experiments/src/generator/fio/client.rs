@@ -32,8 +32,18 @@ pub fn reach(client: &str) -> Result<(), String> {
     Err(format!("no fio answers at port {port} of {host}: {failed}; {advice}"))
 }
 
+/// The host of `HOST` or `HOST,PORT`.
+pub fn host(client: &str) -> &str {
+    let plain = plain(client);
+    plain.split_once(',').map_or(plain, |(host, _)| host)
+}
+
+fn plain(client: &str) -> &str {
+    KINDS.iter().find_map(|kind| client.strip_prefix(kind)).unwrap_or(client)
+}
+
 fn address(client: &str) -> Result<(&str, u16), String> {
-    let plain = KINDS.iter().find_map(|kind| client.strip_prefix(kind)).unwrap_or(client);
+    let plain = plain(client);
     match plain.split_once(',') {
         None if plain.is_empty() => Err("write --client HOST or --client HOST,PORT".to_owned()),
         None => Ok((plain, PORT)),

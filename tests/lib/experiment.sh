@@ -1,0 +1,30 @@
+# shellcheck shell=bash
+# Small experiments of `coquina bench run`, and their reports. Sourced by tests after tests/lib/server.sh.
+
+# experiment NAME ROUNDS RUNTIME_S SCENARIO OPERATIONS DEPTHS : writes NAME.toml with one scenario, all modes alike. SCENARIO is lines of
+# TOML; OPERATIONS and DEPTHS are lists of it.
+experiment() {
+    local mode="{ rounds = $2, runtime_s = $3, warmup_s = 0, volume_bytes_max = \"32MiB\" }"
+    cat >"$1.toml" <<TOML
+format = 1
+name = "$1"
+title = "A small one"
+targets = ["plain-file"]
+[modes]
+quick = $mode
+default = $mode
+full = $mode
+[[scenario]]
+$4
+[[scenario.sweep]]
+operation = [$5]
+block = "4KiB"
+depth = [$6]
+TOML
+}
+
+# of_report FOLDER EXPRESSION : fails unless the Python expression of the report `r` in that folder is true
+of_report() {
+    "$PYTHON" -c "import json, sys; r = json.load(open(sys.argv[1])); sys.exit(not ($2))" "$1/report.json" ||
+        fail "not so in $1/report.json: $2"
+}
