@@ -71,7 +71,10 @@ impl DeviceTarget {
         let file = opened.map_err(|error| match (error.raw_os_error(), error.kind()) {
             (Some(libc::EBUSY), _) => in_use(),
             (_, ErrorKind::PermissionDenied) => {
-                unusable(format!("{} cannot be opened: {error}; run this as root", device.display()))
+                unusable(format!(
+                    "{} cannot be opened: {error}; run this as root, and where you are root in a container, give it the device",
+                    device.display()
+                ))
             }
             _ => unusable(format!("{} cannot be opened: {error}", device.display())),
         })?;
