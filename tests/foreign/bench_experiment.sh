@@ -70,7 +70,7 @@ for only_here in "file:$PWD/new" plain-file device:/dev/null nbd://127.0.0.1:9/x
     expect 2 "client 192.0.2.7 cannot make load" bench run small.toml --folder files --target "$only_here" --client 192.0.2.7
 done
 [[ $(<precious) == precious && $(<disk-1) == precious && ! -e disk && ! -e new ]] || fail "files were changed: $(ls -l)"
-mkdir only-fio && ln -s "$(command -v fio)" only-fio/fio
+mkdir only-fio && ln -s "$(type -P fio)" only-fio/fio
 expect 1 "install the Debian package libnbd-bin" env "PATH=$PWD/only-fio" "$COQUINA" bench run small.toml --folder files --target nbd://h/x
 nothing_is_left
 [[ -z $(ls -d coquina-bench-* 2>/dev/null) ]] || fail "empty reports are left: $(ls -d coquina-bench-*)"
