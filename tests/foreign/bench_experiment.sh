@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# coquina bench run, tune and show: an experiment on a small cluster, a file and an NBD export; bad input; an interrupted run.
+# coquina bench run and show: an experiment on a small cluster, a file and an NBD export; bad input; an interrupted run.
 source "$(dirname "$0")/../lib/server.sh"
 source "$(dirname "$0")/../lib/experiment.sh"
 needs_coquina
@@ -12,11 +12,6 @@ SCENARIO='name = "one volume"
 volume_size = "1GiB"
 copies = 1'
 experiment small 2 0.6 "$SCENARIO" '"random_write", "random_read"' '1, 8'
-bench() { "$COQUINA" bench "$@"; }
-nothing_is_left() {
-    [[ -z $(ls -A files) ]] || fail "files are left: $(ls -A files)"
-    if grep -lszF -- "$SCRATCH/files" /proc/[0-9]*/cmdline >&2; then fail "processes are left"; fi
-}
 
 # Bad input: each says what to do, and leaves nothing.
 expect 2 "built in are: curve-vs-ceph" bench run no-such-experiment
@@ -41,16 +36,10 @@ expect 2 "needs 16M at least" bench run small.toml --folder files --volume-size 
 expect 2 "needs 64M at least" bench run small.toml --folder files --store-size 16M
 sed 's/"random_write"/"random_wirte"/' small.toml >misspelt.toml
 expect 2 "unknown variant .random_wirte., expected one of .random_read., .random_write." bench run misspelt.toml
-expect 0 "depth 8: 32 runs" bench tune small.toml --folder files --target plain-file --set fio:a=1 --set fio:b=1 --set fio:a=2 --plan
 expect 1 "does not exist; make it" bench run small.toml --folder nowhere
 expect 1 "no server runs on" bench run small.toml --folder files --target coquina:disk --dir "$SCRATCH/none"
-expect 2 "is not KEY=VALUE" bench tune small.toml --folder files --target plain-file --set nonsense
-expect 1 "no setting .*that can be changed" bench tune small.toml --folder files --target plain-file --set speed=high
 expect 1 "no fio answers at port 9 .*start .fio --server. there" bench run small.toml --folder files --client 127.0.0.1,9
 expect 1 "install the Debian package fio" env PATH=/nonexistent "$COQUINA" bench run small.toml --folder files
-expect 1 "Bad option <thinktme=3>" bench tune small.toml --folder files --target plain-file --set fio:thinktme=3
-expect 1 "would make columns unequal" bench tune small.toml --folder files --target plain-file --set fio:iodepth=1
-expect 1 "fio does not make the load" bench tune small.toml --folder files --target coquina-local --set fio:thinktime=3
 mkdir without-engine
 # shellcheck disable=SC2016
 printf '#!/bin/sh\ncase $1 in --enghelp) echo libaio ;; esac\n' >without-engine/fio
@@ -156,12 +145,6 @@ bench run small.toml --quick --folder files --out remote --target plain-file --o
 end_fio_server
 of_report remote "all(y['series'] and y['total']['iops'] > 10 and not y['contradictions'] for c in r['cases'] for x in c['results'] for y in x['rounds'])"
 nothing_is_left
-
-# Settings in turns, of fio: with pauses between operations there are fewer.
-bench tune other.toml --quick --folder files --out tuned --target plain-file --only 'depth 8' --rounds 4 \
-    --set fio:thinktime=0 --set fio:thinktime=5000 >tuned.txt 2>tuned.log || fail "not tuned: $(tail -n 20 tuned.log)"
-of_report tuned "any(c['metric'] == 'iops' and c['target'] == 'fio:thinktime=5000' and c['verdict'] == 'worse' for c in r['comparisons'])"
-grep -q 'worse' tuned.txt || fail "no verdict in $(<tuned.txt)"
 
 # Operations that fail, and a target without figures: the report is written, and a script notices.
 cat >fails <<SH

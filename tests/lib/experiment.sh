@@ -28,3 +28,11 @@ of_report() {
     "$PYTHON" -c "import json, sys; r = json.load(open(sys.argv[1])); sys.exit(not ($2))" "$1/report.json" ||
         fail "not so in $1/report.json: $2"
 }
+
+bench() { "$COQUINA" bench "$@"; }
+
+# Fails if a run left files in the folder `files`, or processes that use it.
+nothing_is_left() {
+    [[ -z $(ls -A files) ]] || fail "files are left: $(ls -A files)"
+    if grep -lszF -- "$SCRATCH/files" /proc/[0-9]*/cmdline >&2; then fail "processes are left"; fi
+}

@@ -9,11 +9,14 @@ use std::rc::Rc;
 use serde::Deserialize;
 
 use super::local_coquina::LocalCoquina;
-use super::{Context, OpenLoop, Reach, Target, TargetError, medium, reach};
+use super::{Context, Effect, OpenLoop, Reach, Target, TargetError, medium, reach};
 use crate::definition::Layout;
 use crate::generator::{Command, Load, coquina, output_of};
 use crate::leftovers::{self, Note};
 use crate::report::{Point, TargetFacts};
+
+/// Copies of the first pool, if the first volume makes it: as many as there are nodes, up to this.
+const DEFAULT_COPIES_MAX: u32 = 3;
 
 /// A server and its volumes, which several targets may use in turns.
 pub type Shared = Rc<RefCell<System>>;
@@ -77,6 +80,16 @@ impl VolumeList {
         let first = copies(names.first()?)?;
         names.iter().all(|name| copies(name) == Some(first)).then_some(first)
     }
+}
+
+#[derive(Deserialize)]
+struct PoolList {
+    pools: Vec<Pool>,
+}
+
+#[derive(Deserialize)]
+struct Pool {
+    copies: u32,
 }
 
 #[derive(Clone, Deserialize)]
@@ -157,6 +170,13 @@ impl System {
         let mut list: VolumeList = self.ask(spec, &["volume", "list", "--interval", "0"])?;
         list.volumes.retain(|volume| !volume.state.eq_ignore_ascii_case("removing"));
         Ok(list)
+    }
+
+    /// Copies of a volume for which no number is asked for: those of the only pool. Where there is none yet, the first
+    /// volume makes one, with that many at most. Where there are several, none is made without the name of one.
+    fn copies_by_default(&self, spec: &str) -> Result<u32, TargetError> {
+        let list: PoolList = self.ask(spec, &["pool", "list"])?;
+        Ok(list.pools.iter().map(|pool| pool.copies).max().unwrap_or(DEFAULT_COPIES_MAX))
     }
 
     fn volume_name(&self, number: u32) -> String {
@@ -260,6 +280,23 @@ fn nodes_of(folder: &Path) -> Vec<u32> {
     locks.filter_map(|text| text.lines().next()?.trim().parse().ok()).collect()
 }
 
+/// The option of `coquina up` that a setting names.
+fn option_of<'a>(spec: &str, key: &'a str) -> Result<&'a str, TargetError> {
+    key.strip_prefix("coquina:").ok_or_else(|| TargetError::Unusable {
+        spec: spec.to_owned(),
+        message: format!(
+            "{key} is no setting of it; write coquina:OPTION=VALUE, fio:KEY=VALUE or os:KEY=VALUE"
+        ),
+    })
+}
+
+fn not_started_again(spec: &str) -> TargetError {
+    TargetError::Unusable {
+        spec: spec.to_owned(),
+        message: "options of a server that runs cannot be changed; use coquina-local".to_owned(),
+    }
+}
+
 /// Volumes of a Coquina cluster, one way to them.
 pub struct CoquinaTarget {
     spec: String,
@@ -330,7 +367,10 @@ impl Target for CoquinaTarget {
             layout.volume_bytes * u64::from(layout.volumes) * u64::from(copies)
         });
         let free = df.provisionable_bytes.saturating_sub(df.provisioned_bytes).min(df.free_bytes) + mine;
-        let copies = system.found.map(|found| found.copies).or(copies).unwrap_or(1);
+        let copies = match system.found.map(|found| found.copies).or(copies) {
+            Some(copies) => copies,
+            None => system.copies_by_default(&self.spec)?,
+        };
         let free = free / u64::from(copies.max(1));
         Ok(Some(system.found.map_or(free, |found| found.size_bytes.min(free.max(found.size_bytes)))))
     }
@@ -393,22 +433,23 @@ impl Target for CoquinaTarget {
         }
     }
 
-    fn set(&mut self, key: &str, value: Option<&str>) -> Result<Option<String>, TargetError> {
+    fn effect(&self, key: &str) -> Result<Effect, TargetError> {
+        LocalCoquina::check_option(&self.spec, option_of(&self.spec, key)?)?;
+        if self.system.borrow().is_local { Ok(Effect::AtStart) } else { Err(not_started_again(&self.spec)) }
+    }
+
+    fn restart(&mut self, context: &Context<'_>) -> Result<(), TargetError> {
         let mut system = self.system.borrow_mut();
-        let unusable =
-            |message: &str| TargetError::Unusable { spec: self.spec.clone(), message: message.to_owned() };
-        let Some(option) = key.strip_prefix("coquina:") else {
-            return Err(unusable(&format!(
-                "{key} is no setting of it; write coquina:OPTION=VALUE, fio:KEY=VALUE or os:KEY=VALUE"
-            )));
-        };
-        let Some(local) = &mut system.local else {
-            return Err(unusable("options of a server that runs cannot be changed; use coquina-local"));
-        };
-        let former = local.set(option, value)?;
+        system.local.as_mut().ok_or_else(|| not_started_again(&self.spec))?.restart(context)?;
         // It listens on other ports now.
         system.status = Some(system.ask(&self.spec, &["status", "--interval", "0"])?);
-        Ok(former)
+        Ok(())
+    }
+
+    fn set(&mut self, key: &str, value: Option<&str>) -> Result<Option<String>, TargetError> {
+        let option = option_of(&self.spec, key)?;
+        let mut system = self.system.borrow_mut();
+        Ok(system.local.as_mut().ok_or_else(|| not_started_again(&self.spec))?.set(option, value))
     }
 
     fn end(&mut self) {

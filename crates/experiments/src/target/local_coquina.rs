@@ -103,41 +103,34 @@ impl LocalCoquina {
         Ok(started)
     }
 
-    /// Starts it again with an option of `coquina up`, or without it, and gives the former value. Its data stays. An
-    /// option that does not let it start is taken back.
-    pub fn set(&mut self, key: &str, value: Option<&str>) -> Result<Option<String>, TargetError> {
-        let is_name = !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
-        if !is_name || TAKEN_OPTIONS.contains(&key) {
-            return Err(TargetError::Unusable {
-                spec: self.spec.clone(),
-                message: format!(
-                    "coquina:{key} is no option of `coquina up` that can be tried; see `coquina up --help`"
-                ),
-            });
+    /// Refuses what is no option of `coquina up`, and those that the run sets itself.
+    pub fn check_option(spec: &str, name: &str) -> Result<(), TargetError> {
+        let is_name = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+        if is_name && !TAKEN_OPTIONS.contains(&name) {
+            return Ok(());
         }
-        let former = match value {
-            Some(value) => self.options.insert(key.to_owned(), value.to_owned()),
-            None => self.options.remove(key),
-        };
-        if former.as_deref() == value {
-            return Ok(former);
-        }
-        if let Err(error) = self.start_again() {
-            match &former {
-                Some(former) => self.options.insert(key.to_owned(), former.clone()),
-                None => self.options.remove(key),
-            };
-            self.start_again()?;
-            return Err(error);
-        }
-        Ok(former)
+        Err(TargetError::Unusable {
+            spec: spec.to_owned(),
+            message: format!(
+                "coquina:{name} is no option of `coquina up` that can be tried; see `coquina up --help`"
+            ),
+        })
     }
 
-    fn start_again(&mut self) -> Result<(), TargetError> {
+    /// Gives it an option of `coquina up`, or takes it away, from its next start on. Gives the former value.
+    pub fn set(&mut self, name: &str, value: Option<&str>) -> Option<String> {
+        match value {
+            Some(value) => self.options.insert(name.to_owned(), value.to_owned()),
+            None => self.options.remove(name),
+        }
+    }
+
+    /// Starts it again with its options as they are now; takes some seconds. Its data stays.
+    pub fn restart(&mut self, context: &Context<'_>) -> Result<(), TargetError> {
         self.stop();
         self.child = spawn(&self.spec, &self.program, self.folder.path(), self.store_bytes, &self.options)?;
-        self.wait_for_start(&|| false)?;
-        self.wait_until_prepared(&|| false)
+        self.wait_for_start(context.stopped)?;
+        self.wait_until_prepared(context.stopped)
     }
 
     /// The folder of its supervisor.
@@ -152,9 +145,6 @@ impl LocalCoquina {
             ("nodes".to_owned(), format!("{NODES} processes on this machine, one drive file of {size} each")),
             ("checksums".to_owned(), "CRC32C of each 4 KiB, checked on every read from a drive".to_owned()),
         ])
-        .into_iter()
-        .chain(self.options.clone())
-        .collect()
     }
 
     fn status(&self) -> Option<Status> {

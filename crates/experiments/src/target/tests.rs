@@ -239,8 +239,8 @@ fn other_hosts_make_load_only_on_what_they_reach() {
     }
 }
 
-/// A program that answers like `coquina` with a server whose volumes get 2 copies, and notes what is made and removed. Beside each
-/// volume the one that had its name before is still being removed.
+/// A program that answers like `coquina` with a server whose volumes get 2 copies, whose pools are in the file `pools`, and that
+/// has 6 GiB of room; it notes what is made and removed. Beside each volume the one that had its name before is still being removed.
 fn fake_coquina(folder: &Path, nbd: &str) -> PathBuf {
     let program = folder.join("coquina");
     let script = format!(
@@ -258,6 +258,8 @@ case "$1 $2" in
     done
     echo ']}}'
     ;;
+"df --json") echo '{{"free_bytes":6442450944,"provisioned_bytes":0,"provisionable_bytes":6442450944}}' ;;
+"pool list") echo "{{\"pools\":[$(cat pools 2>/dev/null)]}}" ;;
 "volume create") echo "create $3" >>log; echo "$3" >>volumes; echo '{{}}' ;;
 "volume remove") echo "remove $3" >>log; grep -vx "$3" volumes >rest; mv rest volumes ;;
 *) exit 1 ;;
@@ -300,6 +302,40 @@ fn copies_are_those_that_the_server_made() {
         target.lay_out(&Layout { copies: asked, ..layout(2) }, &context).unwrap();
         assert_eq!(target.facts().copies, Some(2), "asked for {asked:?}");
         target.end();
+    }
+}
+
+#[test]
+fn room_is_for_as_many_copies_as_a_volume_will_get() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = fake_coquina(folder.path(), "192.0.2.1:10809");
+    let context = Context { program, ..context(folder.path()) };
+    let two = r#"{"name":"a","copies":2}"#;
+    let several = r#"{"name":"a","copies":2},{"name":"b","copies":6}"#;
+    for (pools, asked, wanted) in [("", None, 2), (two, None, 3), (several, None, 1), (two, Some(6), 1)] {
+        std::fs::write(folder.path().join("pools"), pools).unwrap();
+        let mut target = open("coquina:w");
+        target.begin(&context).unwrap();
+        assert_eq!(target.space_bytes(asked).unwrap(), Some(wanted << 30), "{pools:?} {asked:?}");
+        target.end();
+    }
+}
+
+#[test]
+fn options_are_tried_on_a_cluster_of_the_run_only_and_not_those_that_it_sets() {
+    for (spec, key, wanted) in [
+        ("coquina-local", "coquina:index-memory", None),
+        ("coquina-local-nbd", "coquina:flush-every", None),
+        ("coquina-local", "coquina:nodes", Some("no option of `coquina up` that can be tried")),
+        ("coquina-local", "coquina:a b", Some("no option of `coquina up` that can be tried")),
+        ("coquina-local", "debug_ms", Some("write coquina:OPTION=VALUE")),
+        ("coquina:disk", "coquina:index-memory", Some("use coquina-local")),
+    ] {
+        match (open(spec).effect(key), wanted) {
+            (Ok(effect), None) => assert_eq!(effect, Effect::AtStart, "{spec} {key}"),
+            (Err(error), Some(wanted)) => assert!(error.to_string().contains(wanted), "{error}"),
+            (effect, _) => panic!("{spec} {key}: {effect:?}"),
+        }
     }
 }
 
