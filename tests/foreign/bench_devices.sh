@@ -27,9 +27,15 @@ ln -s "$DEVICE" link
 expect 2 "are the same" bench writes.toml --target "device:$DEVICE,$PWD/link" --destroy-data "$DEVICE"
 is_empty "what was refused"
 
+expect 2 "are the same, or overlap" bench writes.toml --target "device:$DEVICE" --target "file:$PWD/backing" \
+    --destroy-data "$DEVICE" --destroy-data "$PWD/backing"
+expect 1 "is in use: it is behind $DEVICE" bench writes.toml --target "file:$PWD/backing" --destroy-data "$PWD/backing"
+is_empty "what was refused"
+
 # Reads alone fill nothing that was not given up.
-expect 0 "raw drive" bench reads.toml --target "device:$DEVICE" --out reads
+bench reads.toml --target "device:$DEVICE" --out reads >reads.txt || fail "the run failed: $(<reads.txt)"
 is_empty "reads"
+grep -q 'written full before (not raw drive: read only' reads.txt || fail "told that it was written: $(<reads.txt)"
 grep -q 'nobody gave the data up' reads/report.json || fail "the report does not say that nothing was written before"
 
 loop_device "$DEVICE"
@@ -51,4 +57,7 @@ mount "$DEVICE" mounted
 [[ $(<mounted/precious) == precious ]] || fail "the file system was changed"
 umount mounted
 
-expect 0 "raw drive" bench writes.toml --target "device:$DEVICE" --destroy-data "$DEVICE" --out writes
+# By a path from here, the device is written to, not a file in the folder of a generator; and by any of its names it is given up.
+rm link && ln -s "$DEVICE" link
+expect 0 "raw drive" bench writes.toml --target device:link --destroy-data "$DEVICE" --out writes
+if mount "$DEVICE" mounted 2>/dev/null; then fail "the file system is still there: the device was not written to"; fi

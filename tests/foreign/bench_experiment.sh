@@ -52,6 +52,11 @@ sed 's/^copies = 1/volumes = 2/' small.toml >two.toml
 echo precious >disk-1
 expect 1 "add --destroy-data $PWD/disk-1" bench run two.toml --folder files --target "file:$PWD/disk" --destroy-data "file:$PWD/disk"
 ln -s precious link
+# What fio would take for another name is refused.
+# shellcheck disable=SC2016
+for name in 'precious#2' 'precious;2' 'p${NAME}'; do
+    expect 2 "would use something else" env NAME=recious "$COQUINA" bench run small.toml --folder files --target "file:$name"
+done
 for twice in "file:$PWD/precious,precious" "file:$PWD/precious,link" "file:$PWD/new,./new"; do
     expect 2 "name each file or device once" bench run small.toml --folder files --target "$twice" --destroy-data "$PWD/precious"
 done
@@ -82,6 +87,17 @@ of_report three "{(c['target'], c['reference']) for c in r['comparisons']} == {(
 grep -q '<svg' three/report.html || fail "no plot in the page"
 if grep -qE '(src|href)="?http' three/report.html; then fail "the page needs a network"; fi
 expect 1 "holds a report already" bench run small.toml --folder files --out three
+
+# Who reads its messages may go away: the run goes on, and cleans up.
+"$PYTHON" - "$COQUINA" bench run small.toml --quick --folder files --out unread --target plain-file --only 'depth 8' >unread.txt <<'PYTHON' ||
+import os, subprocess, sys
+read, write = os.pipe()
+os.close(read)
+sys.exit(subprocess.run(sys.argv[1:], stderr=write).returncode)
+PYTHON
+    fail "a run without a reader of its messages ended with $?"
+of_report unread "r['interrupted'] is None and all(x['rounds'] for c in r['cases'] for x in c['results'])"
+nothing_is_left
 
 # What was written can be shown again.
 bench show three >again.txt 2>&1 || fail "not shown: $(<again.txt)"

@@ -1,5 +1,8 @@
 //! `coquina`: starts a server, manages its volumes and drives, measures, and shows itself in a demo.
 
+// Both panic when nobody reads any more.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod arguments;
 mod command;
 mod error;
@@ -19,7 +22,7 @@ fn main() -> ExitCode {
     match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error}");
+            output::tell(format_args!("error: {error}"));
             ExitCode::from(error.exit_code())
         }
     }

@@ -1,5 +1,6 @@
 //! What commands print: JSON or text on standard output, questions on standard error.
 
+use std::fmt::Display;
 use std::io::{self, BufRead, ErrorKind, IsTerminal, Write};
 
 use comfy_table::{CellAlignment, Table, presets};
@@ -25,6 +26,12 @@ pub fn print_while_read(text: &str) -> Result<bool, CliError> {
         Err(error) => Err(CliError::failed(format!("cannot write to standard output: {error}"))),
         Ok(()) => Ok(true),
     }
+}
+
+/// Says something on standard error, as a line of its own. Whether somebody reads it changes nothing: `eprintln!` would end the
+/// process, with what it started left behind, as soon as the other end of a pipe is closed.
+pub fn tell(text: impl Display) {
+    let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// Columns of the terminal, or what fits most files and screens where there is none.
@@ -75,9 +82,9 @@ pub fn confirm(question: &str, yes: bool) -> Result<(), CliError> {
             "{question}: not done without confirmation; add --yes to confirm"
         )));
     }
-    eprint!("{question}. Go on? [y/N] ");
     // Nothing is lost if the question cannot be shown: the answer is then not yes.
-    let _ = io::stderr().flush();
+    let mut asked = io::stderr();
+    let _ = write!(asked, "{question}. Go on? [y/N] ").and_then(|()| asked.flush());
     let mut answer = String::new();
     let read = io::stdin().lock().read_line(&mut answer);
     if read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes") {

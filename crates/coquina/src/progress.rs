@@ -2,6 +2,8 @@
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::output;
+
 const STEPS: u64 = 1000;
 
 /// A bar with a message; shows nothing off a terminal.
@@ -29,7 +31,7 @@ impl Progress {
 
     /// Prints a line that stays, on standard error, whether that is a terminal or not.
     pub fn line(&self, line: &str) {
-        self.bar.suspend(|| eprintln!("{line}"));
+        self.bar.suspend(|| output::tell(line));
     }
 }
 

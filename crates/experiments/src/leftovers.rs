@@ -3,7 +3,7 @@
 //! A run removes everything itself, also after Ctrl-C. Who does not wait for that is told what is left.
 //!
 //! Invariants:
-//! - a note is there as long as what it speaks of; whoever removes that drops the note.
+//! - a note is there as long as what it speaks of; whoever removes that drops the note, and who cannot keeps it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -34,6 +34,13 @@ pub fn note(text: impl Into<String>) -> Note {
 /// All notes, the oldest first.
 pub fn all() -> Vec<String> {
     notes().texts.iter().map(|(_, text)| text.clone()).collect()
+}
+
+impl Note {
+    /// For what could not be removed: it stays in [`all`] until the process ends.
+    pub fn keep(self) {
+        std::mem::forget(self);
+    }
 }
 
 impl Drop for Note {

@@ -104,8 +104,11 @@ pub struct LayoutFacts {
     pub copies: Option<u32>,
     /// Bytes of a stripe's unit, and objects in a stripe.
     pub stripe: Option<(u64, u32)>,
-    /// Whether they were written full.
+    /// Whether they were written full, but for those of `kept`.
     pub fill: bool,
+    /// Targets that were read only, and whose data nobody had given up: they hold whatever they held.
+    #[serde(default)]
+    pub kept: Vec<String>,
     /// Whether they were read once before each case that reads.
     pub warm_reads: bool,
     /// How the store was aged.

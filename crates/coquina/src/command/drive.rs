@@ -195,7 +195,7 @@ fn scrub(global: &Global, drive: Option<String>, no_wait: bool) -> Result<(), Cl
         )));
     }
     if found > bad_before.0 && !no_wait {
-        eprintln!("bad blocks were found and repaired from other copies: think of replacing the device");
+        output::tell("bad blocks were found and repaired from other copies: think of replacing the device");
     }
     Ok(())
 }

@@ -248,7 +248,7 @@ fn with_progress(
     let (waited_for, out) = (doing.clone(), folder.path.clone());
     let stop = signal::stop_flag_with(STOPS, move |number| {
         let doing = waited_for.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        eprintln!("\n{}", stop_message(number, &doing, &leftovers::all(), &out));
+        output::tell(format_args!("\n{}", stop_message(number, &doing, &leftovers::all(), &out)));
     })?;
     let progress = Progress::new("bench");
     let failed_write = AtomicBool::new(false);
@@ -270,6 +270,9 @@ fn with_progress(
     drop(progress);
     outcome.map_err(|error| {
         folder.remove_if_empty();
+        if !leftovers::all().is_empty() {
+            output::tell(left_message(&leftovers::all()));
+        }
         if error.is_stop() { CliError::failed("stopped before anything was measured") } else { error.into() }
     })
 }
@@ -295,6 +298,12 @@ fn stop_message(number: u32, doing: &str, left: &[String], out: &Path) -> String
     }
 }
 
+/// What could not be removed, and how it is.
+fn left_message(left: &[String]) -> String {
+    let list = left.iter().map(|text| format!("\n  {text}")).collect::<String>();
+    format!("could not be removed, and is left behind:{list}")
+}
+
 /// `asked` are the targets that the user named.
 fn finish(global: &Global, report: &Report, folder: &OutFolder, asked: &[String]) -> Result<(), CliError> {
     folder.write(report)?;
@@ -305,12 +314,15 @@ fn finish(global: &Global, report: &Report, folder: &OutFolder, asked: &[String]
     } else {
         print(&text_of(report))?;
     }
-    eprintln!("report: {}", page.display());
+    output::tell(format_args!("report: {}", page.display()));
+    let left = leftovers::all();
+    let left = (!left.is_empty()).then(|| left_message(&left));
     match &report.interrupted {
         Some(reason) => {
+            left.iter().for_each(output::tell);
             Err(CliError::failed(format!("the run ended early: {reason}; what was measured is kept")))
         }
-        None => match run::problems(report, asked).as_slice() {
+        None => match [run::problems(report, asked), left.into_iter().collect()].concat().as_slice() {
             [] => Ok(()),
             problems => Err(CliError::failed(format!(
                 "the report is written, but not all is well:\n  {}",
@@ -408,5 +420,9 @@ mod tests {
         let third = message(3, &left);
         assert!(third.contains("Left behind:\n  the image") && third.contains("out holds"), "{third}");
         assert!(message(3, &[]).contains("Left behind: nothing"));
+        assert_eq!(
+            left_message(&left),
+            "could not be removed, and is left behind:\n  the image rbd/x: rbd rm rbd/x"
+        );
     }
 }

@@ -12,6 +12,7 @@ use super::serving::{self, address};
 use super::store;
 use crate::arguments::{Global, Nbd};
 use crate::error::CliError;
+use crate::output;
 
 /// How often it is looked whether there is a cluster.
 const CLUSTER_POLL: Duration = Duration::from_secs(1);
@@ -67,7 +68,7 @@ fn follow(global: &Global, store: &Arc<dyn Store>) -> Result<Arc<MapService>, Cl
         match started {
             Err(MapServiceError::Empty) => {
                 if !is_told {
-                    eprintln!("waiting: {}", MapServiceError::Empty);
+                    output::tell(format_args!("waiting: {}", MapServiceError::Empty));
                 }
                 is_told = true;
                 std::thread::sleep(CLUSTER_POLL);

@@ -100,6 +100,8 @@ pub fn start_logging() {
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(terminal)
+        // It would say so on standard error, and panic if that is what failed.
+        .log_internal_errors(false)
         .try_init();
 }
 
@@ -143,7 +145,7 @@ pub fn tell_waiting() -> impl FnMut(&StoreError) {
     move |error| {
         let text = error.to_string();
         if text != told {
-            eprintln!("waiting for the store of the cluster map: {text}");
+            output::tell(format_args!("waiting for the store of the cluster map: {text}"));
             told = text;
         }
     }

@@ -35,7 +35,7 @@ fn watch(global: &Global, seconds: u64) -> Result<(), CliError> {
             Ok(status) => status,
             Err(error) if was_there => {
                 if !is_gone {
-                    eprintln!("{error}\nwaiting for it to come back; Ctrl-C ends this");
+                    output::tell(format_args!("{error}\nwaiting for it to come back; Ctrl-C ends this"));
                 }
                 is_gone = true;
                 std::thread::sleep(std::time::Duration::from_secs(seconds));

@@ -29,6 +29,8 @@ pub use published::PublishedTable;
 pub const FORMAT: u32 = 1;
 /// Most points that one experiment may have.
 const POINTS_MAX: usize = 10_000;
+/// Smallest volume that is worth measuring.
+pub const VOLUME_BYTES_MIN: u64 = 16 << 20;
 
 /// Why an experiment cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -417,7 +419,7 @@ impl Mode {
         if self.passes_max == 0 {
             return Some("passes_max must be at least 1".to_owned());
         }
-        (self.volume_bytes_max < 16 << 20)
+        (self.volume_bytes_max < VOLUME_BYTES_MIN)
             .then(|| format!("volume_bytes_max = {} must be at least 16MiB", self.volume_bytes_max))
     }
 }
@@ -426,6 +428,12 @@ impl Scenario {
     fn nonsense(&self) -> Option<String> {
         if self.name.is_empty() {
             return Some("it needs a name".to_owned());
+        }
+        if self.name.chars().any(char::is_control) {
+            return Some("its name holds a line's end or another control character".to_owned());
+        }
+        if self.volume_size < VOLUME_BYTES_MIN {
+            return Some("volume_size must be at least 16MiB".to_owned());
         }
         if self.volumes == 0 || self.volumes > 10_000 {
             return Some(format!("volumes = {} must be 1 to 10000", self.volumes));
@@ -441,9 +449,14 @@ impl Scenario {
             );
         }
         if let Some(aged) = self.aged
-            && (!(1..=95).contains(&aged.full_percent) || aged.block < 4096 || aged.block > 16 << 20)
+            && (!(1..=95).contains(&aged.full_percent)
+                || !(4096..=16 << 20).contains(&aged.block)
+                || aged.block % 512 != 0)
         {
-            return Some("aged needs full_percent of 1 to 95 and a block of 4KiB to 16MiB".to_owned());
+            return Some(
+                "aged needs full_percent of 1 to 95 and a block of 4KiB to 16MiB, a multiple of 512"
+                    .to_owned(),
+            );
         }
         if self.sweeps.is_empty() {
             return Some("there is no [[scenario.sweep]]; add one".to_owned());

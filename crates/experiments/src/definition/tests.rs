@@ -55,6 +55,12 @@ fn what_is_wrong_is_named() {
         ("\"4KiB\"", "\"5000\"", "multiple of 512"),
         ("quick = [1, 128]", "quick = [0]", "depth must be 1"),
         ("quick = [1, 128]", "quick = []", "mode quick has 0 points"),
+        ("\"1TiB\"\n[[scenario.sweep]]", "\"1\"\n[[scenario.sweep]]", "volume_size must be at least 16MiB"),
+        (
+            "\"1TiB\"\n[[scenario.sweep]]",
+            "\"1TiB\"\naged = { full_percent = 75, overwrites = 1, block = \"5000\" }\n[[scenario.sweep]]",
+            "a multiple of 512",
+        ),
         ("depth =", "volumes_per_client = 0\ndepth =", "volumes_per_client must be 1 to 1000"),
         (
             "random_write",

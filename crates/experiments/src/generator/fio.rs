@@ -42,6 +42,28 @@ pub struct FioOptions {
     pub host: Option<String>,
 }
 
+/// Refuses a name that fio would not take as it is: in a job file `#` and `;` begin a comment and `$` a variable, so that it would
+/// use, and overwrite, something else.
+pub fn check_name(name: &str) -> Result<(), String> {
+    let is_special = |c: &char| c.is_control() || "#;$\\".contains(*c);
+    let found = name.chars().find(is_special).or_else(|| name.chars().last().filter(|c| c.is_whitespace()));
+    match found {
+        None => Ok(()),
+        Some(found) => Err(format!(
+            "{name:?} holds {found:?}, which fio would not take as a part of a name, so that it would use something else; name it \
+             without (a file or folder by a link, for example)"
+        )),
+    }
+}
+
+/// Refuses jobs in which a volume has such a name after all, before anything is written to.
+pub(super) fn check_job(job: &str) -> Result<(), String> {
+    let volumes = job.find("[volume").map_or("", |at| &job[at..]);
+    let values = volumes.lines().filter_map(|line| line.split_once('='));
+    // Colons have been escaped.
+    values.into_iter().try_for_each(|(_, value)| check_name(&value.replace("\\:", ":")))
+}
+
 /// The command that makes this load.
 pub fn command(options: &FioOptions, load: &Load) -> Command {
     let mut job = String::from("[global]\n");

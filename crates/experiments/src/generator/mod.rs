@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use crate::report::{Figures, Operation};
 use crate::statistics::LatencyHistogram;
 
-pub use process::{Running, output_of};
+pub use process::{Running, output_of, output_within};
 
 /// Why a generator gave no figures.
 #[derive(Debug, thiserror::Error)]
@@ -61,6 +61,17 @@ pub enum GeneratorError {
         /// How long after.
         seconds: u64,
     },
+    /// It was ended, since it took too long.
+    #[error("{program} did not answer within {seconds} s and was ended")]
+    Slow {
+        /// Its name.
+        program: String,
+        /// How long it had.
+        seconds: u64,
+    },
+    /// A volume has a name that fio does not take.
+    #[error("{0}")]
+    Name(String),
     /// fio cannot do what a target needs.
     #[error("this {program} has no engine {engine}; {}", engine_hint(engine))]
     NoEngine {

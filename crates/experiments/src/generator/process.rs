@@ -40,8 +40,11 @@ impl Running {
         let folder = TempDir::with_prefix_in("load-", scratch).map_err(at(scratch))?;
         let in_folder = |text: &str| text.replace("{folder}", &folder.path().to_string_lossy());
         for (name, content) in &command.files {
-            let path = folder.path().join(name);
-            std::fs::write(&path, in_folder(content)).map_err(at(&path))?;
+            let (path, content) = (folder.path().join(name), in_folder(content));
+            if command.format == Format::Fio {
+                fio::check_job(&content).map_err(GeneratorError::Name)?;
+            }
+            std::fs::write(&path, content).map_err(at(&path))?;
         }
         let out = File::create(folder.path().join("stdout")).map_err(at(folder.path()))?;
         let messages = File::create(folder.path().join("stderr")).map_err(at(folder.path()))?;
@@ -130,11 +133,28 @@ impl Running {
             Err(message) if status.success() => {
                 Err(GeneratorError::Unreadable { program: self.program.clone(), message })
             }
-            Err(_) => Err(GeneratorError::Failed {
-                program: self.program.clone(),
-                status: status.to_string(),
-                message: tail(&format!("{}\n{}", read("stderr")?.trim(), words_before_json(&out))),
-            }),
+            Err(_) => {
+                let said = tail(&format!("{}\n{}", read("stderr")?.trim(), words_before_json(&out)));
+                let message = if said.is_empty() { self.silence() } else { said };
+                Err(GeneratorError::Failed {
+                    program: self.program.clone(),
+                    status: status.to_string(),
+                    message,
+                })
+            }
+        }
+    }
+
+    /// What may be the reason if it said nothing: where a disk is full, messages do not fit on it either.
+    fn silence(&self) -> String {
+        let folder = self.folder.path();
+        match crate::target::free_bytes(folder) {
+            Ok(free_bytes) => format!(
+                "it said nothing; {} are free where its messages would be, in {}",
+                coquina_base::format_size_bytes(free_bytes),
+                folder.display()
+            ),
+            Err(error) => format!("it said nothing; {} cannot be looked at: {error}", folder.display()),
         }
     }
 
@@ -259,13 +279,39 @@ pub fn output_of(
     arguments: &[String],
     environment: &[(String, String)],
 ) -> Result<String, GeneratorError> {
-    let output = Process::new(program)
+    output_within(program, arguments, environment, None)
+}
+
+/// The same, but it is ended when it has taken longer than `time_max`: what it speaks to may be gone.
+pub fn output_within(
+    program: &str,
+    arguments: &[String],
+    environment: &[(String, String)],
+    time_max: Option<Duration>,
+) -> Result<String, GeneratorError> {
+    let not_started = |source| GeneratorError::Start { program: program.to_owned(), source };
+    let mut child = Process::new(program)
         .args(arguments)
         .envs(environment.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
         .process_group(0)
-        .output()
-        .map_err(|source| GeneratorError::Start { program: program.to_owned(), source })?;
+        .spawn()
+        .map_err(not_started)?;
+    let begin = Instant::now();
+    // Few of these print more than a pipe holds, and none of those has a limit.
+    while let Some(time_max) = time_max
+        && let Ok(None) = child.try_wait()
+    {
+        if begin.elapsed() > time_max {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(GeneratorError::Slow { program: program.to_owned(), seconds: time_max.as_secs() });
+        }
+        std::thread::sleep(POLL);
+    }
+    let output = child.wait_with_output().map_err(not_started)?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
@@ -313,6 +359,47 @@ mod tests {
             let outcome = outcome_of(wrong_ms);
             assert_eq!((outcome.series.as_slice(), outcome.began_unix_ms), ([20.0].as_slice(), None));
         }
+    }
+
+    #[test]
+    fn a_program_that_takes_too_long_is_ended() {
+        let sleep = |time_max| output_within("sleep", &["30".to_owned()], &[], Some(time_max));
+        let error = sleep(Duration::from_millis(50)).unwrap_err().to_string();
+        assert!(error.contains("sleep") && error.contains("was ended"), "{error}");
+        let words = ["two words".to_owned()];
+        assert_eq!(output_within("echo", &words, &[], Some(STOP_TIME_MAX)).unwrap(), "two words\n");
+    }
+
+    #[test]
+    fn one_that_fails_without_a_word_is_told_with_the_room_that_it_had() {
+        let scratch = tempfile::tempdir().unwrap();
+        let command = Command {
+            program: "false".into(),
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            files: Vec::new(),
+            format: Format::Fio,
+            processors: None,
+        };
+        let running = Running::start(&command, scratch.path()).unwrap();
+        let error = running.finish(Duration::from_secs(20), &|| false).unwrap_err().to_string();
+        assert!(error.contains("it said nothing; ") && error.contains("are free where"), "{error}");
+    }
+
+    #[test]
+    fn a_job_that_would_use_another_name_is_not_run() {
+        let scratch = tempfile::tempdir().unwrap();
+        let command = Command {
+            program: "touch".into(),
+            arguments: vec![format!("{}/ran", scratch.path().display())],
+            environment: Vec::new(),
+            files: vec![("job.fio".to_owned(), "[global]\nx=$a\n[volume0]\nfilename=/srv/a#b\n".to_owned())],
+            format: Format::Fio,
+            processors: None,
+        };
+        let Err(error) = Running::start(&command, scratch.path()) else { panic!("it was started") };
+        assert!(error.to_string().contains("\"/srv/a#b\" holds '#'"), "{error}");
+        assert!(!scratch.path().join("ran").exists());
     }
 
     #[test]

@@ -129,7 +129,7 @@ pub fn check(
     let Some(target) = targets.first() else { return Ok(()) };
     for assignment in tried.iter().filter(|assignment| assignment.is_of_fio()) {
         let spec = format!("--set {assignment}");
-        let unusable = |message: String| TargetError::Unusable { spec: spec.clone(), message };
+        let unusable = |message: String| TargetError::Wrong { spec: spec.clone(), message };
         let engine = target.fio_engine().ok_or_else(|| {
             unusable(format!(
                 "fio does not make the load of {}, so that its options change nothing; coquina-local-nbd and coquina-nbd:VOLUME \

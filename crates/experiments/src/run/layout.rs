@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::definition::{Aged, Layout, PlannedScenario};
+use crate::definition::{Aged, Layout, PlannedScenario, VOLUME_BYTES_MIN};
 use crate::generator::{Amount, GeneratorError, Load, Outcome, Running};
 use crate::report::Operation;
 use crate::target::{Target, TargetError};
@@ -13,8 +13,6 @@ use super::{Run, RunError};
 const SPACE_PERCENT: u64 = 60;
 /// Volumes end at a multiple of this.
 const ROUND_BYTES: u64 = 16 << 20;
-/// Smallest volume that is worth measuring.
-const VOLUME_BYTES_MIN: u64 = 16 << 20;
 /// Longest time to write a volume full or age a store.
 const FILL_TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Size of the writes that fill a volume.

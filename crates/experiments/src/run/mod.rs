@@ -33,7 +33,9 @@ use coquina_host::Environment;
 use crate::definition::PlannedScenario;
 use crate::leftovers;
 use crate::report::{ExperimentFacts, Finding, REPORT_VERSION, Report, TimingFacts};
-use crate::target::{Context, Opener, Target, TargetError, check_reach, check_repeated, is_this_host};
+use crate::target::{
+    Context, Opener, Target, TargetError, check_names, check_reach, check_repeated, is_this_host,
+};
 
 use measure::Measured;
 use settings_tried::Tuner;
@@ -205,6 +207,7 @@ impl<'a> Run<'a> {
     /// What is wrong with the targets together; asked before they begin, and when more is known of them.
     fn check_targets(&self) -> Result<(), RunError> {
         self.check_labels()?;
+        check_names(&self.targets, &self.context.folder)?;
         check_repeated(&self.targets)?;
         check_reach(&self.targets, &self.settings.hosts)?;
         Ok(())
@@ -285,7 +288,14 @@ impl<'a> Run<'a> {
         // Volumes are made, and facts taken, with nothing changed.
         self.tuner.set_as_found(&mut self.targets)?;
         let layout = self.lay_out(scenario, &refused)?;
-        self.report.layouts.push(layout.facts(&scenario.name));
+        let mut facts = layout.facts(&scenario.name);
+        let keeping = self
+            .targets
+            .iter()
+            .zip(&refused)
+            .filter(|(target, refusal)| refusal.is_none() && target.keeps_its_data());
+        facts.kept = keeping.map(|(target, _)| target.facts().label).collect();
+        self.report.layouts.push(facts);
         self.look_at_targets(scenario.points.iter().any(|planned| planned.point.rate_iops.is_some()));
         for (subject, text) in fairness::notes(&self.report.targets, &refused, &self.columns) {
             self.find("note", &subject, &text);

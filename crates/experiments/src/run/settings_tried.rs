@@ -188,7 +188,7 @@ impl Tuner {
         let mut said = Vec::new();
         for assignment in self.first_of_each_key() {
             let unusable =
-                |message: String| TargetError::Unusable { spec: format!("--set {assignment}"), message };
+                |message: String| TargetError::Wrong { spec: format!("--set {assignment}"), message };
             match assignment.kind {
                 Kind::System => {
                     let setting = doctor::os_setting(assignment.bare_key())

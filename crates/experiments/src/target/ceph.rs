@@ -4,21 +4,26 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::time::Duration;
 
 use serde::Deserialize;
 
 use super::local_ceph::LocalCeph;
 use super::{Context, Effect, Reach, TargetError, ceph_option, reach};
-use crate::generator::{GeneratorError, output_of};
+use crate::generator::{GeneratorError, output_within};
 
 /// A cluster that several targets may use in turns.
 pub type Shared = Rc<RefCell<System>>;
 
 /// Placement groups are peering again for a while after a pool's size was changed.
-const SETTLE_TIME_MAX: std::time::Duration = std::time::Duration::from_secs(60);
-const POLL: std::time::Duration = std::time::Duration::from_millis(300);
+const SETTLE_TIME_MAX: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(300);
 /// Monitors that do not answer in this time are not there; Ceph's programs would wait for five minutes.
 const CONNECT_TIME_S: &str = "20";
+/// The same for what asks with that time.
+const CONNECTED_TIME_MAX: Duration = Duration::from_secs(30);
+/// How long the removal of an image or object may take: a cluster may be without its OSDs.
+pub const REMOVE_TIME_MAX: Duration = Duration::from_secs(300);
 
 /// A Ceph cluster.
 #[derive(Default)]
@@ -170,20 +175,54 @@ impl System {
         Ok(())
     }
 
+    /// The configuration that is not the usual one, if so. What makes load runs in a folder of its own, so that the path is whole.
+    pub fn conf_path(&self) -> Option<String> {
+        let given = || std::env::var("CEPH_CONF").ok().filter(|conf| !conf.is_empty());
+        let conf = self.conf.clone().or_else(given)?;
+        let absolute = std::path::absolute(&conf).ok();
+        Some(absolute.map_or(conf, |absolute| absolute.to_string_lossy().into_owned()))
+    }
+
     /// Environment of Ceph's programs and of fio.
     pub fn environment(&self) -> Vec<(String, String)> {
-        let conf = self.conf.iter().map(|conf| ("CEPH_CONF".to_owned(), conf.clone()));
-        conf.collect()
+        self.conf_path().map(|conf| ("CEPH_CONF".to_owned(), conf)).into_iter().collect()
+    }
+
+    /// Whether its monitors answer: whoever asks a cluster that is gone for something else waits for minutes.
+    pub fn answers(&self) -> bool {
+        let ask = ["--connect-timeout", CONNECT_TIME_S, "mon", "stat"];
+        self.run_within("", "ceph", &ask, CONNECTED_TIME_MAX).is_ok()
     }
 
     /// Runs one of Ceph's programs.
     pub fn run(&self, spec: &str, program: &str, arguments: &[&str]) -> Result<String, TargetError> {
+        self.run_for(spec, program, arguments, None)
+    }
+
+    /// The same, but no longer than this.
+    pub fn run_within(
+        &self,
+        spec: &str,
+        program: &str,
+        arguments: &[&str],
+        time_max: Duration,
+    ) -> Result<String, TargetError> {
+        self.run_for(spec, program, arguments, Some(time_max))
+    }
+
+    fn run_for(
+        &self,
+        spec: &str,
+        program: &str,
+        arguments: &[&str],
+        time_max: Option<Duration>,
+    ) -> Result<String, TargetError> {
         let mut all: Vec<String> = Vec::new();
         if let Some(conf) = &self.conf {
             all.extend(["-c".to_owned(), conf.clone()]);
         }
         all.extend(arguments.iter().map(|argument| (*argument).to_owned()));
-        output_of(program, &all, &self.environment())
+        output_within(program, &all, &self.environment(), time_max)
             .map_err(|source| TargetError::Program { spec: spec.to_owned(), source })
     }
 

@@ -5,18 +5,22 @@ use std::cell::RefCell;
 use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::Duration;
 
 use serde::Deserialize;
 
 use super::local_coquina::LocalCoquina;
 use super::{Context, Effect, OpenLoop, Reach, Target, TargetError, medium, reach};
 use crate::definition::Layout;
-use crate::generator::{Command, Load, coquina, output_of};
+use crate::generator::{Command, Load, coquina, output_of, output_within};
 use crate::leftovers::{self, Note};
 use crate::report::{Point, TargetFacts};
 
 /// Copies of the first pool, if the first volume makes it: as many as there are nodes, up to this.
 const DEFAULT_COPIES_MAX: u32 = 3;
+
+/// How long the removal of a volume may take: its server may be gone.
+const REMOVE_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// A server and its volumes, which several targets may use in turns.
 pub type Shared = Rc<RefCell<System>>;
@@ -223,14 +227,20 @@ impl System {
         self.layout = None;
         self.copies = None;
         self.volumes.clear();
+        // A cluster that was made for the run takes its volumes along, and there are no notes of them.
+        let mut notes = std::mem::take(&mut self.left).into_iter();
         for name in std::mem::take(&mut self.made) {
             let mut arguments: Vec<String> =
                 ["volume", "remove", &name, "--yes", "--force"].map(str::to_owned).into();
             arguments.extend_from_slice(&self.server);
-            // A server that is gone takes its volumes along or keeps them; there is nobody to tell.
-            let _ = output_of(&self.program.to_string_lossy(), &arguments, &[]);
+            let program = self.program.to_string_lossy();
+            let removed = output_within(&program, &arguments, &[], Some(REMOVE_TIME_MAX)).is_ok();
+            if let Some(note) = notes.next()
+                && !removed
+            {
+                note.keep();
+            }
         }
-        self.left.clear();
     }
 
     /// Whether the server runs on this machine.
@@ -282,7 +292,7 @@ fn nodes_of(folder: &Path) -> Vec<u32> {
 
 /// The option of `coquina up` that a setting names.
 fn option_of<'a>(spec: &str, key: &'a str) -> Result<&'a str, TargetError> {
-    key.strip_prefix("coquina:").ok_or_else(|| TargetError::Unusable {
+    key.strip_prefix("coquina:").ok_or_else(|| TargetError::Wrong {
         spec: spec.to_owned(),
         message: format!(
             "{key} is no setting of it; write coquina:OPTION=VALUE, fio:KEY=VALUE or os:KEY=VALUE"
@@ -291,7 +301,7 @@ fn option_of<'a>(spec: &str, key: &'a str) -> Result<&'a str, TargetError> {
 }
 
 fn not_started_again(spec: &str) -> TargetError {
-    TargetError::Unusable {
+    TargetError::Wrong {
         spec: spec.to_owned(),
         message: "options of a server that runs cannot be changed; use coquina-local".to_owned(),
     }

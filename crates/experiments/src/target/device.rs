@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::file::{direct_options, engine_settings, open_loop};
-use super::{Context, Reach, Target, TargetError, choose_engine, device_use, medium, reach};
+use super::{Context, Reach, Target, TargetError, absolute, choose_engine, device_use, medium, reach};
 use crate::definition::Layout;
 use crate::generator::fio::{self, Engine};
 use crate::generator::{Command, Load};
@@ -32,10 +32,9 @@ pub struct DeviceTarget {
 impl DeviceTarget {
     /// `paths` is a list with commas.
     pub fn new(spec: &str, paths: &str) -> Self {
-        let devices = paths.split(',').filter(|path| !path.is_empty()).map(PathBuf::from).collect();
         DeviceTarget {
             spec: spec.to_owned(),
-            devices,
+            devices: absolute(paths),
             sizes_bytes: Vec::new(),
             may_write: false,
             engine: Engine::default(),
@@ -91,7 +90,7 @@ impl DeviceTarget {
         let mut head = Vec::new();
         file.take(LOOK_BYTES as u64).read_to_end(&mut head).map_err(failed)?;
         let name = device.to_string_lossy().into_owned();
-        let may_destroy = context.may_destroy(&self.spec, &name);
+        let may_destroy = context.may_destroy_path(&self.spec, device);
         if context.writes && !may_destroy {
             let head = match head.iter().all(|byte| *byte == 0) {
                 true => "its first MiB is empty, which says nothing of the rest",
@@ -205,6 +204,10 @@ impl Target for DeviceTarget {
 
     fn named_paths(&self) -> Vec<PathBuf> {
         self.devices.clone()
+    }
+
+    fn keeps_its_data(&self) -> bool {
+        !self.may_write
     }
 
     fn reach(&self) -> Reach {

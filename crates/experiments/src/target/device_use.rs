@@ -8,6 +8,29 @@ pub fn users(major: u32, minor: u32) -> Vec<String> {
     users_under(Path::new("/"), major, minor)
 }
 
+/// Who uses a file as a device or as swap space, in words: writes to it would change what is theirs.
+pub fn users_of_file(path: &Path) -> Vec<String> {
+    users_of_file_under(Path::new("/"), path)
+}
+
+fn users_of_file_under(root: &Path, path: &Path) -> Vec<String> {
+    let Ok(path) = path.canonicalize() else { return Vec::new() };
+    let name = path.to_string_lossy();
+    let swaps = std::fs::read_to_string(root.join("proc/swaps")).unwrap_or_default();
+    let is_swap = swaps.lines().any(|line| line.split_whitespace().next() == Some(&*name));
+    let behind = loops(root).into_iter().filter(|(_, file)| **file == *name);
+    let swap = is_swap.then(|| "it is swap space".to_owned());
+    behind.map(|(by, _)| format!("it is behind /dev/{by}")).chain(swap).collect()
+}
+
+/// What is behind a loop device of this number, or one whose partition it is.
+pub fn behind(major: u32, minor: u32) -> Option<PathBuf> {
+    let node = PathBuf::from(format!("/sys/dev/block/{major}:{minor}")).canonicalize().ok()?;
+    let whole = if node.join("partition").exists() { node.parent()? } else { &node };
+    let file = std::fs::read_to_string(whole.join("loop/backing_file")).ok()?;
+    Some(PathBuf::from(file.trim_end_matches('\n')))
+}
+
 fn users_under(root: &Path, major: u32, minor: u32) -> Vec<String> {
     let Ok(node) = root.join(format!("sys/dev/block/{major}:{minor}")).canonicalize() else {
         return Vec::new();
@@ -72,6 +95,24 @@ mod tests {
         let path = root.join(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn a_file_behind_a_device_and_one_that_is_swap_are_in_use() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        let file = |name: &str| root.join(name).canonicalize().unwrap();
+        for name in ["disk", "swap", "free"] {
+            write(root, name, "data");
+        }
+        write(root, "sys/block/loop3/loop/backing_file", &format!("{}\n", file("disk").display()));
+        write(root, "proc/swaps", &format!("Filename Type\n{} file 8 0 -2\n", file("swap").display()));
+        std::os::unix::fs::symlink(root.join("disk"), root.join("link")).unwrap();
+        let users = |name: &str| users_of_file_under(root, &root.join(name)).join(", ");
+        assert_eq!(users("disk"), "it is behind /dev/loop3");
+        assert_eq!(users("link"), "it is behind /dev/loop3");
+        assert_eq!(users("swap"), "it is swap space");
+        assert_eq!((users("free"), users("new")), (String::new(), String::new()));
     }
 
     #[test]

@@ -4,7 +4,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::{Context, ENGINE_SETTING, Reach, Target, TargetError, choose_engine, medium, need_room, reach};
+use super::{
+    Context, ENGINE_SETTING, Reach, Target, TargetError, absolute, choose_engine, device_use, medium,
+    need_room, reach,
+};
 use crate::definition::Layout;
 use crate::generator::fio::{self, Engine, FioOptions};
 use crate::generator::{Command, Load, coquina};
@@ -28,7 +31,7 @@ pub struct FileTarget {
 impl FileTarget {
     /// `paths` is a list with commas.
     pub fn new(spec: &str, paths: &str) -> Self {
-        Self::of(spec, paths.split(',').filter(|path| !path.is_empty()).map(PathBuf::from).collect())
+        Self::of(spec, absolute(paths))
     }
 
     /// These files.
@@ -77,8 +80,12 @@ impl FileTarget {
             )));
         }
         let name = path.to_string_lossy().into_owned();
+        let users = device_use::users_of_file(path);
+        if !users.is_empty() {
+            return Err(self.unusable(format!("{name} is in use: {}; free it first", users.join(", "))));
+        }
         let spec = if self.named.iter().any(|named| named == path) { self.spec.as_str() } else { &name };
-        if metadata.len() > 0 && !context.may_destroy(spec, &name) {
+        if metadata.len() > 0 && !context.may_destroy_path(spec, path) {
             let what = coquina_base::format_size_bytes(metadata.len());
             return Err(TargetError::HoldsData { spec: self.spec.clone(), name, what });
         }
@@ -143,9 +150,6 @@ impl Target for FileTarget {
         self.program.clone_from(&context.program);
         if self.named.is_empty() {
             return Err(TargetError::Unknown(self.spec.clone()));
-        }
-        for path in &mut self.named {
-            *path = std::path::absolute(&*path).unwrap_or_else(|_| path.clone());
         }
         for path in &self.named {
             let folder = path.parent().unwrap_or(Path::new("/"));

@@ -15,6 +15,8 @@ use crate::leftovers::{self, Note};
 /// The script, which needs nothing but bash and Debian's packages.
 const SCRIPT: &str = include_str!("../../../../bench/peers/ceph");
 const OSDS: u64 = 3;
+/// The least that `bench/peers/ceph` makes.
+const OSD_BYTES_MIN: u64 = 1 << 30;
 /// Size of the file in which each OSD keeps RocksDB and its log. They take some 600 MiB under many small writes however
 /// small the OSD is: in one file with the data they would fill an OSD of 2 GiB whose data takes 75 % of it, until it takes
 /// no writes any more.
@@ -54,6 +56,13 @@ struct Daemon {
 impl LocalCeph {
     /// Starts it; takes up to a minute.
     pub fn start(spec: &str, context: &Context<'_>) -> Result<Self, TargetError> {
+        if context.store_bytes < OSD_BYTES_MIN {
+            let message = format!(
+                "an OSD needs {} at least; name a larger --store-size",
+                coquina_base::format_size_bytes(OSD_BYTES_MIN)
+            );
+            return Err(TargetError::Wrong { spec: spec.to_owned(), message });
+        }
         need_room(spec, &context.folder, (context.store_bytes + DB_BYTES) * OSDS)?;
         let unusable = |message: String| TargetError::Unusable { spec: spec.to_owned(), message };
         let folder = TempDir::with_prefix_in("ceph-", &context.folder).map_err(|error| {

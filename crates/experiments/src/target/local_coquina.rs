@@ -109,7 +109,7 @@ impl LocalCoquina {
         if is_name && !TAKEN_OPTIONS.contains(&name) {
             return Ok(());
         }
-        Err(TargetError::Unusable {
+        Err(TargetError::Wrong {
             spec: spec.to_owned(),
             message: format!(
                 "coquina:{name} is no option of `coquina up` that can be tried; see `coquina up --help`"

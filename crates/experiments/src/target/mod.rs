@@ -136,6 +136,13 @@ impl Context<'_> {
     pub fn may_destroy(&self, spec: &str, name: &str) -> bool {
         self.destroy.iter().any(|given| given == name || given == spec)
     }
+
+    /// The same for a file or device, which may be spelled out by any of its names.
+    pub fn may_destroy_path(&self, spec: &str, path: &Path) -> bool {
+        let real = path.canonicalize().ok();
+        self.may_destroy(spec, &path.to_string_lossy())
+            || self.destroy.iter().any(|given| real.is_some() && Path::new(given).canonicalize().ok() == real)
+    }
 }
 
 /// When a changed setting takes effect.
@@ -213,6 +220,14 @@ pub trait Target {
     fn named_paths(&self) -> Vec<PathBuf> {
         Vec::new()
     }
+    /// Names that fio's jobs would hold.
+    fn names(&self) -> Vec<String> {
+        self.named_paths().iter().map(|path| path.to_string_lossy().into_owned()).collect()
+    }
+    /// Whether it keeps what it holds: it is read only, and nobody gave it up, so that it is not written full before.
+    fn keeps_its_data(&self) -> bool {
+        false
+    }
     /// From where it can be reached, as far as that is known yet.
     fn reach(&self) -> Reach {
         Reach::Anywhere
@@ -226,7 +241,7 @@ pub trait Target {
     }
     /// Changes a setting of it, and gives the former value.
     fn set(&mut self, key: &str, _value: Option<&str>) -> Result<Option<String>, TargetError> {
-        Err(TargetError::Unusable {
+        Err(TargetError::Wrong {
             spec: self.spec().to_owned(),
             message: format!("it has no setting {key:?} that can be changed while it runs"),
         })
@@ -240,6 +255,18 @@ pub fn check_reach(targets: &[Box<dyn Target>], hosts: &[String]) -> Result<(), 
     for target in targets {
         if let Some(message) = reach::refusal(&target.reach(), hosts) {
             return Err(TargetError::Wrong { spec: target.spec().to_owned(), message });
+        }
+    }
+    Ok(())
+}
+
+/// Refuses names that fio would not take as they are; `folder` is where its jobs lie.
+pub fn check_names(targets: &[Box<dyn Target>], folder: &Path) -> Result<(), TargetError> {
+    let wrong = |spec: &str, message| TargetError::Wrong { spec: spec.to_owned(), message };
+    for target in targets.iter().filter(|target| target.fio_engine().is_some()) {
+        fio::check_name(&folder.to_string_lossy()).map_err(|message| wrong("--folder", message))?;
+        for name in target.names() {
+            fio::check_name(&name).map_err(|message| wrong(target.spec(), message))?;
         }
     }
     Ok(())
@@ -334,6 +361,13 @@ impl Opener {
     fn local_ceph(&mut self) -> ceph::Shared {
         self.ceph.get_or_insert_with(ceph::shared_local).clone()
     }
+}
+
+/// The paths of a list with commas. Load is made by processes in folders of their own, where others would mean something else.
+fn absolute(paths: &str) -> Vec<PathBuf> {
+    let paths = paths.split(',').filter(|path| !path.is_empty());
+    // It fails only where there is no current folder.
+    paths.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.into())).collect()
 }
 
 /// Whether a target is started and removed by the run, with all its settings.

@@ -13,6 +13,8 @@ pub struct NbdTarget {
     spec: String,
     uris: Vec<String>,
     size_bytes: u64,
+    /// All exports were given up.
+    may_write: bool,
     program: PathBuf,
 }
 
@@ -20,7 +22,7 @@ impl NbdTarget {
     /// `uris` is a list with commas.
     pub fn new(spec: &str, uris: &str) -> Self {
         let uris = uris.split(',').filter(|uri| !uri.is_empty()).map(str::to_owned).collect();
-        NbdTarget { spec: spec.to_owned(), uris, size_bytes: 0, program: PathBuf::new() }
+        NbdTarget { spec: spec.to_owned(), uris, size_bytes: 0, may_write: false, program: PathBuf::new() }
     }
 
     /// Size of an export, asked with `nbdinfo`, which comes with libnbd.
@@ -32,6 +34,13 @@ impl NbdTarget {
             message: format!("nbdinfo gave no size for {uri}: {printed:?}"),
         })
     }
+}
+
+/// Whether a URI names its Unix socket by a path that depends on the current folder.
+fn has_relative_socket(uri: &str) -> bool {
+    let options = uri.split_once('?').map_or("", |(_, options)| options);
+    let sockets = options.split(['&', ';']).filter_map(|option| option.strip_prefix("socket="));
+    sockets.into_iter().any(|path| !path.starts_with('/') && !path.to_ascii_lowercase().starts_with("%2f"))
 }
 
 /// fio's options for NBD exports.
@@ -63,20 +72,25 @@ impl Target for NbdTarget {
             let message = format!("{uri} is named twice; name each export once");
             return Err(TargetError::Wrong { spec: self.spec.clone(), message });
         }
+        if let Some(uri) = self.uris.iter().find(|uri| has_relative_socket(uri)) {
+            let message =
+                format!("the socket of {uri} needs its whole path: nbd+unix:///EXPORT?socket=/FOLDER/SOCKET");
+            return Err(TargetError::Wrong { spec: self.spec.clone(), message });
+        }
         self.program.clone_from(&context.program);
         let sizes: Result<Vec<u64>, TargetError> = self.uris.iter().map(|uri| self.size_of(uri)).collect();
         self.size_bytes = sizes?.into_iter().min().unwrap_or(0);
         // Whether an export holds something cannot be asked in general.
-        for uri in &self.uris {
-            if context.writes && !context.may_destroy(&self.spec, uri) {
-                return Err(TargetError::HoldsData {
-                    spec: self.spec.clone(),
-                    name: uri.clone(),
-                    what: "whatever the export holds".to_owned(),
-                });
-            }
+        let kept = self.uris.iter().find(|uri| !context.may_destroy(&self.spec, uri));
+        self.may_write = kept.is_none();
+        match kept {
+            Some(uri) if context.writes => Err(TargetError::HoldsData {
+                spec: self.spec.clone(),
+                name: uri.clone(),
+                what: "whatever the export holds".to_owned(),
+            }),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     fn facts(&self) -> TargetFacts {
@@ -106,8 +120,16 @@ impl Target for NbdTarget {
         layout.aged.map(|_| "how full the store behind an export is cannot be known".to_owned())
     }
 
-    fn lay_out(&mut self, _layout: &Layout, context: &Context<'_>) -> Result<bool, TargetError> {
-        Ok(context.writes)
+    fn lay_out(&mut self, _layout: &Layout, _context: &Context<'_>) -> Result<bool, TargetError> {
+        Ok(self.may_write)
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.uris.clone()
+    }
+
+    fn keeps_its_data(&self) -> bool {
+        !self.may_write
     }
 
     fn commands(&self, load: &Load, volumes: &[u32]) -> Vec<Command> {

@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
-use super::ceph::{self, Shared, System};
+use super::ceph::{self, REMOVE_TIME_MAX, Shared, System};
 use super::{Context, Effect, OpenLoop, Reach, Target, TargetError, is_object, medium};
 use crate::definition::Layout;
 use crate::generator::fio::{self, FioOptions};
 use crate::generator::{Amount, Command, Load};
+use crate::leftovers;
 use crate::report::{Point, TargetFacts};
 
 /// Objects of one run at most: fio keeps something for each.
@@ -30,8 +31,7 @@ pub(super) fn objects(system: &System, load: &Load) -> Command {
     let object_bytes = u64::from(load.block_bytes);
     let objects = (load.size_bytes / object_bytes).clamp(u64::from(load.depth), OBJECTS_MAX);
     // This engine does not look at the environment.
-    let conf = system.conf.clone().or_else(|| std::env::var("CEPH_CONF").ok());
-    let conf = conf.map(|conf| ("conf".to_owned(), conf));
+    let conf = system.conf_path().map(|conf| ("conf".to_owned(), conf));
     let named = vec![
         ("clientname".to_owned(), system.user.clone()),
         ("pool".to_owned(), system.pool.clone()),
@@ -63,11 +63,22 @@ fn object_prefix() -> String {
 
 /// Removes the objects that this run made; others of the pool stay.
 pub(super) fn remove_objects(system: &System, spec: &str) {
-    let Ok(list) = system.run(spec, "rados", &["-p", &system.pool, "ls"]) else { return };
-    let prefix = object_prefix();
+    let (pool, prefix) = (&system.pool, object_prefix());
+    let left = || {
+        format!(
+            "objects of the pool {pool}: rados -p {pool} ls | grep '^{prefix}' | xargs -r -n 1 rados -p {pool} rm"
+        )
+    };
+    if !system.answers() {
+        return leftovers::note(left()).keep();
+    }
+    let Ok(list) = system.run(spec, "rados", &["-p", pool, "ls"]) else {
+        return leftovers::note(left()).keep();
+    };
     for object in list.lines().filter(|line| line.starts_with(&prefix)) {
-        // A cluster that is gone takes its objects along; there is nobody to tell.
-        let _ = system.run(spec, "rados", &["-p", &system.pool, "rm", object]);
+        if system.run_within(spec, "rados", &["-p", pool, "rm", object], REMOVE_TIME_MAX).is_err() {
+            return leftovers::note(left()).keep();
+        }
     }
 }
 
@@ -137,6 +148,11 @@ impl Target for RadosTarget {
 
     fn places(&self) -> Vec<PathBuf> {
         self.system.borrow().places()
+    }
+
+    fn names(&self) -> Vec<String> {
+        let system = self.system.borrow();
+        std::iter::once(system.pool.clone()).chain(system.conf_path()).collect()
     }
 
     fn reach(&self) -> Reach {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use super::ceph::{self, Shared};
+use super::ceph::{self, REMOVE_TIME_MAX, Shared};
 use super::rados::{objects, remove_objects};
 use super::rbd_cache::{self, Cache};
 use super::{Context, Effect, Reach, Target, TargetError, ceph_option, is_object, medium};
@@ -169,12 +169,19 @@ impl RbdTarget {
         self.layout = None;
         self.images.clear();
         self.caches.clear();
-        for image in std::mem::take(&mut self.made) {
-            let path = self.path(&image);
-            // A cluster that is gone takes its images along; there is nobody to tell.
-            let _ = self.system.borrow().run(&self.spec, "rbd", &["rm", "--no-progress", &path]);
+        let made = std::mem::take(&mut self.made);
+        let answers = made.is_empty() || self.system.borrow().answers();
+        // A cluster that was made for the run takes its images along, and there are no notes of them.
+        let mut notes = std::mem::take(&mut self.left).into_iter();
+        for image in made {
+            let (path, note) = (self.path(&image), notes.next());
+            let remove = ["rm", "--no-progress", &path];
+            let removed = answers
+                && self.system.borrow().run_within(&self.spec, "rbd", &remove, REMOVE_TIME_MAX).is_ok();
+            if !removed && let Some(note) = note {
+                note.keep();
+            }
         }
-        self.left.clear();
     }
 }
 
@@ -306,6 +313,11 @@ impl Target for RbdTarget {
 
     fn places(&self) -> Vec<PathBuf> {
         self.system.borrow().places()
+    }
+
+    fn names(&self) -> Vec<String> {
+        let system = self.system.borrow();
+        [self.image.clone(), system.pool.clone()].into_iter().chain(system.conf_path()).collect()
     }
 
     fn reach(&self) -> Reach {

@@ -2,6 +2,7 @@ use std::path::Path;
 
 use super::*;
 use crate::generator::Amount;
+use crate::leftovers;
 
 fn context(folder: &Path) -> Context<'_> {
     Context {
@@ -111,6 +112,50 @@ fn files_that_were_made_are_removed_and_others_stay() {
 
 fn open(spec: &str) -> Box<dyn Target> {
     Opener::new(Path::new("/nonexistent")).open(spec).unwrap()
+}
+
+#[test]
+fn names_that_fio_would_take_for_others_are_refused_before_anything_is_begun() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused =
+        |spec: &str, folder: &Path| check_names(&[open(spec)], folder).map_err(|error| error.to_string());
+    for spec in
+        ["file:a#2", "file:a,b;2", "device:/dev/a$b", "nbd://h/x;2", "rbd:p/i#2", "rbd:p#/i", "rados:p;"]
+    {
+        let error = refused(spec, folder.path()).unwrap_err();
+        assert!(error.starts_with(spec) && error.contains("would use something else"), "{error}");
+    }
+    for spec in ["file:a", "plain-files:3", "nbd://h/x", "rbd:p/i", "rados:p"] {
+        refused(spec, folder.path()).unwrap();
+        assert!(refused(spec, Path::new("/srv/a#b")).unwrap_err().starts_with("--folder"), "{spec}");
+    }
+    refused("coquina:disk", Path::new("/srv/a#b")).unwrap();
+}
+
+#[test]
+fn paths_are_those_of_the_current_folder() {
+    let here = std::env::current_dir().unwrap();
+    for spec in ["device:sdz,b", "file:sdz,b"] {
+        assert_eq!(open(spec).named_paths(), [here.join("sdz"), here.join("b")], "{spec}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut target = open("nbd+unix:///x?socket=n.sock");
+    let error = target.begin(&context(folder.path())).unwrap_err();
+    assert!(error.is_wrong_usage() && error.to_string().contains("needs its whole path"), "{error}");
+}
+
+#[test]
+fn data_is_given_up_by_any_name_of_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    std::fs::write(at("disk"), "data").unwrap();
+    std::os::unix::fs::symlink(at("disk"), at("link")).unwrap();
+    let may = |given: &str, path: &str| {
+        let destroy = vec![at(given).to_string_lossy().into_owned()];
+        Context { destroy, ..context(folder.path()) }.may_destroy_path("file:x", &at(path))
+    };
+    assert!(may("disk", "link") && may("link", "disk") && may("disk", "disk"));
+    assert!(!may("other", "disk") && !may("other", "new") && may("new", "new"));
 }
 
 #[test]
@@ -261,7 +306,7 @@ case "$1 $2" in
 "df --json") echo '{{"free_bytes":6442450944,"provisioned_bytes":0,"provisionable_bytes":6442450944}}' ;;
 "pool list") echo "{{\"pools\":[$(cat pools 2>/dev/null)]}}" ;;
 "volume create") echo "create $3" >>log; echo "$3" >>volumes; echo '{{}}' ;;
-"volume remove") echo "remove $3" >>log; grep -vx "$3" volumes >rest; mv rest volumes ;;
+"volume remove") echo "remove $3" >>log; [ "$3" = stays ] && exit 1; grep -vx "$3" volumes >rest; mv rest volumes ;;
 *) exit 1 ;;
 esac
 "#,
@@ -289,6 +334,22 @@ fn two_ways_to_a_volume_share_what_the_run_made() {
     let wanted = "create w\ncreate w-1\ncreate other\ncreate other-1\n\
                   remove w\nremove w-1\nremove other\nremove other-1\n";
     assert_eq!(log, wanted);
+}
+
+#[test]
+fn a_volume_that_cannot_be_removed_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = fake_coquina(folder.path(), "192.0.2.1:10809");
+    let context = Context { program, ..context(folder.path()) };
+    for name in ["goes", "stays"] {
+        let mut target = open(&format!("coquina:{name}"));
+        target.begin(&context).unwrap();
+        target.lay_out(&layout(1), &context).unwrap();
+        target.end();
+    }
+    let told =
+        |name: &str| leftovers::all().iter().any(|note| note.contains(&format!("volume remove {name} ")));
+    assert!(told("stays") && !told("goes"), "{:?}", leftovers::all());
 }
 
 #[test]

@@ -28,7 +28,15 @@ pub(crate) fn layout_text(layout: &LayoutFacts) -> String {
     if let Some((unit_bytes, count)) = layout.stripe {
         parts.push(format!("striped in units of {} over {count} objects", format_size_bytes(unit_bytes)));
     }
-    parts.push(if layout.fill { "written full before" } else { "not written before" }.to_owned());
+    let but = match layout.kept.as_slice() {
+        [] => String::new(),
+        kept => format!(" (not {}: read only, and its data was not given up)", kept.join(" and ")),
+    };
+    parts.push(if layout.fill {
+        format!("written full before{but}")
+    } else {
+        "not written before".to_owned()
+    });
     if let Some(aged) = layout.aged {
         parts.push(format!(
             "{} % of the smallest store, overwritten {} in writes of {}",

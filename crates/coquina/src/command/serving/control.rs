@@ -12,6 +12,7 @@ use coquina_control::{
 use super::address::open_interfaces;
 use crate::arguments::Running;
 use crate::error::CliError;
+use crate::output;
 
 /// What the control plane is for.
 pub struct ControlSpec {
@@ -58,7 +59,9 @@ impl Control {
         };
         let listened = [&[http.clone(), file.native.clone()], file.nbd.as_slice()].concat();
         let health = open_entries(&listened);
-        health.iter().for_each(|entry| eprintln!("warning: {}; {}", entry.message, entry.advice));
+        health
+            .iter()
+            .for_each(|entry| output::tell(format_args!("warning: {}; {}", entry.message, entry.advice)));
         let coordinator = spec.may_lead.then(|| {
             let config =
                 CoordinatorConfig { http: http.clone(), node: spec.node, trimmer: Arc::new(NativeTrimmer) };

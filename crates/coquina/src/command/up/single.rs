@@ -14,6 +14,7 @@ use crate::arguments::{Domains, Global, Up};
 use crate::command::serving::control::{Control, ControlSpec};
 use crate::command::serving::{self, drives};
 use crate::error::CliError;
+use crate::output;
 
 pub fn run(global: &Global, up: &Up, checked: Checked) -> Result<(), CliError> {
     let (ask, stopped) = serving::stop_channel();
@@ -26,7 +27,7 @@ pub fn run(global: &Global, up: &Up, checked: Checked) -> Result<(), CliError> {
         .map_err(serving::map_failed)?;
     let identity = NodeFile::open(&global.dir)?;
     let chosen = drives::choose(Some(&global.dir), checked.drives, &maps.map(), identity.node, up.force)?;
-    chosen.notes.iter().for_each(|note| eprintln!("{note}"));
+    chosen.notes.iter().for_each(output::tell);
     let config = NodeConfig {
         identity: Some(NodeIdentity {
             id: identity.node,
