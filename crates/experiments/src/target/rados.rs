@@ -12,6 +12,8 @@ use crate::report::{Point, TargetFacts};
 
 /// Objects of one run at most: fio keeps something for each.
 const OBJECTS_MAX: u64 = 4096;
+/// Objects of one removal: each starts a program, which takes longer than to remove some.
+const REMOVED_AT_ONCE: usize = 128;
 
 /// A pool of objects.
 pub struct RadosTarget {
@@ -75,8 +77,10 @@ pub(super) fn remove_objects(system: &System, spec: &str) {
     let Ok(list) = system.run(spec, "rados", &["-p", pool, "ls"]) else {
         return leftovers::note(left()).keep();
     };
-    for object in list.lines().filter(|line| line.starts_with(&prefix)) {
-        if system.run_within(spec, "rados", &["-p", pool, "rm", object], REMOVE_TIME_MAX).is_err() {
+    let made: Vec<&str> = list.lines().filter(|line| line.starts_with(&prefix)).collect();
+    for objects in made.chunks(REMOVED_AT_ONCE) {
+        let remove = [&["-p", pool, "rm"], objects].concat();
+        if system.run_within(spec, "rados", &remove, REMOVE_TIME_MAX).is_err() {
             return leftovers::note(left()).keep();
         }
     }
