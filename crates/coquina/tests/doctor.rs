@@ -87,6 +87,30 @@ fn paths_that_are_not_there_and_other_hosts_are_wrong_usage() {
 }
 
 #[test]
+fn what_has_no_drive_is_an_error_and_a_folder_of_the_kernel_is_told_as_one() {
+    for (path, part) in [
+        ("/dev/null", "/dev/null is no drive: it is a character device"),
+        ("/proc", "no drive is behind /proc: the kernel shows itself there (proc)"),
+        ("/sys", "no drive is behind /sys: the kernel shows itself there (sysfs)"),
+    ] {
+        let output = doctor(&["--drive", path]);
+        assert_eq!(output.status.code(), Some(1), "{path}: {}", error(&output));
+        assert!(error(&output).contains(part) && output.stdout.is_empty(), "{}", error(&output));
+    }
+    let output = doctor(&["--json", "--folder", "/proc"]);
+    assert_eq!(output.status.code(), Some(1), "{}", error(&output));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let of_folder: Vec<(&str, &str)> = report["findings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|finding| finding["subject"] == "folder /proc")
+        .map(|finding| (finding["level"].as_str().unwrap(), finding["is"].as_str().unwrap()))
+        .collect();
+    assert_eq!(of_folder, [("problem", "proc"), ("unknown", "not known: proc takes no files")]);
+}
+
+#[test]
 fn without_root_nothing_is_applied() {
     let is_root = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").unwrap()) == 0;
     let output = if is_root {

@@ -158,7 +158,8 @@ pub struct Measured {
 #[command(after_help = "\
 Examples:
   coquina bench list
-  coquina bench list curve-vs-ceph          its file, to be changed and run")]
+  coquina bench list curve-vs-ceph          its file, to be changed and run
+  coquina bench list curve-vs-ceph --json   the same as the field `toml`, with its name, title and targets")]
 pub struct BenchList {
     /// Print the file of this experiment
     pub experiment: Option<String>,

@@ -11,7 +11,7 @@ use coquina_bench::{
 use coquina_control::{Client, api};
 
 use super::connect::client;
-use super::{design, experiment};
+use super::{bench_list, design, experiment};
 use crate::arguments::{Bench, BenchIo, Global};
 use crate::error::CliError;
 use crate::output::{self, print, print_json};
@@ -26,7 +26,7 @@ pub fn run(global: &Global, command: &Bench) -> Result<(), CliError> {
         Bench::Io(arguments) => io(global, arguments),
         Bench::Run(arguments) => experiment::run(global, arguments),
         Bench::Tune(arguments) => experiment::tune(global, arguments),
-        Bench::List(arguments) => experiment::list(global, arguments),
+        Bench::List(arguments) => bench_list::run(global, arguments),
         Bench::Show(arguments) => experiment::show(global, arguments),
         Bench::Compare(arguments) => experiment::compare(global, arguments),
         Bench::Design(arguments) => design::run(global, arguments),

@@ -37,9 +37,12 @@ pub fn run(global: &Global, command: &Doctor) -> Result<(), CliError> {
         ));
     }
     let root = HostRoot::here();
+    for drive in &question.drives {
+        doctor::check_drive(&root, drive).map_err(|error| CliError::failed(error.to_string()))?;
+    }
     let mut findings = doctor::examine(&root, &question);
     if command.apply {
-        for finding in &mut findings {
+        for finding in findings.iter_mut().filter(|finding| is_covered(&question, finding)) {
             doctor::apply(&root, finding);
         }
     }
@@ -47,7 +50,7 @@ pub fn run(global: &Global, command: &Doctor) -> Result<(), CliError> {
     if global.json {
         print_json(&report)?;
     } else {
-        print(&text(&report, command.apply))?;
+        print(&text(&report, &question, command.apply))?;
     }
     verdict(&report)
 }
@@ -101,11 +104,16 @@ impl Report {
     }
 }
 
+/// Whether `--apply` may change what a finding is about.
+fn is_covered(question: &Question, finding: &Finding) -> bool {
+    finding.change.as_ref().is_some_and(|change| question.covers(change))
+}
+
 fn is_changed(finding: &Finding) -> bool {
     finding.applied.as_ref().is_some_and(|applied| applied.before != applied.after)
 }
 
-fn text(report: &Report, apply: bool) -> String {
+fn text(report: &Report, question: &Question, apply: bool) -> String {
     let mut findings: Vec<&Finding> = report.findings.iter().collect();
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.level));
     let mut table = output::table(&["LEVEL", "SUBJECT", "CHECK", "IS", "SHOULD BE"], 5);
@@ -135,6 +143,12 @@ fn text(report: &Report, apply: bool) -> String {
             Some((applied, None)) => {
                 let _ = writeln!(text, "  done  it was {} and is {}", applied.before, applied.after);
             }
+            None if apply && finding.change.is_some() => {
+                let _ = writeln!(
+                    text,
+                    "  not done: with --drive only settings of these drives are changed; without it, this one is, too"
+                );
+            }
             None if apply => {
                 let _ = writeln!(text, "  not done: this is for you to decide");
             }
@@ -149,7 +163,7 @@ fn text(report: &Report, apply: bool) -> String {
         }
         wrapped(&mut text, "", &format!("{} {}: {}", finding.subject, finding.code, finding.why));
     }
-    let can_apply = to_change.iter().filter(|finding| finding.change.is_some()).count();
+    let can_apply = to_change.iter().filter(|finding| is_covered(question, finding)).count();
     if apply && report.undo.is_empty() {
         let _ = writeln!(text, "\nNothing was changed.");
     } else if apply {
@@ -158,7 +172,10 @@ fn text(report: &Report, apply: bool) -> String {
             let _ = writeln!(text, "{command}");
         }
     } else if can_apply > 0 {
-        let _ = writeln!(text, "\nCommands need root. `coquina doctor --apply` runs {can_apply} of them.");
+        let named: String =
+            question.drives.iter().map(|drive| format!(" --drive {}", drive.display())).collect();
+        let _ =
+            writeln!(text, "\nCommands need root. `coquina doctor{named} --apply` runs {can_apply} of them.");
     }
     text
 }
@@ -211,13 +228,16 @@ mod tests {
         let report = Report::of(vec![finding(Level::Ok, "GOOD"), finding(Level::Warning, "IO_SCHEDULER")]);
         assert_eq!(report.worst, Level::Warning);
         assert_eq!(report.counts, BTreeMap::from([("ok", 1), ("warning", 1)]));
-        let shown = text(&report, false);
+        let shown = text(&report, &Question::default(), false);
         assert!(shown.find("IO_SCHEDULER").unwrap() < shown.find("GOOD").unwrap(), "{shown}");
         for part in ["  why   Because", "  how   echo mq", "  undo  echo none", "--apply` runs 1 of them"] {
             assert!(shown.contains(part), "{part}: {shown}");
         }
         assert!(verdict(&report).is_ok());
-        assert!(text(&Report::of(vec![finding(Level::Ok, "GOOD")]), false).contains("Nothing to change."));
+        assert!(
+            text(&Report::of(vec![finding(Level::Ok, "GOOD")]), &Question::default(), false)
+                .contains("Nothing to change.")
+        );
     }
 
     #[test]
@@ -229,14 +249,35 @@ mod tests {
         };
         let done = applied("mq-deadline", None);
         assert_eq!(done.undo, ["echo none"]);
-        let shown = text(&done, true);
+        let shown = text(&done, &Question::default(), true);
         assert!(shown.contains("it was none and is mq-deadline"), "{shown}");
         assert!(shown.ends_with("To undo what was changed, as root:\necho none\n"), "{shown}");
         assert!(verdict(&done).is_ok());
         let failed = applied("none", Some("/sys is read-only"));
         assert!(failed.undo.is_empty());
-        assert!(text(&failed, true).contains("Nothing was changed."));
+        assert!(text(&failed, &Question::default(), true).contains("Nothing was changed."));
         assert!(verdict(&failed).unwrap_err().to_string().contains("/sys is read-only"));
+    }
+
+    #[test]
+    fn where_a_drive_is_named_the_rest_of_the_host_is_left_alone_and_that_is_told() {
+        let change = Some(Change { key: "swappiness".to_owned(), value: "1".to_owned() });
+        let report = Report::of(vec![
+            finding(Level::Warning, "IO_SCHEDULER"),
+            Finding { change, ..finding(Level::Advice, "SWAPPINESS") },
+        ]);
+        let named = Question { drives: vec!["/dev/sda".into()], folder: None };
+        let covered: Vec<&str> = report
+            .findings
+            .iter()
+            .filter(|finding| is_covered(&named, finding))
+            .map(|finding| finding.code.as_str())
+            .collect();
+        assert_eq!(covered, ["IO_SCHEDULER"]);
+        let shown = text(&report, &named, false);
+        assert!(shown.contains("`coquina doctor --drive /dev/sda --apply` runs 1 of them"), "{shown}");
+        let shown = text(&report, &named, true);
+        assert!(shown.contains("not done: with --drive only settings of these drives"), "{shown}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! One file per command, and what several of them share.
 
 pub mod bench;
+mod bench_list;
 pub mod completions;
 mod connect;
 pub mod demo;

@@ -35,10 +35,6 @@ pub(super) fn notes(first: &Report, second: &Report, targets: &[TargetPair]) -> 
     differ(&mut notes, "memory", &memory(ours.memory_bytes), &memory(theirs.memory_bytes));
     differ(&mut notes, "kernel", &ours.kernel, &theirs.kernel);
     differ(&mut notes, "file system", &ours.file_system, &theirs.file_system);
-    let drives = |report: &Report| {
-        let models: Vec<&str> = report.drives.iter().map(|drive| drive.model.as_str()).collect();
-        models.join(", ")
-    };
     differ(&mut notes, "drives", &drives(first), &drives(second));
     maps(&mut notes, "version of ", &first.versions, &second.versions);
     maps(&mut notes, "setting ", &first.settings, &second.settings);
@@ -61,6 +57,17 @@ pub(super) fn notes(first: &Report, second: &Report, targets: &[TargetPair]) -> 
         }
     }
     notes
+}
+
+/// Names of drives, and their models as far as they are known: those of virtual machines have none.
+fn drives(report: &Report) -> String {
+    let drives = report.drives.iter().map(|drive| match (drive.name.as_str(), drive.model.as_str()) {
+        ("", "") => "one without a name".to_owned(),
+        ("", one) | (one, "") => one.to_owned(),
+        (name, model) => format!("{name} ({model})"),
+    });
+    let drives: Vec<String> = drives.collect();
+    if drives.is_empty() { "none known".to_owned() } else { drives.join(", ") }
 }
 
 /// What is left out because operations failed.

@@ -1,3 +1,5 @@
+use coquina_host::DriveEnvironment;
+
 use super::*;
 use crate::report::Round;
 use crate::view::made_up::made_up;
@@ -182,4 +184,27 @@ fn look_at_text() {
     second.mode = "quick".to_owned();
     rounds(&mut second, "Coquina", |round| round.total.iops *= 1.2);
     println!("{}", compare(&first, &second).unwrap().to_text(110));
+}
+
+#[test]
+fn drives_are_told_by_name_and_model_and_where_there_is_neither_that_is_told() {
+    let with = |drives: &[(&str, &str)]| {
+        let mut report = made_up("hdd-tuning", &["Coquina"]);
+        let some = report.drives[0].clone();
+        let drive = |(name, model): &(&str, &str)| DriveEnvironment {
+            name: (*name).to_owned(),
+            model: (*model).to_owned(),
+            ..some.clone()
+        };
+        report.drives = drives.iter().map(drive).collect();
+        report
+    };
+    let notes = |first: &[(&str, &str)], second: &[(&str, &str)]| {
+        compare(&with(first), &with(second)).unwrap().notes.join("\n")
+    };
+    let (two, none) = ([("vda", ""), ("nvme0n1", "SAMSUNG MZQL2")], []);
+    assert_eq!(notes(&two, &none), "drives differs: vda, nvme0n1 (SAMSUNG MZQL2) and none known");
+    assert_eq!(notes(&none, &[("vda", "")]), "drives differs: none known and vda");
+    assert_eq!(notes(&[("vda", "")], &[("vdb", "")]), "drives differs: vda and vdb");
+    assert_eq!(notes(&two, &two), "");
 }

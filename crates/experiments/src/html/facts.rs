@@ -10,12 +10,10 @@ use crate::view::figure::limit_of;
 use crate::view::format::grouped;
 use crate::view::{Group, View, setup};
 
-use super::escape::escape;
+use super::escape::{escape, escape_breakable};
 
 /// Most rows of limits; the rest is in the JSON.
 const LIMITS_MAX: usize = 240;
-/// Most characters of one piece of evidence.
-const EVIDENCE_CHARACTERS_MAX: usize = 300;
 /// Most lines of settings.
 const SETTINGS_MAX: usize = 2000;
 
@@ -28,7 +26,7 @@ pub(super) fn targets(out: &mut String, report: &Report) {
     }
     *out += "<div class=\"wide\"><table class=\"words\"><thead><tr><th scope=\"col\"></th>";
     for target in &report.targets {
-        let _ = write!(out, "<th scope=\"col\">{}</th>", escape(&target.label));
+        let _ = write!(out, "<th scope=\"col\">{}</th>", escape_breakable(&target.label));
     }
     *out += "</tr></thead><tbody>";
     let unknown = || "not known".to_owned();
@@ -99,7 +97,7 @@ fn row(
     let mark = if differs { "<span class=\"differs\">differs</span>" } else { "" };
     let _ = write!(out, "<tr><th scope=\"row\">{}{mark}</th>", escape(name));
     for value in &values {
-        let _ = write!(out, "<td>{}</td>", escape(if value.is_empty() { "-" } else { value }));
+        let _ = write!(out, "<td>{}</td>", escape_breakable(if value.is_empty() { "-" } else { value }));
     }
     *out += "</tr>";
 }
@@ -115,25 +113,20 @@ pub(super) fn limits(out: &mut String, view: &View<'_>) {
         *out += "<p>No limits were named.</p></section>";
         return;
     }
-    *out += "<div class=\"wide\"><table class=\"words\"><thead><tr><th scope=\"col\">case</th><th scope=\"col\">target</th>\
+    *out += "<div class=\"wide\"><table class=\"words limits\"><thead><tr><th scope=\"col\">case</th><th scope=\"col\">target</th>\
              <th scope=\"col\">limit</th><th scope=\"col\">evidence</th></tr></thead><tbody>";
     for row in rows.iter().take(LIMITS_MAX) {
         let limit = row.limit;
-        let evidence = limit.evidence.join("; ");
-        let evidence: String = match evidence.char_indices().nth(EVIDENCE_CHARACTERS_MAX) {
-            Some((end, _)) => format!("{}…", &evidence[..end]),
-            None => evidence,
-        };
         let text = if limit.text.is_empty() { &limit.kind } else { &limit.text };
         let _ = write!(
             out,
             "<tr><td>{}, {}, {}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
-            escape(row.group.scenario),
-            escape(&row.group.workload),
-            escape(&row.cases()),
-            escape(view.targets[row.target]),
-            escape(text),
-            escape(&evidence)
+            escape_breakable(row.group.scenario),
+            escape_breakable(&row.group.workload),
+            escape_breakable(&row.cases()),
+            escape_breakable(view.targets[row.target]),
+            escape_breakable(text),
+            escape_breakable(&limit.evidence.join("; "))
         );
     }
     *out += "</tbody></table></div>";
@@ -235,7 +228,12 @@ pub(super) fn environment(out: &mut String, report: &Report) {
 fn fact_table(out: &mut String, title: &str, facts: &[(String, String)]) {
     let _ = write!(out, "<h3>{}</h3><table class=\"words facts\"><tbody>", escape(title));
     for (name, value) in facts.iter().filter(|(_, value)| !value.is_empty()).take(SETTINGS_MAX) {
-        let _ = write!(out, "<tr><th scope=\"row\">{}</th><td>{}</td></tr>", escape(name), escape(value));
+        let _ = write!(
+            out,
+            "<tr><th scope=\"row\">{}</th><td>{}</td></tr>",
+            escape(name),
+            escape_breakable(value)
+        );
     }
     *out += "</tbody></table>";
 }

@@ -3,7 +3,7 @@
 //! Invariants:
 //! - whatever comes from a report is escaped, for it may have been read from a file of others;
 //! - targets are told apart by lines, marks and stripes, not by colour alone;
-//! - the page of a thousand cases is smaller than 5 MB: plots and evidence are limited, tables are not.
+//! - the page of a thousand cases is smaller than 5 MB: plots and rows of evidence are limited, tables of figures are not.
 
 mod bars;
 mod escape;

@@ -64,8 +64,9 @@ tbody th{text-align:right;font-weight:600}
 table.one tbody th{text-align:left;white-space:nowrap}
 td.pub,th.pub{color:var(--soft);font-style:italic}
 td{white-space:nowrap}
-table.words{width:100%}table.words th,table.words td{text-align:left;vertical-align:top;white-space:normal;overflow-wrap:anywhere}
+table.words{width:100%}table.words th,table.words td{text-align:left;vertical-align:top;white-space:normal;overflow-wrap:break-word}
 table.words tbody th{white-space:nowrap}table.facts{width:auto}
+table.limits th:nth-child(1){width:17%}table.limits th:nth-child(2){width:11%}table.limits th:nth-child(3){width:24%}
 .differs{font-size:11.5px;font-weight:600;color:var(--warn);border:1px solid var(--warn);border-radius:3px;padding:0 4px;margin-left:6px;white-space:nowrap}
 ul.list{padding-left:20px;margin:6px 0}ul.list li{margin:4px 0;max-width:95ch}
 .kind{font-size:12px;font-weight:600;border:1px solid var(--rule);border-radius:3px;padding:0 5px;margin-right:6px}
@@ -77,6 +78,7 @@ footer{margin-top:44px;border-top:1px solid var(--rule);padding-top:10px;font-si
 body{font-size:9.5pt}main{max-width:none;padding:0}nav{display:none}h1{font-size:17pt}h2{font-size:13pt;margin-top:20pt}h3{font-size:11pt}
 h2,h3,h4,.legend,figcaption,caption{break-after:avoid}a{text-decoration:none}
 .plots{grid-template-columns:1fr 1fr;gap:10px 16px}.cards{grid-template-columns:repeat(3,1fr)}.card,li,tr{break-inside:avoid}
-table,.legend,figcaption,caption{font-size:7.6pt}th,td{padding:1.5px 5px}.wide{overflow:visible}details{border:0;padding:0}.note,.card .small,.card .what{font-size:8pt}
+table,.legend,figcaption,caption{font-size:7.6pt}th,td{padding:1.5px 5px}.wide{overflow:visible}
+table.words:not(.limits) :is(th,td){overflow-wrap:anywhere}details{border:0;padding:0}.note,.card .small,.card .what{font-size:8pt}
 *{-webkit-print-color-adjust:exact;print-color-adjust:exact}}
 "#;

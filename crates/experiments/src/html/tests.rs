@@ -1,3 +1,4 @@
+use super::style::STYLE;
 use super::*;
 use crate::report::*;
 use crate::view::made_up::made_up;
@@ -104,6 +105,32 @@ fn what_comes_from_outside_is_escaped() {
     let picture = headline_svg(&report);
     check_tags(&picture).unwrap();
     assert!(!picture.contains("<script"));
+}
+
+#[test]
+fn evidence_is_whole_and_words_are_broken_only_where_they_are_too_long() {
+    let path = "plain file (file:/var/lib/somewhere/very/deep/disk)";
+    let mut report = made_up("hdd-tuning", &["Coquina", path]);
+    let evidence: Vec<String> =
+        (0..40).map(|number| format!("drive {number} is busy 1 % of the time")).collect();
+    for round in
+        report.cases.iter_mut().flat_map(|case| &mut case.results).flat_map(|result| &mut result.rounds)
+    {
+        round.limit.evidence.clone_from(&evidence);
+    }
+    let page = render(&report);
+    let begin = page.find("<section id=\"limits\">").unwrap();
+    let section = &page[begin..begin + page[begin..].find("</section>").unwrap()];
+    assert!(section.contains(&format!("<td>{}</td>", evidence.join("; "))), "{section}");
+    assert!(!section.contains('…'), "{section}");
+    // A column is as wide as its longest word, and long ones have places where they may be broken.
+    assert!(section.contains("<table class=\"words limits\">") && section.contains("<td>Coquina</td>"));
+    assert!(section.contains("(file:/var/lib/som<wbr>ewhere/very/deep/d<wbr>isk)"), "{section}");
+    let rule = STYLE.lines().find(|line| line.contains("table.words th,table.words td{")).unwrap();
+    assert!(rule.contains("overflow-wrap:break-word") && !rule.contains("anywhere"), "{rule}");
+    for column in 1..4 {
+        assert!(STYLE.contains(&format!("table.limits th:nth-child({column}){{width:")), "{column}");
+    }
 }
 
 #[test]

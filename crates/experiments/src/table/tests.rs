@@ -100,6 +100,27 @@ fn rounds_that_failed_are_left_out_of_every_figure() {
     assert!(page.contains("Coquina failed in all rounds at") && page.contains(">failed</td>"));
 }
 
+#[test]
+fn where_all_was_skipped_there_are_reasons_and_no_empty_table() {
+    let mut report = made_up("hdd-tuning", &["Coquina"]);
+    report.published.clear();
+    for result in report.cases.iter_mut().flat_map(|case| &mut case.results) {
+        result.rounds.clear();
+        result.skipped = Some("it has no room".to_owned());
+    }
+    for table in tables(&report) {
+        let text = table.to_text(120);
+        let mut lines = text.lines();
+        assert_eq!(lines.next(), Some(format!("{} / {}", table.scenario, table.workload).as_str()));
+        assert!(lines.all(|line| line.starts_with("  ")), "only notes: {text}");
+        assert!(!text.contains("---") && text.contains("it has no room"), "{text}");
+        let page = crate::html::render(&report);
+        assert!(!page.contains("<tbody><tr><th scope=\"row\">1</th></tr>"), "no rows of depths alone");
+    }
+    report.cases.iter_mut().for_each(|case| case.results.clear());
+    assert!(tables(&report)[0].to_text(120).ends_with("\n  note: nothing was measured\n"));
+}
+
 fn said(id: &str) -> TargetComparison {
     TargetComparison {
         case: id.to_owned(),

@@ -118,9 +118,13 @@ impl Table {
     /// The table for a terminal of so many columns. What does not fit beside the rest stands below it.
     pub fn to_text(&self, width: usize) -> String {
         let mut out = format!("{} / {}\n", clean(&self.scenario), clean(&self.workload));
-        let blocks = self.blocks(width.max(WIDTH_MIN));
+        // Without figures, as where everything was skipped, there is only to say why.
+        let blocks = if self.groups.is_empty() { Vec::new() } else { self.blocks(width.max(WIDTH_MIN)) };
         let blocks: Vec<String> = blocks.iter().map(|columns| print(columns) + "\n").collect();
         out += &blocks.join("\n");
+        if blocks.is_empty() && self.notes.is_empty() {
+            out += "  note: nothing was measured\n";
+        }
         for note in &self.notes {
             let _ = writeln!(
                 out,

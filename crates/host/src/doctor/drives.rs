@@ -1,9 +1,9 @@
 //! Drives: the I/O scheduler, read-ahead and write cache by kind of drive.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::finding::{Finding, Level};
-use super::place::drives_under;
+use super::place::{Below, below, drives_named, mount_of};
 use super::root::HostRoot;
 use super::setting;
 
@@ -19,6 +19,8 @@ enum Kind {
     Nvme,
     /// Of a virtual machine: what lies below is the business of its host.
     Virtual,
+    /// A loop device, RAID or volume: what lies below is a file or are other drives of this host.
+    Layer,
 }
 
 /// The drives to look at, and a finding for each path whose drive cannot be told.
@@ -38,16 +40,27 @@ pub fn choose(root: &HostRoot, paths: &[PathBuf]) -> Chosen {
     }
     let mut chosen = Chosen { drives: Vec::new(), unknown: Vec::new() };
     for path in paths {
-        let drives = drives_under(root, path);
+        let drives = drives_named(root, path);
         if drives.is_empty() {
-            let reason = "which drive is under it is not shown here";
-            chosen.unknown.push(Finding::unknown("IO_SCHEDULER", path.display().to_string(), reason));
+            let subject = path.display().to_string();
+            chosen.unknown.push(Finding::unknown("IO_SCHEDULER", subject, no_drive(root, path)));
         }
         chosen.drives.extend(drives);
     }
     chosen.drives.sort();
     chosen.drives.dedup();
     chosen
+}
+
+/// Why no drive is found under a path.
+fn no_drive(root: &HostRoot, path: &Path) -> &'static str {
+    match mount_of(root, path).as_ref().map(|mount| mount.file_system.as_str()) {
+        Some("tmpfs" | "ramfs") => "no drive is behind it, it is in memory",
+        Some("nfs" | "nfs4" | "cifs" | "smb3" | "9p" | "ceph" | "virtiofs") => {
+            "no drive of this host is behind it, but another host"
+        }
+        _ => "which drive is under it is not shown here",
+    }
 }
 
 /// Looks at the chosen drives.
@@ -58,8 +71,28 @@ pub fn check(root: &HostRoot, chosen: &Chosen) -> Vec<Finding> {
         findings.push(scheduler(root, drive, kind));
         findings.push(read_ahead(root, drive, kind));
         findings.push(write_cache(root, drive, kind));
+        findings.extend(drive_below(root, drive));
     }
     findings
+}
+
+/// Says what is below a loop device, RAID or volume, since that is neither looked at nor changed with it.
+fn drive_below(root: &HostRoot, drive: &str) -> Option<Finding> {
+    let (is, name) = match below(root, drive)? {
+        Below::Parts(parts) => (format!("made of {}", parts.join(", ")), parts),
+        Below::File(file, drives) if drives.is_empty() => (format!("the file {file}"), drives),
+        Below::File(file, drives) => (format!("the file {file} on {}", drives.join(", ")), drives),
+    };
+    let finding = Finding::new("DRIVE_BELOW", subject(drive)).level(Level::Info).is(is);
+    if name.is_empty() {
+        return Some(finding);
+    }
+    let options: Vec<String> = name.iter().map(|name| format!("--drive /dev/{name}")).collect();
+    Some(finding.why(format!(
+        "What is below has settings of its own, which are neither looked at nor changed along with {drive}; to look at \
+         them: {}",
+        options.join(" ")
+    )))
 }
 
 /// Whether it is a drive, and not made of others or of memory.
@@ -74,6 +107,9 @@ fn is_physical(root: &HostRoot, name: &str) -> bool {
 fn kind(root: &HostRoot, drive: &str) -> Option<Kind> {
     if drive.starts_with("nvme") {
         return Some(Kind::Nvme);
+    }
+    if below(root, drive).is_some() {
+        return Some(Kind::Layer);
     }
     let path = std::fs::canonicalize(root.path(&format!("/sys/block/{drive}"))).unwrap_or_default();
     let device = root.link(&format!("/sys/block/{drive}/device")).unwrap_or_default();
@@ -135,6 +171,9 @@ fn scheduler(root: &HostRoot, drive: &str, kind: Option<Kind>) -> Finding {
             "The host of the virtual machine orders requests itself; sorting them here as well costs CPU time and \
              latency for each request."
         }
+        Kind::Layer => {
+            "What is below sorts requests itself; sorting them here as well costs CPU time and latency for each request."
+        }
         _ => {
             "A drive without moving parts gains nothing from sorted requests; the scheduler's lock and its work cost \
              CPU time and latency for each request."
@@ -193,6 +232,9 @@ fn write_cache(root: &HostRoot, drive: &str, kind: Option<Kind>) -> Finding {
         ("write back", Kind::Virtual) => finding
             .level(Level::Info)
             .why("Durable writes are flushes to the host, which decides what they cost and whether they are durable."),
+        ("write back", Kind::Layer) => finding
+            .level(Level::Info)
+            .why("Durable writes are flushes of what is below, which decides what they cost."),
         _ => finding,
     }
 }
@@ -281,6 +323,37 @@ mod tests {
         let queue = [("rotational", "1"), ("scheduler", "none mq-deadline [bfq]"), ("zoned", "host-managed")];
         host.drive("sda", "8:0", &queue);
         assert_eq!(findings(&host, &[])[0].should_be, "mq-deadline");
+    }
+
+    #[test]
+    fn a_loop_device_that_is_named_is_looked_at_and_changed_and_the_drive_of_its_file_is_not() {
+        let host = TestHost::empty();
+        host.hdd("sda", "8:0");
+        host.file("proc/self/mountinfo", "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n");
+        let queue = [("rotational", "1"), ("scheduler", "none [mq-deadline]"), ("read_ahead_kb", "128")];
+        host.drive("loop0", "7:0", &queue);
+        host.file("sys/block/loop0/loop/backing_file", "/srv/image\n");
+        let mut found = findings(&host, &["/dev/loop0"]);
+        assert!(found.iter().all(|finding| finding.subject == "drive loop0"), "{found:?}");
+        assert_eq!((found[0].level, found[0].should_be.as_str()), (Level::Advice, "none"));
+        let below = found.iter().find(|finding| finding.code == "DRIVE_BELOW").unwrap();
+        assert_eq!((below.level, below.is.as_str()), (Level::Info, "the file /srv/image on sda"));
+        assert!(below.why.contains("--drive /dev/sda"), "{below:?}");
+        let before = host.text("sys/block/sda/queue/scheduler");
+        for finding in &mut found {
+            apply(&host.root(), finding);
+        }
+        assert_eq!(host.text("sys/block/sda/queue/scheduler"), before);
+        assert_eq!(host.text("sys/block/sda/queue/read_ahead_kb"), "128\n");
+        assert_eq!(host.text("sys/block/loop0/queue/scheduler"), "none");
+    }
+
+    #[test]
+    fn where_no_drive_is_behind_a_path_that_is_said() {
+        let host = TestHost::empty();
+        host.file("proc/self/mountinfo", "25 22 0:51 / /run rw - tmpfs tmpfs rw\n");
+        let found = findings(&host, &["/run/x"]);
+        assert!(found[0].is.contains("no drive is behind it"), "{found:?}");
     }
 
     #[test]

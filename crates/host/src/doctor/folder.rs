@@ -7,14 +7,14 @@ use std::path::Path;
 
 use super::Question;
 use super::finding::{Finding, Level};
-use super::place::mount_of;
+use super::place::{is_device, is_of_kernel, mount_of};
 use super::root::HostRoot;
 
 /// Looks at the folder that is asked about, and at the folders of drives that are files.
 pub fn check(root: &HostRoot, question: &Question) -> Vec<Finding> {
     let mut folders: Vec<&Path> = question.folder.iter().map(|folder| folder.as_path()).collect();
-    let of_files = question.drives.iter().filter(|drive| !drive.starts_with("/dev"));
-    folders.extend(of_files.filter_map(|drive| drive.parent()));
+    let of_files = question.drives.iter().filter(|drive| !is_device(root, drive));
+    folders.extend(of_files.filter_map(|drive| folder_of(root, drive)));
     folders.dedup();
     let mut findings = Vec::new();
     for folder in folders {
@@ -22,6 +22,12 @@ pub fn check(root: &HostRoot, question: &Question) -> Vec<Finding> {
         findings.push(direct_io(root, folder));
     }
     findings
+}
+
+/// A folder on a drive is where files will be; a file is beside others.
+fn folder_of<'a>(root: &HostRoot, drive: &'a Path) -> Option<&'a Path> {
+    let is_folder = drive.to_str().is_some_and(|text| root.path(text).is_dir());
+    if is_folder { Some(drive) } else { drive.parent() }
 }
 
 fn subject(folder: &Path) -> String {
@@ -33,6 +39,12 @@ fn file_system(root: &HostRoot, folder: &Path) -> Finding {
     let Some(mount) = mount_of(root, folder) else { return Finding::unknown(CODE, subject(folder), "") };
     let kind = mount.file_system.as_str();
     let finding = Finding::new(CODE, subject(folder)).is(kind);
+    if is_of_kernel(kind) {
+        return finding
+            .should_be(Level::Problem, "ext4, xfs or a block device")
+            .why("The kernel shows itself there: no drive is behind it, and it takes no files.")
+            .how("choose a folder on a drive");
+    }
     if mount.is_read_only {
         return finding
             .is(format!("{kind}, read-only"))
@@ -76,6 +88,10 @@ fn file_system(root: &HostRoot, folder: &Path) -> Finding {
 /// Tries to open a file past the page cache. Leaves nothing behind.
 fn direct_io(root: &HostRoot, folder: &Path) -> Finding {
     const CODE: &str = "DIRECT_IO";
+    if let Some(mount) = mount_of(root, folder).filter(|mount| is_of_kernel(&mount.file_system)) {
+        let reason = format!("{} takes no files", mount.file_system);
+        return Finding::unknown(CODE, subject(folder), &reason);
+    }
     if !root.is_here() {
         return Finding::unknown(CODE, subject(folder), "");
     }
@@ -96,7 +112,7 @@ fn direct_io(root: &HostRoot, folder: &Path) -> Finding {
             .should_be(Level::Problem, "works")
             .why("Coquina opens drive files with O_DIRECT, so that what it calls durable does not wait in the page cache.")
             .how("put drive files on ext4, xfs or a block device"),
-        Err(error) if error.kind() == ErrorKind::NotFound => {
+        Err(error) if error.kind() == ErrorKind::NotFound && !folder.exists() => {
             Finding::unknown(CODE, subject(folder), "there is no such folder")
         }
         Err(error) => Finding::unknown(CODE, subject(folder), &format!("a file cannot be made there: {error}")),
@@ -148,6 +164,30 @@ mod tests {
         let subjects: Vec<String> =
             check(&host.root(), &question).into_iter().map(|finding| finding.subject).collect();
         assert_eq!(subjects, ["folder /data", "folder /data", "folder /srv", "folder /srv"]);
+    }
+
+    #[test]
+    fn a_folder_that_is_named_as_a_drive_is_looked_at_itself() {
+        let host = TestHost::empty();
+        host.file(
+            "proc/self/mountinfo",
+            "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n23 22 8:17 / /data rw - btrfs /dev/sdb1 rw\n",
+        );
+        host.folder("data");
+        let question = Question { drives: vec!["/data".into()], folder: None };
+        let found = &check(&host.root(), &question)[0];
+        assert_eq!((found.subject.as_str(), found.is.as_str()), ("folder /data", "btrfs"));
+    }
+
+    #[test]
+    fn a_view_of_the_kernel_is_there_and_takes_no_files() {
+        let question = Question { drives: Vec::new(), folder: Some("/proc".into()) };
+        let found = check(&HostRoot::here(), &question);
+        assert_eq!((found[0].level, found[0].is.as_str()), (Level::Problem, "proc"), "{found:?}");
+        assert_eq!(found[1].is, "not known: proc takes no files");
+        // Without such a file system: it is there, whatever a try to make a file says.
+        let device = direct_io(&HostRoot::here(), Path::new("/dev/null"));
+        assert!(!device.is.contains("no such folder"), "{device:?}");
     }
 
     #[test]

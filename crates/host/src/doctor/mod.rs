@@ -12,6 +12,7 @@ mod folder;
 mod interrupts;
 mod kernel;
 mod memory;
+mod named;
 mod network;
 mod place;
 mod processor;
@@ -23,16 +24,27 @@ mod test_host;
 use std::path::PathBuf;
 
 pub use finding::{Applied, Change, Finding, Level, apply};
+pub use named::{NoDrive, check_drive};
 pub use root::HostRoot;
 pub use setting::{OsSetting, SETTING_KEYS, SettingError, os_setting, os_setting_at};
 
 /// What to look at besides the host itself.
 #[derive(Clone, Debug, Default)]
 pub struct Question {
-    /// Files or block devices that hold data, or will. Without any, all drives of the host are looked at.
+    /// Block devices, or files and folders on drives, that hold data, or will. Without any, all drives of the host are
+    /// looked at.
     pub drives: Vec<PathBuf>,
     /// A folder in which drive files are, or will be.
     pub folder: Option<PathBuf>,
+}
+
+impl Question {
+    /// Whether the change of a finding is one of what was asked about: where drives are named, of these only, and not of
+    /// the rest of the host.
+    pub fn covers(&self, change: &Change) -> bool {
+        // Only settings of drives and interfaces have a part, and drives that are not named are not looked at.
+        self.drives.is_empty() || change.key.contains(':')
+    }
 }
 
 /// Looks at a host. The findings of one subject follow each other.
@@ -65,6 +77,23 @@ mod tests {
             assert!(finding.is.starts_with("not known"), "{finding:#?}");
             assert!(finding.change.is_none() && finding.undo.is_none(), "{finding:#?}");
         }
+    }
+
+    #[test]
+    fn where_a_drive_is_named_its_settings_alone_are_to_be_changed() {
+        let host = TestHost::empty();
+        host.hdd("sda", "8:0");
+        host.hdd("sdb", "8:16");
+        host.file("proc/swaps", "Filename Type Size Used Priority\n/swap file 100 0 -2\n");
+        host.file("proc/meminfo", "SwapTotal: 100 kB\nSwapFree: 100 kB\n");
+        host.file("proc/sys/vm/swappiness", "60\n");
+        let keys = |question: &Question| -> Vec<String> {
+            let changes = examine(&host.root(), question).into_iter().filter_map(|finding| finding.change);
+            changes.filter(|change| question.covers(change)).map(|change| change.key).collect()
+        };
+        let named = Question { drives: vec!["/dev/sdb".into()], folder: None };
+        assert_eq!(keys(&named), ["scheduler:sdb", "read_ahead_kb:sdb"]);
+        assert_eq!(keys(&Question::default()).len(), 5, "swappiness, and two of each drive");
     }
 
     #[test]

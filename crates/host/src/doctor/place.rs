@@ -1,11 +1,43 @@
 //! Which drives lie under a path: through mounts, partitions, device mapper, software RAID and loop devices.
 
+use std::os::linux::fs::MetadataExt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use super::root::HostRoot;
 
 /// Loop devices and device mapper on top of each other, at most.
 const LAYERS_MAX: u32 = 8;
+
+/// File systems in which the kernel shows itself: nobody's data is in them.
+const OF_KERNEL: &[&str] = &[
+    "autofs",
+    "binfmt_misc",
+    "bpf",
+    "cgroup",
+    "cgroup2",
+    "configfs",
+    "debugfs",
+    "devpts",
+    "devtmpfs",
+    "efivarfs",
+    "fusectl",
+    "hugetlbfs",
+    "mqueue",
+    "nsfs",
+    "proc",
+    "pstore",
+    "rpc_pipefs",
+    "securityfs",
+    "selinuxfs",
+    "sysfs",
+    "tracefs",
+];
+
+/// Whether the kernel shows itself in a file system of this type, which holds nobody's data.
+pub fn is_of_kernel(file_system: &str) -> bool {
+    OF_KERNEL.contains(&file_system)
+}
 
 /// The mount that holds a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,43 +86,99 @@ fn unescaped(text: &str) -> String {
         .fold(text.to_owned(), |text, (code, letter)| text.replace(code, letter))
 }
 
+/// How far down to go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Depth {
+    /// To the drives that hold the data in the end.
+    Bottom,
+    /// To loop devices at most: the file behind one is on a file system that others use as well.
+    Loops,
+}
+
 /// The whole drives under a file, folder or block device; empty where that cannot be told.
 pub fn drives_under(root: &HostRoot, path: &Path) -> Vec<String> {
-    under(root, path, root.text("/proc/self/mountinfo").as_deref(), 0)
+    under(root, path, root.text("/proc/self/mountinfo").as_deref(), Depth::Bottom, 0)
 }
 
 /// The whole drives under a path as another process sees it; it must be absolute there.
 pub fn drives_under_for(root: &HostRoot, process: &str, path: &Path) -> Vec<String> {
-    under(root, path, root.text(&format!("/proc/{process}/mountinfo")).as_deref(), 0)
+    under(root, path, root.text(&format!("/proc/{process}/mountinfo")).as_deref(), Depth::Bottom, 0)
 }
 
-fn under(root: &HostRoot, path: &Path, mountinfo: Option<&str>, layer: u32) -> Vec<String> {
+/// The drives that somebody means who names a path: a block device itself, whatever is behind it, or the drives of the
+/// file system that a file or folder is on. Empty where that cannot be told.
+pub fn drives_named(root: &HostRoot, path: &Path) -> Vec<String> {
+    match device_name(root, &root.real(path)) {
+        Some(name) => whole_drive(root, &name).into_iter().collect(),
+        None => under(root, path, root.text("/proc/self/mountinfo").as_deref(), Depth::Loops, 0),
+    }
+}
+
+/// What a drive is made of, which has settings of its own: the parts of a RAID or volume, or the file of a loop device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Below {
+    /// Block devices, by name.
+    Parts(Vec<String>),
+    /// A file, and the drives that it is on, as far as that can be told.
+    File(String, Vec<String>),
+}
+
+/// What is below a drive; `None` below most, which hold data themselves.
+pub fn below(root: &HostRoot, drive: &str) -> Option<Below> {
+    let parts = root.names(&format!("/sys/block/{drive}/slaves"));
+    if !parts.is_empty() {
+        return Some(Below::Parts(parts));
+    }
+    let file = root.text(&format!("/sys/block/{drive}/loop/backing_file"))?;
+    let drives = drives_named(root, Path::new(&file));
+    Some(Below::File(file, drives))
+}
+
+fn under(root: &HostRoot, path: &Path, mountinfo: Option<&str>, depth: Depth, layer: u32) -> Vec<String> {
     let real = root.real(path);
     if let Some(name) = device_name(root, &real) {
-        return whole(root, &name, mountinfo, layer);
+        return whole(root, &name, mountinfo, depth, layer);
     }
     let Some(mount) = mountinfo.and_then(|text| mount_in(text, &real)) else { return Vec::new() };
     // A file system with devices of its own, such as btrfs, shows no drive's number, but its first drive as its source.
     let by_number = std::fs::canonicalize(root.path(&format!("/sys/dev/block/{}", mount.device))).ok();
     let by_number = by_number.and_then(|path| Some(path.file_name()?.to_str()?.to_owned()));
     let name = by_number.or_else(|| device_name(root, &root.real(Path::new(&mount.source))));
-    name.map_or(Vec::new(), |name| whole(root, &name, mountinfo, layer))
+    name.map_or(Vec::new(), |name| whole(root, &name, mountinfo, depth, layer))
+}
+
+/// Whether a path is a block device, or lies where these are.
+pub fn is_device(root: &HostRoot, path: &Path) -> bool {
+    path.starts_with("/dev") || device_name(root, &root.real(path)).is_some()
 }
 
 /// The kernel's name of a block device.
 fn device_name(root: &HostRoot, real: &Path) -> Option<String> {
+    // Its number is surer than its name, which may be any other one.
+    if let Some(metadata) = real.to_str().and_then(|text| std::fs::metadata(root.path(text)).ok())
+        && metadata.file_type().is_block_device()
+    {
+        let device = metadata.st_rdev();
+        let link = format!("/sys/dev/block/{}:{}", libc::major(device), libc::minor(device));
+        let found = std::fs::canonicalize(root.path(&link)).ok();
+        if let Some(name) = found.as_deref().and_then(Path::file_name) {
+            return Some(name.to_str()?.to_owned());
+        }
+    }
     let name = real.strip_prefix("/dev").ok()?.file_name()?.to_str()?;
     root.has(&format!("/sys/class/block/{name}")).then(|| name.to_owned())
 }
 
 /// The whole drives that a block device is made of.
-fn whole(root: &HostRoot, name: &str, mountinfo: Option<&str>, layer: u32) -> Vec<String> {
+fn whole(root: &HostRoot, name: &str, mountinfo: Option<&str>, depth: Depth, layer: u32) -> Vec<String> {
     let Some(name) = whole_drive(root, name).filter(|_| layer < LAYERS_MAX) else { return Vec::new() };
     let parts = root.names(&format!("/sys/block/{name}/slaves"));
     let mut drives: Vec<String> = if !parts.is_empty() {
-        parts.iter().flat_map(|part| whole(root, part, mountinfo, layer + 1)).collect()
-    } else if let Some(file) = root.text(&format!("/sys/block/{name}/loop/backing_file")) {
-        under(root, Path::new(&file), mountinfo, layer + 1)
+        parts.iter().flat_map(|part| whole(root, part, mountinfo, depth, layer + 1)).collect()
+    } else if let Some(file) = root.text(&format!("/sys/block/{name}/loop/backing_file"))
+        && depth == Depth::Bottom
+    {
+        under(root, Path::new(&file), mountinfo, depth, layer + 1)
     } else {
         vec![name]
     };
@@ -160,6 +248,29 @@ mod tests {
         ] {
             assert_eq!(drives_under(&host.root(), Path::new(path)), drives, "{path}");
         }
+    }
+
+    #[test]
+    fn a_device_that_is_named_is_itself_and_what_is_behind_it_is_not_named() {
+        let host = host();
+        host.file("proc/self/mountinfo", &format!("{MOUNTS}29 22 7:0 / /image rw - ext4 /dev/loop0 rw\n"));
+        host.link("sys/dev/block/7:0", "../../block/loop0");
+        for (path, drives) in [
+            ("/dev/loop0", vec!["loop0"]),
+            ("/dev/loop1", vec!["loop1"]),
+            ("/dev/dm-0", vec!["dm-0"]),
+            ("/dev/sda1", vec!["sda"]),
+            ("/image/data", vec!["loop0"]),
+            ("/srv/data", vec!["sdb"]),
+            ("/mapped/x", vec!["sda", "sdb"]),
+            ("/run/x", vec![]),
+        ] {
+            assert_eq!(drives_named(&host.root(), Path::new(path)), drives, "{path}");
+        }
+        let of = |drive| below(&host.root(), drive);
+        assert_eq!(of("loop0"), Some(Below::File("/srv/image".into(), vec!["sdb".into()])));
+        assert_eq!(of("dm-0"), Some(Below::Parts(vec!["sdb".into(), "sda1".into()])));
+        assert_eq!(of("sda"), None);
     }
 
     #[test]
