@@ -38,6 +38,11 @@ is_empty "reads"
 grep -q 'written full before (not raw drive: read only' reads.txt || fail "told that it was written: $(<reads.txt)"
 grep -q 'nobody gave the data up' reads/report.json || fail "the report does not say that nothing was written before"
 
+# So do reads of whole objects, which are written before where that is allowed.
+experiment objects 1 0.5 "$SCENARIO" '"object_read"' 4
+bench objects.toml --target "device:$DEVICE" --out objects >objects.txt || fail "the run failed: $(<objects.txt)"
+is_empty "reads of objects"
+
 loop_device "$DEVICE"
 expect 1 "is in use: $NAMED is behind ${LOOP#/dev/}" bench writes.toml --target "device:$DEVICE" --destroy-data "$DEVICE"
 is_empty "a run on a device behind another one"

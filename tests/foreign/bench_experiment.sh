@@ -46,6 +46,10 @@ printf '#!/bin/sh\ncase $1 in --enghelp) echo libaio ;; esac\n' >without-engine/
 chmod +x without-engine/fio
 expect 1 "no engine nbd; install the Debian package fio" \
     env "PATH=$PWD/without-engine:$PATH" "$COQUINA" bench run small.toml --folder files --target coquina-local-nbd
+mkdir mine taken && echo precious >taken/report.html
+expect 1 "does not exist" bench run small.toml --folder files --target file:/nonexistent/disk --out mine
+expect 1 "holds a report already" bench run small.toml --folder files --target plain-file --out taken
+[[ -d mine && $(<taken/report.html) == precious ]] || fail "folders of others were changed"
 echo precious >precious
 expect 1 "add --destroy-data $PWD/precious" bench run small.toml --folder files --target "file:$PWD/precious"
 sed 's/^copies = 1/volumes = 2/' small.toml >two.toml
@@ -67,6 +71,8 @@ done
 mkdir only-fio && ln -s "$(type -P fio)" only-fio/fio
 expect 1 "install the Debian package libnbd-bin" env "PATH=$PWD/only-fio" "$COQUINA" bench run small.toml --folder files --target nbd://h/x
 nothing_is_left
+expect 1 "are needed, .* are free" bench run small.toml --folder files --target coquina-local --store-size 7E
+expect 1 "are needed, .* are free" bench run small.toml --folder files --target ceph-local --store-size 7E
 [[ -z $(ls -d coquina-bench-* 2>/dev/null) ]] || fail "empty reports are left: $(ls -d coquina-bench-*)"
 
 # Three nodes, natively and over NBD, beside a file.

@@ -36,7 +36,7 @@ of_report started "[t['copies'] for t in r['targets']] == [3, 3]"
 of_report started "[t['settings']['coquina:index-memory'] for t in r['targets']] == ['64M', '96M']"
 of_report started "all(len(x['rounds']) == 2 and not x['skipped'] for c in r['cases'] for x in c['results'])"
 of_report started "all(y['total']['iops'] > 10 and y['errors'] == 0 for c in r['cases'] for x in c['results'] for y in x['rounds'])"
-grep -q 'started again before each turn (6 times' started.txt || fail "not told of starts: $(<started.txt)"
+grep -q 'started again before each turn (7 times' started.txt || fail "not told of starts: $(<started.txt)"
 nothing_is_left
 
 # Ctrl-C while it starts again: nothing waits for that start.

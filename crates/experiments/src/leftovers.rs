@@ -5,6 +5,7 @@
 //! Invariants:
 //! - a note is there as long as what it speaks of; whoever removes that drops the note, and who cannot keeps it.
 
+use std::ffi::OsStr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 struct Notes {
@@ -36,6 +37,14 @@ pub fn all() -> Vec<String> {
     notes().texts.iter().map(|(_, text)| text.clone()).collect()
 }
 
+/// A word of a command that is to be pasted into a shell.
+pub fn quoted(word: impl AsRef<OsStr>) -> String {
+    let word = word.as_ref().to_string_lossy();
+    let is_plain =
+        !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || "-_=:/.,+%@".contains(c));
+    if is_plain { word.into_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
+}
+
 impl Note {
     /// For what could not be removed: it stays in [`all`] until the process ends.
     pub fn keep(self) {
@@ -57,6 +66,14 @@ fn notes() -> MutexGuard<'static, Notes> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_of_commands_are_quoted_where_a_shell_would_split_them() {
+        assert_eq!(quoted("/srv/a-1.img"), "/srv/a-1.img");
+        assert_eq!(quoted("/srv/my data"), "'/srv/my data'");
+        assert_eq!(quoted("a'b"), "'a'\\''b'");
+        assert_eq!(quoted(""), "''");
+    }
 
     #[test]
     fn a_note_is_there_as_long_as_it_is_held() {

@@ -172,6 +172,11 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// Whether it is of whole objects.
+    pub fn is_of_objects(self) -> bool {
+        matches!(self, Operation::ObjectRead | Operation::ObjectWrite)
+    }
+
     /// Whether it writes.
     pub fn writes(self) -> bool {
         matches!(

@@ -29,6 +29,7 @@ const STOPS: u32 = 3;
 /// Names of files in a report's folder.
 const REPORT_FILE: &str = "report.json";
 const PAGE_FILE: &str = "report.html";
+const LEFT: &str = "not all that was made could be removed, or set back: see above";
 
 impl From<RunError> for CliError {
     fn from(error: RunError) -> Self {
@@ -192,16 +193,15 @@ fn absolute(path: &Path) -> Result<PathBuf, CliError> {
 
 /// The command as it was typed, with the program's name without its folder.
 fn command_line() -> String {
-    let words = std::env::args().skip(1).map(|word| {
-        let is_plain = word.chars().all(|c| c.is_ascii_alphanumeric() || "-_=:/.,+%@".contains(c));
-        if is_plain && !word.is_empty() { word } else { format!("'{}'", word.replace('\'', "'\\''")) }
-    });
+    let words = std::env::args().skip(1).map(leftovers::quoted);
     std::iter::once("coquina".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
 }
 
 /// Where a report goes.
 struct OutFolder {
     path: PathBuf,
+    /// It was not there before.
+    is_new: bool,
 }
 
 impl OutFolder {
@@ -214,14 +214,15 @@ impl OutFolder {
             let (day, time) = digits.split_at(digits.len().min(8));
             PathBuf::from(format!("coquina-bench-{name}-{day}-{time}"))
         });
-        if path.join(REPORT_FILE).exists() {
+        if path.join(REPORT_FILE).exists() || path.join(PAGE_FILE).exists() {
             return Err(CliError::failed(format!(
                 "{} holds a report already; name another folder with --out",
                 path.display()
             )));
         }
+        let is_new = !path.exists();
         std::fs::create_dir_all(&path).map_err(|error| CliError::io("make", &path, &error))?;
-        Ok(OutFolder { path })
+        Ok(OutFolder { path, is_new })
     }
 
     /// Writes the report beside its place first, so that an interrupted write leaves the one before.
@@ -233,10 +234,12 @@ impl OutFolder {
         std::fs::rename(&beside, &file).map_err(|error| CliError::io("write", &file, &error))
     }
 
-    /// A folder in which nothing was written is of no use.
+    /// A new folder in which nothing was written is of no use.
     fn remove_if_empty(&self) {
-        // It holds something, or was not made by this run.
-        let _ = std::fs::remove_dir(&self.path);
+        if self.is_new {
+            // It holds something.
+            let _ = std::fs::remove_dir(&self.path);
+        }
     }
 }
 
@@ -250,6 +253,7 @@ fn with_progress(
         let doing = waited_for.lock().unwrap_or_else(PoisonError::into_inner).clone();
         output::tell(format_args!("\n{}", stop_message(number, &doing, &leftovers::all(), &out)));
     })?;
+    tell_leftovers_of_panics();
     let progress = Progress::new("bench");
     let failed_write = AtomicBool::new(false);
     let outcome = work(&Hooks {
@@ -275,6 +279,18 @@ fn with_progress(
         }
         if error.is_stop() { CliError::failed("stopped before anything was measured") } else { error.into() }
     })
+}
+
+/// A panic ends the process at once where that was built in.
+fn tell_leftovers_of_panics() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        usual(panic);
+        let left = leftovers::all();
+        if !left.is_empty() {
+            output::tell(left_message(&left));
+        }
+    }));
 }
 
 /// What the user is told at each Ctrl-C: what happens, what it waits for, and at the last what is left to be cleaned up.
@@ -306,6 +322,10 @@ fn left_message(left: &[String]) -> String {
 
 /// `asked` are the targets that the user named.
 fn finish(global: &Global, report: &Report, folder: &OutFolder, asked: &[String]) -> Result<(), CliError> {
+    let left = leftovers::all();
+    let left = (!left.is_empty()).then(|| left_message(&left));
+    // First: what follows may fail.
+    left.iter().for_each(output::tell);
     folder.write(report)?;
     let page = folder.path.join(PAGE_FILE);
     std::fs::write(&page, html::render(report)).map_err(|error| CliError::io("write", &page, &error))?;
@@ -315,14 +335,14 @@ fn finish(global: &Global, report: &Report, folder: &OutFolder, asked: &[String]
         print(&text_of(report))?;
     }
     output::tell(format_args!("report: {}", page.display()));
-    let left = leftovers::all();
-    let left = (!left.is_empty()).then(|| left_message(&left));
     match &report.interrupted {
         Some(reason) => {
-            left.iter().for_each(output::tell);
             Err(CliError::failed(format!("the run ended early: {reason}; what was measured is kept")))
         }
-        None => match [run::problems(report, asked), left.into_iter().collect()].concat().as_slice() {
+        None => match [run::problems(report, asked), left.into_iter().map(|_| LEFT.to_owned()).collect()]
+            .concat()
+            .as_slice()
+        {
             [] => Ok(()),
             problems => Err(CliError::failed(format!(
                 "the report is written, but not all is well:\n  {}",

@@ -44,6 +44,13 @@ impl Layout {
     }
 }
 
+impl PlannedScenario {
+    /// Whether it reads or writes whole objects, in place of blocks of volumes.
+    pub fn is_of_objects(&self) -> bool {
+        self.points.iter().any(|planned| planned.point.operation.is_of_objects())
+    }
+}
+
 /// A scenario of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlannedScenario {

@@ -461,6 +461,15 @@ impl Scenario {
         if self.sweeps.is_empty() {
             return Some("there is no [[scenario.sweep]]; add one".to_owned());
         }
+        let is_of_objects = |operation: &Operation| operation.is_of_objects();
+        let all = [ModeName::Quick, ModeName::Default, ModeName::Full];
+        let operations = || {
+            let of = |sweep: &Sweep| all.map(|mode| sweep.operation.get(mode).to_vec()).concat();
+            self.sweeps.iter().flat_map(of).collect::<Vec<Operation>>()
+        };
+        if operations().iter().any(is_of_objects) && !operations().iter().all(is_of_objects) {
+            return Some("whole objects and blocks of volumes need scenarios of their own".to_owned());
+        }
         self.sweeps.iter().find_map(Sweep::nonsense)
     }
 }

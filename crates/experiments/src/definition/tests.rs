@@ -61,6 +61,11 @@ fn what_is_wrong_is_named() {
             "\"1TiB\"\naged = { full_percent = 75, overwrites = 1, block = \"5000\" }\n[[scenario.sweep]]",
             "a multiple of 512",
         ),
+        (
+            "depth =",
+            "depth = 1\n[[scenario.sweep]]\noperation = \"object_read\"\nblock = \"64KiB\"\ndepth =",
+            "need scenarios of their own",
+        ),
         ("depth =", "volumes_per_client = 0\ndepth =", "volumes_per_client must be 1 to 1000"),
         (
             "random_write",

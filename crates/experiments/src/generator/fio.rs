@@ -46,7 +46,8 @@ pub struct FioOptions {
 /// use, and overwrite, something else.
 pub fn check_name(name: &str) -> Result<(), String> {
     let is_special = |c: &char| c.is_control() || "#;$\\".contains(*c);
-    let found = name.chars().find(is_special).or_else(|| name.chars().last().filter(|c| c.is_whitespace()));
+    let ends = [name.chars().next(), name.chars().last()].into_iter().flatten();
+    let found = name.chars().find(is_special).or_else(|| ends.into_iter().find(|c| c.is_whitespace()));
     match found {
         None => Ok(()),
         Some(found) => Err(format!(

@@ -5,6 +5,7 @@ use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command as Process, ExitStatus, Stdio};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tempfile::TempDir;
@@ -290,7 +291,10 @@ pub fn output_within(
     time_max: Option<Duration>,
 ) -> Result<String, GeneratorError> {
     let not_started = |source| GeneratorError::Start { program: program.to_owned(), source };
-    let mut child = Process::new(program)
+    let mut process = Process::new(program);
+    // What it was to make is not made later, when nobody removes it any more.
+    end_with_this_process(&mut process);
+    let mut child = process
         .args(arguments)
         .envs(environment.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
@@ -299,26 +303,39 @@ pub fn output_within(
         .process_group(0)
         .spawn()
         .map_err(not_started)?;
+    let (out, messages) = (read_all(child.stdout.take()), read_all(child.stderr.take()));
     let begin = Instant::now();
-    // Few of these print more than a pipe holds, and none of those has a limit.
-    while let Some(time_max) = time_max
-        && let Ok(None) = child.try_wait()
-    {
-        if begin.elapsed() > time_max {
-            let _ = child.kill();
-            let _ = child.wait();
-            return Err(GeneratorError::Slow { program: program.to_owned(), seconds: time_max.as_secs() });
+    let status = loop {
+        match child.try_wait() {
+            Ok(Some(status)) => break status,
+            Ok(None) if time_max.is_some_and(|time_max| begin.elapsed() > time_max) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                let seconds = begin.elapsed().as_secs();
+                return Err(GeneratorError::Slow { program: program.to_owned(), seconds });
+            }
+            Ok(None) => std::thread::sleep(POLL),
+            Err(error) => return Err(not_started(error)),
         }
-        std::thread::sleep(POLL);
-    }
-    let output = child.wait_with_output().map_err(not_started)?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    };
+    let text = |reader: JoinHandle<String>| reader.join().unwrap_or_default();
+    let (out, messages) = (text(out), text(messages));
+    if status.success() {
+        return Ok(out);
     }
     Err(GeneratorError::Failed {
         program: format!("{program} {}", arguments.join(" ")),
-        status: output.status.to_string(),
-        message: tail(&String::from_utf8_lossy(&output.stderr)),
+        status: status.to_string(),
+        message: tail(&messages),
+    })
+}
+
+/// Reads what a child prints to its end, beside others. What cannot be read is as good as nothing.
+fn read_all(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut bytes));
+        String::from_utf8_lossy(&bytes).into_owned()
     })
 }
 
@@ -368,6 +385,12 @@ mod tests {
         assert!(error.contains("sleep") && error.contains("was ended"), "{error}");
         let words = ["two words".to_owned()];
         assert_eq!(output_within("echo", &words, &[], Some(STOP_TIME_MAX)).unwrap(), "two words\n");
+        let many = ["-c".to_owned(), "seq 100000; seq 100000 >&2".to_owned()];
+        assert_eq!(
+            output_within("bash", &many, &[], Some(STOP_TIME_MAX)).unwrap().len(),
+            588_895,
+            "more than a pipe holds"
+        );
     }
 
     #[test]

@@ -21,7 +21,7 @@ const ENGINES_EQUAL: [&str; 2] = ["io_uring", "libaio"];
 const FIO: &str = "fio";
 
 /// Options that are the case's, and where else they are chosen. `*` stands for any end of a name.
-const OF_THE_CASE: [(&[&str], &str); 6] = [
+const OF_THE_CASE: [(&[&str], &str); 9] = [
     (
         &[
             "rw",
@@ -70,6 +70,18 @@ const OF_THE_CASE: [(&[&str], &str); 6] = [
         "all columns use the same range of volumes of the same size; see --volume-size",
     ),
     (
+        &["ioscheduler"],
+        "fio would change the drive's scheduler and leave it so; try os:scheduler:DRIVE=VALUE, which is put back",
+    ),
+    (
+        &["continue_on_error", "ignore_error", "error_dump", "max_latency"],
+        "operations that fail or take long would not be seen",
+    ),
+    (
+        &["latency_target", "latency_window", "latency_percentile", "latency_run"],
+        "they change how many operations are in flight, which is the case's",
+    ),
+    (
         &["runtime", "timeout", "ramp_time", "time_based", "startdelay", "start_delay"],
         "all columns run equally long; see --runtime and --warmup",
     ),
@@ -99,6 +111,12 @@ const OF_THE_CASE: [(&[&str], &str); 6] = [
             "unified_rw_reporting",
             "allow_mounted_write",
             "readonly",
+            "unlink*",
+            "include",
+            "read_iolog*",
+            "replay_*",
+            "iomem*",
+            "mem",
             "verify*",
             "do_verify",
             "exec_*",
@@ -234,6 +252,10 @@ mod tests {
             "fio:offset=4k",
             "fio:ioengine=null",
             "fio:bssplit=4k/50",
+            "fio:ioscheduler=none",
+            "fio:unlink=1",
+            "fio:continue_on_error=all",
+            "fio:latency_target=1ms",
         ] {
             let error = outcome("plain-file", setting).unwrap_err();
             assert!(error.starts_with(&format!("--set {setting}: ")), "{error}");

@@ -28,10 +28,7 @@ impl Run<'_> {
         refused: &[Option<String>],
     ) -> Result<Layout, RunError> {
         let mut layout = scenario.layout.clone();
-        let is_object = scenario
-            .points
-            .iter()
-            .any(|planned| matches!(planned.point.operation, Operation::ObjectRead | Operation::ObjectWrite));
+        let is_object = scenario.is_of_objects();
         let steps = scenario.points.iter().filter_map(|planned| planned.point.drives);
         if let Some(most) = steps.max() {
             // Each drive is a volume of its own.
@@ -39,6 +36,7 @@ impl Run<'_> {
             layout.volumes = if most == 0 { there } else { most.min(there) }.max(layout.volumes.min(there));
         }
         layout.volume_bytes = self.volume_bytes(&layout, refused)?;
+        self.targets.iter_mut().for_each(|target| target.forget_layout());
         for (index, refusal) in refused.iter().enumerate() {
             if refusal.is_some() {
                 continue;
@@ -86,7 +84,7 @@ impl Run<'_> {
         sizes.dedup();
         for block_bytes in sizes {
             for (index, target) in self.targets.iter().enumerate() {
-                if refused[index].is_none() {
+                if refused[index].is_none() && !target.keeps_its_data() {
                     let what = format!("writing objects of {}", crate::report::format_block(block_bytes));
                     self.load_blocks(
                         target.as_ref(),
@@ -143,7 +141,8 @@ impl Run<'_> {
     }
 
     fn age(&self, target: &dyn Target, layout: &Layout, aged: Aged) -> Result<(), RunError> {
-        let bytes = layout.volume_bytes * u64::from(layout.volumes) * u64::from(aged.overwrites);
+        let held_bytes = layout.volume_bytes.saturating_mul(layout.volumes.into());
+        let bytes = held_bytes.saturating_mul(aged.overwrites.into());
         let block_bytes = u32::try_from(aged.block).unwrap_or(1 << 16);
         let what = format!("overwriting it {} times", aged.overwrites);
         self.load_blocks(target, layout, &what, Operation::RandomWrite, Amount::Bytes(bytes), block_bytes)
@@ -189,6 +188,8 @@ impl Run<'_> {
         amount: Amount,
         block_bytes: u32,
     ) -> Result<(), RunError> {
+        let keeps = operation.writes() && target.keeps_its_data();
+        assert!(!keeps, "{} was not given up, and {what} would write to it", target.spec());
         let share = self.runs_done / self.runs_all.max(1.0);
         (self.hooks.progress)(share, &format!("{}: {what}", target.spec()));
         let volumes: Vec<u32> = (0..layout.volumes).collect();

@@ -30,9 +30,9 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use coquina_host::Environment;
 
-use crate::definition::PlannedScenario;
+use crate::definition::{Layout, PlannedScenario};
 use crate::leftovers;
-use crate::report::{ExperimentFacts, Finding, REPORT_VERSION, Report, TimingFacts};
+use crate::report::{ExperimentFacts, Finding, LayoutFacts, REPORT_VERSION, Report, TimingFacts};
 use crate::target::{
     Context, Opener, Target, TargetError, check_names, check_reach, check_repeated, is_this_host,
 };
@@ -62,9 +62,10 @@ pub fn run(settings: &Settings, hooks: &Hooks<'_>) -> Result<Report, RunError> {
     let folder_error = |source| RunError::Folder { path: settings.folder.clone(), source };
     let scratch =
         tempfile::TempDir::with_prefix_in("coquina-bench-", &settings.folder).map_err(folder_error)?;
-    let _scratch_note = leftovers::note(format!(
-        "the folder {path}, with drive files of what was made for the run: rm -r {path}",
-        path = scratch.path().display()
+    let scratch_note = leftovers::note(format!(
+        "the folder {}, with drive files of what was made for the run: rm -r {}",
+        scratch.path().display(),
+        leftovers::quoted(scratch.path())
     ));
     let context = Context {
         folder: scratch.path().to_owned(),
@@ -92,7 +93,7 @@ pub fn run(settings: &Settings, hooks: &Hooks<'_>) -> Result<Report, RunError> {
     }
     let restored = run.tuner.restore(&mut run.targets);
     for failed in restored {
-        run.find("note", "settings", &failed);
+        run.find("failed", "settings", &failed);
         (hooks.say)(&failed);
     }
     for target in &mut run.targets {
@@ -103,7 +104,11 @@ pub fn run(settings: &Settings, hooks: &Hooks<'_>) -> Result<Report, RunError> {
         target.end();
     }
     (hooks.progress)(1.0, "writing the report");
-    run.close(outcome)
+    let closed = run.close(outcome);
+    if scratch.close().is_err() {
+        scratch_note.keep();
+    }
+    closed
 }
 
 /// A column of the tables: a target, as it is or with a setting.
@@ -286,17 +291,10 @@ impl<'a> Run<'a> {
             }
         }
         // Volumes are made, and facts taken, with nothing changed.
-        self.tuner.set_as_found(&mut self.targets)?;
+        self.tuner.set_as_found(&mut self.targets, &self.context)?;
         let layout = self.lay_out(scenario, &refused)?;
-        let mut facts = layout.facts(&scenario.name);
-        let keeping = self
-            .targets
-            .iter()
-            .zip(&refused)
-            .filter(|(target, refusal)| refusal.is_none() && target.keeps_its_data());
-        facts.kept = keeping.map(|(target, _)| target.facts().label).collect();
-        self.report.layouts.push(facts);
         self.look_at_targets(scenario.points.iter().any(|planned| planned.point.rate_iops.is_some()));
+        self.report.layouts.push(self.layout_facts(scenario, &layout, &refused));
         for (subject, text) in fairness::notes(&self.report.targets, &refused, &self.columns) {
             self.find("note", &subject, &text);
         }
@@ -328,6 +326,25 @@ impl<'a> Run<'a> {
         let found = findings::of_scenario(&self.report.cases[first_case..], &self.settings.limits, &drives);
         self.report.findings.extend(found);
         Ok(())
+    }
+
+    /// How volumes of a scenario were laid out.
+    fn layout_facts(
+        &self,
+        scenario: &PlannedScenario,
+        layout: &Layout,
+        refused: &[Option<String>],
+    ) -> LayoutFacts {
+        let keeps = |column: &Column| {
+            refused[column.target].is_none() && self.targets[column.target].keeps_its_data()
+        };
+        let columns = self.columns.iter().zip(&self.report.targets);
+        LayoutFacts {
+            // Objects are written before they are read, volumes behind them are not.
+            fill: layout.fill && !scenario.is_of_objects(),
+            kept: columns.filter(|(column, _)| keeps(column)).map(|(_, facts)| facts.label.clone()).collect(),
+            ..layout.facts(&scenario.name)
+        }
     }
 
     fn find(&mut self, kind: &str, subject: &str, text: &str) {

@@ -2,14 +2,15 @@
 //!
 //! Invariants:
 //! - before a setting is changed for the first time, its value is kept;
-//! - what was changed is put back when the run ends, however it ends, short of being killed;
+//! - what was changed is put back when the run ends, however it ends, short of being killed; what could not be is told;
+//! - each setting has one key: two ways to write it would put each other's values back;
 //! - if a setting takes effect at a start only, the target is started again before every turn, so that all turns begin alike;
 //! - a setting that cannot be tried is refused before anything is changed.
 
 use std::fmt;
 use std::time::Instant;
 
-use coquina_host::doctor;
+use coquina_host::doctor::{self, OsSetting, SettingError};
 
 use crate::leftovers::{self, Note};
 use crate::target::{self, Context, Effect, Target, TargetError};
@@ -142,9 +143,10 @@ pub fn references(tried: &[Assignment], columns: &[Option<usize>]) -> Vec<(usize
 
 /// A setting that was changed, and how to put it back.
 enum Former {
-    /// `None`: it was not set.
-    Target(String, Option<String>),
-    System(Vec<(String, String)>),
+    /// By its key. `None`: it was not set. No note of what goes with the run.
+    Target(String, Option<String>, Option<Note>),
+    /// By its key without `os:`: keys and values that put it back in this order.
+    System(String, Vec<(String, String)>, Note),
 }
 
 /// Changes settings and puts them back.
@@ -159,8 +161,6 @@ pub struct Tuner {
     unsure: Vec<String>,
     restarts: u32,
     restarts_s: f64,
-    /// What is not as it was found.
-    left: Vec<Note>,
 }
 
 impl Tuner {
@@ -174,7 +174,6 @@ impl Tuner {
             unsure: Vec::new(),
             restarts: 0,
             restarts_s: 0.0,
-            left: Vec::new(),
         }
     }
 
@@ -184,24 +183,24 @@ impl Tuner {
         targets: &mut [Box<dyn Target>],
         context: &Context<'_>,
     ) -> Result<Vec<String>, TargetError> {
+        self.check_names()?;
         self.look_at_effects(targets)?;
         let mut said = Vec::new();
         for assignment in self.first_of_each_key() {
             let unusable =
-                |message: String| TargetError::Wrong { spec: format!("--set {assignment}"), message };
+                |message: String| TargetError::Unusable { spec: format!("--set {assignment}"), message };
             match assignment.kind {
                 Kind::System => {
-                    let setting = doctor::os_setting(assignment.bare_key())
-                        .map_err(|error| unusable(error.to_string()))?;
+                    let setting = os_setting(&assignment)?;
                     let saved = setting.save().map_err(|error| unusable(error.to_string()))?;
                     let values: Vec<String> =
                         saved.iter().map(|(key, value)| format!("{key} = {value}")).collect();
                     said.push(format!("now {}; put back at the end", values.join(", ")));
-                    self.left.push(leftovers::note(format!(
+                    let note = leftovers::note(format!(
                         "settings of the operating system, which were {}: write these back",
                         values.join(", ")
-                    )));
-                    self.former.push(Former::System(saved));
+                    ));
+                    self.former.push(Former::System(assignment.bare_key().to_owned(), saved, note));
                 }
                 Kind::Target => {
                     let target =
@@ -210,13 +209,13 @@ impl Tuner {
                     let former = target.set(&assignment.key, Some(&assignment.value))?;
                     let text = former.clone().unwrap_or_else(|| "not set".to_owned());
                     said.push(format!("{} was {text}; put back at the end", assignment.key));
-                    if !target::is_made_for_the_run(&spec) {
-                        self.left.push(leftovers::note(format!(
+                    let note = (!target::is_made_for_the_run(&spec)).then(|| {
+                        leftovers::note(format!(
                             "the setting {} of {spec}, which was {text}: set it back (`ceph config set`, or `ceph config rm`)",
                             assignment.key
-                        )));
-                    }
-                    self.former.push(Former::Target(assignment.key.clone(), former));
+                        ))
+                    });
+                    self.former.push(Former::Target(assignment.key.clone(), former, note));
                     self.now.push((assignment.key.clone(), assignment.value.clone()));
                 }
                 Kind::Fio => {}
@@ -232,6 +231,27 @@ impl Tuner {
         }
         said.extend(self.notes());
         Ok(said)
+    }
+
+    /// Refuses settings that are named in two ways.
+    fn check_names(&self) -> Result<(), TargetError> {
+        let mut known: Vec<(String, Assignment)> = Vec::new();
+        for assignment in self.first_of_each_key() {
+            let meant = match assignment.kind {
+                // Ceph's options are those of OSDs where no section is named.
+                Kind::Target => assignment.key.strip_prefix("osd:").unwrap_or(&assignment.key).to_owned(),
+                // What puts them back is the same.
+                Kind::System => os_setting(&assignment)?.undo_command().unwrap_or_default(),
+                Kind::Fio => assignment.key.clone(),
+            };
+            let same = known.iter().find(|(other, known)| *other == meant && known.kind == assignment.kind);
+            if let Some((_, other)) = same {
+                let message = format!("{} is the same setting; write both in one way", other.key);
+                return Err(TargetError::Wrong { spec: format!("--set {assignment}"), message });
+            }
+            known.push((meant, assignment));
+        }
+        Ok(())
     }
 
     fn look_at_effects(&mut self, targets: &[Box<dyn Target>]) -> Result<(), TargetError> {
@@ -300,16 +320,25 @@ impl Tuner {
         if self.at_start.is_empty() { Ok(()) } else { self.restart(targets, context) }
     }
 
-    /// Puts all settings back to what they were found as, until the next turn. Nothing is started again for it.
-    pub fn set_as_found(&mut self, targets: &mut [Box<dyn Target>]) -> Result<(), TargetError> {
-        self.assign(None, targets)
+    /// Puts all settings back to what they were found as, until the next turn.
+    pub fn set_as_found(
+        &mut self,
+        targets: &mut [Box<dyn Target>],
+        context: &Context<'_>,
+    ) -> Result<(), TargetError> {
+        let is_started_with_another = self.now.iter().any(|(key, _)| self.at_start.contains(key));
+        self.assign(None, targets)?;
+        if is_started_with_another { self.restart(targets, context) } else { Ok(()) }
     }
 
     fn assign(&mut self, tried: Option<usize>, targets: &mut [Box<dyn Target>]) -> Result<(), TargetError> {
         let wanted = tried.and_then(|index| self.tried.get(index)).cloned();
-        for first in self.first_of_each_key() {
-            let value =
-                wanted.as_ref().filter(|wanted| wanted.key == first.key).map(|wanted| wanted.value.clone());
+        let is_wanted = |first: &Assignment| wanted.as_ref().is_some_and(|wanted| wanted.key == first.key);
+        let mut firsts = self.first_of_each_key();
+        // What is put back first: with a scheduler the kernel sets more than that.
+        firsts.sort_by_key(is_wanted);
+        for first in firsts {
+            let value = wanted.as_ref().filter(|_| is_wanted(&first)).map(|wanted| wanted.value.clone());
             let now = self.now.iter().find(|(key, _)| *key == first.key).map(|(_, value)| value.clone());
             if now != value && first.kind != Kind::Fio {
                 self.change(&first, value.as_deref(), targets)?;
@@ -329,7 +358,7 @@ impl Tuner {
         match setting.kind {
             Kind::Target => {
                 let found = self.former.iter().find_map(|former| match former {
-                    Former::Target(key, found) if *key == setting.key => Some(found.clone()),
+                    Former::Target(key, found, _) if *key == setting.key => Some(found.clone()),
                     _ => None,
                 });
                 if let Some(target) = targets.first_mut() {
@@ -338,12 +367,14 @@ impl Tuner {
             }
             Kind::System => match value {
                 Some(value) => {
-                    let os_setting =
-                        doctor::os_setting(setting.bare_key()).map_err(|error| failed(error.to_string()))?;
-                    os_setting.write(value).map_err(|error| failed(error.to_string()))?;
+                    os_setting(setting)?.write(value).map_err(|error| failed(error.to_string()))?;
                 }
                 None => {
-                    let errors = self.restore_system(setting.bare_key());
+                    let saved = self.former.iter().find_map(|former| match former {
+                        Former::System(key, saved, _) if key == setting.bare_key() => Some(saved.as_slice()),
+                        _ => None,
+                    });
+                    let errors = restore_system(saved.unwrap_or_default());
                     if let Some(error) = errors.into_iter().next() {
                         return Err(failed(error));
                     }
@@ -365,39 +396,54 @@ impl Tuner {
         assignment.map(|tried| (tried.bare_key().to_owned(), tried.value.clone())).into_iter().collect()
     }
 
-    fn restore_system(&self, only: &str) -> Vec<String> {
+    /// Puts back what was changed, and says what could not be. Nothing is started again: only a target that goes with the run is.
+    pub fn restore(&mut self, targets: &mut [Box<dyn Target>]) -> Vec<String> {
         let mut failed = Vec::new();
-        for former in &self.former {
-            let Former::System(saved) = former else { continue };
-            // A setting may be several files; they are written back in the order in which they were read.
-            if !saved.iter().any(|(key, _)| key == only) && !only.is_empty() {
-                continue;
-            }
-            for (key, value) in saved {
-                let written = doctor::os_setting(key).and_then(|setting| setting.write(value));
-                if let Err(error) = written {
-                    failed.push(format!("{key} could not be put back to {value}: {error}"));
+        // The last that was changed first.
+        for former in self.former.drain(..).rev() {
+            match former {
+                Former::System(_, saved, note) => {
+                    let errors = restore_system(&saved);
+                    if !errors.is_empty() {
+                        note.keep();
+                    }
+                    failed.extend(errors);
+                }
+                Former::Target(key, found, note) => {
+                    let Some(target) = targets.first_mut() else { continue };
+                    let Err(error) = target.set(&key, found.as_deref()) else { continue };
+                    let value = found.unwrap_or_else(|| "not set".to_owned());
+                    failed.push(format!("{key} could not be put back ({value}): {error}"));
+                    note.into_iter().for_each(Note::keep);
                 }
             }
         }
-        failed
-    }
-
-    /// Puts back what was changed, and says what could not be. Nothing is started again: only a target that goes with the run is.
-    pub fn restore(&mut self, targets: &mut [Box<dyn Target>]) -> Vec<String> {
-        let mut failed = self.restore_system("");
-        for former in self.former.drain(..) {
-            if let (Former::Target(key, found), Some(target)) = (former, targets.first_mut())
-                && let Err(error) = target.set(&key, found.as_deref())
-            {
-                let value = found.unwrap_or_else(|| "not set".to_owned());
-                failed.push(format!("{key} could not be put back ({value}): {error}"));
-            }
-        }
         self.now.clear();
-        self.left.clear();
         failed
     }
+}
+
+/// The setting that an assignment names.
+fn os_setting(assignment: &Assignment) -> Result<OsSetting, TargetError> {
+    doctor::os_setting(assignment.bare_key()).map_err(|error| {
+        let (spec, message) = (format!("--set {assignment}"), error.to_string());
+        match error {
+            SettingError::UnknownKey { .. } => TargetError::Wrong { spec, message },
+            _ => TargetError::Unusable { spec, message },
+        }
+    })
+}
+
+/// Writes values back, in this order. Gives what could not be.
+fn restore_system(saved: &[(String, String)]) -> Vec<String> {
+    let mut failed = Vec::new();
+    for (key, value) in saved {
+        let written = doctor::os_setting(key).and_then(|setting| setting.write(value));
+        if let Err(error) = written {
+            failed.push(format!("{key} could not be put back to {value}: {error}"));
+        }
+    }
+    failed
 }
 
 #[cfg(test)]

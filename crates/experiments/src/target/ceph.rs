@@ -11,6 +11,7 @@ use serde::Deserialize;
 use super::local_ceph::LocalCeph;
 use super::{Context, Effect, Reach, TargetError, ceph_option, reach};
 use crate::generator::{GeneratorError, output_within};
+use crate::leftovers;
 
 /// A cluster that several targets may use in turns.
 pub type Shared = Rc<RefCell<System>>;
@@ -179,8 +180,18 @@ impl System {
     pub fn conf_path(&self) -> Option<String> {
         let given = || std::env::var("CEPH_CONF").ok().filter(|conf| !conf.is_empty());
         let conf = self.conf.clone().or_else(given)?;
-        let absolute = std::path::absolute(&conf).ok();
-        Some(absolute.map_or(conf, |absolute| absolute.to_string_lossy().into_owned()))
+        let absolute = |part: &str| match std::path::absolute(part) {
+            Ok(absolute) => absolute.to_string_lossy().into_owned(),
+            Err(_) => part.to_owned(),
+        };
+        // It may be several, of which the first that is there counts.
+        Some(conf.split(',').map(absolute).collect::<Vec<_>>().join(","))
+    }
+
+    /// What goes before a command that is to be pasted into a shell.
+    pub fn shell_environment(&self) -> String {
+        let given = self.environment();
+        given.iter().map(|(name, value)| format!("{name}={} ", leftovers::quoted(value))).collect()
     }
 
     /// Environment of Ceph's programs and of fio.
@@ -338,7 +349,7 @@ impl System {
                         if message.contains("ENOENT") =>
                     {
                         let message = format!("Ceph has no option {option}; `ceph config ls` lists all");
-                        TargetError::Unusable { spec: spec.to_owned(), message }
+                        TargetError::Wrong { spec: spec.to_owned(), message }
                     }
                     _ => error,
                 }
@@ -361,19 +372,17 @@ impl System {
     /// `ceph config set`, for all OSDs, or for the section named in front: `client:rbd_cache`. Gives the former value.
     pub fn set(&self, spec: &str, key: &str, value: Option<&str>) -> Result<Option<String>, TargetError> {
         let (section, option) = ceph_option::split(key);
-        let dump = self.run(spec, "ceph", &["config", "dump", "--format", "json"])?;
-        #[derive(Deserialize)]
-        struct Entry {
-            section: String,
-            name: String,
-            value: String,
-        }
-        let entries: Vec<Entry> = serde_json::from_str(&dump).unwrap_or_default();
-        let former = entries.into_iter().find(|entry| entry.section == section && entry.name == option);
-        match value {
-            Some(value) => self.run(spec, "ceph", &["config", "set", section, option, value])?,
-            None => self.run(spec, "ceph", &["config", "rm", section, option])?,
+        let config = |arguments: &[&str]| {
+            self.run(spec, "ceph", &[&["--connect-timeout", CONNECT_TIME_S, "config"], arguments].concat())
         };
-        Ok(former.map(|entry| entry.value))
+        let dump = config(&["dump", "--format", "json"])?;
+        // Before anything is set: what is not known cannot be put back.
+        let former = ceph_option::former(&dump, section, option)
+            .map_err(|message| TargetError::Unusable { spec: spec.to_owned(), message })?;
+        match value {
+            Some(value) => config(&["set", section, option, value])?,
+            None => config(&["rm", section, option])?,
+        };
+        Ok(former)
     }
 }

@@ -26,6 +26,42 @@ pub enum Reader {
     Others,
 }
 
+/// An entry of what `ceph config dump --format json` prints.
+#[derive(Deserialize)]
+struct Entry {
+    section: String,
+    /// `host:NAME` or `class:NAME`, if it counts for some only. Before Ceph 15 it stood in the section.
+    #[serde(default)]
+    mask: String,
+    name: String,
+    value: String,
+}
+
+/// The value that an option has in a section, if any, from what `ceph config dump` printed. What has values for some OSDs of the
+/// section cannot be tried: they would go on with theirs.
+pub fn former(dump: &str, section: &str, option: &str) -> Result<Option<String>, String> {
+    let entries: Vec<Entry> = serde_json::from_str(dump).map_err(|error| {
+        format!("`ceph config dump` printed something unexpected, and nothing was changed: {error}")
+    })?;
+    let who = section.split(['.', '/']).next().unwrap_or(section);
+    let narrower = entries.iter().find(|entry| {
+        let (is_part, masked) = (entry.section.split(['.', '/']).next() == Some(who), !entry.mask.is_empty());
+        let is_longer = entry.section.len() > section.len();
+        entry.name == option && is_part && (masked || (is_longer && entry.section.starts_with(section)))
+    });
+    if let Some(entry) = narrower {
+        let mask = if entry.mask.is_empty() { String::new() } else { format!("/{}", entry.mask) };
+        let owner = format!("{}{mask}", entry.section);
+        return Err(format!(
+            "{owner} has {option} = {} of its own, above the value of {section}, which would have no effect there; nothing was \
+             changed. Take it off with `ceph config rm {owner} {option}`",
+            entry.value
+        ));
+    }
+    let found = entries.into_iter().find(|entry| entry.section == section && entry.name == option);
+    Ok(found.map(|entry| entry.value))
+}
+
 /// Splits `SECTION:OPTION`; the section is `osd` if none is named.
 pub fn split(key: &str) -> (&str, &str) {
     key.split_once(':').unwrap_or(("osd", key))
@@ -73,6 +109,24 @@ pub fn effect(key: &str, printed: &str, is_local: bool) -> Result<Effect, String
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn values_of_some_osds_are_not_taken_for_those_of_all() {
+        let dump = r#"[{"section":"osd","name":"a","value":"1","level":"advanced","mask":""},
+            {"section":"osd","name":"b","value":"2","mask":"host:node1"},{"section":"osd.3","name":"c","value":"3","mask":""},
+            {"section":"global","name":"d","value":"4","mask":""},{"section":"osd","name":"e","value":"5"}]"#;
+        assert_eq!(former(dump, "osd", "a"), Ok(Some("1".to_owned())));
+        assert_eq!(former(dump, "osd", "e"), Ok(Some("5".to_owned())));
+        assert_eq!((former(dump, "osd", "d"), former(dump, "osd", "none")), (Ok(None), Ok(None)));
+        assert_eq!(former(dump, "osd.3", "c"), Ok(Some("3".to_owned())));
+        let error = former(dump, "osd", "b").unwrap_err();
+        assert!(
+            error.contains("osd/host:node1 has b = 2") && error.contains("ceph config rm osd/host:node1 b"),
+            "{error}"
+        );
+        assert!(former(dump, "osd", "c").unwrap_err().contains("osd.3 has c = 3"));
+        assert!(former("{}", "osd", "a").is_err(), "what is not known cannot be put back");
+    }
 
     /// As Ceph 16.2 prints it, with the fields that tell when it takes effect.
     fn help(name: &str, can_update_at_runtime: bool, flags: &str) -> String {

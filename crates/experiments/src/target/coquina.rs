@@ -16,7 +16,7 @@ use crate::generator::{Command, Load, coquina, output_of, output_within};
 use crate::leftovers::{self, Note};
 use crate::report::{Point, TargetFacts};
 
-/// Copies of the first pool, if the first volume makes it: as many as there are nodes, up to this.
+/// Copies of the first pool, if the first volume makes it: as many as there are nodes, or drives of the only one, up to this.
 const DEFAULT_COPIES_MAX: u32 = 3;
 
 /// How long the removal of a volume may take: its server may be gone.
@@ -42,6 +42,8 @@ pub struct System {
     /// Copies of the volumes in use, as the server says; `None` where they differ.
     copies: Option<u32>,
     layout: Option<Layout>,
+    /// A scenario has begun since: others have loaded the volumes.
+    is_stale: bool,
     status: Option<Status>,
 }
 
@@ -101,6 +103,9 @@ struct Status {
     node: Node,
     services: Services,
     drives: Vec<Drive>,
+    /// All nodes of the cluster.
+    #[serde(default)]
+    nodes: Vec<serde_json::Value>,
 }
 
 #[derive(Clone, Deserialize)]
@@ -180,7 +185,15 @@ impl System {
     /// volume makes one, with that many at most. Where there are several, none is made without the name of one.
     fn copies_by_default(&self, spec: &str) -> Result<u32, TargetError> {
         let list: PoolList = self.ask(spec, &["pool", "list"])?;
-        Ok(list.pools.iter().map(|pool| pool.copies).max().unwrap_or(DEFAULT_COPIES_MAX))
+        let status = self.status.as_ref();
+        // On one node copies are kept apart by drive.
+        let members =
+            status.map_or(
+                0,
+                |status| if status.nodes.len() > 1 { status.nodes.len() } else { status.drives.len() },
+            );
+        let by_default = u32::try_from(members).unwrap_or(u32::MAX).clamp(1, DEFAULT_COPIES_MAX);
+        Ok(list.pools.iter().map(|pool| pool.copies).max().unwrap_or(by_default))
     }
 
     fn volume_name(&self, number: u32) -> String {
@@ -188,7 +201,7 @@ impl System {
     }
 
     fn lay_out(&mut self, spec: &str, layout: &Layout) -> Result<bool, TargetError> {
-        if self.layout.as_ref() == Some(layout) {
+        if !std::mem::take(&mut self.is_stale) && self.layout.as_ref() == Some(layout) {
             return Ok(false);
         }
         self.clear();
@@ -206,13 +219,19 @@ impl System {
                     arguments.extend(["--stripe-unit".to_owned(), unit, "--stripe-count".to_owned(), count]);
                 }
                 let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-                let _: serde_json::Value = self.ask(spec, &arguments)?;
+                // Before it is made: that may be interrupted, and the volume be there all the same.
                 if !self.is_local {
+                    let server: Vec<String> = self.server.iter().map(leftovers::quoted).collect();
                     self.left.push(leftovers::note(format!(
                         "the volume {name}: coquina volume remove {name} --yes {}",
-                        self.server.join(" ")
+                        server.join(" ")
                     )));
                 }
+                let created: Result<serde_json::Value, TargetError> = self.ask(spec, &arguments);
+                if created.is_err() {
+                    self.left.pop();
+                }
+                created?;
                 self.made.push(name.clone());
             }
             self.volumes.push(name);
@@ -229,15 +248,19 @@ impl System {
         self.volumes.clear();
         // A cluster that was made for the run takes its volumes along, and there are no notes of them.
         let mut notes = std::mem::take(&mut self.left).into_iter();
+        let mut answers = true;
         for name in std::mem::take(&mut self.made) {
             let mut arguments: Vec<String> =
                 ["volume", "remove", &name, "--yes", "--force"].map(str::to_owned).into();
             arguments.extend_from_slice(&self.server);
             let program = self.program.to_string_lossy();
-            let removed = output_within(&program, &arguments, &[], Some(REMOVE_TIME_MAX)).is_ok();
-            if let Some(note) = notes.next()
-                && !removed
-            {
+            let note = notes.next();
+            let removed = answers && output_within(&program, &arguments, &[], Some(REMOVE_TIME_MAX)).is_ok();
+            // Somebody else may have removed it.
+            let is_there =
+                || self.list("").is_ok_and(|list| list.volumes.iter().any(|volume| volume.name == name));
+            answers &= removed || self.list("").is_ok();
+            if let Some(note) = note.filter(|_| !removed && (!answers || is_there())) {
                 note.keep();
             }
         }
@@ -255,6 +278,10 @@ impl System {
 
     fn processes(&self) -> Vec<u32> {
         let Some(status) = self.status.as_ref().filter(|_| self.is_here()) else { return Vec::new() };
+        if self.server.first().is_some_and(|option| option == "--server") && status.nodes.len() > 1 {
+            // Of the other nodes only their folders would tell: better none than a part.
+            return Vec::new();
+        }
         let mut processes = vec![status.node.process];
         if let [option, folder] = self.server.as_slice()
             && option == "--dir"
@@ -404,6 +431,10 @@ impl Target for CoquinaTarget {
 
     fn lay_out(&mut self, layout: &Layout, _context: &Context<'_>) -> Result<bool, TargetError> {
         self.system.borrow_mut().lay_out(&self.spec, layout)
+    }
+
+    fn forget_layout(&mut self) {
+        self.system.borrow_mut().is_stale = true;
     }
 
     fn commands(&self, load: &Load, volumes: &[u32]) -> Vec<Command> {

@@ -2,6 +2,7 @@
 //! used; at a rate by `coquina bench io`.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::{
@@ -20,11 +21,13 @@ pub struct FileTarget {
     named: Vec<PathBuf>,
     /// The files in use: those that were named, and more of the same name with a number if a scenario needs them.
     files: Vec<PathBuf>,
-    made: Vec<PathBuf>,
+    /// Files that were made, each with a note, but in the run's own folder, which goes as a whole.
+    made: Vec<(PathBuf, Option<Note>)>,
+    /// Files that were there and empty, and are so again in the end.
+    emptied: Vec<PathBuf>,
     engine: Engine,
     /// Most files of a scenario.
     files_max: usize,
-    left: Vec<Note>,
     program: PathBuf,
 }
 
@@ -42,9 +45,9 @@ impl FileTarget {
             named,
             files: Vec::new(),
             made: Vec::new(),
+            emptied: Vec::new(),
             engine: Engine::default(),
             files_max,
-            left: Vec::new(),
             program: PathBuf::new(),
         }
     }
@@ -85,7 +88,8 @@ impl FileTarget {
             return Err(self.unusable(format!("{name} is in use: {}; free it first", users.join(", "))));
         }
         let spec = if self.named.iter().any(|named| named == path) { self.spec.as_str() } else { &name };
-        if metadata.len() > 0 && !context.may_destroy_path(spec, path) {
+        let is_ours = self.emptied.iter().any(|emptied| emptied == path);
+        if metadata.len() > 0 && !is_ours && !context.may_destroy_path(spec, path) {
             let what = coquina_base::format_size_bytes(metadata.len());
             return Err(TargetError::HoldsData { spec: self.spec.clone(), name, what });
         }
@@ -96,23 +100,38 @@ impl FileTarget {
     }
 
     /// Makes a file, which must not be there.
-    fn make(&mut self, path: &Path, size_bytes: u64) -> Result<(), TargetError> {
+    fn make(&mut self, path: &Path, size_bytes: u64, context: &Context<'_>) -> Result<(), TargetError> {
         let failed = |error| TargetError::Unusable {
             spec: self.spec.clone(),
             message: format!("cannot make {}: {error}", path.display()),
         };
         let file = std::fs::File::options().create_new(true).write(true).open(path).map_err(failed)?;
         let sized = file.set_len(size_bytes).map_err(failed);
-        self.made.push(path.to_owned());
+        let note = (!path.starts_with(&context.folder))
+            .then(|| leftovers::note(format!("the file {}: rm {}", path.display(), leftovers::quoted(path))));
+        self.made.push((path.to_owned(), note));
         sized
     }
 
     fn remove_made(&mut self) {
-        for path in self.made.drain(..) {
+        for (path, note) in self.made.drain(..) {
+            let removed = std::fs::remove_file(path);
             // It may be gone already.
-            let _ = std::fs::remove_file(path);
+            if removed.is_err_and(|error| error.kind() != ErrorKind::NotFound) {
+                note.into_iter().for_each(Note::keep);
+            }
         }
-        self.left.clear();
+    }
+
+    /// Files that were empty before the run are so after it.
+    fn empty_again(&mut self) {
+        for path in self.emptied.drain(..) {
+            let emptied = std::fs::File::options().write(true).open(&path).and_then(|file| file.set_len(0));
+            if emptied.is_err_and(|error| error.kind() != ErrorKind::NotFound) {
+                let text = format!("data of the run in {}, which was empty", path.display());
+                leftovers::note(format!("{text}: truncate --size 0 {}", leftovers::quoted(&path))).keep();
+            }
+        }
     }
 }
 
@@ -208,12 +227,11 @@ impl Target for FileTarget {
         // All before the first is made: what is there may have come since the run began.
         self.files.iter().try_for_each(|path| self.check(path, context))?;
         for path in &new {
-            self.make(path, layout.volume_bytes)?;
-            // The run's own folder goes as a whole.
-            if !path.starts_with(&context.folder) {
-                self.left.push(leftovers::note(format!("the file {path}: rm {path}", path = path.display())));
-            }
+            self.make(path, layout.volume_bytes, context)?;
         }
+        let is_empty = |path: &&PathBuf| std::fs::metadata(path).is_ok_and(|metadata| metadata.len() == 0);
+        let empty: Vec<PathBuf> = self.files.iter().filter(is_empty).cloned().collect();
+        self.emptied.extend(empty);
         Ok(true)
     }
 
@@ -256,11 +274,12 @@ impl Target for FileTarget {
 
     fn end(&mut self) {
         self.remove_made();
+        self.empty_again();
     }
 }
 
 impl Drop for FileTarget {
     fn drop(&mut self) {
-        self.remove_made();
+        self.end();
     }
 }

@@ -63,7 +63,7 @@ impl LocalCeph {
             );
             return Err(TargetError::Wrong { spec: spec.to_owned(), message });
         }
-        need_room(spec, &context.folder, (context.store_bytes + DB_BYTES) * OSDS)?;
+        need_room(spec, &context.folder, context.store_bytes.saturating_add(DB_BYTES).saturating_mul(OSDS))?;
         let unusable = |message: String| TargetError::Unusable { spec: spec.to_owned(), message };
         let folder = TempDir::with_prefix_in("ceph-", &context.folder).map_err(|error| {
             unusable(format!("cannot make a folder in {}: {error}", context.folder.display()))
@@ -76,8 +76,8 @@ impl LocalCeph {
         let _left = leftovers::note(format!(
             "Ceph's daemons and {data}, which another process ends and removes within a minute; if it does not: bash {script} down \
              --dir {data} (or bench/peers/ceph down --dir {data})",
-            data = data.display(),
-            script = script.display()
+            data = leftovers::quoted(&data),
+            script = leftovers::quoted(&script)
         ));
         let mut cluster = LocalCeph { folder, guard: None, _left, status: Status::default() };
         let mut guard = Command::new("bash");

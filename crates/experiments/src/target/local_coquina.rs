@@ -30,7 +30,7 @@ pub struct LocalCoquina {
     store_bytes: u64,
     /// Options of `coquina up` besides, without dashes.
     options: BTreeMap<String, String>,
-    _left: Note,
+    left: Note,
 }
 
 /// Options of `coquina up` that the run sets itself.
@@ -63,6 +63,14 @@ fn spawn(
     started.map_err(|error| unusable(format!("cannot start {}: {error}", program.display())))
 }
 
+fn note_of(child: &Child) -> Note {
+    leftovers::note(format!(
+        "{NODES} Coquina nodes (process {} and its children), which end by themselves within some seconds; if they do not: kill {}",
+        child.id(),
+        child.id()
+    ))
+}
+
 #[derive(Deserialize)]
 struct Status {
     drives: Vec<Drive>,
@@ -82,7 +90,7 @@ struct Shard {
 impl LocalCoquina {
     /// Starts it, and waits until its drives are ready.
     pub fn start(spec: &str, context: &Context<'_>) -> Result<Self, TargetError> {
-        need_room(spec, &context.folder, context.store_bytes * u64::from(NODES))?;
+        need_room(spec, &context.folder, context.store_bytes.saturating_mul(NODES.into()))?;
         let unusable = |message: String| TargetError::Unusable { spec: spec.to_owned(), message };
         let folder = TempDir::with_prefix_in("coquina-", &context.folder).map_err(|error| {
             unusable(format!("cannot make a folder in {}: {error}", context.folder.display()))
@@ -91,13 +99,9 @@ impl LocalCoquina {
         let program = context.program.clone();
         let (options, store_bytes) = (BTreeMap::new(), context.store_bytes);
         let child = spawn(spec, &program, folder.path(), store_bytes, &options)?;
-        let _left = leftovers::note(format!(
-            "{NODES} Coquina nodes (process {} and its children), which end by themselves within some seconds; if they do not: kill {}",
-            child.id(),
-            child.id()
-        ));
+        let left = note_of(&child);
         let mut started =
-            LocalCoquina { spec: spec.to_owned(), program, child, folder, store_bytes, options, _left };
+            LocalCoquina { spec: spec.to_owned(), program, child, folder, store_bytes, options, left };
         started.wait_for_start(context.stopped)?;
         started.wait_until_prepared(context.stopped)?;
         Ok(started)
@@ -129,6 +133,7 @@ impl LocalCoquina {
     pub fn restart(&mut self, context: &Context<'_>) -> Result<(), TargetError> {
         self.stop();
         self.child = spawn(&self.spec, &self.program, self.folder.path(), self.store_bytes, &self.options)?;
+        self.left = note_of(&self.child);
         self.wait_for_start(context.stopped)?;
         self.wait_until_prepared(context.stopped)
     }

@@ -137,11 +137,17 @@ impl Context<'_> {
         self.destroy.iter().any(|given| given == name || given == spec)
     }
 
-    /// The same for a file or device, which may be spelled out by any of its names.
+    /// The same for a file or device, which may be spelled out by any of its paths, but that a bare name may be one of something else.
     pub fn may_destroy_path(&self, spec: &str, path: &Path) -> bool {
+        let is_path = |given: &&str| ["/", "./", "../"].iter().any(|start| given.starts_with(start));
+        let given = self.destroy.iter().map(|given| {
+            given.strip_prefix("file:").or_else(|| given.strip_prefix("device:")).unwrap_or(given)
+        });
         let real = path.canonicalize().ok();
         self.may_destroy(spec, &path.to_string_lossy())
-            || self.destroy.iter().any(|given| real.is_some() && Path::new(given).canonicalize().ok() == real)
+            || given
+                .filter(is_path)
+                .any(|given| real.is_some() && Path::new(given).canonicalize().ok() == real)
     }
 }
 
@@ -190,6 +196,8 @@ pub trait Target {
     /// Makes the volumes of a scenario, instead of those of the scenario before. Says whether they must be written full
     /// and aged: not if another target has just done so with the same volumes.
     fn lay_out(&mut self, layout: &Layout, context: &Context<'_>) -> Result<bool, TargetError>;
+    /// A scenario begins: volumes of the one before are no longer as they were laid out, even if the layout is the same.
+    fn forget_layout(&mut self) {}
     /// Generators for one client's load on some of the volumes, to be run at the same time.
     fn commands(&self, load: &Load, volumes: &[u32]) -> Vec<Command>;
     /// The engine of fio that makes its load; `None` if fio does not make it.

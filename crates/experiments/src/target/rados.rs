@@ -1,13 +1,16 @@
 //! `rados:POOL`: whole objects of a Ceph pool, by fio's engine for RADOS.
 
+use std::cell::RefCell;
 use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::ceph::{self, REMOVE_TIME_MAX, Shared, System};
 use super::{Context, Effect, OpenLoop, Reach, Target, TargetError, is_object, medium};
 use crate::definition::Layout;
 use crate::generator::fio::{self, FioOptions};
 use crate::generator::{Amount, Command, Load};
-use crate::leftovers;
+use crate::leftovers::{self, Note};
 use crate::report::{Point, TargetFacts};
 
 /// Objects of one run at most: fio keeps something for each.
@@ -19,12 +22,44 @@ const REMOVED_AT_ONCE: usize = 128;
 pub struct RadosTarget {
     spec: String,
     system: Shared,
+    written: Written,
+}
+
+/// Objects that a run has written, if it has.
+#[derive(Debug, Default)]
+pub(super) struct Written {
+    note: RefCell<Option<Note>>,
+}
+
+impl Written {
+    /// Load that writes objects is about to be made.
+    pub fn begin(&self, system: &System) {
+        // A cluster that was made for the run takes its objects along.
+        if system.local.is_none() {
+            self.note.borrow_mut().get_or_insert_with(|| {
+                let (conf, pool) = (system.shell_environment(), leftovers::quoted(&system.pool));
+                let prefix = object_prefix();
+                leftovers::note(format!(
+                    "objects of the pool {}: {conf}rados -p {pool} ls | grep '^{prefix}' | {conf}xargs -r -n 100 rados -p {pool} rm",
+                    system.pool
+                ))
+            });
+        }
+    }
+
+    /// Removes those objects; others of the pool stay.
+    pub fn remove(&self, system: &System, spec: &str) {
+        let Some(note) = self.note.borrow_mut().take() else { return };
+        if !system.answers() || remove_objects(system, spec).is_err() {
+            note.keep();
+        }
+    }
 }
 
 impl RadosTarget {
     /// On a cluster that runs.
     pub fn running(spec: &str, pool: &str) -> Self {
-        RadosTarget { spec: spec.to_owned(), system: ceph::running(pool) }
+        RadosTarget { spec: spec.to_owned(), system: ceph::running(pool), written: Written::default() }
     }
 }
 
@@ -58,32 +93,24 @@ pub(super) fn objects(system: &System, load: &Load) -> Command {
     fio::command(&options, &Load { amount, size_bytes: objects * object_bytes, ..load.clone() })
 }
 
-/// What the names of this run's objects begin with. Nobody else's do, so that no object of others is overwritten or removed.
-fn object_prefix() -> String {
-    format!("coquina-bench-{}-", std::process::id())
+/// What the names of this run's objects begin with. Nobody else's do, so that no object of others is overwritten or removed: the
+/// same process number is in use on other hosts, but not since the same nanosecond.
+fn object_prefix() -> &'static str {
+    static PREFIX: OnceLock<String> = OnceLock::new();
+    PREFIX.get_or_init(|| {
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        format!("coquina-bench-{}-{:x}-", std::process::id(), since_1970.as_nanos())
+    })
 }
 
-/// Removes the objects that this run made; others of the pool stay.
-pub(super) fn remove_objects(system: &System, spec: &str) {
-    let (pool, prefix) = (&system.pool, object_prefix());
-    let left = || {
-        format!(
-            "objects of the pool {pool}: rados -p {pool} ls | grep '^{prefix}' | xargs -r -n 1 rados -p {pool} rm"
-        )
-    };
-    if !system.answers() {
-        return leftovers::note(left()).keep();
-    }
-    let Ok(list) = system.run(spec, "rados", &["-p", pool, "ls"]) else {
-        return leftovers::note(left()).keep();
-    };
-    let made: Vec<&str> = list.lines().filter(|line| line.starts_with(&prefix)).collect();
-    for objects in made.chunks(REMOVED_AT_ONCE) {
+fn remove_objects(system: &System, spec: &str) -> Result<(), TargetError> {
+    let pool = &system.pool;
+    let list = system.run_within(spec, "rados", &["-p", pool, "ls"], REMOVE_TIME_MAX)?;
+    let made: Vec<&str> = list.lines().filter(|line| line.starts_with(object_prefix())).collect();
+    made.chunks(REMOVED_AT_ONCE).try_for_each(|objects| {
         let remove = [&["-p", pool, "rm"], objects].concat();
-        if system.run_within(spec, "rados", &remove, REMOVE_TIME_MAX).is_err() {
-            return leftovers::note(left()).keep();
-        }
-    }
+        system.run_within(spec, "rados", &remove, REMOVE_TIME_MAX).map(drop)
+    })
 }
 
 impl Target for RadosTarget {
@@ -135,6 +162,7 @@ impl Target for RadosTarget {
     }
 
     fn commands(&self, load: &Load, _volumes: &[u32]) -> Vec<Command> {
+        self.written.begin(&self.system.borrow());
         vec![objects(&self.system.borrow(), load)]
     }
 
@@ -172,6 +200,12 @@ impl Target for RadosTarget {
     }
 
     fn end(&mut self) {
-        remove_objects(&self.system.borrow(), &self.spec);
+        self.written.remove(&self.system.borrow(), &self.spec);
+    }
+}
+
+impl Drop for RadosTarget {
+    fn drop(&mut self) {
+        self.end();
     }
 }

@@ -1,18 +1,17 @@
 //! `rbd:POOL/IMAGE` on a Ceph cluster that runs, and `ceph-local`, by fio's engine for RBD, or at a rate by `coquina bench io`;
 //! whole objects by fio's engine for RADOS.
 
-use std::cell::Cell;
 use std::path::PathBuf;
 
 use serde::Deserialize;
 
 use super::ceph::{self, REMOVE_TIME_MAX, Shared};
-use super::rados::{objects, remove_objects};
+use super::rados::{Written, objects};
 use super::rbd_cache::{self, Cache};
 use super::{Context, Effect, Reach, Target, TargetError, ceph_option, is_object, medium};
 use crate::definition::Layout;
 use crate::generator::fio::{self, FioOptions};
-use crate::generator::{Command, Load, coquina};
+use crate::generator::{Command, GeneratorError, Load, coquina};
 use crate::leftovers::{self, Note};
 use crate::report::TargetFacts;
 
@@ -31,8 +30,8 @@ pub struct RbdTarget {
     /// librbd's cache is what is tried, so that images must not have settings of their own.
     tries_cache: bool,
     layout: Option<Layout>,
-    /// Whole objects were written besides.
-    has_objects: Cell<bool>,
+    /// Whole objects besides.
+    written: Written,
     program: PathBuf,
 }
 
@@ -67,7 +66,7 @@ impl RbdTarget {
             caches: Vec::new(),
             tries_cache: false,
             layout: None,
-            has_objects: Cell::new(false),
+            written: Written::default(),
             program: PathBuf::new(),
         }
     }
@@ -170,19 +169,33 @@ impl RbdTarget {
         self.images.clear();
         self.caches.clear();
         let made = std::mem::take(&mut self.made);
-        let answers = made.is_empty() || self.system.borrow().answers();
+        let mut answers = made.is_empty() || self.system.borrow().answers();
         // A cluster that was made for the run takes its images along, and there are no notes of them.
         let mut notes = std::mem::take(&mut self.left).into_iter();
         for image in made {
             let (path, note) = (self.path(&image), notes.next());
             let remove = ["rm", "--no-progress", &path];
-            let removed = answers
-                && self.system.borrow().run_within(&self.spec, "rbd", &remove, REMOVE_TIME_MAX).is_ok();
-            if !removed && let Some(note) = note {
+            let removed = match answers {
+                true => self.system.borrow().run_within(&self.spec, "rbd", &remove, REMOVE_TIME_MAX),
+                false => Err(TargetError::Stopped),
+            };
+            let is_gone = removed.as_ref().err().is_none_or(is_not_found);
+            // One that takes too long has no OSDs, and the next one would take as long.
+            answers &= is_gone;
+            if let Some(note) = note.filter(|_| !is_gone) {
                 note.keep();
             }
         }
     }
+}
+
+/// Whether an image is not there any more.
+fn is_not_found(error: &TargetError) -> bool {
+    let said = match error {
+        TargetError::Program { source: GeneratorError::Failed { message, .. }, .. } => message,
+        _ => return false,
+    };
+    said.contains("No such file or directory")
 }
 
 impl Target for RbdTarget {
@@ -261,12 +274,18 @@ impl Target for RbdTarget {
         for number in 0..layout.volumes {
             let image = if number == 0 { self.image.clone() } else { format!("{}-{number}", self.image) };
             if number > 0 || self.found_bytes.is_none() {
-                self.create(&image, layout)?;
-                self.made.push(image.clone());
+                // Before it is made: that may be interrupted, and the image be there all the same.
                 if self.system.borrow().local.is_none() {
-                    let path = self.path(&image);
-                    self.left.push(leftovers::note(format!("the image {path}: rbd rm {path}")));
+                    let (path, conf) = (self.path(&image), self.system.borrow().shell_environment());
+                    let remove = format!("{conf}rbd rm {}", leftovers::quoted(&path));
+                    self.left.push(leftovers::note(format!("the image {path}: {remove}")));
                 }
+                let created = self.create(&image, layout);
+                if created.is_err() {
+                    self.left.pop();
+                }
+                created?;
+                self.made.push(image.clone());
                 self.set_cache_off(&image)?;
             }
             self.caches.push(self.cache_of(&image));
@@ -279,7 +298,7 @@ impl Target for RbdTarget {
     fn commands(&self, load: &Load, volumes: &[u32]) -> Vec<Command> {
         let system = self.system.borrow();
         if is_object(load.operation) {
-            self.has_objects.set(true);
+            self.written.begin(&system);
             return vec![objects(&system, load)];
         }
         let images = volumes.iter().filter_map(|volume| self.images.get(*volume as usize));
@@ -344,9 +363,7 @@ impl Target for RbdTarget {
             self.made.clear();
         }
         self.remove_made();
-        if self.has_objects.get() && self.system.borrow().local.is_none() {
-            remove_objects(&self.system.borrow(), &self.spec);
-        }
+        self.written.remove(&self.system.borrow(), &self.spec);
         self.system.borrow_mut().local = None;
     }
 }

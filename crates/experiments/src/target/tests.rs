@@ -155,7 +155,48 @@ fn data_is_given_up_by_any_name_of_its_file() {
         Context { destroy, ..context(folder.path()) }.may_destroy_path("file:x", &at(path))
     };
     assert!(may("disk", "link") && may("link", "disk") && may("disk", "disk"));
+    let bare = Context { destroy: vec!["Cargo.toml".to_owned()], ..context(folder.path()) };
+    assert!(!bare.may_destroy_path("file:x", Path::new("./Cargo.toml")), "it may be the name of a volume");
+    let here = Context { destroy: vec!["file:./Cargo.toml".to_owned()], ..context(folder.path()) };
+    assert!(here.may_destroy_path("file:x", &std::path::absolute("Cargo.toml").unwrap()));
     assert!(!may("other", "disk") && !may("other", "new") && may("new", "new"));
+}
+
+#[test]
+fn a_file_that_was_empty_may_be_used_again_and_is_empty_in_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk");
+    std::fs::write(&path, "").unwrap();
+    let context = context(folder.path());
+    let mut target = open(&format!("file:{}", path.display()));
+    target.begin(&context).unwrap();
+    for _ in 0..2 {
+        target.lay_out(&layout(1), &context).unwrap();
+        std::fs::write(&path, "data of the run").unwrap();
+    }
+    target.end();
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 0);
+}
+
+#[test]
+fn volumes_are_made_anew_for_another_scenario_of_the_same_layout() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = fake_coquina(folder.path(), "192.0.2.1:10809");
+    let context = Context { program, ..context(folder.path()) };
+    let mut target = open("coquina:again");
+    target.begin(&context).unwrap();
+    let mut is_new = || target.lay_out(&layout(1), &context).unwrap();
+    assert_eq!((is_new(), is_new()), (true, false));
+    target.forget_layout();
+    assert!(target.lay_out(&layout(1), &context).unwrap());
+}
+
+#[test]
+fn what_was_never_begun_has_left_nothing() {
+    for spec in ["rados:never-begun", "rbd:never-begun/image"] {
+        open(spec).end();
+        assert!(!leftovers::all().iter().any(|note| note.contains("never-begun")), "{:?}", leftovers::all());
+    }
 }
 
 #[test]
@@ -373,7 +414,8 @@ fn room_is_for_as_many_copies_as_a_volume_will_get() {
     let context = Context { program, ..context(folder.path()) };
     let two = r#"{"name":"a","copies":2}"#;
     let several = r#"{"name":"a","copies":2},{"name":"b","copies":6}"#;
-    for (pools, asked, wanted) in [("", None, 2), (two, None, 3), (several, None, 1), (two, Some(6), 1)] {
+    // Of a server with one node and one drive the first volume has one copy.
+    for (pools, asked, wanted) in [("", None, 6), (two, None, 3), (several, None, 1), (two, Some(6), 1)] {
         std::fs::write(folder.path().join("pools"), pools).unwrap();
         let mut target = open("coquina:w");
         target.begin(&context).unwrap();
@@ -478,8 +520,11 @@ fn objects_have_names_that_nobody_else_gives() {
     let target = Opener::new(Path::new("/nonexistent")).open("rados:pool").unwrap();
     let commands = target.commands(&load, &[0]);
     let job = &commands[0].files[0].1;
-    let named = format!("filename_format=coquina-bench-{}-65536-$filenum\n", std::process::id());
-    assert!(job.contains(&named) && job.contains("nrfiles=16\n"), "{job}");
+    let name = job.lines().find_map(|line| line.strip_prefix("filename_format=coquina-bench-")).unwrap();
+    let parts: Vec<&str> = name.split('-').collect();
+    assert_eq!((parts[0], parts[2], parts[3]), (&*std::process::id().to_string(), "65536", "$filenum"));
+    assert!(u128::from_str_radix(parts[1], 16).is_ok() && job.contains("nrfiles=16\n"), "{job}");
+    assert_eq!(target.commands(&load, &[0]), commands, "reads find what was written");
 }
 
 fn at_a_rate(operation: Operation) -> Load {

@@ -19,9 +19,17 @@ fn names_that_fio_would_take_for_others_are_refused() {
     for name in ["/srv/disk", "/srv/a disk:1", "nbd://127.0.0.1:10809/x", "nbd+unix:///x?socket=/run/a%20b"] {
         assert_eq!(check_name(name), Ok(()), "{name}");
     }
-    for name in
-        ["/srv/vol#2", "/srv/vol;2", "/srv/${HOME}", "/srv/$a", "/srv/a\\b", "/srv/a\nb", "/srv/a ", "a\tb"]
-    {
+    for name in [
+        "/srv/vol#2",
+        "/srv/vol;2",
+        "/srv/${HOME}",
+        "/srv/$a",
+        "/srv/a\\b",
+        "/srv/a\nb",
+        "/srv/a ",
+        " a",
+        "a\tb",
+    ] {
         assert!(check_name(name).unwrap_err().contains("would use something else"), "{name:?}");
     }
     assert_eq!(check_job("[global]\nfilename_format=a-$filenum\n[volume0]\nfilename=/srv/a\\:b\n"), Ok(()));

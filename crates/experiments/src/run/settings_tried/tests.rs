@@ -155,6 +155,20 @@ fn done(
 }
 
 #[test]
+fn a_setting_that_is_named_in_two_ways_is_refused() {
+    let (told, done) = done(&["osd:a=1", "a=2"], &[], None);
+    assert!(told.unwrap_err().to_string().contains("osd:a is the same setting"));
+    assert_eq!(done, ["|"]);
+}
+
+#[test]
+fn what_was_changed_last_is_put_back_first() {
+    let (_, done) = done(&["a=1", "b=1"], &[], None);
+    let from = done.iter().rposition(|line| line == "|").unwrap();
+    assert_eq!(done[from..], ["|", "b=-", "a=-"]);
+}
+
+#[test]
 fn what_takes_effect_at_once_is_set_only() {
     let (told, done) = done(&["a=1", "a=2"], &[Some(0), Some(0), Some(1)], None);
     assert_eq!(done, ["a=1", "a=2", "|", "a=1", "a=2", "|", "a=-"]);
