@@ -106,6 +106,9 @@ pub struct LayoutFacts {
     pub stripe: Option<(u64, u32)>,
     /// Whether they were written full, but for those of `kept`.
     pub fill: bool,
+    /// Whether it is of whole objects, which are written before they are read, in place of volumes.
+    #[serde(default)]
+    pub objects: bool,
     /// Targets that were read only, and whose data nobody had given up: they hold whatever they held.
     #[serde(default)]
     pub kept: Vec<String>,

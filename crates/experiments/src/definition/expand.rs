@@ -33,6 +33,7 @@ impl Layout {
             copies: self.copies,
             stripe: self.stripe.map(|stripe| (stripe.unit, stripe.count)),
             fill: self.fill,
+            objects: false,
             kept: Vec::new(),
             warm_reads: self.warm_reads,
             aged: self.aged.map(|aged| AgedFacts {

@@ -340,8 +340,8 @@ impl<'a> Run<'a> {
         };
         let columns = self.columns.iter().zip(&self.report.targets);
         LayoutFacts {
-            // Objects are written before they are read, volumes behind them are not.
             fill: layout.fill && !scenario.is_of_objects(),
+            objects: scenario.is_of_objects(),
             kept: columns.filter(|(column, _)| keeps(column)).map(|(_, facts)| facts.label.clone()).collect(),
             ..layout.facts(&scenario.name)
         }

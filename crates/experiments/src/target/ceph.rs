@@ -295,6 +295,13 @@ impl System {
         }
     }
 
+    /// Why other copies than those of the pool cannot be had.
+    pub fn copies_text(&self) -> String {
+        let has =
+            self.copies().map_or_else(|| "an unknown number of".to_owned(), |copies| copies.to_string());
+        format!("the pool {} keeps {has} copies", self.pool)
+    }
+
     /// Bytes that fit into the pool, copies already counted.
     pub fn space_bytes(&self, spec: &str) -> Result<Option<u64>, TargetError> {
         let printed = self.run(spec, "ceph", &["df", "--format", "json"])?;

@@ -147,7 +147,7 @@ impl Target for RadosTarget {
     fn refuses(&self, layout: &Layout) -> Option<String> {
         let system = self.system.borrow();
         if layout.copies.is_some() && system.copies() != layout.copies {
-            return Some(format!("the pool {} keeps {:?} copies", system.pool, system.copies()));
+            return Some(system.copies_text());
         }
         None
     }

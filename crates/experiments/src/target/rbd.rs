@@ -259,8 +259,7 @@ impl Target for RbdTarget {
         let system = self.system.borrow();
         let copies = system.copies();
         if system.local.is_none() && layout.copies.is_some() && copies != layout.copies {
-            let has = copies.map_or_else(|| "an unknown number of".to_owned(), |copies| copies.to_string());
-            return Some(format!("the pool {} keeps {has} copies", system.pool));
+            return Some(system.copies_text());
         }
         let is_striped = self.found_bytes.is_some() && layout.stripe.is_some();
         is_striped.then(|| "the image that was named is as it is; name one that does not exist".to_owned())

@@ -32,10 +32,10 @@ pub(crate) fn layout_text(layout: &LayoutFacts) -> String {
         [] => String::new(),
         kept => format!(" (not {}: read only, and its data was not given up)", kept.join(" and ")),
     };
-    parts.push(if layout.fill {
-        format!("written full before{but}")
-    } else {
-        "not written before".to_owned()
+    parts.push(match (layout.objects, layout.fill) {
+        (true, _) => format!("objects are written before they are read{but}"),
+        (false, true) => format!("written full before{but}"),
+        (false, false) => "not written before".to_owned(),
     });
     if let Some(aged) = layout.aged {
         parts.push(format!(
@@ -56,4 +56,28 @@ pub(crate) fn lines(report: &Report) -> Vec<(String, String)> {
     let timing = report.timing.iter().map(|timing| ("each case".to_owned(), timing_text(timing)));
     let layouts = report.layouts.iter().map(|layout| (layout.scenario.clone(), layout_text(layout)));
     timing.chain(layouts).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_written_before_is_told() {
+        let layout = |fill, objects, kept: &[&str]| LayoutFacts {
+            volumes: 1,
+            volume_bytes: 64 << 20,
+            fill,
+            objects,
+            kept: kept.iter().map(|label| (*label).to_owned()).collect(),
+            ..LayoutFacts::default()
+        };
+        assert_eq!(layout_text(&layout(true, false, &[])), "1 volume of 64 MiB, written full before");
+        assert_eq!(layout_text(&layout(false, false, &["a"])), "1 volume of 64 MiB, not written before");
+        let kept = " (not raw drive and NBD export: read only, and its data was not given up)";
+        let told = layout_text(&layout(true, false, &["raw drive", "NBD export"]));
+        assert_eq!(told, format!("1 volume of 64 MiB, written full before{kept}"));
+        let objects = "1 volume of 64 MiB, objects are written before they are read (not a: read only, and its data was not given up)";
+        assert_eq!(layout_text(&layout(false, true, &["a"])), objects);
+    }
 }
