@@ -288,7 +288,8 @@ fn tell_leftovers_of_panics() {
         usual(panic);
         let left = leftovers::all();
         if !left.is_empty() {
-            output::tell(left_message(&left));
+            let list = left.iter().map(|text| format!("\n  {text}")).collect::<String>();
+            output::tell(format_args!("if this process has ended, this is left behind:{list}"));
         }
     }));
 }
@@ -317,7 +318,7 @@ fn stop_message(number: u32, doing: &str, left: &[String], out: &Path) -> String
 /// What could not be removed, and how it is.
 fn left_message(left: &[String]) -> String {
     let list = left.iter().map(|text| format!("\n  {text}")).collect::<String>();
-    format!("could not be removed, and is left behind:{list}")
+    format!("could not be removed or set back, and is left behind:{list}")
 }
 
 /// `asked` are the targets that the user named.
@@ -442,7 +443,7 @@ mod tests {
         assert!(message(3, &[]).contains("Left behind: nothing"));
         assert_eq!(
             left_message(&left),
-            "could not be removed, and is left behind:\n  the image rbd/x: rbd rm rbd/x"
+            "could not be removed or set back, and is left behind:\n  the image rbd/x: rbd rm rbd/x"
         );
     }
 }

@@ -82,7 +82,17 @@ const OF_THE_CASE: [(&[&str], &str); 9] = [
         "they change how many operations are in flight, which is the case's",
     ),
     (
-        &["runtime", "timeout", "ramp_time", "time_based", "startdelay", "start_delay"],
+        &[
+            "runtime",
+            "timeout",
+            "steadystate*",
+            "ss*",
+            "exitall*",
+            "ramp_time",
+            "time_based",
+            "startdelay",
+            "start_delay",
+        ],
         "all columns run equally long; see --runtime and --warmup",
     ),
     (
@@ -112,6 +122,9 @@ const OF_THE_CASE: [(&[&str], &str); 9] = [
             "allow_mounted_write",
             "readonly",
             "unlink*",
+            "cgroup*",
+            "gtod_reduce",
+            "experimental_verify",
             "include",
             "read_iolog*",
             "replay_*",

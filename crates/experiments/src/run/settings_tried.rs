@@ -159,6 +159,8 @@ pub struct Tuner {
     at_start: Vec<String>,
     /// Keys of which nobody says when they take effect.
     unsure: Vec<String>,
+    /// The target was started with a value that is tried, last.
+    is_started_with_tried: bool,
     restarts: u32,
     restarts_s: f64,
 }
@@ -172,6 +174,7 @@ impl Tuner {
             now: Vec::new(),
             at_start: Vec::new(),
             unsure: Vec::new(),
+            is_started_with_tried: false,
             restarts: 0,
             restarts_s: 0.0,
         }
@@ -241,7 +244,9 @@ impl Tuner {
                 // Ceph's options are those of OSDs where no section is named.
                 Kind::Target => assignment.key.strip_prefix("osd:").unwrap_or(&assignment.key).to_owned(),
                 // What puts them back is the same.
-                Kind::System => os_setting(&assignment)?.undo_command().unwrap_or_default(),
+                Kind::System => os_setting(&assignment)?.undo_command().map_err(|error| {
+                    TargetError::Unusable { spec: format!("--set {assignment}"), message: error.to_string() }
+                })?,
                 Kind::Fio => assignment.key.clone(),
             };
             let same = known.iter().find(|(other, known)| *other == meant && known.kind == assignment.kind);
@@ -273,6 +278,7 @@ impl Tuner {
         let Some(target) = targets.first_mut() else { return Ok(()) };
         let begin = Instant::now();
         target.restart(context)?;
+        self.is_started_with_tried = self.now.iter().any(|(key, _)| self.at_start.contains(key));
         self.restarts += 1;
         self.restarts_s += begin.elapsed().as_secs_f64();
         Ok(())
@@ -326,9 +332,8 @@ impl Tuner {
         targets: &mut [Box<dyn Target>],
         context: &Context<'_>,
     ) -> Result<(), TargetError> {
-        let is_started_with_another = self.now.iter().any(|(key, _)| self.at_start.contains(key));
         self.assign(None, targets)?;
-        if is_started_with_another { self.restart(targets, context) } else { Ok(()) }
+        if self.is_started_with_tried { self.restart(targets, context) } else { Ok(()) }
     }
 
     fn assign(&mut self, tried: Option<usize>, targets: &mut [Box<dyn Target>]) -> Result<(), TargetError> {

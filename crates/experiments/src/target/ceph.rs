@@ -185,7 +185,7 @@ impl System {
             Err(_) => part.to_owned(),
         };
         // It may be several, of which the first that is there counts.
-        Some(conf.split(',').map(absolute).collect::<Vec<_>>().join(","))
+        Some(conf.split(',').map(str::trim).map(absolute).collect::<Vec<_>>().join(","))
     }
 
     /// What goes before a command that is to be pasted into a shell.
@@ -361,8 +361,12 @@ impl System {
                     _ => error,
                 }
             })?;
-        ceph_option::effect(key, &printed, self.local.is_some())
-            .map_err(|message| TargetError::Unusable { spec: spec.to_owned(), message })
+        let unusable = |message: String| TargetError::Unusable { spec: spec.to_owned(), message };
+        let effect = ceph_option::effect(key, &printed, self.local.is_some()).map_err(unusable)?;
+        let (section, option) = ceph_option::split(key);
+        let dump = self.run(spec, "ceph", &["config", "dump", "--format", "json"])?;
+        ceph_option::check_narrower(&dump, section, option).map_err(unusable)?;
+        Ok(effect)
     }
 
     /// Starts the OSDs of a cluster that was made for the run again.

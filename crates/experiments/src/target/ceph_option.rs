@@ -37,29 +37,50 @@ struct Entry {
     value: String,
 }
 
-/// The value that an option has in a section, if any, from what `ceph config dump` printed. What has values for some OSDs of the
-/// section cannot be tried: they would go on with theirs.
-pub fn former(dump: &str, section: &str, option: &str) -> Result<Option<String>, String> {
-    let entries: Vec<Entry> = serde_json::from_str(dump).map_err(|error| {
-        format!("`ceph config dump` printed something unexpected, and nothing was changed: {error}")
-    })?;
-    let who = section.split(['.', '/']).next().unwrap_or(section);
-    let narrower = entries.iter().find(|entry| {
-        let (is_part, masked) = (entry.section.split(['.', '/']).next() == Some(who), !entry.mask.is_empty());
-        let is_longer = entry.section.len() > section.len();
-        entry.name == option && is_part && (masked || (is_longer && entry.section.starts_with(section)))
-    });
-    if let Some(entry) = narrower {
-        let mask = if entry.mask.is_empty() { String::new() } else { format!("/{}", entry.mask) };
-        let owner = format!("{}{mask}", entry.section);
-        return Err(format!(
-            "{owner} has {option} = {} of its own, above the value of {section}, which would have no effect there; nothing was \
-             changed. Take it off with `ceph config rm {owner} {option}`",
-            entry.value
-        ));
+impl Entry {
+    /// Whether it counts for some of those for whom the section counts, in place of that one's value.
+    fn is_above(&self, section: &str) -> bool {
+        let is_part =
+            |of: &str| self.section.strip_prefix(of).is_some_and(|rest| rest.starts_with(['.', '/']));
+        match section {
+            "global" => {
+                ["osd", "client"].contains(&self.section.as_str())
+                    || is_part("osd")
+                    || self.is_above("client")
+            }
+            // Load is made by this one.
+            "client" => self.section == "client.admin",
+            _ if self.section == section => !self.mask.is_empty(),
+            _ => is_part(section),
+        }
     }
-    let found = entries.into_iter().find(|entry| entry.section == section && entry.name == option);
-    Ok(found.map(|entry| entry.value))
+}
+
+fn entries(dump: &str) -> Result<Vec<Entry>, String> {
+    serde_json::from_str(dump).map_err(|error| {
+        format!("`ceph config dump` printed something unexpected, and nothing was changed: {error}")
+    })
+}
+
+/// The value that an option has in a section, if any, from what `ceph config dump` printed.
+pub fn former(dump: &str, section: &str, option: &str) -> Result<Option<String>, String> {
+    let all = entries(dump)?.into_iter();
+    let mut found =
+        all.filter(|entry| entry.section == section && entry.mask.is_empty() && entry.name == option);
+    Ok(found.next().map(|entry| entry.value))
+}
+
+/// Refuses an option that has values for some of those for whom a section counts: they would go on with theirs.
+pub fn check_narrower(dump: &str, section: &str, option: &str) -> Result<(), String> {
+    let found = entries(dump)?.into_iter().find(|entry| entry.name == option && entry.is_above(section));
+    let Some(entry) = found else { return Ok(()) };
+    let mask = if entry.mask.is_empty() { String::new() } else { format!("/{}", entry.mask) };
+    let owner = format!("{}{mask}", entry.section);
+    Err(format!(
+        "{owner} has {option} = {} of its own, above the value of {section}, which would have no effect there; nothing was \
+         changed. Take it off with `ceph config rm {owner} {option}`",
+        entry.value
+    ))
 }
 
 /// Splits `SECTION:OPTION`; the section is `osd` if none is named.
@@ -119,12 +140,24 @@ mod tests {
         assert_eq!(former(dump, "osd", "e"), Ok(Some("5".to_owned())));
         assert_eq!((former(dump, "osd", "d"), former(dump, "osd", "none")), (Ok(None), Ok(None)));
         assert_eq!(former(dump, "osd.3", "c"), Ok(Some("3".to_owned())));
-        let error = former(dump, "osd", "b").unwrap_err();
+        assert_eq!(former(dump, "osd", "b"), Ok(None), "not that of some");
+        let refused = |section, option| check_narrower(dump, section, option).err().unwrap_or_default();
+        let error = refused("osd", "b");
         assert!(
             error.contains("osd/host:node1 has b = 2") && error.contains("ceph config rm osd/host:node1 b"),
             "{error}"
         );
-        assert!(former(dump, "osd", "c").unwrap_err().contains("osd.3 has c = 3"));
+        assert!(refused("osd", "c").contains("osd.3 has c = 3"));
+        assert!(
+            refused("global", "a").contains("osd has a = 1") && refused("global", "c").contains("osd.3 has")
+        );
+        for (section, option) in
+            [("osd", "a"), ("osd.3", "c"), ("osd.3", "b"), ("client", "a"), ("global", "d")]
+        {
+            assert_eq!(refused(section, option), "", "{section} {option}");
+        }
+        let ten = dump.replace("osd.3", "osd.10");
+        assert_eq!(check_narrower(&ten, "osd.1", "c"), Ok(()));
         assert!(former("{}", "osd", "a").is_err(), "what is not known cannot be put back");
     }
 

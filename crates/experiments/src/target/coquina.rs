@@ -2,6 +2,7 @@
 //! the run.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -72,6 +73,12 @@ struct NamedVolume {
     facts: VolumeFacts,
 }
 
+impl NamedVolume {
+    fn is_going(&self) -> bool {
+        self.state.eq_ignore_ascii_case("removing")
+    }
+}
+
 #[derive(Deserialize)]
 struct VolumeList {
     volumes: Vec<NamedVolume>,
@@ -130,6 +137,12 @@ struct Df {
     free_bytes: u64,
     provisioned_bytes: u64,
     provisionable_bytes: u64,
+    drives: Vec<DfDrive>,
+}
+
+#[derive(Deserialize)]
+struct DfDrive {
+    node: String,
 }
 
 impl System {
@@ -177,21 +190,17 @@ impl System {
     /// The volumes that have a name.
     fn list(&self, spec: &str) -> Result<VolumeList, TargetError> {
         let mut list: VolumeList = self.ask(spec, &["volume", "list", "--interval", "0"])?;
-        list.volumes.retain(|volume| !volume.state.eq_ignore_ascii_case("removing"));
+        list.volumes.retain(|volume| !volume.is_going());
         Ok(list)
     }
 
     /// Copies of a volume for which no number is asked for: those of the only pool. Where there is none yet, the first
     /// volume makes one, with that many at most. Where there are several, none is made without the name of one.
-    fn copies_by_default(&self, spec: &str) -> Result<u32, TargetError> {
+    fn copies_by_default(&self, spec: &str, df: &Df) -> Result<u32, TargetError> {
         let list: PoolList = self.ask(spec, &["pool", "list"])?;
-        let status = self.status.as_ref();
+        let nodes: BTreeSet<&str> = df.drives.iter().map(|drive| drive.node.as_str()).collect();
         // On one node copies are kept apart by drive.
-        let members =
-            status.map_or(
-                0,
-                |status| if status.nodes.len() > 1 { status.nodes.len() } else { status.drives.len() },
-            );
+        let members = if nodes.len() > 1 { nodes.len() } else { df.drives.len() };
         let by_default = u32::try_from(members).unwrap_or(u32::MAX).clamp(1, DEFAULT_COPIES_MAX);
         Ok(list.pools.iter().map(|pool| pool.copies).max().unwrap_or(by_default))
     }
@@ -255,15 +264,25 @@ impl System {
             arguments.extend_from_slice(&self.server);
             let program = self.program.to_string_lossy();
             let note = notes.next();
-            let removed = answers && output_within(&program, &arguments, &[], Some(REMOVE_TIME_MAX)).is_ok();
+            let run = || output_within(&program, &arguments, &[], Some(REMOVE_TIME_MAX));
+            let removed = answers && run().is_ok();
             // Somebody else may have removed it.
-            let is_there =
-                || self.list("").is_ok_and(|list| list.volumes.iter().any(|volume| volume.name == name));
-            answers &= removed || self.list("").is_ok();
-            if let Some(note) = note.filter(|_| !removed && (!answers || is_there())) {
+            let is_there = if removed || !answers { Some(!removed) } else { self.is_known(&name) };
+            answers &= is_there.is_some();
+            let is_gone = is_there == Some(false);
+            if let Some(note) = note.filter(|_| !is_gone) {
                 note.keep();
             }
         }
+    }
+
+    /// Whether the server has a volume of this name, if it answers.
+    fn is_known(&self, name: &str) -> Option<bool> {
+        let list = ["volume", "list", "--interval", "0", "--json"].map(str::to_owned);
+        let arguments = [&list[..], &self.server[..]].concat();
+        let printed = output_within(&self.program.to_string_lossy(), &arguments, &[], Some(REMOVE_TIME_MAX));
+        let list: VolumeList = serde_json::from_str(&printed.ok()?).ok()?;
+        Some(list.volumes.iter().any(|volume| !volume.is_going() && volume.name == name))
     }
 
     /// Whether the server runs on this machine.
@@ -406,7 +425,7 @@ impl Target for CoquinaTarget {
         let free = df.provisionable_bytes.saturating_sub(df.provisioned_bytes).min(df.free_bytes) + mine;
         let copies = match system.found.map(|found| found.copies).or(copies) {
             Some(copies) => copies,
-            None => system.copies_by_default(&self.spec)?,
+            None => system.copies_by_default(&self.spec, &df)?,
         };
         let free = free / u64::from(copies.max(1));
         Ok(Some(system.found.map_or(free, |found| found.size_bytes.min(free.max(found.size_bytes)))))
@@ -495,6 +514,10 @@ impl Target for CoquinaTarget {
 
     fn end(&mut self) {
         let mut system = self.system.borrow_mut();
+        if system.is_local {
+            // They go with the cluster.
+            system.made.clear();
+        }
         system.clear();
         system.local = None;
         system.status = None;

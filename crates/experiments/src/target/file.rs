@@ -24,7 +24,7 @@ pub struct FileTarget {
     /// Files that were made, each with a note, but in the run's own folder, which goes as a whole.
     made: Vec<(PathBuf, Option<Note>)>,
     /// Files that were there and empty, and are so again in the end.
-    emptied: Vec<PathBuf>,
+    emptied: Vec<(PathBuf, Note)>,
     engine: Engine,
     /// Most files of a scenario.
     files_max: usize,
@@ -88,7 +88,7 @@ impl FileTarget {
             return Err(self.unusable(format!("{name} is in use: {}; free it first", users.join(", "))));
         }
         let spec = if self.named.iter().any(|named| named == path) { self.spec.as_str() } else { &name };
-        let is_ours = self.emptied.iter().any(|emptied| emptied == path);
+        let is_ours = self.emptied.iter().any(|(emptied, _)| emptied == path);
         if metadata.len() > 0 && !is_ours && !context.may_destroy_path(spec, path) {
             let what = coquina_base::format_size_bytes(metadata.len());
             return Err(TargetError::HoldsData { spec: self.spec.clone(), name, what });
@@ -125,11 +125,10 @@ impl FileTarget {
 
     /// Files that were empty before the run are so after it.
     fn empty_again(&mut self) {
-        for path in self.emptied.drain(..) {
+        for (path, note) in self.emptied.drain(..) {
             let emptied = std::fs::File::options().write(true).open(&path).and_then(|file| file.set_len(0));
             if emptied.is_err_and(|error| error.kind() != ErrorKind::NotFound) {
-                let text = format!("data of the run in {}, which was empty", path.display());
-                leftovers::note(format!("{text}: truncate --size 0 {}", leftovers::quoted(&path))).keep();
+                note.keep();
             }
         }
     }
@@ -229,9 +228,14 @@ impl Target for FileTarget {
         for path in &new {
             self.make(path, layout.volume_bytes, context)?;
         }
-        let is_empty = |path: &&PathBuf| std::fs::metadata(path).is_ok_and(|metadata| metadata.len() == 0);
-        let empty: Vec<PathBuf> = self.files.iter().filter(is_empty).cloned().collect();
-        self.emptied.extend(empty);
+        for path in &self.files {
+            let is_known = self.emptied.iter().any(|(emptied, _)| emptied == path);
+            if !is_known && std::fs::metadata(path).is_ok_and(|metadata| metadata.len() == 0) {
+                let (name, quoted) = (path.display(), leftovers::quoted(path));
+                let text = format!("data of the run in {name}, which was empty: truncate --size 0 {quoted}");
+                self.emptied.push((path.clone(), leftovers::note(text)));
+            }
+        }
         Ok(true)
     }
 

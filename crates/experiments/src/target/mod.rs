@@ -139,15 +139,14 @@ impl Context<'_> {
 
     /// The same for a file or device, which may be spelled out by any of its paths, but that a bare name may be one of something else.
     pub fn may_destroy_path(&self, spec: &str, path: &Path) -> bool {
-        let is_path = |given: &&str| ["/", "./", "../"].iter().any(|start| given.starts_with(start));
-        let given = self.destroy.iter().map(|given| {
-            given.strip_prefix("file:").or_else(|| given.strip_prefix("device:")).unwrap_or(given)
-        });
         let real = path.canonicalize().ok();
-        self.may_destroy(spec, &path.to_string_lossy())
-            || given
-                .filter(is_path)
-                .any(|given| real.is_some() && Path::new(given).canonicalize().ok() == real)
+        let means_it = |given: &String| {
+            let named = given.strip_prefix("file:").or_else(|| given.strip_prefix("device:"));
+            let is_path = ["/", "./", "../"].iter().any(|start| given.starts_with(start));
+            let named = named.or_else(|| is_path.then_some(given.as_str()));
+            named.is_some_and(|named| real.is_some() && Path::new(named).canonicalize().ok() == real)
+        };
+        self.may_destroy(spec, &path.to_string_lossy()) || self.destroy.iter().any(means_it)
     }
 }
 

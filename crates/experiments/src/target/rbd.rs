@@ -180,8 +180,9 @@ impl RbdTarget {
                 false => Err(TargetError::Stopped),
             };
             let is_gone = removed.as_ref().err().is_none_or(is_not_found);
-            // One that takes too long has no OSDs, and the next one would take as long.
-            answers &= is_gone;
+            // There are no OSDs, and the next one would take as long.
+            answers &=
+                !matches!(removed, Err(TargetError::Program { source: GeneratorError::Slow { .. }, .. }));
             if let Some(note) = note.filter(|_| !is_gone) {
                 note.keep();
             }
@@ -191,11 +192,8 @@ impl RbdTarget {
 
 /// Whether an image is not there any more.
 fn is_not_found(error: &TargetError) -> bool {
-    let said = match error {
-        TargetError::Program { source: GeneratorError::Failed { message, .. }, .. } => message,
-        _ => return false,
-    };
-    said.contains("No such file or directory")
+    // ENOENT; what it says may speak of other files.
+    matches!(error, TargetError::Program { source: GeneratorError::Failed { status, .. }, .. } if status == "exit status: 2")
 }
 
 impl Target for RbdTarget {
@@ -369,7 +367,7 @@ impl Target for RbdTarget {
 
 impl Drop for RbdTarget {
     fn drop(&mut self) {
-        self.remove_made();
+        self.end();
     }
 }
 

@@ -157,7 +157,7 @@ fn data_is_given_up_by_any_name_of_its_file() {
     assert!(may("disk", "link") && may("link", "disk") && may("disk", "disk"));
     let bare = Context { destroy: vec!["Cargo.toml".to_owned()], ..context(folder.path()) };
     assert!(!bare.may_destroy_path("file:x", Path::new("./Cargo.toml")), "it may be the name of a volume");
-    let here = Context { destroy: vec!["file:./Cargo.toml".to_owned()], ..context(folder.path()) };
+    let here = Context { destroy: vec!["file:Cargo.toml".to_owned()], ..context(folder.path()) };
     assert!(here.may_destroy_path("file:x", &std::path::absolute("Cargo.toml").unwrap()));
     assert!(!may("other", "disk") && !may("other", "new") && may("new", "new"));
 }
@@ -344,7 +344,7 @@ case "$1 $2" in
     done
     echo ']}}'
     ;;
-"df --json") echo '{{"free_bytes":6442450944,"provisioned_bytes":0,"provisionable_bytes":6442450944}}' ;;
+"df --json") echo '{{"free_bytes":6442450944,"provisioned_bytes":0,"provisionable_bytes":6442450944,"drives":['"$(cat drives 2>/dev/null)"']}}' ;;
 "pool list") echo "{{\"pools\":[$(cat pools 2>/dev/null)]}}" ;;
 "volume create") echo "create $3" >>log; echo "$3" >>volumes; echo '{{}}' ;;
 "volume remove") echo "remove $3" >>log; [ "$3" = stays ] && exit 1; grep -vx "$3" volumes >rest; mv rest volumes ;;
@@ -414,8 +414,19 @@ fn room_is_for_as_many_copies_as_a_volume_will_get() {
     let context = Context { program, ..context(folder.path()) };
     let two = r#"{"name":"a","copies":2}"#;
     let several = r#"{"name":"a","copies":2},{"name":"b","copies":6}"#;
-    // Of a server with one node and one drive the first volume has one copy.
-    for (pools, asked, wanted) in [("", None, 6), (two, None, 3), (several, None, 1), (two, Some(6), 1)] {
+    let drives = |nodes: &[&str]| {
+        nodes.iter().map(|node| format!(r#"{{"node":"{node}"}}"#)).collect::<Vec<_>>().join(",")
+    };
+    // The first volume makes the first pool: copies on all nodes, or on all drives of the only one, up to three.
+    for (nodes, wanted) in
+        [(&["a"][..], 6), (&["a", "a"], 3), (&["a", "a", "a", "b"], 3), (&["a", "b", "c", "d"], 2)]
+    {
+        std::fs::write(folder.path().join("drives"), drives(nodes)).unwrap();
+        let mut target = open("coquina:w");
+        target.begin(&context).unwrap();
+        assert_eq!(target.space_bytes(None).unwrap(), Some(wanted << 30), "{nodes:?}");
+    }
+    for (pools, asked, wanted) in [("", None, 2), (two, None, 3), (several, None, 1), (two, Some(6), 1)] {
         std::fs::write(folder.path().join("pools"), pools).unwrap();
         let mut target = open("coquina:w");
         target.begin(&context).unwrap();

@@ -129,6 +129,16 @@ fn done(
     turns: &[Option<usize>],
     fails_to_start_with: Option<&'static str>,
 ) -> (Result<Vec<String>, TargetError>, Vec<String>) {
+    done_with(texts, turns, fails_to_start_with, false)
+}
+
+/// The same, where volumes are laid out before the turns.
+fn done_with(
+    texts: &[&str],
+    turns: &[Option<usize>],
+    fails_to_start_with: Option<&'static str>,
+    lays_out: bool,
+) -> (Result<Vec<String>, TargetError>, Vec<String>) {
     let noted = Rc::new(RefCell::new(Vec::new()));
     let mut targets: Vec<Box<dyn Target>> =
         vec![Box::new(Noting { done: noted.clone(), fails_to_start_with })];
@@ -145,6 +155,9 @@ fn done(
     };
     let mut tuner = Tuner::new(&tried(texts));
     let outcome = tuner.begin(&mut targets, &context).and_then(|_| {
+        if lays_out {
+            tuner.set_as_found(&mut targets, &context)?;
+        }
         noted.borrow_mut().push("|".to_owned());
         turns.iter().try_for_each(|turn| tuner.apply(*turn, &mut targets, &context))
     });
@@ -186,6 +199,18 @@ fn what_takes_effect_at_a_start_has_one_before_each_turn() {
         told.starts_with("start: not surely read while") && told.contains("(5 times, 0.0 s each"),
         "{told}"
     );
+}
+
+#[test]
+fn volumes_are_laid_out_by_a_target_that_was_started_as_found() {
+    let (_, done) = done_with(&["start=1", "a=1"], &[Some(1)], None, true);
+    let tried = ["start=1", "a=1", "start=-", "restart", "start=-", "a=1"];
+    assert_eq!(done.iter().filter(|line| *line == "restart").count(), 3, "{done:?}");
+    let laid_out = done.iter().position(|line| line == "|").unwrap();
+    assert_eq!(done[laid_out - 1], "restart", "the last start was with start=1: {done:?}");
+    assert!(tried.iter().all(|line| done[..laid_out].contains(&(*line).to_owned())), "{done:?}");
+    let (_, done) = done_with(&["a=1", "b=1"], &[], None, true);
+    assert!(!done.contains(&"restart".to_owned()), "{done:?}");
 }
 
 #[test]
