@@ -6,6 +6,8 @@
 //! - a shrink is recorded before data is cut off, and the process that leads finishes it: growing again never shows what was
 //!   cut off;
 //! - a removal is recorded, and each node deletes what it holds by the map;
+//! - a volume's name is given once: who takes one has claimed a layer, and records it only while nobody has claimed another since
+//!   (compare-and-set on the cluster's record), so that whoever claims later sees it;
 //! - an operation returns when this process follows the change.
 
 mod drives;
@@ -39,6 +41,10 @@ pub use nodes::NodeRemoval;
 pub const STRIPING_DEFAULT: Striping = Striping { stripe_unit_bytes: CHUNK_BYTES as u32, stripe_count: 1 };
 /// How long it is waited until this process follows a change.
 const FOLLOW_TIME_MAX: Duration = Duration::from_secs(5);
+/// Layers that are claimed for one name, where others claim some all the time.
+const NAME_CLAIMS_MAX: u64 = 100;
+/// Unit of the waits between these.
+const STEP_BACK: Duration = Duration::from_millis(2);
 /// How long it is waited until the process that leads has finished a shrink.
 const SHRINK_TIME_MAX: Duration = Duration::from_secs(60);
 
@@ -104,34 +110,39 @@ impl Catalogue {
         }
         let pool = self.pool_for(request.pool.as_deref(), request.copies)?;
         check_room(&self.map(), size_bytes, &pool)?;
-        let layer = self.claim_layer()?;
-        let volume = VolumeRecord {
+        let mut volume = VolumeRecord {
             id: VolumeId(random_id().map_err(CatalogueError::Random)?),
             name: name.to_owned(),
             size_bytes,
-            layer,
+            layer: LayerId(0),
             created_unix_ns: unix_now_ns(),
             state: VolumeState::Active,
             attach_generation: 0,
             shrinking_from_bytes: None,
             pool: pool.id,
-            family: layer.0,
+            family: 0,
             stripe_unit_bytes: striping.stripe_unit_bytes,
             stripe_count: striping.stripe_count,
         };
-        let map = self.change(&|map| {
-            if map.volume(volume.id).is_some() {
-                return Ok(None);
+        for number in 1..=NAME_CLAIMS_MAX {
+            let layer = self.claim_layer()?;
+            (volume.layer, volume.family) = (layer, layer.0);
+            let map = self.change(&|map| {
+                if map.volume(volume.id).is_some() {
+                    return Ok(None);
+                }
+                if map.volume_by_name(name).is_some() {
+                    return Err(CatalogueError::Duplicate { name: name.to_owned() });
+                }
+                check_room(map, size_bytes, &pool)?;
+                Ok(while_last(map, layer, operation::create_volume(map, &volume)?))
+            })?;
+            if let Some(volume) = map.volume(volume.id) {
+                return Ok(volume.clone());
             }
-            check_room(map, size_bytes, &pool)?;
-            Ok(operation::create_volume(map, &volume)?)
-        })?;
-        // Two that take the same name at the same moment both pass; then the one of the lower identity has it.
-        if map.volume_by_name(name).is_none_or(|other| other.value.id != volume.id) {
-            self.change(&|map| Ok(map.volume(volume.id).map(|volume| write_volume(map, removing(volume)))))?;
-            return Err(CatalogueError::Duplicate { name: name.to_owned() });
+            step_back(number, layer);
         }
-        Ok(volume)
+        Err(CatalogueError::Change(ChangeError::Busy))
     }
 
     /// All volumes by name, those that are being removed included.
@@ -193,23 +204,25 @@ impl Catalogue {
         check_name(new_name)?;
         let id = find(&self.map(), name)?.id;
         let taken = || CatalogueError::Duplicate { name: new_name.to_owned() };
-        let rename = |new_name: &str| {
-            self.change(&|map| {
+        for number in 1..=NAME_CLAIMS_MAX {
+            let layer = self.claim_layer()?;
+            let map = self.change(&|map| {
                 let volume = map.volume(id).filter(|volume| volume.state == VolumeState::Active);
                 let volume = volume.ok_or_else(|| not_found(name))?;
                 if map.volume_by_name(new_name).is_some_and(|other| other.value.id != id) {
                     return Err(taken());
                 }
                 let next = VolumeRecord { name: new_name.to_owned(), ..volume.clone() };
-                Ok((next != *volume).then(|| write_volume(map, next)))
-            })
-        };
-        let map = rename(new_name)?;
-        if map.volume_by_name(new_name).is_some_and(|other| other.value.id != id) {
-            rename(name)?;
-            return Err(taken());
+                let write = (next != *volume).then(|| write_volume(map, next));
+                Ok(while_last(map, layer, write))
+            })?;
+            let volume = map.volume(id).ok_or_else(|| not_found(name))?;
+            if volume.name == new_name {
+                return Ok(volume.clone());
+            }
+            step_back(number, layer);
         }
-        map.volume(id).cloned().ok_or_else(|| not_found(name))
+        Err(CatalogueError::Change(ChangeError::Busy))
     }
 
     /// Removes a volume; refused while it has connections, unless `force`. Its name is free when this returns; its space is
@@ -297,6 +310,20 @@ impl Catalogue {
         self.map.wait_followed(map.revision(), FOLLOW_TIME_MAX);
         Ok(map)
     }
+}
+
+/// The write of who has claimed a layer, which holds as long as nobody has claimed another one; none if somebody has.
+fn while_last(map: &MapView, layer: LayerId, write: Option<Write>) -> Option<Write> {
+    let is_last = map.cluster().is_some_and(|cluster| cluster.layer_next == layer.0 + 1);
+    write.filter(|_| is_last).map(|mut write| {
+        write.unchanged.push((Key::Cluster, map.revision_of(&Key::Cluster)));
+        write
+    })
+}
+
+/// Waits, so that others who take names at the same moment do not overtake each other for ever: all have layers of their own.
+fn step_back(number: u64, layer: LayerId) {
+    std::thread::sleep(STEP_BACK * u32::try_from((number * (layer.0 % 8)).min(100)).unwrap_or(0));
 }
 
 fn find<'a>(map: &'a MapView, name: &str) -> Result<&'a VolumeRecord, CatalogueError> {

@@ -149,22 +149,47 @@ fn a_volume_keeps_its_identity_under_another_name() {
 fn names_are_given_once_whoever_asks_at_the_same_moment() {
     let world = World::new(3, 1);
     world.processes[0].catalogue.create(&volume_request("first", GIB)).unwrap();
-    let mut made = 0;
-    std::thread::scope(|scope| {
-        let tasks: Vec<_> = world
-            .processes
-            .iter()
-            .map(|process| scope.spawn(|| process.catalogue.create(&volume_request("db", GIB)).is_ok()))
-            .collect();
-        made = tasks.into_iter().filter_map(|task| task.join().ok()).filter(|made| *made).count();
-    });
-    assert_eq!(made, 1);
-    world.processes[0].wait("one volume of the name", |map| {
-        map.volumes().filter(|volume| volume.value.name == "db").count() == 1
-    });
+    // At once, and shortly after each other: one may have its answer when the next one is recorded.
+    for (round, pause) in (0..12).zip([0, 0, 1, 2, 3, 5].into_iter().cycle()) {
+        let name = format!("db{round}");
+        let request = &volume_request(&name, GIB / 64);
+        let made = std::thread::scope(|scope| {
+            let tasks: Vec<_> = world
+                .processes
+                .iter()
+                .map(|process| {
+                    std::thread::sleep(std::time::Duration::from_millis(pause));
+                    scope.spawn(|| process.catalogue.create(request).is_ok())
+                })
+                .collect();
+            tasks.into_iter().filter_map(|task| task.join().ok()).filter(|made| *made).count()
+        });
+        assert_eq!(made, 1, "{name}");
+        world.processes[0].wait("one volume of the name", |map| {
+            map.volumes().filter(|volume| volume.value.name == name).count() == 1
+        });
+    }
     let mut layers: Vec<_> = world.processes[0].catalogue.list().iter().map(|volume| volume.layer).collect();
+    layers.sort();
     layers.dedup();
-    assert_eq!(layers.len(), 2, "a layer was given twice");
+    assert_eq!(layers.len(), 13, "a layer was given twice");
+}
+
+#[test]
+fn a_name_goes_to_one_of_a_new_volume_and_a_renamed_one() {
+    let world = World::new(2, 1);
+    for round in 0..8 {
+        let (old, name) = (format!("old{round}"), format!("db{round}"));
+        world.processes[0].catalogue.create(&volume_request(&old, GIB / 64)).unwrap();
+        world.processes[1].wait("the volume", |map| map.volume_by_name(&old).is_some());
+        let (made, renamed) = std::thread::scope(|scope| {
+            let made =
+                scope.spawn(|| world.processes[0].catalogue.create(&volume_request(&name, GIB / 64)).is_ok());
+            let renamed = scope.spawn(|| world.processes[1].catalogue.rename(&old, &name).is_ok());
+            (made.join().unwrap(), renamed.join().unwrap())
+        });
+        assert!(made != renamed, "{name}: made {made}, renamed {renamed}");
+    }
 }
 
 #[test]
