@@ -110,7 +110,7 @@ impl Catalogue {
         }
         let pool = self.pool_for(request.pool.as_deref(), request.copies)?;
         check_room(&self.map(), size_bytes, &pool)?;
-        let mut volume = VolumeRecord {
+        let volume = VolumeRecord {
             id: VolumeId(random_id().map_err(CatalogueError::Random)?),
             name: name.to_owned(),
             size_bytes,
@@ -124,25 +124,17 @@ impl Catalogue {
             stripe_unit_bytes: striping.stripe_unit_bytes,
             stripe_count: striping.stripe_count,
         };
-        for number in 1..=NAME_CLAIMS_MAX {
-            let layer = self.claim_layer()?;
-            (volume.layer, volume.family) = (layer, layer.0);
-            let map = self.change(&|map| {
-                if map.volume(volume.id).is_some() {
-                    return Ok(None);
-                }
-                if map.volume_by_name(name).is_some() {
-                    return Err(CatalogueError::Duplicate { name: name.to_owned() });
-                }
-                check_room(map, size_bytes, &pool)?;
-                Ok(while_last(map, layer, operation::create_volume(map, &volume)?))
-            })?;
-            if let Some(volume) = map.volume(volume.id) {
-                return Ok(volume.clone());
+        let make = |map: &MapView, layer: LayerId| {
+            if map.volume(volume.id).is_some() {
+                return Ok(None);
             }
-            step_back(number, layer);
-        }
-        Err(CatalogueError::Change(ChangeError::Busy))
+            if map.volume_by_name(name).is_some() {
+                return Err(CatalogueError::Duplicate { name: name.to_owned() });
+            }
+            check_room(map, size_bytes, &pool)?;
+            Ok(operation::create_volume(map, &VolumeRecord { layer, family: layer.0, ..volume.clone() })?)
+        };
+        self.take_name(&make, &|map| map.volume(volume.id).cloned())
     }
 
     /// All volumes by name, those that are being removed included.
@@ -204,25 +196,22 @@ impl Catalogue {
         check_name(new_name)?;
         let id = find(&self.map(), name)?.id;
         let taken = || CatalogueError::Duplicate { name: new_name.to_owned() };
-        for number in 1..=NAME_CLAIMS_MAX {
-            let layer = self.claim_layer()?;
-            let map = self.change(&|map| {
-                let volume = map.volume(id).filter(|volume| volume.state == VolumeState::Active);
-                let volume = volume.ok_or_else(|| not_found(name))?;
-                if map.volume_by_name(new_name).is_some_and(|other| other.value.id != id) {
-                    return Err(taken());
-                }
-                let next = VolumeRecord { name: new_name.to_owned(), ..volume.clone() };
-                let write = (next != *volume).then(|| write_volume(map, next));
-                Ok(while_last(map, layer, write))
-            })?;
-            let volume = map.volume(id).ok_or_else(|| not_found(name))?;
-            if volume.name == new_name {
-                return Ok(volume.clone());
-            }
-            step_back(number, layer);
+        // A layer is claimed only for what may have the name.
+        match self.map().volume_by_name(new_name) {
+            Some(other) if other.value.id == id => return Ok(VolumeRecord::clone(&other.value)),
+            Some(_) => return Err(taken()),
+            None => {}
         }
-        Err(CatalogueError::Change(ChangeError::Busy))
+        let make = |map: &MapView, _: LayerId| {
+            let volume = map.volume(id).filter(|volume| volume.state == VolumeState::Active);
+            let volume = volume.ok_or_else(|| not_found(name))?;
+            if map.volume_by_name(new_name).is_some_and(|other| other.value.id != id) {
+                return Err(taken());
+            }
+            let next = VolumeRecord { name: new_name.to_owned(), ..volume.clone() };
+            Ok((next != *volume).then(|| write_volume(map, next)))
+        };
+        self.take_name(&make, &|map| map.volume(id).filter(|volume| volume.name == new_name).cloned())
     }
 
     /// Removes a volume; refused while it has connections, unless `force`. Its name is free when this returns; its space is
@@ -287,6 +276,24 @@ impl Catalogue {
             Ok(Some(write))
         })?;
         Ok(claimed.get())
+    }
+
+    /// Makes a change that takes a name, until what it made is there: by who has claimed a layer, as long as nobody has claimed
+    /// another one.
+    fn take_name(
+        &self,
+        make: &dyn Fn(&MapView, LayerId) -> Changed,
+        made: &dyn Fn(&MapView) -> Option<VolumeRecord>,
+    ) -> Result<VolumeRecord, CatalogueError> {
+        for number in 1..=NAME_CLAIMS_MAX {
+            let layer = self.claim_layer()?;
+            let map = self.change(&|map| Ok(while_last(map, layer, make(map, layer)?)))?;
+            if let Some(volume) = made(&map) {
+                return Ok(volume);
+            }
+            step_back(number, layer);
+        }
+        Err(CatalogueError::Change(ChangeError::Busy))
     }
 
     /// Makes a change, and returns when everything in this process follows it.

@@ -1,4 +1,4 @@
-//! `coquina bench run`, `tune`, `list`, `show` and `compare`.
+//! `coquina bench run`, `tune`, `show` and `compare`.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,16 +6,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use coquina_base::format_size_bytes;
-use coquina_experiments::definition::{DefinitionError, Experiment, ModeName, built_in, built_in_names};
+use coquina_experiments::definition::{DefinitionError, Experiment, ModeName};
 use coquina_experiments::html;
 use coquina_experiments::leftovers;
 use coquina_experiments::report::{REPORT_VERSION, Report};
 use coquina_experiments::run::{self, Assignment, AssignmentError, Hooks, Plan, RunError, Settings};
-use serde::Serialize;
 
-use crate::arguments::{BenchCompare, BenchList, BenchRun, BenchShow, BenchTune, Global, Measured};
+use crate::arguments::{BenchCompare, BenchRun, BenchShow, BenchTune, Global, Measured};
 use crate::error::CliError;
-use crate::output::{self, format_duration, format_unix_ns, print, print_json, table};
+use crate::output::{self, format_duration, format_unix_ns, print, print_json};
 use crate::progress::Progress;
 use crate::signal;
 
@@ -45,38 +44,6 @@ impl From<DefinitionError> for CliError {
     fn from(error: DefinitionError) -> Self {
         CliError::usage(error.to_string())
     }
-}
-
-/// `coquina bench list`.
-pub fn list(global: &Global, arguments: &BenchList) -> Result<(), CliError> {
-    #[derive(Serialize)]
-    struct Listed {
-        name: &'static str,
-        title: String,
-        targets: Vec<String>,
-    }
-    if let Some(name) = &arguments.experiment {
-        let found = built_in(name).ok_or_else(|| {
-            CliError::usage(format!(
-                "no experiment {name:?} is built in; there are {}",
-                built_in_names().join(", ")
-            ))
-        })?;
-        return print(found.toml);
-    }
-    let mut listed = Vec::new();
-    for name in built_in_names() {
-        let experiment = Experiment::load(name)?;
-        listed.push(Listed { name, title: experiment.title, targets: experiment.targets });
-    }
-    if global.json {
-        return print_json(&listed);
-    }
-    let mut rows = table(&["EXPERIMENT", "WHAT IT SHOWS"], 2);
-    for experiment in &listed {
-        rows.add_row([experiment.name, experiment.title.as_str()]);
-    }
-    print(&format!("{rows}\n"))
 }
 
 /// `coquina bench run`.
@@ -288,15 +255,14 @@ fn tell_leftovers_of_panics() {
         usual(panic);
         let left = leftovers::all();
         if !left.is_empty() {
-            let list = left.iter().map(|text| format!("\n  {text}")).collect::<String>();
-            output::tell(format_args!("if this process has ended, this is left behind:{list}"));
+            output::tell(format_args!("if this process has ended, this is left behind:{}", listed(&left)));
         }
     }));
 }
 
 /// What the user is told at each Ctrl-C: what happens, what it waits for, and at the last what is left to be cleaned up.
 fn stop_message(number: u32, doing: &str, left: &[String], out: &Path) -> String {
-    let list = left.iter().map(|text| format!("\n  {text}")).collect::<String>();
+    let list = listed(left);
     match number {
         1 => "stopping: what was measured is kept, and what was started is ended; this may take some seconds"
             .to_owned(),
@@ -317,8 +283,11 @@ fn stop_message(number: u32, doing: &str, left: &[String], out: &Path) -> String
 
 /// What could not be removed, and how it is.
 fn left_message(left: &[String]) -> String {
-    let list = left.iter().map(|text| format!("\n  {text}")).collect::<String>();
-    format!("could not be removed or set back, and is left behind:{list}")
+    format!("could not be removed or set back, and is left behind:{}", listed(left))
+}
+
+fn listed(left: &[String]) -> String {
+    left.iter().map(|text| format!("\n  {text}")).collect()
 }
 
 /// `asked` are the targets that the user named.

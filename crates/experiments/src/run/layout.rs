@@ -76,9 +76,7 @@ impl Run<'_> {
         layout: &Layout,
         refused: &[Option<String>],
     ) -> Result<(), RunError> {
-        let objects = scenario.points.iter().filter(|planned| {
-            matches!(planned.point.operation, Operation::ObjectRead | Operation::ObjectWrite)
-        });
+        let objects = scenario.points.iter().filter(|planned| planned.point.operation.is_of_objects());
         let mut sizes: Vec<u32> = objects.map(|planned| planned.point.block_bytes).collect();
         sizes.sort_unstable();
         sizes.dedup();

@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 
 use crate::definition::Layout;
 use crate::generator::{Command, GeneratorError, Load, fio};
-use crate::report::{Operation, Point, TargetFacts};
+use crate::report::{Point, TargetFacts};
 
 pub use local_ceph::LocalCeph;
 pub use local_coquina::LocalCoquina;
@@ -393,11 +393,6 @@ fn choose_engine(spec: &str, context: &Context<'_>) -> Result<fio::Engine, Targe
         (context.say)(&format!("{spec}: fio uses {note}"));
     }
     Ok(engine)
-}
-
-/// Whether a workload is of whole objects.
-fn is_object(operation: Operation) -> bool {
-    matches!(operation, Operation::ObjectRead | Operation::ObjectWrite)
 }
 
 /// Bytes that are free where a folder lies.

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::ceph::{self, REMOVE_TIME_MAX, Shared, System};
-use super::{Context, Effect, OpenLoop, Reach, Target, TargetError, is_object, medium};
+use super::{Context, Effect, OpenLoop, Reach, Target, TargetError, medium};
 use crate::definition::Layout;
 use crate::generator::fio::{self, FioOptions};
 use crate::generator::{Amount, Command, Load};
@@ -153,7 +153,7 @@ impl Target for RadosTarget {
     }
 
     fn refuses_point(&self, point: &Point) -> Option<String> {
-        (!is_object(point.operation))
+        (!point.operation.is_of_objects())
             .then(|| "rados: takes whole objects only; name rbd:POOL/IMAGE".to_owned())
     }
 

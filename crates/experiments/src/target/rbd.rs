@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::ceph::{self, REMOVE_TIME_MAX, Shared};
 use super::rados::{Written, objects};
 use super::rbd_cache::{self, Cache};
-use super::{Context, Effect, Reach, Target, TargetError, ceph_option, is_object, medium};
+use super::{Context, Effect, Reach, Target, TargetError, ceph_option, medium};
 use crate::definition::Layout;
 use crate::generator::fio::{self, FioOptions};
 use crate::generator::{Command, GeneratorError, Load, coquina};
@@ -294,7 +294,7 @@ impl Target for RbdTarget {
 
     fn commands(&self, load: &Load, volumes: &[u32]) -> Vec<Command> {
         let system = self.system.borrow();
-        if is_object(load.operation) {
+        if load.operation.is_of_objects() {
             self.written.begin(&system);
             return vec![objects(&system, load)];
         }

@@ -3,6 +3,7 @@ use std::path::Path;
 use super::*;
 use crate::generator::Amount;
 use crate::leftovers;
+use crate::report::Operation;
 
 fn context(folder: &Path) -> Context<'_> {
     Context {
