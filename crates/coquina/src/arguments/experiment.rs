@@ -84,9 +84,9 @@ Settings:
                                  governor, thp
   fio:KEY=VALUE                  an option of fio's job, where fio makes the load; not what makes columns unequal, such as
                                  iodepth, bs, rw, direct, sync. It is tried with `fio --parse-only` first
-  coquina:KEY=VALUE              an option of `coquina up`, for coquina-local: it is started again with it
+  coquina:KEY=VALUE              an option of `coquina up`, for coquina-local: it is started again for each turn
 Values of one key are compared with the first of them, or with what is set now if there is one only. Everything is put back
-at the end, also after Ctrl-C. Exit codes are those of `coquina bench run`.
+at the end, also after Ctrl-C; what cannot be is told, with exit code 1. Exit codes are those of `coquina bench run`.
 {TARGETS}"))]
 pub struct BenchTune {
     /// A built-in experiment (see `coquina bench list`), or a file
@@ -129,7 +129,7 @@ pub struct Measured {
     /// Size of each volume, 16M at least, rounded down to a multiple of that [default: the experiment's, or less where the targets have less room]
     #[arg(long, value_name = "SIZE", value_parser = volume_size, allow_hyphen_values = true)]
     pub volume_size: Option<u64>,
-    /// Size of each drive of stores that are made for the run, 64M at least [default: 2G with --quick, else 16G]
+    /// Size of each drive of stores that are made for the run, 64M at least, 1G for ceph-local [default: 2G with --quick, else 16G]
     #[arg(long, value_name = "SIZE", value_parser = store_size, allow_hyphen_values = true)]
     pub store_size: Option<u64>,
     /// Open loop: offer this many operations per second in every case, whatever the target does; latency counts from when one was due
@@ -148,8 +148,8 @@ pub struct Measured {
     /// Order of targets and offsets follow from it [default: the time]
     #[arg(long)]
     pub seed: Option<u64>,
-    /// Overwrite this, which holds data: a volume, image, export, file or device, as it is named in the error. Devices that are
-    /// written to need it always
+    /// Overwrite this, which holds data: a volume, image, export, file or device, as it is named in the error; a file or device by
+    /// any of its paths that begins with /, ./ or ../. Devices that are written to need it always
     #[arg(long = "destroy-data", value_name = "NAME")]
     pub destroy: Vec<String>,
 }
