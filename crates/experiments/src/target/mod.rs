@@ -67,7 +67,8 @@ pub enum TargetError {
     /// It holds data that nobody has given up.
     #[error(
         "{spec}: {name} holds data or may hold some ({what}), which would be overwritten; \
-         if it may be lost, add --destroy-data {name}"
+         if it may be lost, add --destroy-data {}",
+        crate::leftovers::quoted(name)
     )]
     HoldsData {
         /// The target as it was named.

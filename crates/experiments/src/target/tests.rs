@@ -146,6 +146,16 @@ fn paths_are_those_of_the_current_folder() {
 }
 
 #[test]
+fn what_has_to_be_added_can_be_pasted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a file");
+    std::fs::write(&path, "data").unwrap();
+    let error =
+        open(&format!("file:{}", path.display())).begin(&context(folder.path())).unwrap_err().to_string();
+    assert!(error.ends_with(&format!("add --destroy-data '{}'", path.display())), "{error}");
+}
+
+#[test]
 fn data_is_given_up_by_any_name_of_its_file() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
