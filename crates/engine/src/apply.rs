@@ -78,9 +78,9 @@ impl Shard {
             let mut index = 0;
             while let Some(entry) = entries.next_entry() {
                 let Some(entry) = entry else { panic!("own frame {} cannot be read", header.frame_number) };
+                let start = usize::from(header.header_blocks) + entry.data_offset as usize;
                 let body = match entry.kind {
-                    EntryKind::Record | EntryKind::Move => {
-                        let start = usize::from(header.header_blocks) + entry.data_offset as usize;
+                    EntryKind::Write | EntryKind::Record | EntryKind::Move => {
                         let end = start + usize::from(entry.blocks);
                         buffer.get(start * BLOCK_BYTES..end * BLOCK_BYTES).unwrap_or_default()
                     }
@@ -90,8 +90,10 @@ impl Shard {
                     panic!("own frame {}: {reason}", header.frame_number);
                 }
                 self.apply_entry(&entry, &header);
-                if entry.kind == EntryKind::Move {
-                    self.moved(&entry, &header, body);
+                match entry.kind {
+                    EntryKind::Move => self.moved(&entry, &header, body),
+                    EntryKind::Write => self.keep_written(header.location + start as u64, body),
+                    _ => {}
                 }
                 let blocks = u32::from(entry.blocks);
                 if entry.kind.has_range() {

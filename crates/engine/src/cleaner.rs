@@ -160,6 +160,8 @@ pub struct CleanerTask {
     hot_blocks_seen: u64,
     hot_blocks: u64,
     idle_since_ns: u64,
+    /// What is moved beside what users write.
+    share: moving::MovedShare,
     /// Whether part-filled cold frames may go out.
     pub flushing: bool,
     stuck: bool,
@@ -279,6 +281,7 @@ impl Shard {
     fn gain_credit(&mut self) {
         let written = self.cleaner.hot_blocks - self.cleaner.hot_blocks_seen;
         self.cleaner.hot_blocks_seen = self.cleaner.hot_blocks;
+        self.cleaner.share.count_written(written);
         if written > 0 {
             self.cleaner.idle_since_ns = self.now_ns;
         }

@@ -7,7 +7,44 @@ use crate::cache::cache_key;
 use crate::frame::{Context, EntryKind, Head, MOVE_BLOCK_BYTES, MOVE_BYTES, NewEntry};
 use crate::shard::Shard;
 
+/// Blocks that are counted before older ones count half.
+const COUNTED_BLOCKS: u64 = 8192;
+
+/// How much has been moved of late for what users wrote.
+#[derive(Default)]
+pub(super) struct MovedShare {
+    written: u64,
+    moved: u64,
+}
+
+impl MovedShare {
+    pub fn count_written(&mut self, blocks: u64) {
+        self.written += blocks;
+        if self.written >= COUNTED_BLOCKS {
+            self.written /= 2;
+            self.moved /= 2;
+        }
+    }
+
+    /// Whether at least one block is moved for four that are written: then what is written now is likely to be read by the cleaner.
+    fn is_large(&self) -> bool {
+        self.moved > 0 && self.moved >= self.written / 4
+    }
+}
+
 impl Shard {
+    /// What users wrote stays in room that nobody else wants while the cleaner will have to move much of it, so that it need not
+    /// read it.
+    pub(crate) fn keep_written(&mut self, location: u64, body: &[u8]) {
+        if !self.cleaner.share.is_large() {
+            return;
+        }
+        let generation = self.segments.get(self.geometry.segment_of(location)).generation;
+        for (location, block) in (location..).zip(body.chunks_exact(BLOCK_BYTES)) {
+            self.cache.insert_spare(cache_key(location, generation), block);
+        }
+    }
+
     pub(super) fn move_window(&mut self) {
         let Some(mut moving) = self.cleaner.moving.take() else { return };
         let mut budget = MOVES_PER_TURN;
@@ -24,6 +61,7 @@ impl Shard {
             let moved = self.move_run(&moving, budget);
             moving.moved += moved;
             budget -= moved;
+            self.cleaner.share.moved += moved as u64;
             self.cleaner.credit -= moved as f64;
         }
         for read in moving.reads {
