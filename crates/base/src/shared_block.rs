@@ -40,6 +40,11 @@ impl SharedBlock {
         })
     }
 
+    /// How many shares there are of it, this one included.
+    pub fn shares(&self) -> usize {
+        Arc::strong_count(&self.0)
+    }
+
     /// The block's bytes to be changed, unless there are other shares of it.
     pub fn get_mut(&mut self) -> Option<&mut [u8]> {
         Arc::get_mut(&mut self.0).map(|part| &mut *part.bytes)
@@ -55,7 +60,7 @@ impl std::ops::Deref for SharedBlock {
 
 impl std::fmt::Debug for SharedBlock {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "SharedBlock({} shares)", Arc::strong_count(&self.0))
+        write!(formatter, "SharedBlock({} shares)", self.shares())
     }
 }
 

@@ -28,6 +28,10 @@ const PASSED_OVER_MAX: usize = 64;
 /// Name of a cached block.
 pub type CacheKey = u64;
 
+/// Where a cached block is, until the cache changes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CacheSlot(u32);
+
 /// Makes a key out of a location (40 bits) and a segment generation (its low 24 bits).
 pub fn cache_key(location: u64, generation: u64) -> CacheKey {
     location | generation << 40
@@ -114,9 +118,20 @@ impl BlockCache {
         Some(self.blocks[index as usize].clone())
     }
 
-    /// A share of a block, if it is there. It does not count as used.
-    pub fn share(&self, key: CacheKey) -> Option<SharedBlock> {
-        self.map.get(&key).map(|index| self.blocks[*index as usize].clone())
+    /// Where a block is, if it is there. It does not count as used.
+    pub fn find(&self, key: CacheKey) -> Option<CacheSlot> {
+        self.map.get(&key).copied().map(CacheSlot)
+    }
+
+    /// Has the processor get what it needs for a share of a block that was found. It need not wait for it, and can get those of
+    /// others meanwhile.
+    pub fn look_at(&self, slot: CacheSlot) {
+        std::hint::black_box(self.blocks[slot.0 as usize].shares());
+    }
+
+    /// A share of a block that was found just now.
+    pub fn share(&self, slot: CacheSlot) -> SharedBlock {
+        self.blocks[slot.0 as usize].clone()
     }
 
     /// Whether a block is there.
@@ -347,7 +362,7 @@ mod tests {
         }
         assert_eq!((1000..2000).filter(|key| cache.contains(*key)).count(), 212, "what there was room for");
         assert!((1..=300).all(|key| cache.contains(key)), "and nothing went for it");
-        assert_eq!(cache.share(1211).unwrap()[..], block(1211));
+        assert_eq!(cache.find(1211).map(|slot| cache.share(slot)).unwrap()[..], block(1211));
         // What was dropped makes room again, however often.
         for round in 0..20 {
             for key in 1000..1212 {

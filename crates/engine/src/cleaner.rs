@@ -8,23 +8,24 @@
 //! Invariants:
 //! - a victim is freed by its counts alone, when the moves have been applied: the cleaner frees nothing itself;
 //! - a block that is in the block cache is not read; one that was read is left there as long as there is room that nobody else
-//!   wants, since most blocks are moved several times;
+//!   wants, since most blocks are moved several times; so is what users write while much of it will be moved;
 //! - a block that is bad is left to be repaired; if it cannot be, it is moved with the checksum it should have: it stays bad,
 //!   and is not lost sight of.
 
 mod moving;
+mod reading;
 mod score;
 
-use coquina_base::{AlignedBuf, BLOCK_BYTES, SharedBlock, crc32c_block};
+use coquina_base::{AlignedBuf, BLOCK_BYTES};
 
 use crate::api::{Event, IoError};
-use crate::cache::cache_key;
 use crate::footer::{self, Trailer};
 use crate::frame::{EntryKind, FrameHeader, Head};
 use crate::index_region::RegionKey;
 use crate::index_run::REGION_BLOCKS;
 use crate::segment::SegmentState;
 use crate::shard::{IoPurpose, Shard};
+use reading::{Got, Wanted, WindowRead};
 
 /// Blocks of one read.
 const READ_BLOCKS: u64 = 64;
@@ -60,6 +61,8 @@ struct Item {
     block: u16,
     checksum: u32,
     location: u64,
+    /// The read that it comes with, once that is known.
+    read: u32,
 }
 
 impl Item {
@@ -97,42 +100,6 @@ struct MovingWindow {
     moved: usize,
 }
 
-/// Blocks that come with one read, or one that was in the block cache.
-#[derive(Default)]
-struct WindowRead {
-    location: u64,
-    blocks: u64,
-    got: Got,
-    failed: bool,
-    issued: bool,
-}
-
-/// What has come of a read so far.
-#[derive(Default)]
-enum Got {
-    #[default]
-    Nothing,
-    Read(AlignedBuf),
-    /// A share of the cache's block, whose checksum is right.
-    Cached(SharedBlock),
-}
-
-impl WindowRead {
-    fn is_cached(&self) -> bool {
-        matches!(self.got, Got::Cached(_))
-    }
-
-    /// The block at a location that it covers.
-    fn block(&self, location: u64) -> Option<&[u8]> {
-        let at = (location - self.location) as usize * BLOCK_BYTES;
-        match &self.got {
-            Got::Nothing => None,
-            Got::Read(buffer) => buffer.get(at..at + BLOCK_BYTES),
-            Got::Cached(block) => Some(block),
-        }
-    }
-}
-
 /// The cleaner's work.
 #[derive(Default)]
 pub struct CleanerTask {
@@ -149,8 +116,8 @@ pub struct CleanerTask {
     /// Up to here pages of the index have been read ahead.
     ahead: usize,
     needed: usize,
-    /// Locations and checksums of what is needed; kept for its memory.
-    wanted: Vec<(u64, u32)>,
+    /// What is needed; kept for its memory.
+    wanted: Vec<Wanted>,
     reads: Vec<WindowRead>,
     moving: Option<MovingWindow>,
     /// Blocks that may be moved before users come first again.
@@ -171,7 +138,7 @@ pub struct CleanerTask {
     retries: u32,
     /// Victims whose moves are on their way.
     settling: Vec<u32>,
-    /// Victims of which blocks were left to be repaired.
+    /// Victims of which blocks were left to be repaired, or to be read since they are not what they were in memory.
     left: Vec<u32>,
     waiting: bool,
 }
@@ -447,6 +414,7 @@ impl Shard {
                         block: entry.start_block + index as u16,
                         checksum: entry.checksum(index),
                         location: data + u64::from(entry.data_offset) + index as u64,
+                        read: 0,
                     });
                 }
             }
@@ -542,79 +510,6 @@ impl Shard {
         }
     }
 
-    /// Takes what is in the block cache, and plans reads of the rest.
-    fn plan_reads(&mut self) {
-        let generation = self.segments.get(self.cleaner.victim).generation;
-        let mut wanted = std::mem::take(&mut self.cleaner.wanted);
-        wanted.clear();
-        wanted.extend(self.cleaner.window.iter().map(|item| (item.location, item.checksum)));
-        wanted.sort_unstable();
-        let reads = &mut self.cleaner.reads;
-        reads.clear();
-        for &(location, checksum) in &wanted {
-            // One that is cached is read over if it lies among others.
-            if let Some(last) = reads.last_mut().filter(|last| !last.is_cached())
-                && location <= last.location + last.blocks + GAP_BLOCKS
-                && location + 1 - last.location <= READ_BLOCKS
-            {
-                last.blocks = location + 1 - last.location;
-                continue;
-            }
-            // Memory is not to be trusted either: a block that is not what it should be is read after all.
-            let cached = self.cache.share(cache_key(location, generation));
-            let cached = cached.filter(|block| crc32c_block(block) == checksum);
-            self.stats.cleaner_cached_bytes += if cached.is_some() { BLOCK_BYTES as u64 } else { 0 };
-            let issued = cached.is_some();
-            let got = cached.map_or(Got::Nothing, Got::Cached);
-            reads.push(WindowRead { location, blocks: 1, got, issued, failed: false });
-        }
-        self.cleaner.wanted = wanted;
-    }
-
-    fn read_window(&mut self) {
-        let mut under_way =
-            self.cleaner.reads.iter().filter(|read| read.issued && matches!(read.got, Got::Nothing)).count();
-        for slot in 0..self.cleaner.reads.len() {
-            if under_way >= READS_MAX {
-                return;
-            }
-            let read = &mut self.cleaner.reads[slot];
-            if read.issued {
-                continue;
-            }
-            read.issued = true;
-            under_way += 1;
-            let (location, blocks) = (read.location, read.blocks as usize);
-            self.issue_read(IoPurpose::Cleaner(slot as u32), location, blocks);
-        }
-        if under_way == 0 {
-            self.cleaner.phase = Phase::Ready;
-        }
-    }
-
-    /// What is read goes into the log next; the look-up goes on behind it.
-    fn hand_over(&mut self) {
-        if self.cleaner.moving.is_some() {
-            return;
-        }
-        let mut items = std::mem::take(&mut self.cleaner.window);
-        let reads = std::mem::take(&mut self.cleaner.reads);
-        if reads.iter().any(|read| read.failed) {
-            // What cannot be read now stays where it is: later it may be readable.
-            items.retain(|item| {
-                let is_here = !read_of(&reads, item).failed;
-                if !is_here {
-                    self.bad_block(item.layer, item.chunk, u32::from(item.block));
-                    self.leaves_to_repair(item.place(), item.location, item.checksum);
-                }
-                is_here
-            });
-        }
-        let victim = self.cleaner.victim;
-        self.cleaner.moving = Some(MovingWindow { victim, last: false, items, reads, moved: 0 });
-        self.next_window();
-    }
-
     /// A victim is done when every move of it has been applied.
     fn settle(&mut self) {
         let cold = &self.log.streams[Head::Cold as usize];
@@ -647,18 +542,6 @@ impl Shard {
             }
         }
     }
-}
-
-/// The read that an item's block came with.
-fn read_of<'a>(reads: &'a [WindowRead], item: &Item) -> &'a WindowRead {
-    &reads[reads.partition_point(|read| read.location + read.blocks <= item.location)]
-}
-
-/// A block that is as it should be.
-fn good_block<'a>(reads: &'a [WindowRead], item: &Item) -> Option<&'a [u8]> {
-    let read = read_of(reads, item);
-    // What is cached was checked when it was taken.
-    read.block(item.location).filter(|block| read.is_cached() || crc32c_block(block) == item.checksum)
 }
 
 fn key_of(item: &Item) -> RegionKey {

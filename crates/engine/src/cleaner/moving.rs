@@ -2,7 +2,8 @@
 
 use coquina_base::{BLOCK_BYTES, LayerId};
 
-use super::{Got, Item, MOVES_PER_TURN, MovingWindow, QUEUE_MAX, good_block, read_of};
+use super::reading::{Got, good_block};
+use super::{Item, MOVES_PER_TURN, MovingWindow, QUEUE_MAX};
 use crate::cache::cache_key;
 use crate::frame::{Context, EntryKind, Head, MOVE_BLOCK_BYTES, MOVE_BYTES, NewEntry};
 use crate::shard::Shard;
@@ -98,6 +99,13 @@ impl Shard {
         };
         let mut count = rest.iter().take(room.min(limit)).enumerate().take_while(follows).count();
         let is_bad = good_block(&moving.reads, &first).is_none();
+        let generation = self.segments.get(moving.victim).generation;
+        if is_bad && moving.reads[first.read as usize].is_cached() {
+            // It changed in memory: it stays where it is, and is read when its segment is cleaned again.
+            self.cache.remove(cache_key(first.location, generation));
+            self.cleaner.left.push(moving.victim);
+            return 1;
+        }
         if is_bad {
             self.bad_block(first.layer, first.chunk, u32::from(first.block));
             if self.leaves_to_repair(first.place(), first.location, first.checksum) {
@@ -126,14 +134,15 @@ impl Shard {
         builder.add(&entry, checksums, items.iter().map(|item| item.location));
         builder.data_blocks += count as u32;
         builder.only_metadata = false;
-        let generation = self.segments.get(moving.victim).generation;
         for item in items {
-            let read = read_of(&moving.reads, item);
+            let read = &moving.reads[item.read as usize];
             let stand_in = is_bad.then(|| self.stand_in(item.checksum));
             let block = stand_in.as_ref().map(|block| &block[..]).or_else(|| read.block(item.location));
             let Some(block) = block else { unreachable!("a good block without its bytes") };
             self.log.stream(Head::Cold).building.buffer.extend_from_bytes(block);
-            if !is_bad && !read.is_cached() {
+            if read.is_cached() {
+                self.stats.cleaner_cached_bytes += BLOCK_BYTES as u64;
+            } else if !is_bad {
                 // It gets its new name when the move is applied.
                 self.cache.insert_spare(cache_key(item.location, generation), block);
             }

@@ -1,0 +1,142 @@
+//! The blocks of a window come from the block cache or from the drive.
+
+use coquina_base::{AlignedBuf, BLOCK_BYTES, SharedBlock, crc32c_block};
+
+use super::{GAP_BLOCKS, Item, MovingWindow, Phase, READ_BLOCKS, READS_MAX};
+use crate::cache::{CacheSlot, cache_key};
+use crate::shard::{IoPurpose, Shard};
+
+/// A block of the window that is needed: its location first, since they are sorted by that.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Wanted {
+    location: u64,
+    item: u32,
+    cached: Option<CacheSlot>,
+}
+
+/// Blocks that come with one read, or one that was in the block cache.
+#[derive(Default)]
+pub(super) struct WindowRead {
+    pub(super) location: u64,
+    pub(super) blocks: u64,
+    pub(super) got: Got,
+    pub(super) failed: bool,
+    pub(super) issued: bool,
+}
+
+/// What has come of a read so far.
+#[derive(Default)]
+pub(super) enum Got {
+    #[default]
+    Nothing,
+    Read(AlignedBuf),
+    /// A share of the cache's block.
+    Cached(SharedBlock),
+}
+
+impl WindowRead {
+    pub(super) fn is_cached(&self) -> bool {
+        matches!(self.got, Got::Cached(_))
+    }
+
+    /// The block at a location that it covers.
+    pub(super) fn block(&self, location: u64) -> Option<&[u8]> {
+        let at = (location - self.location) as usize * BLOCK_BYTES;
+        match &self.got {
+            Got::Nothing => None,
+            Got::Read(buffer) => buffer.get(at..at + BLOCK_BYTES),
+            Got::Cached(block) => Some(block),
+        }
+    }
+}
+
+impl Shard {
+    /// Takes what is in the block cache, and plans reads of the rest.
+    pub(super) fn plan_reads(&mut self) {
+        let generation = self.segments.get(self.cleaner.victim).generation;
+        let mut wanted = std::mem::take(&mut self.cleaner.wanted);
+        wanted.clear();
+        let items = self.cleaner.window.iter().zip(0..);
+        wanted.extend(items.map(|(item, index)| Wanted {
+            location: item.location,
+            item: index,
+            cached: None,
+        }));
+        wanted.sort_unstable();
+        // A pass for each step of the look-up, so that the processor waits for many blocks' memory at once.
+        for wanted in &mut wanted {
+            wanted.cached = self.cache.find(cache_key(wanted.location, generation));
+        }
+        wanted.iter().filter_map(|wanted| wanted.cached).for_each(|slot| self.cache.look_at(slot));
+        let reads = &mut self.cleaner.reads;
+        reads.clear();
+        for &Wanted { location, item, cached } in &wanted {
+            // One that is cached is read over if it lies among others.
+            match reads.last_mut().filter(|last| !last.is_cached()) {
+                Some(last)
+                    if location <= last.location + last.blocks + GAP_BLOCKS
+                        && location + 1 - last.location <= READ_BLOCKS =>
+                {
+                    last.blocks = location + 1 - last.location;
+                }
+                _ => {
+                    let issued = cached.is_some();
+                    let got = cached.map_or(Got::Nothing, |slot| Got::Cached(self.cache.share(slot)));
+                    reads.push(WindowRead { location, blocks: 1, got, issued, failed: false });
+                }
+            }
+            self.cleaner.window[item as usize].read = reads.len() as u32 - 1;
+        }
+        self.cleaner.wanted = wanted;
+    }
+
+    pub(super) fn read_window(&mut self) {
+        let mut under_way =
+            self.cleaner.reads.iter().filter(|read| read.issued && matches!(read.got, Got::Nothing)).count();
+        for slot in 0..self.cleaner.reads.len() {
+            if under_way >= READS_MAX {
+                return;
+            }
+            let read = &mut self.cleaner.reads[slot];
+            if read.issued {
+                continue;
+            }
+            read.issued = true;
+            under_way += 1;
+            let (location, blocks) = (read.location, read.blocks as usize);
+            self.issue_read(IoPurpose::Cleaner(slot as u32), location, blocks);
+        }
+        if under_way == 0 {
+            self.cleaner.phase = Phase::Ready;
+        }
+    }
+
+    /// What is read goes into the log next; the look-up goes on behind it.
+    pub(super) fn hand_over(&mut self) {
+        if self.cleaner.moving.is_some() {
+            return;
+        }
+        let mut items = std::mem::take(&mut self.cleaner.window);
+        let reads = std::mem::take(&mut self.cleaner.reads);
+        if reads.iter().any(|read| read.failed) {
+            // What cannot be read now stays where it is: later it may be readable.
+            items.retain(|item| {
+                let is_here = !reads[item.read as usize].failed;
+                if !is_here {
+                    self.bad_block(item.layer, item.chunk, u32::from(item.block));
+                    self.leaves_to_repair(item.place(), item.location, item.checksum);
+                }
+                is_here
+            });
+        }
+        let victim = self.cleaner.victim;
+        self.cleaner.moving = Some(MovingWindow { victim, last: false, items, reads, moved: 0 });
+        self.next_window();
+    }
+}
+
+/// A block that is as it should be. Memory is not to be trusted either.
+pub(super) fn good_block<'a>(reads: &'a [WindowRead], item: &Item) -> Option<&'a [u8]> {
+    let block = reads[item.read as usize].block(item.location);
+    block.filter(|block| crc32c_block(block) == item.checksum)
+}
