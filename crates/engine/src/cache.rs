@@ -159,6 +159,16 @@ impl BlockCache {
         }
     }
 
+    /// The same, if there is memory that holds nothing: more is not taken for it. New memory costs up to 12 us a block where the system
+    /// has to get it from its own host first.
+    pub fn insert_unused(&mut self, key: CacheKey, block: &[u8]) {
+        if !self.map.contains_key(&key)
+            && let Some(index) = self.unused_slot()
+        {
+            self.fill(index, key, block, false);
+        }
+    }
+
     fn fill(&mut self, index: u32, key: CacheKey, block: &[u8], in_main: bool) {
         let Some(room) = self.blocks[index as usize].get_mut() else {
             unreachable!("a slot that takes another block is not shared");
@@ -208,8 +218,8 @@ impl BlockCache {
         }
     }
 
-    /// A slot that nothing has to leave.
-    fn spare_slot(&mut self) -> Option<u32> {
+    /// A slot whose memory holds nothing.
+    fn unused_slot(&mut self) -> Option<u32> {
         for _ in 0..self.unused.len().min(PASSED_OVER_MAX) {
             let index = self.unused.pop_back()?;
             if self.blocks[index as usize].get_mut().is_some() {
@@ -217,7 +227,13 @@ impl BlockCache {
             }
             self.unused.push_front(index);
         }
-        if self.blocks.len() < self.blocks_max {
+        None
+    }
+
+    /// A slot that nothing has to leave.
+    fn spare_slot(&mut self) -> Option<u32> {
+        let unused = self.unused_slot();
+        if unused.is_none() && self.blocks.len() < self.blocks_max {
             let has_room = self.blocks.len() + SLAB_BLOCKS <= self.blocks_max;
             self.blocks.extend(SharedBlock::slab(if has_room { SLAB_BLOCKS } else { UNIT_BLOCKS }));
             let first = self.slots.len() as u32;
@@ -225,7 +241,7 @@ impl BlockCache {
             self.unused.extend((first..self.slots.len() as u32).rev());
             return self.unused.pop_back();
         }
-        None
+        unused
     }
 
     /// Makes a block leave; gives its slot. None if only blocks were found that are still shared.
@@ -382,6 +398,21 @@ mod tests {
         assert!((1..=300).all(|key| cache.contains(key)), "what is used stays");
         assert!((50_000..50_212).all(|key| cache.contains(key)));
         assert_eq!(cache.map.len(), 512);
+    }
+
+    #[test]
+    fn no_memory_is_taken_for_what_was_only_written() {
+        let mut cache = BlockCache::new(2 << 20);
+        cache.insert_unused(1, &block(1));
+        assert_eq!((cache.bytes(), cache.contains(1)), (0, false));
+        cache.insert_spare(2, &block(2));
+        let (bytes, slots) = (cache.bytes(), cache.slots.len() as u64);
+        (10..10 + slots).for_each(|key| cache.insert_unused(key, &block(key)));
+        assert_eq!((cache.bytes(), cache.map.len() as u64), (bytes, slots), "what is there is filled");
+        assert!(cache.contains(2) && cache.get(10).unwrap()[..] == block(10));
+        cache.remove(2);
+        cache.insert_unused(3, &block(3));
+        assert!(cache.contains(3), "what holds nothing any more is filled again");
     }
 
     #[test]

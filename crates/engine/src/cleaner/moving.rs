@@ -42,7 +42,7 @@ impl Shard {
         }
         let generation = self.segments.get(self.geometry.segment_of(location)).generation;
         for (location, block) in (location..).zip(body.chunks_exact(BLOCK_BYTES)) {
-            self.cache.insert_spare(cache_key(location, generation), block);
+            self.cache.insert_unused(cache_key(location, generation), block);
         }
     }
 
