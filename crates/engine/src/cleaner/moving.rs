@@ -27,9 +27,9 @@ impl MovedShare {
         }
     }
 
-    /// Whether at least one block is moved for four that are written: then what is written now is likely to be read by the cleaner.
+    /// Whether at least three blocks are moved for four that are written: then the cleaner is likely to read what is written now.
     fn is_large(&self) -> bool {
-        self.moved > 0 && self.moved >= self.written / 4
+        self.moved > 0 && self.moved >= self.written / 4 * 3
     }
 }
 
