@@ -175,9 +175,10 @@ impl CleanerTask {
         self.waiting
     }
 
-    /// Counts what users write: the cleaner goes as fast as they do.
-    pub fn count_hot(&mut self, blocks: u32) {
+    /// Counts what users write, in all and of data: the cleaner goes as fast as they do.
+    pub fn count_hot(&mut self, blocks: u32, data_blocks: u32) {
         self.hot_blocks += u64::from(blocks);
+        self.share.count_written(u64::from(data_blocks));
     }
 }
 
@@ -248,7 +249,6 @@ impl Shard {
     fn gain_credit(&mut self) {
         let written = self.cleaner.hot_blocks - self.cleaner.hot_blocks_seen;
         self.cleaner.hot_blocks_seen = self.cleaner.hot_blocks;
-        self.cleaner.share.count_written(written);
         if written > 0 {
             self.cleaner.idle_since_ns = self.now_ns;
         }

@@ -41,7 +41,7 @@ impl Shard {
         }
         let Some(builder) = self.log.stream(head).queue.pop_front() else { return false };
         if head == Head::Hot {
-            self.cleaner.count_hot(builder.blocks());
+            self.cleaner.count_hot(builder.blocks(), builder.data_blocks);
         }
         self.send_frame(head, builder);
         true

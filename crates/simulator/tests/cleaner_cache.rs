@@ -98,7 +98,8 @@ fn what_is_moved_is_hardly_read() {
     let with = overwrite(64 << 20, None);
     let without = overwrite(0, None);
     assert!(with.cleaner_bytes > 8 << 20, "the cleaner had work: {with:?}");
-    // What was moved or read before is there, and what clients have written since much is moved: what they wrote first is read, once.
+    // What was moved or read before is there, and what clients have written since much is moved: what they wrote first is read, once,
+    // and a little until much is moved.
     let read_bytes = with.cleaner_bytes - with.cleaner_cached_bytes;
     assert!(read_bytes < u64::from(BLOCKS) * 3 / 2 * BLOCK_BYTES as u64, "{with:?}");
     let saved_bytes = without.drive_read_bytes - with.drive_read_bytes;

@@ -9,7 +9,7 @@ use crate::frame::{Context, EntryKind, Head, MOVE_BLOCK_BYTES, MOVE_BYTES, NewEn
 use crate::shard::Shard;
 
 /// Blocks that are counted before older ones count half.
-const COUNTED_BLOCKS: u64 = 8192;
+const COUNTED_BLOCKS: u64 = 2048;
 
 /// How much has been moved of late for what users wrote.
 #[derive(Default)]
