@@ -29,7 +29,7 @@ const PASSED_OVER_MAX: usize = 64;
 pub type CacheKey = u64;
 
 /// Where a cached block is, until the cache changes.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy)]
 pub struct CacheSlot(u32);
 
 /// Makes a key out of a location (40 bits) and a segment generation (its low 24 bits).
@@ -232,8 +232,10 @@ impl BlockCache {
 
     /// A slot that nothing has to leave.
     fn spare_slot(&mut self) -> Option<u32> {
-        let unused = self.unused_slot();
-        if unused.is_none() && self.blocks.len() < self.blocks_max {
+        if let Some(index) = self.unused_slot() {
+            return Some(index);
+        }
+        if self.blocks.len() < self.blocks_max {
             let has_room = self.blocks.len() + SLAB_BLOCKS <= self.blocks_max;
             self.blocks.extend(SharedBlock::slab(if has_room { SLAB_BLOCKS } else { UNIT_BLOCKS }));
             let first = self.slots.len() as u32;
@@ -241,7 +243,7 @@ impl BlockCache {
             self.unused.extend((first..self.slots.len() as u32).rev());
             return self.unused.pop_back();
         }
-        unused
+        None
     }
 
     /// Makes a block leave; gives its slot. None if only blocks were found that are still shared.

@@ -6,8 +6,8 @@ use super::{GAP_BLOCKS, Item, MovingWindow, Phase, READ_BLOCKS, READS_MAX};
 use crate::cache::{CacheSlot, cache_key};
 use crate::shard::{IoPurpose, Shard};
 
-/// A block of the window that is needed: its location first, since they are sorted by that.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// A block of the window that is needed.
+#[derive(Clone, Copy)]
 pub(super) struct Wanted {
     location: u64,
     item: u32,
@@ -62,7 +62,7 @@ impl Shard {
             item: index,
             cached: None,
         }));
-        wanted.sort_unstable();
+        wanted.sort_unstable_by_key(|wanted| wanted.location);
         // A pass for each step of the look-up, so that the processor waits for many blocks' memory at once.
         for wanted in &mut wanted {
             wanted.cached = self.cache.find(cache_key(wanted.location, generation));
