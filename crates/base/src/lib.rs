@@ -7,6 +7,7 @@
 mod buffer;
 mod checksum;
 mod hash;
+mod huge_pages;
 mod id;
 mod kept;
 mod landing;
@@ -17,6 +18,7 @@ mod size;
 pub use buffer::{AlignedBuf, Block};
 pub use checksum::{ZERO_BLOCK_CRC, crc32c_append, crc32c_block, crc32c_bytes};
 pub use hash::Hasher128;
+pub use huge_pages::HugePages;
 pub use id::{ClusterId, DriveId, Id128, LayerId, NodeId, ParseIdError, SessionId, VolumeId};
 pub use kept::{KEPT_BLOCKS, SLAB_BYTES, SLABS_MAX};
 pub use landing::Landing;

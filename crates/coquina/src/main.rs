@@ -17,6 +17,9 @@ use clap::Parser;
 use arguments::{Arguments, Command};
 use error::CliError;
 
+#[global_allocator]
+static ALLOCATOR: coquina_base::HugePages = coquina_base::HugePages;
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     match run(&arguments) {

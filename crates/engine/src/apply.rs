@@ -4,7 +4,7 @@ use coquina_base::{AlignedBuf, BLOCK_BYTES, CHUNK_BLOCKS};
 
 use crate::api::{Event, Failure, Outcome};
 use crate::cache::cache_key;
-use crate::frame::{Entries, Entry, EntryKind, FrameHeader};
+use crate::frame::{Entries, Entry, EntryKind, FrameHeader, Head};
 use crate::index_region::{Map, Region, RegionKey};
 use crate::index_run::{REGION_BLOCKS, ZEROES};
 use crate::log::{CHANGE_NONE, ChangeKey, Flight, HeadPosition};
@@ -75,6 +75,7 @@ impl Shard {
             let Some(mut entries) = Entries::of_frame(&header, &buffer[..BLOCK_BYTES]) else {
                 panic!("own frame {} cannot be read", header.frame_number);
             };
+            self.look_at_blocks(&header, &buffer);
             let mut index = 0;
             while let Some(entry) = entries.next_entry() {
                 let Some(entry) = entry else { panic!("own frame {} cannot be read", header.frame_number) };
@@ -117,6 +118,33 @@ impl Shard {
         if self.trims_under_way == 0 && !self.behind_trims.is_empty() {
             let waiting = std::mem::take(&mut self.behind_trims);
             self.resubmit(waiting);
+        }
+    }
+
+    /// Has the processor get what it needs to apply the blocks of a frame: so it waits for many blocks' memory at once, not for
+    /// that of each in turn.
+    fn look_at_blocks(&self, header: &FrameHeader, buffer: &AlignedBuf) {
+        if header.head == Head::Meta {
+            return;
+        }
+        let Some(mut entries) = Entries::of_frame(header, &buffer[..BLOCK_BYTES]) else { return };
+        let generation = self.segments.get(self.geometry.segment_of(header.location)).generation;
+        let data = header.location + u64::from(header.header_blocks);
+        while let Some(Some(entry)) = entries.next_entry() {
+            if !matches!(entry.kind, EntryKind::Write | EntryKind::Move) {
+                continue;
+            }
+            let location = data + u64::from(entry.data_offset);
+            for index in 0..usize::from(entry.blocks) {
+                let block = usize::from(entry.start_block) + index;
+                self.index.look_at(entry.context.layer().0, entry.chunk, block);
+                if entry.kind == EntryKind::Move {
+                    let source = entry.source(index);
+                    let old = self.segments.get(self.geometry.segment_of(source)).generation;
+                    self.cache.look_for(cache_key(source, old));
+                    self.cache.look_for(cache_key(location + index as u64, generation));
+                }
+            }
         }
     }
 

@@ -123,6 +123,11 @@ impl BlockCache {
         self.map.get(&key).copied().map(CacheSlot)
     }
 
+    /// Has the processor get what it needs to look for a block; it need not wait for it.
+    pub fn look_for(&self, key: CacheKey) {
+        std::hint::black_box(self.find(key).is_some());
+    }
+
     /// Has the processor get what it needs for a share of a block that was found. It need not wait for it, and can get those of
     /// others meanwhile.
     pub fn look_at(&self, slot: CacheSlot) {

@@ -29,8 +29,9 @@ use reading::{Got, Wanted, WindowRead};
 
 /// Blocks of one read.
 const READ_BLOCKS: u64 = 64;
-/// Holes that are read over rather than starting a new read: one more read costs a drive about as much as 3 blocks.
-const GAP_BLOCKS: u64 = 2;
+/// Holes that are read over rather than starting a new read: one more read costs a drive as much as some 3 blocks, but the
+/// processor as much as some 50.
+const GAP_BLOCKS: u64 = 16;
 /// Blocks of the first read of a footer, until one was larger.
 const FOOTER_BLOCKS: u64 = 4;
 /// Reads at the same time.
@@ -442,6 +443,10 @@ impl Shard {
             self.cleaner.phase = Phase::Idle;
         } else {
             self.cleaner.phase = Phase::Checking;
+            // A pass for each step of the look-up, so that the processor waits for many blocks' memory at once.
+            for item in &self.cleaner.window {
+                self.index.look_at(item.layer, item.chunk, usize::from(item.block));
+            }
         }
     }
 

@@ -7,6 +7,7 @@ use hashbrown::HashMap;
 
 use crate::hash::FixedState;
 use crate::index_region::{Map, PageRef, Region, RegionKey};
+use crate::index_run::REGION_BLOCKS;
 
 /// Regions of a chunk.
 pub const REGIONS: usize = 4;
@@ -109,6 +110,16 @@ impl Index {
         let position = self.layer_position(layer)?;
         let leaf = self.layers[position].leaves.get_mut(chunk as usize / LEAF_CHUNKS)?.as_mut()?;
         Some(&mut leaf.chunks[chunk as usize % LEAF_CHUNKS])
+    }
+
+    /// Has the processor get what is known of a block. It need not wait for it, and can get what is known of others meanwhile.
+    pub fn look_at(&self, layer: u64, chunk: u32, block: usize) {
+        let Some(position) = self.layer_position(layer) else { return };
+        let leaf = self.layers[position].leaves.get(chunk as usize / LEAF_CHUNKS);
+        let Some(Some(leaf)) = leaf else { return };
+        if let Slot::Warm(chunk) = &leaf.chunks[chunk as usize % LEAF_CHUNKS] {
+            chunk.regions[block / REGION_BLOCKS].look_at(block % REGION_BLOCKS);
+        }
     }
 
     /// A chunk's regions; `None` where it has none: all holes.

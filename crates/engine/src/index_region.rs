@@ -127,6 +127,16 @@ impl Region {
         map + if self.checksums.is_some() { REGION_BLOCKS * 4 + 8 } else { 0 }
     }
 
+    /// Has the processor get a block's location and checksum from memory; it need not wait for them.
+    pub fn look_at(&self, block: usize) {
+        if let Map::Dense(dense) = &self.map {
+            std::hint::black_box(dense[block][0]);
+        }
+        if let Some(checksums) = &self.checksums {
+            std::hint::black_box(checksums[block]);
+        }
+    }
+
     /// Location of a block; 0 for a hole, [`ZEROES`] for reserved zeros.
     pub fn location(&self, block: usize) -> u64 {
         let in_run = |run: &Run| run.location(block - run.start());
