@@ -40,6 +40,14 @@ impl SharedBlock {
         })
     }
 
+    /// One slab of [`SLAB_BYTES`] as [`SharedBlock::slab`] gives it, each page touched: whoever writes to it first does not have to
+    /// wait for the system to find and clear it.
+    pub fn touched_slab() -> Vec<SharedBlock> {
+        let mut blocks: Vec<SharedBlock> = SharedBlock::slab(SLAB_BYTES / BLOCK_BYTES).collect();
+        blocks.iter_mut().filter_map(SharedBlock::get_mut).for_each(|block| block[0] = 0);
+        blocks
+    }
+
     /// How many shares there are of it, this one included.
     pub fn shares(&self) -> usize {
         Arc::strong_count(&self.0)

@@ -25,6 +25,9 @@ const SLAB_BLOCKS: usize = SLAB_BYTES / BLOCK_BYTES;
 /// Slots whose blocks are still shared are passed over so often; then a block is not kept.
 const PASSED_OVER_MAX: usize = 64;
 
+/// Gives a slab of the cache's memory, [`SLAB_BLOCKS`] blocks, if one is at hand.
+pub type CacheMemory = Box<dyn FnMut() -> Option<Vec<SharedBlock>> + Send>;
+
 /// Name of a cached block.
 pub type CacheKey = u64;
 
@@ -64,6 +67,8 @@ pub struct BlockCache {
     ghost: VecDeque<CacheKey>,
     ghost_set: HashMap<CacheKey, u32, FixedState>,
     blocks_max: usize,
+    /// Where memory comes from; else it is taken from the system.
+    memory: Option<CacheMemory>,
 }
 
 impl BlockCache {
@@ -79,7 +84,14 @@ impl BlockCache {
             ghost: VecDeque::new(),
             ghost_set: HashMap::default(),
             blocks_max: blocks_of(bytes),
+            memory: None,
         }
+    }
+
+    /// Slabs come from there from now on, as long as they are at hand; what somebody has asked for takes memory from the system where
+    /// none is.
+    pub fn set_memory(&mut self, memory: CacheMemory) {
+        self.memory = Some(memory);
     }
 
     /// Bytes held.
@@ -150,7 +162,7 @@ impl BlockCache {
         if self.blocks_max == 0 || self.map.contains_key(&key) {
             return;
         }
-        let Some(index) = self.spare_slot().or_else(|| self.evict()) else { return };
+        let Some(index) = self.spare_slot(true).or_else(|| self.evict()) else { return };
         let returned = self.ghost_set.remove(&key).is_some();
         self.fill(index, key, block, returned);
     }
@@ -158,7 +170,7 @@ impl BlockCache {
     /// Keeps a block that nobody has asked for, if nothing else has to go for it.
     pub fn insert_spare(&mut self, key: CacheKey, block: &[u8]) {
         if !self.map.contains_key(&key)
-            && let Some(index) = self.spare_slot()
+            && let Some(index) = self.spare_slot(false)
         {
             self.fill(index, key, block, false);
         }
@@ -235,14 +247,18 @@ impl BlockCache {
         None
     }
 
-    /// A slot that nothing has to leave.
-    fn spare_slot(&mut self) -> Option<u32> {
+    /// A slot that nothing has to leave; `waits` if it is worth to wait for the system's memory.
+    fn spare_slot(&mut self, waits: bool) -> Option<u32> {
         if let Some(index) = self.unused_slot() {
             return Some(index);
         }
         if self.blocks.len() < self.blocks_max {
             let has_room = self.blocks.len() + SLAB_BLOCKS <= self.blocks_max;
-            self.blocks.extend(SharedBlock::slab(if has_room { SLAB_BLOCKS } else { UNIT_BLOCKS }));
+            match self.memory.as_mut().filter(|_| has_room).map(|memory| memory()) {
+                Some(Some(slab)) => self.blocks.extend(slab),
+                Some(None) if !waits => return None,
+                _ => self.blocks.extend(SharedBlock::slab(if has_room { SLAB_BLOCKS } else { UNIT_BLOCKS })),
+            }
             let first = self.slots.len() as u32;
             self.slots.resize(self.blocks.len(), Slot::default());
             self.unused.extend((first..self.slots.len() as u32).rev());
@@ -405,6 +421,23 @@ mod tests {
         assert!((1..=300).all(|key| cache.contains(key)), "what is used stays");
         assert!((50_000..50_212).all(|key| cache.contains(key)));
         assert_eq!(cache.map.len(), 512);
+    }
+
+    #[test]
+    fn memory_that_is_not_at_hand_is_waited_for_only_where_somebody_has_asked() {
+        let mut cache = BlockCache::new(8 << 20);
+        let mut at_hand = 1;
+        cache.set_memory(Box::new(move || {
+            let has_one = std::mem::take(&mut at_hand) > 0;
+            has_one.then(SharedBlock::touched_slab)
+        }));
+        (1..=600).for_each(|key| cache.insert_spare(key, &block(key)));
+        assert_eq!((cache.bytes(), cache.map.len()), (2 << 20, SLAB_BLOCKS), "the slab that was at hand");
+        (601..=700).for_each(|key| cache.insert(key, &block(key)));
+        assert_eq!((cache.bytes(), cache.map.len()), (4 << 20, SLAB_BLOCKS + 100), "one from the system");
+        for key in (1..=SLAB_BLOCKS as u64).chain(601..=700) {
+            assert_eq!(cache.get(key).unwrap()[..], block(key));
+        }
     }
 
     #[test]

@@ -44,6 +44,7 @@ pub use api::{
     IoToken, MapExtent, MapKind, Operation, Origin, Outcome, Piece, ReadData, RepairToken, Request,
     RequestToken, ShardConfig, ShardStats,
 };
+pub use cache::CacheMemory;
 pub use check::{BadBlock, CheckReport, ShardReport, check_drive, format_drive};
 pub use groups::{GroupView, Record};
 pub use recovery::{Cut, OpenError};

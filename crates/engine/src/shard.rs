@@ -20,7 +20,7 @@ use crate::api::{
     ShardConfig, ShardStats,
 };
 use crate::background::Prewriter;
-use crate::cache::BlockCache;
+use crate::cache::{BlockCache, CacheMemory};
 use crate::checkpoint::CheckpointTask;
 use crate::cleaner::CleanerTask;
 use crate::frame::{HEADS, Head};
@@ -420,6 +420,11 @@ impl Shard {
         data.bad.clear();
         data.has_errors = false;
         self.pool.give_data(data);
+    }
+
+    /// The block cache gets its memory from there, where it need not wait for it.
+    pub fn set_cache_memory(&mut self, memory: CacheMemory) {
+        self.cache.set_memory(memory);
     }
 
     /// Bounds the block cache; memory above is given back at once.

@@ -8,6 +8,7 @@
 //! - no lock is taken on the way of an I/O, but for the mailbox of a hop between reactors;
 //! - what one connection does wrong ends that connection and nothing else.
 
+mod cache_memory;
 mod cache_size;
 mod command;
 mod connection;

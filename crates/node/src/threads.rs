@@ -53,7 +53,8 @@ pub(crate) struct SeedShard {
 
 impl SeedShard {
     /// The shard on its reactor.
-    fn into_slot(self, reactor: &mut Reactor) -> ShardSlot {
+    fn into_slot(mut self, reactor: &mut Reactor) -> ShardSlot {
+        self.engine.set_cache_memory(crate::cache_memory::touched_ahead());
         ShardSlot {
             reference: self.reference,
             copy: self.copy,
