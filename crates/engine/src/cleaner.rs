@@ -30,7 +30,7 @@ use reading::{Got, Wanted, WindowRead};
 /// Blocks of one read.
 const READ_BLOCKS: u64 = 64;
 /// Holes that are read over rather than starting a new read: one more read costs a drive as much as some 3 blocks, but the
-/// processor as much as some 50.
+/// processor, by estimate, as much as tens of them.
 const GAP_BLOCKS: u64 = 16;
 /// Blocks of the first read of a footer, until one was larger.
 const FOOTER_BLOCKS: u64 = 4;

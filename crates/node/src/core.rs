@@ -588,7 +588,10 @@ impl Core {
                 slot.released = slot.copies().shard().is_closed();
                 busy |= !slot.released;
                 if slot.released {
-                    slot.copies_mut().shard_mut().set_cache_bytes(0);
+                    let shard = slot.copies_mut().shard_mut();
+                    shard.set_cache_bytes(0);
+                    // What was at hand for it goes, and who touches it.
+                    shard.set_cache_memory(Box::new(|| None));
                     reactor.close(slot.file, tag::IGNORED);
                 }
             }
