@@ -476,7 +476,7 @@ pub const FULL_FRAMES_IN_FLIGHT_LIMIT: u32 = 32;
 pub struct ShardConfig {
     /// Most bytes of index held in memory.
     pub index_memory_bytes: u64,
-    /// Bytes of blocks held in memory to begin with; see `Shard::set_cache_bytes`.
+    /// Bytes of blocks and of frames held in memory to begin with; see `Shard::set_cache_bytes`.
     pub cache_bytes: u64,
     /// Largest frame in bytes, header excluded.
     pub frame_bytes_max: u32,
@@ -563,7 +563,7 @@ pub struct ShardStats {
     pub frames: u64,
     /// Bytes moved by the cleaner.
     pub cleaner_bytes: u64,
-    /// Bytes that it took out of the block cache instead of reading them.
+    /// Bytes that it found in memory instead of reading them: in frames that had stayed there, or in the block cache.
     pub cleaner_cached_bytes: u64,
     /// Segments freed by the cleaner.
     pub cleaner_segments: u64,
@@ -575,7 +575,7 @@ pub struct ShardStats {
     pub cache_hits: u64,
     /// Blocks read from the drive.
     pub cache_misses: u64,
-    /// Bytes held by the block cache.
+    /// Bytes held by the block cache and by frames of moved blocks that stayed in memory.
     pub cache_bytes: u64,
     /// Bytes of memory that the index takes.
     pub index_memory_bytes: u64,

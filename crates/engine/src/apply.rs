@@ -91,10 +91,8 @@ impl Shard {
                     panic!("own frame {}: {reason}", header.frame_number);
                 }
                 self.apply_entry(&entry, &header);
-                match entry.kind {
-                    EntryKind::Move => self.moved(&entry, &header, body),
-                    EntryKind::Write => self.keep_written(header.location + start as u64, body),
-                    _ => {}
+                if entry.kind == EntryKind::Move {
+                    self.moved(&entry, &header, body);
                 }
                 let blocks = u32::from(entry.blocks);
                 if entry.kind.has_range() {
@@ -110,6 +108,14 @@ impl Shard {
                 index += 1;
             }
         }
+        let buffer = if header.head == Head::Cold && !flight.is_footer {
+            let segment = self.geometry.segment_of(header.location);
+            let blocks = self.frame_blocks_max_of(Head::Cold) as usize + 1;
+            let bytes_max = self.cache.bytes_left();
+            self.kept_frames.keep(segment, header.location, buffer, blocks, bytes_max)
+        } else {
+            buffer
+        };
         self.recycle_frame(buffer, flight.changes);
         self.frame_of_groups_applied();
         if !self.repeats.is_empty() {

@@ -15,6 +15,7 @@ use std::collections::VecDeque;
 use coquina_base::{BLOCK_BYTES, SLAB_BYTES, SharedBlock};
 use hashbrown::HashMap;
 
+use crate::cache_places::Places;
 use crate::hash::FixedState;
 
 /// Unit of the cache's size: 1 MiB.
@@ -48,6 +49,14 @@ struct Slot {
     ticket: u32,
 }
 
+impl Slot {
+    /// Makes the slot's entry in its queue mean nothing.
+    fn vacate(&mut self) {
+        self.occupied = false;
+        self.ticket = self.ticket.wrapping_add(1);
+    }
+}
+
 /// A slot's place in a queue.
 #[derive(Clone, Copy)]
 struct Place {
@@ -57,7 +66,7 @@ struct Place {
 
 /// Blocks in memory.
 pub struct BlockCache {
-    map: HashMap<CacheKey, u32, FixedState>,
+    places: Places,
     slots: Vec<Slot>,
     /// The memory of each slot.
     blocks: Vec<SharedBlock>,
@@ -67,7 +76,7 @@ pub struct BlockCache {
     ghost: VecDeque<CacheKey>,
     ghost_set: HashMap<CacheKey, u32, FixedState>,
     blocks_max: usize,
-    /// Where memory comes from; else it is taken from the system.
+    /// Where memory comes from, as long as there is some at hand; else it is taken from the system.
     memory: Option<CacheMemory>,
 }
 
@@ -75,7 +84,7 @@ impl BlockCache {
     /// A cache of at most `bytes`.
     pub fn new(bytes: u64) -> Self {
         BlockCache {
-            map: HashMap::default(),
+            places: Places::default(),
             slots: Vec::new(),
             blocks: Vec::new(),
             unused: VecDeque::new(),
@@ -88,8 +97,7 @@ impl BlockCache {
         }
     }
 
-    /// Slabs come from there from now on, as long as they are at hand; what somebody has asked for takes memory from the system where
-    /// none is.
+    /// Slabs come from there from now on, as long as they are at hand.
     pub fn set_memory(&mut self, memory: CacheMemory) {
         self.memory = Some(memory);
     }
@@ -99,6 +107,11 @@ impl BlockCache {
         (self.blocks.len() * BLOCK_BYTES) as u64
     }
 
+    /// Bytes that it may still take.
+    pub fn bytes_left(&self) -> u64 {
+        (self.blocks_max.saturating_sub(self.blocks.len()) * BLOCK_BYTES) as u64
+    }
+
     /// Changes the bound; memory above it is given back at once, but for the rest of a slab of which some is kept or still shared.
     pub fn set_bytes_max(&mut self, bytes: u64) {
         self.blocks_max = blocks_of(bytes);
@@ -106,7 +119,7 @@ impl BlockCache {
             let first = self.blocks.len() - UNIT_BLOCKS;
             for slot in &self.slots[first..] {
                 if slot.occupied {
-                    self.map.remove(&slot.key);
+                    self.places.remove(slot.key);
                 }
             }
             self.slots.truncate(first);
@@ -119,12 +132,12 @@ impl BlockCache {
 
     /// Whether it holds nothing.
     pub fn is_empty(&self) -> bool {
-        self.map.is_empty()
+        self.places.is_empty()
     }
 
     /// A share of a block, if it is there.
     pub fn get(&mut self, key: CacheKey) -> Option<SharedBlock> {
-        let &index = self.map.get(&key)?;
+        let index = self.places.get(key)?;
         let slot = &mut self.slots[index as usize];
         slot.uses = (slot.uses + 1).min(3);
         Some(self.blocks[index as usize].clone())
@@ -132,7 +145,7 @@ impl BlockCache {
 
     /// Where a block is, if it is there. It does not count as used.
     pub fn find(&self, key: CacheKey) -> Option<CacheSlot> {
-        self.map.get(&key).copied().map(CacheSlot)
+        self.places.get(key).map(CacheSlot)
     }
 
     /// Has the processor get what it needs to look for a block; it need not wait for it.
@@ -154,36 +167,17 @@ impl BlockCache {
     /// Whether a block is there.
     #[cfg(test)]
     fn contains(&self, key: CacheKey) -> bool {
-        self.map.contains_key(&key)
+        self.places.get(key).is_some()
     }
 
     /// Keeps a block that was read.
     pub fn insert(&mut self, key: CacheKey, block: &[u8]) {
-        if self.blocks_max == 0 || self.map.contains_key(&key) {
+        if self.blocks_max == 0 || self.places.get(key).is_some() {
             return;
         }
-        let Some(index) = self.spare_slot(true).or_else(|| self.evict()) else { return };
+        let Some(index) = self.spare_slot().or_else(|| self.evict()) else { return };
         let returned = self.ghost_set.remove(&key).is_some();
         self.fill(index, key, block, returned);
-    }
-
-    /// Keeps a block that nobody has asked for, if nothing else has to go for it.
-    pub fn insert_spare(&mut self, key: CacheKey, block: &[u8]) {
-        if !self.map.contains_key(&key)
-            && let Some(index) = self.spare_slot(false)
-        {
-            self.fill(index, key, block, false);
-        }
-    }
-
-    /// The same, if there is memory that holds nothing: more is not taken for it. New memory costs up to 12 us a block where the system
-    /// has to get it from its own host first.
-    pub fn insert_unused(&mut self, key: CacheKey, block: &[u8]) {
-        if !self.map.contains_key(&key)
-            && let Some(index) = self.unused_slot()
-        {
-            self.fill(index, key, block, false);
-        }
     }
 
     fn fill(&mut self, index: u32, key: CacheKey, block: &[u8], in_main: bool) {
@@ -193,7 +187,7 @@ impl BlockCache {
         room.copy_from_slice(block);
         let ticket = self.slots[index as usize].ticket;
         self.slots[index as usize] = Slot { key, uses: 0, occupied: true, ticket };
-        self.map.insert(key, index);
+        self.places.insert(key, index);
         let slots = self.slots.len();
         let queue = if in_main { &mut self.main } else { &mut self.small };
         queue.push_back(Place { slot: index, ticket });
@@ -205,10 +199,19 @@ impl BlockCache {
 
     /// Drops a block, if it is there.
     pub fn remove(&mut self, key: CacheKey) {
-        if let Some(index) = self.map.remove(&key) {
-            self.vacate(index);
+        if let Some(index) = self.places.remove(key) {
+            self.slots[index as usize].vacate();
             self.unused.push_back(index);
         }
+    }
+
+    /// Drops what is there of so many blocks from one on; see [`Places::remove_range`].
+    pub fn remove_range(&mut self, key: CacheKey, blocks: u64) {
+        let (slots, unused) = (&mut self.slots, &mut self.unused);
+        self.places.remove_range(key, blocks, |index| {
+            slots[index as usize].vacate();
+            unused.push_back(index);
+        });
     }
 
     /// Flips a bit of each block that is not shared.
@@ -217,19 +220,12 @@ impl BlockCache {
         self.blocks.iter_mut().filter_map(SharedBlock::get_mut).for_each(|block| block[1000] ^= 4);
     }
 
-    /// Makes the slot's entry in its queue mean nothing.
-    fn vacate(&mut self, index: u32) {
-        let slot = &mut self.slots[index as usize];
-        slot.occupied = false;
-        slot.ticket = slot.ticket.wrapping_add(1);
-    }
-
     /// A block has moved: what was known by the old name is known by the new one.
     pub fn rename(&mut self, old: CacheKey, new: CacheKey) {
-        if let Some(index) = self.map.remove(&old) {
+        if let Some(index) = self.places.remove(old) {
             self.slots[index as usize].key = new;
-            if let Some(other) = self.map.insert(new, index) {
-                self.vacate(other);
+            if let Some(other) = self.places.insert(new, index) {
+                self.slots[other as usize].vacate();
                 self.unused.push_back(other);
             }
         }
@@ -247,17 +243,18 @@ impl BlockCache {
         None
     }
 
-    /// A slot that nothing has to leave; `waits` if it is worth to wait for the system's memory.
-    fn spare_slot(&mut self, waits: bool) -> Option<u32> {
+    /// A slot that nothing has to leave.
+    fn spare_slot(&mut self) -> Option<u32> {
         if let Some(index) = self.unused_slot() {
             return Some(index);
         }
         if self.blocks.len() < self.blocks_max {
             let has_room = self.blocks.len() + SLAB_BLOCKS <= self.blocks_max;
-            match self.memory.as_mut().filter(|_| has_room).map(|memory| memory()) {
-                Some(Some(slab)) => self.blocks.extend(slab),
-                Some(None) if !waits => return None,
-                _ => self.blocks.extend(SharedBlock::slab(if has_room { SLAB_BLOCKS } else { UNIT_BLOCKS })),
+            match self.memory.as_mut().filter(|_| has_room).and_then(|memory| memory()) {
+                Some(slab) => self.blocks.extend(slab),
+                None => {
+                    self.blocks.extend(SharedBlock::slab(if has_room { SLAB_BLOCKS } else { UNIT_BLOCKS }))
+                }
             }
             let first = self.slots.len() as u32;
             self.slots.resize(self.blocks.len(), Slot::default());
@@ -299,8 +296,8 @@ impl BlockCache {
                 continue;
             }
             let key = slot.key;
-            self.map.remove(&key);
-            self.vacate(place.slot);
+            self.places.remove(key);
+            self.slots[place.slot as usize].vacate();
             if from_small {
                 self.remember(key);
             }
@@ -391,68 +388,31 @@ mod tests {
     }
 
     #[test]
-    fn spare_room_is_filled_and_given_up_first() {
+    fn what_was_dropped_makes_room_again() {
         let mut cache = BlockCache::new(2 << 20);
-        for key in 1..=300 {
-            cache.insert(key, &block(key));
-        }
-        for key in 1000..2000 {
-            cache.insert_spare(key, &block(key));
-        }
-        assert_eq!((1000..2000).filter(|key| cache.contains(*key)).count(), 212, "what there was room for");
-        assert!((1..=300).all(|key| cache.contains(key)), "and nothing went for it");
-        assert_eq!(cache.find(1211).map(|slot| cache.share(slot)).unwrap()[..], block(1211));
-        // What was dropped makes room again, however often.
+        (0..512).for_each(|key| cache.insert(key, &block(key)));
         for round in 0..20 {
-            for key in 1000..1212 {
-                cache.remove(key + round * 1000);
-                cache.insert_spare(key + round * 1000 + 1000, &block(key));
-            }
+            let first = 1024 + round * 64;
+            cache.remove_range(if round == 0 { 0 } else { first - 64 }, 64);
+            (first..first + 64).for_each(|key| cache.insert(key, &block(key)));
+            assert!((first..first + 64).all(|key| cache.get(key).is_some_and(|data| data[..] == block(key))));
+            assert!((64..512).all(|key| cache.contains(key)), "nothing else has to go");
         }
-        assert!((1..=300).all(|key| cache.contains(key)));
-        assert_eq!((21_000..21_212).filter(|key| cache.contains(*key)).count(), 212);
         assert!(cache.small.len() <= 2 * cache.slots.len(), "entries of what was dropped go, too");
-        for key in 1..=300 {
-            assert!(cache.get(key).is_some() && cache.get(key).unwrap()[..] == block(key));
-        }
-        for key in 50_000..50_212 {
-            cache.insert(key, &block(key));
-        }
-        assert!((1..=300).all(|key| cache.contains(key)), "what is used stays");
-        assert!((50_000..50_212).all(|key| cache.contains(key)));
-        assert_eq!(cache.map.len(), 512);
+        assert_eq!(cache.find(511).map(|slot| cache.share(slot)).unwrap()[..], block(511));
     }
 
     #[test]
-    fn memory_that_is_not_at_hand_is_waited_for_only_where_somebody_has_asked() {
+    fn memory_that_is_not_at_hand_comes_from_the_system() {
         let mut cache = BlockCache::new(8 << 20);
         let mut at_hand = 1;
         cache.set_memory(Box::new(move || {
             let has_one = std::mem::take(&mut at_hand) > 0;
             has_one.then(SharedBlock::touched_slab)
         }));
-        (1..=600).for_each(|key| cache.insert_spare(key, &block(key)));
-        assert_eq!((cache.bytes(), cache.map.len()), (2 << 20, SLAB_BLOCKS), "the slab that was at hand");
-        (601..=700).for_each(|key| cache.insert(key, &block(key)));
-        assert_eq!((cache.bytes(), cache.map.len()), (4 << 20, SLAB_BLOCKS + 100), "one from the system");
-        for key in (1..=SLAB_BLOCKS as u64).chain(601..=700) {
-            assert_eq!(cache.get(key).unwrap()[..], block(key));
-        }
-    }
-
-    #[test]
-    fn no_memory_is_taken_for_what_was_only_written() {
-        let mut cache = BlockCache::new(2 << 20);
-        cache.insert_unused(1, &block(1));
-        assert_eq!((cache.bytes(), cache.contains(1)), (0, false));
-        cache.insert_spare(2, &block(2));
-        let (bytes, slots) = (cache.bytes(), cache.slots.len() as u64);
-        (10..10 + slots).for_each(|key| cache.insert_unused(key, &block(key)));
-        assert_eq!((cache.bytes(), cache.map.len() as u64), (bytes, slots), "what is there is filled");
-        assert!(cache.contains(2) && cache.get(10).unwrap()[..] == block(10));
-        cache.remove(2);
-        cache.insert_unused(3, &block(3));
-        assert!(cache.contains(3), "what holds nothing any more is filled again");
+        (1..=600).for_each(|key| cache.insert(key, &block(key)));
+        assert_eq!((cache.bytes(), cache.places.len()), (4 << 20, 600));
+        (1..=600).for_each(|key| assert_eq!(cache.get(key).unwrap()[..], block(key)));
     }
 
     #[test]
@@ -468,7 +428,6 @@ mod tests {
         }
         for key in 1000..3000 {
             cache.insert(key, &block(key));
-            cache.insert_spare(key + 10_000, &block(key + 10_000));
         }
         for (index, share) in shares.iter().enumerate() {
             assert_eq!(share[..], block(index as u64 * 2 + 1));
@@ -482,7 +441,7 @@ mod tests {
         assert!(!cache.contains(5000));
         drop((others, shares));
         (6000..6400).for_each(|key| cache.insert(key, &block(key)));
-        assert!(cache.contains(6399) && cache.map.len() == 256);
+        assert!(cache.contains(6399) && cache.places.len() == 256);
         for key in (65..=256).chain(1000..3000).chain(6000..6400) {
             assert!(cache.get(key).is_none_or(|data| data[..] == block(key)), "{key}");
         }

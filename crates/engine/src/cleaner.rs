@@ -7,8 +7,7 @@
 //!
 //! Invariants:
 //! - a victim is freed by its counts alone, when the moves have been applied: the cleaner frees nothing itself;
-//! - a block that is in the block cache is not read; one that was read is left there as long as there is room that nobody else
-//!   wants, since most blocks are moved several times; so is what users write while much of it will be moved;
+//! - a block that is in the block cache is not read, nor one whose frame stayed in memory when it was moved last (`kept_frames.rs`);
 //! - a block that is bad is left to be repaired; if it cannot be, it is moved with the checksum it should have: it stays bad,
 //!   and is not lost sight of.
 
@@ -34,8 +33,9 @@ const READ_BLOCKS: u64 = 64;
 const GAP_BLOCKS: u64 = 16;
 /// Blocks of the first read of a footer, until one was larger.
 const FOOTER_BLOCKS: u64 = 4;
-/// Reads at the same time.
+/// Reads at the same time: where users have room they come first, and all but one read would only be in the way of what they write.
 const READS_MAX: usize = 6;
+const READS_CALM: usize = 1;
 /// Blocks looked at together: they are sorted among themselves.
 const WINDOW_ITEMS: usize = 2048;
 /// Index pages read ahead.
@@ -128,8 +128,6 @@ pub struct CleanerTask {
     hot_blocks_seen: u64,
     hot_blocks: u64,
     idle_since_ns: u64,
-    /// What is moved beside what users write.
-    share: moving::MovedShare,
     /// Whether part-filled cold frames may go out.
     pub flushing: bool,
     stuck: bool,
@@ -176,10 +174,9 @@ impl CleanerTask {
         self.waiting
     }
 
-    /// Counts what users write, in all and of data: the cleaner goes as fast as they do.
-    pub fn count_hot(&mut self, blocks: u32, data_blocks: u32) {
+    /// Counts what users write: the cleaner goes as fast as they do.
+    pub fn count_hot(&mut self, blocks: u32) {
         self.hot_blocks += u64::from(blocks);
-        self.share.count_written(u64::from(data_blocks));
     }
 }
 

@@ -571,6 +571,7 @@ fn assemble(
     Shard {
         capacity_blocks: 0,
         cache: BlockCache::new(config.cache_bytes),
+        kept_frames: Default::default(),
         config,
         geometry,
         drive: drive.identity.drive,

@@ -41,7 +41,7 @@ impl Shard {
         }
         let Some(builder) = self.log.stream(head).queue.pop_front() else { return false };
         if head == Head::Hot {
-            self.cleaner.count_hot(builder.blocks(), builder.data_blocks);
+            self.cleaner.count_hot(builder.blocks());
         }
         self.send_frame(head, builder);
         true
@@ -114,16 +114,15 @@ impl Shard {
         true
     }
 
-    /// What is cached of a segment that is used again is of no use any more.
+    /// What is in memory of a segment that is used again is of no use any more.
     fn forget_cached(&mut self, segment: u32) {
+        self.kept_frames.forget(segment);
         if self.cache.is_empty() {
             return;
         }
         let start = self.geometry.segment_start(segment);
         let generation = self.segments.get(segment).generation;
-        for location in start..start + u64::from(self.geometry.segment_blocks) {
-            self.cache.remove(cache_key(location, generation));
-        }
+        self.cache.remove_range(cache_key(start, generation), u64::from(self.geometry.segment_blocks));
     }
 
     /// Whether a stream may take a segment: some are kept for those that make room.

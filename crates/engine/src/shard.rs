@@ -30,6 +30,7 @@ use crate::groups::Groups;
 use crate::hash::FixedState;
 use crate::index::Index;
 use crate::index_region::RegionKey;
+use crate::kept_frames::{FrameMemory, KeptFrames};
 use crate::log::Log;
 use crate::merge::Merge;
 use crate::pool::Pool;
@@ -195,6 +196,7 @@ pub struct Shard {
     pub(crate) sessions: Sessions,
     pub(crate) groups: Groups,
     pub(crate) cache: BlockCache,
+    pub(crate) kept_frames: KeptFrames,
     pub(crate) log: Log,
     pub(crate) actions: VecDeque<Action>,
     pub(crate) ios: Slab<Io>,
@@ -300,6 +302,8 @@ impl Shard {
             self.scrub_step();
             return;
         }
+        // What readers have asked for has the memory first.
+        self.kept_frames.shrink(self.cache.bytes_left());
         self.seal_all();
         self.delete_step();
         self.cleaner_step();
@@ -427,15 +431,22 @@ impl Shard {
         self.cache.set_memory(memory);
     }
 
-    /// Bounds the block cache; memory above is given back at once.
-    pub fn set_cache_bytes(&mut self, bytes: u64) {
-        self.cache.set_bytes_max(bytes);
+    /// Frames of moved blocks stay in memory where another buffer for their place is at hand; see [`FrameMemory`].
+    pub fn set_frame_memory(&mut self, memory: FrameMemory) {
+        self.kept_frames.set_memory(memory);
     }
 
-    /// Flips a bit of each block in the block cache, as bad memory would; for tests.
+    /// Bounds the block cache, and with it the frames that stay in memory; memory above is given back at once.
+    pub fn set_cache_bytes(&mut self, bytes: u64) {
+        self.cache.set_bytes_max(bytes);
+        self.kept_frames.shrink(self.cache.bytes_left());
+    }
+
+    /// Flips a bit of each block in the block cache and in frames that stayed in memory, as bad memory would; for tests.
     #[cfg(debug_assertions)]
     pub fn damage_cache(&mut self) {
         self.cache.damage();
+        self.kept_frames.damage();
     }
 
     /// Counters and gauges.
@@ -446,7 +457,7 @@ impl Shard {
         stats.segments = u64::from(self.segments.len());
         stats.segments_free = u64::from(self.segments.empty());
         stats.segment_bytes = u64::from(self.geometry.segment_blocks) * 4096;
-        stats.cache_bytes = self.cache.bytes();
+        stats.cache_bytes = self.cache.bytes() + self.kept_frames.bytes();
         stats.index_memory_bytes = self.index.memory_bytes();
         stats.unprepared_bytes = self.unprepared_bytes();
         stats.poisoned = self.poisoned.is_some();

@@ -3,28 +3,49 @@
 //! Memory that a system has not given out before is found and cleared when it is touched first. In a virtual machine that gets it
 //! from its own host that took 10 to 17 ms for 2 MiB. A reactor that waited for it would hold up every write of its node.
 
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{Receiver, sync_channel};
 
-use coquina_base::SharedBlock;
-use coquina_engine::CacheMemory;
+use coquina_base::{AlignedBuf, SharedBlock};
+use coquina_engine::{CacheMemory, FrameMemory};
 
 /// Slabs that are touched ahead for each shard whose cache grows.
 const SLABS_AHEAD: usize = 4;
+/// The same of buffers for frames, of up to 768 KiB.
+const FRAMES_AHEAD: usize = 8;
+
+/// Has a thread make things ahead, until the receiver is dropped; it sleeps while there are `ahead`. Without the thread nothing comes.
+fn made_ahead<T: Send + 'static>(ahead: usize, make: impl Fn() -> T + Send + 'static) -> Receiver<T> {
+    let (give, things) = sync_channel(ahead);
+    let work = move || while give.send(make()).is_ok() {};
+    if let Err(error) = std::thread::Builder::new().name("cache memory".to_owned()).spawn(work) {
+        tracing::warn!(%error, "no thread for the block cache's memory: it grows by what is read only, and that waits for it");
+    }
+    things
+}
 
 /// Where a shard's cache gets memory. The thread that touches it starts when memory is asked for the first time, and sleeps while
 /// enough is at hand; it ends when what is returned is dropped.
 pub(crate) fn touched_ahead() -> CacheMemory {
-    let (give, slabs) = sync_channel(SLABS_AHEAD);
-    let mut give = Some(give);
+    let mut slabs = None;
     Box::new(move || {
-        if let Some(give) = give.take() {
-            let work = move || while give.send(SharedBlock::touched_slab()).is_ok() {};
-            // Without the thread nothing comes, and the cache takes memory from the system for what is read.
-            if let Err(error) = std::thread::Builder::new().name("cache memory".to_owned()).spawn(work) {
-                tracing::warn!(%error, "no thread for the block cache's memory: only what is read makes the cache grow");
-            }
-        }
+        let slabs = slabs.get_or_insert_with(|| made_ahead(SLABS_AHEAD, SharedBlock::touched_slab));
         slabs.try_recv().ok().filter(|slab: &Vec<SharedBlock>| !slab.is_empty())
+    })
+}
+
+/// The same for buffers that take the place of frames which stay in memory. Those of a shard are all of one size.
+pub(crate) fn frames_touched_ahead() -> FrameMemory {
+    let mut buffers = None;
+    Box::new(move |capacity, blocks| {
+        let make = move || {
+            let mut buffer = AlignedBuf::with_capacity_blocks(capacity);
+            // Writes zeros to what a frame will take.
+            buffer.resize_blocks(blocks);
+            buffer.resize_blocks(0);
+            buffer
+        };
+        let buffers = buffers.get_or_insert_with(|| made_ahead(FRAMES_AHEAD, make));
+        buffers.try_recv().ok().filter(|buffer: &AlignedBuf| buffer.capacity_blocks() == capacity)
     })
 }
 
@@ -51,5 +72,21 @@ mod tests {
             assert_eq!(slab.len() * coquina_base::BLOCK_BYTES, coquina_base::SLAB_BYTES);
             assert!(slab.iter_mut().all(|block| block.get_mut().unwrap().iter().all(|byte| *byte == 0)));
         }
+    }
+
+    #[test]
+    fn gives_buffers_for_frames_of_the_size_that_was_asked_for() {
+        let mut memory = frames_touched_ahead();
+        let mut buffers = Vec::new();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while buffers.len() < 3 * FRAMES_AHEAD {
+            assert!(Instant::now() < deadline, "{} buffers in a minute", buffers.len());
+            match memory(128, 86) {
+                Some(buffer) => buffers.push(buffer),
+                None => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+        assert!(buffers.iter().all(|buffer| buffer.is_empty() && buffer.capacity_blocks() == 128));
+        assert!(memory(64, 33).is_none(), "not one of another size");
     }
 }

@@ -592,6 +592,7 @@ impl Core {
                     shard.set_cache_bytes(0);
                     // What was at hand for it goes, and who touches it.
                     shard.set_cache_memory(Box::new(|| None));
+                    shard.set_frame_memory(Box::new(|_, _| None));
                     reactor.close(slot.file, tag::IGNORED);
                 }
             }

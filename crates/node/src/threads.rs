@@ -55,6 +55,7 @@ impl SeedShard {
     /// The shard on its reactor.
     fn into_slot(mut self, reactor: &mut Reactor) -> ShardSlot {
         self.engine.set_cache_memory(crate::cache_memory::touched_ahead());
+        self.engine.set_frame_memory(crate::cache_memory::frames_touched_ahead());
         ShardSlot {
             reference: self.reference,
             copy: self.copy,

@@ -1,4 +1,4 @@
-//! What the cleaner has moved once it finds in the block cache, and what is there is right, whatever was overwritten.
+//! What the cleaner has moved once it finds in memory when it moves it again, and what is there is right, whatever was overwritten.
 
 #![allow(clippy::unwrap_used)]
 
@@ -94,14 +94,12 @@ fn overwrite(cache_bytes: u64, damage_rounds: Option<u64>) -> ShardStats {
 }
 
 #[test]
-fn what_is_moved_is_hardly_read() {
+fn what_is_moved_again_is_not_read() {
     let with = overwrite(64 << 20, None);
     let without = overwrite(0, None);
     assert!(with.cleaner_bytes > 8 << 20, "the cleaner had work: {with:?}");
-    // What was moved or read before is there, and what clients have written since much is moved: what they wrote first is read, once,
-    // and a little until much is moved.
-    let read_bytes = with.cleaner_bytes - with.cleaner_cached_bytes;
-    assert!(read_bytes < u64::from(BLOCKS) * 3 / 2 * BLOCK_BYTES as u64, "{with:?}");
+    // What clients wrote is read when it is moved first; about half of it is overwritten before it is moved again.
+    assert!(with.cleaner_cached_bytes > with.cleaner_bytes / 3, "{with:?}");
     let saved_bytes = without.drive_read_bytes - with.drive_read_bytes;
     assert!(saved_bytes > with.cleaner_cached_bytes, "{with:?} {without:?}");
     assert_eq!(without.cleaner_cached_bytes, 0);

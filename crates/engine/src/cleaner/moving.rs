@@ -8,44 +8,7 @@ use crate::cache::cache_key;
 use crate::frame::{Context, EntryKind, Head, MOVE_BLOCK_BYTES, MOVE_BYTES, NewEntry};
 use crate::shard::Shard;
 
-/// Blocks that are counted before older ones count half.
-const COUNTED_BLOCKS: u64 = 2048;
-
-/// How much has been moved of late for what users wrote.
-#[derive(Default)]
-pub(super) struct MovedShare {
-    written: u64,
-    moved: u64,
-}
-
-impl MovedShare {
-    pub fn count_written(&mut self, blocks: u64) {
-        self.written += blocks;
-        if self.written >= COUNTED_BLOCKS {
-            self.written /= 2;
-            self.moved /= 2;
-        }
-    }
-
-    /// Whether at least three blocks are moved for four that are written: then the cleaner is likely to read what is written now.
-    fn is_large(&self) -> bool {
-        self.moved > 0 && self.moved >= self.written / 4 * 3
-    }
-}
-
 impl Shard {
-    /// What users wrote stays in room that nobody else wants while the cleaner will have to move much of it, so that it need not
-    /// read it.
-    pub(crate) fn keep_written(&mut self, location: u64, body: &[u8]) {
-        if !self.cleaner.share.is_large() {
-            return;
-        }
-        let generation = self.segments.get(self.geometry.segment_of(location)).generation;
-        for (location, block) in (location..).zip(body.chunks_exact(BLOCK_BYTES)) {
-            self.cache.insert_unused(cache_key(location, generation), block);
-        }
-    }
-
     pub(super) fn move_window(&mut self) {
         let Some(mut moving) = self.cleaner.moving.take() else { return };
         let mut budget = MOVES_PER_TURN;
@@ -62,12 +25,13 @@ impl Shard {
             let moved = self.move_run(&moving, budget);
             moving.moved += moved;
             budget -= moved;
-            self.cleaner.share.moved += moved as u64;
             self.cleaner.credit -= moved as f64;
         }
         for read in moving.reads {
-            if let Got::Read(buffer) = read.got {
-                self.pool.give(buffer);
+            match read.got {
+                Got::Read(buffer) => self.pool.give(buffer),
+                Got::Kept(buffer) => self.kept_frames.give(buffer),
+                Got::Cached(_) | Got::Nothing => {}
             }
         }
         self.stats.cleaner_bytes += (moving.items.len() * BLOCK_BYTES) as u64;
@@ -100,7 +64,7 @@ impl Shard {
         let mut count = rest.iter().take(room.min(limit)).enumerate().take_while(follows).count();
         let is_bad = good_block(&moving.reads, &first).is_none();
         let generation = self.segments.get(moving.victim).generation;
-        if is_bad && moving.reads[first.read as usize].is_cached() {
+        if is_bad && moving.reads[first.read as usize].was_in_memory() {
             // It changed in memory: it stays where it is, and is read when its segment is cleaned again.
             self.cache.remove(cache_key(first.location, generation));
             self.cleaner.left.push(moving.victim);
@@ -140,11 +104,8 @@ impl Shard {
             let block = stand_in.as_ref().map(|block| &block[..]).or_else(|| read.block(item.location));
             let Some(block) = block else { unreachable!("a good block without its bytes") };
             self.log.stream(Head::Cold).building.buffer.extend_from_bytes(block);
-            if read.is_cached() {
+            if read.was_in_memory() {
                 self.stats.cleaner_cached_bytes += BLOCK_BYTES as u64;
-            } else if !is_bad {
-                // It gets its new name when the move is applied.
-                self.cache.insert_spare(cache_key(item.location, generation), block);
             }
         }
         count

@@ -1,8 +1,8 @@
-//! The blocks of a window come from the block cache or from the drive.
+//! The blocks of a window come from frames that stayed in memory, from the block cache, or from the drive.
 
 use coquina_base::{AlignedBuf, BLOCK_BYTES, SharedBlock, crc32c_block};
 
-use super::{GAP_BLOCKS, Item, MovingWindow, Phase, READ_BLOCKS, READS_MAX};
+use super::{GAP_BLOCKS, Item, MovingWindow, Phase, READ_BLOCKS, READS_CALM, READS_MAX};
 use crate::cache::{CacheSlot, cache_key};
 use crate::shard::{IoPurpose, Shard};
 
@@ -14,7 +14,7 @@ pub(super) struct Wanted {
     cached: Option<CacheSlot>,
 }
 
-/// Blocks that come with one read, or one that was in the block cache.
+/// Blocks that come with one read or with a frame that was in memory, or one that was in the block cache.
 #[derive(Default)]
 pub(super) struct WindowRead {
     pub(super) location: u64,
@@ -32,11 +32,13 @@ pub(super) enum Got {
     Read(AlignedBuf),
     /// A share of the cache's block.
     Cached(SharedBlock),
+    /// A frame that stayed in memory.
+    Kept(AlignedBuf),
 }
 
 impl WindowRead {
-    pub(super) fn is_cached(&self) -> bool {
-        matches!(self.got, Got::Cached(_))
+    pub(super) fn was_in_memory(&self) -> bool {
+        matches!(self.got, Got::Cached(_) | Got::Kept(_))
     }
 
     /// The block at a location that it covers.
@@ -44,14 +46,14 @@ impl WindowRead {
         let at = (location - self.location) as usize * BLOCK_BYTES;
         match &self.got {
             Got::Nothing => None,
-            Got::Read(buffer) => buffer.get(at..at + BLOCK_BYTES),
+            Got::Read(buffer) | Got::Kept(buffer) => buffer.get(at..at + BLOCK_BYTES),
             Got::Cached(block) => Some(block),
         }
     }
 }
 
 impl Shard {
-    /// Takes what is in the block cache, and plans reads of the rest.
+    /// Takes what is in memory, and plans reads of the rest.
     pub(super) fn plan_reads(&mut self) {
         let generation = self.segments.get(self.cleaner.victim).generation;
         let mut wanted = std::mem::take(&mut self.cleaner.wanted);
@@ -70,11 +72,24 @@ impl Shard {
         wanted.iter().filter_map(|wanted| wanted.cached).for_each(|slot| self.cache.look_at(slot));
         let reads = &mut self.cleaner.reads;
         reads.clear();
+        let end = wanted.last().map_or(0, |last| last.location + 1);
+        let mut kept = self.kept_frames.take_before(self.cleaner.victim, end).into_iter().peekable();
         for &Wanted { location, item, cached } in &wanted {
+            while let Some(frame) = kept.next_if(|frame| frame.end() <= location) {
+                self.kept_frames.give(frame.buffer);
+            }
+            if let Some(frame) = kept.next_if(|frame| frame.location <= location) {
+                let (location, blocks) = (frame.location, frame.buffer.blocks() as u64);
+                let got = Got::Kept(frame.buffer);
+                reads.push(WindowRead { location, blocks, got, issued: true, failed: false });
+            }
             // One that is cached is read over if it lies among others.
-            match reads.last_mut().filter(|last| !last.is_cached()) {
+            match reads.last_mut().filter(|last| !matches!(last.got, Got::Cached(_))) {
+                Some(WindowRead { location: start, blocks, got: Got::Kept(_), .. })
+                    if location < *start + *blocks => {}
                 Some(last)
-                    if location <= last.location + last.blocks + GAP_BLOCKS
+                    if !last.issued
+                        && location <= last.location + last.blocks + GAP_BLOCKS
                         && location + 1 - last.location <= READ_BLOCKS =>
                 {
                     last.blocks = location + 1 - last.location;
@@ -87,14 +102,18 @@ impl Shard {
             }
             self.cleaner.window[item as usize].read = reads.len() as u32 - 1;
         }
+        kept.for_each(|frame| self.kept_frames.give(frame.buffer));
         self.cleaner.wanted = wanted;
     }
 
     pub(super) fn read_window(&mut self) {
+        let (level, reserve) = (self.cleaning_level(), self.hot_reserve());
+        let is_calm = self.room() > reserve + (level - reserve) / 2;
+        let reads_max = if is_calm { READS_CALM } else { READS_MAX };
         let mut under_way =
             self.cleaner.reads.iter().filter(|read| read.issued && matches!(read.got, Got::Nothing)).count();
         for slot in 0..self.cleaner.reads.len() {
-            if under_way >= READS_MAX {
+            if under_way >= reads_max {
                 return;
             }
             let read = &mut self.cleaner.reads[slot];
