@@ -314,7 +314,9 @@ const SHARD_GAUGES: [(&str, &str, ShardField); 11] = [
     ("coquina_shard_read_only", "1 if a failed write has made the shard read-only.", |shard| {
         u64::from(shard.stats.poisoned)
     }),
-    ("coquina_shard_cache_bytes", "Bytes held by the block cache.", |shard| shard.stats.cache_bytes),
+    ("coquina_shard_cache_bytes", "Bytes held by the block cache and by frames of moved blocks.", |shard| {
+        shard.stats.cache_bytes
+    }),
     ("coquina_shard_index_memory_bytes", "Memory that the index takes.", |shard| {
         shard.stats.index_memory_bytes
     }),
@@ -345,11 +347,9 @@ const SHARD_COUNTERS: [(&str, &str, ShardField); 21] = [
     ("coquina_shard_prewrite_bytes_total", "Zeros written ahead.", |shard| shard.stats.prewrite_bytes),
     ("coquina_shard_frames_total", "Frames written.", |shard| shard.stats.frames),
     ("coquina_shard_cleaner_bytes_total", "Bytes moved by the cleaner.", |shard| shard.stats.cleaner_bytes),
-    (
-        "coquina_shard_cleaner_cached_bytes_total",
-        "Bytes that the cleaner took from the block cache.",
-        |shard| shard.stats.cleaner_cached_bytes,
-    ),
+    ("coquina_shard_cleaner_cached_bytes_total", "Bytes that the cleaner found in memory.", |shard| {
+        shard.stats.cleaner_cached_bytes
+    }),
     ("coquina_shard_cleaner_segments_total", "Segments freed by the cleaner.", |shard| {
         shard.stats.cleaner_segments
     }),

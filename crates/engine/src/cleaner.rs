@@ -532,6 +532,7 @@ impl Shard {
             let is_left = self.cleaner.left.contains(&victim);
             self.cleaner.left.retain(|left| *left != victim);
             if live == 0 {
+                self.kept_frames.forget(victim);
                 self.stats.cleaner_segments += 1;
                 self.cleaner.retries = 0;
             } else if self.layers_deleting.is_empty() && !is_left {

@@ -1,7 +1,8 @@
 //! Frames of moved blocks that stay in memory, so that the cleaner need not read them when it moves these blocks again.
 //!
 //! A frame's own buffer is what stays: nothing is copied for it. Another buffer takes its place among those that serve for frames.
-//! What stays takes only memory that the block cache may have and does not: as that grows, frames go.
+//! What stays takes only memory that the block cache may have and does not: as that grows, frames go. (A few buffers are beside that: those
+//! that are made ready, and those of frames that are being moved.)
 //!
 //! Invariant: a segment's frames are dropped before it is written again, so that what is there is what the drive holds, unless memory went
 //! bad: whoever uses a block compares its checksum.
@@ -36,7 +37,7 @@ pub(crate) struct KeptFrames {
     segments: BTreeMap<u32, Vec<KeptFrame>>,
     /// Buffers of frames that are needed no more.
     spare: Vec<AlignedBuf>,
-    /// Of all that stayed and of what is spare.
+    /// Of all that stayed and of what is spare: whole buffers, whatever is in them.
     bytes: u64,
     /// Where memory comes from; else it is taken from the system.
     memory: Option<FrameMemory>,
@@ -54,7 +55,8 @@ impl KeptFrames {
     }
 
     /// Keeps a frame if there is memory for it, within `bytes_max` for all; gives a buffer that serves in place of its own. `blocks`
-    /// is the size of the largest frame.
+    /// is the size of the largest frame; one of less than half of that is not worth its buffer. Neither is one in memory that reactors
+    /// have registered, of which there is little.
     pub fn keep(
         &mut self,
         segment: u32,
@@ -63,12 +65,15 @@ impl KeptFrames {
         blocks: usize,
         bytes_max: u64,
     ) -> AlignedBuf {
+        if buffer.blocks() < blocks / 2 || buffer.slab().is_some() {
+            return buffer;
+        }
         let capacity = buffer.capacity_blocks();
-        let bytes = buffer.len() as u64;
+        let bytes = bytes_of(&buffer);
         let serves = |spare: &mut AlignedBuf| spare.capacity_blocks() == capacity;
         let replacement = match self.spare.pop_if(serves) {
             Some(spare) => {
-                self.bytes -= spare.len() as u64;
+                self.bytes -= bytes_of(&spare);
                 Some(spare)
             }
             None if self.bytes + bytes > bytes_max => None,
@@ -93,13 +98,13 @@ impl KeptFrames {
         if frames.is_empty() {
             self.segments.remove(&segment);
         }
-        self.bytes -= taken.iter().map(|frame| frame.buffer.len() as u64).sum::<u64>();
+        self.bytes -= taken.iter().map(|frame| bytes_of(&frame.buffer)).sum::<u64>();
         taken
     }
 
     /// Takes the buffer of a frame that is needed no more.
     pub fn give(&mut self, buffer: AlignedBuf) {
-        self.bytes += buffer.len() as u64;
+        self.bytes += bytes_of(&buffer);
         self.spare.push(buffer);
     }
 
@@ -113,14 +118,19 @@ impl KeptFrames {
     /// Gives memory above `bytes_max` back.
     pub fn shrink(&mut self, bytes_max: u64) {
         while self.bytes > bytes_max {
-            if let Some(spare) = self.spare.pop() {
-                self.bytes -= spare.len() as u64;
-            } else if let Some((_, frames)) = self.segments.pop_last() {
-                self.bytes -= frames.iter().map(|frame| frame.buffer.len() as u64).sum::<u64>();
-            } else {
-                panic!("{} bytes of frames that are not there", self.bytes);
-            }
+            let buffer = self.spare.pop().or_else(|| self.drop_frame());
+            let Some(buffer) = buffer else { panic!("{} bytes of frames that are not there", self.bytes) };
+            self.bytes -= bytes_of(&buffer);
         }
+    }
+
+    fn drop_frame(&mut self) -> Option<AlignedBuf> {
+        let mut last = self.segments.last_entry()?;
+        let frame = last.get_mut().pop();
+        if last.get().is_empty() {
+            last.remove();
+        }
+        frame.map(|frame| frame.buffer)
     }
 
     /// Flips a bit of each block.
@@ -131,6 +141,10 @@ impl KeptFrames {
             frame.buffer.chunks_exact_mut(coquina_base::BLOCK_BYTES).for_each(|block| block[1000] ^= 4);
         });
     }
+}
+
+fn bytes_of(buffer: &AlignedBuf) -> u64 {
+    (buffer.capacity_blocks() * coquina_base::BLOCK_BYTES) as u64
 }
 
 #[cfg(test)]
@@ -160,34 +174,43 @@ mod tests {
         let mut frames = KeptFrames::default();
         assert!(keep(&mut frames, 3, 300, frame(1, 5), 100));
         assert!(keep(&mut frames, 3, 305, frame(2, 8), 100));
-        assert!(keep(&mut frames, 4, 400, frame(3, 2), 100));
-        assert_eq!(frames.bytes(), 15 * BLOCK_BYTES as u64);
+        assert!(keep(&mut frames, 4, 400, frame(3, 4), 100));
+        assert!(!keep(&mut frames, 4, 404, frame(3, 3), 100), "too small to be worth it");
+        assert_eq!(frames.bytes(), 24 * BLOCK_BYTES as u64);
         let taken = frames.take_before(3, 305);
         assert_eq!((taken.len(), taken[0].location, taken[0].end(), taken[0].buffer[0]), (1, 300, 305, 1));
-        assert_eq!(frames.bytes(), 10 * BLOCK_BYTES as u64);
+        assert_eq!(frames.bytes(), 16 * BLOCK_BYTES as u64);
         let taken = frames.take_before(3, u64::MAX);
         assert_eq!((taken.len(), taken[0].buffer[0]), (1, 2));
         frames.forget(4);
         frames.forget(4);
         assert!(frames.take_before(4, u64::MAX).is_empty());
-        assert_eq!(frames.bytes(), 2 * BLOCK_BYTES as u64, "its buffer is spare");
+        assert_eq!(frames.bytes(), 8 * BLOCK_BYTES as u64, "its buffer is spare");
         taken.into_iter().for_each(|frame| frames.give(frame.buffer));
-        assert_eq!(frames.bytes(), 10 * BLOCK_BYTES as u64);
+        assert_eq!(frames.bytes(), 16 * BLOCK_BYTES as u64);
     }
 
     #[test]
     fn memory_stays_within_its_bound_and_serves_again() {
         let mut frames = KeptFrames::default();
-        assert!(keep(&mut frames, 1, 100, frame(1, 4), 9));
-        assert!(keep(&mut frames, 2, 200, frame(2, 4), 9));
-        assert!(!keep(&mut frames, 3, 300, frame(3, 4), 9), "its own buffer comes back");
+        assert!(keep(&mut frames, 1, 100, frame(1, 4), 25));
+        assert!(keep(&mut frames, 2, 200, frame(2, 4), 25));
+        assert!(keep(&mut frames, 2, 204, frame(2, 4), 25));
+        assert!(!keep(&mut frames, 3, 300, frame(3, 4), 25), "its own buffer comes back");
         frames.forget(1);
-        assert!(keep(&mut frames, 3, 300, frame(3, 4), 9), "in place of what was forgotten");
-        assert_eq!(frames.bytes(), 8 * BLOCK_BYTES as u64);
-        frames.shrink(8 * BLOCK_BYTES as u64);
-        assert_eq!(frames.take_before(2, u64::MAX).len(), 1);
+        assert!(keep(&mut frames, 1, 100, frame(1, 4), 25), "in place of what was forgotten");
+        assert_eq!(frames.bytes(), 24 * BLOCK_BYTES as u64);
+        frames.shrink(24 * BLOCK_BYTES as u64);
+        assert_eq!(frames.take_before(1, u64::MAX).len(), 1);
+        // One frame after the other, the last ones first.
+        assert_eq!(frames.bytes(), 16 * BLOCK_BYTES as u64);
+        frames.shrink(15 * BLOCK_BYTES as u64);
+        assert_eq!(
+            frames.take_before(2, u64::MAX).iter().map(|frame| frame.location).collect::<Vec<_>>(),
+            [200]
+        );
         frames.shrink(0);
-        assert_eq!((frames.bytes(), frames.take_before(3, u64::MAX).len()), (0, 0));
+        assert_eq!(frames.bytes(), 0);
     }
 
     #[test]

@@ -298,12 +298,12 @@ impl Shard {
     /// The end of a turn of the driver's loop: everything that came in it goes out together.
     pub fn turn(&mut self, now_ns: u64) {
         self.now_ns = self.now_ns.max(now_ns);
+        // What readers have asked for has the memory first.
+        self.kept_frames.shrink(self.cache.bytes_left());
         if self.poisoned.is_some() {
             self.scrub_step();
             return;
         }
-        // What readers have asked for has the memory first.
-        self.kept_frames.shrink(self.cache.bytes_left());
         self.seal_all();
         self.delete_step();
         self.cleaner_step();

@@ -18,7 +18,7 @@ fn made_ahead<T: Send + 'static>(ahead: usize, make: impl Fn() -> T + Send + 'st
     let (give, things) = sync_channel(ahead);
     let work = move || while give.send(make()).is_ok() {};
     if let Err(error) = std::thread::Builder::new().name("cache memory".to_owned()).spawn(work) {
-        tracing::warn!(%error, "no thread for the block cache's memory: it grows by what is read only, and that waits for it");
+        tracing::warn!(%error, "no thread for the block cache's memory: reads wait until it has grown, and frames of moved blocks do not stay in memory");
     }
     things
 }

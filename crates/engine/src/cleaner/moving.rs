@@ -64,7 +64,10 @@ impl Shard {
         let mut count = rest.iter().take(room.min(limit)).enumerate().take_while(follows).count();
         let is_bad = good_block(&moving.reads, &first).is_none();
         let generation = self.segments.get(moving.victim).generation;
-        if is_bad && moving.reads[first.read as usize].was_in_memory() {
+        let read = &moving.reads[first.read as usize];
+        let is_stand_in =
+            || read.block(first.location).is_some_and(|block| block == &self.stand_in(first.checksum)[..]);
+        if is_bad && read.was_in_memory() && !is_stand_in() {
             // It changed in memory: it stays where it is, and is read when its segment is cleaned again.
             self.cache.remove(cache_key(first.location, generation));
             self.cleaner.left.push(moving.victim);
