@@ -126,3 +126,30 @@ fn what_is_written_does_not_stay_while_nothing_is_moved() {
     let stats = shard.stats();
     assert_eq!((stats.cleaner_bytes, stats.cache_bytes), (0, 0), "{stats:?}");
 }
+
+#[test]
+fn what_is_read_has_the_memory_first_also_when_the_drive_takes_no_writes_any_more() {
+    const CACHE_BYTES: u64 = 4 << 20;
+    let mut drive = Drive { drive: formatted_drive(), now_ns: 1, requests: 0 };
+    let mut shard = drive.open(CACHE_BYTES);
+    let mut random = Random::new(5);
+    (0..BLOCKS).for_each(|block| drive.write(&mut shard, block, 1));
+    for round in 0..6000 {
+        drive.write(&mut shard, random.below(u64::from(BLOCKS)) as u32, round);
+    }
+    let kept_bytes = shard.stats().cache_bytes;
+    assert!(kept_bytes > CACHE_BYTES / 2 && kept_bytes <= CACHE_BYTES, "{kept_bytes}");
+    shard.give_up(5);
+    assert!(shard.stats().poisoned);
+    for block in 0..BLOCKS {
+        drive.read(&mut shard, block);
+        let stats = shard.stats();
+        assert!(stats.cache_bytes <= CACHE_BYTES, "{stats:?}");
+    }
+    assert!(shard.stats().cache_misses >= u64::from(BLOCKS));
+    let hits = shard.stats().cache_hits;
+    for block in 0..BLOCKS {
+        drive.read(&mut shard, block);
+    }
+    assert!(shard.stats().cache_hits - hits >= u64::from(BLOCKS), "all of it is in the block cache");
+}

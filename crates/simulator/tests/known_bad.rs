@@ -42,6 +42,7 @@ struct Drive {
     found_bad: Vec<u32>,
     repaired: Vec<u32>,
     sequence: u64,
+    cache_bytes: u64,
     /// A block that the drive cannot read, and the reads that meet it.
     unreadable: Option<u64>,
     failing: Vec<IoToken>,
@@ -57,6 +58,7 @@ impl Drive {
             found_bad: Vec::new(),
             repaired: Vec::new(),
             sequence: 0,
+            cache_bytes: 0,
             unreadable: None,
             failing: Vec::new(),
         }
@@ -66,7 +68,7 @@ impl Drive {
     fn open(&mut self) -> Shard {
         let config = ShardConfig {
             copy: 1,
-            cache_bytes: 0,
+            cache_bytes: self.cache_bytes,
             checkpoint_log_bytes: 8 * SEGMENT_BYTES,
             ..ShardConfig::default()
         };
@@ -391,4 +393,20 @@ fn a_bad_block_that_is_moved_while_it_is_asked_for_again_stays_known_as_bad() {
         return shard.verify().unwrap();
     }
     panic!("moved {times} times");
+}
+
+/// What is logged in its place is not taken for a block that has gone bad in memory, which would have to be read from the drive.
+#[test]
+fn a_block_taken_as_bad_is_moved_from_memory_as_others_are() {
+    let mut drive = Drive { cache_bytes: 64 << 20, ..Drive::new() };
+    let mut shard = drive.open();
+    drive.take_bad(&mut shard, 41, crc32c_block(&RIGHT));
+    drive.churn(&mut shard, 41);
+    for _ in 0..5 {
+        drive.unreadable = shard.place_of(LAYER, 0, 41).flatten().map(|(offset_bytes, _)| offset_bytes);
+        assert!(drive.unreadable.is_some());
+        drive.churn(&mut shard, 41);
+        assert_eq!(drive.read(&mut shard, 41), Err(Failure::BadBlock));
+    }
+    shard.verify().unwrap();
 }
