@@ -33,8 +33,9 @@ const READ_BLOCKS: u64 = 64;
 const GAP_BLOCKS: u64 = 16;
 /// Blocks of the first read of a footer, until one was larger.
 const FOOTER_BLOCKS: u64 = 4;
-/// Reads at the same time: where users have room they come first, and all but one read would only be in the way of what they write.
+/// Reads at the same time where users may soon have to wait for room.
 const READS_MAX: usize = 6;
+/// The same where they have room: more would only be in the way of what they write.
 const READS_CALM: usize = 1;
 /// Blocks looked at together: they are sorted among themselves.
 const WINDOW_ITEMS: usize = 2048;

@@ -56,18 +56,23 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn gives_slabs_once_they_have_been_asked_for() {
-        let mut memory = touched_ahead();
-        let mut slabs = Vec::new();
+    /// Asks until so many have come.
+    fn wait_for<T>(count: usize, mut ask: impl FnMut() -> Option<T>) -> Vec<T> {
+        let mut got = Vec::new();
         let deadline = Instant::now() + Duration::from_secs(60);
-        while slabs.len() < 3 * SLABS_AHEAD {
-            assert!(Instant::now() < deadline, "{} slabs in a minute", slabs.len());
-            match memory() {
-                Some(slab) => slabs.push(slab),
+        while got.len() < count {
+            assert!(Instant::now() < deadline, "{} of {count} in a minute", got.len());
+            match ask() {
+                Some(one) => got.push(one),
                 None => std::thread::sleep(Duration::from_millis(1)),
             }
         }
+        got
+    }
+
+    #[test]
+    fn gives_slabs_once_they_have_been_asked_for() {
+        let mut slabs = wait_for(3 * SLABS_AHEAD, touched_ahead());
         for slab in &mut slabs {
             assert_eq!(slab.len() * coquina_base::BLOCK_BYTES, coquina_base::SLAB_BYTES);
             assert!(slab.iter_mut().all(|block| block.get_mut().unwrap().iter().all(|byte| *byte == 0)));
@@ -77,15 +82,7 @@ mod tests {
     #[test]
     fn gives_buffers_for_frames_of_the_size_that_was_asked_for() {
         let mut memory = frames_touched_ahead();
-        let mut buffers = Vec::new();
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while buffers.len() < 3 * FRAMES_AHEAD {
-            assert!(Instant::now() < deadline, "{} buffers in a minute", buffers.len());
-            match memory(128, 86) {
-                Some(buffer) => buffers.push(buffer),
-                None => std::thread::sleep(Duration::from_millis(1)),
-            }
-        }
+        let buffers = wait_for(3 * FRAMES_AHEAD, || memory(128, 86));
         assert!(buffers.iter().all(|buffer| buffer.is_empty() && buffer.capacity_blocks() == 128));
         assert!(memory(64, 33).is_none(), "not one of another size");
     }
