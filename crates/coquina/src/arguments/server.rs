@@ -57,7 +57,7 @@ pub struct Tuning {
     /// Most memory for the index of all drives of a node
     #[arg(long, value_name = "SIZE", value_parser = size, allow_hyphen_values = true)]
     pub index_memory: Option<u64>,
-    /// Most memory for the block cache of a node
+    /// Most memory for the block cache of a node, with the frames that its cleaner keeps to read less
     #[arg(long, value_name = "SIZE", value_parser = size, allow_hyphen_values = true)]
     pub cache_memory: Option<u64>,
     /// How much of each drive file is zeroed ahead of use while the drive is idle; 0 only just ahead of the log
