@@ -87,6 +87,9 @@ pub struct TimingFacts {
     pub runtime_s: f64,
     /// Load before that, in seconds.
     pub warmup_s: f64,
+    /// Load of its own kind that each case began with on stores that were aged, in seconds, not measured. 0: none, or no such store.
+    #[serde(default)]
+    pub settle_s: f64,
     /// Times that each is repeated at most until throughput is steady, the first included.
     pub passes_max: u32,
 }

@@ -1,7 +1,8 @@
 //! Memory for block caches that is at hand when a reactor wants it.
 //!
 //! Memory that a system has not given out before is found and cleared when it is touched first. In a virtual machine that gets it
-//! from its own host that took 10 to 17 ms for 2 MiB. A reactor that waited for it would hold up every write of its node.
+//! from its own host that took 10 to 17 ms for 2 MiB. A reactor that waited for it would hold up every write of its node. So a thread
+//! touches it ahead, behind all others that want a processor.
 
 use std::sync::mpsc::{Receiver, sync_channel};
 
@@ -13,10 +14,18 @@ const SLABS_AHEAD: usize = 4;
 /// The same of buffers for frames, of up to 768 KiB.
 const FRAMES_AHEAD: usize = 8;
 
+/// How far the thread stands back behind others (`nice`): where processors are scarce, users come before memory that only may be of use.
+/// Not `SCHED_IDLE`: a thread that may never run could hold a lock of the address space for as long.
+const NICENESS: i32 = 19;
+
 /// Has a thread make things ahead, until the receiver is dropped; it sleeps while there are `ahead`. Without the thread nothing comes.
 fn made_ahead<T: Send + 'static>(ahead: usize, make: impl Fn() -> T + Send + 'static) -> Receiver<T> {
     let (give, things) = sync_channel(ahead);
-    let work = move || while give.send(make()).is_ok() {};
+    let work = move || {
+        // Of this thread alone, in Linux. Each may stand back; where that is refused, it runs as the others do.
+        let _ = rustix::process::setpriority_process(None, NICENESS);
+        while give.send(make()).is_ok() {}
+    };
     if let Err(error) = std::thread::Builder::new().name("cache memory".to_owned()).spawn(work) {
         tracing::warn!(%error, "no thread for the block cache's memory: reads wait until it has grown, and frames of moved blocks do not stay in memory");
     }
@@ -77,6 +86,15 @@ mod tests {
             assert_eq!(slab.len() * coquina_base::BLOCK_BYTES, coquina_base::SLAB_BYTES);
             assert!(slab.iter_mut().all(|block| block.get_mut().unwrap().iter().all(|byte| *byte == 0)));
         }
+    }
+
+    #[test]
+    fn the_thread_stands_back_behind_others() {
+        let niceness = || rustix::process::getpriority_process(None).unwrap();
+        let before = niceness();
+        let things = made_ahead(1, niceness);
+        assert_eq!(things.recv_timeout(Duration::from_secs(60)).unwrap(), NICENESS);
+        assert_eq!(niceness(), before, "only that thread does");
     }
 
     #[test]

@@ -115,6 +115,7 @@ fn timing(notes: &mut Vec<String>, first: &Report, second: &Report) {
     differ(notes, "number of rounds", &ours.rounds.to_string(), &theirs.rounds.to_string());
     differ(notes, "measured time of a round", &seconds(ours.runtime_s), &seconds(theirs.runtime_s));
     differ(notes, "load before it", &seconds(ours.warmup_s), &seconds(theirs.warmup_s));
+    differ(notes, "load that aged stores settle under", &seconds(ours.settle_s), &seconds(theirs.settle_s));
     differ(notes, "most passes", &ours.passes_max.to_string(), &theirs.passes_max.to_string());
 }
 

@@ -150,6 +150,10 @@ pub struct Mode {
     pub runtime_s: f64,
     /// Load before that, in seconds, 0 to 86400.
     pub warmup_s: f64,
+    /// Load of its own kind that each case begins with on stores that were aged, in seconds, 0 to 86400; it is not measured. What a
+    /// store does just after another kind of load is not what it does in the long run. Default: 0.
+    #[serde(default)]
+    pub settle_s: f64,
     /// Times that a run is repeated until throughput is steady, the first included. Default: 1.
     #[serde(default = "one")]
     pub passes_max: u32,
@@ -415,6 +419,9 @@ impl Mode {
         }
         if !is_time(self.warmup_s, 0.0) {
             return Some(format!("warmup_s = {} must be 0 to 86400", self.warmup_s));
+        }
+        if !is_time(self.settle_s, 0.0) {
+            return Some(format!("settle_s = {} must be 0 to 86400", self.settle_s));
         }
         if self.passes_max == 0 {
             return Some("passes_max must be at least 1".to_owned());

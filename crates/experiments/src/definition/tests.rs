@@ -51,6 +51,7 @@ fn what_is_wrong_is_named() {
         ("depth =", "deepness =", "unknown field `deepness`"),
         ("rounds = 1", "rounds = 0", "rounds = 0"),
         ("runtime_s = 1,", "runtime_s = -1,", "runtime_s"),
+        ("warmup_s = 0,", "warmup_s = 0, settle_s = -1,", "settle_s = -1 must be 0 to 86400"),
         ("\"1TiB\"\n[[scenario.sweep]]", "\"1XB\"\n[[scenario.sweep]]", "is not a size"),
         ("\"4KiB\"", "\"5000\"", "multiple of 512"),
         ("quick = [1, 128]", "quick = [0]", "depth must be 1"),

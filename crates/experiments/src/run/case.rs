@@ -1,11 +1,11 @@
 //! One case: all its rounds on all targets, in random order, and what is remembered of targets for the cases after it.
 
-use crate::definition::{Layout, PlannedPoint};
+use crate::definition::{Layout, Mode, PlannedPoint};
 use crate::generator::GeneratorError;
 use crate::report::{Case, CaseResult};
 use crate::target::TargetError;
 
-use super::measure::Shot;
+use super::measure::{Measured, Shot};
 use super::{Column, Run, RunError, findings, knees, placement, quiet};
 
 /// Cases in a row in which a target fails before it is given up.
@@ -36,6 +36,7 @@ impl Run<'_> {
         self.report.cases.push(case);
         self.seen.push(vec![Vec::new(); count]);
         self.warm_up(layout)?;
+        self.settle(planned, layout)?;
         let rounds = self.settings.limits.rounds;
         for round in 1..=rounds {
             let mut order: Vec<usize> = (0..count).collect();
@@ -60,13 +61,45 @@ impl Run<'_> {
         self.report.cases.last_mut().expect("a case was pushed before its rounds")
     }
 
-    fn shot(
+    /// Gives a store that was aged so much of the case's own load that it does what it will go on doing. The rounds tell of
+    /// whatever fails here.
+    fn settle(&mut self, planned: &PlannedPoint, layout: &Layout) -> Result<(), RunError> {
+        let settle_s = self.settings.limits.settle_s;
+        if layout.aged.is_none() || settle_s <= 0.0 {
+            return Ok(());
+        }
+        let limits =
+            Mode { runtime_s: settle_s, warmup_s: 0.0, passes_max: 1, ..self.settings.limits.clone() };
+        let mut order: Vec<usize> = (0..self.columns.len()).collect();
+        self.random.shuffle(&mut order);
+        let mut settled = vec![false; self.targets.len()];
+        for column in order {
+            let target = self.columns[column].target;
+            if self.last_case().results[column].skipped.is_some()
+                || std::mem::replace(&mut settled[target], true)
+            {
+                continue;
+            }
+            let share = self.runs_done / self.runs_all.max(1.0);
+            let what = format!("{}: {}, settling", planned.id, self.label(column));
+            (self.hooks.progress)(share, &what);
+            match self.shoot(planned, layout, column, 0, &limits)? {
+                Err(GeneratorError::Stopped) => return Err(TargetError::Stopped.into()),
+                Err(_) if (self.hooks.stopped)() => return Err(TargetError::Stopped.into()),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn shoot(
         &mut self,
         planned: &PlannedPoint,
         layout: &Layout,
         column: usize,
         round: u32,
-    ) -> Result<(), RunError> {
+        limits: &Mode,
+    ) -> Result<Result<Measured, GeneratorError>, RunError> {
         let Column { target, tried } = self.columns[column];
         self.tuner.apply(tried, &mut self.targets, &self.context)?;
         let mine = self.targets[target].processes();
@@ -76,7 +109,7 @@ impl Run<'_> {
             target: self.targets[target].as_ref(),
             point: &planned.point,
             volume_bytes: layout.volume_bytes,
-            limits: &self.settings.limits,
+            limits,
             hosts: &self.settings.hosts,
             fio_options: &self.tuner.fio_options(tried),
             seed: self
@@ -90,7 +123,17 @@ impl Run<'_> {
             scratch: &self.context.folder,
             stopped: self.hooks.stopped,
         };
-        match shot.take() {
+        Ok(shot.take())
+    }
+
+    fn shot(
+        &mut self,
+        planned: &PlannedPoint,
+        layout: &Layout,
+        column: usize,
+        round: u32,
+    ) -> Result<(), RunError> {
+        match self.shoot(planned, layout, column, round, &self.settings.limits.clone())? {
             Ok(measured) => {
                 if !measured.round.is_good() {
                     let text = findings::left_out(&self.label(column), &measured);

@@ -132,6 +132,12 @@ fn not_counted(settings: &Settings, runs: u64) -> Vec<String> {
     }
     if planned.iter().any(|scenario| scenario.layout.aged.is_some()) {
         parts.push("ageing stores (filling and overwriting them)".to_owned());
+        if settings.limits.settle_s > 0.0 {
+            let settle_s = settings.limits.settle_s;
+            parts.push(format!(
+                "{settle_s} s of load for each case and target until an aged store has settled"
+            ));
+        }
     }
     if planned.iter().any(|scenario| scenario.layout.warm_reads) {
         parts.push("reading volumes once before cases that read".to_owned());

@@ -16,6 +16,7 @@ pub(crate) fn made_up(experiment: &str, labels: &[&str]) -> Report {
         rounds: limits.rounds,
         runtime_s: limits.runtime_s,
         warmup_s: limits.warmup_s,
+        settle_s: limits.settle_s,
         passes_max: limits.passes_max,
     };
     let planned = expand(&experiment, ModeName::Default);

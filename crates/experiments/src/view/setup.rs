@@ -12,6 +12,12 @@ pub(crate) fn timing_text(timing: &TimingFacts) -> String {
     if timing.passes_max > 1 {
         text += &format!(", each run up to {} times until it is steady", timing.passes_max);
     }
+    if timing.settle_s > 0.0 {
+        text += &format!(
+            "; where a store was aged, the first begins after {} s of the same load on each target, which are not measured",
+            timing.settle_s
+        );
+    }
     text
 }
 
@@ -61,6 +67,14 @@ pub(crate) fn lines(report: &Report) -> Vec<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn settling_is_told_where_there_was_any() {
+        let timing = TimingFacts { rounds: 4, runtime_s: 1.3, warmup_s: 0.4, settle_s: 0.0, passes_max: 1 };
+        assert_eq!(timing_text(&timing), "4 rounds of 1.3 s after 0.4 s of load");
+        let told = timing_text(&TimingFacts { settle_s: 5.0, ..timing });
+        assert!(told.contains("aged, the first begins after 5 s of the same load on each target"), "{told}");
+    }
 
     #[test]
     fn what_was_not_written_before_is_told() {
