@@ -87,7 +87,8 @@ pub struct TimingFacts {
     pub runtime_s: f64,
     /// Load before that, in seconds.
     pub warmup_s: f64,
-    /// Load of its own kind that each case began with on stores that were aged, in seconds, not measured. 0: none, or no such store.
+    /// Load of its own kind that each case of random writes began with on stores that were aged, in seconds, not measured. 0: none, or
+    /// no such store.
     #[serde(default)]
     pub settle_s: f64,
     /// Times that each is repeated at most until throughput is steady, the first included.
@@ -189,6 +190,11 @@ impl Operation {
             self,
             Operation::RandomWrite | Operation::SequentialWrite | Operation::Mixed70 | Operation::ObjectWrite
         )
+    }
+
+    /// Whether an aged store settles under it: it writes, and the store stays as old as it was.
+    pub fn settles(self) -> bool {
+        matches!(self, Operation::RandomWrite | Operation::Mixed70)
     }
 
     /// Whether it reads.

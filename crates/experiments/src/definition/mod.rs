@@ -150,8 +150,9 @@ pub struct Mode {
     pub runtime_s: f64,
     /// Load before that, in seconds, 0 to 86400.
     pub warmup_s: f64,
-    /// Load of its own kind that each case begins with on stores that were aged, in seconds, 0 to 86400; it is not measured. What a
-    /// store does just after another kind of load is not what it does in the long run. Default: 0.
+    /// Load of its own kind that each case of random writes begins with on stores that were aged, in seconds, 0 to 86400; it is not
+    /// measured. What a store does just after another kind of load is not what it does in the long run. Sequential writes do not settle:
+    /// they would lay the store out in order again, and undo its age. Default: 0.
     #[serde(default)]
     pub settle_s: f64,
     /// Times that a run is repeated until throughput is steady, the first included. Default: 1.

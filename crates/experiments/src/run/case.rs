@@ -61,11 +61,11 @@ impl Run<'_> {
         self.report.cases.last_mut().expect("a case was pushed before its rounds")
     }
 
-    /// Gives a store that was aged so much of the case's own load that it does what it will go on doing. The rounds tell of
-    /// whatever fails here.
+    /// Gives a store that was aged so much of the case's own load that it does what it will go on doing. Not where that would undo its
+    /// age: sequential writes lay the store out in order again. The rounds tell of whatever fails here.
     fn settle(&mut self, planned: &PlannedPoint, layout: &Layout) -> Result<(), RunError> {
         let settle_s = self.settings.limits.settle_s;
-        if layout.aged.is_none() || settle_s <= 0.0 {
+        if layout.aged.is_none() || settle_s <= 0.0 || !planned.point.operation.settles() {
             return Ok(());
         }
         let limits =

@@ -135,7 +135,7 @@ fn not_counted(settings: &Settings, runs: u64) -> Vec<String> {
         if settings.limits.settle_s > 0.0 {
             let settle_s = settings.limits.settle_s;
             parts.push(format!(
-                "{settle_s} s of load for each case and target until an aged store has settled"
+                "{settle_s} s of load for each case of random writes and target until an aged store has settled"
             ));
         }
     }

@@ -150,7 +150,12 @@ fn a_plan_counts_runs_of_targets_that_can_do_a_case_and_of_settings() {
         .replace("\"1GiB\"", "\"1GiB\"\naged = { full_percent = 75, overwrites = 1, block = \"64KiB\" }");
     let aged = self::settings(&aged, &["plain-file"], folder.path());
     let told = Plan::of(&aged).unwrap().not_counted.join("; ");
-    assert!(told.contains("3 s of load for each case and target until an aged store has settled"), "{told}");
+    assert!(
+        told.contains(
+            "3 s of load for each case of random writes and target until an aged store has settled"
+        ),
+        "{told}"
+    );
     // One value of a key alone is compared with what was found, too: four columns.
     let tried = ["fio:a=1", "fio:a=2", "fio:b=1"].map(|text| Assignment::parse(text).unwrap());
     let settings = Settings { tried: tried.to_vec(), targets: vec!["plain-file".to_owned()], ..settings };

@@ -14,7 +14,7 @@ pub(crate) fn timing_text(timing: &TimingFacts) -> String {
     }
     if timing.settle_s > 0.0 {
         text += &format!(
-            "; where a store was aged, the first begins after {} s of the same load on each target, which are not measured",
+            "; of random writes on a store that was aged, the first begins after {} s of the same load on each target, which are not measured",
             timing.settle_s
         );
     }
