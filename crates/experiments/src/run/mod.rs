@@ -168,11 +168,7 @@ impl<'a> Run<'a> {
                 rounds: settings.limits.rounds,
                 runtime_s: settings.limits.runtime_s,
                 warmup_s: settings.limits.warmup_s,
-                settle_s: if settings.plan().iter().any(|scenario| scenario.layout.aged.is_some()) {
-                    settings.limits.settle_s
-                } else {
-                    0.0
-                },
+                settle_s: settings.settle_s(),
                 passes_max: settings.limits.passes_max,
             }),
             environment: Environment::here(Some(&settings.folder)),

@@ -132,8 +132,8 @@ fn not_counted(settings: &Settings, runs: u64) -> Vec<String> {
     }
     if planned.iter().any(|scenario| scenario.layout.aged.is_some()) {
         parts.push("ageing stores (filling and overwriting them)".to_owned());
-        if settings.limits.settle_s > 0.0 {
-            let settle_s = settings.limits.settle_s;
+        let settle_s = settings.settle_s();
+        if settle_s > 0.0 {
             parts.push(format!(
                 "{settle_s} s of load for each case of random writes and target until an aged store has settled"
             ));

@@ -47,6 +47,15 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// How long cases settle on stores that were aged, in seconds; 0 where no such case is run.
+    pub fn settle_s(&self) -> f64 {
+        let settles = self.plan().iter().any(|scenario| {
+            let mut points = scenario.points.iter();
+            scenario.layout.aged.is_some() && points.any(|planned| planned.point.operation.settles())
+        });
+        if settles { self.limits.settle_s } else { 0.0 }
+    }
+
     /// The scenarios that are run, with their points.
     pub fn plan(&self) -> Vec<PlannedScenario> {
         let mut planned = expand(&self.experiment, self.mode);

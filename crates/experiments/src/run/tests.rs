@@ -156,6 +156,19 @@ fn a_plan_counts_runs_of_targets_that_can_do_a_case_and_of_settings() {
         ),
         "{told}"
     );
+    let in_order = Experiment::parse(
+        &EXPERIMENT
+            .replace("warmup_s = 0,", "warmup_s = 0, settle_s = 3,")
+            .replace("random_write", "sequential_write")
+            .replace("\"1GiB\"", "\"1GiB\"\naged = { full_percent = 75, overwrites = 1, block = \"64KiB\" }"),
+        "test",
+    );
+    assert_eq!(
+        settings_of(in_order.unwrap(), folder.path()).settle_s(),
+        0.0,
+        "sequential writes do not settle"
+    );
+    assert_eq!(aged.settle_s(), 3.0);
     // One value of a key alone is compared with what was found, too: four columns.
     let tried = ["fio:a=1", "fio:a=2", "fio:b=1"].map(|text| Assignment::parse(text).unwrap());
     let settings = Settings { tried: tried.to_vec(), targets: vec!["plain-file".to_owned()], ..settings };
