@@ -5,6 +5,7 @@ use coquina_base::{AlignedBuf, BLOCK_BYTES, CHUNK_BLOCKS};
 use crate::api::{Event, Failure, Outcome};
 use crate::cache::cache_key;
 use crate::frame::{Entries, Entry, EntryKind, FrameHeader, Head};
+use crate::index::LOOKS;
 use crate::index_region::{Map, Region, RegionKey};
 use crate::index_run::{REGION_BLOCKS, ZEROES};
 use crate::log::{CHANGE_NONE, ChangeKey, Flight, HeadPosition};
@@ -136,14 +137,19 @@ impl Shard {
         let Some(mut entries) = Entries::of_frame(header, &buffer[..BLOCK_BYTES]) else { return };
         let generation = self.segments.get(self.geometry.segment_of(header.location)).generation;
         let data = header.location + u64::from(header.header_blocks);
+        let (mut layer, mut places, mut count) = (0, [(0, 0); LOOKS], 0);
         while let Some(Some(entry)) = entries.next_entry() {
             if !matches!(entry.kind, EntryKind::Write | EntryKind::Move) {
                 continue;
             }
             let location = data + u64::from(entry.data_offset);
             for index in 0..usize::from(entry.blocks) {
-                let block = usize::from(entry.start_block) + index;
-                self.index.look_at(entry.context.layer().0, entry.chunk, block);
+                if count == LOOKS || layer != entry.context.layer().0 {
+                    self.index.look_at(layer, &places[..count]);
+                    (layer, count) = (entry.context.layer().0, 0);
+                }
+                places[count] = (entry.chunk, entry.start_block + index as u16);
+                count += 1;
                 if entry.kind == EntryKind::Move {
                     let source = entry.source(index);
                     let old = self.segments.get(self.geometry.segment_of(source)).generation;
@@ -152,6 +158,7 @@ impl Shard {
                 }
             }
         }
+        self.index.look_at(layer, &places[..count]);
     }
 
     fn recycle_frame(&mut self, buffer: AlignedBuf, mut changes: Vec<ChangeKey>) {

@@ -20,6 +20,7 @@ use coquina_base::{AlignedBuf, BLOCK_BYTES};
 use crate::api::{Event, IoError};
 use crate::footer::{self, Trailer};
 use crate::frame::{EntryKind, FrameHeader, Head};
+use crate::index::LOOKS;
 use crate::index_region::RegionKey;
 use crate::index_run::REGION_BLOCKS;
 use crate::segment::SegmentState;
@@ -441,9 +442,14 @@ impl Shard {
             self.cleaner.phase = Phase::Idle;
         } else {
             self.cleaner.phase = Phase::Checking;
-            // A pass for each step of the look-up, so that the processor waits for many blocks' memory at once.
-            for item in &self.cleaner.window {
-                self.index.look_at(item.layer, item.chunk, usize::from(item.block));
+            for items in self.cleaner.window.chunk_by(|one, next| one.layer == next.layer) {
+                for items in items.chunks(LOOKS) {
+                    let mut places = [(0, 0); LOOKS];
+                    for (place, item) in places.iter_mut().zip(items) {
+                        *place = (item.chunk, item.block);
+                    }
+                    self.index.look_at(items[0].layer, &places[..items.len()]);
+                }
             }
         }
     }

@@ -124,9 +124,9 @@ fn session_parts(sessions: &Sessions) -> Vec<Vec<u8>> {
     let mut fences = sessions.fences.clone();
     loop {
         let mut part = Sessions { fences: std::mem::take(&mut fences), ..Sessions::default() };
-        part.windows.extend(
-            windows.by_ref().take(SESSIONS_PER_PART).map(|(session, window)| (*session, window.clone())),
-        );
+        for (session, window) in windows.by_ref().take(SESSIONS_PER_PART) {
+            part.windows.insert(session, window.clone());
+        }
         let kind = if parts.is_empty() { RECORD_SESSIONS } else { RECORD_MORE_SESSIONS };
         let mut out = vec![kind];
         part.encode(&mut out);
@@ -308,7 +308,7 @@ impl Group {
                 std::mem::take(&mut self.tail).into()
             }
             Record::Sessions(sessions) if is_more => {
-                self.sessions.windows.extend(sessions.windows);
+                self.sessions.windows.append(sessions.windows);
                 Vec::new()
             }
             Record::Sessions(sessions) => {

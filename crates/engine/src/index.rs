@@ -3,6 +3,8 @@
 //! Regions of 256 blocks are the unit of memory: each is complete in memory, or only its page on the drive is
 //! known. Chunks are found through a two-level table per layer, so that a look-up costs two dependent loads.
 
+use std::cell::Cell;
+
 use hashbrown::HashMap;
 
 use crate::hash::FixedState;
@@ -12,6 +14,10 @@ use crate::index_run::REGION_BLOCKS;
 /// Regions of a chunk.
 pub const REGIONS: usize = 4;
 const LEAF_CHUNKS: usize = 64;
+/// No layer has this number.
+const LAYER_NONE: u64 = 0;
+/// Blocks whose memory is waited for together.
+pub const LOOKS: usize = 16;
 
 /// The regions of one chunk.
 #[derive(Default, Debug)]
@@ -55,6 +61,8 @@ pub struct Layer {
 pub struct Index {
     layers: Vec<Layer>,
     by_id: HashMap<u64, u32, FixedState>,
+    /// The layer that was looked up last, and its position: mostly it is asked for again.
+    layer_last: Cell<(u64, u32)>,
     /// Bytes of memory held, tables included.
     memory_bytes: u64,
     hand: (usize, u32, u8),
@@ -82,7 +90,13 @@ impl Index {
 
     /// Position of a layer.
     pub fn layer_position(&self, id: u64) -> Option<usize> {
-        self.by_id.get(&id).map(|position| *position as usize)
+        let (last, position) = self.layer_last.get();
+        if last == id && id != LAYER_NONE {
+            return Some(position as usize);
+        }
+        let position = *self.by_id.get(&id)?;
+        self.layer_last.set((id, position));
+        Some(position as usize)
     }
 
     /// A layer, made if it is not there.
@@ -97,6 +111,7 @@ impl Index {
     /// Forgets a layer that has no chunks.
     pub fn remove_layer(&mut self, id: u64) {
         if let Some(position) = self.by_id.remove(&id) {
+            self.layer_last.set((LAYER_NONE, 0));
             let layer = self.layers.swap_remove(position as usize);
             self.memory_bytes -= layer.leaves.iter().flatten().count() as u64 * LEAF_MEMORY_BYTES;
             assert!(layer.leaves.iter().flatten().all(|leaf| leaf.chunks.iter().all(Slot::is_none)));
@@ -112,13 +127,27 @@ impl Index {
         Some(&mut leaf.chunks[chunk as usize % LEAF_CHUNKS])
     }
 
-    /// Has the processor get what is known of a block. It need not wait for it, and can get what is known of others meanwhile.
-    pub fn look_at(&self, layer: u64, chunk: u32, block: usize) {
+    /// Has the processor get what is known of blocks: places in a layer, each a chunk and a block of it. A pass for each step, and as
+    /// little as can be between two loads of a pass, so that it waits for the memory of many blocks at once.
+    pub fn look_at(&self, layer: u64, places: &[(u32, u16)]) {
         let Some(position) = self.layer_position(layer) else { return };
-        let leaf = self.layers[position].leaves.get(chunk as usize / LEAF_CHUNKS);
-        let Some(Some(leaf)) = leaf else { return };
-        if let Slot::Warm(chunk) = &leaf.chunks[chunk as usize % LEAF_CHUNKS] {
-            chunk.regions[block / REGION_BLOCKS].look_at(block % REGION_BLOCKS);
+        let leaves = &self.layers[position].leaves;
+        let region_of = |&(chunk, block): &(u32, u16)| {
+            let leaf = leaves.get(chunk as usize / LEAF_CHUNKS)?.as_ref()?;
+            let Slot::Warm(warm) = &leaf.chunks[chunk as usize % LEAF_CHUNKS] else { return None };
+            Some((&warm.regions[usize::from(block) / REGION_BLOCKS], usize::from(block) % REGION_BLOCKS))
+        };
+        for places in places.chunks(LOOKS) {
+            let mut regions = [None; LOOKS];
+            for (region, place) in regions.iter_mut().zip(places) {
+                *region = region_of(place);
+            }
+            for (region, _) in regions.iter().flatten() {
+                std::hint::black_box(region.referenced);
+            }
+            for (region, block) in regions.iter().flatten() {
+                region.look_at(*block);
+            }
         }
     }
 
@@ -359,4 +388,25 @@ pub fn decode_page_record(bytes: &[u8]) -> Option<(RegionKey, PageRef)> {
     let region = *bytes.get(12)?;
     let page = u64::from_le_bytes(bytes.get(16..24)?.try_into().ok()?);
     (usize::from(region) < REGIONS).then_some((RegionKey { layer, chunk, region }, PageRef(page)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The last look-up is remembered; layers change their positions when others go.
+    #[test]
+    fn layers_are_found_where_they_have_moved_to() {
+        let mut index = Index::default();
+        for id in [7, 8, 9] {
+            index.layer_mut(id);
+            assert_eq!(index.layer_position(id), Some(id as usize - 7));
+        }
+        assert_eq!(index.layer_position(9), Some(2));
+        index.remove_layer(7);
+        assert_eq!([7, 8, 9, 0].map(|id| index.layer_position(id)), [None, Some(1), Some(0), None]);
+        index.remove_layer(9);
+        assert_eq!([9, 8, 9].map(|id| index.layer_position(id)), [None, Some(0), None]);
+        assert_eq!(index.layers()[0].id, 8);
+    }
 }

@@ -87,8 +87,8 @@ pub struct TimingFacts {
     pub runtime_s: f64,
     /// Load before that, in seconds.
     pub warmup_s: f64,
-    /// Load of its own kind that each case of random writes began with on stores that were aged, in seconds, not measured. 0: none, or
-    /// no such store.
+    /// Load of its own kind that each case of random writes began with on stores that were aged, in seconds, not measured, and as often
+    /// again until throughput was steady, up to [`SETTLE_PASSES_MAX`](crate::definition::SETTLE_PASSES_MAX) times. 0: none, or no such store.
     #[serde(default)]
     pub settle_s: f64,
     /// Times that each is repeated at most until throughput is steady, the first included.

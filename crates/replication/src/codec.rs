@@ -314,7 +314,7 @@ impl Codec for Sessions {
 
     fn encode(&self, out: &mut Vec<u8>) {
         encode_count(self.windows.len(), out);
-        for (session, window) in &self.windows {
+        for (session, window) in self.windows.iter() {
             session.encode(out);
             window.encode(out);
         }
@@ -333,7 +333,7 @@ impl Codec for Sessions {
         }
         for _ in 0..windows {
             let session = u64::decode(bytes)?;
-            sessions.windows.insert(session, Box::new(Window::decode(bytes)?));
+            sessions.windows.insert(session, Window::decode(bytes)?);
         }
         let fences = decode_count(bytes, 24)?;
         for _ in 0..fences {

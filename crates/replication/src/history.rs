@@ -4,7 +4,7 @@
 //! epoch hold the same entries up to there, since one primary made it behind the same predecessor.
 
 /// One run of entries of one epoch.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Run {
     /// The entries' epoch.
     pub epoch: u64,
@@ -15,6 +15,8 @@ pub struct Run {
 /// The runs of a log in order.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct History {
+    /// The last of `runs`, as zeros if there is none: nearly every question is about it, and it is at hand.
+    last: Run,
     runs: Vec<Run>,
 }
 
@@ -24,7 +26,7 @@ impl History {
         let rising = runs
             .windows(2)
             .all(|pair| pair[0].epoch < pair[1].epoch && pair[0].first_sequence < pair[1].first_sequence);
-        rising.then_some(History { runs })
+        rising.then(|| History { last: runs.last().copied().unwrap_or_default(), runs })
     }
 
     /// The runs in order.
@@ -34,11 +36,15 @@ impl History {
 
     /// Notes an entry behind all others. False if its epoch is lower than theirs.
     pub fn push(&mut self, epoch: u64, sequence: u64) -> bool {
+        if self.last.epoch == epoch && self.last != Run::default() {
+            return true;
+        }
         match self.runs.last() {
             Some(last) if last.epoch == epoch => true,
             Some(last) if last.epoch > epoch || last.first_sequence >= sequence => false,
             _ => {
-                self.runs.push(Run { epoch, first_sequence: sequence });
+                self.last = Run { epoch, first_sequence: sequence };
+                self.runs.push(self.last);
                 true
             }
         }
@@ -46,6 +52,9 @@ impl History {
 
     /// The epoch of an entry that the log holds; 0 before the first.
     pub fn epoch_of(&self, sequence: u64) -> u64 {
+        if self.last != Run::default() && self.last.first_sequence <= sequence {
+            return self.last.epoch;
+        }
         self.runs.iter().rev().find(|run| run.first_sequence <= sequence).map_or(0, |run| run.epoch)
     }
 
@@ -54,6 +63,7 @@ impl History {
         while self.runs.last().is_some_and(|run| run.first_sequence > last) {
             self.runs.pop();
         }
+        self.last = self.runs.last().copied().unwrap_or_default();
     }
 
     /// The part up to the sequence number.
@@ -110,6 +120,23 @@ mod tests {
         assert!(!one.push(1, 10));
         one.truncate(0);
         assert_eq!(one, History::default());
+    }
+
+    /// What is kept at hand of the last run is that run after whatever was done.
+    #[test]
+    fn the_last_run_is_at_hand() {
+        let mut one = History::default();
+        assert_eq!((one.epoch_of(1), one.push(3, 1), one.push(3, 2)), (0, true, true));
+        assert_eq!((one.push(5, 3), one.push(4, 4), one.push(5, 4)), (true, false, true));
+        for (through, epochs) in [(4, [3, 3, 5, 5]), (3, [3, 3, 5, 5]), (2, [3; 4]), (0, [0; 4])] {
+            let part = one.up_to(through);
+            assert_eq!([1, 2, 3, 4].map(|sequence| part.epoch_of(sequence)), epochs, "up to {through}");
+            assert_eq!(History::from_runs(part.runs().to_vec()), Some(part));
+        }
+        one.truncate(2);
+        assert!(!one.push(2, 3), "below an epoch that is there again");
+        assert!(one.push(4, 3), "the epoch that was cut off is forgotten");
+        assert_eq!(one, history(&[(3, 1), (4, 3)]));
     }
 
     #[test]

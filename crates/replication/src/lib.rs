@@ -78,7 +78,7 @@ pub use grant::{Lease, Promises};
 pub use group::Group;
 pub use history::{History, Run};
 pub use message::Message;
-pub use session::{SESSION_WINDOW, SESSIONS_MAX, Sessions, Window};
+pub use session::{SESSION_WINDOW, SESSIONS_MAX, Sessions, Window, Windows};
 pub use types::{
     BlockRange, Config, CopyId, Entry, EntryKind, GroupEpoch, GroupId, PayloadRef, Recovery, RecoveryToken,
     Token,

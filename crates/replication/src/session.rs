@@ -19,18 +19,19 @@ pub const SESSIONS_MAX: usize = 1024;
 /// Words of a window's bitmap.
 pub const WINDOW_WORDS: usize = (SESSION_WINDOW / 64) as usize;
 
-/// One session: 552 bytes.
+/// One session: 552 bytes. What each request needs lies first and together.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[repr(C)]
 pub struct Window {
     /// Sequence number of its newest entry.
     pub used: u64,
     /// Highest request number seen.
     pub highest: u64,
-    /// A bit for each request number within [`SESSION_WINDOW`] of the highest, by its remainder.
-    pub seen: [u64; WINDOW_WORDS],
     /// Requests of several entries of which the last is not in the log, rising, with how many blocks are: when one comes
     /// again only the rest of it is done, so that no block is changed twice.
     pub parts: Vec<(u64, u32)>,
+    /// A bit for each request number within [`SESSION_WINDOW`] of the highest, by its remainder.
+    pub seen: [u64; WINDOW_WORDS],
 }
 
 impl Default for Window {
@@ -106,11 +107,83 @@ impl Window {
     }
 }
 
+/// Windows in order of their sessions. A group has few, and each entry of its log asks for one: so they are a row, and what an entry
+/// needs of one lies with its session.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Windows {
+    row: Vec<Known>,
+}
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(C)]
+struct Known {
+    session: u64,
+    window: Window,
+}
+
+impl Windows {
+    /// Sessions.
+    pub fn len(&self) -> usize {
+        self.row.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.row.is_empty()
+    }
+
+    fn place(&self, session: u64) -> Result<usize, usize> {
+        self.row.binary_search_by_key(&session, |known| known.session)
+    }
+
+    /// A session's.
+    pub fn get(&self, session: u64) -> Option<&Window> {
+        self.place(session).ok().map(|place| &self.row[place].window)
+    }
+
+    /// A session's, an empty one if it has none.
+    pub fn get_or_new(&mut self, session: u64) -> &mut Window {
+        let place = match self.place(session) {
+            Ok(place) => place,
+            Err(place) => {
+                self.row.insert(place, Known { session, window: Window::default() });
+                place
+            }
+        };
+        &mut self.row[place].window
+    }
+
+    /// Gives a session a window, in place of the one that it may have.
+    pub fn insert(&mut self, session: u64, window: Window) {
+        match self.place(session) {
+            Ok(place) => self.row[place].window = window,
+            Err(place) => self.row.insert(place, Known { session, window }),
+        }
+    }
+
+    /// Forgets a session.
+    pub fn remove(&mut self, session: u64) {
+        if let Ok(place) = self.place(session) {
+            self.row.remove(place);
+        }
+    }
+
+    /// All, in order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (u64, &Window)> {
+        self.row.iter().map(|known| (known.session, &known.window))
+    }
+
+    /// Takes the windows of others in, in place of those of the same sessions.
+    pub fn append(&mut self, others: Windows) {
+        others.row.into_iter().for_each(|known| self.insert(known.session, known.window));
+    }
+}
+
 /// All sessions and fences of a group.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Sessions {
     /// By session.
-    pub windows: BTreeMap<u64, Box<Window>>,
+    pub windows: Windows,
     /// Lowest generation still served, by volume.
     pub fences: BTreeMap<u128, u64>,
 }
@@ -118,12 +191,12 @@ pub struct Sessions {
 impl Sessions {
     /// Whether the request is in the log (or was, too long ago to tell).
     pub fn contains(&self, session: u64, request: u64) -> bool {
-        self.windows.get(&session).is_some_and(|window| window.contains(request))
+        self.windows.get(session).is_some_and(|window| window.contains(request))
     }
 
     /// Blocks of a request that are in the log though its last entry is not.
     pub fn part_blocks(&self, session: u64, request: u64) -> u32 {
-        let parts = self.windows.get(&session).map_or(&[][..], |window| &window.parts);
+        let parts = self.windows.get(session).map_or(&[][..], |window| &window.parts);
         parts.iter().find(|part| part.0 == request).map_or(0, |part| part.1)
     }
 
@@ -147,14 +220,14 @@ impl Sessions {
 
     /// A session that is used now.
     fn window(&mut self, session: u64, sequence: u64) -> &mut Window {
-        if self.windows.len() >= SESSIONS_MAX && !self.windows.contains_key(&session) {
+        if self.windows.len() >= SESSIONS_MAX && self.windows.get(session).is_none() {
             let oldest =
-                self.windows.iter().min_by_key(|(_, window)| window.used).map(|(session, _)| *session);
+                self.windows.iter().min_by_key(|(_, window)| window.used).map(|(session, _)| session);
             if let Some(oldest) = oldest {
-                self.windows.remove(&oldest);
+                self.windows.remove(oldest);
             }
         }
-        let window = self.windows.entry(session).or_default();
+        let window = self.windows.get_or_new(session);
         window.used = sequence;
         window
     }
@@ -229,6 +302,25 @@ mod tests {
         sessions.note(&entry(6 + SESSION_WINDOW + 1, 1, true));
         sessions.note(&entry(6 + SESSION_WINDOW + 2, 1, true));
         assert_eq!(sessions.part_blocks(7, 6), 0, "older than the window");
+    }
+
+    #[test]
+    fn windows_are_found_by_their_sessions_and_lie_in_their_order() {
+        let mut windows = Windows::default();
+        let window = |highest| Window { highest, ..Window::default() };
+        for session in [5, 1, 9, 3, 7] {
+            assert_eq!(windows.get(session), None);
+            windows.get_or_new(session).highest = session;
+        }
+        windows.remove(3);
+        windows.remove(4);
+        let mut others = Windows::default();
+        [(4, 40), (5, 50), (11, 110)].map(|(session, highest)| others.insert(session, window(highest)));
+        windows.append(others);
+        windows.insert(1, window(10));
+        let all: Vec<_> = windows.iter().map(|(session, window)| (session, window.highest)).collect();
+        assert_eq!(all, [(1, 10), (4, 40), (5, 50), (7, 7), (9, 9), (11, 110)]);
+        assert_eq!((windows.len(), windows.get(3), windows.get(9)), (6, None, Some(&window(9))));
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub use published::PublishedTable;
 pub const FORMAT: u32 = 1;
 /// Most points that one experiment may have.
 const POINTS_MAX: usize = 10_000;
+/// Times that a case's load settles an aged store at most, `settle_s` each.
+pub const SETTLE_PASSES_MAX: u32 = 4;
 /// Smallest volume that is worth measuring.
 pub const VOLUME_BYTES_MIN: u64 = 16 << 20;
 
@@ -151,8 +153,9 @@ pub struct Mode {
     /// Load before that, in seconds, 0 to 86400.
     pub warmup_s: f64,
     /// Load of its own kind that each case of random writes begins with on stores that were aged, in seconds, 0 to 86400; it is not
-    /// measured. What a store does just after another kind of load is not what it does in the long run. Sequential writes do not settle:
-    /// they would lay the store out in order again, and undo its age. Default: 0.
+    /// measured, and goes on for as long again until throughput was steady, up to [`SETTLE_PASSES_MAX`] times. What a store does just after
+    /// another kind of load is not what it does in the long run. Sequential writes do not settle: they would lay the store out in order
+    /// again, and undo its age. Default: 0.
     #[serde(default)]
     pub settle_s: f64,
     /// Times that a run is repeated until throughput is steady, the first included. Default: 1.

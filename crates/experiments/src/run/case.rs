@@ -1,6 +1,6 @@
 //! One case: all its rounds on all targets, in random order, and what is remembered of targets for the cases after it.
 
-use crate::definition::{Layout, Mode, PlannedPoint};
+use crate::definition::{Layout, Mode, PlannedPoint, SETTLE_PASSES_MAX};
 use crate::generator::GeneratorError;
 use crate::report::{Case, CaseResult};
 use crate::target::TargetError;
@@ -61,15 +61,19 @@ impl Run<'_> {
         self.report.cases.last_mut().expect("a case was pushed before its rounds")
     }
 
-    /// Gives a store that was aged so much of the case's own load that it does what it will go on doing. Not where that would undo its
-    /// age: sequential writes lay the store out in order again. The rounds tell of whatever fails here.
+    /// Gives a store that was aged so much of the case's own load that its throughput is steady: it does what it will go on doing then. Not
+    /// where that would undo its age: sequential writes lay the store out in order again. The rounds tell of whatever fails here.
     fn settle(&mut self, planned: &PlannedPoint, layout: &Layout) -> Result<(), RunError> {
         let settle_s = self.settings.limits.settle_s;
         if layout.aged.is_none() || settle_s <= 0.0 || !planned.point.operation.settles() {
             return Ok(());
         }
-        let limits =
-            Mode { runtime_s: settle_s, warmup_s: 0.0, passes_max: 1, ..self.settings.limits.clone() };
+        let limits = Mode {
+            runtime_s: settle_s,
+            warmup_s: 0.0,
+            passes_max: SETTLE_PASSES_MAX,
+            ..self.settings.limits.clone()
+        };
         let mut order: Vec<usize> = (0..self.columns.len()).collect();
         self.random.shuffle(&mut order);
         let mut settled = vec![false; self.targets.len()];

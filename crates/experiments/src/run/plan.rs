@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::definition::SETTLE_PASSES_MAX;
 use crate::target::{Opener, Target, TargetError, check_reach, check_repeated};
 
 use super::{Settings, placement, quiet, settings_tried};
@@ -135,7 +136,8 @@ fn not_counted(settings: &Settings, runs: u64) -> Vec<String> {
         let settle_s = settings.settle_s();
         if settle_s > 0.0 {
             parts.push(format!(
-                "{settle_s} s of load for each case of random writes and target until an aged store has settled"
+                "{settle_s} to {} s of load for each case of random writes and target until an aged store is steady",
+                settle_s * f64::from(SETTLE_PASSES_MAX)
             ));
         }
     }

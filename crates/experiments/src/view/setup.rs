@@ -2,6 +2,7 @@
 
 use coquina_base::format_size_bytes;
 
+use crate::definition::SETTLE_PASSES_MAX;
 use crate::report::{LayoutFacts, Report, TimingFacts};
 
 /// `3 rounds of 20 s after 5 s of load, each repeated up to 2 times until steady`.
@@ -14,8 +15,10 @@ pub(crate) fn timing_text(timing: &TimingFacts) -> String {
     }
     if timing.settle_s > 0.0 {
         text += &format!(
-            "; of random writes on a store that was aged, the first begins after {} s of the same load on each target, which are not measured",
-            timing.settle_s
+            "; of random writes on a store that was aged, the first begins after {} to {} s of the same load on each target, until it is steady, \
+             which are not measured",
+            timing.settle_s,
+            timing.settle_s * f64::from(SETTLE_PASSES_MAX)
         );
     }
     text
@@ -73,7 +76,12 @@ mod tests {
         let timing = TimingFacts { rounds: 4, runtime_s: 1.3, warmup_s: 0.4, settle_s: 0.0, passes_max: 1 };
         assert_eq!(timing_text(&timing), "4 rounds of 1.3 s after 0.4 s of load");
         let told = timing_text(&TimingFacts { settle_s: 5.0, ..timing });
-        assert!(told.contains("aged, the first begins after 5 s of the same load on each target"), "{told}");
+        assert!(
+            told.contains(
+                "aged, the first begins after 5 to 20 s of the same load on each target, until it is steady"
+            ),
+            "{told}"
+        );
     }
 
     #[test]
