@@ -407,10 +407,11 @@ impl Shard {
     pub(crate) fn append_part(&mut self, part: &Ready<'_>, first_checksum: usize, change: ChangeKey) {
         let mut builder = std::mem::take(&mut self.log.stream(Head::Hot).building);
         self.add_part(&mut builder, part, first_checksum, change);
-        if part.kind == EntryKind::Write {
-            builder.buffer.extend_from_bytes(part.payload);
-        }
         self.log.stream(Head::Hot).building = builder;
+        // Last: moving the builder waits for all that the processor has yet to store, and the frame's memory comes slowly.
+        if part.kind == EntryKind::Write {
+            self.log.stream(Head::Hot).building.buffer.extend_from_bytes(part.payload);
+        }
     }
 
     /// Adds an entry to a frame, without its data.
