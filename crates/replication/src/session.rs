@@ -315,7 +315,9 @@ mod tests {
         windows.remove(3);
         windows.remove(4);
         let mut others = Windows::default();
-        [(4, 40), (5, 50), (11, 110)].map(|(session, highest)| others.insert(session, window(highest)));
+        for (session, highest) in [(4, 40), (5, 50), (11, 110)] {
+            others.insert(session, window(highest));
+        }
         windows.append(others);
         windows.insert(1, window(10));
         let all: Vec<_> = windows.iter().map(|(session, window)| (session, window.highest)).collect();
