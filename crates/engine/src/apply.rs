@@ -145,7 +145,7 @@ impl Shard {
             let location = data + u64::from(entry.data_offset);
             for index in 0..usize::from(entry.blocks) {
                 if count == LOOKS || layer != entry.context.layer().0 {
-                    self.index.look_at(layer, &places[..count]);
+                    self.index.look_at(layer, places[..count].iter().copied());
                     (layer, count) = (entry.context.layer().0, 0);
                 }
                 places[count] = (entry.chunk, entry.start_block + index as u16);
@@ -158,7 +158,7 @@ impl Shard {
                 }
             }
         }
-        self.index.look_at(layer, &places[..count]);
+        self.index.look_at(layer, places[..count].iter().copied());
     }
 
     fn recycle_frame(&mut self, buffer: AlignedBuf, mut changes: Vec<ChangeKey>) {

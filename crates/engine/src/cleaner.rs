@@ -20,7 +20,6 @@ use coquina_base::{AlignedBuf, BLOCK_BYTES};
 use crate::api::{Event, IoError};
 use crate::footer::{self, Trailer};
 use crate::frame::{EntryKind, FrameHeader, Head};
-use crate::index::LOOKS;
 use crate::index_region::RegionKey;
 use crate::index_run::REGION_BLOCKS;
 use crate::segment::SegmentState;
@@ -443,13 +442,7 @@ impl Shard {
         } else {
             self.cleaner.phase = Phase::Checking;
             for items in self.cleaner.window.chunk_by(|one, next| one.layer == next.layer) {
-                for items in items.chunks(LOOKS) {
-                    let mut places = [(0, 0); LOOKS];
-                    for (place, item) in places.iter_mut().zip(items) {
-                        *place = (item.chunk, item.block);
-                    }
-                    self.index.look_at(items[0].layer, &places[..items.len()]);
-                }
+                self.index.look_at(items[0].layer, items.iter().map(|item| (item.chunk, item.block)));
             }
         }
     }

@@ -129,18 +129,21 @@ impl Index {
 
     /// Has the processor get what is known of blocks: places in a layer, each a chunk and a block of it. A pass for each step, and as
     /// little as can be between two loads of a pass, so that it waits for the memory of many blocks at once.
-    pub fn look_at(&self, layer: u64, places: &[(u32, u16)]) {
+    pub fn look_at(&self, layer: u64, mut places: impl Iterator<Item = (u32, u16)>) {
         let Some(position) = self.layer_position(layer) else { return };
         let leaves = &self.layers[position].leaves;
-        let region_of = |&(chunk, block): &(u32, u16)| {
+        let region_of = |(chunk, block): (u32, u16)| {
             let leaf = leaves.get(chunk as usize / LEAF_CHUNKS)?.as_ref()?;
             let Slot::Warm(warm) = &leaf.chunks[chunk as usize % LEAF_CHUNKS] else { return None };
             Some((&warm.regions[usize::from(block) / REGION_BLOCKS], usize::from(block) % REGION_BLOCKS))
         };
-        for places in places.chunks(LOOKS) {
+        let mut count = LOOKS;
+        while count == LOOKS {
             let mut regions = [None; LOOKS];
-            for (region, place) in regions.iter_mut().zip(places) {
+            count = 0;
+            for (region, place) in regions.iter_mut().zip(&mut places) {
                 *region = region_of(place);
+                count += 1;
             }
             for (region, _) in regions.iter().flatten() {
                 std::hint::black_box(region.referenced);

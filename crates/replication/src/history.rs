@@ -34,12 +34,13 @@ impl History {
         &self.runs
     }
 
+    fn last(&self) -> Option<Run> {
+        (!self.runs.is_empty()).then_some(self.last)
+    }
+
     /// Notes an entry behind all others. False if its epoch is lower than theirs.
     pub fn push(&mut self, epoch: u64, sequence: u64) -> bool {
-        if self.last.epoch == epoch && self.last != Run::default() {
-            return true;
-        }
-        match self.runs.last() {
+        match self.last() {
             Some(last) if last.epoch == epoch => true,
             Some(last) if last.epoch > epoch || last.first_sequence >= sequence => false,
             _ => {
@@ -52,8 +53,8 @@ impl History {
 
     /// The epoch of an entry that the log holds; 0 before the first.
     pub fn epoch_of(&self, sequence: u64) -> u64 {
-        if self.last != Run::default() && self.last.first_sequence <= sequence {
-            return self.last.epoch;
+        if let Some(last) = self.last().filter(|last| last.first_sequence <= sequence) {
+            return last.epoch;
         }
         self.runs.iter().rev().find(|run| run.first_sequence <= sequence).map_or(0, |run| run.epoch)
     }
