@@ -3,7 +3,7 @@
 use coquina_cluster::{DriveCondition, DriveState, Wanted};
 use coquina_control::{CatalogueError, api};
 
-use super::world::{World, is_clean, volume_request};
+use super::world::{World, is_clean, is_spread, volume_request};
 
 const GIB: u64 = 1 << 30;
 
@@ -20,7 +20,7 @@ fn a_drive_is_emptied_then_let_go() {
     let world = World::new(3, 2);
     let process = &world.processes[1];
     process.catalogue.create(&volume_request("db", GIB)).unwrap();
-    process.wait("clean", is_clean);
+    process.wait("clean, on all drives", is_spread);
     let id = *process.node.memory().drives.keys().next().unwrap();
     let plan = api::RemoveDrive { dry_run: true, ..remove(id) };
     let planned = process.catalogue.remove_drive(&plan).unwrap();
@@ -30,6 +30,19 @@ fn a_drive_is_emptied_then_let_go() {
     process.wait("the drive is gone", |map| map.drive(id).is_none());
     world.wait_for("the node lets go", |_| process.node.memory().removed == [id]);
     process.wait("clean", is_clean);
+}
+
+#[test]
+fn a_drive_that_is_not_heard_of_when_a_pool_is_made_gets_its_share() {
+    let world = World::new(3, 2);
+    let process = &world.processes[1];
+    let id = *process.node.memory().drives.keys().next().unwrap();
+    process.node.memory().drives.insert(id, DriveCondition::Failed);
+    process.wait("missing", |map| map.drive(id).unwrap().state == DriveState::Missing);
+    process.catalogue.create(&volume_request("db", GIB)).unwrap();
+    assert_eq!(process.map.map().used_shards_of(id).count(), 0);
+    process.node.memory().drives.insert(id, DriveCondition::Serving);
+    process.wait("clean, on all drives", is_spread);
 }
 
 #[test]
@@ -86,6 +99,7 @@ fn a_lost_drive_with_the_only_copy_is_given_up_by_name_only() {
     let process = &world.processes[0];
     let request = api::CreateVolume { copies: Some(1), ..volume_request("db", GIB) };
     let volume = process.catalogue.create(&request).unwrap();
+    process.wait("clean, on both drives", is_spread);
     let id = *process.node.memory().drives.keys().next().unwrap();
     process.node.memory().drives.insert(id, DriveCondition::Failed);
     process.wait("missing", |map| map.drive(id).unwrap().state == DriveState::Missing);

@@ -377,6 +377,15 @@ pub fn is_clean(map: &MapView) -> bool {
     })
 }
 
+/// Whether it is clean, and all drives have as many groups as each other, or one less. A pool is made on the drives that are known to be
+/// alive then; the others get their share when it has been made, so that it may look clean in between.
+pub fn is_spread(map: &MapView) -> bool {
+    let groups = |drive| map.used_shards_of(drive).map(|(_, groups)| groups.len()).sum::<usize>();
+    let counts: Vec<usize> = map.drives().map(|drive| groups(drive.value.id)).collect();
+    let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
+    is_clean(map) && most - least <= 1
+}
+
 pub fn volume_request(name: &str, size_bytes: u64) -> coquina_control::api::CreateVolume {
     let name = name.to_owned();
     coquina_control::api::CreateVolume { name, size_bytes, ..Default::default() }
