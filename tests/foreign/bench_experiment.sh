@@ -94,6 +94,19 @@ grep -q '<svg' three/report.html || fail "no plot in the page"
 if grep -qE '(src|href)="?http' three/report.html; then fail "the page needs a network"; fi
 expect 1 "holds a report already" bench run small.toml --folder files --out three
 
+# A store that was aged settles under each case's load before that is measured, where that leaves it as old as it was.
+experiment aged 2 0.6 'name = "aged"
+volume_size = "1GiB"
+copies = 1
+aged = { full_percent = 50, overwrites = 1, block = "64KiB" }' '"random_write", "sequential_write"' '8'
+bench run aged.toml --folder files --out aged --store-size 256M --settle 2 --target coquina-local >aged.txt 2>aged.log ||
+    fail "the run failed: $(tail -n 20 aged.log)"
+nothing_is_left
+of_report aged "[c['results'][0]['settled_s'] > 0 for c in r['cases']] == [True, False] and 2 <= r['cases'][0]['results'][0]['settled_s'] <= 8"
+of_report aged "all(len(c['results'][0]['rounds']) == 2 for c in r['cases'])"
+grep -q 'the first begins after 2 to 8 s of the same load' aged.txt || fail "not told: $(grep 'each case' aged.txt)"
+expect 1 "there is no no-report.json; name the folder" bench show no-report.json
+
 # Who reads its messages may go away: the run goes on, and cleans up.
 "$PYTHON" - "$COQUINA" bench run small.toml --quick --folder files --out unread --target plain-file --only 'depth 8' >unread.txt <<'PYTHON' ||
 import os, subprocess, sys

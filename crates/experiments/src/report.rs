@@ -91,6 +91,9 @@ pub struct TimingFacts {
     /// again until throughput was steady, up to [`SETTLE_PASSES_MAX`](crate::definition::SETTLE_PASSES_MAX) times. 0: none, or no such store.
     #[serde(default)]
     pub settle_s: f64,
+    /// How long the whole run was to take, in seconds: then stores settled less, where the time got short. 0: as long as it takes.
+    #[serde(default)]
+    pub time_s: f64,
     /// Times that each is repeated at most until throughput is steady, the first included.
     pub passes_max: u32,
 }
@@ -295,6 +298,9 @@ pub struct CaseResult {
     pub target: String,
     /// Each round.
     pub rounds: Vec<Round>,
+    /// For how long a store that was aged settled under this case's load before it was measured, in seconds; 0: not at all.
+    #[serde(default)]
+    pub settled_s: f64,
     /// Why there are no figures, where there are none.
     pub skipped: Option<String>,
 }
@@ -519,7 +525,7 @@ pub struct PublishedRow {
 /// Something worth knowing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
-    /// `verdict`, `copies`, `contradiction`, `unequal`, `stops-growing`, `limit`, `advice`, `not-steady`, `rate-not-reached`,
+    /// `verdict`, `copies`, `contradiction`, `unequal`, `stops-growing`, `limit`, `advice`, `not-steady`, `not-settled`, `rate-not-reached`,
     /// `open-loop` or `note`.
     pub kind: String,
     /// What it is about: a case's id, a target's label, or a publication.

@@ -18,9 +18,8 @@ use crate::output::{self, format_duration, format_unix_ns, print, print_json};
 use crate::progress::Progress;
 use crate::signal;
 
-/// Size of the drives of stores that are made for a quick run, and for others.
-const STORE_BYTES_QUICK: u64 = 2 << 30;
-const STORE_BYTES: u64 = 16 << 30;
+use super::store_size;
+
 /// Rounds from which differences of 10 % can be told on a machine with some noise.
 const ROUNDS_TUNE: u32 = 8;
 /// The Ctrl-C that ends the process at once.
@@ -61,7 +60,7 @@ pub fn run(global: &Global, arguments: &BenchRun) -> Result<(), CliError> {
         return plan(global, &settings);
     }
     let folder = OutFolder::make(&arguments.what, &settings.experiment.name)?;
-    let report = with_progress(|hooks| run::run(&settings, hooks), &folder)?;
+    let report = with_progress(|hooks| measure(&mut settings, &arguments.what, hooks), &folder)?;
     finish(global, &report, &folder, &[&arguments.targets[..], &arguments.peers[..]].concat())
 }
 
@@ -79,8 +78,20 @@ pub fn tune(global: &Global, arguments: &BenchTune) -> Result<(), CliError> {
         return plan(global, &settings);
     }
     let folder = OutFolder::make(&arguments.what, &format!("tune-{}", settings.experiment.name))?;
-    let report = with_progress(|hooks| run::run(&settings, hooks), &folder)?;
+    let report = with_progress(|hooks| measure(&mut settings, &arguments.what, hooks), &folder)?;
     finish(global, &report, &folder, std::slice::from_ref(&arguments.target))
+}
+
+/// Runs it, on stores that suit the disk if nobody said how large they are.
+fn measure(settings: &mut Settings, what: &Measured, hooks: &Hooks<'_>) -> Result<Report, RunError> {
+    if what.store_size.is_none() {
+        (hooks.progress)(0.0, "looking at the disk");
+        if let Some((bytes, told)) = store_size::for_disk(settings) {
+            settings.store_bytes = bytes;
+            (hooks.say)(&told);
+        }
+    }
+    run::run(settings, hooks)
 }
 
 /// `coquina bench show`.
@@ -118,6 +129,7 @@ fn settings(
     limits.rounds = what.rounds.unwrap_or(limits.rounds);
     limits.runtime_s = what.runtime.unwrap_or(limits.runtime_s);
     limits.warmup_s = what.warmup.unwrap_or(limits.warmup_s);
+    limits.settle_s = what.settle.unwrap_or(limits.settle_s);
     if limits.runtime_s < 0.5 {
         return Err(CliError::usage("--runtime must be at least 0.5 seconds"));
     }
@@ -131,7 +143,6 @@ fn settings(
     if !folder.is_dir() {
         return Err(CliError::failed(format!("the folder {} does not exist; make it", folder.display())));
     }
-    let default_store = if mode == ModeName::Quick { STORE_BYTES_QUICK } else { STORE_BYTES };
     let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Ok(Settings {
         experiment,
@@ -143,7 +154,7 @@ fn settings(
         folder,
         program,
         server,
-        store_bytes: what.store_size.unwrap_or(default_store),
+        store_bytes: what.store_size.unwrap_or(store_size::default_bytes(mode)),
         volume_bytes: what.volume_size,
         rate_iops: what.rate,
         destroy: what.destroy.clone(),
@@ -329,7 +340,13 @@ fn text_of(report: &Report) -> String {
 /// Reads a report, or the one in a folder.
 fn read_report(path: &Path) -> Result<Report, CliError> {
     let file = if path.is_dir() { path.join(REPORT_FILE) } else { path.to_owned() };
-    let text = std::fs::read_to_string(&file).map_err(|error| CliError::io("read", &file, &error))?;
+    let text = std::fs::read_to_string(&file).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => CliError::failed(format!(
+            "there is no {}; name the folder that a `coquina bench run` said its report is in",
+            file.display()
+        )),
+        _ => CliError::io("read", &file, &error),
+    })?;
     #[derive(serde::Deserialize)]
     struct Version {
         report_version: u32,

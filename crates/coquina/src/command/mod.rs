@@ -19,5 +19,6 @@ pub mod pool;
 mod serving;
 pub mod status;
 mod store;
+mod store_size;
 pub mod up;
 pub mod volume;

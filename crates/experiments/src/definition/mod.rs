@@ -158,6 +158,10 @@ pub struct Mode {
     /// again, and undo its age. Default: 0.
     #[serde(default)]
     pub settle_s: f64,
+    /// How long the whole run should take, in seconds, 0 to 604800. Where the time gets short aged stores settle less than [`SETTLE_PASSES_MAX`]
+    /// times, and the report says which were not steady then; nothing else is cut. Default: 0, as long as it takes.
+    #[serde(default)]
+    pub time_s: f64,
     /// Times that a run is repeated until throughput is steady, the first included. Default: 1.
     #[serde(default = "one")]
     pub passes_max: u32,
@@ -363,7 +367,7 @@ impl Experiment {
     pub fn parse(text: &str, path: &str) -> Result<Self, DefinitionError> {
         let experiment: Experiment = toml::from_str(text).map_err(|error| DefinitionError::Malformed {
             path: path.to_owned(),
-            message: error.to_string().trim_end().to_owned(),
+            message: in_words(error.to_string().trim_end()),
         })?;
         match experiment.nonsense() {
             Some(message) => Err(DefinitionError::Senseless { path: path.to_owned(), message }),
@@ -412,9 +416,22 @@ impl Experiment {
     }
 }
 
+/// Names of types as those who write files know them.
+fn in_words(message: &str) -> String {
+    let words = [
+        ("expected f64", "expected a number"),
+        ("expected u32", "expected a whole number from 0"),
+        ("expected u64", "expected a whole number from 0"),
+    ];
+    words.into_iter().fold(message.to_owned(), |text, (from, to)| text.replace(from, to))
+}
+
 impl Mode {
     fn nonsense(&self) -> Option<String> {
         let is_time = |seconds: f64, least: f64| seconds.is_finite() && (least..=86_400.0).contains(&seconds);
+        if !is_time(self.time_s / 7.0, 0.0) {
+            return Some(format!("time_s = {} must be 0 to 604800", self.time_s));
+        }
         if self.rounds == 0 || self.rounds > 1000 {
             return Some(format!("rounds = {} must be 1 to 1000", self.rounds));
         }

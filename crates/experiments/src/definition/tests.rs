@@ -52,6 +52,9 @@ fn what_is_wrong_is_named() {
         ("rounds = 1", "rounds = 0", "rounds = 0"),
         ("runtime_s = 1,", "runtime_s = -1,", "runtime_s"),
         ("warmup_s = 0,", "warmup_s = 0, settle_s = -1,", "settle_s = -1 must be 0 to 86400"),
+        ("warmup_s = 0,", "warmup_s = 0, time_s = -1,", "time_s = -1 must be 0 to 604800"),
+        ("warmup_s = 0,", "warmup_s = \"long\",", "invalid type: string \"long\", expected a number"),
+        ("rounds = 1", "rounds = -1", "expected a whole number from 0"),
         ("\"1TiB\"\n[[scenario.sweep]]", "\"1XB\"\n[[scenario.sweep]]", "is not a size"),
         ("\"4KiB\"", "\"5000\"", "multiple of 512"),
         ("quick = [1, 128]", "quick = [0]", "depth must be 1"),
@@ -100,7 +103,7 @@ fn what_is_wrong_is_named() {
         ),
         ("\"4KiB\"", "4096", "expected a size in quotes, such as \"4KiB\""),
         ("depth =", "jobs = true\ndepth =", "expected a value, a list, or { default = [..]"),
-        ("depth =", "jobs = -1\ndepth =", "invalid value: integer `-1`, expected u32"),
+        ("depth =", "jobs = -1\ndepth =", "invalid value: integer `-1`, expected a whole number from 0"),
     ] {
         let text = SMALL.replacen(from, to, 1);
         assert_ne!(text, SMALL, "{from} is not in the text");

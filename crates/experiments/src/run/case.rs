@@ -1,6 +1,6 @@
 //! One case: all its rounds on all targets, in random order, and what is remembered of targets for the cases after it.
 
-use crate::definition::{Layout, Mode, PlannedPoint, SETTLE_PASSES_MAX};
+use crate::definition::{Layout, Mode, PlannedPoint};
 use crate::generator::GeneratorError;
 use crate::report::{Case, CaseResult};
 use crate::target::TargetError;
@@ -31,7 +31,12 @@ impl Run<'_> {
                 .or_else(|| target.refuses_point(&planned.point))
                 .or_else(|| placement::refusal(&planned.point, target.drives()))
                 .or_else(|| on_ladder.map(|(_, reason)| reason.clone()));
-            case.results.push(CaseResult { target: self.label(column), rounds: Vec::new(), skipped });
+            case.results.push(CaseResult {
+                target: self.label(column),
+                rounds: Vec::new(),
+                skipped,
+                settled_s: 0.0,
+            });
         }
         self.report.cases.push(case);
         self.seen.push(vec![Vec::new(); count]);
@@ -57,46 +62,11 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn last_case(&mut self) -> &mut Case {
+    pub(super) fn last_case(&mut self) -> &mut Case {
         self.report.cases.last_mut().expect("a case was pushed before its rounds")
     }
 
-    /// Gives a store that was aged so much of the case's own load that its throughput is steady: it does what it will go on doing then. Not
-    /// where that would undo its age: sequential writes lay the store out in order again. The rounds tell of whatever fails here.
-    fn settle(&mut self, planned: &PlannedPoint, layout: &Layout) -> Result<(), RunError> {
-        let settle_s = self.settings.limits.settle_s;
-        if layout.aged.is_none() || settle_s <= 0.0 || !planned.point.operation.settles() {
-            return Ok(());
-        }
-        let limits = Mode {
-            runtime_s: settle_s,
-            warmup_s: 0.0,
-            passes_max: SETTLE_PASSES_MAX,
-            ..self.settings.limits.clone()
-        };
-        let mut order: Vec<usize> = (0..self.columns.len()).collect();
-        self.random.shuffle(&mut order);
-        let mut settled = vec![false; self.targets.len()];
-        for column in order {
-            let target = self.columns[column].target;
-            if self.last_case().results[column].skipped.is_some()
-                || std::mem::replace(&mut settled[target], true)
-            {
-                continue;
-            }
-            let share = self.runs_done / self.runs_all.max(1.0);
-            let what = format!("{}: {}, settling", planned.id, self.label(column));
-            (self.hooks.progress)(share, &what);
-            match self.shoot(planned, layout, column, 0, &limits)? {
-                Err(GeneratorError::Stopped) => return Err(TargetError::Stopped.into()),
-                Err(_) if (self.hooks.stopped)() => return Err(TargetError::Stopped.into()),
-                Ok(_) | Err(_) => {}
-            }
-        }
-        Ok(())
-    }
-
-    fn shoot(
+    pub(super) fn shoot(
         &mut self,
         planned: &PlannedPoint,
         layout: &Layout,

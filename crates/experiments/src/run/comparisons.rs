@@ -122,7 +122,7 @@ mod tests {
             total: Figures { iops: *iops, latency_ns_mean: 1e9 / iops, ..Figures::default() },
             ..Round::default()
         });
-        CaseResult { target: target.to_owned(), rounds: rounds.collect(), skipped: None }
+        CaseResult { target: target.to_owned(), rounds: rounds.collect(), skipped: None, settled_s: 0.0 }
     }
 
     fn point() -> Point {

@@ -24,6 +24,7 @@ mod quiet;
 pub(crate) mod rates;
 mod settings;
 mod settings_tried;
+mod settle;
 
 use std::path::PathBuf;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -169,6 +170,7 @@ impl<'a> Run<'a> {
                 runtime_s: settings.limits.runtime_s,
                 warmup_s: settings.limits.warmup_s,
                 settle_s: settings.settle_s(),
+                time_s: settings.limits.time_s,
                 passes_max: settings.limits.passes_max,
             }),
             environment: Environment::here(Some(&settings.folder)),

@@ -8,7 +8,7 @@ use crate::target::{Opener, Target, TargetError, check_reach, check_repeated};
 use super::{Settings, placement, quiet, settings_tried};
 
 /// Time that starting and ending one load takes besides its own time, in seconds.
-const LOAD_EXTRA_S: f64 = 1.2;
+pub(super) const LOAD_EXTRA_S: f64 = 1.2;
 
 /// What would be run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -136,8 +136,12 @@ fn not_counted(settings: &Settings, runs: u64) -> Vec<String> {
         let settle_s = settings.settle_s();
         if settle_s > 0.0 {
             parts.push(format!(
-                "{settle_s} to {} s of load for each case of random writes and target until an aged store is steady",
-                settle_s * f64::from(SETTLE_PASSES_MAX)
+                "{settle_s} to {} s of load for each case of random writes and target until an aged store is steady{}",
+                settle_s * f64::from(SETTLE_PASSES_MAX),
+                match settings.limits.time_s {
+                    0.0 => String::new(),
+                    time_s => format!(", less if the run would take more than {time_s} s"),
+                }
             ));
         }
     }

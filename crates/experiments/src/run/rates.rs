@@ -102,7 +102,8 @@ mod tests {
             generator: generator.to_owned(),
             ..Round::default()
         };
-        let result = CaseResult { target: "disk".to_owned(), rounds: vec![round], skipped: None };
+        let result =
+            CaseResult { target: "disk".to_owned(), rounds: vec![round], skipped: None, settled_s: 0.0 };
         Case { id: crate::definition::identifier(&point), point, results: vec![result] }
     }
 

@@ -205,7 +205,7 @@ mod tests {
             },
             ..Round::default()
         });
-        CaseResult { target: "t".into(), rounds: rounds.collect(), skipped: None }
+        CaseResult { target: "t".into(), rounds: rounds.collect(), skipped: None, settled_s: 0.0 }
     }
 
     #[test]

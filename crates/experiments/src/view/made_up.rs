@@ -17,6 +17,7 @@ pub(crate) fn made_up(experiment: &str, labels: &[&str]) -> Report {
         runtime_s: limits.runtime_s,
         warmup_s: limits.warmup_s,
         settle_s: limits.settle_s,
+        time_s: limits.time_s,
         passes_max: limits.passes_max,
     };
     let planned = expand(&experiment, ModeName::Default);
@@ -119,7 +120,7 @@ fn result(point: &Point, place: usize, label: &str, noise: &mut Noise) -> CaseRe
         };
     }
     let rounds = (1..=3).map(|number| round(point, place, number, noise)).collect();
-    CaseResult { target: label.to_owned(), rounds, skipped: None }
+    CaseResult { target: label.to_owned(), rounds, skipped: None, settled_s: 0.0 }
 }
 
 fn round(point: &Point, place: usize, number: u32, noise: &mut Noise) -> Round {

@@ -15,10 +15,11 @@ pub(crate) fn timing_text(timing: &TimingFacts) -> String {
     }
     if timing.settle_s > 0.0 {
         text += &format!(
-            "; of random writes on a store that was aged, the first begins after {} to {} s of the same load on each target, until it is steady, \
+            "; of random writes on a store that was aged, the first begins after {} to {} s of the same load on each target, until it is steady{}, \
              which are not measured",
             timing.settle_s,
-            timing.settle_s * f64::from(SETTLE_PASSES_MAX)
+            timing.settle_s * f64::from(SETTLE_PASSES_MAX),
+            if timing.time_s > 0.0 { " or the run's time is short" } else { "" }
         );
     }
     text
@@ -73,7 +74,14 @@ mod tests {
 
     #[test]
     fn settling_is_told_where_there_was_any() {
-        let timing = TimingFacts { rounds: 4, runtime_s: 1.3, warmup_s: 0.4, settle_s: 0.0, passes_max: 1 };
+        let timing = TimingFacts {
+            rounds: 4,
+            runtime_s: 1.3,
+            warmup_s: 0.4,
+            settle_s: 0.0,
+            time_s: 0.0,
+            passes_max: 1,
+        };
         assert_eq!(timing_text(&timing), "4 rounds of 1.3 s after 0.4 s of load");
         let told = timing_text(&TimingFacts { settle_s: 5.0, ..timing });
         assert!(

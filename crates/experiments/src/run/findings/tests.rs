@@ -45,7 +45,7 @@ fn case(clients: u32, rounds: &[(f64, u64)]) -> Case {
         errors: *errors,
         ..Round::default()
     });
-    let result = CaseResult { target: "t".into(), rounds: rounds.collect(), skipped: None };
+    let result = CaseResult { target: "t".into(), rounds: rounds.collect(), skipped: None, settled_s: 0.0 };
     Case { id: format!("{clients} clients"), point, results: vec![result] }
 }
 

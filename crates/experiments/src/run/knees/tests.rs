@@ -29,7 +29,8 @@ fn case(point: Point, iops: &[f64], on: &[&str]) -> Case {
             .collect(),
         ..Round::default()
     });
-    let result = CaseResult { target: "files".into(), rounds: rounds.collect(), skipped: None };
+    let result =
+        CaseResult { target: "files".into(), rounds: rounds.collect(), skipped: None, settled_s: 0.0 };
     Case { id: crate::definition::identifier(&point), point, results: vec![result] }
 }
 

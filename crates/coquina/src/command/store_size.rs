@@ -1,0 +1,100 @@
+//! How large the stores of a quick run are: what ages them must end in minutes on a slow disk, too.
+
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use coquina_base::format_size_bytes;
+use coquina_bench::{Hooks, IoBenchConfig, TargetSpec, run_io};
+use coquina_experiments::definition::ModeName;
+use coquina_experiments::leftovers;
+use coquina_experiments::run::Settings;
+
+/// Size of the drives of stores that are made for a run.
+const STORE_BYTES: u64 = 16 << 30;
+const STORE_BYTES_QUICK: u64 = 2 << 30;
+const STORE_BYTES_QUICK_SLOW: u64 = 1 << 30;
+/// A disk that writes less than this, durable and as stores do, is slow. Of three copies and what cleaning moves a store of 2 GiB is aged
+/// with 25 GiB of writes, and each of several stores is.
+const FAST_BYTES_PER_S: f64 = 350.0 * 1024.0 * 1024.0;
+const LOOK_BYTES: u64 = 128 << 20;
+const LOOK_BLOCK_BYTES: u32 = 64 << 10;
+const LOOK_DEPTH: u32 = 12;
+const LOOK_TIME: Duration = Duration::from_secs(1);
+
+/// The size of stores if nobody says it and no disk is looked at.
+pub fn default_bytes(mode: ModeName) -> u64 {
+    if mode == ModeName::Quick { STORE_BYTES_QUICK } else { STORE_BYTES }
+}
+
+/// The size that suits the disk, with what to say of it; none if the size stays as it is: only quick runs that make and age stores depend
+/// on how long that takes.
+pub fn for_disk(settings: &Settings) -> Option<(u64, String)> {
+    let ages = settings.plan().iter().any(|scenario| scenario.layout.aged.is_some());
+    let makes = settings
+        .targets
+        .iter()
+        .any(|target| matches!(target.as_str(), "coquina-local" | "coquina-local-nbd" | "ceph-local"));
+    if settings.mode != ModeName::Quick || !ages || !makes {
+        return None;
+    }
+    smaller_if_slow(durable_bytes_per_s(&settings.folder)?)
+}
+
+fn smaller_if_slow(bytes_per_s: f64) -> Option<(u64, String)> {
+    let is_slow = bytes_per_s < FAST_BYTES_PER_S;
+    is_slow.then(|| {
+        let told = format!(
+            "this disk takes {:.0} MiB/s of durable writes of 64 KiB: the drives of stores have {} instead of {}, so that they can be aged in \
+             time; --store-size says otherwise",
+            bytes_per_s / (1 << 20) as f64,
+            format_size_bytes(STORE_BYTES_QUICK_SLOW),
+            format_size_bytes(STORE_BYTES_QUICK),
+        );
+        (STORE_BYTES_QUICK_SLOW, told)
+    })
+}
+
+/// What a disk takes of such writes; none if that cannot be found out, which the run itself will tell of.
+fn durable_bytes_per_s(folder: &Path) -> Option<f64> {
+    let folder = tempfile::TempDir::with_prefix_in("coquina-bench-", folder).ok()?;
+    let _note = leftovers::note(format!(
+        "the folder {}: rm -r {}",
+        folder.path().display(),
+        leftovers::quoted(folder.path())
+    ));
+    let mut config = IoBenchConfig::new(TargetSpec::File { path: folder.path().join("file") });
+    config.size_bytes = LOOK_BYTES;
+    config.block_bytes = LOOK_BLOCK_BYTES;
+    config.depth = LOOK_DEPTH;
+    config.durable = true;
+    config.fill = true;
+    config.warmup = Duration::ZERO;
+    config.baseline = Duration::ZERO;
+    config.runtime = LOOK_TIME;
+    let hooks = Hooks { progress: &mut |_| {}, stop: &AtomicBool::new(false), drive_write_bytes: None };
+    let report = run_io(&config, hooks).ok()?.report;
+    (report.errors == 0 && report.total.operations > 0).then_some(report.total.bytes_per_s)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stores_are_smaller_on_a_slow_disk_and_that_is_said() {
+        assert_eq!(smaller_if_slow(2.0 * FAST_BYTES_PER_S), None);
+        let (bytes, told) = smaller_if_slow(267.0 * 1024.0 * 1024.0).expect("slow");
+        assert_eq!(bytes, STORE_BYTES_QUICK_SLOW);
+        assert!(told.contains("267 MiB/s") && told.contains("1 GiB instead of 2 GiB"), "{told}");
+    }
+
+    #[test]
+    fn a_disk_is_looked_at_and_nothing_is_left() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let speed = durable_bytes_per_s(folder.path());
+        assert!(speed.is_some_and(|speed| speed > 0.0), "{speed:?}");
+        assert_eq!(std::fs::read_dir(folder.path()).expect("readable").count(), 0);
+        assert_eq!(durable_bytes_per_s(&folder.path().join("none")), None);
+    }
+}

@@ -1,0 +1,119 @@
+//! Stores that were aged settle under a case's own load before it is measured.
+
+use crate::definition::{Layout, Mode, PlannedPoint, SETTLE_PASSES_MAX};
+use crate::generator::GeneratorError;
+use crate::target::TargetError;
+
+use super::measure::Measured;
+use super::plan::LOAD_EXTRA_S;
+use super::{Run, RunError};
+
+impl Run<'_> {
+    /// Gives a store that was aged so much of the case's own load that its throughput is steady: it does what it will go on doing then. Not
+    /// where that would undo its age: sequential writes lay the store out in order again. The rounds tell of whatever fails here.
+    pub(super) fn settle(&mut self, planned: &PlannedPoint, layout: &Layout) -> Result<(), RunError> {
+        let settle_s = self.settings.limits.settle_s;
+        if !settles(planned, layout, settle_s) {
+            return Ok(());
+        }
+        let cases_after = self.cases_to_settle_after(planned);
+        let mut order: Vec<usize> = (0..self.columns.len()).collect();
+        self.random.shuffle(&mut order);
+        let mut settled = vec![false; self.targets.len()];
+        order.retain(|column| {
+            let is_skipped =
+                self.report.cases.last().is_some_and(|case| case.results[*column].skipped.is_some());
+            !is_skipped && !std::mem::replace(&mut settled[self.columns[*column].target], true)
+        });
+        for (done, column) in order.iter().copied().enumerate() {
+            let loads = order.len() - done + cases_after * order.len();
+            let passes_max = self.settle_passes_max(settle_s, loads);
+            let limits =
+                Mode { runtime_s: settle_s, warmup_s: 0.0, passes_max, ..self.settings.limits.clone() };
+            let share = self.runs_done / self.runs_all.max(1.0);
+            let label = self.label(column);
+            (self.hooks.progress)(share, &format!("{}: {label}, settling", planned.id));
+            match self.shoot(planned, layout, column, 0, &limits)? {
+                Err(GeneratorError::Stopped) => return Err(TargetError::Stopped.into()),
+                Err(_) if (self.hooks.stopped)() => return Err(TargetError::Stopped.into()),
+                Ok(measured) => self.note_settled(planned, column, &measured, passes_max),
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn note_settled(&mut self, planned: &PlannedPoint, column: usize, measured: &Measured, passes_max: u32) {
+        let settled_s = f64::from(measured.round.passes) * self.settings.limits.settle_s;
+        self.last_case().results[column].settled_s = settled_s;
+        if measured.round.is_steady == Some(false) {
+            let text = unsettled(&self.label(column), settled_s, passes_max);
+            self.find("not-settled", &planned.id, &text);
+        }
+    }
+
+    /// Cases behind one in which stores settle, too.
+    fn cases_to_settle_after(&self, planned: &PlannedPoint) -> usize {
+        let plan = self.settings.plan();
+        let cases = plan.iter().flat_map(|scenario| {
+            let layout = &scenario.layout;
+            scenario.points.iter().map(move |planned| (planned, layout))
+        });
+        let behind = cases.skip_while(|(other, _)| other.id != planned.id).skip(1);
+        behind.filter(|(other, layout)| settles(other, layout, self.settings.limits.settle_s)).count()
+    }
+
+    /// How often a store may settle, if so many loads are left that settle stores, this one included.
+    fn settle_passes_max(&self, settle_s: f64, loads: usize) -> u32 {
+        let limits = &self.settings.limits;
+        let runs_s = (self.runs_all - self.runs_done) * (limits.runtime_s + limits.warmup_s + LOAD_EXTRA_S);
+        passes_within(limits.time_s, self.began.elapsed().as_secs_f64() + runs_s, settle_s, loads)
+    }
+}
+
+fn settles(planned: &PlannedPoint, layout: &Layout, settle_s: f64) -> bool {
+    layout.aged.is_some() && settle_s > 0.0 && planned.point.operation.settles()
+}
+
+/// Times that each of so many loads may be given, of `time_s` in all, of which so much is taken by all else: one at least.
+fn passes_within(time_s: f64, taken_s: f64, settle_s: f64, loads: usize) -> u32 {
+    if time_s <= 0.0 {
+        return SETTLE_PASSES_MAX;
+    }
+    let passes = (time_s - taken_s) / (settle_s * loads.max(1) as f64);
+    // Saturates.
+    (passes as u32).clamp(1, SETTLE_PASSES_MAX)
+}
+
+fn unsettled(label: &str, seconds: f64, passes_max: u32) -> String {
+    let why = if passes_max < SETTLE_PASSES_MAX { ", for which there was no more time" } else { "" };
+    format!(
+        "{label}: its throughput was still not steady after {seconds} s of this load{why}: it may do otherwise in the long run"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stores_settle_as_often_as_there_is_time_and_once_at_least() {
+        assert_eq!(passes_within(0.0, 1e9, 5.0, 6), SETTLE_PASSES_MAX, "no bound");
+        assert_eq!(passes_within(570.0, 450.0, 5.0, 6), 4);
+        assert_eq!(passes_within(570.0, 500.0, 5.0, 6), 2);
+        assert_eq!(passes_within(570.0, 540.0, 5.0, 6), 1);
+        assert_eq!(passes_within(570.0, 541.0, 5.0, 6), 1, "once at least");
+        assert_eq!(passes_within(570.0, 9000.0, 5.0, 6), 1);
+        assert_eq!(passes_within(570.0, 0.0, 5.0, 0), SETTLE_PASSES_MAX);
+    }
+
+    #[test]
+    fn what_has_not_settled_says_for_how_long_and_why() {
+        let text = unsettled("Ceph", 10.0, 2);
+        assert!(
+            text.contains("Ceph: ") && text.contains("after 10 s") && text.contains("no more time"),
+            "{text}"
+        );
+        assert!(!unsettled("Ceph", 20.0, SETTLE_PASSES_MAX).contains("no more time"));
+    }
+}
