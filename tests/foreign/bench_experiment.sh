@@ -76,7 +76,7 @@ expect 1 "are needed, .* are free" bench run small.toml --folder files --target 
 [[ -z $(ls -d coquina-bench-* 2>/dev/null) ]] || fail "empty reports are left: $(ls -d coquina-bench-*)"
 
 # Three nodes, natively and over NBD, beside a file.
-bench run small.toml --folder files --out three --store-size 512M --seed 7 \
+bench run small.toml --quick --folder files --out three --store-size 512M --seed 7 \
     --target coquina-local --target coquina-local-nbd --target plain-file >three.txt 2>three.log ||
     fail "the run failed: $(tail -n 20 three.log)"
 nothing_is_left
@@ -99,7 +99,7 @@ experiment aged 2 0.6 'name = "aged"
 volume_size = "1GiB"
 copies = 1
 aged = { full_percent = 50, overwrites = 1, block = "64KiB" }' '"random_write", "sequential_write"' '8'
-bench run aged.toml --folder files --out aged --store-size 256M --settle 2 --target coquina-local >aged.txt 2>aged.log ||
+bench run aged.toml --quick --folder files --out aged --store-size 256M --settle 2 --target coquina-local >aged.txt 2>aged.log ||
     fail "the run failed: $(tail -n 20 aged.log)"
 nothing_is_left
 of_report aged "[c['results'][0]['settled_s'] > 0 for c in r['cases']] == [True, False] and 2 <= r['cases'][0]['results'][0]['settled_s'] <= 8"
@@ -126,7 +126,7 @@ expect 1 "is not a report" bench show none.json
 sed 's/"report_version":1/"report_version":99/' three/report.json >newer.json
 expect 1 "version 99" bench show newer.json
 experiment other 1 0.6 "$SCENARIO" '"random_read"' '1, 8'
-bench run other.toml --folder files --out other >/dev/null 2>other.log || fail "the run failed: $(tail -n 20 other.log)"
+bench run other.toml --quick --folder files --out other >/dev/null 2>other.log || fail "the run failed: $(tail -n 20 other.log)"
 expect 1 "different experiments|not the same experiment|are of" bench compare three other
 bench compare three three --json >compared.json || fail "not compared: $(<compared.json)"
 if grep -qE '"verdict": "?(faster|slower)' compared.json; then fail "a report differs from itself: $(<compared.json)"; fi
@@ -142,7 +142,7 @@ if command -v nbdkit >/dev/null; then
         [[ -S $SOCKET_FOLDER/failing.sock ]] && break
         sleep 0.1
     done
-    if bench run small.toml --folder files --out failing --target "$URI" --destroy-data "$URI" >failing.txt 2>failing.log; then
+    if bench run small.toml --quick --folder files --out failing --target "$URI" --destroy-data "$URI" >failing.txt 2>failing.log; then
         fail "reads that failed are no error: $(tail -n 20 failing.log)"
     fi
     kill "$FAILING"
@@ -189,13 +189,13 @@ exec $(type -P fio) "\$@"
 SH
 mkdir fails-to-read && chmod +x fails && mv fails fails-to-read/fio
 expect 1 "plain-file has no figures|plain file has no figures: .*no reads today" \
-    env "PATH=$PWD/fails-to-read:$PATH" "$COQUINA" bench run other.toml --folder files --out failed --target plain-file
+    env "PATH=$PWD/fails-to-read:$PATH" "$COQUINA" bench run other.toml --quick --folder files --out failed --target plain-file
 [[ -s failed/report.html ]] || fail "no page of a run that failed"
 of_report failed "r['interrupted'] is None and any(f['kind'] == 'failed' for f in r['findings'])"
 nothing_is_left
 
 # An open loop: what was offered is told, and the generator is the one that counts latency from when an operation was due.
-bench run other.toml --folder files --out rated --target plain-file --only 'depth 8' --rounds 1 --runtime 1 --rate 300 \
+bench run other.toml --quick --folder files --out rated --target plain-file --only 'depth 8' --rounds 1 --runtime 1 --rate 300 \
     >rated.txt 2>rated.log || fail "the run failed: $(tail -n 20 rated.log)"
 of_report rated "[c['point']['rate_iops'] for c in r['cases']] == [300] and r['cases'][0]['id'].endswith('/ 300 per second')"
 of_report rated "r['cases'][0]['results'][0]['rounds'][0]['generator'] == 'coquina bench io'"
@@ -214,7 +214,7 @@ for ((i = 0; i < 100; i++)); do
     [[ -S $SOCKET ]] && break
     sleep 0.1
 done
-bench run other.toml --folder files --out late --target "nbd+unix:///?socket=$SOCKET" --only 'depth 8' --rounds 1 --runtime 1 \
+bench run other.toml --quick --folder files --out late --target "nbd+unix:///?socket=$SOCKET" --only 'depth 8' --rounds 1 --runtime 1 \
     --rate 2000 >late.txt 2>late.log || fail "the run failed: $(tail -n 20 late.log)"
 kill "$SLOW"
 of_report late "r['cases'][0]['results'][0]['rounds'][0]['total']['latency_ns_p99'] > 500e6"
@@ -224,7 +224,7 @@ grep -q 'offered 2000/s, achieved' late.txt || fail "not told that the rate was 
 
 # Ctrl-C in the middle: what was measured is kept and marked.
 experiment long 20 0.6 "$SCENARIO" '"random_write", "random_read"' '1, 8'
-setsid "$COQUINA" bench run long.toml --folder files --out cut --store-size 512M --target coquina-local --target plain-file \
+setsid "$COQUINA" bench run long.toml --quick --folder files --out cut --store-size 512M --target coquina-local --target plain-file \
     >cut.txt 2>cut.log &
 RUN=$!
 note sweep-processes "$RUN"

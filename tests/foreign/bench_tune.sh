@@ -9,7 +9,7 @@ cd "$SCRATCH" || fail "no $SCRATCH"
 mkdir files
 experiment small 2 0.6 'name = "one volume"
 volume_size = "1GiB"' '"random_read"' '8'
-tune() { bench tune small.toml --folder files --store-size 512M "$@"; }
+tune() { bench tune small.toml --quick --folder files --store-size 512M "$@"; }
 
 # Bad settings: each is told before anything is changed, and leaves nothing.
 expect 0 "depth 8: 32 runs" tune --target plain-file --set fio:a=1 --set fio:b=1 --set fio:a=2 --plan
@@ -40,7 +40,7 @@ grep -q 'started again before each turn (7 times' started.txt || fail "not told 
 nothing_is_left
 
 # Ctrl-C while it starts again: nothing waits for that start.
-setsid "$COQUINA" bench tune small.toml --folder files --store-size 512M --out cut --target coquina-local \
+setsid "$COQUINA" bench tune small.toml --quick --folder files --store-size 512M --out cut --target coquina-local \
     --set coquina:index-memory=64M --set coquina:index-memory=96M >cut.txt 2>cut.log &
 RUN=$!
 note sweep-processes "$RUN"
