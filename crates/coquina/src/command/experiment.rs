@@ -86,8 +86,7 @@ pub fn tune(global: &Global, arguments: &BenchTune) -> Result<(), CliError> {
 fn measure(settings: &mut Settings, what: &Measured, hooks: &Hooks<'_>) -> Result<Report, RunError> {
     if what.store_size.is_none() {
         (hooks.progress)(0.0, "looking at the disk");
-        if let Some((bytes, told)) = store_size::for_disk(settings) {
-            settings.store_bytes = bytes;
+        if let Some(told) = store_size::suit_disk(settings) {
             (hooks.say)(&told);
         }
     }

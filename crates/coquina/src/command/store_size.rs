@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use coquina_base::format_size_bytes;
 use coquina_bench::{Hooks, IoBenchConfig, TargetSpec, run_io};
-use coquina_experiments::definition::ModeName;
+use coquina_experiments::definition::{ModeName, VOLUME_BYTES_MIN};
 use coquina_experiments::leftovers;
 use coquina_experiments::run::Settings;
 
@@ -27,9 +27,9 @@ pub fn default_bytes(mode: ModeName) -> u64 {
     if mode == ModeName::Quick { STORE_BYTES_QUICK } else { STORE_BYTES }
 }
 
-/// The size that suits the disk, with what to say of it; none if the size stays as it is: only quick runs that make and age stores depend
-/// on how long that takes.
-pub fn for_disk(settings: &Settings) -> Option<(u64, String)> {
+/// Makes stores and volumes smaller if the disk is slow, and gives what to say of it; none if they stay as they are: only quick runs that
+/// make and age stores depend on how long that takes.
+pub fn suit_disk(settings: &mut Settings) -> Option<String> {
     let ages = settings.plan().iter().any(|scenario| scenario.layout.aged.is_some());
     let makes = settings
         .targets
@@ -38,20 +38,23 @@ pub fn for_disk(settings: &Settings) -> Option<(u64, String)> {
     if settings.mode != ModeName::Quick || !ages || !makes {
         return None;
     }
-    smaller_if_slow(durable_bytes_per_s(&settings.folder)?)
+    make_smaller_if_slow(settings, durable_bytes_per_s(&settings.folder)?)
 }
 
-fn smaller_if_slow(bytes_per_s: f64) -> Option<(u64, String)> {
+fn make_smaller_if_slow(settings: &mut Settings, bytes_per_s: f64) -> Option<String> {
     let is_slow = bytes_per_s < FAST_BYTES_PER_S;
     is_slow.then(|| {
-        let told = format!(
-            "this disk takes {:.0} MiB/s of durable writes of 64 KiB: the drives of stores have {} instead of {}, so that they can be aged in \
-             time; --store-size says otherwise",
+        settings.store_bytes = STORE_BYTES_QUICK_SLOW;
+        // So that stores are as full as they would have been.
+        let most = &mut settings.experiment.modes.quick.volume_bytes_max;
+        *most = (*most / (STORE_BYTES_QUICK / STORE_BYTES_QUICK_SLOW)).max(VOLUME_BYTES_MIN);
+        format!(
+            "this disk takes {:.0} MiB/s of durable writes of 64 KiB: the drives of stores have {} instead of {}, and volumes half their \
+             size, so that stores can be aged in time; --store-size says otherwise",
             bytes_per_s / (1 << 20) as f64,
             format_size_bytes(STORE_BYTES_QUICK_SLOW),
             format_size_bytes(STORE_BYTES_QUICK),
-        );
-        (STORE_BYTES_QUICK_SLOW, told)
+        )
     })
 }
 
@@ -79,14 +82,58 @@ fn durable_bytes_per_s(folder: &Path) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use coquina_experiments::definition::Experiment;
+
     use super::*;
 
     #[test]
     fn stores_are_smaller_on_a_slow_disk_and_that_is_said() {
-        assert_eq!(smaller_if_slow(2.0 * FAST_BYTES_PER_S), None);
-        let (bytes, told) = smaller_if_slow(267.0 * 1024.0 * 1024.0).expect("slow");
-        assert_eq!(bytes, STORE_BYTES_QUICK_SLOW);
+        let experiment = Experiment::load("curve-vs-ceph").expect("built in");
+        let mode = ModeName::Quick;
+        let mut settings = Settings {
+            limits: experiment.modes.get(mode).clone(),
+            experiment,
+            mode,
+            targets: vec!["coquina-local".to_owned()],
+            only: Vec::new(),
+            hosts: Vec::new(),
+            folder: "/nonexistent".into(),
+            program: "coquina".into(),
+            server: Vec::new(),
+            store_bytes: default_bytes(mode),
+            volume_bytes: None,
+            rate_iops: None,
+            destroy: Vec::new(),
+            allow_unequal: false,
+            seed: 1,
+            command: String::new(),
+            tried: Vec::new(),
+        };
+        let as_it_was = settings.clone();
+        let volume_bytes = |settings: &Settings| settings.plan()[0].layout.volume_bytes;
+        assert_eq!(suit_disk(&mut settings), None, "no folder to look at");
+        assert_eq!(make_smaller_if_slow(&mut settings, 2.0 * FAST_BYTES_PER_S), None);
+        assert_eq!((settings.store_bytes, volume_bytes(&settings)), (STORE_BYTES_QUICK, 512 << 20));
+        let told = make_smaller_if_slow(&mut settings, 267.0 * 1024.0 * 1024.0).expect("slow");
+        assert_eq!((settings.store_bytes, volume_bytes(&settings)), (STORE_BYTES_QUICK_SLOW, 256 << 20));
         assert!(told.contains("267 MiB/s") && told.contains("1 GiB instead of 2 GiB"), "{told}");
+        // What neither makes stores nor ages them does not look.
+        let in_place = std::env::temp_dir();
+        for (mode, only, target) in [
+            (ModeName::Default, "", "coquina-local"),
+            (ModeName::Quick, "one volume", "coquina-local"),
+            (ModeName::Quick, "", "plain-file"),
+        ] {
+            let mut settings = Settings {
+                mode,
+                only: vec![only.to_owned()],
+                targets: vec![target.to_owned()],
+                folder: in_place.clone(),
+                ..as_it_was.clone()
+            };
+            assert_eq!(suit_disk(&mut settings), None, "{only} {target}");
+            assert_eq!(settings.store_bytes, as_it_was.store_bytes);
+        }
     }
 
     #[test]
