@@ -8,9 +8,6 @@ needs fio nbdkit nbdinfo
 cd "$SCRATCH" || fail "no $SCRATCH"
 mkdir files
 
-SCENARIO='name = "one volume"
-volume_size = "1GiB"
-copies = 1'
 experiment small 2 0.6 "$SCENARIO" '"random_write", "random_read"' '1, 8'
 
 # Bad input: each says what to do, and leaves nothing.

@@ -1,6 +1,12 @@
 # shellcheck shell=bash
 # Small experiments of `coquina bench run`, and their reports. Sourced by tests after tests/lib/server.sh.
 
+# A scenario for `experiment`: a volume with one copy.
+# shellcheck disable=SC2034
+SCENARIO='name = "one volume"
+volume_size = "1GiB"
+copies = 1'
+
 # experiment NAME ROUNDS RUNTIME_S SCENARIO OPERATIONS DEPTHS : writes NAME.toml with one scenario, all modes alike. SCENARIO is lines of
 # TOML; OPERATIONS and DEPTHS are lists of it.
 experiment() {

@@ -9,6 +9,7 @@ use coquina_bench::{Hooks, IoBenchConfig, TargetSpec, run_io};
 use coquina_experiments::definition::{ModeName, VOLUME_BYTES_MIN};
 use coquina_experiments::leftovers;
 use coquina_experiments::run::Settings;
+use coquina_experiments::target::is_made_for_the_run;
 
 /// Size of the drives of stores that are made for a run.
 const STORE_BYTES: u64 = 16 << 30;
@@ -31,10 +32,7 @@ pub fn default_bytes(mode: ModeName) -> u64 {
 /// make and age stores depend on how long that takes.
 pub fn suit_disk(settings: &mut Settings) -> Option<String> {
     let ages = settings.plan().iter().any(|scenario| scenario.layout.aged.is_some());
-    let makes = settings
-        .targets
-        .iter()
-        .any(|target| matches!(target.as_str(), "coquina-local" | "coquina-local-nbd" | "ceph-local"));
+    let makes = settings.targets.iter().any(|target| is_made_for_the_run(target));
     if settings.mode != ModeName::Quick || !ages || !makes {
         return None;
     }
@@ -49,8 +47,8 @@ fn make_smaller_if_slow(settings: &mut Settings, bytes_per_s: f64) -> Option<Str
         let most = &mut settings.experiment.modes.quick.volume_bytes_max;
         *most = (*most / (STORE_BYTES_QUICK / STORE_BYTES_QUICK_SLOW)).max(VOLUME_BYTES_MIN);
         format!(
-            "this disk takes {:.0} MiB/s of durable writes of 64 KiB: the drives of stores have {} instead of {}, and volumes half their \
-             size, so that stores can be aged in time; --store-size says otherwise",
+            "this disk takes {:.0} MiB/s of durable writes of 64 KiB: the drives of stores have {} instead of {}, and volumes half \
+             their usual size, so that stores can be aged in time; --store-size and --volume-size say otherwise",
             bytes_per_s / (1 << 20) as f64,
             format_size_bytes(STORE_BYTES_QUICK_SLOW),
             format_size_bytes(STORE_BYTES_QUICK),

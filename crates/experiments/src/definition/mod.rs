@@ -428,8 +428,10 @@ fn in_words(message: &str) -> String {
 
 impl Mode {
     fn nonsense(&self) -> Option<String> {
-        let is_time = |seconds: f64, least: f64| seconds.is_finite() && (least..=86_400.0).contains(&seconds);
-        if !is_time(self.time_s / 7.0, 0.0) {
+        let is_within =
+            |seconds: f64, least: f64, most: f64| seconds.is_finite() && (least..=most).contains(&seconds);
+        let is_time = |seconds: f64, least: f64| is_within(seconds, least, 86_400.0);
+        if !is_within(self.time_s, 0.0, 604_800.0) {
             return Some(format!("time_s = {} must be 0 to 604800", self.time_s));
         }
         if self.rounds == 0 || self.rounds > 1000 {
