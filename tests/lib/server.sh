@@ -92,14 +92,16 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 
 # A number of TCP ports that nobody listens on, below those that the kernel gives to clients: a client could take one of
-# those while the server is down, and one that tries to reach it could even connect to itself.
+# those while the server is down, and one that tries to reach it could even connect to itself. Tests that run at once
+# take them from ranges of their own.
 free_ports() {
-    "$PYTHON" - "$1" <<'PYTHON'
+    "$PYTHON" - "$1" "${TEST_PLACE:-0}" <<'PYTHON'
 import random, socket, sys
+first = 15000 + 4000 * (int(sys.argv[2]) % 4)
 found = []
 while len(found) < int(sys.argv[1]):
     try:
-        found.append(socket.create_server(("127.0.0.1", random.randrange(15000, 32000))))
+        found.append(socket.create_server(("127.0.0.1", random.randrange(first, first + 4000))))
     except OSError:
         pass
 print(*(each.getsockname()[1] for each in found))

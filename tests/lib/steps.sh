@@ -1,31 +1,49 @@
 # shellcheck shell=bash
 # Steps of a check, each with a log, a time limit and an outcome that counts; and the sum of them. Whoever sources this
-# sets TEST_LOGS, a folder, and stops what still runs with stop_child when it ends.
+# sets TEST_LOGS, a folder, and stops what still runs with stop_children when it ends.
 
 PASSED=0
 FAILED=0
 SKIPPED=0
 REPORT=()
-CHILD=
+# What runs, by its number: its log.
+declare -A CHILDREN=()
+# Steps that run, by the numbers of their processes.
+STEPS_AT_ONCE=1
+declare -A STEP_NAME=() STEP_RERUN=() STEP_BEGIN=() STEP_PLACE=()
+# Outcome of each step that has ended, by name.
+declare -A OUTCOMES=()
 
-# Runs a command with a log and a time limit: LOG SECONDS COMMAND... It gets a process group of its own, so that all of
-# it can be stopped.
-run() {
-    local log=$1 seconds=$2 status=0
+# Starts a command with a log and a time limit: LOG SECONDS COMMAND... It gets a process group of its own, so that all of
+# it can be stopped; its number is in CHILD.
+start() {
+    local log=$1 seconds=$2
     shift 2
     printf '$ %s\n' "$*" >>"$log"
     timeout --kill-after=20 "$seconds" "$@" >>"$log" 2>&1 </dev/null 9>&- &
     CHILD=$!
+    CHILDREN[$CHILD]=$log
+}
+
+# Notes the end of a child: PID STATUS.
+ended() {
+    (($2 != 124 && $2 != 137)) || printf 'stopped: it took too long\n' >>"${CHILDREN[$1]}"
+    unset "CHILDREN[$1]"
+}
+
+# Runs a command with a log and a time limit: LOG SECONDS COMMAND...
+run() {
+    local status=0
+    start "$@"
     wait "$CHILD" || status=$?
-    CHILD=
-    ((status != 124 && status != 137)) || printf 'stopped after %s s\n' "$seconds" >>"$log"
+    ended "$CHILD" "$status"
     return "$status"
 }
 
-stop_child() {
-    [[ -n $CHILD ]] || return 0
-    kill -TERM "$CHILD" 2>/dev/null || true
-    wait "$CHILD" 2>/dev/null || true
+stop_children() {
+    ((${#CHILDREN[@]} > 0)) || return 0
+    kill -TERM "${!CHILDREN[@]}" 2>/dev/null || true
+    wait "${!CHILDREN[@]}" 2>/dev/null || true
 }
 
 heading() { printf '\n== %s\n' "$1"; }
@@ -45,7 +63,7 @@ outcome() {
     ok) PASSED=$((PASSED + 1)) ;;
     skipped)
         SKIPPED=$((SKIPPED + 1))
-        line+="   $(grep -h '^SKIPPED' "$4" | tail -n 1 | cut -d ' ' -f 2-)"
+        line+="   $(grep -h '^SKIPPED' "$4" | tail -n 1 | cut -d ' ' -f 2- || true)"
         ;;
     FAILED) FAILED=$((FAILED + 1)) ;;
     esac
@@ -59,13 +77,47 @@ outcome() {
     fi
 }
 
-# A step that is one command: NAME RERUN SECONDS COMMAND...
-step() {
-    local name=$1 rerun=$2 seconds=$3 log=$TEST_LOGS/${1// /-}.log begin=$SECONDS result=ok
+log_of() { printf '%s/%s.log' "$TEST_LOGS" "${1// /-}"; }
+
+# Begins a step once fewer than STEPS_AT_ONCE run: NAME RERUN SECONDS COMMAND... Those that run at once have different TEST_PLACE,
+# counted from 0.
+begin_step() {
+    local name=$1 rerun=$2 seconds=$3 log place=0
     shift 3
+    log=$(log_of "$name")
+    while ((${#STEP_NAME[@]} >= STEPS_AT_ONCE)); do end_step; done
+    while [[ " ${STEP_PLACE[*]} " == *" $place "* ]]; do place=$((place + 1)); done
     : >"$log"
-    run "$log" "$seconds" "$@" || result=FAILED
-    outcome "$name" "$((SECONDS - begin))" "$result" "$log" "$rerun"
+    TEST_PLACE=$place start "$log" "$seconds" "$@"
+    STEP_NAME[$CHILD]=$name STEP_RERUN[$CHILD]=$rerun STEP_BEGIN[$CHILD]=$SECONDS STEP_PLACE[$CHILD]=$place
+}
+
+# Waits for the first step that ends. One that exits with 77 has skipped itself.
+end_step() {
+    local pid name result=ok status=0
+    wait -n -p pid "${!STEP_NAME[@]}" || status=$?
+    ended "$pid" "$status"
+    name=${STEP_NAME[$pid]}
+    case $status in
+    0) ;;
+    77) result=skipped ;;
+    *) result=FAILED ;;
+    esac
+    # shellcheck disable=SC2034 # for who sources this
+    OUTCOMES[$name]=$result
+    outcome "$name" "$((SECONDS - STEP_BEGIN[$pid]))" "$result" "$(log_of "$name")" "${STEP_RERUN[$pid]}"
+    unset "STEP_NAME[$pid]" "STEP_RERUN[$pid]" "STEP_BEGIN[$pid]" "STEP_PLACE[$pid]"
+    # What it started may still be there.
+    [[ $result != FAILED || -z ${SCRATCH:-} ]] || tests/lib/sweep.sh "$SCRATCH" "$name"
+}
+
+end_steps() { while ((${#STEP_NAME[@]} > 0)); do end_step; done; }
+
+# A step that runs alone: NAME RERUN SECONDS COMMAND...
+step() {
+    end_steps
+    begin_step "$@"
+    end_steps
 }
 
 summary() {

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Removes what a foreign test left behind that was killed itself: FOLDER is the folder of all tests' scratch folders.
+# Removes what a foreign test left behind that was killed itself: FOLDER is the folder of all tests' scratch folders, NAME that of
+# the test; without a name, of all.
 #
 # A test notes in its scratch folder which processes it started; one is ended only if it still has that folder, or
 # its socket's, in its command line.
@@ -38,7 +39,7 @@ loops_below() {
         awk -v prefix="$1/" 'index($2, prefix) == 1 {print $1}'
 }
 
-for scratch in "$1"/*/; do
+for scratch in "$1/${2:+$2.}"*/; do
     [[ -d $scratch ]] && sweep "${scratch%/}"
 done
 exit 0
