@@ -7,6 +7,8 @@
 //!
 //! Invariants:
 //! - a reactor that nobody asks for anything sleeps: a wait that was longer than the limit shrinks its window, down to nothing;
+//! - a reactor of whose waits more than about a third are longer than the limit sleeps: looking costs a processor then, and the wake-ups
+//!   that it saves are too few;
 //! - on processors that others want there is no polling: a thread that gives its processor away again and again is also given it
 //!   back later when it wakes. The scheduler's own count of how long the thread stood in line tells (`schedstat`).
 
@@ -14,6 +16,12 @@ use crate::sched_stat::InLine;
 
 /// So many short waits in a row open a window: the few messages that an idle node gets at once do not.
 const STREAK: u32 = 8;
+/// All of the last waits were short; a wait changes the share by an eighth of what is left to go. Where many requests are under way,
+/// waits are judged by a shorter limit, and change nothing.
+const SHARE_ALL: u32 = 1 << 16;
+const SHARE_WAITS: u32 = 8;
+/// A window of which a smaller share of waits was short is closed.
+const SHARE_MIN: u32 = SHARE_ALL / 100 * 65;
 /// From so many requests under way on average, there are no windows longer than a part of the limit: each event is about several of them
 /// then, so that a sleep costs each of them little, and looking for long costs each of them much.
 const CROWD: u64 = 20;
@@ -48,6 +56,8 @@ struct Window {
     length_ns: u64,
     /// Short waits in a row.
     streak: u32,
+    /// Share of short waits since it was opened, the last ones most: of [`SHARE_ALL`].
+    short_share: u32,
 }
 
 /// The windows of a reactor. All times are of [`monotonic_ns`](crate::monotonic_ns).
@@ -82,9 +92,12 @@ impl BusyPoll {
         self.crowd = self.crowd - self.crowd / CROWD_WAITS + requests as u64;
     }
 
+    fn is_crowded(&self) -> bool {
+        self.crowd >= CROWD * CROWD_WAITS
+    }
+
     fn limit_ns(&self) -> u64 {
-        let is_crowded = self.crowd >= CROWD * CROWD_WAITS;
-        if is_crowded { self.limit_ns / CROWD_PART } else { self.limit_ns }
+        if self.is_crowded() { self.limit_ns / CROWD_PART } else { self.limit_ns }
     }
 
     /// How long to look before the next sleep.
@@ -99,17 +112,24 @@ impl BusyPoll {
     /// Learns how long a wait was, with the sleep if there was one.
     pub(crate) fn waited(&mut self, expecting: Expecting, waited_ns: u64) {
         let limit_ns = self.limit_ns();
+        let share_waits = if self.is_crowded() { u32::MAX } else { SHARE_WAITS };
         let window = &mut self.windows[expecting as usize];
         if waited_ns > limit_ns {
             window.streak = 0;
+            window.short_share -= window.short_share / share_waits;
             window.length_ns /= 2;
-            if window.length_ns < WINDOW_MIN_NS {
+            if window.length_ns < WINDOW_MIN_NS || window.short_share < SHARE_MIN {
                 window.length_ns = 0;
             }
             return;
         }
         window.streak = window.streak.saturating_add(1);
-        if window.streak >= STREAK || window.length_ns > 0 {
+        window.short_share += (SHARE_ALL - window.short_share) / share_waits;
+        let is_open = window.length_ns > 0;
+        if !is_open && window.streak >= STREAK {
+            window.short_share = SHARE_ALL;
+        }
+        if is_open || window.streak >= STREAK {
             window.length_ns = window.length_ns.max(2 * waited_ns).max(WINDOW_MIN_NS).min(limit_ns);
         }
     }
@@ -168,6 +188,28 @@ mod tests {
             assert_eq!(poll.window_ns(Expecting::Request, 0), 0);
             poll.waited(Expecting::Request, 100_000_000);
         }
+    }
+
+    #[test]
+    fn looks_where_most_waits_are_short_and_not_where_half_are() {
+        let windows_open = |waits: [u64; 10]| {
+            let mut poll = opened(150_000);
+            let mut open = 0;
+            for wait_ns in waits.repeat(100) {
+                poll.waited(Expecting::Answer, wait_ns);
+                open += u32::from(poll.window_ns(Expecting::Answer, 0) > 0);
+            }
+            open
+        };
+        let (short, long) = (150_000, 250_000);
+        assert_eq!(
+            windows_open([short, short, short, short, short, short, short, short, short, long]),
+            1_000
+        );
+        // Only what was opened at the beginning.
+        let at_most = SHARE_WAITS * 2;
+        assert!(windows_open([short, long, short, long, short, long, short, long, short, long]) < at_most);
+        assert!(windows_open([short, short, short, short, short, long, long, long, long, long]) < at_most);
     }
 
     #[test]
