@@ -11,23 +11,21 @@ experiment small 2 0.6 "$SCENARIO" '"random_write", "random_read"' '1, 8'
 experiment other 1 0.6 "$SCENARIO" '"random_read"' '1, 8'
 
 # An export that reads nothing back has no figures of reads, and never those of quick failures.
-if command -v nbdkit >/dev/null; then
-    nbdkit -f --unix "$SOCKET_FOLDER/failing.sock" --filter=error memory 64M error-pread-rate=100% 2>/dev/null &
-    FAILING=$!
-    note sweep-processes "$FAILING"
-    URI="nbd+unix:///?socket=$SOCKET_FOLDER/failing.sock"
-    for ((i = 0; i < 100; i++)); do
-        [[ -S $SOCKET_FOLDER/failing.sock ]] && break
-        sleep 0.1
-    done
-    if bench run small.toml --quick --folder files --out failing --target "$URI" --destroy-data "$URI" >failing.txt 2>failing.log; then
-        fail "reads that failed are no error: $(tail -n 20 failing.log)"
-    fi
-    kill "$FAILING"
-    grep -q 'failed in all rounds at depth 1, depth 8: there are no figures' failing.txt || fail "not told: $(<failing.txt)"
-    of_report failing "sum(f['kind'] == 'failed' and 'left out of all figures' in f['text'] for f in r['findings']) == 4"
-    of_report failing "all(bool(x['skipped']) == ('read' in c['id']) for c in r['cases'] for x in c['results'])"
+nbdkit -f --unix "$SOCKET_FOLDER/failing.sock" --filter=error memory 64M error-pread-rate=100% 2>/dev/null &
+FAILING=$!
+note sweep-processes "$FAILING"
+URI="nbd+unix:///?socket=$SOCKET_FOLDER/failing.sock"
+for ((i = 0; i < 100; i++)); do
+    [[ -S $SOCKET_FOLDER/failing.sock ]] && break
+    sleep 0.1
+done
+if bench run small.toml --quick --folder files --out failing --target "$URI" --destroy-data "$URI" >failing.txt 2>failing.log; then
+    fail "reads that failed are no error: $(tail -n 20 failing.log)"
 fi
+kill "$FAILING"
+grep -q 'failed in all rounds at depth 1, depth 8: there are no figures' failing.txt || fail "not told: $(<failing.txt)"
+of_report failing "sum(f['kind'] == 'failed' and 'left out of all figures' in f['text'] for f in r['findings']) == 4"
+of_report failing "all(bool(x['skipped']) == ('read' in c['id']) for c in r['cases'] for x in c['results'])"
 
 # Where io_uring may not be used, fio uses libaio, and the report says so.
 mkdir without-io-uring
@@ -44,7 +42,7 @@ grep -q 'fio uses libaio' libaio.txt || fail "not in the report: $(<libaio.txt)"
 of_report libaio "r['targets'][0]['generator'] == 'fio libaio' and all(x['rounds'] for c in r['cases'] for x in c['results'])"
 
 # Load from another host, by fio's server at a port of its own: its log of operations per second has another name there.
-PORT=$("$PYTHON" -c "import socket; s = socket.socket(); s.bind(('127.0.0.1', 0)); print(s.getsockname()[1])")
+PORT=$(free_ports 1)
 timeout 120 fio "--server=127.0.0.1,$PORT" >fio-server.log 2>&1 &
 FIO_SERVER=$!
 end_fio_server() { kill "$FIO_SERVER" 2>/dev/null || true; }

@@ -112,11 +112,13 @@ impl BusyPoll {
     /// Learns how long a wait was, with the sleep if there was one.
     pub(crate) fn waited(&mut self, expecting: Expecting, waited_ns: u64) {
         let limit_ns = self.limit_ns();
-        let share_waits = if self.is_crowded() { u32::MAX } else { SHARE_WAITS };
+        let share_counts = !self.is_crowded();
         let window = &mut self.windows[expecting as usize];
         if waited_ns > limit_ns {
             window.streak = 0;
-            window.short_share -= window.short_share / share_waits;
+            if share_counts {
+                window.short_share -= window.short_share / SHARE_WAITS;
+            }
             window.length_ns /= 2;
             if window.length_ns < WINDOW_MIN_NS || window.short_share < SHARE_MIN {
                 window.length_ns = 0;
@@ -124,7 +126,9 @@ impl BusyPoll {
             return;
         }
         window.streak = window.streak.saturating_add(1);
-        window.short_share += (SHARE_ALL - window.short_share) / share_waits;
+        if share_counts {
+            window.short_share += (SHARE_ALL - window.short_share) / SHARE_WAITS;
+        }
         let is_open = window.length_ns > 0;
         if !is_open && window.streak >= STREAK {
             window.short_share = SHARE_ALL;
