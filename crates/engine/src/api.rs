@@ -567,6 +567,8 @@ pub struct ShardStats {
     pub cleaner_cached_bytes: u64,
     /// Segments freed by the cleaner.
     pub cleaner_segments: u64,
+    /// Blocks that it moved in vain: their segment had been written again before the move had its place in the log.
+    pub cleaner_stale_blocks: u64,
     /// Bytes written for checkpoints and index pages.
     pub metadata_bytes: u64,
     /// Checkpoints completed.

@@ -115,19 +115,19 @@ impl BlockCache {
     /// Changes the bound; memory above it is given back at once, but for the rest of a slab of which some is kept or still shared.
     pub fn set_bytes_max(&mut self, bytes: u64) {
         self.blocks_max = blocks_of(bytes);
-        while self.blocks.len() > self.blocks_max {
-            let first = self.blocks.len() - UNIT_BLOCKS;
-            for slot in &self.slots[first..] {
-                if slot.occupied {
-                    self.places.remove(slot.key);
-                }
-            }
-            self.slots.truncate(first);
-            self.blocks.truncate(first);
-            self.unused.retain(|slot| (*slot as usize) < first);
-            self.small.retain(|place| (place.slot as usize) < first);
-            self.main.retain(|place| (place.slot as usize) < first);
+        let first = self.blocks_max;
+        if self.blocks.len() <= first {
+            return;
         }
+        // In one pass, however much it is.
+        for slot in self.slots[first..].iter().filter(|slot| slot.occupied) {
+            self.places.remove(slot.key);
+        }
+        self.slots.truncate(first);
+        self.blocks.truncate(first);
+        self.unused.retain(|slot| (*slot as usize) < first);
+        self.small.retain(|place| (place.slot as usize) < first);
+        self.main.retain(|place| (place.slot as usize) < first);
     }
 
     /// Whether it holds nothing.
@@ -259,7 +259,8 @@ impl BlockCache {
             let first = self.slots.len() as u32;
             self.slots.resize(self.blocks.len(), Slot::default());
             self.unused.extend((first..self.slots.len() as u32).rev());
-            return self.unused.pop_back();
+            // None if the system has no memory; what is unused then is shared still.
+            return (first < self.slots.len() as u32).then(|| self.unused.pop_back()).flatten();
         }
         None
     }

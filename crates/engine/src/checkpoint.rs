@@ -400,7 +400,7 @@ impl Shard {
             continues: false,
             recovered: false,
         };
-        builder.add(&entry, std::iter::empty(), std::iter::empty());
+        builder.add(&entry, std::iter::empty());
         builder.page_bytes.extend_from_slice(bytes);
         builder.page_bytes.resize(builder.page_bytes.len().next_multiple_of(8), 0);
     }

@@ -6,7 +6,8 @@
 //! same time: the footer of one is read, the blocks of the second are looked up and read, those of the third go into the log.
 //!
 //! Invariants:
-//! - a victim is freed by its counts alone, when the moves have been applied: the cleaner frees nothing itself;
+//! - a victim is freed by its counts alone, when its moves have been applied or nothing in it is needed any more: the cleaner frees
+//!   nothing itself; a move that is sealed after its victim was written again has no effect;
 //! - a block that is in the block cache is not read, nor one whose frame stayed in memory when it was moved last (`kept_frames.rs`);
 //! - a block that is bad is left to be repaired; if it cannot be, it is moved with the checksum it should have: it stays bad,
 //!   and is not lost sight of.
@@ -344,9 +345,11 @@ impl Shard {
         if slot == u32::MAX {
             return self.footer_read(buffer, result);
         }
-        if let Some(read) = self.cleaner.reads.get_mut(slot as usize) {
-            read.failed = result.is_err();
-            read.got = Got::Read(buffer);
+        let Some(read) = self.cleaner.reads.get_mut(slot as usize) else { return };
+        read.failed = result.is_err();
+        read.got = Got::Read(buffer);
+        if read.failed && read.blocks > 1 {
+            self.read_singly(slot);
         }
     }
 

@@ -22,7 +22,9 @@ pub const ENTRY_BYTES: usize = 32;
 /// Bytes of the fixed part of a move: nobody asked for it, and its data lies behind that of the entry before.
 pub const MOVE_BYTES: usize = 12;
 /// Bytes that a move takes for each block: its checksum, and where it came from.
-pub const MOVE_BLOCK_BYTES: usize = 4 + 5;
+pub const MOVE_BLOCK_BYTES: usize = 4 + LOCATION_BYTES;
+/// Bytes of a location in an entry.
+pub const LOCATION_BYTES: usize = 5;
 /// Bytes of an entry's extension: reserved for checksum kind, transform and erasure-code shard.
 pub const EXTENSION_BYTES: usize = 8;
 /// Most contexts of a frame.
@@ -420,7 +422,8 @@ impl Entry<'_> {
     /// Location that block `index` of a move came from.
     pub fn source(&self, index: usize) -> u64 {
         let mut bytes = [0; 8];
-        bytes[..5].copy_from_slice(&self.sources[index * 5..index * 5 + 5]);
+        let at = index * LOCATION_BYTES;
+        bytes[..LOCATION_BYTES].copy_from_slice(&self.sources[at..at + LOCATION_BYTES]);
         u64::from_le_bytes(bytes)
     }
 }
@@ -593,7 +596,7 @@ impl NewEntry {
 
 /// Appends a location as 5 bytes.
 pub fn encode_location(location: u64, out: &mut Vec<u8>) {
-    out.extend_from_slice(&location.to_le_bytes()[..5]);
+    out.extend_from_slice(&location.to_le_bytes()[..LOCATION_BYTES]);
 }
 
 #[cfg(test)]

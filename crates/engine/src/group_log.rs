@@ -115,7 +115,7 @@ impl Shard {
             continues,
             recovered: false,
         };
-        builder.add(&entry, body.chunks_exact(BLOCK_BYTES).map(crc32c_block), std::iter::empty());
+        builder.add(&entry, body.chunks_exact(BLOCK_BYTES).map(crc32c_block));
         builder.buffer.extend_from_bytes(body);
         builder.data_blocks += blocks as u32;
         builder.changes.push(crate::log::CHANGE_NONE);
@@ -163,7 +163,7 @@ impl Shard {
         let words = volume.to_le_bytes();
         let words =
             words.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
-        builder.add(&entry, words, std::iter::empty());
+        builder.add(&entry, words);
         builder.changes.push(change);
         self.changes[change as usize].parts_left += 1;
         if origin.sequence == 0 {

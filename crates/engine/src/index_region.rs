@@ -85,7 +85,7 @@ pub struct Region {
     /// The newest page on the drive.
     pub page: PageRef,
     /// Operations that need the region to stay in memory.
-    pub pins: u16,
+    pub pins: u32,
     /// Changed since its page was written.
     pub dirty: bool,
     /// Pages of it that are being written: the page reference is about to change.

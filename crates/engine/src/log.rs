@@ -9,8 +9,8 @@ use std::collections::VecDeque;
 use coquina_base::{AlignedBuf, BLOCK_BYTES};
 
 use crate::frame::{
-    CONTEXT_BYTES, CONTEXTS_MAX, Context, EntryGroup, FrameHeader, HEADER_BYTES, Head, NewEntry,
-    encode_location,
+    CONTEXT_BYTES, CONTEXTS_MAX, Context, EntryGroup, FrameHeader, HEADER_BYTES, Head, LOCATION_BYTES,
+    NewEntry, encode_location,
 };
 
 /// Who waits for an entry: an index into the shard's changes.
@@ -41,6 +41,20 @@ pub struct Builder {
     pub changes: Vec<ChangeKey>,
     /// Whether any entry needs a segment that only reserves may give: trims and deletes.
     pub only_metadata: bool,
+    /// Where its moves come from.
+    origins: Vec<MoveOrigin>,
+}
+
+/// Where the blocks of a move come from.
+struct MoveOrigin {
+    /// Its first source among the encoded entries.
+    at: usize,
+    blocks: u16,
+    /// Blocks of data before its own.
+    data_offset: u32,
+    segment: u32,
+    /// That of the segment when the blocks were read there.
+    generation: u64,
 }
 
 impl Builder {
@@ -57,6 +71,7 @@ impl Builder {
         self.page_bytes.clear();
         self.changes.clear();
         self.only_metadata = true;
+        self.origins.clear();
     }
 
     /// Whether nothing is in it.
@@ -108,17 +123,45 @@ impl Builder {
         })
     }
 
-    /// Adds an entry with its checksums and, for moves, sources.
-    pub fn add(
+    /// Adds an entry with its checksums; moves are added by [`Builder::add_move`].
+    pub fn add(&mut self, entry: &NewEntry, checksums: impl Iterator<Item = u32>) {
+        entry.encode(&mut self.entries);
+        checksums.for_each(|checksum| self.entries.extend_from_slice(&checksum.to_le_bytes()));
+        self.entry_count += 1;
+    }
+
+    /// Adds a move with its checksums, the locations that its blocks come from, and their segment as it is now.
+    pub fn add_move(
         &mut self,
         entry: &NewEntry,
         checksums: impl Iterator<Item = u32>,
         sources: impl Iterator<Item = u64>,
+        (segment, generation): (u32, u64),
     ) {
-        entry.encode(&mut self.entries);
-        checksums.for_each(|checksum| self.entries.extend_from_slice(&checksum.to_le_bytes()));
+        self.add(entry, checksums);
+        let at = self.entries.len();
         sources.for_each(|source| encode_location(source, &mut self.entries));
-        self.entry_count += 1;
+        let (blocks, data_offset) = (entry.blocks, entry.data_offset);
+        self.origins.push(MoveOrigin { at, blocks, data_offset, segment, generation });
+    }
+
+    /// Takes the effect from moves whose segment has been written again since their blocks were read there: what the index points to
+    /// there now is something else. Their sources become the places to which they move, to which it cannot point yet. `data` is where
+    /// the frame's data will lie, `generation_of` says what a segment is now. Gives the number of their blocks.
+    ///
+    /// What is written there after this has a higher frame number and is applied after the move.
+    pub fn disarm_stale_moves(&mut self, data: u64, generation_of: impl Fn(u32) -> u64) -> u64 {
+        let mut blocks = 0;
+        let stale = self.origins.iter().filter(|origin| generation_of(origin.segment) != origin.generation);
+        for origin in stale {
+            let end = origin.at + usize::from(origin.blocks) * LOCATION_BYTES;
+            let sources = self.entries[origin.at..end].chunks_exact_mut(LOCATION_BYTES);
+            for (source, location) in sources.zip(data + u64::from(origin.data_offset)..) {
+                source.copy_from_slice(&location.to_le_bytes()[..LOCATION_BYTES]);
+                blocks += 1;
+            }
+        }
+        blocks
     }
 
     /// Blocks of the frame if it were sealed now.
@@ -246,5 +289,59 @@ impl Log {
     /// Whether nothing is being built or on its way.
     pub fn is_quiet(&self) -> bool {
         self.flights.is_empty() && self.streams.iter().all(|stream| !stream.has_work())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use coquina_base::LayerId;
+    use zerocopy::IntoBytes;
+
+    use super::*;
+    use crate::frame::{Entries, EntryKind};
+
+    const DATA: u64 = 5_001;
+
+    /// A frame with two moves, of two blocks from segment 3 and of one from segment 4: their sources after it was sealed.
+    fn sources_when_sealed(generation_of: impl Fn(u32) -> u64) -> Vec<u64> {
+        let mut builder = Builder::default();
+        builder.reset(AlignedBuf::new());
+        for (segment, sources) in [(3, &[300, 301][..]), (4, &[402][..])] {
+            let entry = NewEntry {
+                context: builder.context(Context::new(LayerId(9), 0)),
+                group: None,
+                kind: EntryKind::Move,
+                chunk: 0,
+                start_block: 0,
+                blocks: sources.len() as u16,
+                data_offset: builder.data_blocks,
+                sequence: 0,
+                request: 0,
+                continues: false,
+                recovered: false,
+            };
+            let checksums = sources.iter().map(|_| 0);
+            builder.add_move(&entry, checksums, sources.iter().copied(), (segment, 7));
+            builder.data_blocks += sources.len() as u32;
+        }
+        builder.disarm_stale_moves(DATA, generation_of);
+        let bytes = [builder.contexts.as_slice().as_bytes(), &builder.entries[..]].concat();
+        let mut entries = Entries::new(&bytes, 1, builder.entry_count, builder.data_blocks).unwrap();
+        let mut sources = Vec::new();
+        while let Some(entry) = entries.next_entry() {
+            let entry = entry.unwrap();
+            sources.extend((0..usize::from(entry.blocks)).map(|index| entry.source(index)));
+        }
+        sources
+    }
+
+    /// Users had overwritten a victim's last blocks while the moves of these waited for their frame: the victim was written again, perhaps
+    /// with newer data of the same blocks in the same places, and the move would have put the older data in their place.
+    #[test]
+    fn a_move_from_a_segment_that_was_written_again_has_no_effect() {
+        assert_eq!(sources_when_sealed(|_| 7), [300, 301, 402]);
+        assert_eq!(sources_when_sealed(|segment| 7 + u64::from(segment == 3)), [DATA, DATA + 1, 402]);
+        assert_eq!(sources_when_sealed(|segment| 7 + u64::from(segment == 4)), [300, 301, DATA + 2]);
     }
 }

@@ -268,6 +268,8 @@ impl Shard {
             self.rotate(Head::Cold);
         }
         self.pin(layer, chunk, number, 1);
+        let segment = self.geometry.segment_of(location);
+        let origin = (segment, self.segments.get(segment).generation);
         let builder = &mut self.log.stream(Head::Cold).building;
         let entry = NewEntry {
             context: builder.context(context),
@@ -282,7 +284,7 @@ impl Shard {
             continues: false,
             recovered: false,
         };
-        builder.add(&entry, std::iter::once(checksum), std::iter::once(location));
+        builder.add_move(&entry, std::iter::once(checksum), std::iter::once(location), origin);
         builder.data_blocks += 1;
         builder.only_metadata = false;
         builder.buffer.extend_from_bytes(block);

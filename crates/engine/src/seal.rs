@@ -191,6 +191,9 @@ impl Shard {
         let Some(segment) = position.segment else { panic!("a frame without a segment") };
         let location = self.geometry.segment_start(segment) + u64::from(position.offset);
         let mut header = self.header(head, location);
+        let data = location + u64::from(header.header_blocks);
+        self.stats.cleaner_stale_blocks +=
+            builder.disarm_stale_moves(data, |segment| self.segments.get(segment).generation);
         header.contexts = builder.contexts.len() as u16;
         header.entries = builder.entry_count;
         header.entry_bytes = builder.entry_bytes() as u32;

@@ -450,11 +450,11 @@ impl Shard {
         };
         if part.kind == EntryKind::Write {
             let checksums = &self.scratch_checksums[first_checksum..first_checksum + part.blocks as usize];
-            builder.add(&entry, checksums.iter().copied(), std::iter::empty());
+            builder.add(&entry, checksums.iter().copied());
             builder.data_blocks += part.blocks;
             builder.only_metadata = false;
         } else {
-            builder.add(&entry, std::iter::empty(), std::iter::empty());
+            builder.add(&entry, std::iter::empty());
         }
         if let Some(origin) = told {
             self.actions.push_back(Action::Appended(Appended {
@@ -641,7 +641,7 @@ impl Shard {
             continues: false,
             recovered: false,
         };
-        builder.add(&entry, std::iter::empty(), std::iter::empty());
+        builder.add(&entry, std::iter::empty());
         builder.changes.push(change);
         self.changes[change as usize].parts_left += 1;
     }

@@ -76,13 +76,14 @@ impl Window {
     /// Forgets the numbers from `first` to `last`, a word at a time: where a client writes to many groups, each sees few of
     /// its numbers and passes over many.
     fn clear(&mut self, first: u64, last: u64) {
-        let mut next = first;
-        while next <= last {
-            let word_last = last.min(next | 63);
-            let count = word_last - next + 1;
-            let mask = (u64::MAX >> (64 - count)) << (next % 64);
-            self.seen[bit(next).0] &= !mask;
-            next = word_last + 1;
+        let mut next = Some(first);
+        while let Some(from) = next.filter(|next| *next <= last) {
+            let word_last = last.min(from | 63);
+            let count = word_last - from + 1;
+            let mask = (u64::MAX >> (64 - count)) << (from % 64);
+            self.seen[bit(from).0] &= !mask;
+            // A client may give the last number that there is.
+            next = word_last.checked_add(1);
         }
     }
 
@@ -259,6 +260,16 @@ mod tests {
         assert!(!sessions.contains(7, 9_999));
         assert!(sessions.contains(7, 9_998));
         assert!(!sessions.contains(8, 1));
+    }
+
+    #[test]
+    fn the_last_numbers_that_there_are_can_be_noted() {
+        let mut window = Window::default();
+        for request in [u64::MAX - 70, u64::MAX - 1, u64::MAX] {
+            window.insert(request);
+        }
+        assert!(window.contains(u64::MAX) && window.contains(u64::MAX - 1) && window.contains(u64::MAX - 70));
+        assert!(!window.contains(u64::MAX - 2) && !window.contains(u64::MAX - 64));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The blocks of a window go into the log.
 
-use coquina_base::{BLOCK_BYTES, LayerId};
+use coquina_base::{BLOCK_BYTES, LayerId, SharedBlock, crc32c_block};
 
 use super::reading::{Got, good_block};
 use super::{Item, MOVES_PER_TURN, MovingWindow, QUEUE_MAX};
@@ -62,9 +62,14 @@ impl Shard {
             item.place() == at && (*index == 0 || good_block(&moving.reads, item).is_some())
         };
         let mut count = rest.iter().take(room.min(limit)).enumerate().take_while(follows).count();
-        let is_bad = good_block(&moving.reads, &first).is_none();
         let generation = self.segments.get(moving.victim).generation;
         let read = &moving.reads[first.read as usize];
+        let mut is_bad = good_block(&moving.reads, &first).is_none();
+        // It may have been read over because it lay among others, though it is in memory.
+        let cached = is_bad.then(|| self.cached_block(&first, generation)).flatten();
+        if cached.is_some() {
+            (is_bad, count) = (false, 1);
+        }
         let is_stand_in =
             || read.block(first.location).is_some_and(|block| block == &self.stand_in(first.checksum)[..]);
         if is_bad && read.was_in_memory() && !is_stand_in() {
@@ -98,19 +103,27 @@ impl Shard {
             recovered: false,
         };
         let checksums = items.iter().map(|item| item.checksum);
-        builder.add(&entry, checksums, items.iter().map(|item| item.location));
+        let sources = items.iter().map(|item| item.location);
+        builder.add_move(&entry, checksums, sources, (moving.victim, generation));
         builder.data_blocks += count as u32;
         builder.only_metadata = false;
         for item in items {
             let read = &moving.reads[item.read as usize];
             let stand_in = is_bad.then(|| self.stand_in(item.checksum));
-            let block = stand_in.as_ref().map(|block| &block[..]).or_else(|| read.block(item.location));
+            let instead = stand_in.as_ref().map(|block| &block[..]).or(cached.as_deref());
+            let block = instead.or_else(|| read.block(item.location));
             let Some(block) = block else { unreachable!("a good block without its bytes") };
             self.log.stream(Head::Cold).building.buffer.extend_from_bytes(block);
-            if read.was_in_memory() {
+            if read.was_in_memory() || cached.is_some() {
                 self.stats.cleaner_cached_bytes += BLOCK_BYTES as u64;
             }
         }
         count
+    }
+
+    /// A block of the victim from the block cache, if it is there and as it should be.
+    fn cached_block(&mut self, item: &Item, generation: u64) -> Option<SharedBlock> {
+        let block = self.cache.get(cache_key(item.location, generation));
+        block.filter(|block| crc32c_block(block) == item.checksum)
     }
 }

@@ -106,6 +106,16 @@ impl Shard {
         self.cleaner.wanted = wanted;
     }
 
+    /// Reads what is needed of a read that failed block by block: a bad block that nobody needs may have been among them.
+    pub(super) fn read_singly(&mut self, slot: u32) {
+        for item in self.cleaner.window.iter_mut().filter(|item| item.read == slot) {
+            item.read = self.cleaner.reads.len() as u32;
+            let location = item.location;
+            let (got, issued, failed) = (Got::Nothing, false, false);
+            self.cleaner.reads.push(WindowRead { location, blocks: 1, got, issued, failed });
+        }
+    }
+
     pub(super) fn read_window(&mut self) {
         let (level, reserve) = (self.cleaning_level(), self.hot_reserve());
         let is_calm = self.room() > reserve + (level - reserve) / 2;
