@@ -42,13 +42,15 @@ pub struct Evidence {
     pub neighbours: Vec<Neighbour>,
 }
 
-/// Another point of a sweep over depth.
+/// Another point of a sweep over depth, jobs or clients, on the same drives.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Neighbour {
     /// Operations that it kept in flight.
     pub outstanding: u32,
     /// Operations per second.
     pub iops: f64,
+    /// As many jobs and clients made the load, so that only its depth differs.
+    pub has_same_threads: bool,
 }
 
 /// What held throughput back.

@@ -263,7 +263,14 @@ impl Point {
         }
     }
 
-    /// Operations that a closed loop keeps in flight, all clients together: one client or more per volume.
+    /// The same point on a target that has so many drives: where 0 stands for all, it is that number.
+    pub fn on(&self, drives: u32) -> Point {
+        let loaded = self.drives.map(|steps| if steps == 0 { drives } else { steps });
+        Point { drives: loaded, ..self.clone() }
+    }
+
+    /// Operations that a closed loop keeps in flight, all clients together: one client or more per volume. Where all drives are
+    /// meant, how many that is must be known, see [`Point::on`].
     pub fn outstanding(&self) -> u32 {
         let lanes = self.clients.max(self.loaded_volumes()).max(self.drives.unwrap_or(1));
         self.depth.saturating_mul(self.jobs).saturating_mul(lanes)
@@ -356,7 +363,8 @@ pub struct Round {
     pub limit: LimitFigures,
     /// The machine over time.
     pub utilisation: Vec<UtilisationSample>,
-    /// Operations that failed. If any did, the figures of the round are kept, and are part of no mean, ratio or percentile.
+    /// Operations that failed; 1 at least where the generator gave up, or nothing was done. Then the figures of the round are kept, and
+    /// are part of no mean, ratio or percentile.
     pub errors: u64,
     /// Where the figures contradict each other.
     pub contradictions: Vec<String>,

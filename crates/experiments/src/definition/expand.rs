@@ -2,7 +2,9 @@
 
 use crate::report::{AgedFacts, LayoutFacts, Point};
 
-use super::{Aged, Experiment, ModeName, Scenario, Size, Stripe, Sweep};
+use super::{
+    Aged, Experiment, ModeName, OBJECTS_MAX, PREPARE_DEPTH, Scenario, Size, Stripe, Sweep, VOLUME_BYTES_MIN,
+};
 
 /// What a target is to look like in a scenario.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,6 +52,32 @@ impl PlannedScenario {
     pub fn is_of_objects(&self) -> bool {
         self.points.iter().any(|planned| planned.point.operation.is_of_objects())
     }
+
+    /// Bytes of as many whole objects as are in flight at once, whatever is done with them; 0 where there are none.
+    pub fn objects_in_flight_bytes(&self) -> u64 {
+        let objects = self.points.iter().filter(|planned| planned.point.operation.is_of_objects());
+        let bytes = objects.map(|planned| {
+            let in_flight = u64::from(planned.point.depth.max(PREPARE_DEPTH));
+            in_flight * u64::from(planned.point.block_bytes)
+        });
+        bytes.max().unwrap_or(0).next_multiple_of(VOLUME_BYTES_MIN)
+    }
+
+    /// Makes the volumes of whole objects as large as the objects are: as many as are in flight at least, so that the same ones are
+    /// written and read at all depths, and no more than [`OBJECTS_MAX`].
+    pub fn fit_objects(&mut self) {
+        let largest = self.points.iter().map(|planned| planned.point.block_bytes).max().unwrap_or(0);
+        if self.is_of_objects() {
+            let most = (OBJECTS_MAX * u64::from(largest)).max(VOLUME_BYTES_MIN);
+            self.layout.volume_bytes = self.layout.volume_bytes.min(most).max(self.objects_in_flight_bytes());
+        }
+    }
+}
+
+/// Bytes of all whole objects of one size, on a target whose volumes are so large.
+pub fn object_set_bytes(volume_bytes: u64, object_bytes: u32) -> u64 {
+    let object_bytes = u64::from(object_bytes.max(1));
+    (volume_bytes / object_bytes).clamp(1, OBJECTS_MAX) * object_bytes
 }
 
 /// A scenario of a run.

@@ -22,7 +22,7 @@ use crate::report::Operation;
 use values::size;
 
 pub use built_in::{BuiltIn, built_in, built_in_names};
-pub use expand::{Layout, PlannedPoint, PlannedScenario, expand, identifier};
+pub use expand::{Layout, PlannedPoint, PlannedScenario, expand, identifier, object_set_bytes};
 pub use published::PublishedTable;
 
 /// Version of the file format.
@@ -33,6 +33,11 @@ const POINTS_MAX: usize = 10_000;
 pub const SETTLE_PASSES_MAX: u32 = 4;
 /// Smallest volume that is worth measuring.
 pub const VOLUME_BYTES_MIN: u64 = 16 << 20;
+/// Whole objects of one size at most: fio keeps something for each. It is so on all targets, or caches would hold more of one than of
+/// another.
+pub const OBJECTS_MAX: u64 = 4096;
+/// Operations in flight while whole objects are written before they are read, or a store is aged.
+pub const PREPARE_DEPTH: u32 = 32;
 
 /// Why an experiment cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -169,3 +169,23 @@ fn all_that_are_built_in_can_be_run() {
         }
     }
 }
+
+#[test]
+fn whole_objects_are_as_many_on_all_targets_and_as_are_in_flight_at_least() {
+    let experiment = Experiment::load("arm-vs-x86").unwrap();
+    let mut planned = expand(&experiment, ModeName::Default);
+    let sizes = |planned: &mut [PlannedScenario], wanted: u64| -> Vec<u64> {
+        let size = |scenario: &mut PlannedScenario| {
+            scenario.layout.volume_bytes = wanted;
+            scenario.fit_objects();
+            scenario.layout.volume_bytes
+        };
+        planned.iter_mut().map(size).collect()
+    };
+    assert_eq!(sizes(&mut planned, 1 << 40), [256 << 20, 16 << 30], "4096 of 64 KiB, and of 4 MiB");
+    assert_eq!(sizes(&mut planned, 16 << 20), [32 << 20, 512 << 20], "512 of 64 KiB, 128 of 4 MiB");
+    assert_eq!(object_set_bytes(1 << 40, 65536), 256 << 20);
+    assert_eq!(object_set_bytes((1 << 20) + 5, 65536), 1 << 20);
+    let mut blocks = expand(&Experiment::parse(SMALL, "small.toml").unwrap(), ModeName::Default);
+    assert_eq!(sizes(&mut blocks, 1 << 40)[0], 1 << 40, "volumes are as large as they are");
+}

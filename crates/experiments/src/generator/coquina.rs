@@ -102,9 +102,13 @@ struct Part {
     latency_histogram: Vec<(u64, u64)>,
 }
 
-/// Reads what it printed.
+/// Reads what it printed. Who asked it to end knows that; otherwise an early end is a failure, also if no operation failed.
 pub fn read(out: &str) -> Result<Outcome, String> {
     let printed: Printed = serde_json::from_str(out).map_err(|error| error.to_string())?;
+    let gave_up = printed.interrupted.map(|reason| match &printed.first_error {
+        Some(first) => format!("{reason}; the first that failed: {first}"),
+        None => reason,
+    });
     Ok(Outcome {
         measured_s: printed.measured_s,
         began_unix_ms: Some(printed.measured_began_unix_ms),
@@ -114,9 +118,9 @@ pub fn read(out: &str) -> Result<Outcome, String> {
         write: printed.write.map(figures),
         series: printed.operations_by_500_ms.iter().map(|count| *count as f64 * 2.0).collect(),
         series_interval_ms: 500,
-        errors: printed.errors,
-        first_error: printed.first_error,
-        interrupted: printed.interrupted,
+        errors: printed.errors.max(u64::from(gave_up.is_some())),
+        first_error: gave_up.or(printed.first_error),
+        is_stopped: false,
     })
 }
 
@@ -149,6 +153,10 @@ mod tests {
         assert_eq!(outcome.total.latency_ns_p99_9, 300, "no percentile is above the largest");
         assert_eq!(outcome.series, [4.0, 6.0]);
         assert!(read("").is_err());
+        let broke = printed.replace(r#""interrupted": null"#, r#""interrupted": "the connection broke""#);
+        let outcome = read(&broke).unwrap();
+        assert_eq!((outcome.errors, outcome.first_error.as_deref()), (1, Some("the connection broke")));
+        assert!(!outcome.is_stopped, "nobody asked it to end");
     }
 
     #[test]

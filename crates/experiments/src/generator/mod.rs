@@ -209,16 +209,21 @@ pub struct Outcome {
     pub series: Vec<f64>,
     /// Distance of its values.
     pub series_interval_ms: u64,
-    /// Operations that failed.
+    /// Operations that failed; 1 at least if it gave up.
     pub errors: u64,
-    /// The first failure.
+    /// The first failure, or why it gave up.
     pub first_error: Option<String>,
-    /// Why it ended early, if it did.
-    pub interrupted: Option<String>,
+    /// It was asked to end before its time.
+    pub is_stopped: bool,
 }
 
 impl Outcome {
-    /// Puts the figures of generators that ran at the same time together.
+    /// Whether no operation was done, and none failed.
+    fn is_empty(&self) -> bool {
+        self.total.operations == 0 && self.errors == 0
+    }
+
+    /// Puts the figures of generators that ran at the same time together. Where none of them did anything, that is a failure.
     pub fn merge(outcomes: Vec<Outcome>) -> Outcome {
         let mut merged = Outcome::default();
         for outcome in outcomes {
@@ -239,7 +244,11 @@ impl Outcome {
             }
             merged.errors += outcome.errors;
             merged.first_error = merged.first_error.or(outcome.first_error);
-            merged.interrupted = merged.interrupted.or(outcome.interrupted);
+            merged.is_stopped |= outcome.is_stopped;
+        }
+        if merged.is_empty() && !merged.is_stopped {
+            merged.errors = 1;
+            merged.first_error = Some("no operation was done in the measured time".to_owned());
         }
         merged
     }
@@ -302,5 +311,17 @@ mod tests {
             assert_eq!(shares.iter().sum::<u64>(), whole, "{shares:?}");
             assert!(shares.iter().max().unwrap() - shares.iter().min().unwrap() <= 1, "{shares:?}");
         }
+    }
+
+    #[test]
+    fn load_of_which_nothing_was_done_has_failed() {
+        let empty = || Outcome { measured_s: 2.0, ..Outcome::default() };
+        let merged = Outcome::merge(vec![empty(), empty()]);
+        assert_eq!(merged.errors, 1);
+        assert!(merged.first_error.unwrap().contains("no operation was done"));
+        assert_eq!(Outcome::merge(vec![Outcome { is_stopped: true, ..empty() }]).errors, 0);
+        let total = Figures { operations: 3, ..Figures::default() };
+        // Of a low rate one of several volumes may have no share in a short time.
+        assert_eq!(Outcome::merge(vec![empty(), Outcome { total, ..empty() }]).errors, 0);
     }
 }

@@ -120,11 +120,13 @@ impl Running {
             Format::Fio => fio::read(&out, &self.series()),
             Format::Coquina => coquina::read(&out),
         };
+        let parsed = parsed.and_then(|outcome| match outcome.is_empty() && !status.success() {
+            true => Err("it did nothing".to_owned()),
+            false => Ok(outcome),
+        });
         match parsed {
             Ok(mut outcome) => {
-                if self.is_stopped {
-                    outcome.interrupted = Some("stopped".to_owned());
-                }
+                outcome.is_stopped = self.is_stopped;
                 if !self.is_within(&outcome, SystemTime::now()) {
                     outcome.began_unix_ms = None;
                 }
@@ -376,6 +378,26 @@ mod tests {
             let outcome = outcome_of(wrong_ms);
             assert_eq!((outcome.series.as_slice(), outcome.began_unix_ms), ([20.0].as_slice(), None));
         }
+    }
+
+    #[test]
+    fn one_that_gives_up_was_not_stopped_by_its_user() {
+        let scratch = tempfile::tempdir().unwrap();
+        let json = r#"{"measured_began_unix_ms": 7000, "measured_s": 0.0, "total": {"operations": 0, "iops": 0.0, "bytes_per_s": 0.0,
+            "latency_ns_mean": 0.0, "latency_ns_max": 0, "latency_histogram": []}, "operations_by_500_ms": [], "errors": 0,
+            "interrupted": "the connection broke"}"#;
+        let command = Command {
+            program: "bash".into(),
+            arguments: vec!["-c".to_owned(), "cat out.json; exit 1".to_owned()],
+            environment: Vec::new(),
+            files: vec![("out.json".to_owned(), json.to_owned())],
+            format: Format::Coquina,
+            processors: None,
+        };
+        let running = Running::start(&command, scratch.path()).unwrap();
+        let outcome = running.finish(Duration::from_secs(20), &|| false).unwrap();
+        assert_eq!((outcome.is_stopped, outcome.errors), (false, 1));
+        assert_eq!(outcome.first_error.as_deref(), Some("the connection broke"));
     }
 
     #[test]

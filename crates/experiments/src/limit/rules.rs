@@ -9,7 +9,7 @@ use coquina_host::sampler::{DriveUse, ProcessUse, Role, Throttle, ThrottleKind, 
 use super::text::{
     amount, bits_per_s, cores, drive_line, latency, mib_per_s, network_line, percent, process,
 };
-use super::{Evidence, Limit, LimitKind};
+use super::{Evidence, Limit, LimitKind, Neighbour};
 
 /// From here on a limit counts as reached.
 const FULL: f64 = 0.9;
@@ -31,11 +31,13 @@ const OUTSIDERS_MAX: usize = 5;
 const QUOTA_WAITED: f64 = 0.1;
 /// A drive holds most of what is in flight from here on.
 const IN_DRIVE: f64 = 0.5;
+/// A drive that flushes for this share of the time makes writes wait, though it may not be what bounds them.
+const FLUSHES_OFTEN: f64 = 0.5;
 
 type Rule = fn(&Evidence) -> Option<Limit>;
 
 /// Asked one after the other; the first answer counts.
-pub(super) const ALL: [Rule; 11] = [
+pub(super) const ALL: [Rule; 12] = [
     rate,
     throttle,
     cpu,
@@ -46,6 +48,7 @@ pub(super) const ALL: [Rule; 11] = [
     spinning_drive,
     outside,
     latency_limit,
+    flushing_drive,
     parallel_drive,
 ];
 
@@ -195,7 +198,7 @@ fn one_core(evidence: &Evidence) -> Option<Limit> {
         let text = format!("one core: a thread of {} uses a whole core", process(full));
         let line = format!("the busiest thread of {} uses {used:.2} cores", process(full));
         let mut lines = vec![line];
-        match growth(evidence) {
+        match growth_of_threads(evidence) {
             Growth::NotKnown => lines.push("if that thread polls, it uses a whole core in any case".into()),
             known => lines.extend(known.line()),
         }
@@ -292,6 +295,22 @@ fn latency_limit(evidence: &Evidence) -> Option<Limit> {
     limit(LimitKind::Latency, text, lines)
 }
 
+/// Flushes come one after the other, whatever else a drive does at once, and what must be durable waits for the next one.
+fn flushing_drive(evidence: &Evidence) -> Option<Limit> {
+    let flushing = |drive: &DriveUse| drive.flushing.unwrap_or(0.0);
+    let drives = evidence.utilisation.drives.iter();
+    let drive = drives.max_by(|left, right| flushing(left).total_cmp(&flushing(right)))?;
+    let share = flushing(drive);
+    (share >= FULL && evidence.write_bytes_per_s > 0.0).then_some(())?;
+    let text = format!("drive {} makes its write cache durable {} of the time", drive.name, percent(share));
+    let mut lines = vec![format!(
+        "{}; one flush is under way at a time, and what must be durable waits for the next",
+        drive_line(drive)
+    )];
+    lines.extend(growth(evidence).line());
+    limit(LimitKind::Drive, text, lines)
+}
+
 /// A drive that serves many at once is full when most of what is in flight waits there, and more of it gives no more.
 fn parallel_drive(evidence: &Evidence) -> Option<Limit> {
     let drive = busiest_drive(&evidence.utilisation, |drive| !drive.is_rotational)?;
@@ -299,8 +318,12 @@ fn parallel_drive(evidence: &Evidence) -> Option<Limit> {
     (drive.busy >= FULL && evidence.iops > 0.0).then_some(())?;
     let growth = growth(evidence);
     let stopped = matches!(growth, Growth::Stopped(_));
-    (holds_most || stopped).then_some(())?;
-    let text = format!("drive {} {} busy", drive.name, percent(drive.busy));
+    let flushes = drive.flushing.filter(|share| *share >= FLUSHES_OFTEN && evidence.write_bytes_per_s > 0.0);
+    (holds_most || stopped || flushes.is_some()).then_some(())?;
+    let mut text = format!("drive {} {} busy", drive.name, percent(drive.busy));
+    if let Some(share) = flushes {
+        text += &format!(", {} of the time with flushes", percent(share));
+    }
     let mut lines = vec![drive_line(drive)];
     lines.extend(growth.line());
     if holds_most && stopped {
@@ -329,7 +352,7 @@ pub(super) fn unknown(evidence: &Evidence) -> Limit {
     Limit { kind: LimitKind::Unknown, text, evidence: growth(evidence).line().into_iter().collect() }
 }
 
-/// How throughput went with depth around a point.
+/// How throughput went with what was in flight around a point.
 enum Growth {
     /// By how much for each doubling.
     Grows(String, f64),
@@ -346,10 +369,16 @@ impl Growth {
     }
 }
 
-/// The next deeper point says it; at the deepest, the one before.
+/// Depth, jobs and clients alike bring more in flight.
 fn growth(evidence: &Evidence) -> Growth {
+    growth_among(evidence, |_| true)
+}
+
+/// The next deeper point says it; at the deepest, the one before.
+fn growth_among(evidence: &Evidence, is_meant: fn(&Neighbour) -> bool) -> Growth {
     let here = (evidence.outstanding, evidence.iops);
-    let others = evidence.neighbours.iter().map(|neighbour| (neighbour.outstanding, neighbour.iops));
+    let others = evidence.neighbours.iter().filter(|neighbour| is_meant(neighbour));
+    let others = others.map(|neighbour| (neighbour.outstanding, neighbour.iops));
     let usable = others.filter(|(outstanding, iops)| *outstanding > 0 && *iops > 0.0);
     let (deeper, shallower): (Vec<_>, Vec<_>) =
         usable.filter(|other| other.0 != here.0).partition(|other| other.0 > here.0);
@@ -378,19 +407,23 @@ fn growth(evidence: &Evidence) -> Growth {
     }
 }
 
+/// The same for threads: more of these do more also where each is full.
+fn growth_of_threads(evidence: &Evidence) -> Growth {
+    growth_among(evidence, |neighbour| neighbour.has_same_threads)
+}
+
 /// A full thread that does more at a greater depth was not full of work: it polls, or it makes larger batches.
 fn gains_when_deeper(evidence: &Evidence) -> bool {
-    has_deeper(evidence) && matches!(growth(evidence), Growth::Grows(..))
+    let is_deeper =
+        |neighbour: &Neighbour| neighbour.has_same_threads && neighbour.outstanding > evidence.outstanding;
+    evidence.neighbours.iter().any(is_deeper) && matches!(growth_of_threads(evidence), Growth::Grows(..))
 }
 
-/// Full processors that do far more at a greater depth were not full of work.
+/// Full processors that do far more with more in flight were not full of work.
 fn polls(evidence: &Evidence) -> bool {
-    has_deeper(evidence)
+    let is_deeper = |neighbour: &Neighbour| neighbour.outstanding > evidence.outstanding;
+    evidence.neighbours.iter().any(is_deeper)
         && matches!(growth(evidence), Growth::Grows(_, factor) if factor >= GROWTH_OF_POLLERS)
-}
-
-fn has_deeper(evidence: &Evidence) -> bool {
-    evidence.neighbours.iter().any(|neighbour| neighbour.outstanding > evidence.outstanding)
 }
 
 fn is_load(process: &ProcessUse) -> bool {

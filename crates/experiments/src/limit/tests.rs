@@ -61,7 +61,11 @@ fn others(evidence: &mut Evidence, cores: f64) {
 }
 
 fn neighbours(evidence: &mut Evidence, points: &[(u32, f64)]) {
-    let neighbour = |(outstanding, iops): &(u32, f64)| Neighbour { outstanding: *outstanding, iops: *iops };
+    let neighbour = |(outstanding, iops): &(u32, f64)| Neighbour {
+        outstanding: *outstanding,
+        iops: *iops,
+        has_same_threads: true,
+    };
     evidence.neighbours = points.iter().map(neighbour).collect();
 }
 
@@ -171,6 +175,12 @@ fn a_generator_that_has_a_whole_core() {
     assert_eq!(name_limit(&evidence).kind, LimitKind::Latency);
     neighbours(&mut evidence, &[(16, 2500.0), (64, 5100.0)]);
     assert_eq!(name_limit(&evidence).kind, LimitKind::Generator);
+    // Two threads do twice as much, however full each is.
+    neighbours(&mut evidence, &[(64, 10_000.0)]);
+    evidence.neighbours[0].has_same_threads = false;
+    assert_eq!(name_limit(&evidence).kind, LimitKind::Generator);
+    evidence.utilisation.processes[0] = process(10, "fio", Role::Generator, 0.5);
+    assert_eq!(name_limit(&evidence).kind, LimitKind::Latency);
 }
 
 #[test]
@@ -224,6 +234,33 @@ fn a_drive_that_serves_many_at_once_is_full_when_more_gives_no_more() {
     let text = "latency at this depth: 32 in flight, 6400 us each, drive vda is waited for but not full";
     let lines = assert_limit(&evidence, LimitKind::Latency, text);
     assert!(lines.contains("2.00 of 32 in flight, 6 %"), "{lines}");
+}
+
+#[test]
+fn a_drive_that_flushes_all_the_time_is_full() {
+    let mut evidence = idle();
+    evidence.write_bytes_per_s = 20e6;
+    let drive = &mut evidence.utilisation.drives[0];
+    (drive.busy, drive.in_flight_mean) = (1.0, 3.0);
+    (drive.flushes_per_s, drive.flushing) = (Some(7_000.0), Some(0.97));
+    let full = "drive vda makes its write cache durable 97 % of the time";
+    let lines = assert_limit(&evidence, LimitKind::Drive, full);
+    assert!(lines.contains("flushes 7000/s, 97 % of the time; one flush is under way at a time"), "{lines}");
+    // Where more at once gives more, the drive is not full.
+    neighbours(&mut evidence, &[(64, 9500.0)]);
+    assert_eq!(name_limit(&evidence).kind, LimitKind::Latency);
+    // One that flushes often is busy with that, if it is busy.
+    neighbours(&mut evidence, &[]);
+    evidence.utilisation.drives[0].flushing = Some(0.6);
+    let weak =
+        "drive vda 100 % busy, 60 % of the time with flushes (weak: it serves many operations at once)";
+    assert_limit(&evidence, LimitKind::Drive, weak);
+    evidence.utilisation.drives[0].flushing = Some(0.4);
+    assert_eq!(name_limit(&evidence).kind, LimitKind::Unknown);
+    // Reads do not wait for what others have flushed.
+    evidence.utilisation.drives[0].flushing = Some(0.97);
+    evidence.write_bytes_per_s = 0.0;
+    assert_eq!(name_limit(&evidence).kind, LimitKind::Unknown);
 }
 
 #[test]
@@ -329,8 +366,8 @@ fn nothing_known_is_no_panic() {
         iops: 0.0,
         latency_ns_mean: 0.0,
         neighbours: vec![
-            Neighbour { outstanding: 0, iops: 0.0 },
-            Neighbour { outstanding: 1, iops: f64::NAN },
+            Neighbour { outstanding: 0, iops: 0.0, has_same_threads: true },
+            Neighbour { outstanding: 1, iops: f64::NAN, has_same_threads: true },
         ],
         ..idle()
     };

@@ -113,7 +113,7 @@ fn busiest_processes(utilisation: &Utilisation) -> Option<String> {
 }
 
 pub(super) fn drive_line(drive: &DriveUse) -> String {
-    format!(
+    let mut line = format!(
         "drive {}: busy {}, {:.1} in flight, reads {:.0}/s {}, writes {:.0}/s {}",
         drive.name,
         percent(drive.busy),
@@ -122,7 +122,13 @@ pub(super) fn drive_line(drive: &DriveUse) -> String {
         mib_per_s(drive.read_bytes_per_s),
         drive.write_iops,
         mib_per_s(drive.write_bytes_per_s)
-    )
+    );
+    if let (Some(per_s), Some(share)) = (drive.flushes_per_s, drive.flushing)
+        && per_s > 0.0
+    {
+        line += &format!(", flushes {per_s:.0}/s, {} of the time", percent(share));
+    }
+    line
 }
 
 pub(super) fn network_line(network: &NetworkUse) -> String {

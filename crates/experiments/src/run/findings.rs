@@ -19,12 +19,12 @@ pub fn mean_iops(result: &CaseResult) -> Option<f64> {
     (!iops.is_empty()).then(|| iops.iter().sum::<f64>() / iops.len() as f64)
 }
 
-/// What is told of a round in which operations failed.
+/// What is told of a round that failed.
 pub fn left_out(label: &str, measured: &Measured) -> String {
     let reason = measured.first_error.as_deref().unwrap_or("the generator does not say why");
     format!(
-        "{label}: {} operation(s) failed in round {}, which is left out of all figures: {reason}",
-        measured.round.errors, measured.round.round
+        "{label}: round {} is left out of all figures, with {} failure(s): {reason}",
+        measured.round.round, measured.round.errors
     )
 }
 
@@ -43,13 +43,15 @@ pub fn setting(key: &str) -> Option<String> {
     doctor::os_setting(key).ok()?.read().ok()
 }
 
-/// Names what held each round back, with what is known of its neighbours up to now: other depths of the same load.
-pub fn name_limits(cases: &mut [Case], seen: &[Vec<Vec<Measured>>]) {
+/// Names what held each round back on targets which have so many drives, with what is known of its neighbours up to now: the same
+/// load on as many drives, with more or less of it in flight.
+pub fn name_limits(cases: &mut [Case], seen: &[Vec<Vec<Measured>>], drives: &[u32]) {
     for index in 0..cases.len().min(seen.len()) {
         for target in 0..cases[index].results.len() {
-            let neighbours = neighbours_of(cases, index, target);
+            let drives = drives.get(target).copied().unwrap_or(1);
+            let neighbours = neighbours_of(cases, index, target, drives);
             let Some(measured) = seen[index].get(target) else { continue };
-            let point = cases[index].point.clone();
+            let point = cases[index].point.on(drives);
             for (round, measured) in cases[index].results[target].rounds.iter_mut().zip(measured) {
                 let Some(utilisation) = measured.utilisation.as_ref().filter(|_| round.is_good()) else {
                     continue;
@@ -77,14 +79,17 @@ pub fn name_limits(cases: &mut [Case], seen: &[Vec<Vec<Measured>>]) {
     }
 }
 
-fn neighbours_of(cases: &[Case], index: usize, target: usize) -> Vec<Neighbour> {
-    let without = |point: &Point| Point { depth: 0, clients: 0, drives: None, jobs: 0, ..point.clone() };
-    let key = without(&cases[index].point);
+/// Depth, jobs and clients may differ. With other drives there is more to do the work, which says nothing of one of them.
+fn neighbours_of(cases: &[Case], index: usize, target: usize, drives: u32) -> Vec<Neighbour> {
+    let without = |point: &Point| Point { depth: 0, clients: 0, jobs: 0, ..point.on(drives) };
+    let here = &cases[index].point;
+    let key = without(here);
     let others =
         cases.iter().enumerate().filter(|(other, case)| *other != index && without(&case.point) == key);
     let others = others.filter_map(|(_, case)| {
         let iops = mean_iops(case.results.get(target)?)?;
-        Some(Neighbour { outstanding: case.point.outstanding(), iops })
+        let has_same_threads = (case.point.jobs, case.point.clients) == (here.jobs, here.clients);
+        Some(Neighbour { outstanding: case.point.on(drives).outstanding(), iops, has_same_threads })
     });
     others.collect()
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::definition::{Aged, Layout, PlannedScenario, VOLUME_BYTES_MIN};
+use crate::definition::{Aged, Layout, PREPARE_DEPTH, PlannedScenario, VOLUME_BYTES_MIN, object_set_bytes};
 use crate::generator::{Amount, GeneratorError, Load, Outcome, Running};
 use crate::report::Operation;
 use crate::target::{Target, TargetError};
@@ -17,8 +17,6 @@ const ROUND_BYTES: u64 = 16 << 20;
 const FILL_TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Size of the writes that fill a volume.
 const FILL_BLOCK_BYTES: u32 = 1 << 20;
-/// Overwrites in flight while a store is aged.
-const AGE_DEPTH: u32 = 32;
 
 impl Run<'_> {
     /// Makes, fills and ages the volumes of a scenario on all targets that do not refuse it.
@@ -29,13 +27,11 @@ impl Run<'_> {
     ) -> Result<Layout, RunError> {
         let mut layout = scenario.layout.clone();
         let is_object = scenario.is_of_objects();
-        let steps = scenario.points.iter().filter_map(|planned| planned.point.drives);
-        if let Some(most) = steps.max() {
-            // Each drive is a volume of its own.
-            let there = self.targets.iter().map(|target| target.drives()).max().unwrap_or(1);
-            layout.volumes = if most == 0 { there } else { most.min(there) }.max(layout.volumes.min(there));
-        }
-        layout.volume_bytes = self.volume_bytes(&layout, refused)?;
+        let steps: Vec<u32> = scenario.points.iter().filter_map(|planned| planned.point.drives).collect();
+        let there = self.targets.iter().map(|target| target.drives()).max().unwrap_or(1);
+        layout.volumes = volumes_of_steps(&steps, there, layout.volumes);
+        let least_bytes = scenario.objects_in_flight_bytes().max(VOLUME_BYTES_MIN);
+        layout.volume_bytes = self.volume_bytes(&layout, refused, least_bytes)?;
         self.targets.iter_mut().for_each(|target| target.forget_layout());
         for (index, refusal) in refused.iter().enumerate() {
             if refusal.is_some() {
@@ -98,19 +94,25 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The size that all targets can give.
-    fn volume_bytes(&self, layout: &Layout, refused: &[Option<String>]) -> Result<u64, RunError> {
+    /// The size that all targets can give; `least_bytes` or more.
+    fn volume_bytes(
+        &self,
+        layout: &Layout,
+        refused: &[Option<String>],
+        least_bytes: u64,
+    ) -> Result<u64, RunError> {
+        let volumes = u64::from(layout.volumes.max(1));
         let mut smallest: Option<(u64, &str)> = None;
         for (index, target) in self.targets.iter().enumerate() {
             if refused[index].is_none()
                 && let Some(space_bytes) = target.space_bytes(layout.copies)?
+                && let space_bytes = usable_bytes(space_bytes, target.drive_bytes(), volumes)
                 && smallest.is_none_or(|(other, _)| space_bytes < other)
                 && !(target.is_baseline() && layout.aged.is_some())
             {
                 smallest = Some((space_bytes, target.spec()));
             }
         }
-        let volumes = u64::from(layout.volumes.max(1));
         let Some((space_bytes, spec)) = smallest else { return Ok(layout.volume_bytes) };
         let fits = match layout.aged {
             // A store that is aged is as full as was asked for, whatever the volume's size would have been.
@@ -127,10 +129,12 @@ impl Run<'_> {
                 free: format!("{free} ({SPACE_PERCENT} % of it for volumes)"),
             })
         };
-        if fits < VOLUME_BYTES_MIN {
-            return Err(no_space(VOLUME_BYTES_MIN));
+        if fits < least_bytes {
+            return Err(no_space(least_bytes));
         }
-        if let (Some(wanted), None) = (self.settings.volume_bytes, layout.aged)
+        let wanted = layout.volume_bytes;
+        if self.settings.volume_bytes.is_some()
+            && layout.aged.is_none()
             && fits < wanted / ROUND_BYTES * ROUND_BYTES
         {
             return Err(no_space(wanted));
@@ -139,6 +143,9 @@ impl Run<'_> {
     }
 
     fn age(&self, target: &dyn Target, layout: &Layout, aged: Aged) -> Result<(), RunError> {
+        if aged.overwrites == 0 {
+            return Ok(());
+        }
         let held_bytes = layout.volume_bytes.saturating_mul(layout.volumes.into());
         let bytes = held_bytes.saturating_mul(aged.overwrites.into());
         let block_bytes = u32::try_from(aged.block).unwrap_or(1 << 16);
@@ -194,10 +201,13 @@ impl Run<'_> {
         let load = Load {
             operation,
             block_bytes,
-            depth: AGE_DEPTH,
+            depth: PREPARE_DEPTH,
             jobs: 1,
             amount,
-            size_bytes: layout.volume_bytes,
+            size_bytes: match operation.is_of_objects() {
+                true => object_set_bytes(layout.volume_bytes, block_bytes),
+                false => layout.volume_bytes,
+            },
             rate_iops: None,
             seed: self.settings.seed,
             processors: None,
@@ -206,11 +216,22 @@ impl Run<'_> {
         let outcome =
             run_to_end(target, &load, &volumes, &self.context.folder, self.hooks.stopped).map_err(failed)?;
         if let Some(error) = outcome.first_error {
-            let message = format!("{} operation(s) failed while {what}: {error}", outcome.errors);
+            let message = format!("{} failure(s) while {what}: {error}", outcome.errors);
             return Err(RunError::Target(TargetError::Unusable { spec: target.spec().to_owned(), message }));
         }
         Ok(())
     }
+}
+
+/// Volumes of a scenario whose points add so many drives, each a volume of its own, where `there` are. 0 stands for all.
+fn volumes_of_steps(steps: &[u32], there: u32, volumes: u32) -> u32 {
+    let most = steps.iter().map(|step| if *step == 0 { there } else { there.min(*step) }).max();
+    most.map_or(volumes, |most| most.max(volumes.min(there)))
+}
+
+/// What so many volumes may take of a target's space: none is larger than the drive on which it lies.
+fn usable_bytes(space_bytes: u64, drive_bytes: Option<u64>, volumes: u64) -> u64 {
+    drive_bytes.map_or(space_bytes, |drive_bytes| space_bytes.min(drive_bytes.saturating_mul(volumes)))
 }
 
 fn run_to_end(
@@ -222,9 +243,31 @@ fn run_to_end(
 ) -> Result<Outcome, GeneratorError> {
     let started: Result<Vec<Running>, GeneratorError> =
         target.commands(load, volumes).iter().map(|command| Running::start(command, scratch)).collect();
-    let outcomes: Result<Vec<Outcome>, GeneratorError> =
-        started?.into_iter().map(|running| running.finish(FILL_TIME_MAX, stopped)).collect();
+    // Each by itself first: one that did nothing has failed, whatever the others did.
+    let finish = |running: Running| Ok(Outcome::merge(vec![running.finish(FILL_TIME_MAX, stopped)?]));
+    let outcomes: Result<Vec<Outcome>, GeneratorError> = started?.into_iter().map(finish).collect();
     let outcome = Outcome::merge(outcomes?);
     // A part of a fill is no fill.
-    if outcome.interrupted.is_some() { Err(GeneratorError::Stopped) } else { Ok(outcome) }
+    if outcome.is_stopped { Err(GeneratorError::Stopped) } else { Ok(outcome) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_drives_are_written_full_where_one_step_loads_all() {
+        assert_eq!(volumes_of_steps(&[1, 2, 3, 4, 8, 16, 0], 20, 1), 20);
+        assert_eq!(volumes_of_steps(&[1, 2, 3, 4, 8, 16, 0], 4, 1), 4);
+        assert_eq!(volumes_of_steps(&[1, 2], 20, 1), 2);
+        assert_eq!(volumes_of_steps(&[1, 2], 20, 3), 3);
+        assert_eq!(volumes_of_steps(&[], 1, 15), 15);
+    }
+
+    #[test]
+    fn a_volume_is_no_larger_than_the_drive_that_it_lies_on() {
+        assert_eq!(usable_bytes(2 << 30, Some(1 << 30), 1), 1 << 30);
+        assert_eq!(usable_bytes(2 << 30, Some(1 << 30), 2), 2 << 30);
+        assert_eq!(usable_bytes(2 << 30, None, 1), 2 << 30);
+    }
 }

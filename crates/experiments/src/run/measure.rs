@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use coquina_host::{DriveCounter, Role, Sampler, SamplerSettings, Utilisation};
 
-use crate::definition::Mode;
+use crate::definition::{Mode, object_set_bytes};
 use crate::generator::{Amount, Command, Format, GeneratorError, Load, Outcome, Running, share};
 use crate::report::{CpuFigures, DriveFigures, Point, ProcessFigures, Round, UtilisationSample};
 use crate::statistics::{SAMPLES_MIN, sanity, steadiness};
@@ -44,8 +44,6 @@ pub struct Idle {
     pub all_us_per_s: f64,
     /// Drives that hold targets.
     pub drives: Vec<DriveCounter>,
-    /// Their names.
-    pub drive_names: Vec<String>,
 }
 
 impl Idle {
@@ -55,11 +53,10 @@ impl Idle {
         servers: &[u32],
         stopped: &dyn Fn() -> bool,
     ) -> Result<Self, TargetError> {
-        let drives = drives_of(places);
-        let drive_names: Vec<String> = drives.iter().map(|drive| drive.name.clone()).collect();
-        let mut idle = Idle { drives, drive_names, ..Idle::default() };
+        let mut idle = Idle { drives: drives_of(places), ..Idle::default() };
         let processes = servers.iter().map(|pid| (*pid, Role::Target)).collect();
-        let Ok(sampler) = sampler(SAMPLE_INTERVAL_MS, &idle.drive_names, processes) else { return Ok(idle) };
+        let sampled = drives_to_sample(places, true);
+        let Ok(sampler) = sampler(SAMPLE_INTERVAL_MS, sampled, processes) else { return Ok(idle) };
         let from = sampler.mark();
         while from.elapsed() < IDLE_TIME {
             if stopped() {
@@ -84,12 +81,12 @@ impl Idle {
 
 fn sampler(
     interval_ms: u64,
-    drives: &[String],
+    drives: Option<Vec<String>>,
     processes: Vec<(u32, Role)>,
 ) -> Result<Sampler, coquina_host::HostError> {
     let mut processes = processes;
     processes.push((std::process::id(), Role::Harness));
-    Sampler::start(SamplerSettings { interval_ms, drives: drives.to_vec(), processes })
+    Sampler::start(SamplerSettings { interval_ms, drives, processes })
 }
 
 /// How often a run of this length is sampled.
@@ -132,6 +129,13 @@ fn drives_of(places: &[PathBuf]) -> Vec<DriveCounter> {
 /// Names of the drives that hold these files or devices.
 pub fn drive_names(places: &[PathBuf]) -> Vec<String> {
     drives_of(places).into_iter().map(|drive| drive.name).collect()
+}
+
+/// The drives that tell something of what has these places. `None` stands for all: on this host it is not known which, as of a server
+/// on loopback or a file system without a drive of its own. Those of this host tell nothing of what is elsewhere.
+fn drives_to_sample(places: &[PathBuf], is_on_this_host: bool) -> Option<Vec<String>> {
+    let names = drive_names(places);
+    (!names.is_empty() || !is_on_this_host).then_some(names)
 }
 
 /// One place on each of the drives.
@@ -191,13 +195,14 @@ pub struct Shot<'a> {
 }
 
 impl Shot<'_> {
-    /// Runs the load until throughput was steady, or as often as the mode allows; the last time counts.
+    /// Runs the load until throughput was steady, or as often as the mode allows; the last time counts, and one that failed.
     pub fn take(&self) -> Result<Measured, GeneratorError> {
         let mut passes = 1;
         loop {
             let mut measured = self.pass(passes)?;
             measured.round.passes = passes;
-            if measured.round.is_steady != Some(false) || passes >= self.limits.passes_max {
+            let is_steady = measured.round.is_steady != Some(false);
+            if is_steady || !measured.round.is_good() || passes >= self.limits.passes_max {
                 return Ok(measured);
             }
             passes += 1;
@@ -208,9 +213,9 @@ impl Shot<'_> {
         let commands = self.commands(pass);
         let watched = self.target.processes().into_iter().map(|pid| (pid, Role::Target));
         let watched = watched.chain(self.others.iter().map(|pid| (*pid, Role::Outside)));
-        let names = drive_names(&self.target.places());
+        let drives = drives_to_sample(&self.target.places(), self.target.is_on_this_host());
         // A machine that does not let itself be looked at can still be measured.
-        let sampler = sampler(sample_interval_ms(self.limits.runtime_s), &names, watched.collect()).ok();
+        let sampler = sampler(sample_interval_ms(self.limits.runtime_s), drives, watched.collect()).ok();
         let (now, now_unix) = (Instant::now(), SystemTime::now());
         let mut running = Vec::new();
         for command in &commands {
@@ -226,7 +231,7 @@ impl Shot<'_> {
         // A sample at the end, so that what generators used up to there is known.
         let ended = sampler.as_ref().map_or_else(Instant::now, Sampler::mark);
         let outcome = Outcome::merge(outcomes?);
-        if outcome.interrupted.is_some() {
+        if outcome.is_stopped {
             return Err(GeneratorError::Stopped);
         }
         let told = outcome.began_unix_ms.and_then(|unix_ms| {
@@ -255,12 +260,7 @@ impl Shot<'_> {
     fn commands(&self, pass: u32) -> Vec<Command> {
         let point = self.point;
         let clients = point.clients.max(1);
-        // 0 stands for all.
-        let volumes = match point.drives {
-            Some(0) => self.target.drives(),
-            Some(drives) => drives,
-            None => point.loaded_volumes(),
-        };
+        let volumes = point.on(self.target.drives()).drives.unwrap_or_else(|| point.loaded_volumes());
         let mut commands = Vec::new();
         for client in 0..clients {
             let mine = volumes_of(client, clients, volumes);
@@ -270,7 +270,10 @@ impl Shot<'_> {
                 depth: point.depth,
                 jobs: point.jobs,
                 amount: Amount::Time { warmup_s: self.limits.warmup_s, runtime_s: self.limits.runtime_s },
-                size_bytes: self.volume_bytes,
+                size_bytes: match point.operation.is_of_objects() {
+                    true => object_set_bytes(self.volume_bytes, point.block_bytes),
+                    false => self.volume_bytes,
+                },
                 rate_iops: point.rate_iops.map(|rate_iops| share(rate_iops, client.into(), clients.into())),
                 seed: self.seed.wrapping_mul(1000).wrapping_add(u64::from(client) * 37 + u64::from(pass)),
                 processors: placement::processors(point),
@@ -357,11 +360,7 @@ impl Shot<'_> {
 
     /// Bandwidth is the one that the generator printed: the report's is made from operations per second.
     fn contradictions(&self, round: &Round, told_bytes_per_s: f64) -> Vec<String> {
-        let drives = match self.point.drives {
-            Some(0) => Some(self.target.drives()),
-            drives => drives,
-        };
-        let point = Point { drives, ..self.point.clone() };
+        let point = self.point.on(self.target.drives());
         let figures = sanity::Figures {
             iops: Some(round.total.iops),
             bandwidth_bytes_per_s: Some(told_bytes_per_s),
@@ -522,6 +521,12 @@ mod tests {
         assert_eq!(beginning((started, ended), None, warmup, 900 * MS), started);
         assert_eq!(looked_at(started, 60 * MS), None);
         assert_eq!(looked_at(started, 2000 * MS), Some((started + EDGE, started + 1950 * MS)));
+    }
+
+    #[test]
+    fn drives_of_what_is_elsewhere_are_not_sampled() {
+        assert_eq!(drives_to_sample(&[], false), Some(Vec::new()));
+        assert_eq!(drives_to_sample(&[], true), None, "all: it may be on any of them");
     }
 
     #[test]

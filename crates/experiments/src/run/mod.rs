@@ -314,18 +314,18 @@ impl<'a> Run<'a> {
             }
         }
         self.seen.clear();
+        let drives: Vec<u32> =
+            self.columns.iter().map(|column| self.targets[column.target].drives()).collect();
         let first_case = self.report.cases.len();
         let mut flat: Vec<Option<(u32, String)>> = vec![None; self.columns.len()];
         for planned in &scenario.points {
             self.case(planned, &layout, &refused, &mut flat)?;
-            findings::name_limits(&mut self.report.cases[first_case..], &self.seen);
+            findings::name_limits(&mut self.report.cases[first_case..], &self.seen, &drives);
             self.report.elapsed_s = self.began.elapsed().as_secs_f64();
             let mut partial = self.report.clone();
             partial.interrupted = Some("the run is not finished".to_owned());
             (self.hooks.partial)(&partial);
         }
-        let drives: Vec<u32> =
-            self.columns.iter().map(|column| self.targets[column.target].drives()).collect();
         let found = findings::of_scenario(&self.report.cases[first_case..], &self.settings.limits, &drives);
         self.report.findings.extend(found);
         Ok(())

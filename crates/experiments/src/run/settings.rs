@@ -70,6 +70,7 @@ impl Settings {
                 self.only.is_empty() || self.only.iter().any(|part| planned.id.contains(part.as_str()))
             });
             scenario.layout.volume_bytes = self.volume_bytes.unwrap_or(scenario.layout.volume_bytes);
+            scenario.fit_objects();
         }
         planned.retain(|scenario| !scenario.points.is_empty());
         planned

@@ -149,6 +149,9 @@ enum Former {
     System(String, Vec<(String, String)>, Note),
 }
 
+/// Writes values of the operating system's settings back, and gives what could not be.
+type Restore<'a> = &'a dyn Fn(&[(String, String)]) -> Vec<String>;
+
 /// Changes settings and puts them back.
 pub struct Tuner {
     tried: Vec<Assignment>,
@@ -403,16 +406,18 @@ impl Tuner {
 
     /// Puts back what was changed, and says what could not be. Nothing is started again: only a target that goes with the run is.
     pub fn restore(&mut self, targets: &mut [Box<dyn Target>]) -> Vec<String> {
-        let mut failed = Vec::new();
+        self.restore_by(targets, &restore_system)
+    }
+
+    fn restore_by(&mut self, targets: &mut [Box<dyn Target>], restore_system: Restore<'_>) -> Vec<String> {
+        let (mut failed, mut again) = (Vec::new(), Vec::new());
         // The last that was changed first.
         for former in self.former.drain(..).rev() {
             match former {
                 Former::System(_, saved, note) => {
-                    let errors = restore_system(&saved);
-                    if !errors.is_empty() {
-                        note.keep();
+                    if !restore_system(&saved).is_empty() {
+                        again.push((saved, note));
                     }
-                    failed.extend(errors);
                 }
                 Former::Target(key, found, note) => {
                     let Some(target) = targets.first_mut() else { continue };
@@ -422,6 +427,14 @@ impl Tuner {
                     note.into_iter().for_each(Note::keep);
                 }
             }
+        }
+        // A drive that has its scheduler again takes requests that it refused with another one.
+        for (saved, note) in again {
+            let errors = restore_system(&saved);
+            if !errors.is_empty() {
+                note.keep();
+            }
+            failed.extend(errors);
         }
         self.now.clear();
         failed

@@ -36,8 +36,10 @@ impl Run<'_> {
             match self.shoot(planned, layout, column, 0, &limits)? {
                 Err(GeneratorError::Stopped) => return Err(TargetError::Stopped.into()),
                 Err(_) if (self.hooks.stopped)() => return Err(TargetError::Stopped.into()),
-                Ok(measured) => self.note_settled(planned, column, &measured, passes_max),
-                Err(_) => {}
+                Ok(measured) if measured.round.is_good() => {
+                    self.note_settled(planned, column, &measured, passes_max);
+                }
+                Ok(_) | Err(_) => {}
             }
         }
         Ok(())

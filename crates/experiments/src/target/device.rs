@@ -143,8 +143,11 @@ impl Target for DeviceTarget {
 
     fn space_bytes(&self, _copies: Option<u32>) -> Result<Option<u64>, TargetError> {
         // The smallest decides, since all get the same.
-        let smallest = self.sizes_bytes.iter().copied().min().unwrap_or(0);
-        Ok(Some(smallest * self.devices.len() as u64))
+        Ok(Some(self.drive_bytes().unwrap_or(0) * self.devices.len() as u64))
+    }
+
+    fn drive_bytes(&self) -> Option<u64> {
+        self.sizes_bytes.iter().copied().min()
     }
 
     fn refuses(&self, layout: &Layout) -> Option<String> {

@@ -187,6 +187,10 @@ pub trait Target {
     }
     /// Bytes that all volumes together may have with so many copies. `None` if that cannot be known.
     fn space_bytes(&self, copies: Option<u32>) -> Result<Option<u64>, TargetError>;
+    /// Bytes of its smallest drive, where each volume lies on one of several that were named.
+    fn drive_bytes(&self) -> Option<u64> {
+        None
+    }
     /// Why it cannot do a scenario, if it cannot.
     fn refuses(&self, layout: &Layout) -> Option<String>;
     /// Why it cannot do a point, if it cannot.
@@ -212,6 +216,10 @@ pub trait Target {
     fn processes(&self) -> Vec<u32>;
     /// Files or devices on this machine that hold it.
     fn places(&self) -> Vec<PathBuf>;
+    /// Whether it lies on drives of this host, as far as that can be known.
+    fn is_on_this_host(&self) -> bool {
+        !self.places().is_empty()
+    }
     /// Drives that can be added one by one; 1 where there is nothing to add.
     fn drives(&self) -> u32 {
         1

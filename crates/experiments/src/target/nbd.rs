@@ -110,6 +110,10 @@ impl Target for NbdTarget {
         Ok(Some(self.size_bytes * self.uris.len() as u64))
     }
 
+    fn drive_bytes(&self) -> Option<u64> {
+        Some(self.size_bytes)
+    }
+
     fn refuses(&self, layout: &Layout) -> Option<String> {
         if layout.volumes as usize > self.uris.len() {
             return Some(format!("{} exports are needed, {} were named", layout.volumes, self.uris.len()));
@@ -148,6 +152,10 @@ impl Target for NbdTarget {
 
     fn places(&self) -> Vec<PathBuf> {
         Vec::new()
+    }
+
+    fn is_on_this_host(&self) -> bool {
+        self.reach() != Reach::Anywhere
     }
 
     fn reach(&self) -> Reach {

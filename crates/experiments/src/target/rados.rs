@@ -7,14 +7,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::ceph::{self, REMOVE_TIME_MAX, Shared, System};
 use super::{Context, Effect, OpenLoop, Reach, Target, TargetError, medium};
-use crate::definition::Layout;
+use crate::definition::{Layout, OBJECTS_MAX};
 use crate::generator::fio::{self, FioOptions};
 use crate::generator::{Amount, Command, Load};
 use crate::leftovers::{self, Note};
 use crate::report::{Point, TargetFacts};
 
-/// Objects of one run at most: fio keeps something for each.
-const OBJECTS_MAX: u64 = 4096;
 /// Objects of one removal: each starts a program, which takes longer than to remove some.
 const REMOVED_AT_ONCE: usize = 128;
 
@@ -66,7 +64,7 @@ impl RadosTarget {
 /// The command that reads or writes whole objects: each of fio's files is an object of the size of one operation.
 pub(super) fn objects(system: &System, load: &Load) -> Command {
     let object_bytes = u64::from(load.block_bytes);
-    let objects = (load.size_bytes / object_bytes).clamp(u64::from(load.depth), OBJECTS_MAX);
+    let objects = (load.size_bytes / object_bytes).clamp(1, OBJECTS_MAX);
     // This engine does not look at the environment.
     let conf = system.conf_path().map(|conf| ("conf".to_owned(), conf));
     let named = vec![
@@ -185,6 +183,10 @@ impl Target for RadosTarget {
     fn names(&self) -> Vec<String> {
         let system = self.system.borrow();
         std::iter::once(system.pool.clone()).chain(system.conf_path()).collect()
+    }
+
+    fn is_on_this_host(&self) -> bool {
+        self.reach() != Reach::Anywhere
     }
 
     fn reach(&self) -> Reach {

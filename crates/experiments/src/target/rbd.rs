@@ -336,6 +336,10 @@ impl Target for RbdTarget {
         [self.image.clone(), system.pool.clone()].into_iter().chain(system.conf_path()).collect()
     }
 
+    fn is_on_this_host(&self) -> bool {
+        self.reach() != Reach::Anywhere
+    }
+
     fn reach(&self) -> Reach {
         self.system.borrow().reach()
     }

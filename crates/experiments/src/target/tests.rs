@@ -547,6 +547,8 @@ fn objects_have_names_that_nobody_else_gives() {
     assert_eq!((parts[0], parts[2], parts[3]), (&*std::process::id().to_string(), "65536", "$filenum"));
     assert!(u128::from_str_radix(parts[1], 16).is_ok() && job.contains("nrfiles=16\n"), "{job}");
     assert_eq!(target.commands(&load, &[0]), commands, "reads find what was written");
+    let deeper = target.commands(&Load { depth: 128, amount: Amount::Bytes(1 << 30), ..load }, &[0]);
+    assert!(deeper[0].files[0].1.contains("nrfiles=16\n"), "the same ones at all depths");
 }
 
 fn at_a_rate(operation: Operation) -> Load {
@@ -616,6 +618,17 @@ fn one_client() -> Point {
         copies: None,
         placement: None,
         rate_iops: Some(100),
+    }
+}
+
+#[test]
+fn drives_of_this_host_tell_nothing_of_a_target_that_is_elsewhere() {
+    let open = |spec: &str| Opener::new(Path::new("/nonexistent")).open(spec).unwrap();
+    for spec in ["nbd://192.0.2.1/x", "rbd:pool/image", "rados:pool", "coquina:disk", "coquina-nbd:disk"] {
+        assert!(!open(spec).is_on_this_host(), "{spec}");
+    }
+    for spec in ["nbd://127.0.0.1/x", "nbd+unix:///x?socket=/s", "device:/dev/a", "ceph-local"] {
+        assert!(open(spec).is_on_this_host(), "{spec}");
     }
 }
 

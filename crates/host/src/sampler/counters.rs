@@ -48,6 +48,15 @@ pub(super) struct DriveTimes {
     pub busy_ms: u64,
     /// Time of all operations added up.
     pub weighted_ms: u64,
+    /// Since Linux 5.5; a drive does one of them at a time.
+    pub flushes: Option<Flushes>,
+}
+
+/// How often a drive made what it had in its write cache durable, and how long that took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Flushes {
+    pub count: u64,
+    pub busy_ms: u64,
 }
 
 /// The named drives of `/proc/diskstats`, in the order of the names. `None` for those that are not there.
@@ -76,7 +85,10 @@ fn drive(line: &str) -> Option<DriveTimes> {
     let [reads, _, read_sectors, _, writes, _, written_sectors, _, _, busy_ms, weighted_ms] = values;
     let read_bytes = read_sectors * DISKSTATS_SECTOR_BYTES;
     let written_bytes = written_sectors * DISKSTATS_SECTOR_BYTES;
-    Some(DriveTimes { reads, read_bytes, writes, written_bytes, busy_ms, weighted_ms })
+    // Four fields of discards lie between.
+    let mut fields = fields.skip(4).map_while(|field| field.parse().ok());
+    let flushes = fields.next().zip(fields.next()).map(|(count, busy_ms)| Flushes { count, busy_ms });
+    Some(DriveTimes { reads, read_bytes, writes, written_bytes, busy_ms, weighted_ms, flushes })
 }
 
 /// An interface's counters.

@@ -52,6 +52,8 @@ pub(super) enum Key {
     WrittenBytes(usize),
     BusyMs(usize),
     WeightedMs(usize),
+    Flushes(usize),
+    FlushingMs(usize),
     InBytes(String),
     OutBytes(String),
     CpuSomeUs,
@@ -78,6 +80,10 @@ impl Point {
             totals.insert(Key::WrittenBytes(place), drive.written_bytes as f64);
             totals.insert(Key::BusyMs(place), drive.busy_ms as f64);
             totals.insert(Key::WeightedMs(place), drive.weighted_ms as f64);
+            if let Some(flushes) = drive.flushes {
+                totals.insert(Key::Flushes(place), flushes.count as f64);
+                totals.insert(Key::FlushingMs(place), flushes.busy_ms as f64);
+            }
         }
         for network in &self.networks {
             totals.insert(Key::InBytes(network.name.clone()), network.in_bytes as f64);

@@ -43,15 +43,15 @@ const DETAIL_INTERVAL: Duration = Duration::from_secs(1);
 pub struct SamplerSettings {
     /// Time between samples, 10 to 60000.
     pub interval_ms: u64,
-    /// Kernel names of drives or partitions, such as `vda`. None means all whole drives.
-    pub drives: Vec<String>,
+    /// Kernel names of drives or partitions, such as `vda`. `None` means all whole drives.
+    pub drives: Option<Vec<String>>,
     /// Processes to watch from the start, by number.
     pub processes: Vec<(u32, Role)>,
 }
 
 impl Default for SamplerSettings {
     fn default() -> Self {
-        SamplerSettings { interval_ms: 250, drives: Vec::new(), processes: Vec::new() }
+        SamplerSettings { interval_ms: 250, drives: None, processes: Vec::new() }
     }
 }
 
@@ -177,7 +177,7 @@ impl State {
     fn new(settings: &SamplerSettings) -> Result<Self, HostError> {
         let mut diskstats = KernelFile::open("/proc/diskstats").ok();
         let text = diskstats.as_mut().and_then(|file| file.read().ok()).unwrap_or_default();
-        let drives = choose_drives(&settings.drives, &counters::drive_names(text))?;
+        let drives = choose_drives(settings.drives.as_deref(), &counters::drive_names(text))?;
         let pressure = |name| KernelFile::open(name).ok();
         let mut processes = Processes::default();
         for (pid, role) in &settings.processes {
@@ -256,16 +256,18 @@ impl State {
 }
 
 /// The named drives, or all whole ones.
-fn choose_drives(names: &[String], all: &[String]) -> Result<Vec<Drive>, HostError> {
-    if let Some(name) = names.iter().find(|name| !all.contains(name)) {
+fn choose_drives(names: Option<&[String]>, all: &[String]) -> Result<Vec<Drive>, HostError> {
+    if let Some(name) = names.unwrap_or_default().iter().find(|name| !all.contains(name)) {
         return Err(HostError::UnknownDrive { name: name.clone() });
     }
     let is_whole = |name: &&String| {
         let is_made_up = ["loop", "ram", "zram", "dm-", "md", "sr"].iter().any(|kind| name.starts_with(kind));
         !is_made_up && !std::path::Path::new(&format!("/sys/class/block/{name}/partition")).exists()
     };
-    let chosen: Vec<&String> =
-        if names.is_empty() { all.iter().filter(is_whole).collect() } else { names.iter().collect() };
+    let chosen: Vec<&String> = match names {
+        Some(names) => names.iter().collect(),
+        None => all.iter().filter(is_whole).collect(),
+    };
     Ok(chosen.into_iter().map(|name| look_at_drive(name)).collect())
 }
 

@@ -104,10 +104,20 @@ fn windows_without_samples_are_none() {
 }
 
 #[test]
+fn no_drives_are_not_all_drives() {
+    let settings = SamplerSettings { drives: Some(Vec::new()), ..SamplerSettings::default() };
+    let sampler = Sampler::start(settings).unwrap();
+    let from = sampler.mark();
+    sleep(20);
+    let window = sampler.window(from, sampler.mark()).unwrap();
+    assert_eq!(window.drives, []);
+}
+
+#[test]
 fn bad_settings_are_refused() {
     let interval = SamplerSettings { interval_ms: 5, ..SamplerSettings::default() };
     assert!(matches!(Sampler::start(interval), Err(HostError::Interval { interval_ms: 5 })));
-    let drives = SamplerSettings { drives: vec!["nonesuch".into()], ..SamplerSettings::default() };
+    let drives = SamplerSettings { drives: Some(vec!["nonesuch".into()]), ..SamplerSettings::default() };
     let error = Sampler::start(drives).unwrap_err().to_string();
     assert!(error.contains("nonesuch") && error.contains("lsblk"), "{error}");
 }
@@ -120,12 +130,14 @@ fn counters_are_read_from_text() {
     assert_eq!((cores[0].unused_ticks, cores[0].steal_ticks, cores[0].interrupt_ticks), (1057, 7, 10));
     assert!(counters::cores("garbage").is_empty());
 
-    let text = " 254 0 vda 1 2 3 4 5 6 7 8 9 10 11 0 0\n 254 1 vda1 1 2\n";
-    let drives = counters::drives(text, &["vda1".into(), "vda".into()]);
+    let text = " 254 0 vda 1 2 3 4 5 6 7 8 9 10 11 0 0\n 254 1 vda1 1 2\n 254 2 vdb 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17\n";
+    let drives = counters::drives(text, &["vda1".into(), "vda".into(), "vdb".into()]);
     assert_eq!(drives[0], None);
     let vda = drives[1].unwrap();
     assert_eq!((vda.reads, vda.read_bytes, vda.writes, vda.written_bytes), (1, 1536, 5, 3584));
-    assert_eq!((vda.busy_ms, vda.weighted_ms), (10, 11));
+    assert_eq!((vda.busy_ms, vda.weighted_ms, vda.flushes), (10, 11, None));
+    let flushes = drives[2].unwrap().flushes.unwrap();
+    assert_eq!((flushes.count, flushes.busy_ms), (16, 17));
 
     let text = "Inter-| Receive\n face |bytes\n  eth0: 100 1 0 0 0 0 0 0 200 2 0 0 0 0 0 0\nbad: 1\n";
     let networks = counters::networks(text);

@@ -117,6 +117,10 @@ pub struct DriveUse {
     pub busy: f64,
     /// Operations in flight on average.
     pub in_flight_mean: f64,
+    /// Flushes of its write cache per second. `None` before Linux 5.5.
+    pub flushes_per_s: Option<f64>,
+    /// Share of the time in which a flush was under way, 0 to 1: the kernel sends a drive one at a time, whatever else is in flight.
+    pub flushing: Option<f64>,
 }
 
 /// A network interface in a window.

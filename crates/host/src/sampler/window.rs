@@ -71,6 +71,8 @@ impl Knowledge<'_> {
                 write_iops: per_s(Key::Writes(place))?,
                 busy: (per_s(Key::BusyMs(place))? / 1000.0).min(1.0),
                 in_flight_mean: per_s(Key::WeightedMs(place))? / 1000.0,
+                flushes_per_s: per_s(Key::Flushes(place)),
+                flushing: per_s(Key::FlushingMs(place)).map(|ms_per_s| (ms_per_s / 1000.0).min(1.0)),
             })
         };
         self.drives.iter().enumerate().filter_map(drive).collect()

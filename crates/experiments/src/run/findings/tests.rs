@@ -67,3 +67,42 @@ fn rounds_that_failed_are_in_no_mean_and_no_curve() {
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0].text.starts_with("grows no more from 1 client on: 100 "), "{found:?}");
 }
+
+#[test]
+fn only_the_same_drives_tell_whether_more_in_flight_gives_more() {
+    let step = |drives, depth, jobs, iops| {
+        let mut case = case(1, &[(iops, 0)]);
+        case.point = Point { drives: Some(drives), depth, jobs, ..case.point };
+        case
+    };
+    let cases = [
+        step(4, 1, 1, 100.0),
+        step(4, 8, 1, 300.0),
+        step(4, 1, 2, 200.0),
+        step(8, 1, 1, 190.0),
+        step(0, 8, 1, 390.0),
+    ];
+    let of = |index, drives| -> Vec<(u32, bool)> {
+        let found = neighbours_of(&cases, index, 0, drives);
+        found.iter().map(|neighbour| (neighbour.outstanding, neighbour.has_same_threads)).collect()
+    };
+    assert_eq!(of(0, 8), [(32, true), (8, false)]);
+    assert_eq!(of(3, 8), [(64, true)], "all drives are eight");
+    assert_eq!(of(4, 8), [(8, true)]);
+}
+
+#[test]
+fn all_drives_have_as_much_in_flight_as_there_are_drives() {
+    let mut all = case(1, &[(4000.0, 0)]);
+    all.point.drives = Some(0);
+    let seen = Measured {
+        round: all.results[0].rounds[0].clone(),
+        utilisation: Some(coquina_host::Utilisation::default()),
+        first_error: None,
+        hosts: Vec::new(),
+    };
+    let mut cases = [all];
+    name_limits(&mut cases, &[vec![vec![seen]]], &[20]);
+    let lines = cases[0].results[0].rounds[0].limit.evidence.join("\n");
+    assert!(lines.contains(", 20 in flight,"), "{lines}");
+}

@@ -246,3 +246,26 @@ fn a_value_with_which_nothing_starts_is_told_before_anything_is_measured_and_put
     assert!(told.unwrap_err().to_string().contains("it ended"));
     assert_eq!(done, ["start=1", "restart", "start=bad", "restart", "|", "start=-"]);
 }
+
+#[test]
+fn what_is_refused_until_another_setting_is_put_back_is_not_told_as_changed() {
+    let saved = |key: &str| vec![(key.to_owned(), "found".to_owned())];
+    let former =
+        |key: &str| Former::System(key.to_owned(), saved(key), leftovers::note(format!("{key} of a test")));
+    let restored = |refused: &'static str| {
+        let mut tuner = Tuner::new(&[]);
+        tuner.former = ["scheduler:sdb", "nr_requests:sdb"].map(former).into();
+        let done = RefCell::new(Vec::new());
+        let failed = tuner.restore_by(&mut [], &|saved| {
+            let key = saved[0].0.clone();
+            let has_scheduler = done.borrow().iter().any(|done| done == "scheduler:sdb");
+            let fails = key == refused || key.starts_with("nr_requests") && !has_scheduler;
+            done.borrow_mut().push(key.clone());
+            if fails { vec![key] } else { Vec::new() }
+        });
+        (failed, done.into_inner())
+    };
+    let order = ["nr_requests:sdb", "scheduler:sdb", "nr_requests:sdb"].map(str::to_owned).to_vec();
+    assert_eq!(restored(""), (Vec::new(), order.clone()));
+    assert_eq!(restored("nr_requests:sdb"), (vec!["nr_requests:sdb".to_owned()], order));
+}
