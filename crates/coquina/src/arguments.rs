@@ -7,7 +7,10 @@ mod experiment;
 mod server;
 mod volume;
 
+use std::fmt::Display;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand};
 use coquina_base::{BUSY_POLL_NS, parse_size_bytes};
@@ -24,7 +27,7 @@ pub use volume::{Pool, Volume};
 pub struct BusyPoll {
     /// Most microseconds that a thread looks for the next event before it sleeps, where events came that soon of late; it gives
     /// the processor to whoever wants it meanwhile; 0 is never
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=100_000), allow_hyphen_values = true)]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(0..=100_000), allow_hyphen_values = true)]
     #[arg(default_value_t = BUSY_POLL_US, env = "COQUINA_BUSY_POLL_US", hide_env_values = true)]
     pub busy_poll_us: u32,
 }
@@ -77,7 +80,7 @@ pub struct Global {
     #[arg(long, global = true, env = "COQUINA_DIR", default_value = "./coquina-data", value_name = "DIR")]
     pub dir: PathBuf,
     /// HTTP address of a remote server, instead of the local one
-    #[arg(long, global = true, value_name = "HOST:PORT")]
+    #[arg(long, global = true, value_name = "HOST:PORT", value_parser = server)]
     pub server: Option<String>,
     /// Print JSON with stable fields
     #[arg(long, global = true)]
@@ -152,7 +155,7 @@ Examples:
 #[derive(Args)]
 pub struct Interval {
     /// Measure live I/O for this many milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 200, value_parser = clap::value_parser!(u64).range(0..=10_000))]
+    #[arg(long, value_name = "MS", default_value_t = 200, value_parser = whole::<u64>(0..=10_000), allow_negative_numbers = true)]
     pub interval: u64,
 }
 
@@ -167,10 +170,33 @@ With --watch and --json each status is one line.")]
 pub struct Status {
     #[command(flatten)]
     pub interval: Interval,
-    /// Show it again and again until Ctrl-C, every so many seconds; live I/O is that of the time between
+    /// Show it again and again until Ctrl-C, every so many seconds, 1 to 10; live I/O is that of the time between
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1",
-        value_parser = clap::value_parser!(u64).range(1..=10), conflicts_with = "interval")]
+        value_parser = whole::<u64>(1..=10), allow_negative_numbers = true, conflicts_with = "interval")]
     pub watch: Option<u64>,
+}
+
+/// More than any target serves.
+const RATE_MAX_IOPS: u64 = 1_000_000_000;
+
+/// Reads a whole number within a range.
+fn whole<T>(range: RangeInclusive<T>) -> impl Fn(&str) -> Result<T, String> + Clone
+where
+    T: FromStr + PartialOrd + Display + Clone,
+{
+    move |text| match text.parse::<T>() {
+        Ok(number) if range.contains(&number) => Ok(number),
+        _ => Err(format!("give a whole number from {} to {}", range.start(), range.end())),
+    }
+}
+
+/// Reads the address of a server; only a look-up tells whether there is such a host.
+fn server(text: &str) -> Result<String, String> {
+    let address = text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/');
+    match address.rsplit_once(':') {
+        Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => Ok(text.to_owned()),
+        _ => Err("write it like 10.0.0.5:10810".to_owned()),
+    }
 }
 
 /// Reads a number of seconds.
@@ -188,7 +214,7 @@ Nothing is left behind, also after Ctrl-C. Takes about 1 GiB of disk space for e
 )]
 pub struct Demo {
     /// Nodes, each a process of its own with a copy of everything; 1 shows a single server
-    #[arg(long, value_name = "N", default_value_t = 3, allow_negative_numbers = true, value_parser = clap::value_parser!(u16).range(1..=8))]
+    #[arg(long, value_name = "N", default_value_t = 3, allow_negative_numbers = true, value_parser = whole::<u16>(1..=8))]
     pub nodes: u16,
     /// Seconds of each measurement
     #[arg(long, default_value_t = 3.0, value_parser = seconds, allow_hyphen_values = true)]
@@ -197,7 +223,7 @@ pub struct Demo {
     #[arg(long, value_name = "FOLDER")]
     pub folder: Option<PathBuf>,
     /// Operations in flight
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, default_value_t = 64, value_parser = whole::<u32>(1..=1024), allow_negative_numbers = true)]
     pub depth: u32,
 }
 

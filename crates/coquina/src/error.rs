@@ -64,7 +64,17 @@ macro_rules! from_errors {
     )+};
 }
 
-from_errors!(BenchError, ClientError, FolderError, NodeError, ServerError);
+from_errors!(ClientError, FolderError, NodeError, ServerError);
+
+impl From<BenchError> for CliError {
+    fn from(error: BenchError) -> Self {
+        match error {
+            // The rest depends on what the target is like.
+            BenchError::Config(error @ ConfigError::Uri { .. }) => error.into(),
+            error => CliError::Failed(error.to_string()),
+        }
+    }
+}
 
 impl From<ConfigError> for CliError {
     fn from(error: ConfigError) -> Self {

@@ -65,14 +65,16 @@ fn manual_pages_are_printed_and_written() {
 #[test]
 fn sizes_and_names_are_checked_before_a_server_is_looked_for() {
     let folder = folder();
-    let nowhere = |arguments: &[&str], part: &str| coquina(folder.path(), arguments).fails(1, &[part]);
-    nowhere(&["volume", "create", "a/b", "--size", "1G"], "a name has 1 to 63 characters");
-    nowhere(&["volume", "create", "disk", "--size", "0"], "above zero");
-    nowhere(&["volume", "create", "disk", "--size", "1000"], "multiple of 512");
-    nowhere(&["volume", "resize", "disk", "--size", "15E"], "more than a volume can have");
-    nowhere(&["volume", "rename", "disk", ".."], "a name has 1 to 63 characters");
-    nowhere(&["volume", "create", "disk", "--size", "1G"], "no server runs");
-    nowhere(&["up", "--dir", "/proc/nope"], "can be written with --dir");
+    let wrong = |arguments: &[&str], part: &str| coquina(folder.path(), arguments).fails(2, &[part]);
+    wrong(&["volume", "create", "a/b", "--size", "1G"], "a name has 1 to 63 characters");
+    wrong(&["volume", "create", "disk", "--size", "0"], "above zero");
+    wrong(&["volume", "create", "disk", "--size", "1000"], "multiple of 512");
+    wrong(&["volume", "resize", "disk", "--size", "15E"], "more than a volume can have");
+    wrong(&["volume", "rename", "disk", ".."], "a name has 1 to 63 characters");
+    wrong(&["pool", "create", "a/b", "--copies", "1"], "a name has 1 to 63 characters");
+    let failed = |arguments: &[&str], part: &str| coquina(folder.path(), arguments).fails(1, &[part]);
+    failed(&["volume", "create", "disk", "--size", "1G"], "no server runs");
+    failed(&["up", "--dir", "/proc/nope"], "can be written with --dir");
 }
 
 #[test]
@@ -88,7 +90,7 @@ fn completions_are_scripts() {
 #[test]
 fn wrong_usage_ends_with_2_and_says_what_is_right() {
     let folder = folder();
-    let cases: [(&[&str], &str); 17] = [
+    let cases: [(&[&str], &str); 31] = [
         (&[], "Usage"),
         (&["volume", "create", "x"], "--size"),
         (&["volume", "create", "x", "--size", "ten"], "write it like 512M, 10G or 1.5TiB"),
@@ -99,20 +101,88 @@ fn wrong_usage_ends_with_2_and_says_what_is_right() {
         (&["volume", "resize", "x", "--size", "0.1"], "whole number of bytes"),
         (&["up", "--overcommit", "-1"], "between 0.01 and 1000"),
         (&["up", "--overcommit", "NaN"], "between 0.01 and 1000"),
-        (&["up", "--reactors", "0"], "1..=1024"),
+        (&["up", "--reactors", "0"], "give a whole number from 1 to 1024"),
+        (&["up", "--busy-poll-us", "much"], "give a whole number from 0 to 100000"),
+        (&["up", "--nodes", "-1"], "give a whole number from 1 to"),
+        (&["bench", "io", "--target", "file:x", "--depth", "0"], "give a whole number from 1 to 4096"),
+        (&["bench", "run", "nvme-scaling", "--rounds", "2.5"], "give a whole number from 1 to 1000"),
         (&["up", "--index-memory", "much"], "is not a size"),
         (&["up", "--server", "127.0.0.1:1"], "--server is for commands"),
         (&["bench", "io", "--target", "tape:0"], "is not a target"),
         (&["bench", "design", "unknown"], "durable-append"),
         (&["bench", "io", "--target", "file:x", "--bs", "100"], "multiple of 512"),
         (&["bench", "io", "--target", "file:x", "--size", "0"], "--size 0 leaves nothing"),
+        (&["bench", "io", "--target", "file:x", "--size", "100"], "--size 100 is too small"),
+        (&["bench", "io", "--target", "nbd:foo"], "is not an NBD URI"),
+        (&["df", "--server", "nowhere"], "write it like 10.0.0.5:10810"),
+        (&["df", "--server", "::1:99999"], "write it like 10.0.0.5:10810"),
+        (&["drive", "format", "x:1G", "--segment", "3000"], "a power of two from 64K to 256M"),
+        (&["pool", "create", "x", "--copies", "1", "--groups", "-1"], "give a whole number from 1 to"),
+        (&["status", "--watch", "-1"], "give a whole number from 1 to 10"),
+        (&["status", "--interval", "-1"], "give a whole number from 0 to"),
+        (&["demo", "--depth", "-1"], "give a whole number from 1 to"),
+        (&["bench", "run", "curve-vs-ceph", "--client", "", "--plan"], "--client"),
     ];
     for (arguments, part) in cases {
         let said = coquina(folder.path(), arguments);
         assert_eq!(said.code, Some(2), "{arguments:?}: {}", said.error);
         assert!(said.error.contains(part), "{arguments:?}: {part:?} is missing from: {}", said.error);
     }
-    assert!(!folder.path().join("coquina-data").exists(), "nothing was made");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing was made");
+}
+
+#[test]
+fn what_cannot_be_run_has_no_plan() {
+    let folder = folder();
+    let wrong = |arguments: &[&str], part: &str| {
+        coquina(folder.path(), &[&["bench"], arguments, &["--plan"]].concat()).fails(2, &[part]);
+    };
+    let twice = ["--target", "coquina-local", "--target", "coquina-local"];
+    wrong(&["run", "curve-vs-ceph", "--only", "nothing"], "no case of curve-vs-ceph contains nothing");
+    wrong(&[&["run", "curve-vs-ceph"], &twice[..]].concat(), "coquina-local is named twice");
+    let tune = ["tune", "curve-vs-ceph", "--target", "coquina-local", "--set"];
+    wrong(&[&tune[..], &["os:foo=1"]].concat(), "no setting is called");
+    wrong(&[&tune[..], &["coquina:bogus=1"]].concat(), "has no option --bogus");
+    wrong(
+        &[&tune[..], &["coquina:nodes=5"]].concat(),
+        "coquina:nodes is no option of `coquina up` that can be tried",
+    );
+    let known = [&["bench"], &tune[..], &["coquina:index-memory=64M", "--plan"]].concat();
+    assert_eq!(coquina(folder.path(), &known).code, Some(0));
+}
+
+#[test]
+fn what_is_no_drive_is_said_and_leaves_nothing() {
+    let folder = folder();
+    std::fs::write(folder.path().join("text"), vec![b'x'; 1 << 20]).unwrap();
+    for command in ["info", "check"] {
+        let said = coquina(folder.path(), &["drive", command, "text"]);
+        said.fails(1, &["text holds no Coquina superblock; is this the path of a drive?"]);
+        assert!(said.out.is_empty() && !said.error.contains("damaged"), "{} {}", said.out, said.error);
+        coquina(folder.path(), &["drive", command, "none"]).fails(1, &["none: does not exist"]);
+    }
+    let refused = |drive: &str, part: &str| {
+        coquina(folder.path(), &["drive", "format", drive]).fails(1, &[part]);
+        let left: Vec<_> =
+            std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["text"], "{drive}");
+    };
+    refused("nodir/x:1G", "its directory nodir does not exist; make it first");
+    refused("none", "give a size to make a file");
+    refused("none:1M", "are the least");
+    refused("text", "holds data of an unknown kind");
+    coquina(folder.path(), &["bench", "io", "--target", "device:/nonexistent"])
+        .fails(1, &["cannot look at /nonexistent"]);
+    coquina(folder.path(), &["bench", "io", "--target", "device:text"])
+        .fails(1, &["text is no block device"]);
+    coquina(folder.path(), &["demo", "--folder", "/nonexistent"])
+        .fails(1, &["the folder /nonexistent does not exist"]);
+    // The folder of the server is made first, so that a drive can lie in it; and is not removed when another one fails.
+    let made = coquina(folder.path(), &["drive", "format", "coquina-data/drive0:256M"]);
+    assert_eq!(made.code, Some(0), "{}", made.error);
+    coquina(folder.path(), &["drive", "format", "none:1M"]).fails(1, &["are the least"]);
+    assert_eq!(coquina(folder.path(), &["drive", "check", "coquina-data/drive0"]).code, Some(0));
+    assert!(folder.path().join("coquina-data/cluster.json").exists());
 }
 
 #[test]
@@ -145,7 +215,7 @@ fn a_server_address_that_leads_nowhere_is_said() {
     let folder = folder();
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     coquina(folder.path(), &["status", "--server", &closed]).fails(1, &["cannot reach the server", &closed]);
-    coquina(folder.path(), &["status", "--server", "nonsense"]).fails(1, &["--server HOST:PORT"]);
+    coquina(folder.path(), &["status", "--server", "nonsense"]).fails(2, &["--server <HOST:PORT>"]);
 }
 
 #[test]

@@ -34,7 +34,7 @@ pub struct PeerHello {
     pub version_min: u16,
     /// Newest version that the sender speaks; in the answer, the version to speak.
     pub version_max: u16,
-    /// Optional features that the sender knows; in the answer, those that both know. None yet.
+    /// Optional features that the sender knows; in the answer, those that both know. `docs/protocol.md` has the bits.
     pub features: u64,
 }
 

@@ -88,7 +88,7 @@ pub enum ReactorError {
 #[derive(Debug, thiserror::Error)]
 pub enum DriveProblem {
     /// Nothing there.
-    #[error("does not exist; create it with `coquina drive format`")]
+    #[error("does not exist; is this the right path? `coquina drive format PATH:SIZE` makes a file")]
     NotFound,
     /// There is something already.
     #[error("exists already")]

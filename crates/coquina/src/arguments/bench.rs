@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use coquina_bench::{DEPTH_MAX, JOBS_MAX};
 
 use super::experiment::{BenchCompare, BenchList, BenchRun, BenchShow, BenchTune};
-use super::{BusyPoll, seconds, size};
+use super::{BusyPoll, RATE_MAX_IOPS, seconds, size, whole};
 
 #[derive(Subcommand)]
 pub enum Bench {
@@ -55,10 +56,10 @@ pub struct BenchIo {
     #[arg(long, default_value = "4k", value_parser = size, allow_hyphen_values = true)]
     pub bs: u64,
     /// Operations in flight per job
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = whole::<u32>(1..=DEPTH_MAX), allow_negative_numbers = true)]
     pub depth: u32,
     /// Threads, each with its own connection
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = whole::<u32>(1..=JOBS_MAX), allow_negative_numbers = true)]
     pub jobs: u32,
     /// Seconds that are measured [default: 10, or with --bytes until these are done]
     #[arg(long, value_parser = seconds, allow_hyphen_values = true)]
@@ -82,7 +83,7 @@ pub struct BenchIo {
     #[arg(long)]
     pub durable: bool,
     /// Open loop: start this many operations per second, whatever the target does
-    #[arg(long, value_name = "IOPS")]
+    #[arg(long, value_name = "IOPS", value_parser = whole::<u64>(1..=RATE_MAX_IOPS), allow_negative_numbers = true)]
     pub rate: Option<u64>,
     /// Offsets and payload follow from it
     #[arg(long, default_value_t = 1)]

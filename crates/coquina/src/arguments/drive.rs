@@ -3,8 +3,18 @@
 use std::path::PathBuf;
 
 use clap::Subcommand;
+use coquina_engine::geometry::{SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 
-use super::size;
+use super::{size, whole};
+
+fn segment_size(text: &str) -> Result<u64, String> {
+    match size(text)? {
+        bytes if bytes.is_power_of_two() && (SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&bytes) => {
+            Ok(bytes)
+        }
+        _ => Err("a segment is a power of two from 64K to 256M".to_owned()),
+    }
+}
 
 #[derive(Subcommand)]
 pub enum Drive {
@@ -17,10 +27,10 @@ pub enum Drive {
         #[arg(value_name = "PATH[:SIZE]")]
         drive: String,
         /// Shards: each has its own log and can use its own core
-        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+        #[arg(long, default_value_t = 1, value_parser = whole::<u32>(1..=64), allow_negative_numbers = true)]
         shards: u32,
-        /// Size of a segment [default: by the size of the drive]
-        #[arg(long, value_parser = size, allow_hyphen_values = true)]
+        /// Size of a segment, a power of two from 64K to 256M [default: by the size of the drive]
+        #[arg(long, value_parser = segment_size, allow_hyphen_values = true)]
         segment: Option<u64>,
         /// Format it even if it holds something else. What it holds is lost
         #[arg(long)]

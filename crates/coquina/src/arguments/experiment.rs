@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 
-use super::{seconds, size};
+use super::{RATE_MAX_IOPS, seconds, size, whole};
 
 const TARGETS: &str = "\
 Targets:
@@ -118,7 +119,7 @@ pub struct Measured {
     pub only: Vec<String>,
     /// Times that each case is run on each target, or with each setting [default: those of the experiment's mode; `bench tune` takes
     /// 8 if these are fewer]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_parser = whole::<u32>(1..=1000), allow_negative_numbers = true)]
     pub rounds: Option<u32>,
     /// Seconds that are measured each time [default: the experiment's]
     #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_hyphen_values = true)]
@@ -138,11 +139,11 @@ pub struct Measured {
     #[arg(long, value_name = "SIZE", value_parser = store_size, allow_hyphen_values = true)]
     pub store_size: Option<u64>,
     /// Open loop: offer this many operations per second in every case, whatever the target does; latency counts from when one was due
-    #[arg(long, value_name = "IOPS", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "IOPS", value_parser = whole::<u64>(1..=RATE_MAX_IOPS), allow_negative_numbers = true)]
     pub rate: Option<u64>,
     /// Make fio's load on this host, on which `fio --server` runs, at port 8765 if none is named; repeat it for more, which share
     /// the clients out. It must reach the target by the same name: no files, devices, loopback addresses. Not with a rate
-    #[arg(long = "client", value_name = "HOST[,PORT]")]
+    #[arg(long = "client", value_name = "HOST[,PORT]", value_parser = NonEmptyStringValueParser::new())]
     pub hosts: Vec<String>,
     /// Folder for files of targets, on the disk in question
     #[arg(long, default_value = ".", value_name = "FOLDER")]

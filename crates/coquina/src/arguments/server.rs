@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::{BusyPoll, size};
+use super::{BusyPoll, size, whole};
 
 /// Most nodes of one `coquina up`.
-const NODES_MAX: i64 = 64;
+const NODES_MAX: u16 = 64;
 
 #[derive(Args)]
 #[command(after_help = "\
@@ -21,10 +21,10 @@ Drives given once are remembered, and the number of nodes too. Log messages go t
 shows more.")]
 pub struct Up {
     /// Nodes, each a process of its own if there are several, so that one can fail alone [default: as before, or 1]
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u16).range(1..=NODES_MAX))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole::<u16>(1..=NODES_MAX))]
     pub nodes: Option<u16>,
     /// Copies of each block in the first pool [default: 1 on one node, else one on each node, up to 3]
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=8))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole::<u32>(1..=8))]
     pub copies: Option<u32>,
     /// File or block device, with the size of a file to make; repeat it for more. Several nodes take turns
     /// [default: DIR/drive0:16G, or DIR/nodeK/drive0 for each of several nodes]
@@ -73,7 +73,7 @@ pub struct Tuning {
     #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]
     pub bind_cpu: BindCpu,
     /// Number of reactor threads of a process [default: by the number of cores and shards]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", value_parser = whole::<u16>(1..=1024), allow_negative_numbers = true)]
     pub reactors: Option<u16>,
 }
 

@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 
-use super::{Interval, size};
+use super::{Interval, size, whole};
 
 #[derive(Subcommand)]
 pub enum Volume {
@@ -23,13 +23,13 @@ Without --pool the only pool is taken; the first volume makes one, with up to 3 
         #[arg(long)]
         pool: Option<String>,
         /// Copies of each block: takes the pool with so many, or makes one
-        #[arg(long, value_name = "N", conflicts_with = "pool", value_parser = clap::value_parser!(u32).range(1..=8))]
+        #[arg(long, value_name = "N", conflicts_with = "pool", value_parser = whole::<u32>(1..=8), allow_negative_numbers = true)]
         copies: Option<u32>,
         /// Bytes that go to one chunk before the next of the stripe is used
         #[arg(long, value_name = "SIZE", value_parser = size, allow_hyphen_values = true, requires = "stripe_count")]
         stripe_unit: Option<u64>,
         /// Chunks that are filled at the same time
-        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024), requires = "stripe_unit")]
+        #[arg(long, value_name = "N", value_parser = whole::<u32>(1..=1024), allow_negative_numbers = true, requires = "stripe_unit")]
         stripe_count: Option<u32>,
     },
     /// List volumes with their live I/O
@@ -90,17 +90,17 @@ Examples:
         /// 1 to 63 characters out of a-z, A-Z, 0-9, '.', '_' and '-', the first a letter or digit
         name: String,
         /// Copies of each block
-        #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=8))]
+        #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole::<u32>(1..=8))]
         copies: u32,
         /// Refuse writes while fewer copies are in sync [default: 2 of 3 or more copies, else 1]
-        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=8))]
+        #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole::<u32>(1..=8))]
         min_copies: Option<u32>,
         /// No two copies are in the same of these: drive, node, or a label of nodes such as host or rack
         /// [default: node, or drive where there is one node]
         #[arg(long)]
         domain: Option<String>,
         /// Placement groups, a power of two [default: by the number of drives]
-        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=262_144))]
+        #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole::<u32>(1..=262_144))]
         groups: Option<u32>,
     },
     /// List pools

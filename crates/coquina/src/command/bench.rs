@@ -1,9 +1,11 @@
 //! `coquina bench ...`
 
 use std::net::ToSocketAddrs;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
 use std::time::Duration;
 
-use coquina_base::format_size_bytes;
+use coquina_base::{BLOCK_BYTES, format_size_bytes};
 use coquina_bench::{
     Hooks, IoBenchConfig, IoReport, Phase, Progress as BenchProgress, TargetSpec, format_count, format_ns,
     run_io,
@@ -45,6 +47,10 @@ fn io(global: &Global, arguments: &BenchIo) -> Result<(), CliError> {
     let status = client.as_ref().map(|client| client.status(0)).transpose()?;
     let config = IoBenchConfig { workload, ..config(arguments, client.as_ref(), status.as_ref())? };
     config.check()?;
+    check_range(&config)?;
+    if let TargetSpec::Device { path } = &config.target {
+        check_device(path)?;
+    }
     if config.is_destructive() && matches!(config.target, TargetSpec::Device { .. }) {
         output::confirm(&format!("the data on {} is overwritten", config.target), arguments.yes)?;
     }
@@ -112,6 +118,31 @@ fn config(
         config.cpu_pids.push(status.node.process);
     }
     Ok(config)
+}
+
+/// Refuses a size that is too small, before a file of that size is made.
+fn check_range(config: &IoBenchConfig) -> Result<(), CliError> {
+    let (block, size) = (u64::from(config.block_bytes), config.size_bytes);
+    let unit =
+        if block.is_multiple_of(BLOCK_BYTES as u64) { block } else { block.max(1) * BLOCK_BYTES as u64 };
+    let per_job = if config.verify { u64::from(config.depth) * 4 } else { 1 };
+    let least = (per_job * u64::from(config.jobs) * block).next_multiple_of(unit);
+    if size > 0 && size < least {
+        return Err(CliError::usage(format!(
+            "--size {size} is too small for {} job(s) at depth {} with operations of {block} bytes; give {least} at least",
+            config.jobs, config.depth
+        )));
+    }
+    Ok(())
+}
+
+/// Refuses what is no device, before anybody is asked whether it may be overwritten.
+fn check_device(path: &Path) -> Result<(), CliError> {
+    let metadata = std::fs::metadata(path).map_err(|error| CliError::io("look at", path, &error))?;
+    if metadata.file_type().is_block_device() {
+        return Ok(());
+    }
+    Err(CliError::failed(format!("{} is no block device; use file:PATH for a file", path.display())))
 }
 
 /// The native address as seen from here: one that listens on everything is reached at the server's address.

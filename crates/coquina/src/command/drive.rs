@@ -2,16 +2,17 @@
 
 mod remove;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use coquina_base::format_size_bytes;
 use coquina_control::{Client, FolderError, FolderLock, api, running_server};
-use coquina_engine::Identity;
+use coquina_engine::{Identity, SuperblockError};
+use coquina_node::NodeError;
 use coquina_node::drive::{self, CheckReport, DriveInfo, FormatRequest};
 
 use super::connect::client;
-use super::drive_argument;
+use super::drive_argument::{self, DriveArgument};
 use super::status::{drive_state_text, drives_text};
 use crate::arguments::{Drive, Global};
 use crate::error::CliError;
@@ -27,14 +28,19 @@ pub fn run(global: &Global, command: &Drive) -> Result<(), CliError> {
     match command {
         Drive::Format { drive, shards, segment, force } => {
             let argument = drive_argument::parse(drive)?;
+            let (owner, made) = cluster_and_node(global)?;
             let request = FormatRequest {
                 size_bytes: argument.size_bytes,
                 shards: *shards,
                 segment_bytes: *segment,
-                cluster_and_node: cluster_and_node(global)?,
+                cluster_and_node: owner,
                 force: *force,
             };
-            show_info(global, &drive::format(&argument.path, &request)?)
+            let formatted = check_place(&argument).and_then(|()| drive::format(&argument.path, &request));
+            if let (Err(_), Some(made)) = (&formatted, made) {
+                made.remove();
+            }
+            show_info(global, &formatted?)
         }
         Drive::Add { drive, node, force } => add(global, drive, node.clone(), *force),
         Drive::Reweight { drive, weight } => reweight(global, drive, *weight),
@@ -45,14 +51,39 @@ pub fn run(global: &Global, command: &Drive) -> Result<(), CliError> {
             let request = api::RemoveDrive { drive, lost, lose_data: *lose_data, cancel, dry_run: false };
             remove::run(global, request, *yes, *no_wait)
         }
-        Drive::Info { path } => show_info(global, &drive::info(path)?),
+        Drive::Info { path } => show_info(global, &drive::info(path).map_err(explain)?),
         Drive::Scrub { drive, no_wait } => scrub(global, drive.clone(), *no_wait),
         Drive::Check { path } => check(global, path),
     }
 }
 
+/// Refuses a new drive in a folder that is not there.
+fn check_place(argument: &DriveArgument) -> Result<(), NodeError> {
+    let path = &argument.path;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    match folder {
+        Some(folder) if !folder.exists() => {
+            Err(NodeError::NoFolder { path: path.clone(), folder: folder.to_owned() })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A cluster that was made for a drive, in a folder that was not there. Nobody else takes it as long as this is held.
+struct MadeCluster {
+    folder: PathBuf,
+    _lock: FolderLock,
+}
+
+impl MadeCluster {
+    /// Takes it back. What cannot be removed stays: it harms nobody.
+    fn remove(self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
 /// Whose drive a new one becomes: the cluster and node of the folder, made if there is none.
-fn cluster_and_node(global: &Global) -> Result<Identity, CliError> {
+fn cluster_and_node(global: &Global) -> Result<(Identity, Option<MadeCluster>), CliError> {
     let from_server = |client: &Client| -> Result<Identity, CliError> {
         let status = client.status(0)?;
         Ok(Identity { cluster: status.cluster.id, node: status.node.id, ..Identity::default() })
@@ -61,13 +92,29 @@ fn cluster_and_node(global: &Global) -> Result<Identity, CliError> {
         return Err(CliError::usage("a drive is formatted on the host that has it; use --dir, not --server"));
     }
     match running_server(&global.dir) {
-        Ok(server) => from_server(&Client::new(&server.http)?),
+        Ok(server) => Ok((from_server(&Client::new(&server.http)?)?, None)),
         Err(FolderError::NotRunning { .. }) => {
-            let _lock = FolderLock::acquire(&global.dir)?;
+            let was_there = global.dir.exists();
+            let lock = FolderLock::acquire(&global.dir)?;
+            // Somebody else may have made it in between, and then more than the lock is in it.
+            let is_new =
+                !was_there && std::fs::read_dir(&global.dir).is_ok_and(|entries| entries.count() == 1);
             let (cluster, node) = super::up::identity(&global.dir)?;
-            Ok(Identity { cluster, node, ..Identity::default() })
+            let made = is_new.then(|| MadeCluster { folder: global.dir.clone(), _lock: lock });
+            Ok((Identity { cluster, node, ..Identity::default() }, made))
         }
         Err(other) => Err(other.into()),
+    }
+}
+
+/// What holds nothing of Coquina's is most likely not what was meant.
+fn explain(error: NodeError) -> CliError {
+    match error {
+        NodeError::Superblock { path, error: SuperblockError::Missing } => CliError::failed(format!(
+            "{} holds no Coquina superblock; is this the path of a drive?",
+            path.display()
+        )),
+        other => other.into(),
     }
 }
 
@@ -207,6 +254,9 @@ fn bad_blocks(drives: &[api::Drive]) -> (u64, u64) {
 }
 
 fn check(global: &Global, path: &Path) -> Result<(), CliError> {
+    if let Err(error @ NodeError::Superblock { error: SuperblockError::Missing, .. }) = drive::info(path) {
+        return Err(explain(error));
+    }
     let progress = Progress::new("check");
     let report: CheckReport = drive::check(path, &mut |done_bytes, total_bytes| {
         let fraction = done_bytes as f64 / total_bytes.max(1) as f64;

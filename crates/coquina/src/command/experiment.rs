@@ -5,14 +5,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use clap::CommandFactory;
 use coquina_base::format_size_bytes;
 use coquina_experiments::definition::{DefinitionError, Experiment, ModeName};
 use coquina_experiments::html;
 use coquina_experiments::leftovers;
 use coquina_experiments::report::{REPORT_VERSION, Report};
 use coquina_experiments::run::{self, Assignment, AssignmentError, Hooks, Plan, RunError, Settings};
+use coquina_experiments::target::LocalCoquina;
+use coquina_host::doctor::{self, SettingError};
 
-use crate::arguments::{BenchCompare, BenchRun, BenchShow, BenchTune, Global, Measured};
+use crate::arguments::{Arguments, BenchCompare, BenchRun, BenchShow, BenchTune, Global, Measured};
 use crate::error::CliError;
 use crate::output::{self, format_duration, format_unix_ns, print, print_json};
 use crate::progress::Progress;
@@ -56,6 +59,7 @@ pub fn run(global: &Global, arguments: &BenchRun) -> Result<(), CliError> {
     }
     let mut settings = settings(global, &arguments.what, experiment, targets)?;
     settings.allow_unequal = arguments.allow_unequal;
+    check(&settings)?;
     if arguments.plan {
         return plan(global, &settings);
     }
@@ -71,6 +75,7 @@ pub fn tune(global: &Global, arguments: &BenchTune) -> Result<(), CliError> {
     let tried: Result<Vec<Assignment>, AssignmentError> =
         arguments.settings.iter().map(|text| Assignment::parse(text)).collect();
     settings.tried = tried.map_err(|error| CliError::usage(error.to_string()))?;
+    check(&settings)?;
     if arguments.what.rounds.is_none() {
         settings.limits.rounds = settings.limits.rounds.max(ROUNDS_TUNE);
     }
@@ -80,6 +85,44 @@ pub fn tune(global: &Global, arguments: &BenchTune) -> Result<(), CliError> {
     let folder = OutFolder::make(&arguments.what, &format!("tune-{}", settings.experiment.name))?;
     let report = with_progress(|hooks| measure(&mut settings, &arguments.what, hooks), &folder)?;
     finish(global, &report, &folder, std::slice::from_ref(&arguments.target))
+}
+
+/// Refuses what could not be run, before a plan of it is shown.
+fn check(settings: &Settings) -> Result<(), CliError> {
+    if settings.plan().is_empty() {
+        let (name, only) = (&settings.experiment.name, settings.only.join(" or "));
+        return Err(CliError::usage(format!("no case of {name} contains {only}")));
+    }
+    for (index, target) in settings.targets.iter().enumerate() {
+        if settings.targets[..index].contains(target) {
+            return Err(CliError::usage(format!("the target {target} is named twice; once is enough")));
+        }
+    }
+    settings.tried.iter().try_for_each(|assignment| check_setting(&settings.targets, assignment))
+}
+
+/// Refuses a setting of the operating system that this host does not have, and of Coquina that `coquina up` does not know.
+fn check_setting(targets: &[String], assignment: &Assignment) -> Result<(), CliError> {
+    let wrong = |error: &dyn std::fmt::Display| CliError::usage(format!("--set {assignment}: {error}"));
+    match assignment.key.split_once(':') {
+        Some(("os", _)) => match doctor::os_setting(assignment.bare_key()) {
+            Err(error @ SettingError::UnknownKey { .. }) => Err(wrong(&error)),
+            Err(error) => Err(CliError::failed(format!("--set {assignment}: {error}"))),
+            Ok(_) => Ok(()),
+        },
+        Some(("coquina", name)) if targets.iter().any(|target| target.starts_with("coquina-local")) => {
+            LocalCoquina::check_option(&targets.join(", "), name).map_err(RunError::from)?;
+            let arguments = Arguments::command();
+            let up = arguments.find_subcommand("up");
+            let mut known =
+                up.into_iter().flat_map(|up| up.get_arguments()).filter_map(|known| known.get_long());
+            match known.any(|known| known == name) {
+                true => Ok(()),
+                false => Err(wrong(&format!("`coquina up` has no option --{name}; see `coquina up --help`"))),
+            }
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Runs it, on stores that suit the disk if nobody said how large they are.

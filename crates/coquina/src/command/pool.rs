@@ -11,7 +11,7 @@ use crate::output::{self, print, print_json};
 pub fn run(global: &Global, command: &Pool) -> Result<(), CliError> {
     match command {
         Pool::Create { name, copies, min_copies, domain, groups } => {
-            check_name(name).map_err(|error| CliError::failed(error.to_string()))?;
+            check_name(name).map_err(|error| CliError::usage(error.to_string()))?;
             if min_copies.is_some_and(|least| least > *copies) {
                 return Err(CliError::usage("--min-copies is at most --copies"));
             }

@@ -36,7 +36,7 @@ pub fn suit_disk(settings: &mut Settings) -> Option<String> {
     if settings.mode != ModeName::Quick || !ages || !makes {
         return None;
     }
-    make_smaller_if_slow(settings, durable_bytes_per_s(&settings.folder)?)
+    make_smaller_if_slow(settings, durable_bytes_per_s(&settings.folder).ok()?)
 }
 
 fn make_smaller_if_slow(settings: &mut Settings, bytes_per_s: f64) -> Option<String> {
@@ -56,9 +56,10 @@ fn make_smaller_if_slow(settings: &mut Settings, bytes_per_s: f64) -> Option<Str
     })
 }
 
-/// What a disk takes of such writes; none if that cannot be found out, which the run itself will tell of.
-fn durable_bytes_per_s(folder: &Path) -> Option<f64> {
-    let folder = tempfile::TempDir::with_prefix_in("coquina-bench-", folder).ok()?;
+/// What a disk takes of such writes; an error says why that cannot be found out.
+fn durable_bytes_per_s(folder: &Path) -> Result<f64, String> {
+    let folder =
+        tempfile::TempDir::with_prefix_in("coquina-bench-", folder).map_err(|error| error.to_string())?;
     let _note = leftovers::note(format!(
         "the folder {}: rm -r {}",
         folder.path().display(),
@@ -74,8 +75,11 @@ fn durable_bytes_per_s(folder: &Path) -> Option<f64> {
     config.baseline = Duration::ZERO;
     config.runtime = LOOK_TIME;
     let hooks = Hooks { progress: &mut |_| {}, stop: &AtomicBool::new(false), drive_write_bytes: None };
-    let report = run_io(&config, hooks).ok()?.report;
-    (report.errors == 0 && report.total.operations > 0).then_some(report.total.bytes_per_s)
+    let report = run_io(&config, hooks).map_err(|error| error.to_string())?.report;
+    if report.errors > 0 || report.total.operations == 0 {
+        return Err(format!("{} of {} writes failed", report.errors, report.total.operations));
+    }
+    Ok(report.total.bytes_per_s)
 }
 
 #[cfg(test)]
@@ -138,8 +142,8 @@ mod tests {
     fn a_disk_is_looked_at_and_nothing_is_left() {
         let folder = tempfile::tempdir().expect("a folder");
         let speed = durable_bytes_per_s(folder.path());
-        assert!(speed.is_some_and(|speed| speed > 0.0), "{speed:?}");
+        assert!(matches!(speed, Ok(speed) if speed > 0.0), "{speed:?}");
         assert_eq!(std::fs::read_dir(folder.path()).expect("readable").count(), 0);
-        assert_eq!(durable_bytes_per_s(&folder.path().join("none")), None);
+        assert!(durable_bytes_per_s(&folder.path().join("none")).is_err());
     }
 }

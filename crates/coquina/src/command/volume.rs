@@ -12,10 +12,10 @@ use crate::output::{self, print, print_json};
 /// What is wrong in itself is said before a server is looked for.
 fn check(command: &Volume) -> Result<(), CliError> {
     if let Volume::Create { name, .. } | Volume::Rename { new_name: name, .. } = command {
-        check_name(name).map_err(|error| CliError::failed(error.to_string()))?;
+        check_name(name).map_err(|error| CliError::usage(error.to_string()))?;
     }
     if let Volume::Create { size, .. } | Volume::Resize { size, .. } = command {
-        check_volume_size(*size).map_err(|error| CliError::failed(error.to_string()))?;
+        check_volume_size(*size).map_err(|error| CliError::usage(error.to_string()))?;
     }
     Ok(())
 }

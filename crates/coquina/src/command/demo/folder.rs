@@ -21,6 +21,12 @@ pub struct DemoFolder {
 impl DemoFolder {
     /// Makes it in `parent`, or in the system's temporary folder, or in the current one.
     pub fn make(parent: Option<&Path>, needed_bytes: u64) -> Result<DemoFolder, CliError> {
+        if let Some(parent) = parent.filter(|parent| !parent.is_dir()) {
+            return Err(CliError::failed(format!(
+                "the folder {} does not exist; make it, or give another one with --folder",
+                parent.display()
+            )));
+        }
         let needed_bytes = needed_bytes + SPARE_BYTES;
         let candidates = match parent {
             Some(parent) => vec![parent.to_owned()],
