@@ -9,7 +9,7 @@ use crate::definition::{Mode, object_set_bytes};
 use crate::generator::{Amount, Command, Format, GeneratorError, Load, Outcome, Running, share};
 use crate::report::{CpuFigures, DriveFigures, Point, ProcessFigures, Round, UtilisationSample};
 use crate::statistics::{SAMPLES_MIN, sanity, steadiness};
-use crate::target::{Target, TargetError};
+use crate::target::{Target, TargetError, lies_in_memory};
 
 use super::placement;
 
@@ -132,10 +132,11 @@ pub fn drive_names(places: &[PathBuf]) -> Vec<String> {
 }
 
 /// The drives that tell something of what has these places. `None` stands for all: on this host it is not known which, as of a server
-/// on loopback or a file system without a drive of its own. Those of this host tell nothing of what is elsewhere.
+/// on loopback or a file system without a drive of its own. Those of this host tell nothing of what is elsewhere, or in memory.
 fn drives_to_sample(places: &[PathBuf], is_on_this_host: bool) -> Option<Vec<String>> {
     let names = drive_names(places);
-    (!names.is_empty() || !is_on_this_host).then_some(names)
+    let is_in_memory = !places.is_empty() && places.iter().all(|place| lies_in_memory(place));
+    (!names.is_empty() || !is_on_this_host || is_in_memory).then_some(names)
 }
 
 /// One place on each of the drives.
@@ -527,6 +528,10 @@ mod tests {
     fn drives_of_what_is_elsewhere_are_not_sampled() {
         assert_eq!(drives_to_sample(&[], false), Some(Vec::new()));
         assert_eq!(drives_to_sample(&[], true), None, "all: it may be on any of them");
+        let in_memory = PathBuf::from("/dev/shm/file");
+        if lies_in_memory(&in_memory) {
+            assert_eq!(drives_to_sample(&[in_memory], true), Some(Vec::new()));
+        }
     }
 
     #[test]

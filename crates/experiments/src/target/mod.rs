@@ -33,6 +33,7 @@ use crate::report::{Point, TargetFacts};
 
 pub use local_ceph::LocalCeph;
 pub use local_coquina::LocalCoquina;
+pub use medium::lies_in_memory;
 pub use reach::{Reach, is_this_host};
 
 /// Most files of `plain-files`.
