@@ -302,6 +302,19 @@ impl IoBenchConfig {
         Ok(())
     }
 
+    /// Ranges are multiples of it.
+    fn unit_bytes(&self) -> u64 {
+        let unit = u64::from(self.block_bytes).max(BLOCK_BYTES as u64);
+        if unit.is_multiple_of(BLOCK_BYTES as u64) { unit } else { unit * BLOCK_BYTES as u64 }
+    }
+
+    /// The smallest range in which each job has the operations that it needs.
+    pub fn range_bytes_min(&self) -> u64 {
+        let per_job = if self.verify { u64::from(self.depth) * 4 } else { 1 };
+        let needed = per_job * u64::from(self.jobs) * u64::from(self.block_bytes);
+        needed.next_multiple_of(self.unit_bytes())
+    }
+
     /// The range that is used of a target of `target_bytes`, cut to whole operations for each job.
     pub(crate) fn range(&self, target_bytes: u64) -> Result<Range, ConfigError> {
         let behind = target_bytes.saturating_sub(self.offset_bytes);
@@ -309,12 +322,9 @@ impl IoBenchConfig {
         if wanted > behind {
             return Err(ConfigError::PastEnd { end: self.offset_bytes.saturating_add(wanted), target_bytes });
         }
-        let unit = u64::from(self.block_bytes).max(BLOCK_BYTES as u64);
-        let unit = if unit.is_multiple_of(BLOCK_BYTES as u64) { unit } else { unit * BLOCK_BYTES as u64 };
+        let unit = self.unit_bytes();
         let length = wanted / unit * unit;
-        let per_job = length / u64::from(self.block_bytes) / u64::from(self.jobs);
-        let needed = if self.verify { u64::from(self.depth) * 4 } else { 1 };
-        if per_job < needed {
+        if length < self.range_bytes_min() {
             return Err(ConfigError::RangeTooSmall { length, jobs: self.jobs, depth: self.depth });
         }
         if self.verify && length > VERIFY_RANGE_BYTES_MAX {
@@ -405,6 +415,10 @@ mod tests {
         let mut config = IoBenchConfig::new(TargetSpec::File { path: "/x".into() });
         config.block_bytes = 8192;
         assert_eq!(config.range(20_000).map(|range| range.length_bytes), Ok(16_384));
+        assert_eq!(config.range_bytes_min(), 8192);
+        let small = IoBenchConfig { block_bytes: 512, jobs: 9, ..config.clone() };
+        assert_eq!(small.range_bytes_min(), 8192);
+        assert!(small.range(8192).is_ok() && small.range(8191).is_err());
         config.size_bytes = 1 << 20;
         assert!(matches!(config.range(4096), Err(ConfigError::PastEnd { .. })));
         config.size_bytes = 8192;

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::time::Duration;
 
-use coquina_base::{BLOCK_BYTES, format_size_bytes};
+use coquina_base::format_size_bytes;
 use coquina_bench::{
     Hooks, IoBenchConfig, IoReport, Phase, Progress as BenchProgress, TargetSpec, format_count, format_ns,
     run_io,
@@ -122,11 +122,7 @@ fn config(
 
 /// Refuses a size that is too small, before a file of that size is made.
 fn check_range(config: &IoBenchConfig) -> Result<(), CliError> {
-    let (block, size) = (u64::from(config.block_bytes), config.size_bytes);
-    let unit =
-        if block.is_multiple_of(BLOCK_BYTES as u64) { block } else { block.max(1) * BLOCK_BYTES as u64 };
-    let per_job = if config.verify { u64::from(config.depth) * 4 } else { 1 };
-    let least = (per_job * u64::from(config.jobs) * block).next_multiple_of(unit);
+    let (block, size, least) = (config.block_bytes, config.size_bytes, config.range_bytes_min());
     if size > 0 && size < least {
         return Err(CliError::usage(format!(
             "--size {size} is too small for {} job(s) at depth {} with operations of {block} bytes; give {least} at least",
