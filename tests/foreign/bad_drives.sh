@@ -106,6 +106,10 @@ works_on_a_device() {
 DRIVE_SIZE=512M
 server_with_volume disk 64M
 expect 1 'open|use|lock' coquina drive check "$SCRATCH/drive0"
+# A copy says that it is the drive that is served.
+cp --sparse=always "$SCRATCH/drive0" "$SCRATCH/twin"
+expect 1 'copy of the other' coquina drive add "$SCRATCH/twin"
+rm "$SCRATCH/twin"
 server_stop
 for part in bad_files bad_devices damaged_superblocks works_on_a_device; do
     say "# $part"

@@ -11,7 +11,8 @@ use std::collections::VecDeque;
 use coquina_base::SECTOR_BYTES;
 use coquina_cluster::Striping;
 use coquina_protocol::{
-    AttachedVolume, FLAG_NO_HOLE, FLAG_RETRY, Header, Status, encode_data_head_for, encode_plain,
+    AttachedVolume, FLAG_BEYOND_END, FLAG_NO_HOLE, FLAG_RETRY, Header, Status, encode_data_head_for,
+    encode_plain,
 };
 use coquina_reactor::SendList;
 
@@ -292,6 +293,9 @@ impl ClientCore {
         let mut flags = if part.sends > 0 { FLAG_RETRY } else { 0 };
         if request.kind == (RequestKind::WriteZeroes { no_hole: true }) {
             flags |= FLAG_NO_HOLE;
+        }
+        if request.kind == RequestKind::Discard && self.config.discards_beyond_end {
+            flags |= FLAG_BEYOND_END;
         }
         part.sends += 1;
         part.in_flight = true;

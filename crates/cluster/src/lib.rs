@@ -36,4 +36,6 @@ pub use record::{
     InvalidRecord, NodeAddresses, NodeRecord, POOL_GROUPS_MAX, PoolRecord, PoolState, Record, VersionRange,
     Versioned, VolumeRecord, VolumeState, Wanted,
 };
-pub use stripe::{ChunkPlace, Extent, Extents, STRIPE_COUNT_MAX, Striping, StripingError, group_of, mix};
+pub use stripe::{
+    ChunkPlace, Extent, Extents, STRIPE_COUNT_MAX, Striping, StripingError, chunks_of_group, group_of, mix,
+};

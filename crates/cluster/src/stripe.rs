@@ -187,6 +187,18 @@ pub fn mix(value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
+/// The chunks below `chunks` that lie in a group of the pool, in order.
+pub fn chunks_of_group(
+    pool: &PoolRecord,
+    family: u64,
+    group: GroupId,
+    chunks: u32,
+) -> impl Iterator<Item = u32> + use<> {
+    let first = group_of(pool, family, 0);
+    let skip = group.0.wrapping_sub(first.0) & (pool.group_count - 1);
+    (skip..chunks).step_by(pool.group_count as usize)
+}
+
 /// The group of a chunk: see the head of this module. Part of the format: it can never change.
 pub fn group_of(pool: &PoolRecord, family: u64, chunk: u32) -> GroupId {
     assert!(pool.group_count.is_power_of_two(), "a pool was checked before it is used");

@@ -1,7 +1,9 @@
 //! Striping and the choice of groups, against plain models.
 
 use coquina_base::{BLOCK_BYTES, CHUNK_BYTES, VOLUME_BYTES_MAX};
-use coquina_cluster::{ChunkPlace, GroupId, PoolId, PoolRecord, PoolState, Striping, group_of};
+use coquina_cluster::{
+    ChunkPlace, GroupId, PoolId, PoolRecord, PoolState, Striping, chunks_of_group, group_of,
+};
 use proptest::prelude::*;
 
 fn stripings() -> impl Strategy<Value = Striping> {
@@ -120,6 +122,22 @@ fn what_does_not_fit_is_refused() {
 }
 
 /// Part of the format: a change would lose every volume's data.
+#[test]
+fn the_chunks_of_a_group_are_those_that_lie_in_it() {
+    for (group_first, group_count) in [(0, 1), (7, 8), (64, 64)] {
+        let pool = pool(group_first, group_count);
+        for family in [0, 1, 77, u64::MAX] {
+            for group in (group_first..group_first + group_count).map(GroupId) {
+                for chunks in [0, 1, 5, 200] {
+                    let found: Vec<u32> = chunks_of_group(&pool, family, group, chunks).collect();
+                    let asked = (0..chunks).filter(|chunk| group_of(&pool, family, *chunk) == group);
+                    assert_eq!(found, asked.collect::<Vec<u32>>());
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn the_group_of_a_chunk_never_changes() {
     let pool = pool(0, 1 << 18);

@@ -225,9 +225,12 @@ impl ShardCopies {
                 let Some(repair) = repair.filter(|repair| repair.asked == Some(from)) else { return true };
                 if *is_bad {
                     self.has_none(*id, from, sink);
-                } else {
+                } else if self.now_ns < repair.until_ns {
                     // Its configuration is another one for the moment: asked again with the next tick.
                     repair.asked = None;
+                } else {
+                    // Or it has stopped, and would refuse for ever.
+                    self.does_not_help(*id, from, sink);
                 }
             }
             _ => return false,

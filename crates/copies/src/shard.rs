@@ -184,11 +184,11 @@ impl ShardCopies {
             return;
         }
         let settings = Settings { group: GroupId(number), copy: self.copy, ..settings };
-        let start = self.shard.group_start(number).unwrap_or_else(|| {
-            // A copy in sync without records has had nothing yet: what is committed is in the logs of all in sync.
-            let intact = config.is_in_sync(self.copy);
-            Start { intact, ..Start::default() }
-        });
+        let mut start =
+            self.shard.group_start(number).unwrap_or_else(|| Start { intact: true, ..Start::default() });
+        // A copy in sync without entries has had nothing yet: what is committed is in the logs of all in sync. Any other one may have
+        // been forgotten with blocks that it had been given already, of which nobody knows that they are gone.
+        start.intact &= start.last > 0 || config.is_in_sync(self.copy);
         let commit = start.committed;
         let mut actions = std::mem::take(&mut self.actions);
         let group = Group::new(settings, start, self.now_ns, &mut actions);

@@ -384,7 +384,8 @@ impl Shard {
                 self.segments.remove_reader(self.geometry.segment_of(tail.location));
             }
         }
-        if self.note_committed(group) {
+        // What waited for an entry that was cut goes on, though nothing was committed.
+        if self.note_committed(group) || self.groups.waiting > 0 {
             self.groups.to_wake.push(group);
         }
         Ok(())

@@ -55,6 +55,24 @@ impl ReadOperation {
     fn blocks(&self) -> u32 {
         (self.offset_bytes + self.length_bytes).div_ceil(BLOCK_BYTES as u32) - self.first_block()
     }
+
+    /// As it is asked again.
+    fn to_waiting(&self, token: RequestToken) -> WaitingRead {
+        WaitingRead {
+            token,
+            group: self.group,
+            range: BlockRange {
+                layer: coquina_base::LayerId(self.layer),
+                chunk: self.chunk,
+                first: self.first_block(),
+                count: self.blocks(),
+            },
+            offset_bytes: self.offset_bytes,
+            length_bytes: self.length_bytes,
+            is_map: self.is_map,
+            rounds: 0,
+        }
+    }
 }
 
 /// Reads that wait for nothing are cut where this many blocks are reached, so that buffers stay small.
@@ -164,8 +182,20 @@ impl Shard {
         }
     }
 
-    /// A region that the read waited for is in memory.
+    /// A region that the read waited for is in memory. Meanwhile changes of its other regions may have been applied that are not
+    /// committed: it waits for these like one that has just come.
     pub(crate) fn continue_read(&mut self, key: usize) {
+        let operation = &self.reads[key];
+        if let ReadTarget::Request(token) = operation.target
+            && !operation.abandoned
+        {
+            let read = operation.to_waiting(token);
+            if self.wait_for_commit(read.group, &read) {
+                self.unpin(read.range.layer.0, read.range.chunk, read.range.first, read.range.count);
+                let operation = self.reads.remove(key);
+                return self.pool.give_data(operation.data);
+            }
+        }
         self.continue_read_pinned(key, true);
     }
 
@@ -427,27 +457,13 @@ impl Shard {
         let place = (operation.layer, operation.chunk, operation.first_block());
         match operation.target {
             ReadTarget::Request(token) => {
-                let range = BlockRange {
-                    layer: coquina_base::LayerId(operation.layer),
-                    chunk: operation.chunk,
-                    first: operation.first_block(),
-                    count: operation.blocks(),
-                };
+                let read = operation.to_waiting(token);
                 if operation.names_lost {
-                    return self.start_recovery_read(token, range);
+                    return self.start_recovery_read(token, read.range);
                 }
                 if operation.is_for_copy {
                     return self.read_block(operation.target, place, true);
                 }
-                let read = WaitingRead {
-                    token,
-                    group: operation.group,
-                    range,
-                    offset_bytes: operation.offset_bytes,
-                    length_bytes: operation.length_bytes,
-                    is_map: false,
-                    rounds: 0,
-                };
                 if !self.wait_for_commit(read.group, &read) {
                     self.start_waiting_read(&read);
                 }

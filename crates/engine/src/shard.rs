@@ -442,6 +442,11 @@ impl Shard {
         self.kept_frames.shrink(self.cache.bytes_left());
     }
 
+    /// Bounds the memory of the index; what is above is pushed out step by step.
+    pub fn set_index_memory_bytes(&mut self, bytes: u64) {
+        self.config.index_memory_bytes = bytes;
+    }
+
     /// Flips a bit of each block in the block cache and in frames that stayed in memory, as bad memory would; for tests.
     #[cfg(debug_assertions)]
     pub fn damage_cache(&mut self) {

@@ -42,7 +42,7 @@ pub struct Evidence {
     pub neighbours: Vec<Neighbour>,
 }
 
-/// Another point of a sweep over depth, jobs or clients, on the same drives.
+/// Another point of a sweep over depth, jobs or clients, on the same drives; over drives, too, where all are one disk.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Neighbour {
     /// Operations that it kept in flight.

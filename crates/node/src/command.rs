@@ -92,10 +92,12 @@ pub(crate) enum Command {
         /// Of this drive, or of all.
         drive: Option<DriveId>,
     },
-    /// Bytes of block cache for each shard of this reactor.
-    SetCache {
-        /// Bytes per shard.
-        bytes_per_shard: u64,
+    /// Memory for each shard of this reactor.
+    SetMemory {
+        /// Bytes of block cache.
+        cache_bytes_per_shard: u64,
+        /// Bytes of index.
+        index_bytes_per_shard: u64,
     },
     /// Counters and gauges.
     Snapshot {

@@ -132,6 +132,15 @@ pub struct Connection {
 }
 
 impl Connection {
+    /// What it speaks.
+    pub fn protocol(&self) -> Protocol {
+        match self.state {
+            State::Nbd(_) => Protocol::Nbd,
+            State::Native(_) => Protocol::Native,
+            State::Peer(_) => Protocol::Peer,
+        }
+    }
+
     /// Whether no more requests are taken for now.
     pub fn is_full(&self) -> bool {
         self.under_way >= REQUESTS_MAX

@@ -17,7 +17,7 @@ use hashbrown::HashMap;
 use slab::Slab;
 
 use crate::command::Command;
-use crate::connection::{Connection, Protocol, State};
+use crate::connection::{Connection, Protocol};
 use crate::follow::PoolTables;
 use crate::gateways::Gateways;
 use crate::hands::Hands;
@@ -194,6 +194,8 @@ pub struct Core {
     pub(crate) comparisons: Vec<Comparison>,
     /// Buffers that go back to their shards.
     pub(crate) emptied: Vec<ReadData>,
+    /// Listeners that could not accept, which are asked again with the next housekeeping.
+    pub(crate) accept_again: Vec<usize>,
     pub(crate) now_ns: u64,
     pub(crate) housekeeping_ns: u64,
     /// Since when the loop runs without a long gap.
@@ -243,6 +245,9 @@ impl Core {
             }
             if woken {
                 self.mailbox.drain(&mut commands);
+                // What other reactors ask came after the time above. A read must not be judged by a time before it was asked, at
+                // which this copy may still have had leases that it has lost meanwhile.
+                self.now_ns = boottime_ns();
                 for command in commands.drain(..) {
                     self.obey(command);
                 }
@@ -286,7 +291,9 @@ impl Core {
     /// Whether something is under way that others must be held to.
     fn is_waiting_for_others(&self) -> bool {
         let is_held = |connection: &Connection| connection.sending || connection.is_in_handshake();
-        self.connections.iter().any(|(_, connection)| is_held(connection)) || self.stopping_since_ns.is_some()
+        !self.accept_again.is_empty()
+            || self.stopping_since_ns.is_some()
+            || self.connections.iter().any(|(_, connection)| is_held(connection))
     }
 
     /// Tells time to the groups, and makes connections that are due.
@@ -351,6 +358,10 @@ impl Core {
         }
         if !self.releases.is_empty() {
             self.finish_releases();
+        }
+        if self.shards.iter().all(|slot| slot.released) {
+            // Shards of other reactors answered, and here is none that has a use for their buffers.
+            self.emptied.clear();
         }
     }
 
@@ -536,9 +547,11 @@ impl Core {
                     }
                 }
             }
-            Command::SetCache { bytes_per_shard } => {
-                for slot in &mut self.shards {
-                    slot.copies_mut().shard_mut().set_cache_bytes(bytes_per_shard);
+            Command::SetMemory { cache_bytes_per_shard, index_bytes_per_shard } => {
+                for slot in self.shards.iter_mut().filter(|slot| !slot.released) {
+                    let shard = slot.copies_mut().shard_mut();
+                    shard.set_cache_bytes(cache_bytes_per_shard);
+                    shard.set_index_memory_bytes(index_bytes_per_shard);
                 }
             }
             Command::Snapshot { done } => {
@@ -564,6 +577,14 @@ impl Core {
             return self.peers[from].send(Command::HopDone { gateway, number, answer });
         };
         let volume = self.volumes.by_id(request.volume);
+        let is_within = volume.and_then(|slot| self.volumes.get(slot)).is_some_and(|volume| {
+            volume.has_range(request.chunk, request.offset_bytes, request.length_bytes)
+        });
+        if !is_within {
+            // This reactor or the other one has not heard yet that the volume grew or shrank, or is gone: it comes again.
+            let answer = Answer::Refused(coquina_replication::Refusal::NotServing);
+            return self.peers[from].send(Command::HopDone { gateway, number, answer });
+        }
         self.submit(asker, volume, slot, &request.to_request(0));
     }
 
@@ -670,15 +691,4 @@ fn interrupted_cpu(shards: &[ShardSlot]) -> Option<u32> {
     let mut cpus = shards.iter().filter(|slot| !slot.released).map(|slot| slot.interrupts.cpu());
     let first = cpus.next()??;
     cpus.all(|cpu| cpu == Some(first)).then_some(first)
-}
-
-impl Connection {
-    /// What it speaks.
-    pub fn protocol(&self) -> Protocol {
-        match self.state {
-            State::Nbd(_) => Protocol::Nbd,
-            State::Native(_) => Protocol::Native,
-            State::Peer(_) => Protocol::Peer,
-        }
-    }
 }

@@ -146,7 +146,9 @@ pub fn format(path: &Path, request: &FormatRequest) -> Result<DriveInfo, NodeErr
     let is_new = !path.exists();
     // An existing file keeps its size: it may be somebody's.
     let create_bytes = if is_new { request.size_bytes } else { None };
-    let file = DriveFile::open(path, DriveOptions { create_bytes, ..DriveOptions::default() })?;
+    // If somebody else makes it meanwhile, it is not taken for one that was made here, and removed.
+    let options = DriveOptions { create_bytes, create_new: is_new, ..DriveOptions::default() };
+    let file = DriveFile::open(path, options)?;
     let result = format_open(path, &file, request);
     if result.is_err() && is_new {
         // Nothing was there before, so that nothing is lost; an error here leaves an empty file.

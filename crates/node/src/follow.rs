@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use coquina_base::CHUNK_BYTES;
-use coquina_cluster::{GroupId, MapView, PoolId, PoolRecord, VolumeRecord, VolumeState, group_of};
+use coquina_cluster::{GroupId, MapView, PoolId, PoolRecord, VolumeRecord, VolumeState, chunks_of_group};
 use coquina_protocol::{
     AttachedVolume, GROUP_UNKNOWN, Header, Kind, Notify, NotifyKind, ShardRef as WireShard, encode_notify,
 };
@@ -209,7 +209,7 @@ fn chunks_of(map: &MapView, group: GroupId) -> Vec<BlockRange> {
         let size_bytes = record.size_bytes.max(record.shrinking_from_bytes.unwrap_or(0));
         let chunks = u32::try_from(record.striping().chunks(size_bytes)).unwrap_or(u32::MAX);
         let whole = |chunk| BlockRange { layer: record.layer, chunk, first: 0, count: CHUNK_BLOCKS };
-        ranges.extend((0..chunks).filter(|chunk| group_of(pool, record.family, *chunk) == group).map(whole));
+        ranges.extend(chunks_of_group(pool, record.family, group, chunks).map(whole));
     }
     ranges
 }

@@ -26,6 +26,8 @@ use crate::request::{Answer, Asker, ConnectionKey, HoppingRequest, NbdRequest, v
 
 /// Bytes that one request to cache may bring into memory.
 const CACHE_BYTES_MAX: u64 = 32 << 20;
+/// Bytes of a volume of which one request is told what is data; who asked for more asks again.
+const MAP_BYTES_MAX: u64 = 64 << 20;
 /// Data below this size is copied into the reply rather than sent from where it lies.
 const COPY_BYTES_MAX: usize = 16 << 10;
 /// Buffers that are kept for the next requests.
@@ -199,9 +201,14 @@ impl Core {
         let Some(volume) = self.volumes.served(slot) else {
             return self.part_failed(index, number, Status::UnknownVolume);
         };
-        let Some((core, shard)) = place else {
+        let is_released = |(core, shard): (usize, usize)| core == self.index && self.shards[shard].released;
+        let Some((core, shard)) = place.filter(|place| !is_released(*place)) else {
             return self.part_failed(index, number, Status::NotServing);
         };
+        if !volume.has_range(part.chunk, part.offset_bytes, part.length_bytes) {
+            // It waited while the volume shrank.
+            return self.part_failed(index, number, Status::Invalid);
+        }
         let record = volume.record.clone();
         let Some(client) = gateway.client.take() else { return };
         gateway.handed_out += 1;
@@ -345,7 +352,9 @@ impl Core {
                 self.start_nbd(index, &request, Answer::Cached, RequestKind::Read, &[]);
             }
             Command::BlockStatus { one_extent } => {
-                self.start_nbd(index, request, Answer::BlockStatus { one_extent }, RequestKind::Map, &[]);
+                let length_bytes = u64::from(request.length_bytes).min(MAP_BYTES_MAX) as u32;
+                let request = coquina_nbd::Request { length_bytes, ..*request };
+                self.start_nbd(index, &request, Answer::BlockStatus { one_extent }, RequestKind::Map, &[]);
             }
             Command::Flush => {
                 // Everything that was answered is on stable storage, whichever connection it came by.
@@ -386,13 +395,15 @@ impl Core {
         };
         let connection = &mut self.connections[index];
         connection.under_way += 1;
-        connection.under_way_bytes += counted_bytes(answer, length_bytes);
+        let held_bytes = held_bytes(kind, length_bytes);
+        connection.under_way_bytes += held_bytes;
         let cookie = request.cookie;
         let token = self.nbd_requests.insert(NbdRequest {
             connection: key,
             cookie,
             offset_bytes,
             length_bytes,
+            held_bytes,
             answer,
         });
         let Some(gateway) = self.gateways.touch(gateway) else { return };
@@ -471,7 +482,7 @@ impl Core {
             return buffer;
         };
         connection.under_way -= 1;
-        connection.under_way_bytes -= counted_bytes(request.answer, request.length_bytes);
+        connection.under_way_bytes -= request.held_bytes;
         let rest = encode_answer(connection, &request, result, buffer, &extents);
         self.list(key.index);
         rest
@@ -546,11 +557,11 @@ fn copy_pieces(data: &ReadData, buffer: &mut [u8]) {
     }
 }
 
-/// Bytes that a request holds in memory until it is answered; a write's payload has left the connection at once.
-fn counted_bytes(answer: Answer, length_bytes: u32) -> u64 {
-    match answer {
-        Answer::Data | Answer::Cached => u64::from(length_bytes),
-        Answer::Success | Answer::BlockStatus { .. } => 0,
+/// Bytes of buffers that a request holds until it is answered.
+fn held_bytes(kind: RequestKind, length_bytes: u32) -> u64 {
+    match kind {
+        RequestKind::Read | RequestKind::Write => u64::from(length_bytes),
+        RequestKind::Discard | RequestKind::WriteZeroes { .. } | RequestKind::Map | RequestKind::Flush => 0,
     }
 }
 
@@ -570,4 +581,16 @@ fn error_of(error: &ClientError) -> (ErrorCode, String) {
         _ => ErrorCode::Io,
     };
     (code, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_has_a_buffer_counts() {
+        assert_eq!(held_bytes(RequestKind::Write, 32 << 20), 32 << 20, "its payload waits in a buffer, too");
+        assert_eq!(held_bytes(RequestKind::Read, 4096), 4096);
+        assert_eq!(held_bytes(RequestKind::Discard, u32::MAX), 0);
+    }
 }

@@ -37,10 +37,10 @@ pub(crate) struct HousekeeperConfig {
     /// Drives that take no changes any more.
     pub read_only: Arc<Mutex<BTreeSet<DriveId>>>,
     pub cores: Vec<MailboxSender<Command>>,
-    /// Shards that the cache is divided among.
-    pub shards: u64,
     /// Most bytes of cache, for all shards together.
     pub cache_bound_bytes: u64,
+    /// Most bytes of index, for all shards together.
+    pub index_bytes: u64,
 }
 
 impl Housekeeper {
@@ -50,7 +50,7 @@ impl Housekeeper {
         stop: Sender<Notice>,
         notices: Receiver<Notice>,
     ) -> Result<Housekeeper, NodeError> {
-        let mut task = Task { config, cache_bytes: 0 };
+        let mut task = Task { config, cache_bytes: 0, shards: 0 };
         let thread = std::thread::Builder::new()
             .name("housekeeper".to_owned())
             .spawn(move || task.run(&notices))
@@ -69,6 +69,8 @@ impl Housekeeper {
 struct Task {
     config: HousekeeperConfig,
     cache_bytes: u64,
+    /// Shards that memory was divided among.
+    shards: u64,
 }
 
 impl Task {
@@ -83,26 +85,34 @@ impl Task {
                 Ok(Notice::Stop) | Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {
                     due = Instant::now() + PERIOD;
-                    self.size_cache();
+                    self.size_memory();
                 }
             }
         }
     }
 
-    fn size_cache(&mut self) {
+    /// Divides memory among the shards that there are: drives come and go.
+    fn size_memory(&mut self) {
         let Some(memory) = HostMemory::read() else { return };
         let cores = &self.config.cores;
         let (sender, receiver) = channel();
         cores.iter().for_each(|core| core.send(Command::Snapshot { done: sender.clone() }));
         let snapshots: Vec<CoreSnapshot> =
             cores.iter().filter_map(|_| receiver.recv_timeout(PERIOD).ok()).collect();
+        let shards = snapshots.iter().map(|core| core.shards.len() as u64).sum();
+        if snapshots.len() < cores.len() || shards == 0 {
+            return;
+        }
         let held = snapshots.iter().flat_map(|core| &core.shards).map(|shard| shard.shard.stats.cache_bytes);
         let target = target_bytes(memory, held.sum(), self.config.cache_bound_bytes);
         // Small changes are not worth the waking.
-        if target.abs_diff(self.cache_bytes) > self.cache_bytes / 16 {
-            self.cache_bytes = target;
-            let bytes_per_shard = target / self.config.shards.max(1);
-            cores.iter().for_each(|core| core.send(Command::SetCache { bytes_per_shard }));
+        if shards != self.shards || target.abs_diff(self.cache_bytes) > self.cache_bytes / 16 {
+            (self.cache_bytes, self.shards) = (target, shards);
+            let cache_bytes_per_shard = target / shards;
+            let index_bytes_per_shard = self.config.index_bytes / shards;
+            for core in cores {
+                core.send(Command::SetMemory { cache_bytes_per_shard, index_bytes_per_shard });
+            }
         }
     }
 }

@@ -15,11 +15,13 @@ const CONNECTIONS_MAX: usize = 16_384;
 impl Core {
     pub(crate) fn accepted(&mut self, listener: usize, completion: Completion) {
         let Some(slot) = self.listeners.get(listener) else { return };
-        let (file, protocol) = (slot.file, slot.protocol);
-        if completion.result.is_err() {
-            // For example out of file descriptors: the next one may be luckier.
-            tracing::warn!(error = ?completion.result, "cannot accept a connection");
-            self.reactor.accept(file, tag::ACCEPT | listener as u64);
+        let protocol = slot.protocol;
+        if let Err(errno) = completion.result {
+            // Out of file descriptors, for example: asked at once it would fail again without end, whether anybody connects or not.
+            if self.accept_again.is_empty() {
+                tracing::warn!(%errno, "cannot accept connections; trying again each second");
+            }
+            self.accept_again.push(listener);
             return;
         }
         let Payload::Accepted(Some(socket)) = completion.payload else { return };

@@ -23,3 +23,15 @@ pub(crate) fn bind_all(config: &NodeConfig) -> Result<(Vec<Listener>, Option<Lis
     let native = config.native.as_ref().map(|text| bind("--listen", text)).transpose()?;
     Ok((nbd, native))
 }
+
+/// Takes as many open files as this process may have: each connection and each drive takes one, and the usual soft limit of 1,024 is
+/// there for programs that use `select`.
+pub(crate) fn raise_open_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current != maximum
+        && let Err(errno) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
+    {
+        tracing::warn!(%errno, "the limit of open files stays as it is");
+    }
+}

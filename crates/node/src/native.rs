@@ -5,9 +5,10 @@ use coquina_cluster::ShardRef;
 use coquina_copies::{Answer, Operation, Request};
 use coquina_engine::{Failure, MapKind, Piece, ReadData};
 use coquina_protocol::{
-    Body, ChecksumKind, Extent, ExtentKind, FLAG_NO_HOLE, FLAG_ZEROES, Header, Hello, HelloReply, Kind,
-    Message, OpenRequest, PayloadChecksum, Status, VERSION_MAX, VERSION_MIN, VolumeRef, decode,
-    encode_data_head, encode_error, encode_hello_reply, encode_map_reply, encode_open_reply, encode_plain,
+    Body, ChecksumKind, Extent, ExtentKind, FLAG_BEYOND_END, FLAG_NO_HOLE, FLAG_ZEROES, Header, Hello,
+    HelloReply, Kind, Message, OpenRequest, PayloadChecksum, Status, VERSION_MAX, VERSION_MIN, VolumeRef,
+    decode, encode_data_head, encode_error, encode_hello_reply, encode_map_reply, encode_open_reply,
+    encode_plain,
 };
 use coquina_reactor::{ReceiveBuffer, SendList};
 use coquina_replication::Refusal;
@@ -218,8 +219,12 @@ impl Core {
         if native.read_only && !matches!(header.kind, Kind::Read | Kind::Map) {
             return Err(Status::ReadOnly);
         }
-        let is_discard = header.kind == Kind::Discard;
-        if !volume.has_range(header.chunk, header.offset_bytes, header.length_bytes, is_discard) {
+        let (chunk, offset_bytes, length_bytes) = (header.chunk, header.offset_bytes, header.length_bytes);
+        let is_within = match header.kind == Kind::Discard && header.flags & FLAG_BEYOND_END != 0 {
+            true => volume.has_cut_off(chunk, offset_bytes, length_bytes),
+            false => volume.has_range(chunk, offset_bytes, length_bytes),
+        };
+        if !is_within {
             return Err(Status::Invalid);
         }
         let (reference, place) = native.shard.ok_or(Status::NotHere)?;

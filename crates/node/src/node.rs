@@ -117,6 +117,8 @@ struct NodeDrives {
     absent: Vec<AbsentDrive>,
     damaged: Vec<DamagedDrive>,
     places: Arc<Places>,
+    /// Slots that each reactor has had: those of drives that were removed are not given away again.
+    slots: Vec<usize>,
 }
 
 /// A running node.
@@ -143,6 +145,7 @@ impl Node {
     /// Registers the node, opens or formats the drives, replays their logs, and serves; follows the map from then on.
     /// Drives of the map that cannot be used are left out, as long as there is one that can.
     pub fn start(config: NodeConfig, map_service: Arc<MapService>) -> Result<Arc<Node>, NodeError> {
+        crate::listen::raise_open_files();
         let (nbd, native) = bind_all(&config)?;
         let native_address = native.as_ref().map(|listener| listener.address().clone());
         let mut found = crate::open::Drives::default();
@@ -165,6 +168,7 @@ impl Node {
             ready.iter().try_for_each(|drive| record_drive(&map_service, node.id, drive))?;
         }
         let Distribution { drives, placed, places } = distribute(ready, reactors)?;
+        let slots = placed.iter().map(Vec::len).collect();
         let places = Arc::new(places);
 
         let nbd_addresses: Vec<Address> = nbd.iter().map(|listener| listener.address().clone()).collect();
@@ -200,8 +204,8 @@ impl Node {
         let housekeeper_config = HousekeeperConfig {
             read_only: read_only.clone(),
             cores: cores.clone(),
-            shards: shards_all as u64,
             cache_bound_bytes,
+            index_bytes: index_bytes(&config, memory),
         };
         let housekeeper = Housekeeper::start(housekeeper_config, notice_sender, notices)?;
         let all = nbd_addresses.iter().chain(&native_address).cloned().collect();
@@ -216,6 +220,7 @@ impl Node {
                 absent: found.absent,
                 damaged: found.damaged,
                 places,
+                slots,
             }),
             changing_drives: Mutex::new(()),
             read_only,
@@ -331,6 +336,8 @@ impl Node {
         let map = self.map_service.map();
         let mut found = open_drives(&[spec], drive_identity(&self.map_service, node), &map)?;
         found.is_cut = is_cut;
+        // A copy of a drive that is served, or another path to it: each would write what the other one does not know of.
+        found.refuse_same(&lock(&self.drives).served)?;
         let mut ready = open_shards(&self.map_service, &mut found, &self.shard_config)?;
         let Some(drive) = ready.pop() else {
             let reasons = found.absent.iter().map(|absent| format!("\n  {}", absent.reason)).collect();
@@ -340,22 +347,24 @@ impl Node {
         record_drive(&self.map_service, node.id, &drive)?;
         let mut drives = lock(&self.drives);
         let mut places = (*drives.places).clone();
-        let mut counts: Vec<usize> = vec![0; self.cores.len()];
-        places.values().for_each(|(core, slot)| counts[*core] = counts[*core].max(slot + 1));
-        let mut turn = (0..self.cores.len()).cycle().skip(places.len());
+        let mut slots = drives.slots.clone();
+        let mut turn = (0..self.cores.len()).cycle().skip(slots.iter().sum());
         let mut seeds: Vec<Vec<SeedShard>> = self.cores.iter().map(|_| Vec::new()).collect();
         let served = place_shards(drive, &mut |reference, seed| {
             let core = turn.next().unwrap_or(0);
-            places.insert(reference, (core, counts[core]));
-            counts[core] += 1;
+            places.insert(reference, (core, slots[core]));
+            slots[core] += 1;
             seeds[core].push(seed);
         })?;
         drives.places = Arc::new(places);
+        drives.slots = slots;
         drives.absent.retain(|absent| absent.id != id);
         drives.damaged.retain(|damaged| damaged.id != id);
         drives.served.push(served);
         let places = drives.places.clone();
         drop(drives);
+        // It may have come back mended.
+        lock(&self.read_only).remove(&id);
         let (done, told) = channel();
         for (core, new) in self.cores.iter().zip(seeds) {
             core.send(Command::Shards { new, places: places.clone(), done: done.clone() });
@@ -614,13 +623,17 @@ fn shard_config(
     cache_bound: u64,
 ) -> ShardConfig {
     let shards = shards.max(1);
-    let index =
-        config.index_memory_bytes.or_else(|| memory.map(|memory| memory.total_bytes / INDEX_MEMORY_PART));
     let cache = memory.map_or(0, |memory| target_bytes(memory, 0, cache_bound));
     ShardConfig {
-        index_memory_bytes: index.unwrap_or(1 << 30) / shards,
+        index_memory_bytes: index_bytes(config, memory) / shards,
         cache_bytes: cache / shards,
         zero_ahead_bytes: config.zero_ahead_bytes,
         ..ShardConfig::default()
     }
+}
+
+/// Most bytes of index, for all shards together.
+fn index_bytes(config: &NodeConfig, memory: Option<HostMemory>) -> u64 {
+    let part = memory.map(|memory| memory.total_bytes / INDEX_MEMORY_PART);
+    config.index_memory_bytes.or(part).unwrap_or(1 << 30)
 }

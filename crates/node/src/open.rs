@@ -17,6 +17,7 @@ use coquina_reactor::{DriveFile, DriveOptions, DriveProblem, ReactorError, SyncD
 
 use crate::drive::{FormatRequest, format_open};
 use crate::error::NodeError;
+use crate::node::NodeDrive;
 
 /// How long a start waits for what a killed server may still hold.
 const BUSY_MAX: Duration = Duration::from_secs(1);
@@ -134,6 +135,17 @@ impl Drives {
             return Err(NodeError::SameDrive { path, other });
         }
         self.opened.push(drive);
+        Ok(())
+    }
+
+    /// Refuses drives that are served already.
+    pub fn refuse_same(&self, served: &[NodeDrive]) -> Result<(), NodeError> {
+        for drive in &self.opened {
+            if let Some(other) = served.iter().find(|other| other.id == drive.id) {
+                let (path, other) = (drive.path.clone(), other.path.clone());
+                return Err(NodeError::SameDrive { path, other });
+            }
+        }
         Ok(())
     }
 
@@ -278,7 +290,8 @@ fn open_file(spec: &DriveSpec, is_new: bool) -> Result<DriveFile, NodeError> {
     }
     // An existing file keeps its size: it may be somebody's.
     let create_bytes = if is_new { spec.size_bytes } else { None };
-    let options = DriveOptions { create_bytes, ..DriveOptions::default() };
+    // What somebody else makes meanwhile is not taken for one that was made here.
+    let options = DriveOptions { create_bytes, create_new: is_new, ..DriveOptions::default() };
     let is_locked =
         |error: &ReactorError| matches!(error, ReactorError::Drive { problem: DriveProblem::Locked, .. });
     Ok(patiently(is_locked, || DriveFile::open(path, options))?)

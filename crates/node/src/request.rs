@@ -77,6 +77,8 @@ pub struct NbdRequest {
     pub offset_bytes: u64,
     /// Bytes.
     pub length_bytes: u32,
+    /// Bytes of buffers that it holds meanwhile.
+    pub held_bytes: u64,
     /// How it is answered.
     pub answer: Answer,
 }

@@ -1,7 +1,7 @@
 //! What stalls: I/O that a drive does not answer, and connections on which nothing moves.
 
 use crate::connection::{HANDSHAKE_NS_MAX, SEND_NS_MAX};
-use crate::core::{Core, HOUSEKEEPING_NS};
+use crate::core::{Core, HOUSEKEEPING_NS, tag};
 
 /// An I/O that takes so long is worth a warning.
 const SLOW_NS: u64 = 5_000_000_000;
@@ -10,7 +10,7 @@ const STALLED_NS: u64 = 30_000_000_000;
 const ETIMEDOUT: i32 = 110;
 
 impl Core {
-    /// Notes drives and connections that stall, and gives up those that do for too long.
+    /// Notes drives and connections that stall, and gives up those that do for too long; accepts again where that failed.
     pub(crate) fn housekeeping(&mut self) {
         let now_ns = self.now_ns;
         if now_ns.saturating_sub(self.housekeeping_ns) > SLOW_NS {
@@ -34,6 +34,11 @@ impl Core {
                     "the drive has not answered for 30 s: it is given up and takes no changes any more"
                 );
                 slot.copies_mut().shard_mut().give_up(ETIMEDOUT);
+            }
+        }
+        for listener in std::mem::take(&mut self.accept_again) {
+            if let Some(slot) = self.listeners.get(listener) {
+                self.reactor.accept(slot.file, tag::ACCEPT | listener as u64);
             }
         }
         let late: Vec<usize> = self

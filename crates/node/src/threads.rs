@@ -178,6 +178,7 @@ fn run_core(seed: Seed, ready: &Ready, peers: &Receiver<Vec<MailboxSender<Comman
         lost_peers: Vec::new(),
         comparisons: Vec::new(),
         emptied: Vec::new(),
+        accept_again: Vec::new(),
         now_ns: 0,
         housekeeping_ns: 0,
         awake_since_ns: 0,

@@ -29,13 +29,29 @@ impl Volume {
         group_of(&self.pool, self.record.family, chunk).0
     }
 
-    /// Whether a range of a chunk lies within the volume. What a shrink has cut off may be discarded still.
-    pub fn has_range(&self, chunk: u32, offset_bytes: u32, length_bytes: u32, is_discard: bool) -> bool {
-        let shrunk_bytes = self.record.shrinking_from_bytes.filter(|_| is_discard);
-        let size_bytes = shrunk_bytes.unwrap_or(0).max(self.record.size_bytes);
-        let used_bytes = self.record.striping().chunk_used_bytes(chunk, size_bytes);
+    /// Whether a range of a chunk lies within the volume.
+    pub fn has_range(&self, chunk: u32, offset_bytes: u32, length_bytes: u32) -> bool {
+        let used_bytes = used_bytes(&self.record, chunk, self.record.size_bytes);
         offset_bytes.checked_add(length_bytes).is_some_and(|end| end <= used_bytes)
     }
+
+    /// Whether a shrink that is not done yet has cut a range of a chunk off.
+    pub fn has_cut_off(&self, chunk: u32, offset_bytes: u32, length_bytes: u32) -> bool {
+        is_cut_off(&self.record, chunk, offset_bytes, length_bytes)
+    }
+}
+
+fn used_bytes(record: &VolumeRecord, chunk: u32, size_bytes: u64) -> u32 {
+    record.striping().chunk_used_bytes(chunk, size_bytes)
+}
+
+/// A volume that grew again since has its range back: who still discards for the shrink, as a leader that was stopped for long, must
+/// not.
+fn is_cut_off(record: &VolumeRecord, chunk: u32, offset_bytes: u32, length_bytes: u32) -> bool {
+    let Some(before_bytes) = record.shrinking_from_bytes else { return false };
+    let end = offset_bytes.checked_add(length_bytes);
+    offset_bytes >= used_bytes(record, chunk, record.size_bytes)
+        && end.is_some_and(|end| end <= used_bytes(record, chunk, before_bytes))
 }
 
 /// What a new map changed.
@@ -160,5 +176,39 @@ impl VolumeTable {
     /// All volumes that are served.
     pub fn iter(&self) -> impl Iterator<Item = &Volume> {
         self.by_id.values().filter_map(|slot| self.volumes[*slot].as_ref())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use coquina_cluster::PoolId;
+
+    use super::*;
+
+    #[test]
+    fn what_a_shrink_cut_off_is_its_own_until_the_volume_grows_again() {
+        let mib = 1u32 << 20;
+        let mut record = VolumeRecord {
+            id: VolumeId::default(),
+            name: "disk".to_owned(),
+            size_bytes: 6 << 20,
+            layer: LayerId(1),
+            created_unix_ns: 0,
+            state: VolumeState::Active,
+            attach_generation: 1,
+            shrinking_from_bytes: Some(12 << 20),
+            pool: PoolId::default(),
+            family: 1,
+            stripe_unit_bytes: 4 * mib,
+            stripe_count: 1,
+        };
+        assert!(is_cut_off(&record, 1, 2 * mib, 2 * mib) && is_cut_off(&record, 2, 0, 4 * mib));
+        assert!(!is_cut_off(&record, 1, mib, 2 * mib), "a part of it lies within the volume");
+        assert!(!is_cut_off(&record, 3, 0, mib), "there was nothing before the shrink, either");
+        assert!(!is_cut_off(&record, 2, u32::MAX, 2));
+        record.size_bytes = 8 << 20;
+        assert!(!is_cut_off(&record, 1, 2 * mib, 2 * mib), "it has grown again");
+        record.shrinking_from_bytes = None;
+        assert!(!is_cut_off(&record, 2, 0, 4 * mib), "the shrink is done");
     }
 }

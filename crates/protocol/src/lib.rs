@@ -48,3 +48,5 @@ pub const FLAG_NO_HOLE: u32 = 1;
 pub const FLAG_ZEROES: u32 = 2;
 /// A header's flag: the request was sent before, on an earlier connection.
 pub const FLAG_RETRY: u32 = 4;
+/// A header's flag of a discard: it is of what a shrink has cut off, behind the end of the volume as the server knows it.
+pub const FLAG_BEYOND_END: u32 = 8;

@@ -66,13 +66,16 @@ impl<C: ChangedSet> Group<C> {
     /// Opens a copy's group with what its log says.
     ///
     /// The copy does not remember which grants it gave, so it will not serve before all of them must have run out,
-    /// unless it can have given none: without any configuration (epoch 0), as the only member, or as the primary of the
-    /// first configuration (epoch 1).
-    /// For the former the coordinator keeps a removed copy among the members until a grant's time has passed.
+    /// unless it can have given none: without any configuration (epoch 0), as the primary of the first configuration
+    /// (epoch 1), or as the only member that has made an entry of its epoch: it served under that, so what it had promised
+    /// was over. Without such an entry the epoch may be new, and a copy that was removed with it may hold a grant still.
     /// Nor does a primary remember whom it was about to add: unless there is nobody who could be added, it asks
     /// for a new epoch and serves under that.
     pub fn new(settings: Settings, start: Start<C>, now_ns: u64, actions: &mut Vec<Action>) -> Group<C> {
-        let alone = start.config.in_sync == [settings.copy] && start.config.others.is_empty();
+        let alone = start.config.in_sync == [settings.copy]
+            && start.config.others.is_empty()
+            && start.last > 0
+            && start.history.epoch_of(start.last) == start.config.epoch;
         let first = start.config.epoch <= 1 && start.config.primary() == Some(settings.copy);
         let promises = if alone || first || start.config.epoch == 0 {
             Promises::default()

@@ -27,8 +27,7 @@
 //! - Entries are of whole blocks; the engine merges smaller writes before it appends. It applies each entry once
 //!   durable, and lets a client's read of a block wait for the block's uncommitted entries.
 //! - The coordinator makes each configuration by a compare-and-set on the epoch, with copies in sync only from those
-//!   in sync before and the one that the primary of exactly that epoch proposed; it keeps a removed copy among the
-//!   members (`others`) for at least [`Settings::promise_ns`]. The first configuration has epoch 1.
+//!   in sync before and the one that the primary of exactly that epoch proposed. The first configuration has epoch 1.
 //!
 //! # Invariants
 //!

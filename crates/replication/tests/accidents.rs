@@ -274,6 +274,37 @@ fn a_restarted_primary_with_an_out_copy_asks_for_a_new_epoch() {
 }
 
 #[test]
+fn the_only_member_waits_for_who_left_with_its_epoch_unless_it_has_served_under_it() {
+    let open = |epoch_of_last: u64| {
+        let mut history = History::default();
+        history.push(epoch_of_last, 1);
+        let start = Start {
+            config: config(5, &[ME], &[]),
+            history,
+            last: 1,
+            committed: 1,
+            intact: true,
+            ..Start::default()
+        };
+        let mut actions = Vec::new();
+        let group = Group::new(Settings::for_tests(ME), start, 10_000, &mut actions);
+        Driver { group, now_ns: 10_000, records: 0 }
+    };
+    assert!(open(5).group.is_serving());
+    let mut driver = open(4);
+    assert!(
+        !driver.group.is_serving(),
+        "the former primary may hold a grant that was given just before the restart"
+    );
+    driver.now_ns += 1_099;
+    driver.input(Input::Tick);
+    assert!(!driver.group.is_serving());
+    driver.now_ns += 1;
+    driver.input(Input::Tick);
+    assert!(driver.group.is_serving());
+}
+
+#[test]
 fn a_former_primary_gives_its_leases_back_once_it_cannot_serve_again() {
     let (mut driver, _) = Driver::open(config(1, &[ME, OTHER], &[]));
     driver.input(Input::Connected(OTHER));

@@ -89,4 +89,5 @@ fn discards_beyond_the_end_go_out_only_when_the_volume_shrinks() {
     world.completions.sort_by_key(|done| done.token);
     assert_eq!(world.completions[0].result, Ok(()));
     assert!(world.completions[1..].iter().all(|done| done.result.is_err()));
+    assert!(!world.arrivals.is_empty() && world.arrivals.iter().all(|arrival| arrival.is_beyond_end));
 }

@@ -41,6 +41,7 @@ pub(crate) struct Arrival {
     pub(crate) offset_bytes: u32,
     pub(crate) length_bytes: u32,
     pub(crate) is_retry: bool,
+    pub(crate) is_beyond_end: bool,
 }
 
 /// One connection.
@@ -398,6 +399,7 @@ impl World {
             offset_bytes: header.offset_bytes,
             length_bytes: header.length_bytes,
             is_retry: header.flags & FLAG_RETRY != 0,
+            is_beyond_end: header.flags & FLAG_BEYOND_END != 0,
         });
         let payload = match body {
             Body::Write(data) => {

@@ -275,7 +275,7 @@ pub fn read(out: &str, series: &str) -> Result<Outcome, String> {
     if read.operations > 0 && write.operations > 0 {
         (outcome.read, outcome.write) = (Some(read), Some(write));
     }
-    (outcome.began_unix_ms, outcome.series) = read_series(series);
+    (outcome.began_unix_ms, outcome.series) = read_series(series, outcome.measured_s);
     Ok(outcome)
 }
 
@@ -300,22 +300,33 @@ fn figures(direction: &Direction) -> Result<Figures, String> {
 }
 
 /// Sums the lines of all jobs: `time in ms since 1970, operations per second, direction, size, offset`; gives when the
-/// measured time began, too. The last interval counts only if it is whole for all.
-fn read_series(text: &str) -> (Option<u64>, Vec<f64>) {
+/// measured time began, too. fio writes no line for an interval in which a job did nothing: that is a zero. The last interval with a line
+/// counts only if it is whole for all or others follow; of those that follow without any line, the last may not have been whole.
+fn read_series(text: &str, measured_s: f64) -> (Option<u64>, Vec<f64>) {
     let lines = text.lines().filter_map(|line| {
         let mut fields = line.split(',').map(str::trim);
         Some((fields.next()?.parse::<u64>().ok()?, fields.next()?.parse::<f64>().ok()?))
     });
     let lines: Vec<(u64, f64)> = lines.collect();
     let Some(first_ms) = lines.iter().map(|(at_ms, _)| *at_ms).min() else { return (None, Vec::new()) };
-    let mut sums: BTreeMap<u64, (f64, u32)> = BTreeMap::new();
+    let intervals = (measured_s * 1e3 / SERIES_INTERVAL_MS as f64) as usize;
+    let mut sums: BTreeMap<usize, (f64, u32)> = BTreeMap::new();
     for (at_ms, iops) in lines {
-        let interval = (at_ms - first_ms + SERIES_INTERVAL_MS / 2) / SERIES_INTERVAL_MS;
-        let sum = sums.entry(interval).or_default();
-        *sum = (sum.0 + iops, sum.1 + 1);
+        let interval = ((at_ms - first_ms + SERIES_INTERVAL_MS / 2) / SERIES_INTERVAL_MS) as usize;
+        // A clock that was set makes no series of years.
+        if interval <= intervals {
+            let sum = sums.entry(interval).or_default();
+            *sum = (sum.0 + iops, sum.1 + 1);
+        }
     }
-    let jobs = sums.values().next().map_or(0, |(_, lines)| *lines);
-    let series = sums.values().take_while(|(_, count)| *count == jobs).map(|(sum, _)| *sum).collect();
+    let all = sums.values().map(|(_, lines)| *lines).max().unwrap_or(0);
+    let (seen, is_last_whole) =
+        sums.last_key_value().map_or((0, true), |(last, (_, lines))| (last + 1, *lines == all));
+    let end = match intervals.saturating_sub(1) {
+        whole if whole > seen => whole,
+        _ => seen - usize::from(!is_last_whole),
+    };
+    let series = (0..end).map(|interval| sums.get(&interval).map_or(0.0, |(sum, _)| *sum)).collect();
     (first_ms.checked_sub(SERIES_INTERVAL_MS), series)
 }
 

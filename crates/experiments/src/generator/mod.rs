@@ -226,7 +226,7 @@ impl Outcome {
     /// Puts the figures of generators that ran at the same time together. Where none of them did anything, that is a failure.
     pub fn merge(outcomes: Vec<Outcome>) -> Outcome {
         let mut merged = Outcome::default();
-        for outcome in outcomes {
+        for (number, outcome) in outcomes.into_iter().enumerate() {
             merged.measured_s = merged.measured_s.max(outcome.measured_s);
             // The last one to begin counts: before, not all were at work.
             merged.began_unix_ms = merged.began_unix_ms.max(outcome.began_unix_ms);
@@ -235,10 +235,10 @@ impl Outcome {
             merged.read = add_options(merged.read, outcome.read);
             merged.write = add_options(merged.write, outcome.write);
             merged.series_interval_ms = merged.series_interval_ms.max(outcome.series_interval_ms);
-            if merged.series.is_empty() {
+            if number == 0 {
                 merged.series = outcome.series;
             } else {
-                // The shortest counts: behind its end not all were running.
+                // The shortest counts: behind its end not all were running. None at all means that it is not known.
                 merged.series.truncate(outcome.series.len());
                 merged.series.iter_mut().zip(outcome.series).for_each(|(sum, value)| *sum += value);
             }

@@ -44,13 +44,13 @@ pub fn setting(key: &str) -> Option<String> {
 }
 
 /// Names what held each round back on targets which have so many drives, with what is known of its neighbours up to now: the same
-/// load on as many drives, with more or less of it in flight.
+/// load on as many drives, or on any number where all are one disk, with more or less of it in flight.
 pub fn name_limits(cases: &mut [Case], seen: &[Vec<Vec<Measured>>], drives: &[u32]) {
     for index in 0..cases.len().min(seen.len()) {
         for target in 0..cases[index].results.len() {
             let drives = drives.get(target).copied().unwrap_or(1);
-            let neighbours = neighbours_of(cases, index, target, drives);
             let Some(measured) = seen[index].get(target) else { continue };
+            let neighbours = neighbours_of(cases, index, target, drives, share_one_disk(measured));
             let point = cases[index].point.on(drives);
             for (round, measured) in cases[index].results[target].rounds.iter_mut().zip(measured) {
                 let Some(utilisation) = measured.utilisation.as_ref().filter(|_| round.is_good()) else {
@@ -79,16 +79,35 @@ pub fn name_limits(cases: &mut [Case], seen: &[Vec<Vec<Measured>>], drives: &[u3
     }
 }
 
-/// Depth, jobs and clients may differ. With other drives there is more to do the work, which says nothing of one of them.
-fn neighbours_of(cases: &[Case], index: usize, target: usize, drives: u32) -> Vec<Neighbour> {
-    let without = |point: &Point| Point { depth: 0, clients: 0, jobs: 0, ..point.on(drives) };
+/// All drives of the target lie on one disk of this host, as files of one folder do. What is sampled are the disks of all its drives,
+/// whether a step loads them or not.
+fn share_one_disk(measured: &[Measured]) -> bool {
+    let mut sampled = measured.iter().filter_map(|round| round.utilisation.as_ref()).peekable();
+    sampled.peek().is_some() && sampled.all(|utilisation| utilisation.drives.len() == 1)
+}
+
+/// Depth, jobs and clients may differ. With other drives there is more to do the work, which says nothing of one of them, unless
+/// all are one disk.
+fn neighbours_of(
+    cases: &[Case],
+    index: usize,
+    target: usize,
+    drives: u32,
+    is_one_disk: bool,
+) -> Vec<Neighbour> {
+    let on_drives = |point: &Point| point.on(drives).drives;
+    let without = |point: &Point| {
+        let drives = on_drives(point).filter(|_| !is_one_disk);
+        Point { depth: 0, clients: 0, jobs: 0, drives, ..point.clone() }
+    };
+    let threads = |point: &Point| (point.jobs, point.clients, on_drives(point));
     let here = &cases[index].point;
     let key = without(here);
     let others =
         cases.iter().enumerate().filter(|(other, case)| *other != index && without(&case.point) == key);
     let others = others.filter_map(|(_, case)| {
         let iops = mean_iops(case.results.get(target)?)?;
-        let has_same_threads = (case.point.jobs, case.point.clients) == (here.jobs, here.clients);
+        let has_same_threads = threads(&case.point) == threads(here);
         Some(Neighbour { outstanding: case.point.on(drives).outstanding(), iops, has_same_threads })
     });
     others.collect()

@@ -101,6 +101,25 @@ fn rounds_that_failed_are_left_out_of_every_figure() {
 }
 
 #[test]
+fn what_a_report_says_of_its_good_rounds_counts_though_others_failed() {
+    let mut report = made_up("hdd-tuning", &["Coquina", "Ceph"]);
+    let cell_of = |report: &Report| cell(&super::tables(report)[0], "IOPS", "Coquina / Ceph", 0);
+    let by_rounds = cell_of(&report);
+    assert!(!by_rounds.starts_with('~'), "{by_rounds}");
+    let results = &report.cases[0].results;
+    let ratios = results[0].rounds.iter().zip(&results[1].rounds);
+    let logarithms: Vec<f64> = ratios.map(|(own, other)| (own.total.iops / other.total.iops).ln()).collect();
+    let geometric = (logarithms.iter().sum::<f64>() / logarithms.len() as f64).exp();
+    let mut told = said(&report.cases[0].id);
+    (told.ratio, told.verdict) = (geometric, "no difference shown".to_owned());
+    report.comparisons = vec![told];
+    let mut failed = report.cases[0].results[0].rounds[0].clone();
+    (failed.errors, failed.round) = (1, 9);
+    report.cases[0].results[0].rounds.push(failed);
+    assert_eq!(cell_of(&report), format!("~{by_rounds}"), "corrected with all of the report, not for itself");
+}
+
+#[test]
 fn where_all_was_skipped_there_are_reasons_and_no_empty_table() {
     let mut report = made_up("hdd-tuning", &["Coquina"]);
     report.published.clear();

@@ -45,8 +45,13 @@ impl DeviceTarget {
     /// Opens a device that nobody else uses.
     fn open(&self, device: &Path) -> Result<File, TargetError> {
         let unusable = |message: String| TargetError::Unusable { spec: self.spec.clone(), message };
-        let metadata = std::fs::metadata(device)
-            .map_err(|error| unusable(format!("cannot use {}: {error}", device.display())))?;
+        let metadata = std::fs::metadata(device).map_err(|error| {
+            let path = device.display();
+            unusable(match error.kind() {
+                ErrorKind::NotFound => format!("there is no device {path}; lsblk lists those of this host"),
+                _ => format!("cannot use {path}: {error}"),
+            })
+        })?;
         if !metadata.file_type().is_block_device() {
             return Err(unusable(format!(
                 "{} is not a block device; a file is named file:PATH",

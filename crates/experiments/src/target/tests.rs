@@ -504,7 +504,7 @@ fn a_client_gets_the_volumes_that_it_is_given() {
 fn what_is_no_device_or_no_file_is_told() {
     let folder = tempfile::tempdir().unwrap();
     for (spec, wanted) in [
-        ("device:/nonexistent/sdz".to_owned(), "/nonexistent/sdz"),
+        ("device:/nonexistent/sdz".to_owned(), "there is no device /nonexistent/sdz; lsblk"),
         (format!("device:{}", folder.path().display()), "not a block device"),
         (format!("file:{}", folder.path().display()), "not a regular file"),
         ("file:/nonexistent/folder/x".to_owned(), "does not exist"),

@@ -126,14 +126,25 @@ impl<'a> View<'a> {
             _ => return figure::against(other, own, metric, Rounds::Paired),
         };
         let key = (case.id.as_str(), name, self.targets[target], self.targets[reference]);
+        let by_rounds = figure::against(other, own, metric, Rounds::Paired);
+        // Bandwidth is said in operations.
+        let same = match metric {
+            Metric::Bandwidth => figure::against(other, own, Metric::Iops, Rounds::Paired),
+            _ => by_rounds,
+        };
+        let are_all_good = own.rounds.iter().chain(&other.rounds).all(Round::is_good);
         match said.get(&key) {
-            Some(said) if own.rounds.iter().chain(&other.rounds).all(Round::is_good) => {
-                Some(judged(said, own.rounds.len().min(other.rounds.len())))
+            Some(said) if are_all_good || is_of_good_rounds(said, same.as_ref()) => {
+                Some(judged(said, own.good_rounds().count().min(other.good_rounds().count())))
             }
-            // Of rounds that failed, reports of earlier versions compared the figures as well.
-            _ => figure::against(other, own, metric, Rounds::Paired),
+            _ => by_rounds,
         }
     }
+}
+
+/// Whether a report compared what its good rounds give: reports of earlier versions compared the figures of those that failed as well.
+fn is_of_good_rounds(said: &TargetComparison, by_rounds: Option<&Compared>) -> bool {
+    by_rounds.is_some_and(|found| (found.ratio.mean / said.ratio - 1.0).abs() < 1e-6)
 }
 
 /// What a report says of a pair.

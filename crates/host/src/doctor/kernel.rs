@@ -141,7 +141,7 @@ fn limit(root: &HostRoot, code: &str, name: &str) -> Finding {
         let level = if limit < Some(4096) { Level::Advice } else { Level::Info };
         return finding
             .should_be(level, format!("{OPEN_FILES} or more"))
-            .why("Each connection and each drive takes a file; clients are refused when there are none left.")
+            .why("Each connection and each drive takes a file; clients wait when there are none left. (Coquina's nodes raise this to the hard limit.)")
             .how(format!(
                 "ulimit -n {OPEN_FILES}; of a service: LimitNOFILE={OPEN_FILES} in its systemd unit"
             ));

@@ -122,7 +122,32 @@ fio: another one"#;
 
 #[test]
 fn series_of_garbage_is_empty() {
-    assert_eq!(read_series("a, b\n\n1\n"), (None, Vec::new()));
+    assert_eq!(read_series("a, b\n\n1\n", 2.0), (None, Vec::new()));
+}
+
+#[test]
+fn what_did_nothing_for_a_while_is_a_zero_in_the_series() {
+    let series = |lines: &[(u64, u32)], measured_s: f64| {
+        let text: String =
+            lines.iter().map(|(at_ms, iops)| format!("{at_ms}, {iops}, 0, 4096, 0\n")).collect();
+        read_series(&text, measured_s).1
+    };
+    let whole = [(500, 10), (1000, 11), (1500, 12), (2000, 13)];
+    assert_eq!(series(&whole, 2.0), [10.0, 11.0, 12.0, 13.0]);
+    assert_eq!(series(&whole, 2.4), [10.0, 11.0, 12.0, 13.0], "the rest was no whole interval");
+    // All stall.
+    assert_eq!(series(&[whole[0], whole[3]], 2.0), [10.0, 0.0, 0.0, 13.0]);
+    assert_eq!(series(&whole[..2], 2.0), [10.0, 11.0, 0.0], "the last one may not have been written");
+    // One of two jobs stalls, in the middle and in the beginning.
+    let two = |left_out: usize| {
+        let mut lines = [whole, whole].concat();
+        lines.remove(left_out);
+        series(&lines, 2.0)
+    };
+    assert_eq!(two(1), [20.0, 11.0, 24.0, 26.0]);
+    assert_eq!(two(0), [10.0, 22.0, 24.0, 26.0]);
+    assert_eq!(two(3), [20.0, 22.0, 24.0], "not whole for both");
+    assert_eq!(series(&[(500, 1), (9_000_000_000, 1)], 2.0), [1.0, 0.0, 0.0], "the clock was set");
 }
 
 /// What fio 3.33 printed for one and for two hosts, each `fio --server`, without what is not read.

@@ -82,13 +82,34 @@ fn only_the_same_drives_tell_whether_more_in_flight_gives_more() {
         step(8, 1, 1, 190.0),
         step(0, 8, 1, 390.0),
     ];
-    let of = |index, drives| -> Vec<(u32, bool)> {
-        let found = neighbours_of(&cases, index, 0, drives);
+    let among = |index, drives, is_one_disk| -> Vec<(u32, bool)> {
+        let found = neighbours_of(&cases, index, 0, drives, is_one_disk);
         found.iter().map(|neighbour| (neighbour.outstanding, neighbour.has_same_threads)).collect()
     };
+    let of = |index, drives| among(index, drives, false);
     assert_eq!(of(0, 8), [(32, true), (8, false)]);
     assert_eq!(of(3, 8), [(64, true)], "all drives are eight");
     assert_eq!(of(4, 8), [(8, true)]);
+    let on_one_disk = [(32, true), (8, false), (8, false), (64, false)];
+    assert_eq!(among(0, 8, true), on_one_disk, "files of one folder: all of them load the same disk");
+}
+
+#[test]
+fn drives_are_one_disk_where_only_one_was_sampled() {
+    let drive = |name: &str| coquina_host::sampler::DriveUse { name: name.to_owned(), ..Default::default() };
+    let round = |names: &[&str]| Measured {
+        round: case(1, &[(1.0, 0)]).results[0].rounds[0].clone(),
+        utilisation: Some(coquina_host::Utilisation {
+            drives: names.iter().copied().map(drive).collect(),
+            ..Default::default()
+        }),
+        first_error: None,
+        hosts: Vec::new(),
+    };
+    assert!(share_one_disk(&[round(&["vda"]), round(&["vda"])]));
+    assert!(!share_one_disk(&[round(&["vda"]), round(&["sda", "sdb"])]));
+    assert!(!share_one_disk(&[round(&[])]), "elsewhere, or in memory");
+    assert!(!share_one_disk(&[]), "nothing is known");
 }
 
 #[test]
