@@ -142,6 +142,14 @@ impl Workload {
         }
     }
 
+    /// Share of reads, 0 to 1.
+    pub(crate) fn read_share(self) -> f64 {
+        match self {
+            Workload::Mix { read_percent } => f64::from(read_percent) / 100.0,
+            _ => f64::from(u8::from(self.reads())),
+        }
+    }
+
     /// Whether offsets follow each other.
     pub fn is_sequential(self) -> bool {
         matches!(self, Workload::Read | Workload::Write)

@@ -26,18 +26,22 @@ pub(crate) struct Second {
 
 /// Figures of one kind of operation.
 pub(crate) struct Tally {
+    /// Of what completed in the measured time; in an open loop, of what was due in it.
     pub latency_ns: Histogram<u64>,
+    /// Completed in the measured time.
+    pub operations: u64,
     pub bytes: u64,
 }
 
 impl Tally {
     pub fn new() -> Self {
-        Tally { latency_ns: latency_histogram(), bytes: 0 }
+        Tally { latency_ns: latency_histogram(), operations: 0, bytes: 0 }
     }
 
     pub fn merge(&mut self, other: &Tally) {
         // Equal bounds on both sides: it cannot fail.
         let _ = self.latency_ns.add(&other.latency_ns);
+        self.operations += other.operations;
         self.bytes += other.bytes;
     }
 }
@@ -58,10 +62,22 @@ impl Recorder {
         Recorder { read: Tally::new(), write: Tally::new(), seconds, halves }
     }
 
-    /// `at_ns` counts from the start of the measured time.
-    pub fn record(&mut self, is_read: bool, at_ns: u64, latency_ns: u64, bytes: u32) {
-        let tally = if is_read { &mut self.read } else { &mut self.write };
-        tally.latency_ns.saturating_record(latency_ns);
+    fn tally(&mut self, is_read: bool) -> &mut Tally {
+        if is_read { &mut self.read } else { &mut self.write }
+    }
+
+    /// Latency of so many operations.
+    pub fn take_as_long(&mut self, is_read: bool, latency_ns: u64, operations: u64) {
+        // None would still count as the largest or the smallest latency.
+        if operations > 0 {
+            self.tally(is_read).latency_ns.saturating_record_n(latency_ns, operations);
+        }
+    }
+
+    /// An operation completed; `at_ns` counts from the start of the measured time.
+    pub fn complete(&mut self, is_read: bool, at_ns: u64, latency_ns: u64, bytes: u32) {
+        let tally = self.tally(is_read);
+        tally.operations += 1;
         tally.bytes += u64::from(bytes);
         if let Some(second) = self.seconds.get_mut((at_ns / 1_000_000_000) as usize) {
             second.operations += 1;

@@ -1,10 +1,10 @@
 //! What a run has shown. The field names are stable: programs read them.
 
-use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use crate::config::IoBenchConfig;
 use crate::ledger::Findings;
+use crate::recorder::Tally;
 use coquina_host::Environment;
 
 /// Version of the report's fields; raised when one changes its meaning.
@@ -47,7 +47,8 @@ pub struct IoReport {
     pub errors: u64,
     /// The first failure.
     pub first_error: Option<String>,
-    /// Open loop only: operations that were due and had not been started when time was out.
+    /// Open loop only: operations that were due and had not been started when time was out. Those due in the measured time are in its
+    /// latencies, with how long they had waited.
     pub rate_unmet: u64,
     /// Why the run ended early, if it did. The figures are those up to then.
     pub interrupted: Option<String>,
@@ -58,6 +59,9 @@ pub struct IoReport {
 }
 
 /// Figures of one kind of operation.
+///
+/// In an open loop, latencies are those of operations that were due in the measured time, also if they completed after it: else a stall
+/// at its end would not be seen. They may be more or fewer than those that completed in it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OperationReport {
     /// Operations completed in the measured time.
@@ -89,16 +93,19 @@ pub struct OperationReport {
 }
 
 impl OperationReport {
-    pub(crate) fn from_histogram(latency_ns: &Histogram<u64>, bytes: u64, seconds: f64) -> Self {
-        let operations = latency_ns.len();
-        if operations == 0 {
-            return OperationReport::default();
-        }
+    pub(crate) fn from_tally(tally: &Tally, seconds: f64) -> Self {
         let seconds = seconds.max(1e-9);
+        let latency_ns = &tally.latency_ns;
+        let throughput = OperationReport {
+            operations: tally.operations,
+            iops: tally.operations as f64 / seconds,
+            bytes_per_s: tally.bytes as f64 / seconds,
+            ..OperationReport::default()
+        };
+        if latency_ns.is_empty() {
+            return throughput;
+        }
         OperationReport {
-            operations,
-            iops: operations as f64 / seconds,
-            bytes_per_s: bytes as f64 / seconds,
             latency_ns_mean: latency_ns.mean(),
             latency_ns_stddev: latency_ns.stdev(),
             latency_ns_min: latency_ns.min(),
@@ -112,6 +119,7 @@ impl OperationReport {
                 .iter_recorded()
                 .map(|bucket| (bucket.value_iterated_to(), bucket.count_at_value()))
                 .collect(),
+            ..throughput
         }
     }
 }

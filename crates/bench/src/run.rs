@@ -366,12 +366,12 @@ fn assemble(
     let mut merged = Recorder::new(config.runtime);
     results.iter().for_each(|result| merged.merge(&result.recorder));
     let seconds = watched.measured_s;
-    let read = OperationReport::from_histogram(&merged.read.latency_ns, merged.read.bytes, seconds);
-    let write = OperationReport::from_histogram(&merged.write.latency_ns, merged.write.bytes, seconds);
+    let read = OperationReport::from_tally(&merged.read, seconds);
+    let write = OperationReport::from_tally(&merged.write, seconds);
     let is_mixed = config.workload.reads() && config.workload.writes();
     let written_bytes = merged.write.bytes;
     merged.read.merge(&merged.write);
-    let total = OperationReport::from_histogram(&merged.read.latency_ns, merged.read.bytes, seconds);
+    let total = OperationReport::from_tally(&merged.read, seconds);
     let failure = results.iter_mut().find_map(|result| result.failure.take());
     let mut findings = Findings::default();
     results.iter_mut().for_each(|result| findings.merge(std::mem::take(&mut result.findings)));

@@ -144,7 +144,7 @@ impl IoReport {
         if self.rate_unmet > 0 {
             let _ = writeln!(
                 text,
-                "the rate was not reached: {} operations were due and not started",
+                "the rate was not reached: {} operations were due and not started; they count with how long they had waited",
                 self.rate_unmet
             );
         }

@@ -3,7 +3,9 @@
 //! Invariants:
 //! - nothing is allocated, logged or locked per operation;
 //! - open loop: latency counts from the moment at which the operation was due, not from when a slot was free;
-//! - operations that complete after the measured time are waited for but not counted.
+//! - throughput is what completes in the measured time; what completes after it is waited for;
+//! - open loop: latency is that of all operations that were due in the measured time, whenever they complete, or a stall at its end
+//!   would not be seen; what is never started counts with how long it had waited.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -25,6 +27,8 @@ pub(crate) const HUNG: Duration = Duration::from_secs(60);
 const WAIT_MAX: Duration = Duration::from_millis(200);
 /// A job gives up after this many failed operations.
 const ERRORS_MAX: u64 = 1000;
+/// Steps in which operations that were never started are counted: at a rate far out of reach there are milliards of them.
+const NEVER_STARTED_STEPS: u64 = 10_000;
 /// Random positions tried before the next free one is taken, when verifying.
 const TRIES: u32 = 16;
 
@@ -77,6 +81,10 @@ struct Worker<'a> {
     result: JobResult,
     warm_ns: u64,
     end_ns: u64,
+    /// Open loop: what is due from here on is not started any more. Set when the job stops.
+    due_until_ns: Option<u64>,
+    /// Open loop: when a slot was free after that.
+    free_ns: Option<u64>,
 }
 
 /// Runs a job to its end.
@@ -99,6 +107,8 @@ pub(crate) fn run(job: Job<'_>, lane: Box<dyn Lane>) -> JobResult {
         },
         warm_ns,
         end_ns: warm_ns + job.config.runtime.as_nanos() as u64,
+        due_until_ns: None,
+        free_ns: None,
         job,
         lane,
     };
@@ -139,6 +149,9 @@ impl Worker<'_> {
         loop {
             let stopping =
                 now_ns >= self.end_ns || self.job.stop.load(Relaxed) || self.result.errors >= ERRORS_MAX;
+            if stopping && self.due_until_ns.is_none() {
+                self.begin_to_stop(now_ns);
+            }
             if stopping && self.in_flight() == 0 {
                 break;
             }
@@ -153,16 +166,50 @@ impl Worker<'_> {
             for completion in completions.drain(..) {
                 self.complete(completion, now_ns);
             }
+            if stopping && !self.free.is_empty() {
+                self.free_ns.get_or_insert(now_ns);
+            }
             self.job.live.publish(&self.totals);
         }
         if self.result.errors >= ERRORS_MAX {
             self.result.failure = Some(format!("a job gave up after {ERRORS_MAX} failed operations"));
         }
-        if let Some(pace) = self.job.pace {
-            let until_ns = now_ns.min(self.end_ns) as f64;
-            self.result.rate_unmet = ((until_ns - pace.next_ns) / pace.interval_ns).max(0.0) as u64;
-        }
+        self.count_never_started(now_ns);
         Ok(())
+    }
+
+    /// Open loop: starts what was due before the end while this thread slept, as far as there are slots.
+    fn begin_to_stop(&mut self, now_ns: u64) {
+        let is_over = now_ns >= self.end_ns;
+        if self.job.pace.is_some() && is_over {
+            self.start_operations(self.end_ns - 1);
+        }
+        // Who is stopped with a slot free had kept up.
+        let kept_up = !is_over && !self.free.is_empty();
+        self.due_until_ns = Some(if kept_up { 0 } else { now_ns.min(self.end_ns) });
+        self.free_ns = (!self.free.is_empty()).then_some(now_ns);
+    }
+
+    /// Open loop: what was due and never started would have begun when a slot was free at the earliest, and have taken longer than that.
+    fn count_never_started(&mut self, now_ns: u64) {
+        let (Some(pace), Some(until_ns)) = (self.job.pace, self.due_until_ns) else { return };
+        let due_before = |ns: u64| ((ns as f64 - pace.next_ns) / pace.interval_ns).ceil().max(0.0) as u64;
+        let all = due_before(until_ns);
+        self.result.rate_unmet = all;
+        let free_ns = self.free_ns.unwrap_or(now_ns) as f64;
+        let reads = |operations: u64| (operations as f64 * self.job.config.workload.read_share()) as u64;
+        let mut from = due_before(self.warm_ns);
+        let step = (all.saturating_sub(from) / NEVER_STARTED_STEPS).max(1);
+        while from < all {
+            let to = from.saturating_add(step).min(all);
+            // That of the last of them, which waited least.
+            let due_ns = pace.next_ns + (to - 1) as f64 * pace.interval_ns;
+            let latency_ns = (free_ns - due_ns).max(0.0) as u64;
+            let of_reads = (reads(to) - reads(from)).min(to - from);
+            self.result.recorder.take_as_long(true, latency_ns, of_reads);
+            self.result.recorder.take_as_long(false, latency_ns, to - from - of_reads);
+            from = to;
+        }
     }
 
     /// Queues what can start now; says how long to wait for completions.
@@ -232,9 +279,13 @@ impl Worker<'_> {
             self.totals.operations += 1;
             self.totals.bytes += u64::from(length_bytes);
             self.totals.latency_ns += latency_ns;
-            if now_ns >= self.warm_ns && now_ns < self.end_ns {
-                let is_read = operation == Operation::Read;
-                self.result.recorder.record(is_read, now_ns - self.warm_ns, latency_ns, length_bytes);
+            let is_read = operation == Operation::Read;
+            let measured = self.warm_ns..self.end_ns;
+            if measured.contains(&now_ns) {
+                self.result.recorder.complete(is_read, now_ns - self.warm_ns, latency_ns, length_bytes);
+            }
+            if measured.contains(if self.job.pace.is_some() { &start_ns } else { &now_ns }) {
+                self.result.recorder.take_as_long(is_read, latency_ns, 1);
             }
         }
         self.note(completion, operation, offset_bytes);

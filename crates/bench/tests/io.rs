@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use coquina_bench::{
-    BenchError, Hooks, IoBenchConfig, IoOutcome, IoReport, TargetError, TargetSpec, Workload, run_io,
-    verify_ledger,
+    BenchError, Hooks, IoBenchConfig, IoOutcome, IoReport, OperationReport, TargetError, TargetSpec,
+    Workload, run_io, verify_ledger,
 };
 use memory_server::{Fault, MemoryServer};
 
@@ -140,6 +140,45 @@ fn an_open_loop_keeps_its_rate_and_says_what_it_could_not_do() {
     config.rate_iops = Some(1_000_000_000);
     let report = run(&config).unwrap().report;
     assert!(report.rate_unmet > 100_000_000, "{}", report.rate_unmet);
+}
+
+/// Operations in a histogram.
+fn counted(figures: &OperationReport) -> u64 {
+    figures.latency_histogram.iter().map(|(_, operations)| operations).sum()
+}
+
+#[test]
+fn an_open_loop_does_not_hide_a_stall_at_its_end() {
+    let folder = folder();
+    let stall = Duration::from_millis(700);
+    MemoryServer::start(&folder.path().join("socket"), 1 << 20, Fault::Stall(40, stall));
+    let mut config = short(export(folder.path(), "disk"), Workload::RandWrite);
+    (config.rate_iops, config.depth) = (Some(100), 4);
+    (config.warmup, config.runtime) = (Duration::from_millis(100), Duration::from_millis(500));
+    let report = run(&config).unwrap().report;
+    let total = &report.total;
+    // Write 40 is due at 400 ms, 4 of them wait for its answer to 1.1 s, and 16 that are due up to 600 ms are never started.
+    assert_eq!(counted(total), 50, "all that were due in the measured time, and none of the warm-up");
+    assert!(total.operations < 40, "those that completed in it: {}", total.operations);
+    assert!((total.iops * report.measured_s - total.operations as f64).abs() < 0.5, "{}", total.iops);
+    assert!(report.rate_unmet >= 10, "{}", report.rate_unmet);
+    assert!(total.latency_ns_max >= 690_000_000, "{}", total.latency_ns_max);
+    assert!(total.latency_ns_p90 >= 400_000_000, "{}", total.latency_ns_p90);
+}
+
+#[test]
+fn what_a_rate_far_out_of_reach_never_starts_is_counted_by_its_kind() {
+    let folder = folder();
+    MemoryServer::start(&folder.path().join("socket"), 1 << 20, Fault::None);
+    let mut config = short(export(folder.path(), "disk"), Workload::Mix { read_percent: 70 });
+    (config.rate_iops, config.warmup) = (Some(1_000_000_000), Duration::ZERO);
+    let report = run(&config).unwrap().report;
+    let parts = [&report.read, &report.write].map(|part| counted(part.as_ref().unwrap()));
+    let all = counted(&report.total);
+    assert_eq!(parts.iter().sum::<u64>(), all);
+    assert!((59_999_000..60_001_000).contains(&all), "all that were due in 60 ms: {all}");
+    assert!((parts[0] as f64 / all as f64 - 0.7).abs() < 0.01, "{parts:?}");
+    assert!(report.total.latency_ns_p50 >= 10_000_000, "half of them waited for half of the time");
 }
 
 #[test]

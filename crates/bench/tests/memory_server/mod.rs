@@ -7,6 +7,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use coquina_nbd::{
     Command, ErrorCode, Event, ExportInfo, ExportRefusal, Request, ServerConfig, ServerSession,
@@ -22,6 +23,8 @@ pub enum Fault {
     Refuse(u64),
     /// Instead of an answer the connection is closed.
     HangUp(u64),
+    /// Its answer, and all behind it, come later.
+    Stall(u64, Duration),
 }
 
 pub struct MemoryServer {
@@ -119,6 +122,7 @@ impl MemoryServer {
                         return true;
                     }
                     Fault::Lose(at) if at == number => {}
+                    Fault::Stall(at, length) if at == number => std::thread::sleep(length),
                     _ => disk[range].copy_from_slice(&input[payload.as_range()]),
                 }
                 replies.success(request.cookie, output);

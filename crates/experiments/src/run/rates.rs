@@ -73,7 +73,8 @@ fn not_reached(case: &Case, result: &CaseResult) -> Option<Finding> {
     let (offered, achieved) = missed_iops(case, result)?;
     let text = format!(
         "offered {offered}/s, achieved {achieved:.0}/s ({:.0} %): what was due and not done piled up, so that latency grows with \
-         the length of the run; it tells how long the run was, not how long the target takes",
+         the length of the run (what was never started counts with how long it had waited); it tells how long the run was, not \
+         how long the target takes",
         achieved / offered as f64 * 100.0
     );
     Some(finding("rate-not-reached", &format!("{}: {}", case.id, result.target), &text))
