@@ -205,12 +205,16 @@ impl Processes {
 
     /// What ended children used after they were last seen, and children that were never seen.
     fn count_reaped(&mut self, gone: &[u32], used: &mut Vec<Used>) {
+        let mut gone = gone.to_vec();
         for place in self.watched() {
             let (pid, before_ns, sights) = {
                 let parent = self.get(place);
                 (parent.pid, parent.reaped_ns, parent.sights)
             };
-            let Some(facts) = read_facts(pid).filter(|_| sights > 1) else { continue };
+            if sights < 2 {
+                continue;
+            }
+            let Some(facts) = self.facts_with_all_gone(pid, &mut gone) else { continue };
             let children: Vec<u32> =
                 gone.iter().copied().filter(|child| self.get(*child).parent == pid).collect();
             let seen_ns: u64 = children.iter().map(|child| self.lifetime_ns(*child)).sum();
@@ -221,6 +225,32 @@ impl Processes {
                 used.extend(heirs.iter().map(|heir| (*heir, rest_ns / heirs.len() as u64)));
             }
         }
+    }
+
+    /// Facts of a process, read after each of its children that these facts count as reaped is among those that are gone.
+    ///
+    /// A child that was alive at the look, and counted, may have been reaped since: its whole time would count for its parent once more.
+    fn facts_with_all_gone(&mut self, pid: u32, gone: &mut Vec<u32>) -> Option<Facts> {
+        loop {
+            let facts = read_facts(pid)?;
+            let children = self.alive.iter().filter(|(_, place)| self.get(**place).parent == pid);
+            let ended: Vec<u32> =
+                children.filter(|(child, _)| !is_there(**child)).map(|(child, _)| *child).collect();
+            if ended.is_empty() {
+                return Some(facts);
+            }
+            for child in ended {
+                gone.extend(self.forget(child));
+            }
+        }
+    }
+
+    /// A process has ended; gives its place.
+    fn forget(&mut self, pid: u32) -> Option<u32> {
+        let place = self.alive.remove(&pid)?;
+        self.known[place as usize].is_gone = true;
+        self.named.remove(&pid);
+        Some(place)
     }
 
     fn lifetime_ns(&self, place: u32) -> u64 {
@@ -235,6 +265,10 @@ struct Facts {
     parent: u32,
     /// Time of children that it waited for.
     reaped_ns: u64,
+}
+
+fn is_there(pid: u32) -> bool {
+    std::fs::exists(format!("/proc/{pid}")).unwrap_or(true)
 }
 
 fn read_facts(pid: u32) -> Option<Facts> {
@@ -284,6 +318,9 @@ pub(super) fn allowed_cores(thread: u32) -> Vec<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::process::{Command, Stdio};
+
     use super::*;
 
     #[test]
@@ -294,6 +331,39 @@ mod tests {
         assert_eq!(facts.reaped_ns, 77 * (1_000_000_000 / ticks_per_s()));
         assert_eq!(parse_facts("12 (short) S 1"), None);
         assert_eq!(parse_facts(""), None);
+    }
+
+    #[test]
+    fn a_child_that_is_reaped_while_a_sample_is_taken_counts_once() {
+        // The child says when it has used its time, and ends at the first line that it gets.
+        let busy = "i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done; echo done; read x";
+        let mut parent = Command::new("sh")
+            .args(["-c", &format!("sh -c '{busy}; :'; echo reaped; read x; :")])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(parent.stdout.take().unwrap()).lines();
+        assert_eq!(lines.next().unwrap().unwrap(), "done");
+        let mut processes = Processes::default();
+        processes.sample();
+        processes.watch(parent.id(), Role::Target);
+        processes.sample();
+        let child = processes.known.iter().find(|known| known.parent == parent.id()).unwrap();
+        let (child_pid, child_ns) = (child.pid, child.total_ns);
+        let mut used = Vec::new();
+        let (_, gone) = processes.look(&mut used);
+        parent.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+        assert_eq!(lines.next().unwrap().unwrap(), "reaped");
+        processes.count_reaped(&gone, &mut used);
+        used.extend(processes.sample());
+        let mine = |pid: u32| pid == parent.id() || pid == child_pid;
+        let used_ns: u64 =
+            used.iter().filter(|(place, _)| mine(processes.get(*place).pid)).map(|(_, ns)| ns).sum();
+        // All of the child's time was seen before, but for what it took to end; the kernel counts what is reaped to 20 ms.
+        assert!(used_ns < child_ns / 2, "{used_ns} of {child_ns}");
+        drop(parent.stdin.take());
+        parent.wait().unwrap();
     }
 
     #[test]
