@@ -45,6 +45,13 @@ pub struct FioOptions {
 /// Refuses a name that fio would not take as it is: in a job file `#` and `;` begin a comment and `$` a variable, so that it would
 /// use, and overwrite, something else.
 pub fn check_name(name: &str) -> Result<(), String> {
+    use super::process::FOLDER;
+    if name.contains(FOLDER) {
+        return Err(format!(
+            "{name:?} holds {FOLDER:?}, which stands for the folder of the generator, so that it would use something else; name it \
+             without (a file or folder by a link, for example)"
+        ));
+    }
     let is_special = |c: &char| c.is_control() || "#;$\\".contains(*c);
     let ends = [name.chars().next(), name.chars().last()].into_iter().flatten();
     let found = name.chars().find(is_special).or_else(|| ends.into_iter().find(|c| c.is_whitespace()));

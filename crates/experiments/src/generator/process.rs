@@ -12,6 +12,9 @@ use tempfile::TempDir;
 
 use super::{Command, Format, GeneratorError, Outcome, coquina, fio};
 
+/// Stands for the generator's own folder in what fio is given, and must be no part of a name.
+pub(super) const FOLDER: &str = "{folder}";
+
 const POLL: Duration = Duration::from_millis(10);
 /// Time to end after it was asked to.
 const STOP_TIME_MAX: Duration = Duration::from_secs(20);
@@ -39,13 +42,17 @@ impl Running {
             move |source| GeneratorError::File { path, source }
         };
         let folder = TempDir::with_prefix_in("load-", scratch).map_err(at(scratch))?;
-        let in_folder = |text: &str| text.replace("{folder}", &folder.path().to_string_lossy());
+        // `coquina bench io` needs no files, and takes names as they are.
+        let in_folder = |text: &str| match command.format {
+            Format::Fio => text.replace(FOLDER, &folder.path().to_string_lossy()),
+            Format::Coquina => text.to_owned(),
+        };
         for (name, content) in &command.files {
-            let (path, content) = (folder.path().join(name), in_folder(content));
+            let path = folder.path().join(name);
             if command.format == Format::Fio {
-                fio::check_job(&content).map_err(GeneratorError::Name)?;
+                fio::check_job(content).map_err(GeneratorError::Name)?;
             }
-            std::fs::write(&path, content).map_err(at(&path))?;
+            std::fs::write(&path, in_folder(content)).map_err(at(&path))?;
         }
         let out = File::create(folder.path().join("stdout")).map_err(at(folder.path()))?;
         let messages = File::create(folder.path().join("stderr")).map_err(at(folder.path()))?;
@@ -445,6 +452,36 @@ mod tests {
         let Err(error) = Running::start(&command, scratch.path()) else { panic!("it was started") };
         assert!(error.to_string().contains("\"/srv/a#b\" holds '#'"), "{error}");
         assert!(!scratch.path().join("ran").exists());
+    }
+
+    #[test]
+    fn the_word_for_the_folder_is_no_part_of_a_name() {
+        for name in ["/srv/{folder}/x", "{folder}"] {
+            assert!(fio::check_name(name).unwrap_err().contains("would use something else"), "{name}");
+        }
+        assert_eq!(fio::check_name("/srv/{a}/folder"), Ok(()));
+        let scratch = tempfile::tempdir().unwrap();
+        let out = scratch.path().join("out");
+        let command = |format, job: &str| Command {
+            program: "bash".into(),
+            arguments: ["-c", "echo \"$1\" >\"$0\"", &out.to_string_lossy(), "/srv/{folder}"]
+                .map(str::to_owned)
+                .into(),
+            environment: Vec::new(),
+            files: vec![("job.fio".to_owned(), job.to_owned())],
+            format,
+            processors: None,
+        };
+        let job = "[global]\nwrite_iops_log={folder}/series\n[volume0]\nfilename=/srv/{folder}/x\n";
+        let Err(error) = Running::start(&command(Format::Fio, job), scratch.path()) else {
+            panic!("it was started")
+        };
+        assert!(error.to_string().contains("{folder}"), "{error}");
+        assert!(!out.exists());
+        // What makes no use of it takes the name as it is.
+        let mut running = Running::start(&command(Format::Coquina, ""), scratch.path()).unwrap();
+        running.wait(Duration::from_secs(20), &|| false).unwrap();
+        assert_eq!(std::fs::read_to_string(&out).unwrap(), "/srv/{folder}\n");
     }
 
     #[test]
