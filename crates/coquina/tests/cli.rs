@@ -147,6 +147,12 @@ fn what_cannot_be_run_has_no_plan() {
         &[&tune[..], &["coquina:nodes=5"]].concat(),
         "coquina:nodes is no option of `coquina up` that can be tried",
     );
+    if Path::new("/proc/sys/vm/swappiness").exists() {
+        wrong(&[&tune[..], &["os:swappiness=much"]].concat(), "give a whole number from 0 to 200");
+    }
+    // What another host may have is no wrong usage.
+    let absent = [&["bench"], &tune[..], &["os:scheduler:nonesuch=none", "--plan"]].concat();
+    coquina(folder.path(), &absent).fails(1, &["there is no drive \"nonesuch\" on this host"]);
     let known = [&["bench"], &tune[..], &["coquina:index-memory=64M", "--plan"]].concat();
     assert_eq!(coquina(folder.path(), &known).code, Some(0));
 }

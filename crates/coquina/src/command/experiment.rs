@@ -13,7 +13,7 @@ use coquina_experiments::leftovers;
 use coquina_experiments::report::{REPORT_VERSION, Report};
 use coquina_experiments::run::{self, Assignment, AssignmentError, Hooks, Plan, RunError, Settings};
 use coquina_experiments::target::LocalCoquina;
-use coquina_host::doctor::{self, SettingError};
+use coquina_host::doctor;
 
 use crate::arguments::{Arguments, BenchCompare, BenchRun, BenchShow, BenchTune, Global, Measured};
 use crate::error::CliError;
@@ -101,15 +101,20 @@ fn check(settings: &Settings) -> Result<(), CliError> {
     settings.tried.iter().try_for_each(|assignment| check_setting(&settings.targets, assignment))
 }
 
-/// Refuses a setting of the operating system that this host does not have, and of Coquina that `coquina up` does not know.
+/// Refuses a setting of the operating system that this host does not have, or not with this value, and of Coquina that `coquina up` does
+/// not know.
 fn check_setting(targets: &[String], assignment: &Assignment) -> Result<(), CliError> {
     let wrong = |error: &dyn std::fmt::Display| CliError::usage(format!("--set {assignment}: {error}"));
     match assignment.key.split_once(':') {
-        Some(("os", _)) => match doctor::os_setting(assignment.bare_key()) {
-            Err(error @ SettingError::UnknownKey { .. }) => Err(wrong(&error)),
-            Err(error) => Err(CliError::failed(format!("--set {assignment}: {error}"))),
-            Ok(_) => Ok(()),
-        },
+        Some(("os", _)) => {
+            let setting = doctor::os_setting(assignment.bare_key());
+            setting.and_then(|setting| setting.check(&assignment.value)).map_err(|error| {
+                match error.is_wrong_usage() {
+                    true => wrong(&error),
+                    false => CliError::failed(format!("--set {assignment}: {error}")),
+                }
+            })
+        }
         Some(("coquina", name)) if targets.iter().any(|target| target.starts_with("coquina-local")) => {
             LocalCoquina::check_option(&targets.join(", "), name).map_err(RunError::from)?;
             let arguments = Arguments::command();

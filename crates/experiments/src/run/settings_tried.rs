@@ -3,6 +3,7 @@
 //! Invariants:
 //! - before a setting is changed for the first time, its value is kept;
 //! - what was changed is put back when the run ends, however it ends, short of being killed; what could not be is told;
+//! - what the kernel changes along with a setting is as it was found before each value, so that all turns of a column are alike;
 //! - each setting has one key: two ways to write it would put each other's values back;
 //! - if a setting takes effect at a start only, the target is started again before every turn, so that all turns begin alike;
 //! - a setting that cannot be tried is refused before anything is changed.
@@ -149,11 +150,11 @@ enum Former {
     System(String, Vec<(String, String)>, Note),
 }
 
-/// Writes values of the operating system's settings back, and gives what could not be.
-type Restore<'a> = &'a dyn Fn(&[(String, String)]) -> Vec<String>;
+/// Writes a value of a setting of the operating system, by its key without `os:`.
+type Write = fn(&str, &str) -> Result<(), SettingError>;
 
 /// Changes settings and puts them back.
-pub struct Tuner {
+pub struct Tuner<W = Write> {
     tried: Vec<Assignment>,
     former: Vec<Former>,
     /// Value that is set now, by key; a key that is not here is as it was found.
@@ -166,11 +167,18 @@ pub struct Tuner {
     is_started_with_tried: bool,
     restarts: u32,
     restarts_s: f64,
+    write: W,
 }
 
 impl Tuner {
     /// Changes nothing yet.
     pub fn new(tried: &[Assignment]) -> Self {
+        Tuner::with(tried, write_system)
+    }
+}
+
+impl<W: Fn(&str, &str) -> Result<(), SettingError>> Tuner<W> {
+    fn with(tried: &[Assignment], write: W) -> Self {
         Tuner {
             tried: tried.to_vec(),
             former: Vec::new(),
@@ -180,6 +188,7 @@ impl Tuner {
             is_started_with_tried: false,
             restarts: 0,
             restarts_s: 0.0,
+            write,
         }
     }
 
@@ -190,6 +199,7 @@ impl Tuner {
         context: &Context<'_>,
     ) -> Result<Vec<String>, TargetError> {
         self.check_names()?;
+        self.check_values()?;
         self.look_at_effects(targets)?;
         let mut said = Vec::new();
         for assignment in self.first_of_each_key() {
@@ -260,6 +270,15 @@ impl Tuner {
             known.push((meant, assignment));
         }
         Ok(())
+    }
+
+    /// Refuses values that settings of the operating system cannot have.
+    fn check_values(&self) -> Result<(), TargetError> {
+        let of_system = self.tried.iter().filter(|assignment| assignment.kind == Kind::System);
+        of_system.into_iter().try_for_each(|assignment| {
+            let refused = |error| refused(assignment, &error);
+            os_setting(assignment)?.check(&assignment.value).map_err(refused)
+        })
     }
 
     fn look_at_effects(&mut self, targets: &[Box<dyn Target>]) -> Result<(), TargetError> {
@@ -373,21 +392,24 @@ impl Tuner {
                     target.set(&setting.key, value.map(str::to_owned).or(found.flatten()).as_deref())?;
                 }
             }
-            Kind::System => match value {
-                Some(value) => {
-                    os_setting(setting)?.write(value).map_err(|error| failed(error.to_string()))?;
-                }
-                None => {
-                    let saved = self.former.iter().find_map(|former| match former {
-                        Former::System(key, saved, _) if key == setting.bare_key() => Some(saved.as_slice()),
-                        _ => None,
-                    });
-                    let errors = restore_system(saved.unwrap_or_default());
+            Kind::System => {
+                let saved = self.former.iter().find_map(|former| match former {
+                    Former::System(key, saved, _) if key == setting.bare_key() => Some(saved.as_slice()),
+                    _ => None,
+                });
+                let saved = saved.unwrap_or_default();
+                // What the kernel changed along with another value would stay with this one, or go where it was as found.
+                let has_others = saved.len() > 1 && self.now.iter().any(|(key, _)| *key == setting.key);
+                if value.is_none() || has_others {
+                    let errors = self.restore_system(saved);
                     if let Some(error) = errors.into_iter().next() {
                         return Err(failed(error));
                     }
                 }
-            },
+                if let Some(value) = value {
+                    (self.write)(setting.bare_key(), value).map_err(|error| failed(error.to_string()))?;
+                }
+            }
             Kind::Fio => {}
         }
         self.now.retain(|(key, _)| *key != setting.key);
@@ -406,16 +428,12 @@ impl Tuner {
 
     /// Puts back what was changed, and says what could not be. Nothing is started again: only a target that goes with the run is.
     pub fn restore(&mut self, targets: &mut [Box<dyn Target>]) -> Vec<String> {
-        self.restore_by(targets, &restore_system)
-    }
-
-    fn restore_by(&mut self, targets: &mut [Box<dyn Target>], restore_system: Restore<'_>) -> Vec<String> {
         let (mut failed, mut again) = (Vec::new(), Vec::new());
         // The last that was changed first.
-        for former in self.former.drain(..).rev() {
+        for former in std::mem::take(&mut self.former).into_iter().rev() {
             match former {
                 Former::System(_, saved, note) => {
-                    if !restore_system(&saved).is_empty() {
+                    if !self.restore_system(&saved).is_empty() {
                         again.push((saved, note));
                     }
                 }
@@ -430,7 +448,7 @@ impl Tuner {
         }
         // A drive that has its scheduler again takes requests that it refused with another one.
         for (saved, note) in again {
-            let errors = restore_system(&saved);
+            let errors = self.restore_system(&saved);
             if !errors.is_empty() {
                 note.keep();
             }
@@ -439,29 +457,33 @@ impl Tuner {
         self.now.clear();
         failed
     }
+
+    /// Writes values of the operating system back, in this order. Gives what could not be.
+    fn restore_system(&self, saved: &[(String, String)]) -> Vec<String> {
+        let written = saved.iter().map(|(key, value)| (key, value, (self.write)(key, value)));
+        let failed = written.filter_map(|(key, value, written)| {
+            let error = written.err()?;
+            Some(format!("{key} could not be put back to {value}: {error}"))
+        });
+        failed.collect()
+    }
 }
 
 /// The setting that an assignment names.
 fn os_setting(assignment: &Assignment) -> Result<OsSetting, TargetError> {
-    doctor::os_setting(assignment.bare_key()).map_err(|error| {
-        let (spec, message) = (format!("--set {assignment}"), error.to_string());
-        match error {
-            SettingError::UnknownKey { .. } => TargetError::Wrong { spec, message },
-            _ => TargetError::Unusable { spec, message },
-        }
-    })
+    doctor::os_setting(assignment.bare_key()).map_err(|error| refused(assignment, &error))
 }
 
-/// Writes values back, in this order. Gives what could not be.
-fn restore_system(saved: &[(String, String)]) -> Vec<String> {
-    let mut failed = Vec::new();
-    for (key, value) in saved {
-        let written = doctor::os_setting(key).and_then(|setting| setting.write(value));
-        if let Err(error) = written {
-            failed.push(format!("{key} could not be put back to {value}: {error}"));
-        }
+fn refused(assignment: &Assignment, error: &SettingError) -> TargetError {
+    let (spec, message) = (format!("--set {assignment}"), error.to_string());
+    match error.is_wrong_usage() {
+        true => TargetError::Wrong { spec, message },
+        false => TargetError::Unusable { spec, message },
     }
-    failed
+}
+
+fn write_system(key: &str, value: &str) -> Result<(), SettingError> {
+    doctor::os_setting(key)?.write(value)
 }
 
 #[cfg(test)]

@@ -56,6 +56,8 @@ pub enum SettingError {
         key: String,
         /// The value.
         value: String,
+        /// No host takes it.
+        is_malformed: bool,
         /// What may be given.
         offered: String,
     },
@@ -125,6 +127,13 @@ pub enum SettingError {
         /// What was read back.
         became: String,
     },
+}
+
+impl SettingError {
+    /// Whether what was asked for is wrong on any host, rather than on this one.
+    pub fn is_wrong_usage(&self) -> bool {
+        matches!(self, SettingError::UnknownKey { .. } | SettingError::BadValue { is_malformed: true, .. })
+    }
 }
 
 /// A setting that is there on a host.
@@ -288,7 +297,7 @@ impl OsSetting {
 
     /// Sets it, and reads it back. On an error it is as it was before.
     pub fn write(&self, value: &str) -> Result<(), SettingError> {
-        let writes = self.check(value)?;
+        let writes = self.writes(value)?;
         let (before, saved) = (self.read()?, self.save()?);
         if writes.iter().all(|(path, word)| self.file(path).ok().as_deref().map(chosen) == Some(word)) {
             // As it is already; a scheduler that is set again would lose what was tuned of it.
@@ -316,7 +325,7 @@ impl OsSetting {
 
     /// Puts back what was saved. Whether that worked is seen by what is read then.
     fn put_back(&self, before: &str, saved: &[(String, String)]) {
-        for (path, word) in self.check(before).unwrap_or_default() {
+        for (path, word) in self.writes(before).unwrap_or_default() {
             let _ = self.write_file(&path, &word, before);
         }
         for (key, value) in saved.iter().skip(1) {
@@ -346,11 +355,25 @@ impl OsSetting {
         }
     }
 
+    /// Refuses a value that it cannot have here. Changes nothing.
+    pub fn check(&self, value: &str) -> Result<(), SettingError> {
+        self.writes(value).map(drop)
+    }
+
     /// Checks a value, and says what to write where.
-    pub(super) fn check(&self, value: &str) -> Result<Vec<(String, String)>, SettingError> {
+    fn writes(&self, value: &str) -> Result<Vec<(String, String)>, SettingError> {
+        // What is no word is offered by no kernel.
+        let is_word = |word: &str| {
+            !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c))
+        };
         let bad = |offered: String| SettingError::BadValue {
             key: self.key.clone(),
             value: value.to_owned(),
+            is_malformed: match &self.kind {
+                Kind::Number { .. } => true,
+                Kind::Choice(_) => !is_word(value),
+                Kind::Governor(_) => value.split([',', '=']).any(|word| !is_word(word)),
+            },
             offered,
         };
         match &self.kind {

@@ -241,6 +241,18 @@ fn a_setting_that_cannot_be_tried_is_refused_before_anything_is_changed() {
 }
 
 #[test]
+fn a_value_that_no_host_takes_is_wrong_usage_and_nothing_is_changed_before() {
+    if doctor::os_setting("swappiness").is_err() {
+        eprintln!("this host has no such setting");
+        return;
+    }
+    let (told, done) = done(&["a=1", "os:swappiness=much"], &[], None);
+    let error = told.unwrap_err();
+    assert!(error.is_wrong_usage() && error.to_string().contains("a whole number"), "{error}");
+    assert_eq!(done, ["|"]);
+}
+
+#[test]
 fn a_value_with_which_nothing_starts_is_told_before_anything_is_measured_and_put_back() {
     let (told, done) = done(&["start=1", "start=bad"], &[Some(0)], Some("start=bad"));
     assert!(told.unwrap_err().to_string().contains("it ended"));
@@ -253,19 +265,48 @@ fn what_is_refused_until_another_setting_is_put_back_is_not_told_as_changed() {
     let former =
         |key: &str| Former::System(key.to_owned(), saved(key), leftovers::note(format!("{key} of a test")));
     let restored = |refused: &'static str| {
-        let mut tuner = Tuner::new(&[]);
-        tuner.former = ["scheduler:sdb", "nr_requests:sdb"].map(former).into();
         let done = RefCell::new(Vec::new());
-        let failed = tuner.restore_by(&mut [], &|saved| {
-            let key = saved[0].0.clone();
+        let mut tuner = Tuner::with(&[], |key: &str, _: &str| {
             let has_scheduler = done.borrow().iter().any(|done| done == "scheduler:sdb");
             let fails = key == refused || key.starts_with("nr_requests") && !has_scheduler;
-            done.borrow_mut().push(key.clone());
-            if fails { vec![key] } else { Vec::new() }
+            done.borrow_mut().push(key.to_owned());
+            if fails { Err(SettingError::UnknownKey { key: key.to_owned() }) } else { Ok(()) }
         });
+        tuner.former = ["scheduler:sdb", "nr_requests:sdb"].map(former).into();
+        let failed = tuner.restore(&mut []);
+        drop(tuner);
+        let failed: Vec<String> =
+            failed.iter().map(|text| text.split(' ').next().unwrap().to_owned()).collect();
         (failed, done.into_inner())
     };
     let order = ["nr_requests:sdb", "scheduler:sdb", "nr_requests:sdb"].map(str::to_owned).to_vec();
     assert_eq!(restored(""), (Vec::new(), order.clone()));
     assert_eq!(restored("nr_requests:sdb"), (vec!["nr_requests:sdb".to_owned()], order));
+}
+
+#[test]
+fn each_turn_of_a_scheduler_begins_with_the_number_of_requests_that_was_found_with_it() {
+    // As the kernel does it: another scheduler begins with a number of its own, and the same one changes nothing.
+    let drive = RefCell::new(("none".to_owned(), 64));
+    let write = |key: &str, value: &str| {
+        let mut drive = drive.borrow_mut();
+        match key {
+            "scheduler:sdb" if drive.0 != value => *drive = (value.to_owned(), 256),
+            "nr_requests:sdb" => drive.1 = value.parse().unwrap(),
+            _ => {}
+        }
+        Ok(())
+    };
+    let mut tuner = Tuner::with(&tried(&["os:scheduler:sdb=none", "os:scheduler:sdb=mq-deadline"]), write);
+    let saved =
+        [("scheduler:sdb", "none"), ("nr_requests:sdb", "64")].map(|(key, value)| (key.into(), value.into()));
+    let note = leftovers::note("the scheduler of a test");
+    tuner.former = vec![Former::System("scheduler:sdb".to_owned(), saved.into(), note)];
+    for turn in [Some(0), Some(1), None, Some(0), Some(1), Some(0), Some(0), Some(1), Some(1)] {
+        tuner.assign(turn, &mut []).unwrap();
+        let wanted = if turn == Some(1) { ("mq-deadline", 256) } else { ("none", 64) };
+        assert_eq!((drive.borrow().0.as_str(), drive.borrow().1), wanted, "{turn:?}");
+    }
+    assert_eq!(tuner.restore(&mut []), [""; 0]);
+    assert_eq!(*drive.borrow(), ("none".to_owned(), 64));
 }

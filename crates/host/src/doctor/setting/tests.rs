@@ -72,6 +72,10 @@ fn values_that_the_kernel_does_not_offer_are_refused_and_nothing_is_written() {
         let error = setting.write(value).unwrap_err();
         assert!(matches!(error, SettingError::BadValue { .. }), "{key} {value}: {error}");
         assert!(error.to_string().contains(part), "{error}");
+        // What another host may offer is no mistake of who asks for it.
+        let may_be_elsewhere = ["deadline", "sometimes", "turbo", "cpu0=performance"].contains(&value);
+        assert_eq!(error.is_wrong_usage(), !may_be_elsewhere, "{key} {value}");
+        assert_eq!(setting.check(value).unwrap_err().to_string(), error.to_string());
         assert_eq!(setting.read().unwrap(), before);
     }
 }
@@ -90,8 +94,10 @@ fn keys_and_parts_that_are_not_there_are_named() {
         ("mtu:eth9", "there is eth0"),
         ("mtu:..", "no interface"),
     ] {
-        let error = os_setting_at(&root, key).unwrap_err().to_string();
-        assert!(error.contains(part), "{key}: {error}");
+        let error = os_setting_at(&root, key).unwrap_err();
+        assert!(error.to_string().contains(part), "{key}: {error}");
+        let is_on_no_host = ["colour", "scheduler", "swappiness:sda"].contains(&key);
+        assert_eq!(error.is_wrong_usage(), is_on_no_host, "{key}: {error}");
     }
     let nothing = TestHost::empty();
     let error = os_setting_at(&nothing.root(), "governor").unwrap_err();
