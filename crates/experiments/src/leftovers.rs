@@ -8,6 +8,11 @@
 use std::ffi::OsStr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+/// What is said behind the name of something whose making failed.
+pub const MADE_ALL_THE_SAME: &str = ", whose making failed, but which is there now";
+/// The same where nobody answers any more.
+pub const MAY_BE_MADE: &str = ", whose making failed, but which may be there";
+
 struct Notes {
     next: u64,
     texts: Vec<(u64, String)>,

@@ -3,6 +3,7 @@
 //! Invariants:
 //! - before a setting is changed for the first time, its value is kept;
 //! - what was changed is put back when the run ends, however it ends, short of being killed; what could not be is told;
+//! - a change that failed may have been made all the same, and is put back as well;
 //! - what the kernel changes along with a setting is as it was found before each value, so that all turns of a column are alike;
 //! - each setting has one key: two ways to write it would put each other's values back;
 //! - if a setting takes effect at a start only, the target is started again before every turn, so that all turns begin alike;
@@ -222,7 +223,7 @@ impl<W: Fn(&str, &str) -> Result<(), SettingError>> Tuner<W> {
                     let target =
                         targets.first_mut().ok_or_else(|| unusable("there is no target".to_owned()))?;
                     let spec = target.spec().to_owned();
-                    let former = target.set(&assignment.key, Some(&assignment.value))?;
+                    let former = target.setting(&assignment.key)?;
                     let text = former.clone().unwrap_or_else(|| "not set".to_owned());
                     said.push(format!("{} was {text}; put back at the end", assignment.key));
                     let note = (!target::is_made_for_the_run(&spec)).then(|| {
@@ -231,7 +232,9 @@ impl<W: Fn(&str, &str) -> Result<(), SettingError>> Tuner<W> {
                             assignment.key
                         ))
                     });
+                    // Before it is changed: that may fail, and be done all the same.
                     self.former.push(Former::Target(assignment.key.clone(), former, note));
+                    target.set(&assignment.key, Some(&assignment.value))?;
                     self.now.push((assignment.key.clone(), assignment.value.clone()));
                 }
                 Kind::Fio => {}

@@ -36,6 +36,8 @@ pub struct System {
     pub(super) user: String,
     version: String,
     pool_facts: Option<PoolFacts>,
+    /// The folder of Ceph's programs; empty where they are found as usual.
+    pub(super) programs: PathBuf,
     /// Addresses of monitors; none if they were not told.
     monitors: Vec<String>,
 }
@@ -233,7 +235,8 @@ impl System {
             all.extend(["-c".to_owned(), conf.clone()]);
         }
         all.extend(arguments.iter().map(|argument| (*argument).to_owned()));
-        output_within(program, &all, &self.environment(), time_max)
+        let program = self.programs.join(program);
+        output_within(&program.to_string_lossy(), &all, &self.environment(), time_max)
             .map_err(|source| TargetError::Program { spec: spec.to_owned(), source })
     }
 
@@ -380,20 +383,25 @@ impl System {
         }
     }
 
-    /// `ceph config set`, for all OSDs, or for the section named in front: `client:rbd_cache`. Gives the former value.
-    pub fn set(&self, spec: &str, key: &str, value: Option<&str>) -> Result<Option<String>, TargetError> {
+    fn config(&self, spec: &str, arguments: &[&str]) -> Result<String, TargetError> {
+        self.run(spec, "ceph", &[&["--connect-timeout", CONNECT_TIME_S, "config"], arguments].concat())
+    }
+
+    /// The value of an option for all OSDs, or for the section named in front: `client:rbd_cache`.
+    pub fn setting(&self, spec: &str, key: &str) -> Result<Option<String>, TargetError> {
         let (section, option) = ceph_option::split(key);
-        let config = |arguments: &[&str]| {
-            self.run(spec, "ceph", &[&["--connect-timeout", CONNECT_TIME_S, "config"], arguments].concat())
-        };
-        let dump = config(&["dump", "--format", "json"])?;
-        // Before anything is set: what is not known cannot be put back.
-        let former = ceph_option::former(&dump, section, option)
-            .map_err(|message| TargetError::Unusable { spec: spec.to_owned(), message })?;
+        let dump = self.config(spec, &["dump", "--format", "json"])?;
+        ceph_option::value(&dump, section, option)
+            .map_err(|message| TargetError::Unusable { spec: spec.to_owned(), message })
+    }
+
+    /// `ceph config set`. Monitors that take it may answer too late.
+    pub fn set(&self, spec: &str, key: &str, value: Option<&str>) -> Result<(), TargetError> {
+        let (section, option) = ceph_option::split(key);
         match value {
-            Some(value) => config(&["set", section, option, value])?,
-            None => config(&["rm", section, option])?,
-        };
-        Ok(former)
+            Some(value) => self.config(spec, &["set", section, option, value]),
+            None => self.config(spec, &["rm", section, option]),
+        }
+        .map(drop)
     }
 }

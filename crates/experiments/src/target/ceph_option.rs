@@ -63,7 +63,7 @@ fn entries(dump: &str) -> Result<Vec<Entry>, String> {
 }
 
 /// The value that an option has in a section, if any, from what `ceph config dump` printed.
-pub fn former(dump: &str, section: &str, option: &str) -> Result<Option<String>, String> {
+pub fn value(dump: &str, section: &str, option: &str) -> Result<Option<String>, String> {
     let all = entries(dump)?.into_iter();
     let mut found =
         all.filter(|entry| entry.section == section && entry.mask.is_empty() && entry.name == option);
@@ -136,11 +136,11 @@ mod tests {
         let dump = r#"[{"section":"osd","name":"a","value":"1","level":"advanced","mask":""},
             {"section":"osd","name":"b","value":"2","mask":"host:node1"},{"section":"osd.3","name":"c","value":"3","mask":""},
             {"section":"global","name":"d","value":"4","mask":""},{"section":"osd","name":"e","value":"5"}]"#;
-        assert_eq!(former(dump, "osd", "a"), Ok(Some("1".to_owned())));
-        assert_eq!(former(dump, "osd", "e"), Ok(Some("5".to_owned())));
-        assert_eq!((former(dump, "osd", "d"), former(dump, "osd", "none")), (Ok(None), Ok(None)));
-        assert_eq!(former(dump, "osd.3", "c"), Ok(Some("3".to_owned())));
-        assert_eq!(former(dump, "osd", "b"), Ok(None), "not that of some");
+        assert_eq!(value(dump, "osd", "a"), Ok(Some("1".to_owned())));
+        assert_eq!(value(dump, "osd", "e"), Ok(Some("5".to_owned())));
+        assert_eq!((value(dump, "osd", "d"), value(dump, "osd", "none")), (Ok(None), Ok(None)));
+        assert_eq!(value(dump, "osd.3", "c"), Ok(Some("3".to_owned())));
+        assert_eq!(value(dump, "osd", "b"), Ok(None), "not that of some");
         let refused = |section, option| check_narrower(dump, section, option).err().unwrap_or_default();
         let error = refused("osd", "b");
         assert!(
@@ -158,7 +158,7 @@ mod tests {
         }
         let ten = dump.replace("osd.3", "osd.10");
         assert_eq!(check_narrower(&ten, "osd.1", "c"), Ok(()));
-        assert!(former("{}", "osd", "a").is_err(), "what is not known cannot be put back");
+        assert!(value("{}", "osd", "a").is_err(), "what is not known cannot be put back");
     }
 
     /// As Ceph 16.2 prints it, with the fields that tell when it takes effect.

@@ -214,6 +214,7 @@ impl System {
             return Ok(false);
         }
         self.clear();
+        let there = self.list(spec)?;
         for number in 0..layout.volumes {
             let name = self.volume_name(number);
             if number > 0 || self.found.is_none() {
@@ -230,17 +231,13 @@ impl System {
                 let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
                 // Before it is made: that may be interrupted, and the volume be there all the same.
                 if !self.is_local {
-                    let server: Vec<String> = self.server.iter().map(leftovers::quoted).collect();
-                    self.left.push(leftovers::note(format!(
-                        "the volume {name}: coquina volume remove {name} --yes {}",
-                        server.join(" ")
-                    )));
+                    self.left.push(leftovers::note(self.left_text(&name, "")));
                 }
-                let created: Result<serde_json::Value, TargetError> = self.ask(spec, &arguments);
-                if created.is_err() {
+                if let Err(error) = self.ask::<serde_json::Value>(spec, &arguments) {
                     self.left.pop();
+                    self.tell_if_made(&name, &there);
+                    return Err(error);
                 }
-                created?;
                 self.made.push(name.clone());
             }
             self.volumes.push(name);
@@ -273,6 +270,25 @@ impl System {
             if let Some(note) = note.filter(|_| !is_gone) {
                 note.keep();
             }
+        }
+    }
+
+    /// What is left if a volume is not removed, and how it is.
+    fn left_text(&self, name: &str, which: &str) -> String {
+        let server: Vec<String> = self.server.iter().map(leftovers::quoted).collect();
+        format!("the volume {name}{which}: coquina volume remove {name} --yes {}", server.join(" "))
+    }
+
+    /// Tells of a volume whose making failed, if it was not there before and is now, or may be. Somebody else may have made it in the
+    /// same moment, so that it is not removed.
+    fn tell_if_made(&self, name: &str, before: &VolumeList) {
+        if self.is_local || before.volumes.iter().any(|volume| volume.name == name) {
+            return;
+        }
+        match self.is_known(name) {
+            Some(false) => {}
+            Some(true) => leftovers::note(self.left_text(name, leftovers::MADE_ALL_THE_SAME)).keep(),
+            None => leftovers::note(self.left_text(name, leftovers::MAY_BE_MADE)).keep(),
         }
     }
 
@@ -506,10 +522,17 @@ impl Target for CoquinaTarget {
         Ok(())
     }
 
-    fn set(&mut self, key: &str, value: Option<&str>) -> Result<Option<String>, TargetError> {
+    fn setting(&self, key: &str) -> Result<Option<String>, TargetError> {
+        let option = option_of(&self.spec, key)?;
+        let system = self.system.borrow();
+        Ok(system.local.as_ref().ok_or_else(|| not_started_again(&self.spec))?.option(option))
+    }
+
+    fn set(&mut self, key: &str, value: Option<&str>) -> Result<(), TargetError> {
         let option = option_of(&self.spec, key)?;
         let mut system = self.system.borrow_mut();
-        Ok(system.local.as_mut().ok_or_else(|| not_started_again(&self.spec))?.set(option, value))
+        system.local.as_mut().ok_or_else(|| not_started_again(&self.spec))?.set(option, value);
+        Ok(())
     }
 
     fn end(&mut self) {
@@ -529,3 +552,6 @@ impl Drop for CoquinaTarget {
         self.end();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -121,12 +121,17 @@ impl LocalCoquina {
         })
     }
 
-    /// Gives it an option of `coquina up`, or takes it away, from its next start on. Gives the former value.
-    pub fn set(&mut self, name: &str, value: Option<&str>) -> Option<String> {
+    /// An option of `coquina up` that it was given.
+    pub fn option(&self, name: &str) -> Option<String> {
+        self.options.get(name).cloned()
+    }
+
+    /// Gives it an option of `coquina up`, or takes it away, from its next start on.
+    pub fn set(&mut self, name: &str, value: Option<&str>) {
         match value {
             Some(value) => self.options.insert(name.to_owned(), value.to_owned()),
             None => self.options.remove(name),
-        }
+        };
     }
 
     /// Starts it again with its options as they are now; takes some seconds. Its data stays.

@@ -256,12 +256,16 @@ pub trait Target {
             message: "it was not started by this run, so that it is not started again".to_owned(),
         })
     }
-    /// Changes a setting of it, and gives the former value.
-    fn set(&mut self, key: &str, _value: Option<&str>) -> Result<Option<String>, TargetError> {
+    /// The value that a setting of it has; `None`: it is not set. Changes nothing.
+    fn setting(&self, key: &str) -> Result<Option<String>, TargetError> {
         Err(TargetError::Wrong {
             spec: self.spec().to_owned(),
             message: format!("it has no setting {key:?} that can be changed while it runs"),
         })
+    }
+    /// Changes a setting of it. Where that fails, it may have been done all the same.
+    fn set(&mut self, key: &str, _value: Option<&str>) -> Result<(), TargetError> {
+        self.setting(key).map(drop)
     }
     /// Removes what it made and stops what it started.
     fn end(&mut self);

@@ -197,7 +197,11 @@ impl Target for RadosTarget {
         self.system.borrow().effect(&self.spec, key)
     }
 
-    fn set(&mut self, key: &str, value: Option<&str>) -> Result<Option<String>, TargetError> {
+    fn setting(&self, key: &str) -> Result<Option<String>, TargetError> {
+        self.system.borrow().setting(&self.spec, key)
+    }
+
+    fn set(&mut self, key: &str, value: Option<&str>) -> Result<(), TargetError> {
         self.system.borrow().set(&self.spec, key, value)
     }
 

@@ -102,6 +102,34 @@ impl RbdTarget {
         self.run("rbd", &arguments).map(drop)
     }
 
+    /// Images of the pool.
+    fn list(&self) -> Result<Vec<String>, TargetError> {
+        let pool = self.system.borrow().pool.clone();
+        let printed = self.run("rbd", &["ls", &pool])?;
+        Ok(printed.lines().map(|line| line.trim().to_owned()).collect())
+    }
+
+    /// What is left if an image is not removed, and how it is.
+    fn left_text(&self, image: &str, which: &str) -> String {
+        let (path, conf) = (self.path(image), self.system.borrow().shell_environment());
+        format!("the image {path}{which}: {conf}rbd rm {}", leftovers::quoted(&path))
+    }
+
+    /// Tells of an image whose making failed, if it was not there before and is now, or may be. Somebody else may have made it in the
+    /// same moment, so that it is not removed.
+    fn tell_if_made(&self, image: &str, before: &[String]) {
+        if self.system.borrow().local.is_some() || before.iter().any(|there| there == image) {
+            return;
+        }
+        let answers = self.system.borrow().answers();
+        let which = match answers.then(|| self.size_of(&self.path(image))) {
+            Some(Err(error)) if is_not_found(&error) => return,
+            Some(Ok(_)) => leftovers::MADE_ALL_THE_SAME,
+            Some(Err(_)) | None => leftovers::MAY_BE_MADE,
+        };
+        leftovers::note(self.left_text(image, which)).keep();
+    }
+
     /// Takes librbd's cache off for an image that the run made. In a cluster that was made for the run it is off for all.
     fn set_cache_off(&self, image: &str) -> Result<(), TargetError> {
         if self.tries_cache || self.system.borrow().local.is_some() {
@@ -204,9 +232,7 @@ impl Target for RbdTarget {
     fn begin(&mut self, context: &Context<'_>) -> Result<(), TargetError> {
         self.program.clone_from(&context.program);
         self.system.borrow_mut().begin(&self.spec, context)?;
-        let pool = self.system.borrow().pool.clone();
-        let list = self.system.borrow().run(&self.spec, "rbd", &["ls", &pool])?;
-        let found = list.lines().any(|line| line.trim() == self.image);
+        let found = self.list()?.contains(&self.image);
         let name = self.path(&self.image);
         if found && !context.may_destroy(&self.spec, &name) {
             return Err(TargetError::HoldsData {
@@ -268,20 +294,20 @@ impl Target for RbdTarget {
         if let Some(copies) = layout.copies {
             self.system.borrow_mut().set_copies(&self.spec, copies, context)?;
         }
+        let is_local = self.system.borrow().local.is_some();
+        let there = if is_local { Vec::new() } else { self.list()? };
         for number in 0..layout.volumes {
             let image = if number == 0 { self.image.clone() } else { format!("{}-{number}", self.image) };
             if number > 0 || self.found_bytes.is_none() {
                 // Before it is made: that may be interrupted, and the image be there all the same.
-                if self.system.borrow().local.is_none() {
-                    let (path, conf) = (self.path(&image), self.system.borrow().shell_environment());
-                    let remove = format!("{conf}rbd rm {}", leftovers::quoted(&path));
-                    self.left.push(leftovers::note(format!("the image {path}: {remove}")));
+                if !is_local {
+                    self.left.push(leftovers::note(self.left_text(&image, "")));
                 }
-                let created = self.create(&image, layout);
-                if created.is_err() {
+                if let Err(error) = self.create(&image, layout) {
                     self.left.pop();
+                    self.tell_if_made(&image, &there);
+                    return Err(error);
                 }
-                created?;
                 self.made.push(image.clone());
                 self.set_cache_off(&image)?;
             }
@@ -353,7 +379,11 @@ impl Target for RbdTarget {
         self.system.borrow_mut().restart(&self.spec, context)
     }
 
-    fn set(&mut self, key: &str, value: Option<&str>) -> Result<Option<String>, TargetError> {
+    fn setting(&self, key: &str) -> Result<Option<String>, TargetError> {
+        self.system.borrow().setting(&self.spec, key)
+    }
+
+    fn set(&mut self, key: &str, value: Option<&str>) -> Result<(), TargetError> {
         self.tries_cache |= ceph_option::split(key).1 == rbd_cache::OPTION;
         self.system.borrow().set(&self.spec, key, value)
     }
@@ -380,6 +410,83 @@ mod tests {
     use super::*;
     use crate::generator::Amount;
     use crate::report::Operation;
+
+    /// Programs that answer like `ceph` and `rbd` of a cluster with the images in the file `images`. `rbd create` always fails: of
+    /// an image "done" after it has made it, and of "gone" after the cluster has gone.
+    fn fake_ceph(folder: &std::path::Path) {
+        let script = format!(
+            r#"cd {folder} || exit 1
+case "$(basename "$0") $*" in
+rbd\ create\ pool/done*) echo done >>images; exit 110 ;;
+rbd\ create\ pool/gone*) touch no-cluster; exit 110 ;;
+rbd\ create*) exit 22 ;;
+rbd\ ls*) cat images ;;
+rbd\ info*) name=${{2#pool/}}; grep -qx "$name" images || exit 2; echo '{{"size":1}}' ;;
+ceph*mon\ stat*) [ ! -e no-cluster ] ;;
+*) exit 1 ;;
+esac
+"#,
+            folder = folder.display()
+        );
+        std::fs::write(folder.join("images"), "others\nothers-1\n").unwrap();
+        std::fs::write(folder.join("script"), format!("#!/bin/sh\n{script}")).unwrap();
+        // What this process has open for writing, also in a child that another test is just starting, cannot be run.
+        for program in ["ceph", "rbd"] {
+            let install = std::process::Command::new("install")
+                .arg(folder.join("script"))
+                .arg(folder.join(program))
+                .status();
+            assert!(install.unwrap().success());
+        }
+    }
+
+    #[test]
+    fn an_image_whose_making_failed_is_told_if_it_may_be_there_and_was_not_before() {
+        let folder = tempfile::tempdir().unwrap();
+        fake_ceph(folder.path());
+        let layout = Layout {
+            volumes: 2,
+            volume_bytes: 64 << 20,
+            copies: None,
+            stripe: None,
+            fill: true,
+            warm_reads: false,
+            aged: None,
+        };
+        let context = Context {
+            folder: folder.path().to_owned(),
+            program: PathBuf::new(),
+            server: Vec::new(),
+            store_bytes: 1 << 30,
+            writes: true,
+            volumes_max: 2,
+            destroy: Vec::new(),
+            stopped: &|| false,
+            say: &|_| {},
+        };
+        let told = |image: &str| {
+            let mut target =
+                RbdTarget::running(&format!("rbd:pool/{image}"), &format!("pool/{image}")).unwrap();
+            target.system.borrow_mut().programs = folder.path().to_owned();
+            target.system.borrow_mut().conf = None;
+            // The image of that name was found, so that the next one is the first to be made.
+            target.found_bytes = (image == "others").then_some(64 << 20);
+            assert!(target.lay_out(&layout, &context).is_err(), "{image}");
+            drop(target);
+            leftovers::all()
+                .into_iter()
+                .filter(|note| note.contains(&format!("pool/{image}")))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(told("refused"), [""; 0], "it was not made");
+        assert_eq!(told("others"), [""; 0], "others-1 was there before");
+        for (image, how) in [("done", "is there now"), ("gone", "may be there")] {
+            let told = told(image);
+            let wanted = format!("the image pool/{image}, whose making failed, but which {how}: ");
+            assert!(told.len() == 1 && told[0].starts_with(&wanted), "{told:?}");
+            assert!(told[0].ends_with(&format!("rbd rm pool/{image}")), "{told:?}");
+        }
+    }
 
     #[test]
     fn at_a_rate_images_get_load_by_librbd() {

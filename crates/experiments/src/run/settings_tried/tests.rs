@@ -116,9 +116,17 @@ impl Target for Noting {
             false => Ok(()),
         }
     }
-    fn set(&mut self, key: &str, value: Option<&str>) -> Result<Option<String>, TargetError> {
-        self.done.borrow_mut().push(format!("{key}={}", value.unwrap_or("-")));
+    fn setting(&self, _key: &str) -> Result<Option<String>, TargetError> {
         Ok(None)
+    }
+    fn set(&mut self, key: &str, value: Option<&str>) -> Result<(), TargetError> {
+        self.done.borrow_mut().push(format!("{key}={}", value.unwrap_or("-")));
+        match value {
+            Some("lost answer") => {
+                Err(TargetError::Unusable { spec: "noting".to_owned(), message: "no answer".to_owned() })
+            }
+            _ => Ok(()),
+        }
     }
     fn end(&mut self) {}
 }
@@ -172,6 +180,15 @@ fn a_setting_that_is_named_in_two_ways_is_refused() {
     let (told, done) = done(&["osd:a=1", "a=2"], &[], None);
     assert!(told.unwrap_err().to_string().contains("osd:a is the same setting"));
     assert_eq!(done, ["|"]);
+}
+
+#[test]
+fn a_change_that_failed_may_have_been_made_and_is_put_back() {
+    let (told, first) = done(&["a=lost answer"], &[], None);
+    assert!(told.unwrap_err().to_string().contains("no answer"));
+    assert_eq!(first, ["a=lost answer", "|", "a=-"]);
+    let (_, later) = done(&["a=1", "b=2", "a=lost answer"], &[], None);
+    assert_eq!(later[later.len() - 3..], ["|", "b=-", "a=-"], "{later:?}");
 }
 
 #[test]
