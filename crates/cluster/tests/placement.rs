@@ -114,6 +114,41 @@ fn groups(count: u32) -> Vec<(GroupId, Vec<ShardRef>)> {
     (0..count).map(|group| (GroupId(group), Vec::new())).collect()
 }
 
+/// Many drives of which one is larger by 1 MiB: each drive's share counts as the whole number that it is next to, and all of a
+/// node's together are further from theirs than that.
+#[test]
+fn shares_next_to_a_whole_number_add_up() {
+    let mut tried = 0;
+    for pool in 1..40 {
+        let drive = |number: u64| PlacementDrive {
+            drive: drive_id(number),
+            shards: 1,
+            weight: 22_888_184 + u64::from(number == 0),
+            domain: Domain::Node(NodeId(Id128(u128::from(number / 16 + 1).to_be_bytes()))),
+        };
+        let drives: Vec<PlacementDrive> = (0..128).map(drive).collect();
+        let job = |drives: &[PlacementDrive], groups| PlacementJob {
+            pool: PoolId(pool),
+            copies: 3,
+            domain: "node".to_owned(),
+            drives: drives.to_vec(),
+            drives_unlabelled: 0,
+            groups,
+        };
+        // The last drive is out, and comes back.
+        let without = job(&drives[..127], groups(1024)).place().unwrap();
+        let held = without.wanted.iter().flat_map(|(_, shards)| shards);
+        tried += usize::from(held.filter(|shard| shard.drive == drive_id(0)).count() > 24);
+        let with = job(&drives, without.wanted.clone());
+        let placement = with.place().unwrap();
+        let held = counts(placement.wanted.iter().flat_map(|(_, shards)| shards).map(|shard| shard.drive));
+        for (drive, share) in drives.iter().zip(with.shares()) {
+            assert!((held[&drive.drive] - share).abs() < 1.0, "{} copies of {share}", held[&drive.drive]);
+        }
+    }
+    assert!(tried > 0, "the larger drive never had one more");
+}
+
 fn counts<T: Ord>(items: impl Iterator<Item = T>) -> BTreeMap<T, f64> {
     let mut counts = BTreeMap::new();
     items.for_each(|item| *counts.entry(item).or_default() += 1.0);

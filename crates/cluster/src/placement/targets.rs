@@ -65,16 +65,30 @@ struct Item {
     count: u32,
     low: u32,
     high: u32,
+    /// What it may get if bounds cannot be kept.
+    most: u32,
     share: f64,
     present: u32,
     salt: u64,
 }
 
 impl Item {
-    fn new(share: f64, present: u32, preferred: u32, high_max: u32, salt: u64) -> Item {
+    /// A shard.
+    fn new(share: f64, present: u32, salt: u64) -> Item {
         let share = if (share - share.round()).abs() < SNAP { share.round() } else { share };
-        let (low, high) = (share.floor() as u32, (share.ceil() as u32).min(high_max));
-        Item { count: preferred.clamp(low.min(high), high), low, high, share, present, salt }
+        let (low, high) = (share.floor() as u32, share.ceil() as u32);
+        Item { count: present.clamp(low, high), low, high, most: u32::MAX, share, present, salt }
+    }
+
+    /// What has others below it, with its share rounded to what they can add up to: each of them may be so near to a whole
+    /// number that it is that number, where all together are not.
+    fn above(below: &[Item], share: f64, most: u32, salt: u64) -> Item {
+        let sum = |field: fn(&Item) -> u32| below.iter().map(field).fold(0, u32::saturating_add);
+        let (least, greatest) = (sum(|item| item.low), sum(|item| item.high));
+        let own = Item::new(share, sum(|item| item.present), salt);
+        let low = own.low.min(most).clamp(least, greatest);
+        let high = own.high.min(most).clamp(least, greatest);
+        Item { count: sum(|item| item.count).clamp(low, high), low, high, most, ..own }
     }
 }
 
@@ -86,27 +100,24 @@ impl Targets {
         for leaf in present.iter().filter(|leaf| **leaf != NONE) {
             held[*leaf as usize] += 1;
         }
-        let sum = |items: &[Item], field: fn(&Item) -> u32| items.iter().map(field).sum::<u32>();
-        let item = |kind: u64, index: usize, share: f64, below: &[Item], high_max: u32| {
-            let salt = mix(salt ^ (kind << 60) ^ index as u64);
-            Item::new(share, sum(below, |item| item.present), sum(below, |item| item.count), high_max, salt)
-        };
         // From the leaves up: what each would like best; then from the top down: what it gets.
         let mut leaves: Vec<Item> = shares
             .leaves
             .iter()
             .enumerate()
-            .map(|(leaf, share)| Item::new(*share, held[leaf], held[leaf], u32::MAX, mix(salt ^ leaf as u64)))
+            .map(|(leaf, share)| Item::new(*share, held[leaf], mix(salt ^ leaf as u64)))
             .collect();
+        let salt = |kind: u64, index: usize| mix(salt ^ (kind << 60) ^ index as u64);
         let mut drives: Vec<Item> = (0..layout.drives.len())
             .map(|drive| {
-                item(1, drive, shares.drives[drive], &leaves[layout.drives[drive].1.clone()], u32::MAX)
+                let below = &leaves[layout.drives[drive].1.clone()];
+                Item::above(below, shares.drives[drive], u32::MAX, salt(1, drive))
             })
             .collect();
         let mut domains: Vec<Item> = (0..layout.domains.len())
             .map(|domain| {
                 let below = &drives[layout.domains[domain].clone()];
-                item(2, domain, shares.domains[domain], below, groups as u32)
+                Item::above(below, shares.domains[domain], groups as u32, salt(2, domain))
             })
             .collect();
         settle(&mut domains, present.len() as u32);
@@ -145,8 +156,58 @@ fn settle(items: &mut [Item], total: u32) {
         a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2))
     });
     let steps = sum.abs_diff(total) as usize;
-    assert!(steps <= order.len(), "shares rounded up or down add up to their total");
     for index in order.into_iter().take(steps) {
         items[index].count = if grow { items[index].count + 1 } else { items[index].count - 1 };
+    }
+    settle_anyhow(items, total);
+}
+
+/// Where sums of floats are so far off that shares rounded up or down do not add up: some get another one more or less. Weights
+/// come from outside, so that is no reason to give up.
+fn settle_anyhow(items: &mut [Item], total: u32) {
+    let mut left = i64::from(total) - items.iter().map(|item| i64::from(item.count)).sum::<i64>();
+    while left != 0 {
+        let before = left;
+        for item in items.iter_mut() {
+            if left > 0 && item.count < item.most {
+                item.count += 1;
+                left -= 1;
+            } else if left < 0 && item.count > 0 {
+                item.count -= 1;
+                left += 1;
+            }
+        }
+        if left == before {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_add_up_is_made_up_for_by_some() {
+        let item = |share: f64, most: u32| Item { most, ..Item::new(share, 0, 1) };
+        let counts = |items: &[Item]| items.iter().map(|item| item.count).collect::<Vec<_>>();
+        let mut items = [item(24.0, 24), item(24.0, 30), item(24.0, 30)];
+        settle(&mut items, 74);
+        assert_eq!(counts(&items), [24, 25, 25]);
+        settle(&mut items, 70);
+        assert_eq!(counts(&items).iter().sum::<u32>(), 70);
+        let mut items = [item(2.0, 2), item(3.0, 3)];
+        settle(&mut items, 9);
+        assert_eq!(counts(&items), [2, 3], "there is no room for more");
+    }
+
+    #[test]
+    fn who_has_others_below_gets_what_they_can_add_up_to() {
+        let below = [Item::new(24.0 - 8e-9, 24, 1); 16];
+        let above = Item::above(&below, 384.0 - 1.31e-7, 1024, 1);
+        assert_eq!((above.low, above.count, above.high), (384, 384, 384));
+        let below = [Item::new(24.5, 24, 1); 16];
+        let above = Item::above(&below, 392.3, 1024, 1);
+        assert_eq!((above.low, above.count, above.high), (392, 392, 393));
     }
 }
