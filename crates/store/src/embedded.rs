@@ -3,7 +3,8 @@
 //! Invariants:
 //! - one process at a time has the folder open;
 //! - nothing is answered, read or watched before it is durable: answers wait for the sync of their batch, and
-//!   watches end at the last durable revision;
+//!   watches end at the last durable revision. What a start finds is written anew before it counts: it may have been read from
+//!   the kernel's memory only, where a killed process or a failed sync has left it;
 //! - once a change could not be made durable, nothing more is answered until a restart has read the file again;
 //! - leases that were alive have their whole time again after a restart.
 
@@ -85,36 +86,36 @@ impl EmbeddedStore {
     }
 
     fn on(mut medium: Box<dyn Medium>, known: Option<Identity>) -> Result<Self, StoreError> {
-        let worker = match medium.load()? {
+        let (store_id, machine) = match medium.load()? {
             Some(bytes) => {
                 let loaded = record::decode_file(&bytes, 0).map_err(|refused| explain(refused, &*medium))?;
                 if loaded.bytes < bytes.len() {
                     tracing::warn!(
                         file = medium.name(),
                         bytes = bytes.len() - loaded.bytes,
-                        "cut off the store's last record, which was never completed"
+                        "left out the store's last record, which was never completed"
                     );
-                    medium.cut(loaded.bytes)?;
                 }
-                Worker::new(medium, loaded)
+                (loaded.store_id, loaded.machine)
             }
             None => {
                 let store_id = random_u64()
                     .map_err(StoreError::io("make an identity for", Path::new(&medium.name())))?;
-                let machine = Machine::default();
-                let bytes = record::encode_file(store_id, &machine);
-                medium.prepare(&bytes)?;
-                medium.publish()?;
-                Worker::new(medium, record::Loaded { store_id, machine, bytes: bytes.len(), record_next: 1 })
+                (store_id, Machine::default())
             }
         };
-        let (store_id, shared, durable) = (worker.store_id(), worker.shared(), worker.durable());
-        let now = Identity { store_id, revision: *durable.borrow() };
-        if let Some(seen) = known
-            && (seen.store_id != now.store_id || seen.revision > now.revision)
-        {
-            return Err(StoreError::WentBack { seen, now });
+        if let Some(seen) = known {
+            let now = Identity { store_id, revision: machine.revision() };
+            if seen.store_id != now.store_id || seen.revision > now.revision {
+                return Err(StoreError::WentBack { seen, now });
+            }
         }
+        // A sync of the file as it is would not do: what a failed one has left unwritten counts as written.
+        let bytes = record::encode_file(store_id, &machine);
+        medium.prepare(&bytes)?;
+        medium.publish()?;
+        let worker = Worker::new(medium, store_id, machine, bytes.len());
+        let (store_id, shared, durable) = (worker.store_id(), worker.shared(), worker.durable());
         let (commands, receiver) = mpsc::channel();
         let worker = std::thread::Builder::new()
             .name("coquina-store".to_owned())

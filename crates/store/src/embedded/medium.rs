@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - the file under its name is always complete up to a torn last record: it is replaced by a rename of a synced
-//!   file, and otherwise only grows;
+//!   file, with each start, too, and otherwise only grows;
 //! - the file from before the last replacement is kept beside it.
 
 use std::fs::{self, File, OpenOptions};
@@ -16,7 +16,7 @@ use crate::error::StoreError;
 const FILE_NAME: &str = "store.log";
 const PREVIOUS_NAME: &str = "store.previous.log";
 const LOCK_NAME: &str = "store.lock";
-/// Larger files are refused before they are read into memory.
+/// Larger files are refused before they are read into memory, and never written.
 const FILE_BYTES_MAX: u64 = 1 << 30;
 
 const LOCK_ATTEMPTS: u32 = 25;
@@ -24,10 +24,11 @@ const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// The seam for faults: all that the embedded store does to its file.
 pub(super) trait Medium: Send {
-    /// The content, or `None` if nothing was ever there.
+    /// The content, or `None` if nothing was ever there. It need not be durable: it has to be put in place anew before anything
+    /// is added.
     fn load(&mut self) -> Result<Option<Vec<u8>>, StoreError>;
-    /// Cuts off what follows a length; durable when it returns.
-    fn cut(&mut self, bytes: usize) -> Result<(), StoreError>;
+    /// Refuses a length with which the content could not be loaded again.
+    fn check_length(&self, bytes: usize) -> Result<(), StoreError>;
     /// Adds bytes; durable when it returns.
     fn append(&mut self, bytes: &[u8]) -> Result<(), StoreError>;
     /// Writes new content beside the present one; nothing has changed if it fails.
@@ -61,9 +62,21 @@ fn lock_exclusive(file: &File) -> io::Result<bool> {
     Ok(false)
 }
 
+/// Makes a folder with those above it, so that it is there after a power cut.
+fn make_folder(folder: &Path) -> Result<(), StoreError> {
+    let absolute = std::path::absolute(folder).map_err(StoreError::io("make", folder))?;
+    let made: Vec<&Path> = absolute.ancestors().take_while(|folder| !folder.exists()).collect();
+    fs::create_dir_all(&absolute).map_err(StoreError::io("make", folder))?;
+    made.iter().filter_map(|folder| folder.parent()).try_for_each(sync_folder)
+}
+
+fn sync_folder(folder: &Path) -> Result<(), StoreError> {
+    File::open(folder).and_then(|open| open.sync_all()).map_err(StoreError::io("sync", folder))
+}
+
 impl FolderMedium {
     pub(super) fn open(folder: &Path) -> Result<Self, StoreError> {
-        fs::create_dir_all(folder).map_err(StoreError::io("make", folder))?;
+        make_folder(folder)?;
         let path = folder.join(LOCK_NAME);
         let lock = OpenOptions::new()
             .read(true)
@@ -123,7 +136,7 @@ impl FolderMedium {
 impl Medium for FolderMedium {
     fn load(&mut self) -> Result<Option<Vec<u8>>, StoreError> {
         let path = self.path();
-        let mut file = match OpenOptions::new().read(true).append(true).open(&path) {
+        let file = match File::open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return match self.previous() {
@@ -138,21 +151,20 @@ impl Medium for FolderMedium {
             Err(error) => return Err(StoreError::io("open", &path)(error)),
         };
         let mut bytes = Vec::new();
-        (&mut file)
-            .take(FILE_BYTES_MAX + 1)
-            .read_to_end(&mut bytes)
-            .map_err(StoreError::io("read", &path))?;
+        file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(StoreError::io("read", &path))?;
         if bytes.len() as u64 > FILE_BYTES_MAX {
             let reason = "it is longer than any store".to_owned();
             return Err(StoreError::Damaged { path: self.name(), reason, previous: self.previous() });
         }
-        self.file = Some(file);
         Ok(Some(bytes))
     }
 
-    fn cut(&mut self, bytes: usize) -> Result<(), StoreError> {
-        let (file, path) = self.opened()?;
-        file.set_len(bytes as u64).and_then(|()| file.sync_all()).map_err(StoreError::io("cut", &path))
+    fn check_length(&self, bytes: usize) -> Result<(), StoreError> {
+        if bytes as u64 <= FILE_BYTES_MAX {
+            return Ok(());
+        }
+        let reason = format!("it would have {bytes} bytes, and {FILE_BYTES_MAX} are possible");
+        Err(StoreError::io("write", &self.path())(io::Error::other(reason)))
     }
 
     fn append(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
@@ -162,6 +174,7 @@ impl Medium for FolderMedium {
     }
 
     fn prepare(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        self.check_length(bytes.len())?;
         let path = self.new_path();
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -184,9 +197,7 @@ impl Medium for FolderMedium {
     fn publish(&mut self) -> Result<(), StoreError> {
         let path = self.path();
         fs::rename(self.new_path(), &path).map_err(StoreError::io("replace", &path))?;
-        File::open(&self.folder)
-            .and_then(|folder| folder.sync_all())
-            .map_err(StoreError::io("sync", &self.folder))?;
+        sync_folder(&self.folder)?;
         self.file = self.prepared.take();
         Ok(())
     }
@@ -210,7 +221,7 @@ impl Medium for NoMedium {
         Ok(None)
     }
 
-    fn cut(&mut self, _: usize) -> Result<(), StoreError> {
+    fn check_length(&self, _: usize) -> Result<(), StoreError> {
         Ok(())
     }
 

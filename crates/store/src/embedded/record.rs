@@ -108,8 +108,6 @@ pub(super) struct Loaded {
     pub machine: Machine,
     /// Length of the part that counts; what is behind it was never answered.
     pub bytes: usize,
-    /// Number of the next record.
-    pub record_next: u64,
 }
 
 /// A whole file that holds a state.
@@ -249,7 +247,7 @@ pub(super) fn decode_file(bytes: &[u8], now_ns: u64) -> Result<Loaded, Refused> 
     if good_record_follows(bytes, offset, store_id, record) {
         return Err(damaged("the checksum does not match", record));
     }
-    Ok(Loaded { store_id, machine, bytes: offset, record_next: record })
+    Ok(Loaded { store_id, machine, bytes: offset })
 }
 
 fn decode_head(bytes: &[u8]) -> Result<u64, Refused> {

@@ -1,4 +1,4 @@
-//! What the embedded store keeps through a kill at any byte, and what it does when its disk fails.
+//! What the embedded store keeps through a kill at any byte and a power cut, and what it does when its disk fails.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,9 +11,26 @@ struct Disk {
     state: Arc<Mutex<DiskState>>,
 }
 
+/// How the next sync ends.
+#[derive(Clone, Copy, Default)]
+enum Sync {
+    #[default]
+    Done,
+    /// The process is killed before it. What was written stays in the kernel's memory, to be synced some time.
+    Killed,
+    /// With an error, after which what was written counts as clean and never reaches the disk.
+    Failed,
+}
+
 #[derive(Default)]
 struct DiskState {
     content: Option<Vec<u8>>,
+    /// What a power cut leaves of the content.
+    durable: Vec<u8>,
+    /// Where the part of the content begins that a sync has to write.
+    dirty_from: Option<usize>,
+    sync: Sync,
+    bytes_max: Option<usize>,
     prepared: Vec<u8>,
     /// Length of the content after each write that was answered.
     durable_bytes: Vec<usize>,
@@ -25,8 +42,19 @@ struct DiskState {
 impl Disk {
     fn of(content: Vec<u8>) -> Self {
         let disk = Disk::default();
+        disk.state.lock().unwrap().durable.clone_from(&content);
         disk.state.lock().unwrap().content = Some(content);
         disk
+    }
+
+    fn set_sync(&self, sync: Sync) {
+        self.state.lock().unwrap().sync = sync;
+    }
+
+    fn cut_power(&self) {
+        let mut state = self.state.lock().unwrap();
+        (state.content, state.dirty_from) = (Some(state.durable.clone()), None);
+        state.sync = Sync::Done;
     }
 
     fn content(&self) -> Vec<u8> {
@@ -48,10 +76,11 @@ impl Medium for Disk {
         Ok(self.state.lock().unwrap().content.clone())
     }
 
-    fn cut(&mut self, bytes: usize) -> Result<(), StoreError> {
-        self.step()?;
-        self.state.lock().unwrap().content.as_mut().unwrap().truncate(bytes);
-        Ok(())
+    fn check_length(&self, bytes: usize) -> Result<(), StoreError> {
+        match self.state.lock().unwrap().bytes_max.is_some_and(|most| bytes > most) {
+            true => Err(StoreError::io("write", Path::new("disk"))(std::io::Error::other("too long"))),
+            false => Ok(()),
+        }
     }
 
     fn append(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
@@ -59,13 +88,29 @@ impl Medium for Disk {
         let mut state = self.state.lock().unwrap();
         // A write that fails has written a part.
         let written = if failed.is_err() { &bytes[..bytes.len() / 2] } else { bytes };
-        let content = state.content.as_mut().unwrap();
+        let mut content = state.content.take().unwrap();
+        let from = state.dirty_from.unwrap_or(content.len());
         content.extend_from_slice(written);
         let length = content.len();
-        if failed.is_ok() {
-            state.durable_bytes.push(length);
-        }
-        failed
+        state.dirty_from = Some(from);
+        let error = || StoreError::io("sync", Path::new("disk"))(std::io::Error::other("broken"));
+        let result = match state.sync {
+            _ if failed.is_err() => failed,
+            Sync::Killed => Err(error()),
+            Sync::Failed => {
+                state.dirty_from = None;
+                Err(error())
+            }
+            Sync::Done => {
+                state.durable.resize(length, 0);
+                state.durable[from..].copy_from_slice(&content[from..]);
+                state.dirty_from = None;
+                state.durable_bytes.push(length);
+                Ok(())
+            }
+        };
+        state.content = Some(content);
+        result
     }
 
     fn prepare(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
@@ -82,7 +127,8 @@ impl Medium for Disk {
     fn publish(&mut self) -> Result<(), StoreError> {
         self.step()?;
         let mut state = self.state.lock().unwrap();
-        state.content = Some(std::mem::take(&mut state.prepared));
+        state.durable = std::mem::take(&mut state.prepared);
+        (state.content, state.dirty_from) = (Some(state.durable.clone()), None);
         state.durable_bytes.clear();
         Ok(())
     }
@@ -271,5 +317,76 @@ fn a_file_that_has_grown_is_rewritten_and_a_failed_rewrite_loses_nothing() {
         assert_eq!(state(&store).await, before);
         let mut watch = store.watch(b"/", 300).unwrap();
         assert!(matches!(watch.next().await, Some(Ok(Watched::Revision(found))) if found.revision == 300));
+    });
+}
+
+/// The record is read from the kernel's memory after the kill, and answered with: a power cut must not take it back.
+#[test]
+fn what_a_killed_process_left_unsynced_is_durable_before_it_is_answered() {
+    let disk = Disk::default();
+    block(async {
+        let store = open(&disk).unwrap();
+        put(&store, "/a", "1").await.unwrap();
+        disk.set_sync(Sync::Killed);
+        assert!(matches!(put(&store, "/b", "2").await, Err(StoreError::Poisoned { .. })));
+        drop(store);
+        disk.set_sync(Sync::Done);
+        let store = open(&disk).unwrap();
+        let (before, seen) = (state(&store).await, store.identity().unwrap());
+        assert_eq!(before.1.len(), 2, "it is there, whoever was told of it");
+        drop(store);
+        disk.cut_power();
+        let store = EmbeddedStore::on(Box::new(disk.clone()), Some(seen)).unwrap();
+        assert_eq!(state(&store).await, before);
+    });
+}
+
+/// What could not be synced is clean for the kernel, so that no later sync writes it: the file would have a hole.
+#[test]
+fn what_a_failed_sync_left_behind_is_written_again_before_anything_follows_it() {
+    let disk = Disk::default();
+    block(async {
+        let store = open(&disk).unwrap();
+        put(&store, "/a", "1").await.unwrap();
+        disk.set_sync(Sync::Failed);
+        assert!(matches!(put(&store, "/b", "2").await, Err(StoreError::Poisoned { .. })));
+        drop(store);
+        disk.set_sync(Sync::Done);
+        let store = open(&disk).unwrap();
+        put(&store, "/c", "3").await.unwrap();
+        let before = state(&store).await;
+        drop(store);
+        disk.cut_power();
+        let store = open(&disk).unwrap();
+        assert_eq!(state(&store).await, before);
+    });
+}
+
+#[test]
+fn a_file_that_cannot_be_rewritten_does_not_become_too_long_to_be_loaded() {
+    let disk = Disk::default();
+    let large = "x".repeat(100_000);
+    block(async {
+        let store = open(&disk).unwrap();
+        let bytes_max = 6_000_000;
+        disk.state.lock().unwrap().prepares_to_fail = usize::MAX;
+        disk.state.lock().unwrap().bytes_max = Some(bytes_max);
+        let mut answered = 0;
+        let refused = loop {
+            match put(&store, "/large", &large).await {
+                Ok(revision) => answered = revision,
+                Err(error) => break error,
+            }
+            assert!(answered < 100);
+        };
+        assert!(
+            matches!(&refused, StoreError::Poisoned { reason } if reason.contains("too long")),
+            "{refused}"
+        );
+        assert!(disk.content().len() <= bytes_max);
+        drop(store);
+        disk.state.lock().unwrap().prepares_to_fail = 0;
+        let store = open(&disk).unwrap();
+        assert_eq!(state(&store).await.0, answered);
     });
 }

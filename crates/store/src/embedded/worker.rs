@@ -8,11 +8,12 @@ use tokio::sync::watch;
 
 use super::Shared;
 use super::medium::Medium;
-use super::record::{self, Loaded};
+use super::record;
 use crate::error::StoreError;
+use crate::machine::Machine;
 
 /// Something to run on the state; it returns how to answer once the outcome is durable.
-pub(super) type Command = Box<dyn FnOnce(&mut crate::machine::Machine, u64) -> Reply + Send>;
+pub(super) type Command = Box<dyn FnOnce(&mut Machine, u64) -> Reply + Send>;
 pub(super) type Reply = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 
 /// Commands that share one sync.
@@ -35,16 +36,17 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    pub(super) fn new(medium: Box<dyn Medium>, loaded: Loaded) -> Self {
-        let (durable, _) = watch::channel(loaded.machine.revision());
+    /// Works on a state that has just been written as a whole file of so many bytes.
+    pub(super) fn new(medium: Box<dyn Medium>, store_id: u64, machine: Machine, file_bytes: usize) -> Self {
+        let (durable, _) = watch::channel(machine.revision());
         Worker {
             medium,
-            store_id: loaded.store_id,
-            shared: Arc::new(Shared { machine: Mutex::new(loaded.machine) }),
+            store_id,
+            shared: Arc::new(Shared { machine: Mutex::new(machine) }),
             durable,
-            record_next: loaded.record_next,
-            file_bytes: loaded.bytes,
-            rewrite_at_bytes: rewrite_at(loaded.bytes),
+            record_next: 1,
+            file_bytes,
+            rewrite_at_bytes: rewrite_at(file_bytes),
             poisoned: None,
             begin: Instant::now(),
         }
@@ -115,7 +117,9 @@ impl Worker {
         };
         if self.poisoned.is_none() && !effects.is_empty() {
             let bytes = record::encode_effects(self.store_id, self.record_next, &effects);
-            match self.medium.append(&bytes) {
+            // Rewrites may have failed for long. A file that the next start would refuse is not written.
+            let fits = self.medium.check_length(self.file_bytes.saturating_add(bytes.len()));
+            match fits.and_then(|()| self.medium.append(&bytes)) {
                 Ok(()) => {
                     self.record_next += 1;
                     self.file_bytes += bytes.len();

@@ -288,8 +288,14 @@ fn a_folder_has_one_process_at_a_time() {
     assert!(matches!(error, StoreError::InUse { .. }), "{error:?}");
     drop(store);
     EmbeddedStore::open(folder.path(), None).unwrap();
+    // Not made anew beside what it was.
     fs::remove_file(folder.path().join("store.log")).unwrap();
+    let error = EmbeddedStore::open(folder.path(), None).err().unwrap();
+    assert!(matches!(&error, StoreError::Damaged { previous: Some(_), .. }), "{error:?}");
+    fs::remove_file(folder.path().join("store.previous.log")).unwrap();
     EmbeddedStore::open(folder.path(), None).unwrap();
+    let nested = folder.path().join("a/b/c");
+    EmbeddedStore::open(&nested, None).unwrap();
 }
 
 #[test]
