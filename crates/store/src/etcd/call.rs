@@ -193,7 +193,7 @@ impl Caller {
             let ends = deadline.min(Instant::now() + self.attempt_timeout);
             let (meaning, reason) = match tokio::time::timeout_at(ends, attempt(connection.clone())).await {
                 Ok(Ok(answer)) => return Ok((answer, connection.endpoint.clone())),
-                Ok(Err(trouble)) => (meaning(&trouble, &connection, doing), trouble.reason()),
+                Ok(Err(trouble)) => (meaning(&trouble, &connection.endpoint, doing), trouble.reason()),
                 Err(_) => {
                     slow = true;
                     (Meaning::Unknown, "no answer in time".to_owned())
@@ -237,13 +237,13 @@ fn is_access_text(reason: &str) -> bool {
 }
 
 /// What a failed attempt means, by what etcd documents of its errors.
-pub(super) fn meaning(trouble: &Trouble, connection: &Connection, doing: Doing) -> Meaning {
+pub(super) fn meaning(trouble: &Trouble, endpoint: &str, doing: Doing) -> Meaning {
     let status = match trouble {
         Trouble::Unsent(_) => return Meaning::NotDone,
         Trouble::Status(status) => status,
     };
     let message = status.message();
-    let endpoint = connection.endpoint.clone();
+    let endpoint = endpoint.to_owned();
     let reason = status_reason(status);
     let has = |text: &str| message.contains(text);
     let fails = |error: StoreError| Meaning::Final(error.into());
@@ -254,6 +254,8 @@ pub(super) fn meaning(trouble: &Trouble, connection: &Connection, doing: Doing) 
         _ if has("requested lease not found") => Meaning::Final(Failure::LeaseNotFound),
         _ if has("database space exceeded") => fails(StoreError::Full { endpoint, reason }),
         Code::PermissionDenied | Code::Unauthenticated => fails(StoreError::AuthRefused { endpoint, reason }),
+        // Once a connection is there, an alert may come when the request has been done. Who cannot get one is told of it before.
+        _ if is_tls(status) && !doing.again => Meaning::Unknown,
         _ if is_tls(status) => fails(StoreError::Tls { endpoint, reason }),
         _ if is_unconnected(status) => Meaning::NotDone,
         Code::InvalidArgument | Code::OutOfRange => {
@@ -289,4 +291,18 @@ where
     let answers = connection.client().await?.streaming(request, path, ProstCodec::<Q, A>::default()).await?;
     let answer = answers.into_inner().message().await?;
     Ok(answer.ok_or_else(|| Status::unavailable("the stream ended without an answer"))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The request may have been done before the alert came.
+    #[test]
+    fn an_alert_in_the_middle_of_a_change_says_nothing_of_its_outcome() {
+        let alert = || Trouble::Status(Status::unknown("received fatal alert: CertificateExpired"));
+        let of = |doing| meaning(&alert(), "https://etcd:2379", doing);
+        assert!(matches!(of(Doing::CHANGE), Meaning::Unknown));
+        assert!(matches!(of(Doing::READ), Meaning::Final(Failure::Other(StoreError::Tls { .. }))));
+    }
 }

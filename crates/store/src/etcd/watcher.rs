@@ -155,7 +155,7 @@ impl Watcher {
 
     async fn failed(&mut self, trouble: &Trouble, connection: &Arc<Connection>) -> End {
         let reason = trouble.reason();
-        match meaning(trouble, connection, Doing::WATCH) {
+        match meaning(trouble, &connection.endpoint, Doing::WATCH) {
             Meaning::Final(failure) => failure.into_error(&self.caller, Doing::WATCH).into(),
             Meaning::NotDone | Meaning::Unknown => {
                 self.caller.connections().give_up(connection).await;
