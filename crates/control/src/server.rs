@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! - blocking work runs on tokio's blocking threads: a slow change never keeps `/metrics` waiting;
-//! - connections and their idle time are limited, request bodies too;
+//! - connections and their idle time are limited, request bodies too, and how many changes are made at a time: there are always
+//!   threads for what processes ask each other, on which changes may wait;
 //! - a web page in somebody's browser cannot drive it: see [`guard`].
 
 mod error;
@@ -20,6 +21,11 @@ use tokio::sync::oneshot;
 
 use crate::catalogue::Catalogue;
 use crate::metrics::MetricsOptions;
+
+/// Threads for what may block.
+const BLOCKING_THREADS: usize = 32;
+/// Most of them that make changes. A shrink holds one until all nodes refuse the old size, this one too, which takes another.
+const CHANGES_MAX: usize = 16;
 
 /// Why the server could not start.
 #[derive(Debug, thiserror::Error)]
@@ -96,7 +102,7 @@ impl ControlServer {
         let ControlListener { listener, address } = listener;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
-            .max_blocking_threads(32)
+            .max_blocking_threads(BLOCKING_THREADS)
             .thread_name("control-blocking")
             .build()
             .map_err(ServerError::Start)?;

@@ -11,10 +11,11 @@ use axum::{Json, Router, middleware};
 use coquina_base::{DriveId, NodeId};
 use coquina_cluster::{PoolRecord, VolumeRecord};
 use serde::Deserialize;
+use tokio::sync::Semaphore;
 
 use super::error::{ApiError, Body};
 use super::guard::{HostNames, guard};
-use super::{ServerConfig, internal};
+use super::{CHANGES_MAX, ServerConfig, internal};
 use crate::api;
 use crate::catalogue::{Catalogue, CatalogueError};
 use crate::client::Client;
@@ -30,6 +31,7 @@ pub(super) struct Shared {
     config: ServerConfig,
     http: String,
     pub(super) catalogue: Arc<Catalogue>,
+    changes: Semaphore,
 }
 
 type SharedState = State<Arc<Shared>>;
@@ -37,7 +39,7 @@ pub(super) type Answer<T> = Result<Json<T>, ApiError>;
 
 impl Shared {
     pub(super) fn new(config: ServerConfig, http: String, catalogue: Arc<Catalogue>) -> Self {
-        Shared { config, http, catalogue }
+        Shared { config, http, catalogue, changes: Semaphore::new(CHANGES_MAX) }
     }
 
     /// What this process counts.
@@ -112,6 +114,17 @@ pub(super) async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(move || work(&shared)).await.map_err(|error| {
         ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", format!("the request failed: {error}"))
     })
+}
+
+/// The same for a change, which may wait for long for other threads: only so many at a time.
+async fn changing<T: Send + 'static>(
+    shared: Arc<Shared>,
+    work: impl FnOnce(&Shared) -> T + Send + 'static,
+) -> Result<T, ApiError> {
+    let waiting = shared.clone();
+    // It is never closed.
+    let _permit = waiting.changes.acquire().await;
+    blocking(shared, work).await
 }
 
 /// How long to measure.
@@ -209,7 +222,7 @@ async fn change(
     shared: Arc<Shared>,
     operation: impl FnOnce(&Catalogue) -> Result<VolumeRecord, CatalogueError> + Send + 'static,
 ) -> Answer<api::Volume> {
-    let volume = blocking(shared, move |shared| {
+    let volume = changing(shared, move |shared| {
         let record = operation(&shared.catalogue)?;
         Ok::<_, ApiError>(view::volume(&shared.catalogue.map(), &record, &shared.sample_here()))
     });
@@ -266,7 +279,7 @@ async fn change_pool(
     shared: Arc<Shared>,
     operation: impl FnOnce(&Catalogue) -> Result<PoolRecord, CatalogueError> + Send + 'static,
 ) -> Answer<api::Pool> {
-    let pool = blocking(shared, move |shared| {
+    let pool = changing(shared, move |shared| {
         let record = operation(&shared.catalogue)?;
         Ok::<_, ApiError>(view::pool(&shared.catalogue.map(), &record, &shared.sample_here()))
     });
@@ -298,7 +311,7 @@ async fn remove_node(
     State(shared): SharedState,
     Body(request): Body<api::RemoveNode>,
 ) -> Answer<api::RemovedNode> {
-    let removed = blocking(shared, move |shared| {
+    let removed = changing(shared, move |shared| {
         let removal = shared.catalogue.remove_node(&request)?;
         Ok::<_, ApiError>(api::RemovedNode {
             id: removal.node.id,
@@ -340,7 +353,7 @@ fn at_node<T>(
 }
 
 async fn add_drive(State(shared): SharedState, Body(request): Body<api::AddDrive>) -> Answer<api::Drive> {
-    let drive = blocking(shared, move |shared| {
+    let drive = changing(shared, move |shared| {
         let catalogue = &shared.catalogue;
         let node = request.node.as_deref().map(|text| catalogue.find_node(text)).transpose()?;
         if let Some(node) = node.filter(|node| Some(node.id) != catalogue.node()) {
@@ -358,7 +371,7 @@ async fn reweight_drive(
     State(shared): SharedState,
     Body(request): Body<api::ReweightDrive>,
 ) -> Answer<api::Drive> {
-    let drive = blocking(shared, move |shared| {
+    let drive = changing(shared, move |shared| {
         let record = shared.catalogue.reweight_drive(&request.drive, request.weight)?;
         show_drive(shared, record.id)
     });
@@ -369,7 +382,7 @@ async fn scrub_drives(
     State(shared): SharedState,
     Body(request): Body<api::ScrubDrives>,
 ) -> Answer<api::DriveList> {
-    let drives = blocking(shared, move |shared| {
+    let drives = changing(shared, move |shared| {
         scrub(shared, &request)?;
         Ok::<_, ApiError>(if request.local_only { Vec::new() } else { show_drives(shared) })
     });
@@ -404,7 +417,7 @@ async fn remove_drive(
     State(shared): SharedState,
     Body(request): Body<api::RemoveDrive>,
 ) -> Answer<api::RemovedDrive> {
-    let removed = blocking(shared, move |shared| {
+    let removed = changing(shared, move |shared| {
         let removal = shared.catalogue.remove_drive(&request)?;
         Ok::<_, ApiError>(api::RemovedDrive {
             id: removal.drive.id,
@@ -440,7 +453,7 @@ async fn set_overcommit(
     State(shared): SharedState,
     Body(request): Body<api::SetOvercommit>,
 ) -> Answer<api::DataSummary> {
-    let data = blocking(shared, move |shared| {
+    let data = changing(shared, move |shared| {
         shared.catalogue.set_overcommit(request.percent)?;
         Ok::<_, ApiError>(view::data(&shared.catalogue.map(), &shared.sample()))
     });

@@ -306,6 +306,37 @@ fn a_page_in_a_browser_cannot_drive_the_server() {
     assert_eq!(post(&format!("Host: {}\r\n{json}; charset=utf-8", server.address())).0, 201);
 }
 
+/// More than the nodes of a small cluster and a careless monitoring leave open.
+#[test]
+fn connections_on_which_nothing_is_asked_keep_nobody_out() {
+    let server = Server::start();
+    let idle: Vec<TcpStream> = (0..200).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
+    let (sender, answered) = std::sync::mpsc::channel();
+    let client = server.client();
+    std::thread::spawn(move || drop(sender.send(client.local().map(drop))));
+    answered.recv_timeout(super::world::PATIENCE).expect("an answer in time").unwrap();
+    drop(idle);
+}
+
+/// Each waits until this very process refuses the old size, for which it has to ask itself.
+#[test]
+fn shrinks_leave_threads_for_what_they_wait_for() {
+    let server = Server::start();
+    let names: Vec<String> = (0..32).map(|number| format!("db{number}")).collect();
+    for name in &names {
+        server.client().create_volume(&volume_request(name, 1 << 30)).unwrap();
+    }
+    let shrink = api::ResizeVolume { size_bytes: 1 << 29, allow_shrink: true };
+    let done = std::thread::scope(|scope| {
+        let shrinks: Vec<_> = names
+            .iter()
+            .map(|name| scope.spawn(|| server.client().resize_volume(name, &shrink).unwrap()))
+            .collect();
+        shrinks.into_iter().map(|shrink| shrink.join().unwrap()).collect::<Vec<_>>()
+    });
+    assert!(done.iter().all(|volume| volume.shrinking_from_bytes.is_none()), "{done:?}");
+}
+
 #[test]
 fn the_client_says_what_is_wrong_with_an_address() {
     let server = Server::start();
