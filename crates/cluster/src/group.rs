@@ -10,7 +10,7 @@ use coquina_replication::GroupId;
 use serde::{Deserialize, Serialize};
 
 use crate::key::{BlockId, PoolId};
-use crate::record::{COPIES_MAX, InvalidRecord};
+use crate::record::{COPIES_MAX, InvalidRecord, NUMBER_MAX};
 
 /// Groups in one key of the store.
 pub const BLOCK_GROUPS: u32 = 64;
@@ -101,6 +101,9 @@ impl GroupRecord {
         };
         if self.epoch == 0 {
             return invalid("its epoch is 0");
+        }
+        if self.epoch > NUMBER_MAX {
+            return invalid("its epoch is no number that was counted");
         }
         if self.in_sync.is_empty() {
             return invalid("no copy is in sync");

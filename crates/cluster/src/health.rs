@@ -60,6 +60,8 @@ pub enum HealthCode {
     RemovalPending,
     /// Interfaces without certificates are reachable from other hosts.
     OpenInterface,
+    /// A record of the map whose node or pool is not there.
+    MapOrphan,
 }
 
 impl HealthCode {
@@ -88,6 +90,7 @@ impl HealthCode {
             HealthCode::Overcommitted => "OVERCOMMITTED",
             HealthCode::RemovalPending => "REMOVAL_PENDING",
             HealthCode::OpenInterface => "OPEN_INTERFACE",
+            HealthCode::MapOrphan => "MAP_ORPHAN",
         }
     }
 
@@ -164,6 +167,10 @@ impl HealthCode {
             HealthCode::RemovalPending => {
                 "nothing while all nodes run, it goes on by itself; start the nodes that are down, or remove those that \
                  are gone for good"
+            }
+            HealthCode::MapOrphan => {
+                "nothing for a drive that nothing names, it goes by itself; otherwise report it, and keep a copy of the store: \
+                 everything else works"
             }
             HealthCode::OpenInterface => "give addresses on 127.0.0.1 or a private network",
         }

@@ -61,6 +61,11 @@ pub enum Key {
     Groups(BlockId),
 }
 
+impl Key {
+    /// What the keys of all drives and of all blocks of groups begin with: all that says who has good copies.
+    pub const COPIES_PREFIXES: [&str; 2] = ["drives/", "groups/"];
+}
+
 /// A key that is none of the cluster map's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -124,6 +129,10 @@ mod tests {
             assert_eq!(key.to_string().parse(), Ok(key));
         }
         assert_eq!(Key::Groups(BlockId(0x1_0000)).to_string(), "groups/00010000");
+        let of_copies = keys.iter().map(ToString::to_string);
+        let of_copies =
+            of_copies.filter(|key| Key::COPIES_PREFIXES.iter().any(|prefix| key.starts_with(prefix)));
+        assert_eq!(of_copies.count(), 2);
     }
 
     #[test]

@@ -43,6 +43,12 @@ impl MapView {
         revision.unwrap_or(0)
     }
 
+    /// The newest revision that wrote a drive or a block of groups that is there. Costs a pass over them.
+    pub fn copies_written(&self) -> u64 {
+        let drives = self.drives.iter().map(|(_, drive)| drive.revision);
+        drives.chain(self.blocks.iter().map(|(_, block)| block.revision)).max().unwrap_or(0)
+    }
+
     /// What concerns the cluster as a whole. `None` only in an empty view.
     pub fn cluster(&self) -> Option<&ClusterRecord> {
         self.cluster.as_ref().map(|cluster| &*cluster.value)

@@ -265,26 +265,17 @@ impl MapView {
     /// Checks what records must agree on. Costs a pass over the whole map.
     ///
     /// A group may name a shard that is not in the map (a drive that was removed while the group was changed): the
-    /// coordinator takes such a member for dead.
+    /// coordinator takes such a member for dead. What lacks its node or pool is no damage either: see [`Self::orphans`].
     pub fn check(&self) -> Result<(), MapError> {
         let cluster = self.cluster();
         for (_, Versioned { value: drive, .. }) in self.drives.iter() {
-            let reason = if self.node(drive.node).is_none() {
-                "its node is not in the map"
-            } else if cluster
-                .is_some_and(|known| drive.copy_first + u64::from(drive.shards) > known.copy_next)
-            {
-                "its copy numbers were never given out"
-            } else {
-                continue;
-            };
-            return Err(invalid(Key::Drive(drive.id), reason));
+            if cluster.is_some_and(|known| drive.copy_first + u64::from(drive.shards) > known.copy_next) {
+                return Err(invalid(Key::Drive(drive.id), "its copy numbers were never given out"));
+            }
         }
         let mut layers = BTreeSet::new();
         for (_, Versioned { value: volume, .. }) in self.volumes.iter() {
-            let reason = if self.pool(volume.pool).is_none() {
-                "its pool is not in the map"
-            } else if cluster.is_some_and(|known| volume.layer.0 >= known.layer_next) {
+            let reason = if cluster.is_some_and(|known| volume.layer.0 >= known.layer_next) {
                 "its layer was never given out"
             } else if !layers.insert(volume.layer) {
                 "its layer is given to two volumes"
@@ -294,13 +285,31 @@ impl MapView {
             return Err(invalid(Key::Volume(volume.id), reason));
         }
         for (block, Versioned { value, .. }) in self.blocks.iter() {
-            for group in &value.groups {
-                if !self.pool(group.pool).is_some_and(|pool| pool.has_group(group.id)) {
-                    return Err(invalid(Key::Groups(*block), "a group is none of its pool's"));
-                }
+            let is_strange =
+                |group: &GroupRecord| self.pool(group.pool).is_some_and(|pool| !pool.has_group(group.id));
+            if value.groups.iter().any(is_strange) {
+                return Err(invalid(Key::Groups(*block), "a group is none of its pool's"));
             }
         }
         Ok(())
+    }
+
+    /// Records whose node or pool is not in the map, and what each lacks. Nothing writes any, but older versions could, and
+    /// one of them must not keep all others from being used. They hold nothing that anybody can reach: a drive without a node
+    /// takes no data, a volume or group without a pool cannot be opened. Costs a pass over the whole map.
+    pub fn orphans(&self) -> Vec<(Key, &'static str)> {
+        let drives = self.drives.iter().map(|(_, drive)| &drive.value);
+        let drives = drives.filter(|drive| self.node(drive.node).is_none());
+        let volumes = self.volumes.iter().map(|(_, volume)| &volume.value);
+        let volumes = volumes.filter(|volume| self.pool(volume.pool).is_none());
+        let lacks_pool =
+            |block: &GroupBlock| block.groups.iter().any(|group| self.pool(group.pool).is_none());
+        let blocks = self.blocks.iter().filter(|(_, block)| lacks_pool(&block.value));
+        drives
+            .map(|drive| (Key::Drive(drive.id), "its node is not in the map"))
+            .chain(volumes.map(|volume| (Key::Volume(volume.id), "its pool is not in the map")))
+            .chain(blocks.map(|(block, _)| (Key::Groups(*block), "its pool is not in the map")))
+            .collect()
     }
 }
 

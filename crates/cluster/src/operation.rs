@@ -8,11 +8,16 @@
 //! - **a volume** is recorded after its layer was claimed, in a pool that is complete;
 //! - **removals** only say what is wanted; the coordinator moves the data away and deletes the record last.
 //!
-//! Names are unique by a check before the write. Two that take the same name at the same moment both pass it; then the one
-//! of the lower identity has it, for everybody ([`MapView::node_by_name`] and the others), and the other one, which
-//! checks again after its write, takes its record back and is refused.
+//! A write rests on every record that would make it wrong if it changed meanwhile ([`Write::unchanged`]): a drive on its
+//! node, a volume on its pool, the loss of a drive on the groups that it had and on who has them now.
+//!
+//! Names are unique by a check before the write. Two that take the same name at the same moment both pass it. Volumes and
+//! pools are therefore written only by who was the last to claim a number. A node looks again after its write, on a map that
+//! shows it: if another one was written before, it takes its own record back and is refused ([`withdraw_node`]). So one of two
+//! stays, whoever has the lower identity. One that has a name keeps it, whatever else happened.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use coquina_base::{ClusterId, DriveId, LayerId, NodeId, check_name};
 use coquina_replication::GroupId;
@@ -22,8 +27,8 @@ use crate::key::{BlockId, Key, PoolId};
 use crate::map::{MapError, MapView};
 use crate::placement::PlacementError;
 use crate::record::{
-    ClusterRecord, DriveRecord, DriveState, InvalidRecord, NodeRecord, POOL_GROUPS_MAX, PoolRecord,
-    PoolState, Record, VersionRange, VolumeRecord, VolumeState, Wanted, check_pool,
+    ClusterRecord, DriveRecord, DriveState, InvalidRecord, NUMBER_MAX, NodeRecord, POOL_GROUPS_MAX,
+    PoolRecord, PoolState, Record, VersionRange, Versioned, VolumeRecord, VolumeState, Wanted, check_pool,
 };
 
 /// Why a change was refused. Nothing was changed.
@@ -65,6 +70,11 @@ pub enum OperationError {
         /// Its name.
         name: String,
     },
+    /// A new drive on a node that goes.
+    #[error(
+        "node {0:?} is being removed and takes no new drives; to keep it, `coquina node remove {0} --cancel` first"
+    )]
+    NodeLeaves(String),
     /// Nothing of that identity or name.
     #[error("there is no {0}")]
     NotFound(String),
@@ -109,7 +119,7 @@ pub enum OperationError {
         volumes: usize,
     },
     /// All numbers are given out.
-    #[error("this cluster has had as many pools as it can have")]
+    #[error("this cluster has given out all the numbers that it has for pools, volumes or copies")]
     NumbersUsedUp,
 }
 
@@ -117,8 +127,12 @@ type Change = Result<Option<Write>, OperationError>;
 
 fn write(map: &MapView, key: Key, record: Record) -> Change {
     record.check(&key)?;
-    let expected_revision = map.revision_of(&key);
-    Ok(Some(Write { key, expected_revision, record: Some(record), unchanged: Vec::new() }))
+    Ok(Some(Write::new(key, map.revision_of(&key), Some(record))))
+}
+
+/// A key with the revision at which it must stay.
+fn as_it_is(map: &MapView, key: Key) -> (Key, u64) {
+    (key, map.revision_of(&key))
 }
 
 fn cluster(map: &MapView) -> Result<&ClusterRecord, OperationError> {
@@ -129,17 +143,23 @@ fn not_found(what: impl std::fmt::Display) -> OperationError {
     OperationError::NotFound(what.to_string())
 }
 
+fn counted_on(number: u64, by: u64) -> Result<u64, OperationError> {
+    number.checked_add(by).filter(|next| *next <= NUMBER_MAX).ok_or(OperationError::NumbersUsedUp)
+}
+
 /// Claims the next layer.
 pub fn claim_layer(map: &MapView) -> Result<(LayerId, Write), OperationError> {
     let before = cluster(map)?;
-    let after = ClusterRecord { layer_next: before.layer_next + 1, ..before.clone() };
+    let layer_next = counted_on(before.layer_next, 1)?;
+    let after = ClusterRecord { layer_next, ..before.clone() };
     Ok((LayerId(before.layer_next), claim(map, after)))
 }
 
 /// Claims copy numbers for the shards of a new drive. Returns the first.
 pub fn claim_copies(map: &MapView, shards: u32) -> Result<(u64, Write), OperationError> {
     let before = cluster(map)?;
-    let after = ClusterRecord { copy_next: before.copy_next + u64::from(shards), ..before.clone() };
+    let copy_next = counted_on(before.copy_next, u64::from(shards))?;
+    let after = ClusterRecord { copy_next, ..before.clone() };
     Ok((before.copy_next, claim(map, after)))
 }
 
@@ -153,15 +173,12 @@ pub fn claim_pool(map: &MapView) -> Result<(PoolId, GroupId, Write), OperationEr
 }
 
 fn claim(map: &MapView, after: ClusterRecord) -> Write {
-    let expected_revision = map.revision_of(&Key::Cluster);
-    let record = Some(Record::Cluster(after));
-    Write { key: Key::Cluster, expected_revision, record, unchanged: Vec::new() }
+    Write::new(Key::Cluster, map.revision_of(&Key::Cluster), Some(Record::Cluster(after)))
 }
 
 /// Makes a cluster in an empty store.
 pub fn create_cluster(id: ClusterId) -> Write {
-    let record = Record::Cluster(ClusterRecord::new(id));
-    Write { key: Key::Cluster, expected_revision: 0, record: Some(record), unchanged: Vec::new() }
+    Write::new(Key::Cluster, 0, Some(Record::Cluster(ClusterRecord::new(id))))
 }
 
 /// Adds a node or brings its record up to date. `own` is the cluster that the node belongs to, if it belongs to one.
@@ -170,12 +187,10 @@ pub fn register_node(map: &MapView, own: Option<ClusterId>, node: &NodeRecord) -
     if let Some(own) = own.filter(|own| *own != found) {
         return Err(OperationError::OtherCluster { own, found });
     }
-    if let Some(other) = map.nodes().find(|other| other.value.name == node.name && other.value.id != node.id)
-    {
-        // After the write the same check decides between two at the same moment: the lower identity stays.
-        if map.node(node.id).is_none() || other.value.id < node.id {
-            return Err(OperationError::NodeNameTaken { name: node.name.clone(), id: other.value.id });
-        }
+    // Who has the name already takes it from nobody.
+    let has_name = map.node(node.id).is_some_and(|present| present.name == node.name);
+    if let Some(other) = others_of_name(map, node).next().filter(|_| !has_name) {
+        return Err(OperationError::NodeNameTaken { name: node.name.clone(), id: other.value.id });
     }
     for other in map.nodes().filter(|other| other.value.id != node.id) {
         if !other.value.versions.overlaps(node.versions) {
@@ -189,13 +204,33 @@ pub fn register_node(map: &MapView, own: Option<ClusterId>, node: &NodeRecord) -
     if present == Some(&record) { Ok(None) } else { write(map, Key::Node(node.id), Record::Node(record)) }
 }
 
+fn others_of_name<'a>(
+    map: &'a MapView,
+    node: &'a NodeRecord,
+) -> impl Iterator<Item = &'a Versioned<Arc<NodeRecord>>> {
+    map.nodes().filter(|other| other.value.name == node.name && other.value.id != node.id)
+}
+
+/// The second look of a node that has just taken a name, on a map that shows it: puts back what was `before` if another one was
+/// written under that name earlier. Whoever was written later does the same, so that one stays. A new node has no drives yet.
+pub fn withdraw_node(map: &MapView, id: NodeId, before: Option<&NodeRecord>) -> Change {
+    let Some(node) = map.node(id) else { return Ok(None) };
+    let key = Key::Node(id);
+    let own_revision = map.revision_of(&key);
+    let came_later = others_of_name(map, node).any(|other| other.revision < own_revision);
+    Ok(came_later.then(|| Write::new(key, own_revision, before.cloned().map(Record::Node))))
+}
+
 /// Adds a drive, or brings node, path and sizes of one that is known up to date, also when it has moved to another node.
 /// A new one needs copy numbers ([`claim_copies`]).
 pub fn register_drive(map: &MapView, drive: &DriveRecord) -> Change {
-    if map.node(drive.node).is_none() {
-        return Err(not_found(format_args!("node {}", drive.node)));
-    }
+    let node = map.node(drive.node).ok_or_else(|| not_found(format_args!("node {}", drive.node)))?;
     let present = map.drive(drive.id);
+    // A node that goes is deleted when the map shows no drive of it: one that came after that would have none.
+    let is_there = present.is_some_and(|present| present.node == drive.node);
+    if node.wanted == Wanted::Removing && !is_there {
+        return Err(OperationError::NodeLeaves(node.name.clone()));
+    }
     let given_up = present.is_some_and(|present| present.state == DriveState::GivenUp);
     if given_up || cluster(map)?.given_up_drives.contains(&drive.id) {
         return Err(OperationError::GivenUp(drive.id));
@@ -212,7 +247,12 @@ pub fn register_drive(map: &MapView, drive: &DriveRecord) -> Change {
         },
         None => drive.clone(),
     };
-    if present == Some(&record) { Ok(None) } else { write(map, Key::Drive(drive.id), Record::Drive(record)) }
+    if present == Some(&record) {
+        return Ok(None);
+    }
+    let change = write(map, Key::Drive(drive.id), Record::Drive(record))?;
+    let unchanged = vec![as_it_is(map, Key::Node(drive.node))];
+    Ok(change.map(|write| Write { unchanged, ..write }))
 }
 
 /// Adds a pool, with numbers from [`claim_pool`]. The coordinator makes its groups.
@@ -256,7 +296,10 @@ pub fn create_volume(map: &MapView, volume: &VolumeRecord) -> Change {
         return Err(invalid("its layer was not claimed for it".to_owned()).into());
     }
     let record = VolumeRecord { state: VolumeState::Active, ..volume.clone() };
-    write(map, Key::Volume(volume.id), Record::Volume(record))
+    let change = write(map, Key::Volume(volume.id), Record::Volume(record))?;
+    // The pool may be removed meanwhile, since nobody sees this volume in it yet.
+    let unchanged = vec![as_it_is(map, Key::Pool(volume.pool))];
+    Ok(change.map(|write| Write { unchanged, ..write }))
 }
 
 /// Gives a drive another weight.
@@ -271,6 +314,9 @@ pub fn reweight_drive(map: &MapView, id: DriveId, weight: u64) -> Change {
 /// Has a drive's data moved away, then the drive taken out; or, with [`Wanted::In`], has it stay after all.
 pub fn want_drive(map: &MapView, id: DriveId, wanted: Wanted) -> Change {
     let drive = known_drive(map, id)?;
+    if drive.state == DriveState::GivenUp && wanted == Wanted::In {
+        return Err(OperationError::GivenUp(id));
+    }
     if wanted == Wanted::Removing {
         check_leaving(map, &format!("drive {id}"), |other| other.id == id)?;
     }
@@ -278,31 +324,39 @@ pub fn want_drive(map: &MapView, id: DriveId, wanted: Wanted) -> Change {
 }
 
 /// Says that a drive is lost for good. Its copies are made anew elsewhere. Refused if it has the last good copy of
-/// anything; the write holds only if nobody has taken others out of these groups meanwhile.
+/// anything; the write holds only if nobody has taken others out of these groups meanwhile, or given them up.
 pub fn give_up_drive(map: &MapView, id: DriveId) -> Change {
     let drive = known_drive(map, id)?;
     check_last_copies(map, &format!("drive {id}"), |other| other.id == id)?;
     let record = DriveRecord { state: DriveState::GivenUp, wanted: Wanted::Removing, ..drive.clone() };
     let change = change_drive(map, &record)?;
-    Ok(change.map(|write| Write { unchanged: blocks_of(map, id), ..write }))
+    let unchanged = good_copies_besides(map, id);
+    Ok(change.map(|write| match unchanged.len() {
+        0..=UNCHANGED_MAX => Write { unchanged, ..write },
+        // Nothing that it rests on may be left out, so it rests on all copies of the cluster.
+        _ => Write { copies_unchanged_since: Some(map.revision()), ..write },
+    }))
 }
 
-/// The blocks of groups in which a drive is in sync, with their revisions. Where there are more than a write can rest on,
-/// those of groups with the fewest other good copies.
-fn blocks_of(map: &MapView, id: DriveId) -> Vec<(Key, u64)> {
-    let mut fewest = BTreeMap::new();
+/// Why a drive can be done without: the blocks of groups in which it is in sync, and for each of these groups another
+/// drive in sync that is not given up. With their revisions.
+fn good_copies_besides(map: &MapView, id: DriveId) -> Vec<(Key, u64)> {
+    let mut keys = BTreeSet::new();
     for (shard, named) in map.used_shards_of(id) {
         let groups = named.iter().filter_map(|group| map.group(*group));
         for group in groups.filter(|group| group.in_sync.contains(&shard)) {
-            let copies = fewest.entry(BlockId::of(group.id)).or_insert(usize::MAX);
-            *copies = group.in_sync.len().min(*copies);
+            keys.insert(Key::Groups(BlockId::of(group.id)));
+            let is_good =
+                |other: &DriveId| map.drive(*other).is_some_and(|drive| drive.state != DriveState::GivenUp);
+            let others = group.in_sync.iter().map(|shard| shard.drive).filter(|other| *other != id);
+            let others: Vec<DriveId> = others.filter(is_good).collect();
+            // One is enough; one that is named already costs nothing.
+            if !others.iter().any(|other| keys.contains(&Key::Drive(*other))) {
+                keys.extend(others.first().map(|other| Key::Drive(*other)));
+            }
         }
     }
-    let mut blocks: Vec<(usize, BlockId)> =
-        fewest.into_iter().map(|(block, copies)| (copies, block)).collect();
-    blocks.sort_unstable();
-    let keys = blocks.into_iter().take(UNCHANGED_MAX).map(|(_, block)| Key::Groups(block));
-    keys.map(|key| (key, map.revision_of(&key))).collect()
+    keys.into_iter().map(|key| as_it_is(map, key)).collect()
 }
 
 /// Has the data of all of a node's drives moved away, then the drives and the node taken out; or has it stay after all.
@@ -356,8 +410,7 @@ fn domains(map: &MapView, pool: &PoolRecord, stays: impl Fn(&DriveRecord) -> boo
         _ => drive.clone(),
     };
     let drives = map.drives().filter(|drive| takes_data(map, &well(&drive.value)) && stays(&drive.value));
-    let domains: std::collections::BTreeSet<_> =
-        drives.filter_map(|drive| map.domain_of(&drive.value, &pool.domain)).collect();
+    let domains: BTreeSet<_> = drives.filter_map(|drive| map.domain_of(&drive.value, &pool.domain)).collect();
     domains.len()
 }
 
@@ -379,7 +432,7 @@ fn check_last_copies(
     leaves: impl Fn(&DriveRecord) -> bool,
 ) -> Result<(), OperationError> {
     let lost = |drive: &DriveRecord| leaves(drive) || drive.state == DriveState::GivenUp;
-    let mut groups = std::collections::BTreeSet::new();
+    let mut groups = BTreeSet::new();
     for drive in map.drives().filter(|drive| leaves(&drive.value)) {
         for (shard, named) in map.used_shards_of(drive.value.id) {
             let records = named.iter().filter_map(|group| map.group(*group));

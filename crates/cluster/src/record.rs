@@ -2,7 +2,8 @@
 //!
 //! Invariants, checked by [`Record::check`] whenever a record comes from outside:
 //! - a record's identity is the one that its key says;
-//! - names follow the rule for names, sizes and counts are within their bounds;
+//! - names follow the rule for names, sizes and counts are within their bounds, numbers that are counted on from are far
+//!   from the end of their kind;
 //! - a record of a newer feature level than this build knows is refused, since its fields would be lost.
 //!
 //! What several records must agree on is checked by [`MapView::check`](crate::MapView::check).
@@ -28,6 +29,8 @@ pub const COPIES_MAX: u32 = 8;
 /// Most groups of one pool. Each pool owns so many group numbers from its first one on, so that its count can double
 /// in place.
 pub const POOL_GROUPS_MAX: u32 = 1 << 18;
+/// Layers, copies and epochs are below this: more than can ever be given out, and no sum of a few of them overflows.
+pub(crate) const NUMBER_MAX: u64 = 1 << 62;
 /// Domain labels of one node.
 pub const DOMAINS_MAX: usize = 16;
 
@@ -393,6 +396,9 @@ fn check_cluster(cluster: &ClusterRecord) -> Result<(), String> {
             cluster.feature_level
         )
     })?;
+    check_that(cluster.layer_next <= NUMBER_MAX && cluster.copy_next <= NUMBER_MAX, || {
+        format!("its next layer {} or copy {} is no number", cluster.layer_next, cluster.copy_next)
+    })?;
     check_that(cluster.group_next != 0 && cluster.group_next.is_multiple_of(POOL_GROUPS_MAX), || {
         format!("its next group {} is not a multiple of {POOL_GROUPS_MAX}", cluster.group_next)
     })
@@ -421,7 +427,7 @@ fn check_drive(drive: &DriveRecord) -> Result<(), String> {
         format!("it has {} shards, 1 to {DRIVE_SHARDS_MAX} are possible", drive.shards)
     })?;
     check_that(drive.capacity_bytes <= drive.size_bytes, || "its capacity is above its size".to_owned())?;
-    check_that(drive.copy_first != 0, || "its shards have no copy numbers".to_owned())
+    check_that((1..=NUMBER_MAX).contains(&drive.copy_first), || "its shards have no copy numbers".to_owned())
 }
 
 pub(crate) fn check_pool(pool: &PoolRecord) -> Result<(), String> {
@@ -456,5 +462,5 @@ fn check_volume(volume: &VolumeRecord) -> Result<(), String> {
         check_that(holds, || format!("its size is {size_bytes} bytes"))?;
         volume.striping().check(size_bytes).map_err(|error| error.to_string())?;
     }
-    check_that(volume.layer.0 != 0, || "it has no layer".to_owned())
+    check_that((1..=NUMBER_MAX).contains(&volume.layer.0), || "it has no layer".to_owned())
 }

@@ -152,6 +152,36 @@ fn damaged_records_are_refused() {
     }
 }
 
+/// One wild value in the store must not end every process that adds to it.
+#[test]
+fn numbers_that_nobody_can_have_counted_to_are_refused() {
+    let world = small();
+    let wild = |record: &Record| match record.clone() {
+        Record::Cluster(cluster) => vec![
+            Record::Cluster(ClusterRecord { layer_next: u64::MAX, ..cluster.clone() }),
+            Record::Cluster(ClusterRecord { copy_next: u64::MAX, ..cluster }),
+        ],
+        Record::Drive(drive) => vec![Record::Drive(DriveRecord { copy_first: u64::MAX, ..drive })],
+        Record::Groups(mut block) => {
+            block.groups[0].epoch = u64::MAX;
+            vec![Record::Groups(block)]
+        }
+        Record::Volume(volume) => vec![Record::Volume(VolumeRecord { layer: LayerId(u64::MAX), ..volume })],
+        Record::Node(_) | Record::Pool(_) => Vec::new(),
+    };
+    let mut refused = 0;
+    for (key, _, record) in all_records(&world.store) {
+        for wild in wild(&record) {
+            assert!(Record::decode(&key, &wild.encode()).is_err(), "{wild:?}");
+            let mut view = world.store.clone();
+            let error = view.apply(view.revision() + 1, vec![(key, Some(wild))]).unwrap_err();
+            assert!(matches!(error, MapError::Invalid(_)), "{error}");
+            refused += 1;
+        }
+    }
+    assert!(refused > 4);
+}
+
 const NODES: u64 = 500;
 const DRIVES: u64 = 10_000;
 const GROUPS: u32 = 1 << 18;

@@ -6,8 +6,8 @@
 //! - a shrink is recorded before data is cut off, and the process that leads finishes it: growing again never shows what was
 //!   cut off;
 //! - a removal is recorded, and each node deletes what it holds by the map;
-//! - a volume's name is given once: who takes one has claimed a layer, and records it only while nobody has claimed another since
-//!   (compare-and-set on the cluster's record), so that whoever claims later sees it;
+//! - a name of a volume or pool is given once: who takes one has claimed a layer or a pool's number, and records it only while
+//!   nobody has claimed another since (compare-and-set on the cluster's record), so that whoever claims later sees it;
 //! - an operation returns when this process follows the change.
 
 mod drives;
@@ -41,7 +41,7 @@ pub use nodes::NodeRemoval;
 pub const STRIPING_DEFAULT: Striping = Striping { stripe_unit_bytes: CHUNK_BYTES as u32, stripe_count: 1 };
 /// How long it is waited until this process follows a change.
 const FOLLOW_TIME_MAX: Duration = Duration::from_secs(5);
-/// Layers that are claimed for one name, where others claim some all the time.
+/// Numbers that are claimed for one name, where others claim some all the time.
 const NAME_CLAIMS_MAX: u64 = 100;
 /// Unit of the waits between these.
 const STEP_BACK: Duration = Duration::from_millis(2);
@@ -163,7 +163,10 @@ impl Catalogue {
         self.change(&|map| {
             let volume = find(map, name)?;
             let from_bytes = volume.size_bytes;
-            if size_bytes == from_bytes || volume.id != id {
+            if volume.id != id {
+                return Err(CatalogueError::Replaced { name: name.to_owned() });
+            }
+            if size_bytes == from_bytes {
                 return Ok(None);
             }
             let mut next = VolumeRecord { size_bytes, ..volume.clone() };
@@ -222,7 +225,7 @@ impl Catalogue {
         if connections > 0 {
             return Err(CatalogueError::Attached { name: name.to_owned(), connections });
         }
-        self.mark_removed(id)?;
+        self.mark_removed(id, &|_| Ok(()))?;
         let map = self.map();
         // The record itself may be gone already.
         Ok(map.volume(id).cloned().unwrap_or(VolumeRecord { id, ..removed_record(name) }))
@@ -235,9 +238,8 @@ impl Catalogue {
                 return Ok(None);
             };
             let record = ClusterRecord { overcommit_percent: percent, ..cluster.clone() };
-            let expected_revision = map.revision_of(&Key::Cluster);
-            let record = Some(Record::Cluster(record));
-            Ok(Some(Write { key: Key::Cluster, expected_revision, record, unchanged: Vec::new() }))
+            let revision = map.revision_of(&Key::Cluster);
+            Ok(Some(Write::new(Key::Cluster, revision, Some(Record::Cluster(record)))))
         })?;
         Ok(())
     }
@@ -250,11 +252,18 @@ impl Catalogue {
         }
     }
 
-    /// Records that a volume goes.
-    fn mark_removed(&self, id: VolumeId) -> Result<(), CatalogueError> {
+    /// Records that a volume goes, if a map allows it.
+    fn mark_removed(
+        &self,
+        id: VolumeId,
+        check: &dyn Fn(&MapView) -> Result<(), CatalogueError>,
+    ) -> Result<(), CatalogueError> {
         self.change(&|map| {
-            let volume = map.volume(id).filter(|volume| volume.state == VolumeState::Active);
-            Ok(volume.map(|volume| write_volume(map, removing(volume))))
+            let Some(volume) = map.volume(id).filter(|volume| volume.state == VolumeState::Active) else {
+                return Ok(None);
+            };
+            check(map)?;
+            Ok(Some(write_volume(map, removing(volume))))
         })?;
         Ok(())
     }
@@ -287,11 +296,12 @@ impl Catalogue {
     ) -> Result<VolumeRecord, CatalogueError> {
         for number in 1..=NAME_CLAIMS_MAX {
             let layer = self.claim_layer()?;
-            let map = self.change(&|map| Ok(while_last(map, layer, make(map, layer)?)))?;
+            let is_last = |cluster: &ClusterRecord| cluster.layer_next == layer.0 + 1;
+            let map = self.change(&|map| Ok(while_last(map, is_last, make(map, layer)?)))?;
             if let Some(volume) = made(&map) {
                 return Ok(volume);
             }
-            step_back(number, layer);
+            step_back(number, layer.0);
         }
         Err(CatalogueError::Change(ChangeError::Busy))
     }
@@ -319,18 +329,21 @@ impl Catalogue {
     }
 }
 
-/// The write of who has claimed a layer, which holds as long as nobody has claimed another one; none if somebody has.
-fn while_last(map: &MapView, layer: LayerId, write: Option<Write>) -> Option<Write> {
-    let is_last = map.cluster().is_some_and(|cluster| cluster.layer_next == layer.0 + 1);
-    write.filter(|_| is_last).map(|mut write| {
+/// The write of who has claimed a number, which holds as long as nobody has claimed another one; none if somebody has.
+fn while_last(
+    map: &MapView,
+    is_last: impl Fn(&ClusterRecord) -> bool,
+    write: Option<Write>,
+) -> Option<Write> {
+    write.filter(|_| map.cluster().is_some_and(is_last)).map(|mut write| {
         write.unchanged.push((Key::Cluster, map.revision_of(&Key::Cluster)));
         write
     })
 }
 
-/// Waits, so that others who take names at the same moment do not overtake each other for ever: all have layers of their own.
-fn step_back(number: u64, layer: LayerId) {
-    std::thread::sleep(STEP_BACK * u32::try_from((number * (layer.0 % 8)).min(100)).unwrap_or(0));
+/// Waits, so that others who take names at the same moment do not overtake each other for ever: all have numbers of their own.
+fn step_back(attempt: u64, own: u64) {
+    std::thread::sleep(STEP_BACK * u32::try_from((attempt * (own % 8)).min(100)).unwrap_or(0));
 }
 
 fn find<'a>(map: &'a MapView, name: &str) -> Result<&'a VolumeRecord, CatalogueError> {
@@ -347,8 +360,7 @@ fn unknown_pool(volume: &VolumeRecord) -> CatalogueError {
 
 fn write_volume(map: &MapView, volume: VolumeRecord) -> Write {
     let key = Key::Volume(volume.id);
-    let expected_revision = map.revision_of(&key);
-    Write { key, expected_revision, record: Some(Record::Volume(volume)), unchanged: Vec::new() }
+    Write::new(key, map.revision_of(&key), Some(Record::Volume(volume)))
 }
 
 fn removing(volume: &VolumeRecord) -> VolumeRecord {

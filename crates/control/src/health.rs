@@ -99,6 +99,10 @@ fn absent_health(map: &MapView, absent: &crate::backend::AbsentDrive, entries: &
 }
 
 fn map_health(map: &MapView, entries: &mut Vec<HealthEntry>) {
+    for (key, lacks) in map.orphans() {
+        let message = format!("{lacks}; nothing uses this record");
+        entries.push(HealthEntry::usual(HealthCode::MapOrphan, format!("record {key}"), message));
+    }
     let room = Room::of(map);
     if room.provisioned_bytes > room.provisionable_bytes {
         let message = format!(
@@ -232,6 +236,33 @@ mod tests {
         let entries = derive(&map(), &Known { store, ..Known::default() }, &[]);
         let codes: Vec<_> = entries.iter().map(|entry| entry.code).collect();
         assert_eq!(codes, [HealthCode::StoreUnreachable, HealthCode::NoLeader]);
+    }
+
+    #[test]
+    fn a_record_that_lacks_its_node_is_told_and_keeps_nothing_from_working() {
+        let cluster = ClusterRecord { copy_next: 3, ..ClusterRecord::new(ClusterId(Id128([1; 16]))) };
+        let lost = coquina_cluster::DriveRecord {
+            id: DriveId(Id128([3; 16])),
+            node: NodeId(Id128([4; 16])),
+            path: "/d".to_owned(),
+            size_bytes: 1,
+            capacity_bytes: 1,
+            shards: 1,
+            weight: 1,
+            copy_first: 1,
+            state: DriveState::Healthy,
+            wanted: Default::default(),
+        };
+        let records = vec![
+            (Key::Cluster, 1, Record::Cluster(cluster)),
+            (Key::Drive(lost.id), 1, Record::Drive(lost.clone())),
+        ];
+        let map = MapView::load(records, 1).unwrap();
+        let leader = LeaderHealth::default();
+        let entries = derive(&map, &Known { leader: Some(&leader), ..Known::default() }, &[]);
+        let [entry] = &entries[..] else { panic!("{entries:?}") };
+        assert_eq!((entry.code, entry.severity), (HealthCode::MapOrphan, Severity::Warning));
+        assert!(entry.subject.contains(&lost.id.to_string()), "{entry:?}");
     }
 
     #[test]

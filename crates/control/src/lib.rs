@@ -24,6 +24,7 @@ mod map_service;
 mod metrics;
 mod node_file;
 mod random;
+mod registration;
 mod sample;
 mod server;
 mod trim;
@@ -48,5 +49,6 @@ pub use map_service::{ChangeError, Leader, MapFollower, MapService, MapServiceEr
 pub use metrics::MetricsOptions;
 pub use node_file::NodeFile;
 pub use random::{random_id, random_u64};
+pub use registration::register_node;
 pub use server::{ControlListener, ControlServer, ServerConfig, ServerError, ShutdownRequest};
 pub use trim::{NativeTrimmer, Trimmer};

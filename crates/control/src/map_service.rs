@@ -349,8 +349,7 @@ impl MapService {
         loop {
             let map = self.shared.state().usable()?.clone();
             let Some(write) = make(&map)? else { return Ok(map) };
-            let mut expected = write.unchanged.clone();
-            expected.push((write.key, write.expected_revision));
+            let tried = Write { record: None, ..write.clone() };
             let error = match self.write(write, None) {
                 Ok(revision) => return self.wait_for(|map| map.revision() >= revision),
                 Err(ChangeError::Store(error)) => error,
@@ -360,7 +359,7 @@ impl MapService {
             match error {
                 StoreError::Conflict { .. } if late => return Err(ChangeError::Busy),
                 StoreError::Conflict { .. } => {
-                    self.wait_for(|map| expected.iter().any(|(key, at)| map.revision_of(key) != *at))?;
+                    self.wait_for(|map| !tried.holds_on(map))?;
                 }
                 error if late || !error.is_passing() => return Err(error.into()),
                 StoreError::OutcomeUnknown { .. } => {

@@ -13,10 +13,11 @@ use coquina_base::{DriveId, LayerId, NodeId, VolumeId};
 use coquina_cluster::{
     Config, DriveCondition, DriveRecord, DriveReport, DriveState, GroupId, HealthCode, HealthEntry, MapView,
     NodeAddresses, Severity, ShardRef, VolumeState, Wanted,
-    operation::{claim_copies, register_drive, register_node},
+    operation::{OperationError, claim_copies, register_drive},
 };
 use coquina_control::{
-    AbsentDrive, BackendError, MapService, NodeBackend, NodeSnapshot, VolumeCounters, VolumeSnapshot,
+    AbsentDrive, BackendError, ChangeError, MapService, NodeBackend, NodeSnapshot, VolumeCounters,
+    VolumeSnapshot, register_node,
 };
 use coquina_engine::{Identity, ShardConfig};
 use coquina_reactor::{Address, Listener, MailboxSender, listen_nearby};
@@ -159,13 +160,13 @@ impl Node {
         let memory = HostMemory::read();
         let cache_bound_bytes = config.cache_memory_bytes.unwrap_or_else(|| default_bound_bytes(memory));
         let shard_config = shard_config(&config, shards_all as u64, memory, cache_bound_bytes);
-        let ready = open_shards(&map_service, &mut found, &shard_config)?;
+        let mut ready = open_shards(&map_service, &mut found, &shard_config)?;
+        if let Some(node) = &config.identity {
+            found.absent.extend(record_drives(&map_service, node.id, &mut ready)?);
+        }
         if ready.is_empty() && found.damaged.is_empty() && config.identity.is_some() {
             let reasons = found.absent.iter().map(|absent| format!("\n  {}: {}", absent.id, absent.reason));
             return Err(NodeError::NoDrive { reasons: reasons.collect() });
-        }
-        if let Some(node) = &config.identity {
-            ready.iter().try_for_each(|drive| record_drive(&map_service, node.id, drive))?;
         }
         let Distribution { drives, placed, places } = distribute(ready, reactors)?;
         let slots = placed.iter().map(Vec::len).collect();
@@ -527,11 +528,7 @@ fn register(
         },
         wanted: Wanted::In,
     };
-    let own = Some(map_service.cluster());
-    map_service.change(&|map| register_node(map, own, &record))?;
-    // Of two that register at the same moment under one name the second look tells who stays.
-    map_service.change(&|map| register_node(map, own, &record))?;
-    Ok(())
+    Ok(register_node(map_service, &record)?)
 }
 
 /// Opens the shards of drives with their copy numbers, which new ones are given here.
@@ -553,6 +550,27 @@ fn open_shards(
         })?;
         Ok(first.get())
     })
+}
+
+/// Puts drives into the map. A node that is being removed goes on without those that it has been emptied of before: the others
+/// have to be emptied, too.
+fn record_drives(
+    map_service: &MapService,
+    node: NodeId,
+    ready: &mut Vec<OpenedDrive>,
+) -> Result<Vec<AbsentDrive>, NodeError> {
+    let mut left_out = Vec::new();
+    for opened in std::mem::take(ready) {
+        match record_drive(map_service, node, &opened) {
+            Ok(()) => ready.push(opened),
+            Err(NodeError::Change(ChangeError::Operation(error @ OperationError::NodeLeaves(_)))) => {
+                tracing::warn!(drive = %opened.drive.id, %error, "a drive is left out");
+                left_out.push(AbsentDrive { id: opened.drive.id, reason: error.to_string() });
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(left_out)
 }
 
 /// Puts a drive into the map, or brings its record up to date.

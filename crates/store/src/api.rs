@@ -85,13 +85,21 @@ pub enum Compare {
         /// The revision.
         revision: u64,
     },
+    /// No key that is there and begins with this was changed after that revision. What was removed is not noticed.
+    NoneAfter {
+        /// What the keys begin with.
+        prefix: Vec<u8>,
+        /// The revision.
+        revision: u64,
+    },
 }
 
 impl Compare {
-    /// The key that is looked at.
+    /// The key that is looked at, or what those begin with that are.
     pub fn key(&self) -> &[u8] {
         match self {
             Compare::ModRevision { key, .. } | Compare::CreateRevision { key, .. } => key,
+            Compare::NoneAfter { prefix, .. } => prefix,
         }
     }
 }
@@ -183,9 +191,10 @@ impl Transaction {
         Ok(())
     }
 
-    /// The keys that the conditions look at, each once.
+    /// The single keys that the conditions look at, each once.
     pub(crate) fn compared_keys(&self) -> Vec<&[u8]> {
-        let mut keys: Vec<&[u8]> = self.compares.iter().map(Compare::key).collect();
+        let single = self.compares.iter().filter(|compare| !matches!(compare, Compare::NoneAfter { .. }));
+        let mut keys: Vec<&[u8]> = single.map(Compare::key).collect();
         keys.sort_unstable();
         keys.dedup();
         keys

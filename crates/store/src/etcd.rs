@@ -256,19 +256,28 @@ impl EtcdStore {
 
 fn encode_transaction(transaction: &Transaction) -> wire::TxnRequest {
     let compare = |compare: &Compare| {
-        let (target, union) = match compare {
+        use wire::{CompareResult, CompareTarget, TargetUnion, number};
+        let (result, target, union, range_end) = match compare {
             Compare::ModRevision { revision, .. } => {
-                (wire::CompareTarget::Mod, wire::TargetUnion::ModRevision(wire::number(*revision)))
+                let union = TargetUnion::ModRevision(number(*revision));
+                (CompareResult::Equal, CompareTarget::Mod, union, Vec::new())
             }
             Compare::CreateRevision { revision, .. } => {
-                (wire::CompareTarget::Create, wire::TargetUnion::CreateRevision(wire::number(*revision)))
+                let union = TargetUnion::CreateRevision(number(*revision));
+                (CompareResult::Equal, CompareTarget::Create, union, Vec::new())
+            }
+            // It has to hold for every key of the range.
+            Compare::NoneAfter { prefix, revision } => {
+                let union = TargetUnion::ModRevision(number(revision.saturating_add(1)));
+                (CompareResult::Less, CompareTarget::Mod, union, wire::prefix_end(prefix))
             }
         };
         wire::CompareMessage {
-            result: wire::CompareResult::Equal as i32,
+            result: result as i32,
             target: target as i32,
             key: compare.key().to_vec(),
             union: Some(union),
+            range_end,
         }
     };
     let operation = |operation: &Operation| match operation {

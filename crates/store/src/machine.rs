@@ -149,6 +149,12 @@ impl Machine {
             Compare::CreateRevision { key, revision } => {
                 self.keys.get(key).map_or(0, |item| item.create_revision) == *revision
             }
+            Compare::NoneAfter { prefix, revision } => {
+                let from = (Bound::Included(prefix.as_slice()), Bound::Unbounded);
+                let mut items =
+                    self.keys.range::<[u8], _>(from).take_while(|(key, _)| key.starts_with(prefix));
+                items.all(|(_, item)| item.mod_revision <= *revision)
+            }
         }
     }
 

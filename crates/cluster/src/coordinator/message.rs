@@ -158,6 +158,24 @@ pub struct Write {
     pub record: Option<Record>,
     /// Other keys on which the decision rests, with the revisions that must have changed them last.
     pub unchanged: Vec<(Key, u64)>,
+    /// If it rests on more than can be named: no drive and no block of groups was written after that revision.
+    pub copies_unchanged_since: Option<u64>,
+}
+
+impl Write {
+    /// A write that rests on nothing but the record that it changes.
+    pub fn new(key: Key, expected_revision: u64, record: Option<Record>) -> Write {
+        Write { key, expected_revision, record, unchanged: Vec::new(), copies_unchanged_since: None }
+    }
+
+    /// Whether all that it rests on is as a map shows it.
+    pub fn holds_on(&self, map: &MapView) -> bool {
+        let holds = |(key, revision): &(Key, u64)| map.revision_of(key) == *revision;
+        let since = self.copies_unchanged_since;
+        holds(&(self.key, self.expected_revision))
+            && self.unchanged.iter().all(holds)
+            && since.is_none_or(|since| map.copies_written() <= since)
+    }
 }
 
 /// Most keys in [`Write::unchanged`]: a transaction of the store may have 128 conditions.

@@ -9,6 +9,8 @@
 //! - a member in sync was in sync before, or was proposed by the primary of the epoch before; the primary was in sync
 //!   before; at least one member in sync stays. See [`decide`] for the rules, [`liveness`] for who counts as dead, [`plan`]
 //!   for placement, pools and removals;
+//! - a write rests on all that it was decided on and that others may change meanwhile: whoever stays in sync where others leave,
+//!   the pool of groups that are made;
 //! - changes are seen only as the store's revisions bring them: a write is not assumed, it is waited for;
 //! - a store that went backwards halts the coordinator ([`Action::Halt`]).
 
@@ -242,6 +244,7 @@ impl Coordinator {
             self.hurries = false;
             self.moves_begun_ns = self.now_ns;
             self.plan.tick(&self.map, &self.liveness, &self.settings, self.now_ns, actions);
+            self.plan.blocks_to_make(&self.map).into_iter().for_each(|block| self.dirty.add_block(block));
             self.sweep();
             self.begin_moves(actions);
             self.housekeeping(actions);
@@ -522,7 +525,7 @@ impl Coordinator {
         let sent_ns = self.now_ns;
         let write = InFlight { expected_revision, unchanged: unchanged.clone(), sent_ns, conflict: false };
         self.in_flight.insert(key, write);
-        actions.push(Action::Write(Write { key, expected_revision, record, unchanged }));
+        actions.push(Action::Write(Write { unchanged, ..Write::new(key, expected_revision, record) }));
     }
 
     /// Decides on all blocks that may have to change and have no write under way.
@@ -533,21 +536,29 @@ impl Coordinator {
                 // Comes back when the write is over.
                 continue;
             }
-            if let Some(mut next) = self.next_block(block, groups, budget.as_deref_mut()) {
-                let unchanged = drives_that_stay(&self.map, block, &mut next);
+            if let Some((mut next, pool)) = self.next_block(block, groups, budget.as_deref_mut()) {
+                let mut unchanged = drives_that_stay(&self.map, block, &mut next);
+                // A write that was long on its way must not bring groups of a pool that is gone.
+                unchanged.extend(pool.map(Key::Pool).map(|key| (key, self.map.revision_of(&key))));
                 self.write(key, Some(Record::Groups(next)), unchanged, actions);
             }
         }
     }
 
-    /// What a block is to become after decisions on some of its groups. `None`: as it is.
-    fn next_block(&self, block: BlockId, groups: u64, mut budget: Option<&mut Budget>) -> Option<GroupBlock> {
+    /// What a block is to become after decisions on some of its groups, and the pool that gets new ones there. `None`: as
+    /// it is.
+    fn next_block(
+        &self,
+        block: BlockId,
+        groups: u64,
+        mut budget: Option<&mut Budget>,
+    ) -> Option<(GroupBlock, Option<PoolId>)> {
         let context = Context { map: &self.map, liveness: &self.liveness };
-        let Some(present) = self.map.block(block) else {
-            return self.plan.new_block(&self.map, &self.liveness, block, None);
-        };
-        let mut next: Option<GroupBlock> =
-            self.plan.new_block(&self.map, &self.liveness, block, Some(&present.value));
+        let present = self.map.block(block);
+        let made =
+            self.plan.new_block(&self.map, &self.liveness, block, present.map(|present| &*present.value));
+        let (mut next, pool) = made.unzip();
+        let Some(present) = present else { return next.map(|next| (next, pool)) };
         for group in present.value.groups.iter().filter(|group| groups & bit(group.id) != 0) {
             let planned = self.plan.planned(group);
             let record = planned.as_ref().unwrap_or(group);
@@ -560,7 +571,7 @@ impl Coordinator {
                 }
             }
         }
-        next
+        next.map(|next| (next, pool))
     }
 
     /// Begins moves and gives primaries back, those of groups first that lack copies.

@@ -5,7 +5,8 @@
 //!   [`Settings::drive_out_ns`]. When that changes for any drive, all pools are placed anew; what lies well stays;
 //! - a pool's record comes first, then its groups, then the record says that it is complete. Only while it does not, is a
 //!   missing group made, on drives that are alive: a group that is missing later was lost, and making it anew would hide
-//!   that. A pool that goes says so, then its groups go, then its record;
+//!   that. A pool that goes says so, then its groups go, then its record. One that was told to go while a volume was made in
+//!   it, which the one who said so had not seen, stays;
 //! - a drive that is to be removed goes when no group names it; one that was given up is noted first, so that it is not
 //!   taken back with what it holds. A node that is to be removed goes after its drives;
 //! - after a crash between any two of these writes the next coordinator sees the same state and goes on with it.
@@ -22,7 +23,9 @@ use crate::group::{GroupBlock, GroupRecord, ShardRef};
 use crate::key::{BlockId, Key, PoolId};
 use crate::map::{Applied, MapView};
 use crate::placement::{Placement, PlacementDrive, PlacementError, PlacementJob};
-use crate::record::{ClusterRecord, DriveRecord, DriveState, PoolRecord, PoolState, Record, Wanted};
+use crate::record::{
+    ClusterRecord, DriveRecord, DriveState, PoolRecord, PoolState, Record, VolumeState, Wanted,
+};
 
 #[derive(Debug, Default)]
 pub(super) struct Plan {
@@ -114,6 +117,7 @@ impl Plan {
                 self.due.remove(&pool);
                 continue;
             };
+            self.drop_impossible(map, liveness, record);
             let waits = self.targets.range(record.group_first..).next();
             let waits = waits.is_some_and(|(group, _)| record.has_group(*group));
             if waits || self.placing.contains_key(&pool) {
@@ -123,6 +127,27 @@ impl Plan {
             self.placing.insert(pool, now_ns);
             actions.push(Action::Place(Box::new(self.job(map, liveness, record))));
         }
+    }
+
+    /// Forgets the places of new groups that cannot be made since the first drive has died meanwhile, with those of their
+    /// blocks, which are written whole. Otherwise the pool would wait for them for ever.
+    fn drop_impossible(&mut self, map: &MapView, liveness: &Liveness, pool: &PoolRecord) {
+        let is_dead = |shard: &ShardRef| liveness.shard(map, *shard) == ShardLife::Dead;
+        let of_pool = self.targets.range(pool.group_first..).take_while(|(group, _)| pool.has_group(**group));
+        let impossible: BTreeSet<BlockId> = of_pool
+            .filter(|(group, shards)| map.group(**group).is_none() && shards.first().is_some_and(is_dead))
+            .map(|(group, _)| BlockId::of(*group))
+            .collect();
+        if !impossible.is_empty() {
+            self.targets.retain(|group, _| !impossible.contains(&BlockId::of(*group)));
+        }
+    }
+
+    /// Blocks with groups that have places and are not in the map yet. Whatever kept one from being written may have passed
+    /// without a word.
+    pub(super) fn blocks_to_make(&self, map: &MapView) -> BTreeSet<BlockId> {
+        let missing = self.targets.keys().filter(|group| map.group(**group).is_none());
+        missing.map(|group| BlockId::of(*group)).collect()
     }
 
     fn job(&self, map: &MapView, liveness: &Liveness, pool: &PoolRecord) -> PlacementJob {
@@ -177,14 +202,14 @@ impl Plan {
         due.then(|| GroupRecord { wanted: target.clone(), ..group.clone() })
     }
 
-    /// The block with the groups that a new pool lacks in it, if they have places. `None` if it lacks none.
+    /// The block with the groups that a new pool lacks in it, if they have places, and that pool. `None` if it lacks none.
     pub(super) fn new_block(
         &self,
         map: &MapView,
         liveness: &Liveness,
         block: BlockId,
         present: Option<&GroupBlock>,
-    ) -> Option<GroupBlock> {
+    ) -> Option<(GroupBlock, PoolId)> {
         let pool = map
             .pools()
             .map(|pool| &*pool.value)
@@ -204,7 +229,7 @@ impl Plan {
                 GroupRecord { id, pool: pool.id, epoch: 1, in_sync, others: Vec::new(), wanted: Vec::new() };
             next.groups.insert(index, group);
         }
-        (next.groups.len() > before).then_some(next)
+        (next.groups.len() > before).then_some((next, pool.id))
     }
 
     /// Records other than groups that have to change. Drives do not go while writes of groups are under way, which may
@@ -221,7 +246,8 @@ impl Plan {
         }
         for drive in map.drives() {
             let drive = &*drive.value;
-            let node_goes = map.node(drive.node).is_some_and(|node| node.wanted == Wanted::Removing);
+            // What lies on no node at all goes as what lies on one that goes.
+            let node_goes = map.node(drive.node).is_none_or(|node| node.wanted == Wanted::Removing);
             if (node_goes || drive.wanted == Wanted::Removing) && !map.is_used(drive.id) && !writes_groups {
                 due.push(removal_of(map, drive));
             } else if let Some(state) = observed_state(map, liveness, drive) {
@@ -264,7 +290,14 @@ fn due_of_pool(map: &MapView, pool: &PoolRecord, due: &mut Vec<(Key, Option<Reco
             }
         }
         PoolState::Removing => {
-            if map.volumes().any(|volume| volume.value.pool == pool.id) {
+            let volumes =
+                || map.volumes().map(|volume| &volume.value).filter(|volume| volume.pool == pool.id);
+            if volumes().next().is_some() {
+                let in_use = volumes().any(|volume| volume.state == VolumeState::Active);
+                if in_use && pool.groups().all(|group| map.group(group).is_some()) {
+                    let stays = PoolRecord { state: PoolState::Active, ..pool.clone() };
+                    due.push((Key::Pool(pool.id), Some(Record::Pool(stays))));
+                }
                 return;
             }
             let blocks: BTreeSet<BlockId> =

@@ -235,8 +235,7 @@ impl World {
 
     /// A compare-and-set. Checks what it does to groups.
     pub fn write(&mut self, write: Write) -> bool {
-        let holds = |(key, revision): &(Key, u64)| self.store.revision_of(key) == *revision;
-        if !holds(&(write.key, write.expected_revision)) || !write.unchanged.iter().all(holds) {
+        if !write.holds_on(&self.store) {
             self.counts.conflicts += 1;
             return false;
         }
@@ -506,7 +505,7 @@ impl World {
         let Some(present) = self.store.block(block).cloned() else { return };
         let record = Some(Record::Groups((*present.value).clone()));
         let expected_revision = present.revision;
-        assert!(self.write(Write { key, expected_revision, record, unchanged: Vec::new() }));
+        assert!(self.write(Write::new(key, expected_revision, record)));
     }
 
     /// Whether every group is as it should be, and nothing is under way.

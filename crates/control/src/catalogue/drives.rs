@@ -43,7 +43,11 @@ impl Catalogue {
 
     /// Takes a drive out of the cluster, or says what that would do.
     pub fn remove_drive(&self, request: &RemoveDrive) -> Result<DriveRemoval, CatalogueError> {
-        let map = self.map();
+        // What is given up is decided on what the store has now, not on what this process knows of it.
+        let map = match request.lose_data {
+            true => self.map.read_again().map_err(CatalogueError::Change)?,
+            false => self.map(),
+        };
         let drive = find(&map, &request.drive, self.node)?.clone();
         let id = drive.id;
         if request.cancel {
@@ -102,7 +106,15 @@ impl Catalogue {
         pools: BTreeSet<PoolId>,
     ) -> Result<(), CatalogueError> {
         for volume in volumes {
-            self.mark_removed(volume.id)?;
+            // Looked at again with each: it takes a while, and copies may come back meanwhile.
+            self.mark_removed(volume.id, &|map| {
+                let (lost, _) = loses(map, |other| other.id == drive.id);
+                let path = drive.path.clone();
+                match lost.iter().any(|other| other.id == volume.id) {
+                    true => Ok(()),
+                    false => Err(CatalogueError::NotLost { path, volume: volume.name.clone() }),
+                }
+            })?;
         }
         let emptying = || CatalogueError::DriveEmptying { path: drive.path.clone() };
         let volumes_gone = |map: &MapView| !map.volumes().any(|volume| pools.contains(&volume.value.pool));

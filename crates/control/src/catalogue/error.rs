@@ -25,6 +25,12 @@ pub enum CatalogueError {
         /// The name.
         name: String,
     },
+    /// There is another one now.
+    #[error("volume {name:?} was replaced by another one of that name meanwhile, which was left as it is")]
+    Replaced {
+        /// The name.
+        name: String,
+    },
     /// A volume needs at least one block.
     #[error("a volume of size 0 holds nothing; give a size above zero, such as 10G")]
     SizeZero,
@@ -159,6 +165,17 @@ pub enum CatalogueError {
         path: String,
         /// The volumes.
         volumes: Vec<String>,
+    },
+    /// What was to be given up is not lost any more.
+    #[error(
+        "drive {path} has not the last good copy of volume {volume:?} any more, so that this volume was left; look at \
+         `coquina status` and decide anew"
+    )]
+    NotLost {
+        /// Its path.
+        path: String,
+        /// The volume.
+        volume: String,
     },
     /// Volumes were removed, and the rest has to wait.
     #[error(

@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use coquina_base::check_name;
 use coquina_cluster::{
-    GroupId, MapView, OperationError, POOL_GROUPS_MAX, PoolId, PoolRecord, PoolState, operation,
+    ClusterRecord, GroupId, MapView, OperationError, POOL_GROUPS_MAX, PoolId, PoolRecord, PoolState,
+    operation,
 };
 
 use super::drives::takes_data;
-use super::{Catalogue, CatalogueError};
+use super::{Catalogue, CatalogueError, NAME_CLAIMS_MAX, step_back, while_last};
 use crate::api::CreatePool;
+use crate::map_service::ChangeError;
 
 /// How long it is waited until the groups of a new pool are made.
 const CREATE_TIME_MAX: Duration = Duration::from_secs(30);
@@ -28,27 +30,29 @@ impl Catalogue {
     /// Makes a pool, and returns when volumes can be made in it.
     pub fn create_pool(&self, request: &CreatePool) -> Result<PoolRecord, CatalogueError> {
         check_name(&request.name)?;
-        let pool = policy(&self.map(), request);
+        let policy = policy(&self.map(), request);
         // What would be refused is refused before numbers are claimed.
-        check(&self.map(), &pool)?;
-        let claimed = Cell::new((PoolId(0), GroupId(0)));
-        self.change(&|map| {
-            let (id, group_first, write) = operation::claim_pool(map)?;
-            claimed.set((id, group_first));
-            Ok(Some(write))
-        })?;
-        let (id, group_first) = claimed.get();
-        let pool = PoolRecord { id, group_first, ..pool };
-        let map = self.change(&|map| {
-            if map.pool(id).is_some() { Ok(None) } else { Ok(operation::create_pool(map, &pool)?) }
-        })?;
-        // Two that take the same name at the same moment both pass; then the one of the lower number has it.
-        if map.pool_by_name(&pool.name).is_none_or(|other| other.id != id) {
-            self.change(&|map| Ok(operation::remove_pool(map, id)?))?;
-            let name = pool.name;
-            return Err(OperationError::NameTaken { kind: "pool", name }.into());
+        check(&self.map(), &policy)?;
+        for attempt in 1..=NAME_CLAIMS_MAX {
+            let claimed = Cell::new((PoolId(0), GroupId(0)));
+            self.change(&|map| {
+                let (id, group_first, write) = operation::claim_pool(map)?;
+                claimed.set((id, group_first));
+                Ok(Some(write))
+            })?;
+            let (id, group_first) = claimed.get();
+            let pool = PoolRecord { id, group_first, ..policy.clone() };
+            let is_last = |cluster: &ClusterRecord| Some(cluster.pool_next) == id.0.checked_add(1);
+            let map = self.change(&|map| match map.pool(id) {
+                Some(_) => Ok(None),
+                None => Ok(while_last(map, is_last, operation::create_pool(map, &pool)?)),
+            })?;
+            if map.pool(id).is_some() {
+                return self.wait_for_pool(&pool);
+            }
+            step_back(attempt, u64::from(id.0));
         }
-        self.wait_for_pool(&pool)
+        Err(CatalogueError::Change(ChangeError::Busy))
     }
 
     /// All pools, by number.

@@ -80,9 +80,7 @@ fn finish_shrink(shared: &Shared, map: &MapView, volume: &VolumeRecord) -> Resul
             return Ok(None);
         }
         let record = VolumeRecord { shrinking_from_bytes: None, ..volume.clone() };
-        let expected_revision = map.revision_of(&key);
-        let record = Some(Record::Volume(record));
-        Ok(Some(Write { key, expected_revision, record, unchanged: Vec::new() }))
+        Ok(Some(Write::new(key, map.revision_of(&key), Some(Record::Volume(record)))))
     };
     shared.map.change(&done).map(drop).map_err(|error| error.to_string())
 }

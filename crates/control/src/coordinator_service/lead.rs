@@ -264,7 +264,7 @@ impl<'a> Lead<'a> {
                         Compare::CreateRevision { key, revision } => {
                             current.iter().any(|item| item.key == *key && item.create_revision == *revision)
                         }
-                        Compare::ModRevision { .. } => true,
+                        Compare::ModRevision { .. } | Compare::NoneAfter { .. } => true,
                     };
                     if !holds(&fence) {
                         let _ = inputs.send(Input::FencedOut);
@@ -303,7 +303,7 @@ impl<'a> Lead<'a> {
             };
             if map.nodes().all(|node| refuses(node.value.id)) && self.deleting.insert(key, revision).is_none()
             {
-                self.write(Write { key, expected_revision: revision, record: None, unchanged: Vec::new() });
+                self.write(Write::new(key, revision, None));
             }
         }
     }

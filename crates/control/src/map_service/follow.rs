@@ -119,6 +119,9 @@ async fn first_map(begin: &Begin, started: &mpsc::Sender<Started>) -> Result<Map
 
 fn load_first(begin: &Begin, snapshot: &Snapshot) -> Result<MapView, MapServiceError> {
     let map = MapView::load(decode_snapshot(snapshot)?, snapshot.revision)?;
+    for (key, lacks) in map.orphans() {
+        tracing::warn!(%key, lacks, "a record of the cluster map is of no use");
+    }
     let found = map.cluster().map(|cluster| cluster.id).unwrap_or_default();
     match &begin.known {
         Some(known) if known.cluster != found => Err(MapServiceError::OtherCluster {

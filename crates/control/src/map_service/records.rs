@@ -25,6 +25,10 @@ pub(crate) fn transaction(write: Write, fence: Option<Compare>) -> Transaction {
     compares.extend(fence);
     let unchanged = write.unchanged.iter();
     compares.extend(unchanged.map(|(key, at)| Compare::ModRevision { key: store_key(key), revision: *at }));
+    if let Some(revision) = write.copies_unchanged_since {
+        let prefixes = Key::COPIES_PREFIXES.iter().map(|prefix| [PREFIX, prefix.as_bytes()].concat());
+        compares.extend(prefixes.map(|prefix| Compare::NoneAfter { prefix, revision }));
+    }
     let operation = match &write.record {
         Some(record) => Operation::Put { key, value: record.encode(), lease: None },
         None => Operation::Delete { key },

@@ -59,6 +59,38 @@ fn a_change_is_seen_by_every_process_and_by_followers_in_order() {
 }
 
 #[test]
+fn a_change_that_rests_on_all_copies_conflicts_with_any_newer_drive() {
+    let store = EmbeddedStore::in_memory().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let service = start(&store, folder.path(), true).unwrap();
+    let map = service.change(&|map| operation::register_node(map, None, &node(1))).unwrap();
+    let resting = |number: u8, since: u64| {
+        let write = operation::register_node(&service.map(), None, &node(number)).unwrap().unwrap();
+        service.write(Write { copies_unchanged_since: Some(since), ..write }, None)
+    };
+    resting(2, map.revision()).unwrap();
+    let (copy_first, claim) = operation::claim_copies(&service.map(), 1).unwrap();
+    service.write(claim, None).unwrap();
+    let drive = coquina_cluster::DriveRecord {
+        id: coquina_base::DriveId(Id128([9; 16])),
+        node: node(1).id,
+        path: "/d".to_owned(),
+        size_bytes: 1 << 30,
+        capacity_bytes: 1 << 30,
+        shards: 1,
+        weight: 1,
+        copy_first,
+        state: Default::default(),
+        wanted: Default::default(),
+    };
+    let after = service.change(&|map| operation::register_drive(map, &drive)).unwrap();
+    let refused = resting(3, after.revision() - 1).unwrap_err();
+    assert!(matches!(refused, ChangeError::Store(StoreError::Conflict { .. })), "{refused}");
+    resting(3, after.revision()).unwrap();
+    service.stop();
+}
+
+#[test]
 fn another_cluster_or_a_wiped_store_is_refused_at_the_start() {
     let folder = tempfile::tempdir().unwrap();
     let store = EmbeddedStore::in_memory().unwrap();
@@ -85,12 +117,7 @@ fn a_store_that_loses_the_map_stops_everything() {
     service.subscribe(Box::new(move |map| drop(sender.send(map.map(drop)))));
     assert_eq!(told.recv().unwrap(), Ok(()));
     let key = coquina_cluster::Key::Cluster;
-    let wipe = Write {
-        key,
-        expected_revision: service.map().revision_of(&key),
-        record: None,
-        unchanged: Vec::new(),
-    };
+    let wipe = Write::new(key, service.map().revision_of(&key), None);
     service.write(wipe, None).unwrap();
     assert_eq!(told.recv().unwrap(), Err(MapError::Empty));
     // Before it was told: a process that is killed now must remember it.

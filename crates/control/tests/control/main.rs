@@ -8,4 +8,5 @@ mod failover;
 mod metrics;
 mod server;
 mod store;
+mod together;
 mod world;

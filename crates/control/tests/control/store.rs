@@ -1,10 +1,12 @@
 //! A store with faults: cut off from one process, or slow for it.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use coquina_store::{
-    EmbeddedStore, Identity, Lease, LeaseId, Snapshot, Store, StoreError, StoreFuture, Transaction, Watch,
+    EmbeddedStore, Identity, Lease, LeaseId, Operation, Snapshot, Store, StoreError, StoreFuture,
+    Transaction, Watch,
 };
 
 /// One process's way to the store.
@@ -16,6 +18,10 @@ pub struct FaultyStore {
     pub leases_cut: AtomicBool,
     /// Transactions are on their way until this is taken back.
     pub transactions_held: AtomicBool,
+    /// Only those that change a key that begins with this.
+    pub held_prefix: Mutex<&'static str>,
+    /// Watches that begin now never tell anything.
+    pub watches_silent: AtomicBool,
     /// Transactions that were held.
     pub held: AtomicU64,
     /// Those of them that were refused when they arrived.
@@ -29,6 +35,8 @@ impl FaultyStore {
             cut: AtomicBool::new(false),
             leases_cut: AtomicBool::new(false),
             transactions_held: AtomicBool::new(false),
+            held_prefix: Mutex::new(""),
+            watches_silent: AtomicBool::new(false),
             held: AtomicU64::new(0),
             held_refused: AtomicU64::new(0),
         }
@@ -53,11 +61,14 @@ impl Store for FaultyStore {
     fn transaction(&self, transaction: Transaction) -> StoreFuture<'_, u64> {
         Box::pin(async move {
             self.check(&self.cut)?;
-            let held = self.transactions_held.load(Ordering::SeqCst);
+            let prefix = *self.held_prefix.lock().unwrap();
+            let concerned = |operation: &Operation| operation.key().starts_with(prefix.as_bytes());
+            let held = self.transactions_held.load(Ordering::SeqCst)
+                && (prefix.is_empty() || transaction.operations.iter().any(concerned));
             if held {
                 self.held.fetch_add(1, Ordering::SeqCst);
             }
-            while self.transactions_held.load(Ordering::SeqCst) {
+            while held && self.transactions_held.load(Ordering::SeqCst) {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
             let result = self.inner.transaction(transaction).await;
@@ -69,7 +80,11 @@ impl Store for FaultyStore {
     }
 
     fn watch(&self, prefix: &[u8], from_revision: u64) -> Result<Watch, StoreError> {
-        self.inner.watch(prefix, from_revision)
+        match self.watches_silent.load(Ordering::SeqCst) {
+            // Beside everything that is written.
+            true => self.inner.watch(b"nothing", from_revision),
+            false => self.inner.watch(prefix, from_revision),
+        }
     }
 
     fn lease_grant(&self, seconds: u64) -> StoreFuture<'_, Lease> {

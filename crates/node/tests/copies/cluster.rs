@@ -159,11 +159,7 @@ impl Cluster {
     }
 
     fn put(&self, key: Key, record: Record) {
-        let write = |map: &MapView| {
-            let expected_revision = map.revision_of(&key);
-            let record = Some(record.clone());
-            Ok(Some(Write { key, expected_revision, record, unchanged: Vec::new() }))
-        };
+        let write = |map: &MapView| Ok(Some(Write::new(key, map.revision_of(&key), Some(record.clone()))));
         self.service().change(&write).unwrap();
     }
 

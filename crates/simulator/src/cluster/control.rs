@@ -269,6 +269,10 @@ pub fn transaction(write: &Write, leadership: Option<&Leadership>) -> Transactio
     transaction.compares.extend(
         unchanged.map(|(key, revision)| Compare::ModRevision { key: store_key(key), revision: *revision }),
     );
+    if let Some(revision) = write.copies_unchanged_since {
+        let prefixes = Key::COPIES_PREFIXES.iter().map(|prefix| [MAP_PREFIX, prefix.as_bytes()].concat());
+        transaction.compares.extend(prefixes.map(|prefix| Compare::NoneAfter { prefix, revision }));
+    }
     transaction
 }
 

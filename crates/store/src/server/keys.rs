@@ -13,7 +13,7 @@ use crate::wire::{
     CompareResult, CompareTarget, DeleteRangeRequest, DeleteRangeResponse, LeaseGrantRequest,
     LeaseGrantResponse, LeaseRevokeRequest, LeaseRevokeResponse, PutRequest, PutResponse, RangeRequest,
     RangeResponse, Request, RequestOp, Response, ResponseOp, StatusRequest, StatusResponse, TargetUnion,
-    TxnRequest, TxnResponse, revision,
+    TxnRequest, TxnResponse, prefix_end, revision,
 };
 
 type Answered<A> = Result<A, Status>;
@@ -115,7 +115,9 @@ fn change(machine: &mut Machine, requests: Vec<Request>) -> Answered<Vec<Respons
 }
 
 fn compare(message: CompareMessage) -> Answered<Compare> {
-    let equal = message.result == CompareResult::Equal as i32;
+    let single = message.range_end.is_empty();
+    let equal = single && message.result == CompareResult::Equal as i32;
+    let less = message.result == CompareResult::Less as i32;
     let is = |target: CompareTarget| message.target == target as i32;
     let number = match &message.union {
         Some(TargetUnion::CreateRevision(number)) if is(CompareTarget::Create) => Some(*number),
@@ -131,7 +133,17 @@ fn compare(message: CompareMessage) -> Answered<Compare> {
         Some(number) if equal && is(CompareTarget::Mod) => {
             Ok(Compare::ModRevision { key: message.key, revision: revision(number) })
         }
-        _ => Err(Status::unimplemented("only the equality of create and mod revisions is compared here")),
+        Some(number)
+            if less
+                && number > 0
+                && is(CompareTarget::Mod)
+                && message.range_end == prefix_end(&message.key) =>
+        {
+            Ok(Compare::NoneAfter { prefix: message.key, revision: revision(number - 1) })
+        }
+        _ => Err(Status::unimplemented(
+            "only the equality of create and mod revisions is compared here, and whether those of a prefix are less",
+        )),
     }
 }
 

@@ -137,7 +137,7 @@ pub(crate) enum Response {
     DeleteRange(DeleteRangeResponse),
 }
 
-/// etcd's `CompareResult`; only equality is used.
+/// etcd's `CompareResult`; equality is used, and for ranges `Less`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Enumeration)]
 #[repr(i32)]
 pub(crate) enum CompareResult {
@@ -168,6 +168,8 @@ pub(crate) struct CompareMessage {
     pub key: Vec<u8>,
     #[prost(oneof = "TargetUnion", tags = "5, 6")]
     pub union: Option<TargetUnion>,
+    #[prost(bytes = "vec", tag = "64")]
+    pub range_end: Vec<u8>,
 }
 
 #[derive(Clone, PartialEq, Oneof)]

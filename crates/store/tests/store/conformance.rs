@@ -26,6 +26,7 @@ pub async fn run(store: Shared) {
         keys_carry_the_revisions_of_their_changes,
         a_change_on_an_old_state_conflicts,
         a_transaction_happens_whole_or_not_at_all,
+        a_change_may_rest_on_all_keys_of_a_prefix,
         a_watch_tells_every_revision_once_and_whole,
         a_watch_may_begin_in_the_future,
         forgotten_history_resets_a_watch,
@@ -155,6 +156,27 @@ async fn a_transaction_happens_whole_or_not_at_all(store: Shared, prefix: &str) 
     let found: Vec<(&[u8], u64)> =
         items.iter().map(|item| (item.key.as_slice(), item.mod_revision)).collect();
     assert_eq!(found, [(keys[0].as_bytes(), revision), (keys[3].as_bytes(), revision)]);
+}
+
+async fn a_change_may_rest_on_all_keys_of_a_prefix(store: Shared, prefix: &str) {
+    let (under, beside) = (format!("{prefix}many/"), format!("{prefix}other"));
+    let attempt = |revision: u64| {
+        let compares = vec![Compare::NoneAfter { prefix: under.clone().into(), revision }];
+        store.transaction(Transaction { compares, operations: vec![put(&beside, "x", None)] })
+    };
+    let mut last = attempt(0).await.expect("nothing is there");
+    // More than a transaction could name.
+    for index in 0..150 {
+        last = set(&*store, &format!("{under}{index}"), "1").await;
+    }
+    let beside_changed = attempt(last).await.unwrap();
+    attempt(last).await.expect("what lies beside does not count");
+    match attempt(last - 1).await {
+        Err(StoreError::Conflict { keys, current }) => assert_eq!((keys.len(), current.len()), (0, 0)),
+        other => panic!("{other:?}"),
+    }
+    set(&*store, &format!("{under}7"), "2").await;
+    assert!(matches!(attempt(beside_changed).await, Err(StoreError::Conflict { .. })));
 }
 
 async fn a_watch_tells_every_revision_once_and_whole(store: Shared, prefix: &str) {

@@ -71,9 +71,10 @@ impl Pair {
         let key = self.key();
         let (create, modified) = self.known.get(&key).copied().unwrap_or((0, 0));
         let wrong = u64::from(self.random.below(6) == 0);
-        match self.random.below(2) {
-            0 => Compare::ModRevision { key, revision: modified + wrong },
-            _ => Compare::CreateRevision { key, revision: create + wrong },
+        match self.random.below(5) {
+            0 | 1 => Compare::ModRevision { key, revision: modified + wrong },
+            2 | 3 => Compare::CreateRevision { key, revision: create + wrong },
+            _ => Compare::NoneAfter { prefix: PREFIX.into(), revision: self.revision.saturating_sub(wrong) },
         }
     }
 

@@ -1,0 +1,148 @@
+//! Several processes change the same at the same moment, or by a map that is old.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use coquina_base::{Id128, NodeId};
+use coquina_cluster::{
+    DriveCondition, DriveState, NodeRecord, OperationError, VersionRange, VolumeState, Wanted, operation,
+};
+use coquina_control::{Catalogue, CatalogueError, ChangeError, MapService, NoNode, api, register_node};
+use coquina_store::EmbeddedStore;
+
+use super::store::FaultyStore;
+use super::world::{World, is_spread, volume_request};
+
+const GIB: u64 = 1 << 30;
+
+/// A process's map, with the way of that process to the store.
+fn start(store: &EmbeddedStore, folder: &tempfile::TempDir) -> (Arc<FaultyStore>, Arc<MapService>) {
+    let store = Arc::new(FaultyStore::new(store.clone()));
+    let map = MapService::start(store.clone(), folder.path(), true, &mut |_| {}).unwrap();
+    (store, map)
+}
+
+fn node(number: u8) -> NodeRecord {
+    NodeRecord {
+        id: NodeId(Id128([number; 16])),
+        name: "twin".to_owned(),
+        addresses: Default::default(),
+        domains: Default::default(),
+        versions: VersionRange { min: 1, max: 1 },
+        wanted: Wanted::In,
+    }
+}
+
+fn until(holds: impl Fn() -> bool) {
+    for _ in 0..3000 {
+        if holds() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("it has not come true");
+}
+
+/// The one of the lower identity decides first and is recorded second, and the other one has looked again by then.
+#[test]
+fn one_of_two_nodes_that_take_a_name_stays_and_can_start_again() {
+    let store = EmbeddedStore::in_memory().unwrap();
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let (way, late) = start(&store, &folders[0]);
+    let (_, early) = start(&store, &folders[1]);
+    way.transactions_held.store(true, Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        let late_result = scope.spawn(|| register_node(&late, &node(1)));
+        until(|| way.held.load(Ordering::SeqCst) > 0);
+        register_node(&early, &node(2)).unwrap();
+        way.transactions_held.store(false, Ordering::SeqCst);
+        let refused = late_result.join().unwrap();
+        let expected = OperationError::NodeNameTaken { name: "twin".to_owned(), id: node(2).id };
+        assert_eq!(refused, Err(ChangeError::Operation(expected)));
+    });
+    let map = early.read_again().unwrap();
+    assert_eq!(map.nodes().map(|node| node.value.id).collect::<Vec<_>>(), [node(2).id]);
+    register_node(&early, &node(2)).unwrap();
+    late.stop();
+    early.stop();
+}
+
+#[test]
+fn one_of_two_pools_of_a_name_is_made() {
+    let world = World::new(2, 1);
+    // The leader makes the groups, and must not be held up.
+    let second = world.leader().unwrap();
+    let first = world.processes.iter().find(|process| process.name != second.name).unwrap();
+    let request =
+        api::CreatePool { name: "fast".to_owned(), copies: 2, groups: Some(8), ..api::CreatePool::default() };
+    // It has claimed its number, the lower one, before the other, and is recorded after it.
+    *first.store.held_prefix.lock().unwrap() = "coquina/map/pools/";
+    first.store.transactions_held.store(true, Ordering::SeqCst);
+    let (made_first, made_second) = std::thread::scope(|scope| {
+        let made_first = scope.spawn(|| first.catalogue.create_pool(&request));
+        until(|| first.store.held.load(Ordering::SeqCst) > 0);
+        let made_second = scope.spawn(|| second.catalogue.create_pool(&request));
+        until(|| second.map.map().pool_by_name("fast").is_some());
+        first.store.transactions_held.store(false, Ordering::SeqCst);
+        (made_first.join().unwrap(), made_second.join().unwrap())
+    });
+    made_second.unwrap();
+    let refused = made_first.unwrap_err().to_string();
+    assert!(refused.contains("\"fast\" exists"), "{refused}");
+    let map = second.map.read_again().unwrap();
+    assert_eq!(map.pools().filter(|pool| pool.value.name == "fast").count(), 1);
+}
+
+#[test]
+fn a_volume_that_replaced_the_one_that_was_meant_is_not_resized_and_that_is_said() {
+    let world = World::new(2, 1);
+    let (first, second) = (&world.processes[0], &world.processes[1]);
+    let meant = first.catalogue.create(&volume_request("db", GIB)).unwrap();
+    second.wait("the volume", |map| map.volume_by_name("db").is_some());
+    *first.store.held_prefix.lock().unwrap() = "coquina/map/volumes/";
+    first.store.transactions_held.store(true, Ordering::SeqCst);
+    let held = first.store.held.load(Ordering::SeqCst);
+    let resized = std::thread::scope(|scope| {
+        let resized = scope.spawn(|| first.catalogue.resize("db", 2 * GIB, false));
+        until(|| first.store.held.load(Ordering::SeqCst) > held);
+        second.catalogue.remove("db", true).unwrap();
+        second.catalogue.create(&volume_request("db", GIB)).unwrap();
+        first.wait("the other volume", |map| {
+            map.volume_by_name("db").is_some_and(|volume| volume.value.id != meant.id)
+        });
+        first.store.transactions_held.store(false, Ordering::SeqCst);
+        resized.join().unwrap()
+    });
+    assert!(matches!(resized, Err(CatalogueError::Replaced { .. })), "{resized:?}");
+    assert_eq!(second.catalogue.info("db").unwrap().size_bytes, GIB);
+}
+
+/// What was moved away meanwhile is not lost with the drive, though this process has not heard of that.
+#[test]
+fn data_is_given_up_by_what_the_store_has_not_by_an_old_map() {
+    let world = World::new(1, 2);
+    let process = &world.processes[0];
+    let request = api::CreateVolume { copies: Some(1), ..volume_request("db", GIB) };
+    let volume = process.catalogue.create(&request).unwrap();
+    process.wait("clean, on both drives", is_spread);
+    let id = *process.node.memory().drives.keys().next().unwrap();
+
+    let folder = tempfile::tempdir().unwrap();
+    let way = Arc::new(FaultyStore::new(world.store.clone()));
+    way.watches_silent.store(true, Ordering::SeqCst);
+    let old = MapService::start(way, folder.path(), false, &mut |_| {}).unwrap();
+    let catalogue = Catalogue::new(old.clone(), Arc::new(NoNode), None, None);
+
+    process.map.change(&|map| operation::reweight_drive(map, id, 0)).unwrap();
+    process.wait("nothing is on it", |map| !map.is_used(id));
+    process.node.memory().drives.insert(id, DriveCondition::Failed);
+    process.wait("missing", |map| map.drive(id).unwrap().state == DriveState::Missing);
+    assert!(old.map().is_used(id), "it has not heard of it");
+    let request = api::RemoveDrive { drive: id.to_string(), lose_data: true, ..Default::default() };
+    let removal = catalogue.remove_drive(&request).unwrap();
+    assert_eq!(removal.volumes_lost, [""; 0]);
+    process.wait("the drive is gone", |map| map.drive(id).is_none());
+    assert_eq!(process.map.map().volume(volume.id).unwrap().state, VolumeState::Active);
+    old.stop();
+}
