@@ -2,6 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use coquina_cluster::DriveCondition;
 use coquina_control::{Client, ClientError, ControlListener, Severity, api};
@@ -322,16 +324,22 @@ fn connections_on_which_nothing_is_asked_keep_nobody_out() {
 #[test]
 fn shrinks_leave_threads_for_what_they_wait_for() {
     let server = Server::start();
-    let names: Vec<String> = (0..32).map(|number| format!("db{number}")).collect();
+    let names: Vec<String> = (0..48).map(|number| format!("db{number}")).collect();
     for name in &names {
         server.client().create_volume(&volume_request(name, 1 << 30)).unwrap();
     }
     let shrink = api::ResizeVolume { size_bytes: 1 << 29, allow_shrink: true };
     let done = std::thread::scope(|scope| {
+        // The first one takes until all others are asked for.
+        let trimmer = &server.world.trimmer;
+        trimmer.held.store(true, Ordering::SeqCst);
         let shrinks: Vec<_> = names
             .iter()
             .map(|name| scope.spawn(|| server.client().resize_volume(name, &shrink).unwrap()))
             .collect();
+        server.world.wait_for("the first one", |_| !trimmer.trims.lock().unwrap().is_empty());
+        std::thread::sleep(Duration::from_secs(1));
+        trimmer.held.store(false, Ordering::SeqCst);
         shrinks.into_iter().map(|shrink| shrink.join().unwrap()).collect::<Vec<_>>()
     });
     assert!(done.iter().all(|volume| volume.shrinking_from_bytes.is_none()), "{done:?}");

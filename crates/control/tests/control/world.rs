@@ -1,7 +1,7 @@
 //! Nodes that pretend, with real maps, elections, heartbeats and REST interfaces.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -180,6 +180,8 @@ impl NodeBackend for FakeNode {
 #[derive(Default)]
 pub struct FakeTrimmer {
     pub trims: Mutex<Vec<(String, u64, u64)>>,
+    /// They take until this is taken back.
+    pub held: AtomicBool,
 }
 
 impl Trimmer for FakeTrimmer {
@@ -194,6 +196,9 @@ impl Trimmer for FakeTrimmer {
         assert!(goes_on());
         assert!(!addresses.is_empty());
         self.trims.lock().unwrap().push((volume.to_owned(), from, to));
+        while self.held.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
         Ok(())
     }
 }
