@@ -196,6 +196,8 @@ pub struct Core {
     pub(crate) emptied: Vec<ReadData>,
     /// Listeners that could not accept, which are asked again with the next housekeeping.
     pub(crate) accept_again: Vec<usize>,
+    /// Whether the last attempt to accept failed, of which it is told once.
+    pub(crate) accept_fails: bool,
     pub(crate) now_ns: u64,
     pub(crate) housekeeping_ns: u64,
     /// Since when the loop runs without a long gap.

@@ -18,12 +18,13 @@ impl Core {
         let protocol = slot.protocol;
         if let Err(errno) = completion.result {
             // Out of file descriptors, for example: asked at once it would fail again without end, whether anybody connects or not.
-            if self.accept_again.is_empty() {
+            if !std::mem::replace(&mut self.accept_fails, true) {
                 tracing::warn!(%errno, "cannot accept connections; trying again each second");
             }
             self.accept_again.push(listener);
             return;
         }
+        self.accept_fails = false;
         let Payload::Accepted(Some(socket)) = completion.payload else { return };
         let core = self.adopt_next % self.peers.len();
         if protocol == Protocol::Nbd {

@@ -179,6 +179,7 @@ fn run_core(seed: Seed, ready: &Ready, peers: &Receiver<Vec<MailboxSender<Comman
         comparisons: Vec::new(),
         emptied: Vec::new(),
         accept_again: Vec::new(),
+        accept_fails: false,
         now_ns: 0,
         housekeeping_ns: 0,
         awake_since_ns: 0,

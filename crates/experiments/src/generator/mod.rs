@@ -159,7 +159,7 @@ pub enum Amount {
 pub struct Command {
     /// The program.
     pub program: PathBuf,
-    /// Its arguments. `{folder}` stands for a folder of its own.
+    /// Its arguments. For fio `{folder}` stands for a folder of its own.
     pub arguments: Vec<String>,
     /// What is added to its environment.
     pub environment: Vec<(String, String)>,
@@ -263,20 +263,25 @@ fn add_options(first: Option<Figures>, second: Option<Figures>) -> Option<Figure
 
 /// The figures of two loads that ran at the same time, percentiles from the merged histogram.
 pub(crate) fn add(first: &Figures, second: &Figures) -> Figures {
-    if first.operations == 0 {
+    // At a rate there are latencies of operations that were not done in time, too, and maybe of no others.
+    let latencies = |figures: &Figures| match figures.latency_histogram.is_empty() {
+        true => figures.operations,
+        false => figures.latency_histogram.iter().map(|(_, count)| count).sum(),
+    };
+    let (of_first, of_second) = (latencies(first), latencies(second));
+    if first.operations == 0 && of_first == 0 {
         return second.clone();
     }
-    if second.operations == 0 {
+    if second.operations == 0 && of_second == 0 {
         return first.clone();
     }
     let operations = first.operations + second.operations;
-    let weighted =
-        first.latency_ns_mean * first.operations as f64 + second.latency_ns_mean * second.operations as f64;
+    let weighted = first.latency_ns_mean * of_first as f64 + second.latency_ns_mean * of_second as f64;
     let mut sum = Figures {
         operations,
         iops: first.iops + second.iops,
         bytes_per_s: first.bytes_per_s + second.bytes_per_s,
-        latency_ns_mean: weighted / operations as f64,
+        latency_ns_mean: weighted / (of_first + of_second).max(1) as f64,
         latency_ns_max: first.latency_ns_max.max(second.latency_ns_max),
         latency_histogram: [&first.latency_histogram[..], &second.latency_histogram[..]].concat(),
         ..Figures::default()
@@ -311,6 +316,21 @@ mod tests {
             assert_eq!(shares.iter().sum::<u64>(), whole, "{shares:?}");
             assert!(shares.iter().max().unwrap() - shares.iter().min().unwrap() <= 1, "{shares:?}");
         }
+    }
+
+    #[test]
+    fn who_did_nothing_in_time_counts_with_its_latencies() {
+        let figures = |operations, latency_ns_mean, counted| Figures {
+            operations,
+            latency_ns_mean,
+            latency_histogram: vec![(latency_ns_mean as u64, counted)],
+            ..Figures::default()
+        };
+        let sum = add(&figures(100, 1e6, 100), &figures(0, 9e6, 100));
+        assert_eq!((sum.operations, sum.latency_ns_mean), (100, 5e6));
+        assert!(sum.latency_ns_p99 > 8_000_000, "{}", sum.latency_ns_p99);
+        let without = Figures { operations: 300, latency_ns_mean: 1e6, ..Figures::default() };
+        assert_eq!(add(&without, &figures(100, 5e6, 100)).latency_ns_mean, 2e6);
     }
 
     #[test]
