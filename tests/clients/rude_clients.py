@@ -18,7 +18,9 @@ POLITE_BLOCKS = 1024
 RUDE_OFFSET = 32 << 20
 # A bound on hanging, not on speed.
 ANSWER_SECONDS_MAX = 30
-GROWTH_BYTES_MAX = 1 << 30
+# Of all who are rude together, and stay connected: 34 connections hold up to 16 MiB of a request that has not come whole, 64 MiB of
+# replies that nobody takes, or 64 MiB of writes (and a request more).
+GROWTH_BYTES_MAX = 1536 << 20
 
 
 class Polite(threading.Thread):
@@ -129,6 +131,19 @@ def flood_with_small_requests(port, export):
     return clients
 
 
+def flood_with_large_writes(port, export):
+    """Whole writes without end, replies ignored: each waits in memory for the drive."""
+    clients, payload = [RawClient(port).go(export) for _ in range(4)], bytes(8 << 20)
+    for client in clients:
+        client.socket.settimeout(0.5)
+        try:
+            for _ in range(200):
+                client.send_request(WRITE, RUDE_OFFSET, len(payload), payload=payload)
+        except (Closed, OSError):
+            pass
+    return clients
+
+
 def break_off_in_a_write(port, export):
     """Resets the connection in the middle of a payload, again and again."""
     for _ in range(50):
@@ -155,7 +170,8 @@ def send_garbage(port, export):
 
 RUDE = (
     say_nothing, stop_in_the_handshake, lie_about_option_length, announce_writes_without_data,
-    read_without_taking_replies, flood_with_small_requests, break_off_in_a_write, send_garbage,
+    read_without_taking_replies, flood_with_small_requests, flood_with_large_writes,
+    break_off_in_a_write, send_garbage,
 )
 
 
