@@ -7,13 +7,13 @@ mod world;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use coquina_base::{LayerId, VolumeId};
+use coquina_base::LayerId;
 use coquina_cluster::operation;
 use coquina_cluster::{
     Action, BLOCK_GROUPS, BlockId, ClusterRecord, Coordinator, DriveCondition, DriveRecord, DriveReport,
     DriveState, Event, GroupBlock, GroupId, GroupRecord, Heartbeat, Key, MapError, MapView, NodeAddresses,
-    NodeRecord, POOL_GROUPS_MAX, PoolId, PoolRecord, PoolState, Record, Settings, ShardRef, Striping,
-    VersionRange, VolumeRecord, VolumeState, Wanted, mix,
+    NodeRecord, POOL_GROUPS_MAX, PoolId, PoolRecord, PoolState, Record, Settings, ShardRef, VersionRange,
+    VolumeRecord, VolumeState, Wanted, mix,
 };
 use world::{CLUSTER, MILLISECOND_NS, World, all_records, drive_id, node_id};
 
@@ -29,29 +29,10 @@ fn small() -> World {
     world
 }
 
-fn volume(world: &mut World, number: u8, name: &str) -> VolumeRecord {
-    let (layer, claim) = operation::claim_layer(&world.store).unwrap();
-    assert!(world.write(claim));
-    VolumeRecord {
-        id: VolumeId(coquina_base::Id128([number; 16])),
-        name: name.to_owned(),
-        size_bytes: 1 << 30,
-        layer,
-        created_unix_ns: 1,
-        state: VolumeState::Active,
-        attach_generation: 1,
-        shrinking_from_bytes: None,
-        pool: world.store.pool_by_name("pool").unwrap().id,
-        family: layer.0,
-        stripe_unit_bytes: Striping::PLAIN.stripe_unit_bytes,
-        stripe_count: 1,
-    }
-}
-
 #[test]
 fn records_are_read_back_as_written_and_look_ups_follow() {
     let mut world = small();
-    let record = volume(&mut world, 1, "disk");
+    let record = world.volume(1, "disk");
     let write = operation::create_volume(&world.store, &record).unwrap().unwrap();
     assert!(world.write(write));
     let again = operation::create_volume(&world.store, &VolumeRecord { layer: LayerId(9), ..record.clone() });
@@ -79,7 +60,7 @@ fn records_are_read_back_as_written_and_look_ups_follow() {
 #[test]
 fn a_volume_that_is_renamed_or_removed_gives_its_name_free() {
     let mut world = small();
-    let record = volume(&mut world, 1, "a");
+    let record = world.volume(1, "a");
     let mut put = |record: &VolumeRecord| {
         let revision = world.store.revision() + 1;
         world

@@ -4,13 +4,13 @@
 
 mod world;
 
-use coquina_base::{DriveId, Id128, NodeId, VolumeId};
+use coquina_base::{DriveId, NodeId};
 use coquina_cluster::operation::{self, OperationError};
 use coquina_cluster::{
     Action, BlockId, ClusterHealth, Coordinator, DriveCondition, DriveRecord, DriveReport, DriveState, Event,
     GroupBlock, GroupId, GroupRecord, Heartbeat, Key, MapView, NodeRecord, POOL_GROUPS_MAX, PoolId,
-    PoolState, Proposal, ProposedChange, Record, ShardRef, Striping, UNCHANGED_MAX, VolumeRecord,
-    VolumeState, Wanted, Write,
+    PoolState, Proposal, ProposedChange, Record, ShardRef, UNCHANGED_MAX, VolumeRecord, VolumeState, Wanted,
+    Write,
 };
 use world::{CLUSTER, MILLISECOND_NS, World, all_records, drive_id, node_id, settings};
 
@@ -50,25 +50,6 @@ fn removal_of(world: &mut World, group: &GroupRecord, backup: ShardRef) -> Write
     world.seats[0].coordinator.apply(world.now_ns, event, &mut actions);
     let Some(Action::Write(removal)) = actions.pop() else { panic!("{actions:?}") };
     removal
-}
-
-fn volume(world: &mut World, number: u8) -> VolumeRecord {
-    let (layer, claim) = operation::claim_layer(&world.store).unwrap();
-    assert!(world.write(claim));
-    VolumeRecord {
-        id: VolumeId(Id128([number; 16])),
-        name: format!("volume-{number}"),
-        size_bytes: 1 << 30,
-        layer,
-        created_unix_ns: 1,
-        state: VolumeState::Active,
-        attach_generation: 1,
-        shrinking_from_bytes: None,
-        pool: world.store.pool_by_name("pool").unwrap().id,
-        family: layer.0,
-        stripe_unit_bytes: Striping::PLAIN.stripe_unit_bytes,
-        stripe_count: 1,
-    }
 }
 
 #[test]
@@ -140,7 +121,7 @@ fn a_drive_does_not_come_to_a_node_that_goes() {
 #[test]
 fn a_volume_does_not_come_to_a_pool_that_is_gone() {
     let mut world = cluster(3, 2, 4);
-    let record = volume(&mut world, 1);
+    let record = world.volume(1, "volume-1");
     let write = operation::create_volume(&world.store, &record).unwrap().unwrap();
     let removal = operation::remove_pool(&world.store, record.pool).unwrap().unwrap();
     assert!(world.write(removal));
@@ -153,7 +134,7 @@ fn a_volume_does_not_come_to_a_pool_that_is_gone() {
 #[test]
 fn a_pool_that_was_told_to_go_stays_for_a_volume_that_was_made_meanwhile() {
     let mut world = cluster(3, 2, 4);
-    let record = volume(&mut world, 1);
+    let record = world.volume(1, "volume-1");
     let removal = operation::remove_pool(&world.store, record.pool).unwrap().unwrap();
     let write = operation::create_volume(&world.store, &record).unwrap().unwrap();
     assert!(world.write(write) && world.write(removal));
@@ -266,7 +247,7 @@ fn records_without_their_node_or_pool_keep_nobody_from_using_the_map() {
     assert!(world.write(claim));
     let known = world.store.drive(drive_id(0)).unwrap().clone();
     let drive = DriveRecord { id: drive_id(70), node: node_id(50), copy_first, shards: 1, ..known };
-    let record = VolumeRecord { pool: PoolId(60), ..volume(&mut world, 1) };
+    let record = VolumeRecord { pool: PoolId(60), ..world.volume(1, "volume-1") };
     let id = GroupId(20 * POOL_GROUPS_MAX);
     let in_sync = vec![ShardRef { drive: drive_id(0), shard: 0 }, ShardRef { drive: drive.id, shard: 0 }];
     let group =

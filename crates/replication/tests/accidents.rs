@@ -73,6 +73,16 @@ impl Driver {
         self.input(Input::Appended { token: Token(token), entry })
     }
 
+    /// What was promised is over after 1,100 ns, and not before.
+    fn serves_when_promises_are_over(&mut self) {
+        self.now_ns += 1_099;
+        self.input(Input::Tick);
+        assert!(!self.group.is_serving());
+        self.now_ns += 1;
+        self.input(Input::Tick);
+        assert!(self.group.is_serving());
+    }
+
     fn sync(&mut self) -> Vec<Action> {
         self.input(Input::Durable { records: self.records })
     }
@@ -298,12 +308,7 @@ fn the_only_member_waits_for_who_left_with_its_epoch_unless_it_has_served_under_
         !driver.group.is_serving(),
         "the former primary may hold a grant that was given just before the restart"
     );
-    driver.now_ns += 1_099;
-    driver.input(Input::Tick);
-    assert!(!driver.group.is_serving());
-    driver.now_ns += 1;
-    driver.input(Input::Tick);
-    assert!(driver.group.is_serving());
+    driver.serves_when_promises_are_over();
 }
 
 #[test]
@@ -345,10 +350,5 @@ fn a_new_primary_waits_for_its_promise_unless_the_former_one_gives_it_back() {
     let actions = driver.input(release(2));
     assert!(actions.contains(&Action::Serve { epoch: 2 }), "{actions:?}");
     let mut driver = promised();
-    driver.now_ns += 1_099;
-    driver.input(Input::Tick);
-    assert!(!driver.group.is_serving());
-    driver.now_ns += 1;
-    driver.input(Input::Tick);
-    assert!(driver.group.is_serving());
+    driver.serves_when_promises_are_over();
 }

@@ -6,12 +6,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use coquina_base::{ClusterId, DriveId, Id128, NodeId};
+use coquina_base::{ClusterId, DriveId, Id128, NodeId, VolumeId};
 use coquina_cluster::operation::{self, OperationError};
 use coquina_cluster::{
     Action, BlockId, Coordinator, DriveCondition, DriveRecord, DriveReport, DriveState, Event, GroupId,
     GroupRecord, Heartbeat, Key, MapView, NodeAddresses, NodeRecord, PoolRecord, PoolState, Proposal,
-    ProposedChange, Record, Settings, ShardRef, VersionRange, Wanted, Write, WriteOutcome, mix,
+    ProposedChange, Record, Settings, ShardRef, Striping, VersionRange, VolumeRecord, VolumeState, Wanted,
+    Write, WriteOutcome, mix,
 };
 
 pub const MILLISECOND_NS: u64 = 1_000_000;
@@ -132,6 +133,26 @@ pub struct World {
 }
 
 impl World {
+    /// A volume's record in the pool `pool`, with a layer of its own; nothing is stored of it but the layer.
+    pub fn volume(&mut self, number: u8, name: &str) -> VolumeRecord {
+        let (layer, claim) = operation::claim_layer(&self.store).unwrap();
+        assert!(self.write(claim));
+        VolumeRecord {
+            id: VolumeId(Id128([number; 16])),
+            name: name.to_owned(),
+            size_bytes: 1 << 30,
+            layer,
+            created_unix_ns: 1,
+            state: VolumeState::Active,
+            attach_generation: 1,
+            shrinking_from_bytes: None,
+            pool: self.store.pool_by_name("pool").unwrap().id,
+            family: layer.0,
+            stripe_unit_bytes: Striping::PLAIN.stripe_unit_bytes,
+            stripe_count: 1,
+        }
+    }
+
     pub fn new(seed: u64) -> World {
         let mut world = World {
             random: Random(seed << 24),
