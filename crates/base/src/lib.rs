@@ -34,8 +34,10 @@ pub const SECTOR_BYTES: usize = 512;
 pub const CHUNK_BYTES: u64 = 4 << 20;
 /// Blocks in one chunk.
 pub const CHUNK_BLOCKS: u32 = (CHUNK_BYTES / BLOCK_BYTES as u64) as u32;
-/// Largest size of a volume: chunk numbers are 32 bits wide.
-pub const VOLUME_BYTES_MAX: u64 = CHUNK_BYTES << 32;
+/// Most chunks of a volume: the last number that 32 bits hold stands for a whole layer.
+pub const CHUNKS_MAX: u64 = u32::MAX as u64;
+/// Largest size of a volume.
+pub const VOLUME_BYTES_MAX: u64 = CHUNK_BYTES * CHUNKS_MAX;
 /// How long a thread that waits for I/O looks for its end before it sleeps, unless told otherwise: longer than a durable write
 /// to copies on fast drives takes.
 pub const BUSY_POLL_NS: u64 = 400_000;

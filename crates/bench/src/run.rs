@@ -101,8 +101,8 @@ pub fn run_io(config: &IoBenchConfig, mut hooks: Hooks<'_>) -> Result<IoOutcome,
     let filled = prepare(target.as_ref(), config, range, &payload, run, &mut hooks)?;
     let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let probe = hooks.drive_write_bytes.take();
-    let counter = target.local_path().and_then(|path| DriveCounter::under(&path));
-    let mut watch = Watch::new(config, counter, probe);
+    let counters = target.local_path().map_or(Vec::new(), |path| DriveCounter::under(&path));
+    let mut watch = Watch::new(config, counters, probe);
     watch.baseline(config.baseline, hooks.progress, hooks.stop)?;
     let setup = Setup { config, range, payload: &payload, run, filled, target: target.as_ref() };
     let (results, watched) = setup.run_jobs(&mut watch, &mut hooks)?;

@@ -64,13 +64,14 @@ pub(crate) struct Watch<'a> {
     end_after_bytes: u64,
     client: Option<ProcessClock>,
     servers: Vec<(u32, String, Option<ProcessClock>)>,
-    counter: Option<DriveCounter>,
+    /// Of all drives under the target; none where they are not known.
+    counters: Vec<DriveCounter>,
     probe: Option<DriveProbe<'a>>,
     idle_us_per_s: f64,
 }
 
 impl<'a> Watch<'a> {
-    pub fn new(config: &IoBenchConfig, counter: Option<DriveCounter>, probe: Option<DriveProbe<'a>>) -> Self {
+    pub fn new(config: &IoBenchConfig, counters: Vec<DriveCounter>, probe: Option<DriveProbe<'a>>) -> Self {
         let servers = config.cpu_pids.iter().map(|pid| (*pid, process_name(*pid), ProcessClock::of(*pid)));
         Watch {
             warmup: config.warmup,
@@ -78,7 +79,7 @@ impl<'a> Watch<'a> {
             end_after_bytes: config.end_after_bytes.unwrap_or(u64::MAX),
             client: ProcessClock::of(std::process::id()),
             servers: servers.collect(),
-            counter,
+            counters,
             probe,
             idle_us_per_s: 0.0,
         }
@@ -109,11 +110,12 @@ impl<'a> Watch<'a> {
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, BenchError> {
-        let from_drive = self.counter.as_ref().and_then(DriveCounter::written_bytes);
+        let from_drives = self.counters.iter().map(DriveCounter::written_bytes).sum::<Option<u64>>();
+        let from_drives = from_drives.filter(|_| !self.counters.is_empty());
         Ok(Snapshot {
             drive_write_bytes: match &mut self.probe {
                 Some(probe) => probe(),
-                None => from_drive,
+                None => from_drives,
             },
             machine: MachineCpu::now()?,
             client_ns: self.client.and_then(ProcessClock::now_ns).unwrap_or(0),

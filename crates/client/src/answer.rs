@@ -61,7 +61,10 @@ impl ClientCore {
         match notify.kind {
             NotifyKind::Resized => {
                 self.striping.check(notify.size_bytes).map_err(|error| error.to_string())?;
-                if let Some(volume) = &mut self.volume {
+                // A node that is behind may tell of an older size than the table of another one has.
+                if let Some(volume) = &mut self.volume
+                    && notify.map_version >= volume.map_version
+                {
                     volume.size_bytes = notify.size_bytes;
                 }
             }

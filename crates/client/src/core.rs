@@ -259,6 +259,9 @@ impl ClientCore {
             let part = request.next_part(&self.striping, index, now_ns);
             if request.issued_bytes == request.length_bytes {
                 self.backlog.pop_front();
+            } else if !request.has_data() {
+                // One that takes a hundred thousand parts gives way to what waits behind it.
+                self.backlog.rotate_left(1);
             }
             let number = self.window.add(part);
             self.dispatch(number, now_ns);

@@ -39,6 +39,9 @@ const RECEIVE_BYTES_KEPT: usize = 2 << 20;
 struct Connection {
     file: Option<FileId>,
     generation: u16,
+    /// Whether it is being connected, and how often that has failed so far.
+    connecting: bool,
+    failures: u32,
     /// Kept between connections.
     buffer: ReceiveBuffer,
 }
@@ -193,13 +196,15 @@ impl VolumeClient {
     }
 
     fn connect(&mut self, reactor: &mut Reactor, link: u32, address: &str) -> Result<(), String> {
-        let address = Address::resolve(address).map_err(|error| error.to_string())?;
+        let failures = self.connections[link as usize].failures;
+        let address = Address::resolve_next(address, failures).map_err(|error| error.to_string())?;
         let token = self.token(link, CONNECT);
         let file = reactor
             .connect_to(&address, GiveUp::UnheardSeconds(UNHEARD_SECONDS_MAX), token)
             .map_err(|error| error.to_string())?;
         let connection = &mut self.connections[link as usize];
         connection.file = Some(file);
+        connection.connecting = true;
         connection.buffer.clear();
         self.in_flight += 1;
         Ok(())
@@ -209,6 +214,9 @@ impl VolumeClient {
         let token = self.token(link, CLOSE);
         let connection = &mut self.connections[link as usize];
         connection.generation = connection.generation.wrapping_add(1);
+        // Refused, or without an answer.
+        connection.failures =
+            connection.failures.wrapping_add(u32::from(std::mem::take(&mut connection.connecting)));
         if let Some(file) = connection.file.take() {
             reactor.close(file, token);
             self.in_flight += 1;
@@ -245,6 +253,7 @@ impl VolumeClient {
             (Payload::Landing(landing), None) => self.landed(reactor, link, landing),
             (Payload::Receive(buffer), failure) => self.received(reactor, link, buffer, result, failure),
             (_, None) if operation == CONNECT => {
+                self.connections[link as usize].connecting = false;
                 self.core.connected(link, monotonic_ns());
                 let buffer = std::mem::take(&mut self.connections[link as usize].buffer);
                 self.receive(reactor, link, buffer);

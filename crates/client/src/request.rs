@@ -171,6 +171,11 @@ impl Request {
         self.parts_outstanding == 0 && (self.issued_bytes == self.length_bytes || self.error.is_some())
     }
 
+    /// Whether bytes of the volume go with it or come back.
+    pub(crate) fn has_data(&self) -> bool {
+        matches!(self.kind, RequestKind::Read | RequestKind::Write)
+    }
+
     /// Cuts the next part off: what lies together in a chunk.
     pub(crate) fn next_part(&mut self, striping: &Striping, request: u32, now_ns: u64) -> Part {
         let start = self.offset_bytes + self.issued_bytes;

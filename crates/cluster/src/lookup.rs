@@ -9,7 +9,7 @@ use crate::group::{GroupBlock, GroupRecord, ShardRef};
 use crate::key::{BlockId, Key, PoolId};
 use crate::map::MapView;
 use crate::record::{
-    ClusterRecord, DriveRecord, DriveState, NodeRecord, PoolRecord, Versioned, VolumeRecord,
+    ClusterRecord, DriveRecord, DriveState, NodeRecord, POOL_GROUPS_MAX, PoolRecord, Versioned, VolumeRecord,
 };
 use crate::stripe::group_of;
 
@@ -87,6 +87,19 @@ impl MapView {
     /// A placement group.
     pub fn group(&self, id: GroupId) -> Option<&GroupRecord> {
         self.block(BlockId::of(id))?.value.get(id)
+    }
+
+    /// Whether a group went with its pool and never comes back. `false` where it may be newer than this map.
+    ///
+    /// A pool is recorded before its groups, and only while nobody has claimed numbers for another pool since it claimed its
+    /// own (see [`operation`](crate::operation)). So once numbers behind the group's pool's were claimed, a pool that is not
+    /// in the map was removed before, or never was. Of the pool that claimed last it cannot be said.
+    pub fn is_gone(&self, id: GroupId) -> bool {
+        let number_of = |group: u32| group / POOL_GROUPS_MAX;
+        let own = number_of(id.0);
+        let is_past = self.cluster().is_some_and(|cluster| own + 1 < number_of(cluster.group_next));
+        let has_pool = || self.pools().any(|pool| number_of(pool.value.group_first.0) == own);
+        is_past && self.group(id).is_none() && !has_pool()
     }
 
     /// All nodes in the order of their identities, with their revisions.

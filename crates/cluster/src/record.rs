@@ -286,6 +286,10 @@ pub struct VolumeRecord {
     /// A shrink whose data is not all deleted yet: the size that it shrank from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shrinking_from_bytes: Option<u64>,
+    /// The largest size that it had before its last shrink, if it ever shrank: see
+    /// [`largest_bytes`](Self::largest_bytes). Versions that do not know it lose it when they write the record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size_max_bytes: Option<u64>,
     /// Its pool.
     pub pool: PoolId,
     /// Volumes of a family have the same chunk in the same group, so that clones lie beside their parents. The layer's
@@ -301,6 +305,13 @@ impl VolumeRecord {
     /// How its bytes are spread over chunks.
     pub fn striping(&self) -> Striping {
         Striping { stripe_unit_bytes: self.stripe_unit_bytes, stripe_count: self.stripe_count }
+    }
+
+    /// The largest size that it ever had, as far as the record says. Copies may hold what lay below: one that missed the end
+    /// of a shrink, as after its log was cut, still has what was cut off. A record without `size_max_bytes` tells only of a
+    /// shrink that is not done.
+    pub fn largest_bytes(&self) -> u64 {
+        self.size_bytes.max(self.shrinking_from_bytes.max(self.size_max_bytes).unwrap_or(0))
     }
 
     /// Number of chunks that its size covers.
@@ -456,7 +467,8 @@ pub(crate) fn check_pool(pool: &PoolRecord) -> Result<(), String> {
 fn check_volume(volume: &VolumeRecord) -> Result<(), String> {
     check_that(!volume.id.0.is_nil(), || "it has no identity".to_owned())?;
     check_name(&volume.name).map_err(|error| error.to_string())?;
-    for size_bytes in [Some(volume.size_bytes), volume.shrinking_from_bytes].into_iter().flatten() {
+    let sizes = [Some(volume.size_bytes), volume.shrinking_from_bytes, volume.size_max_bytes];
+    for size_bytes in sizes.into_iter().flatten() {
         let holds =
             size_bytes > 0 && size_bytes <= VOLUME_BYTES_MAX && size_bytes.is_multiple_of(BLOCK_BYTES as u64);
         check_that(holds, || format!("its size is {size_bytes} bytes"))?;

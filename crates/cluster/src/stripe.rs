@@ -12,7 +12,7 @@
 //!
 //! Invariants: both directions of striping are inverse to each other; a chunk is used from its beginning without gaps.
 
-use coquina_base::{BLOCK_BYTES, CHUNK_BYTES};
+use coquina_base::{BLOCK_BYTES, CHUNK_BYTES, CHUNKS_MAX};
 use coquina_replication::GroupId;
 
 use crate::record::PoolRecord;
@@ -85,7 +85,7 @@ impl Striping {
         if self.stripe_count == 0 || self.stripe_count > STRIPE_COUNT_MAX {
             return Err(StripingError::Count(self.stripe_count));
         }
-        if self.chunks(size_bytes) > 1 << 32 {
+        if self.chunks(size_bytes) > CHUNKS_MAX {
             return Err(StripingError::TooLarge { size_bytes, stripe_count: self.stripe_count });
         }
         Ok(())

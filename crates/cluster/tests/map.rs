@@ -133,6 +133,65 @@ fn damaged_records_are_refused() {
     }
 }
 
+/// Records of older versions lack it, and of a volume that never shrank there is nothing to keep.
+#[test]
+fn the_largest_size_of_a_volume_is_kept_and_may_be_missing() {
+    let mut world = small();
+    let record = world.volume(1, "disk");
+    let key = Key::Volume(record.id);
+    let read_back = |record: &VolumeRecord| {
+        let text = Record::Volume(record.clone()).encode();
+        assert_eq!(Record::decode(&key, &text).unwrap(), Record::Volume(record.clone()));
+        (String::from_utf8(text).unwrap().contains("size_max_bytes"), record.largest_bytes())
+    };
+    assert_eq!(read_back(&record), (false, 1 << 30));
+    let shrinking = VolumeRecord { size_bytes: 4096, shrinking_from_bytes: Some(1 << 30), ..record.clone() };
+    assert_eq!(read_back(&shrinking), (false, 1 << 30));
+    let shrunk = VolumeRecord { size_bytes: 4096, size_max_bytes: Some(1 << 30), ..record.clone() };
+    assert_eq!(read_back(&shrunk), (true, 1 << 30));
+    let grown = VolumeRecord { size_bytes: 1 << 31, ..shrunk };
+    assert_eq!(read_back(&grown), (true, 1 << 31));
+    let wild = Record::Volume(VolumeRecord { size_max_bytes: Some(1), ..record });
+    assert!(Record::decode(&key, &wild.encode()).is_err());
+}
+
+/// A group that is taken for gone is forgotten by who holds it: it must not be one that is only newer than the map.
+#[test]
+fn a_group_is_gone_if_its_pool_cannot_come_any_more() {
+    let pool = PoolRecord {
+        id: PoolId(1),
+        name: "p".to_owned(),
+        copies: 3,
+        min_copies: 2,
+        domain: "node".to_owned(),
+        group_first: GroupId(POOL_GROUPS_MAX),
+        group_count: 64,
+        state: PoolState::Active,
+    };
+    let view = |pools_claimed: u32, has_pool: bool| {
+        let cluster = ClusterRecord {
+            group_next: (1 + pools_claimed) * POOL_GROUPS_MAX,
+            pool_next: 1 + pools_claimed,
+            ..ClusterRecord::new(CLUSTER)
+        };
+        let mut records = vec![(Key::Cluster, 1, Record::Cluster(cluster))];
+        if has_pool {
+            records.push((Key::Pool(pool.id), 1, Record::Pool(pool.clone())));
+        }
+        MapView::load(records, 1).unwrap()
+    };
+    let first = GroupId(POOL_GROUPS_MAX + 63);
+    let second = GroupId(2 * POOL_GROUPS_MAX);
+    assert!(!view(0, false).is_gone(first), "its pool has not even claimed its numbers");
+    assert!(!view(1, false).is_gone(first), "its pool may just be about to be recorded");
+    assert!(view(2, false).is_gone(first));
+    assert!(!view(2, false).is_gone(second));
+    assert!(!view(2, true).is_gone(first) && !view(2, true).is_gone(GroupId(first.0 + 1)));
+    let mut one = view(2, true);
+    one.apply(2, vec![(Key::Pool(pool.id), None)]).unwrap();
+    assert!(one.is_gone(first) && !one.is_gone(second) && !one.is_gone(GroupId(7 * POOL_GROUPS_MAX)));
+}
+
 /// One wild value in the store must not end every process that adds to it.
 #[test]
 fn numbers_that_nobody_can_have_counted_to_are_refused() {

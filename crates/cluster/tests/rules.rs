@@ -155,7 +155,6 @@ fn proposals_need_the_epoch_and_a_living_primary() {
     let remove = ProposedChange::Remove(backup);
     assert_eq!(propose(node_of(backup), group.epoch, remove), [], "not the primary");
     assert_eq!(propose(node_of(primary), group.epoch + 1, remove), [], "an epoch of the future");
-    assert_eq!(propose(node_of(primary), group.epoch, ProposedChange::Remove(primary)), [], "itself");
     assert_eq!(propose(node_of(primary), group.epoch, ProposedChange::Add(primary)), [], "not out");
     let actions = propose(node_of(primary), group.epoch, remove);
     let [Action::Write(Write { record: Some(Record::Groups(block)), .. })] = &actions[..] else {
@@ -164,6 +163,83 @@ fn proposals_need_the_epoch_and_a_living_primary() {
     assert_eq!(block.groups[0].epoch, group.epoch + 1);
     assert_eq!(block.groups[0].others, [backup]);
     assert_eq!(block.groups[0].wanted, group.in_sync);
+}
+
+fn with_proposal(event: Event, group: &GroupRecord, change: ProposedChange) -> Event {
+    let Event::Heartbeat(mut heartbeat) = event else { panic!("not a heartbeat") };
+    heartbeat.proposals.push(Proposal { group: group.id, epoch: group.epoch, change });
+    Event::Heartbeat(heartbeat)
+}
+
+/// Its drive is full beyond what is kept: it does nothing any more, but its node lives, and its drive serves.
+#[test]
+fn a_primary_that_cannot_go_on_is_followed_by_a_living_one_in_sync() {
+    let mut world = cluster(4, 3, 1);
+    let group = groups(&world)[0].clone();
+    let [primary, silent, heir] = group.in_sync[..] else { panic!("{group:?}") };
+    let of = |shard: coquina_cluster::ShardRef| serving(&world, world.store.node_of(shard).unwrap());
+    let gives_away = || with_proposal(of(primary), &group, ProposedChange::Remove(primary));
+    let mut actions = Vec::new();
+    let mut coordinator = Coordinator::new(settings(), world.store.clone(), world.now_ns);
+    coordinator.apply(world.now_ns, gives_away(), &mut actions);
+    assert_eq!(actions, [], "nobody is known to be alive who could follow");
+    coordinator.apply(world.now_ns, of(heir), &mut actions);
+    assert_eq!(actions, [], "the primary says it again");
+    coordinator.apply(world.now_ns, gives_away(), &mut actions);
+    let [Action::Write(write)] = &actions[..] else { panic!("{actions:?}") };
+    let Some(Record::Groups(block)) = &write.record else { panic!("{write:?}") };
+    let after = GroupRecord {
+        epoch: group.epoch + 1,
+        in_sync: vec![heir, silent],
+        others: vec![primary],
+        wanted: group.in_sync.clone(),
+        ..group.clone()
+    };
+    assert_eq!(block.groups, [after]);
+    let rests_on: Vec<Key> = write.unchanged.iter().map(|(key, _)| *key).collect();
+    for shard in [heir, silent] {
+        assert!(rests_on.contains(&Key::Drive(shard.drive)), "who stays must not be given up meanwhile");
+    }
+    let write = write.clone();
+    assert!(world.write(write));
+}
+
+#[test]
+fn the_only_copy_in_sync_is_not_removed_whoever_asks_for_it() {
+    let mut world = cluster(3, 1, 1);
+    let group = groups(&world)[0].clone();
+    let only = group.in_sync[0];
+    let event = serving(&world, world.store.node_of(only).unwrap());
+    let event = with_proposal(event, &group, ProposedChange::Remove(only));
+    let mut actions = Vec::new();
+    world.seats[0].coordinator.apply(world.now_ns, event, &mut actions);
+    assert_eq!(actions, []);
+}
+
+/// The backup was silent for a moment, and answers again before anything was decided.
+#[test]
+fn a_proposal_that_the_next_heartbeat_has_not_got_is_forgotten() {
+    let mut world = cluster(4, 3, 1);
+    let group = groups(&world)[0].clone();
+    let [primary, backup, _] = group.in_sync[..] else { panic!("{group:?}") };
+    let node_of = |shard| world.store.node_of(shard).unwrap();
+    let removes = with_proposal(serving(&world, node_of(primary)), &group, ProposedChange::Remove(backup));
+    let (nothing, of_another) = (serving(&world, node_of(primary)), serving(&world, node_of(backup)));
+    // Of its outcome nothing is known: it is decided anew.
+    let failed = Event::Written { key: Key::Groups(BlockId::of(FIRST)), outcome: WriteOutcome::Failed };
+    let coordinator = &mut world.seats[0].coordinator;
+    let mut writes = |event: &Event| {
+        let mut actions = Vec::new();
+        coordinator.apply(world.now_ns, event.clone(), &mut actions);
+        assert!(actions.iter().all(|action| matches!(action, Action::Write(_))), "{actions:?}");
+        actions.len()
+    };
+    assert_eq!(writes(&removes), 1);
+    assert_eq!(writes(&of_another), 0);
+    assert_eq!(writes(&failed), 1, "what others ask for changes nothing");
+    assert_eq!(writes(&nothing), 0);
+    assert_eq!(writes(&failed), 0, "it was taken back");
+    assert_eq!(writes(&removes), 1, "and asked for again");
 }
 
 /// The only other copy is taken out by a leader that has not heard that the drive of the one that stays is lost; or the other

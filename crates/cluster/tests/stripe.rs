@@ -112,12 +112,12 @@ fn what_does_not_fit_is_refused() {
         Striping { stripe_unit_bytes, stripe_count }.check(size_bytes)
     };
     assert!(check(4 << 20, 1, VOLUME_BYTES_MAX).is_ok());
-    assert!(check(65536, 4, VOLUME_BYTES_MAX).is_ok());
+    assert!(check(65536, 4, VOLUME_BYTES_MAX - 3 * CHUNK_BYTES).is_ok());
     for (unit, count) in [(0, 1), (512, 1), (12288, 1), (8 << 20, 1), (65536, 0), (65536, 4097)] {
         assert!(check(unit, count, 1 << 30).is_err(), "{unit} {count}");
     }
     assert!(
-        check(4096, 3, VOLUME_BYTES_MAX - 4096).unwrap_err().to_string().contains("smaller stripe count")
+        check(4096, 2, VOLUME_BYTES_MAX - 4096).unwrap_err().to_string().contains("smaller stripe count")
     );
 }
 

@@ -118,6 +118,36 @@ fn a_drive_does_not_come_to_a_node_that_goes() {
     assert!(world.write(write));
 }
 
+/// An operator wants the node again while the leader takes its drives away.
+#[test]
+fn a_drive_does_not_go_with_a_node_that_stays() {
+    let mut world = cluster(3, 2, 4);
+    world.add_node(9, 9, 1);
+    let drive = world.store.drives_of(node_id(9)).next().unwrap().id;
+    let leaves = operation::want_node(&world.store, node_id(9), Wanted::Removing).unwrap().unwrap();
+    assert!(world.write(leaves));
+    let mut leader = elected(&world);
+    let asked = actions(&mut leader, world.now_ns + 600 * MILLISECOND_NS, Event::Tick);
+    let of_drive = |action| match action {
+        Action::Write(write) if write.key == Key::Drive(drive) => Some(write),
+        _ => None,
+    };
+    let held = asked.into_iter().find_map(of_drive).expect("no group names it");
+    assert_eq!(held.record, None);
+    let stays = operation::want_node(&world.store, node_id(9), Wanted::In).unwrap().unwrap();
+    assert!(world.write(stays));
+    assert!(!world.write(held), "its node is not to go any more");
+    assert!(world.store.drive(drive).is_some());
+    // Of one that is wanted gone itself nobody asks the node.
+    let leaves = operation::want_drive(&world.store, drive, Wanted::Removing).unwrap().unwrap();
+    assert!(world.write(leaves));
+    let mut leader = elected(&world);
+    let asked = actions(&mut leader, world.now_ns + 600 * MILLISECOND_NS, Event::Tick);
+    let gone = asked.into_iter().find_map(of_drive).expect("no group names it");
+    assert!(gone.unchanged.is_empty());
+    assert!(world.write(gone));
+}
+
 #[test]
 fn a_volume_does_not_come_to_a_pool_that_is_gone() {
     let mut world = cluster(3, 2, 4);

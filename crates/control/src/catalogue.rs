@@ -119,6 +119,7 @@ impl Catalogue {
             state: VolumeState::Active,
             attach_generation: 0,
             shrinking_from_bytes: None,
+            size_max_bytes: None,
             pool: pool.id,
             family: 0,
             stripe_unit_bytes: striping.stripe_unit_bytes,
@@ -183,6 +184,7 @@ impl Catalogue {
             } else {
                 let before = volume.shrinking_from_bytes.unwrap_or(from_bytes);
                 next.shrinking_from_bytes = Some(before.max(from_bytes));
+                next.size_max_bytes = Some(volume.largest_bytes());
             }
             Ok(Some(write_volume(map, next)))
         })?;
@@ -378,6 +380,7 @@ fn removed_record(name: &str) -> VolumeRecord {
         state: VolumeState::Removing,
         attach_generation: 0,
         shrinking_from_bytes: None,
+        size_max_bytes: None,
         pool: Default::default(),
         family: 0,
         stripe_unit_bytes: 0,

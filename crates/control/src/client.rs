@@ -1,6 +1,6 @@
 //! The client of the REST interface, for the command line.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -56,6 +56,11 @@ pub enum ClientError {
     },
 }
 
+/// Whether anybody listens there.
+fn answers(address: SocketAddr, within: Duration) -> bool {
+    TcpStream::connect_timeout(&address, within).is_ok()
+}
+
 /// A client of one server.
 pub struct Client {
     agent: ureq::Agent,
@@ -77,8 +82,13 @@ impl Client {
         let failed = |reason: String| ClientError::Address { address: address.to_owned(), reason };
         let bare = address.strip_prefix("http://").unwrap_or(address).trim_end_matches('/');
         // Requests name the address, not the name: servers refuse names that are not theirs.
-        let resolved = bare.to_socket_addrs().map_err(|error| failed(error.to_string()))?.next();
-        let resolved = resolved.ok_or_else(|| failed("the name has no address".to_owned()))?;
+        let found: Vec<SocketAddr> =
+            bare.to_socket_addrs().map_err(|error| failed(error.to_string()))?.collect();
+        let resolved = match found.as_slice() {
+            [] => return Err(failed("the name has no address".to_owned())),
+            [only] => *only,
+            [first, ..] => found.iter().copied().find(|one| answers(*one, connect)).unwrap_or(*first),
+        };
         let agent = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .proxy(None)

@@ -110,8 +110,12 @@ pub trait Sink {
     fn answer(&mut self, client: u64, answer: Answer);
     /// Reads from or writes to the drive: `Write`, `Read` or `Prewrite`.
     fn io(&mut self, action: IoAction);
-    /// Asks the coordinator for a configuration.
+    /// Asks the coordinator for a configuration, in place of what was asked for before for the group.
     fn propose(&mut self, group: u32, config: Config);
+    /// Takes back what was asked for, if that was this configuration. Drivers that do not keep it do nothing.
+    fn withdraw(&mut self, group: u32, config: &Config) {
+        let _ = (group, config);
+    }
     /// Finds all chunks that a group may have, and tells [`ShardCopies::compare`](crate::ShardCopies::compare).
     fn compare(&mut self, group: u32, copy: CopyId, token: RecoveryToken);
     /// The group of a chunk, if it is known: blocks of it that are bad are asked for from the group's other copies.

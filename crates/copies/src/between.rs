@@ -103,6 +103,7 @@ impl ShardCopies {
                 if self.members[key].lanes.contains_key(&from) {
                     self.drop_lane(key, from);
                     self.ask_anew(key, from);
+                    self.end_comparison_with(key, from);
                     self.end_verification(|member, copies| member == key && copies.contains_key(&from));
                     self.input(key, Input::Disconnected(from), Context::None, sink);
                 }

@@ -111,6 +111,13 @@ impl Comparisons {
     pub(crate) fn is_ready(&self) -> bool {
         !self.ready.is_empty()
     }
+
+    /// Ends comparisons here. Hashes that still come for one are nobody's, and are dropped.
+    fn end(&mut self, is_over: impl Fn(&Comparison) -> bool) {
+        self.own.retain(|_, one| !is_over(one));
+        let own = &self.own;
+        self.asked.retain(|_, asked| own.contains_key(&asked.comparison));
+    }
 }
 
 impl ShardCopies {
@@ -131,7 +138,7 @@ impl ShardCopies {
             self.input(member, input, Context::None, sink);
             return self.drain(sink);
         }
-        self.end_comparisons(|one| one.member == member && one.copy == copy);
+        self.end_comparison_with(member, copy);
         let id = self.comparisons.number();
         let comparison = Comparison { member, copy, token, chunks: chunks.into(), under_way: 0 };
         self.comparisons.own.insert(id, comparison);
@@ -146,13 +153,10 @@ impl ShardCopies {
         own.flat_map(|one| &one.chunks).map(|range| u64::from(range.count)).sum()
     }
 
-    fn end_comparisons(&mut self, is_over: impl Fn(&Comparison) -> bool) {
-        let over = self.comparisons.own.iter().filter(|(_, one)| is_over(one));
-        let ids: Vec<u64> = over.map(|(id, _)| *id).collect();
-        self.comparisons.own.retain(|id, _| !ids.contains(id));
-        if !ids.is_empty() {
-            self.comparisons.asked.retain(|_, asked| !ids.contains(&asked.comparison));
-        }
+    /// A copy begins anew with a group: what it was asked before, it has not heard. The group, which has the copy's return
+    /// begin anew as well, asks for another comparison if it needs one.
+    pub(crate) fn end_comparison_with(&mut self, member: usize, copy: CopyId) {
+        self.comparisons.end(|one| one.member == member && one.copy == copy);
     }
 
     /// Asks for the hashes of the next chunks.
@@ -338,8 +342,15 @@ impl ShardCopies {
         }
     }
 
-    /// Time has passed: what waits for entries that do not come is dropped.
+    /// Time has passed: what waits for entries that do not come is dropped, and so are comparisons that nobody wants any more.
+    /// A group wants one only as long as it serves and the copy is out: a copy that is no member any more may never answer,
+    /// and as long as a comparison is under way, its group is not forgotten.
     pub(crate) fn comparisons_tick(&mut self) {
+        let members = &self.members;
+        self.comparisons.end(|one| {
+            let group = &members[one.member].group;
+            !group.is_serving() || !group.config().is_out(one.copy)
+        });
         self.comparisons.waiting.retain_mut(|job| {
             job.ticks += 1;
             job.ticks < TICKS_MAX
@@ -348,14 +359,14 @@ impl ShardCopies {
 
     /// A copy is gone: what was to be compared with it is asked anew when it is back.
     pub(crate) fn comparisons_disconnected(&mut self, copy: CopyId) {
-        self.end_comparisons(|one| one.copy == copy);
+        self.comparisons.end(|one| one.copy == copy);
         let is_for = |job: &HashJob| matches!(job.for_whom, For::Copy { from, .. } if from == copy);
         self.comparisons.waiting.retain(|job| !is_for(job));
     }
 
     /// A group has stopped here.
     pub(crate) fn end_comparisons_of(&mut self, key: usize) {
-        self.end_comparisons(|one| one.member == key);
+        self.comparisons.end(|one| one.member == key);
         self.comparisons.waiting.retain(|job| job.member != key);
     }
 }

@@ -58,6 +58,7 @@ impl ShardCopies {
             Action::ReadForRecovery { token, copy, range } => self.read_for_recovery(key, token, copy, range),
             Action::Compare { token, copy } => sink.compare(number, copy, token),
             Action::Propose(config) => sink.propose(number, config),
+            Action::Withdraw(config) => sink.withdraw(number, &config),
             Action::Violation(violation) => sink.event(Event::Violation(number, violation)),
             Action::Report(violation) => sink.event(Event::Damaged(number, violation)),
         }

@@ -95,6 +95,8 @@ pub(crate) struct Member {
     pub serve: Option<u64>,
     /// The drive does not take what it must: nothing is done any more, but that somebody else becomes primary.
     pub halted: bool,
+    /// Its pool has been removed: it is halted, and nobody is a member of it any more, whatever its configuration says.
+    pub removed: bool,
     /// The newest configuration heard of while halted.
     pub heard: Option<Config>,
     pub propose_ns: u64,
@@ -205,6 +207,7 @@ impl ShardCopies {
             orphans: 0,
             serve: None,
             halted: false,
+            removed: false,
             heard: None,
             propose_ns: 0,
             recovered_blocks: 0,
@@ -227,10 +230,8 @@ impl ShardCopies {
         if let Some(&key) = self.by_number.get(&number) {
             let member = &self.members[key];
             let config = member.group.config();
-            let is_idle = member.marks.is_empty()
-                && member.orphans == 0
-                && !config.is_in_sync(self.copy)
-                && !config.is_out(self.copy);
+            let is_member = !member.removed && (config.is_in_sync(self.copy) || config.is_out(self.copy));
+            let is_idle = member.marks.is_empty() && member.orphans == 0 && !is_member;
             let is_named = self.requests.iter().any(|(_, pending)| pending.member == key)
                 || self.fetches.iter().any(|(_, fetch)| fetch.is_of(key))
                 || self.reads.iter().any(|(_, read)| read.member == key)
@@ -253,6 +254,17 @@ impl ShardCopies {
         }
         self.drain(sink);
         true
+    }
+
+    /// The same for a group whose pool has been removed, which no configuration tells: the group is stopped first. It must be
+    /// certain that the pool is gone for good, for what was logged of the group is forgotten though others may count on it.
+    pub fn forget_removed_group(&mut self, now_ns: u64, number: u32, sink: &mut impl Sink) -> bool {
+        self.advance(now_ns);
+        if let Some(&key) = self.by_number.get(&number) {
+            self.members[key].removed = true;
+            self.stop_for_good(key, sink);
+        }
+        self.forget_group(now_ns, number, sink)
     }
 
     /// Whether a group cannot be opened yet, since its state is being forgotten.
@@ -469,7 +481,7 @@ impl ShardCopies {
     /// A halted primary asks for another one.
     fn give_away(&mut self, key: usize, sink: &mut impl Sink) {
         let member = &mut self.members[key];
-        if !member.halted || self.now_ns < member.propose_ns {
+        if !member.halted || member.removed || self.now_ns < member.propose_ns {
             return;
         }
         let config = member.heard.as_ref().unwrap_or(member.group.config());
@@ -570,9 +582,16 @@ impl ShardCopies {
 
     /// Stops a group for good: its drive does not take what it must.
     pub(crate) fn halt(&mut self, key: usize, failure: Failure, sink: &mut impl Sink) {
+        if self.stop_for_good(key, sink) {
+            sink.event(Event::Halted(self.members[key].number, failure));
+        }
+    }
+
+    /// Has a group do nothing any more; says whether it did anything before.
+    fn stop_for_good(&mut self, key: usize, sink: &mut impl Sink) -> bool {
         let member = &mut self.members[key];
         if std::mem::replace(&mut member.halted, true) {
-            return;
+            return false;
         }
         let number = member.number;
         let copies: Vec<CopyId> = member.lanes.keys().copied().collect();
@@ -587,7 +606,7 @@ impl ShardCopies {
         self.end_repairs_of(key);
         self.end_comparisons_of(key);
         self.end_verification(|member, _| member == key);
-        sink.event(Event::Halted(number, failure));
+        true
     }
 
     /// Answers a request, unless it has been; forgets it once nobody owes anything for it.

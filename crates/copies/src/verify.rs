@@ -55,9 +55,9 @@ struct Chunk {
 #[derive(Debug, Default)]
 pub(crate) struct Verification {
     running: bool,
-    /// Where to go on.
+    /// Where to go on; no chunk behind the last one that a layer can have. Layers are numbered from 1.
     layer: u64,
-    chunk: u32,
+    chunk: Option<u32>,
     current: Option<Chunk>,
     wake_ns: u64,
     /// Chunks that differed, with the time.
@@ -125,13 +125,13 @@ impl ShardCopies {
                 return;
             }
             let (layer, from) = (LayerId(self.verification.layer), self.verification.chunk);
-            let Some(chunk) = self.shard.next_chunk(layer, from) else {
+            let Some(chunk) = from.and_then(|from| self.shard.next_chunk(layer, from)) else {
                 let next = self.shard.layers().into_iter().find(|next| *next > layer);
                 let Some(next) = next else { return self.look_again(sink) };
-                (self.verification.layer, self.verification.chunk) = (next.0, 0);
+                (self.verification.layer, self.verification.chunk) = (next.0, Some(0));
                 continue;
             };
-            self.verification.chunk = chunk.saturating_add(1);
+            self.verification.chunk = chunk.checked_add(1);
             let range = BlockRange { layer, chunk, first: 0, count: CHUNK_BLOCKS };
             self.begin_chunk(range, None, sink);
         }

@@ -208,6 +208,10 @@ impl Shard {
             EntryKind::Checkpoint => self.checkpoint_part_written(entry, header),
             EntryKind::Footer | EntryKind::Record | EntryKind::Fence => {}
         }
+        // In operation the entry pins its regions: then this is done when the last pin goes.
+        if self.replaying && entry.kind.has_range() {
+            self.index.cool(entry.context.layer().0, entry.chunk);
+        }
     }
 
     pub(crate) fn is_deleting(&self, layer: u64) -> bool {
@@ -224,6 +228,11 @@ impl Shard {
         for (region, first, count) in regions_of(u32::from(entry.start_block), u32::from(entry.blocks)) {
             let key = RegionKey { layer, chunk: entry.chunk, region };
             let at = if is_data { location + done as u64 } else { location };
+            // A trim of holes changes nothing. Were they dirty then, a large thin volume that is trimmed as a whole would fill
+            // memory and checkpoints with regions that are not there.
+            if kind == EntryKind::Trim && self.index.region_mut(key).is_none_or(|region| region.is_vacant()) {
+                continue;
+            }
             self.replace(key, first, count, at, |region| match kind {
                 EntryKind::Write => {
                     (0..count)
@@ -385,7 +394,7 @@ impl Shard {
     ) {
         self.pages_loading -= 1;
         let blocks_max = self.geometry.blocks();
-        let mut good = false;
+        let (mut good, mut is_empty) = (false, false);
         let mut segment = None;
         if let Some(region) = self.index.region_mut(key) {
             let page = region.page;
@@ -398,7 +407,12 @@ impl Shard {
             good = result.is_ok()
                 && bytes.is_some_and(|bytes| region.decode_page(key, bytes, blocks_max).is_some());
             let after = region.heap_bytes();
+            is_empty = matches!(region.map, Map::Empty);
             self.index.account(before, after);
+        }
+        if good && is_empty {
+            // The page says nothing that is not known without it. Changed so that the next checkpoint leaves it out.
+            self.touch(key);
         }
         self.pool.give(buffer);
         if let Some(segment) = segment {
@@ -440,30 +454,33 @@ impl Shard {
         let mut layers_waiting = 0;
         while budget > 0 && !self.checkpoint.is_noting() {
             let Some(&(layer, from)) = self.layers_deleting.first() else { return };
-            let Some(chunk) = self.index.next_chunk(layer, from) else {
-                if self.index.next_chunk(layer, 0).is_none() {
-                    self.index.remove_layer(layer);
-                    self.layers_deleted.insert(layer, ());
-                    self.layers_deleting.remove(0);
-                } else {
-                    // Something is pinned by changes, which may wait for the room that the next layer gives: on to
-                    // that one, and from the start again at the next turn.
-                    self.layers_deleting[0].1 = 0;
-                    self.layers_deleting.rotate_left(1);
-                    layers_waiting += 1;
-                    if layers_waiting >= self.layers_deleting.len() {
-                        return;
-                    }
+            if let Some(chunk) = self.index.next_chunk(layer, from) {
+                let deleted = self.chunks_deleted;
+                if !self.delete_chunk(layer, chunk) {
+                    return;
                 }
-                continue;
-            };
-            let deleted = self.chunks_deleted;
-            if !self.delete_chunk(layer, chunk) {
-                return;
+                // Pinned chunks are few and passed over at once: nothing would call for the turn that goes on behind them.
+                budget -= self.chunks_deleted - deleted;
+                if let Some(next) = chunk.checked_add(1) {
+                    self.layers_deleting[0].1 = next;
+                    continue;
+                }
+                // It was the last one that a layer can have.
             }
-            self.layers_deleting[0].1 = chunk + 1;
-            // Pinned chunks are few and passed over at once: nothing would call for the turn that goes on behind them.
-            budget -= self.chunks_deleted - deleted;
+            if self.index.next_chunk(layer, 0).is_none() {
+                self.index.remove_layer(layer);
+                self.layers_deleted.insert(layer, ());
+                self.layers_deleting.remove(0);
+            } else {
+                // Something is pinned by changes, which may wait for the room that the next layer gives: on to
+                // that one, and from the start again at the next turn.
+                self.layers_deleting[0].1 = 0;
+                self.layers_deleting.rotate_left(1);
+                layers_waiting += 1;
+                if layers_waiting >= self.layers_deleting.len() {
+                    return;
+                }
+            }
         }
     }
 
@@ -519,3 +536,6 @@ impl Shard {
         true
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -97,9 +97,9 @@ fn check_shard(
     report.layers = layers.iter().filter(|(_, deleting)| !deleting).count() as u64;
     let mut counts = Counts::new(&geometry);
     for (layer, deleting) in layers {
-        let mut from = 0;
-        while let Some(chunk) = shard.index.next_chunk(layer, from) {
-            from = chunk + 1;
+        let mut from = Some(0);
+        while let Some(chunk) = from.and_then(|from| shard.index.next_chunk(layer, from)) {
+            from = chunk.checked_add(1);
             for region in 0..4 {
                 let key = RegionKey { layer, chunk, region };
                 shard.load_now(&mut reader, key)?;
@@ -219,9 +219,9 @@ impl Shard {
         let layers: Vec<u64> = self.index.layers().iter().map(|layer| layer.id).collect();
         let (mut complete, mut heap) = (true, 0);
         for layer in layers {
-            let mut from = 0;
-            while let Some(chunk) = self.index.next_chunk(layer, from) {
-                from = chunk + 1;
+            let mut from = Some(0);
+            while let Some(chunk) = from.and_then(|from| self.index.next_chunk(layer, from)) {
+                from = chunk.checked_add(1);
                 let Some(regions) = self.index.chunk_mut(layer, chunk) else { continue };
                 for region in regions.iter() {
                     heap += region.heap_bytes();

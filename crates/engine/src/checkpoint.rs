@@ -308,7 +308,6 @@ impl Shard {
         region.dirty = false;
         // With an older page on its way, an empty one must follow it, or the older one would count.
         if matches!(region.map, Map::Empty) && region.writing == 0 {
-            self.with_region(key, |region| region.checksums = None);
             return self.drop_page(key, belongs_to);
         }
         region.writing += 1;
@@ -335,8 +334,14 @@ impl Shard {
 
     /// An empty region has no page.
     fn drop_page(&mut self, key: RegionKey, belongs_to: u64) {
+        let had_page = self.with_region(key, |region| {
+            region.checksums = None;
+            !region.page.is_none()
+        });
         self.forget_page(key);
-        if belongs_to == self.checkpoint.number && self.checkpoint.phase != Phase::Idle {
+        // Such a region has not changed since the point: it only got pages meanwhile, and lost none. So where it has none now, no
+        // record of this checkpoint names one.
+        if had_page && belongs_to == self.checkpoint.number && self.checkpoint.is_noting() {
             encode_page_record(
                 key.layer,
                 key.chunk,
@@ -345,7 +350,7 @@ impl Shard {
                 &mut self.checkpoint.overrides,
             );
         }
-        self.index.drop_chunk_if_empty(key.layer, key.chunk);
+        self.index.cool(key.layer, key.chunk);
     }
 
     /// A region's page is not needed any more.
@@ -424,12 +429,17 @@ impl Shard {
         };
         assert!(region.writing > 0);
         region.writing -= 1;
+        let is_needless = matches!(region.map, Map::Empty) && !region.dirty && region.writing == 0;
         self.set_page(key, page);
         if entry.sequence == self.checkpoint.number && self.checkpoint.is_noting() {
             encode_page_record(key.layer, key.chunk, key.region, page, &mut self.checkpoint.overrides);
             self.checkpoint.pages_in_flight -= 1;
         } else if entry.sequence == self.checkpoint.number + 1 {
             self.checkpoint.pages_in_flight_next -= 1;
+        }
+        if is_needless {
+            // It was written only to follow an older page, which has come before it.
+            self.drop_page(key, entry.sequence);
         }
     }
 
@@ -460,6 +470,14 @@ impl Shard {
                 refresh.push((key, page));
             }
         });
+        // Hardly anything is kept for them: where room is short, those come first that free the most for what they take.
+        let mut refresh = std::mem::take(&mut self.checkpoint.refresh);
+        if self.pages_that_fit(&refresh) < refresh.len() {
+            let emptiest = |page: PageRef| self.segments.get(geometry.segment_of(page.location())).live;
+            refresh.sort_unstable_by_key(|(_, page)| (emptiest(*page), page.location()));
+            refresh.truncate(self.pages_that_fit(&refresh));
+        }
+        self.checkpoint.refresh = refresh;
     }
 
     /// Writes listed regions again that have not changed since the point; reads those that are not in memory. Says

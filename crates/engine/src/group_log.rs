@@ -255,7 +255,7 @@ impl Shard {
         }
     }
 
-    /// Takes up the reads whose blocks are committed now, and then the changes that waited for them.
+    /// Takes up the reads whose blocks are committed now, and then the changes that waited for them and for no other.
     fn wake_group(&mut self, group: u32) {
         let one = self.groups.get_mut(group);
         let mut index = 0;
@@ -268,7 +268,9 @@ impl Shard {
                 ready.push(one.waiting.swap_remove(index));
             }
         }
-        let behind = if one.waiting.is_empty() { std::mem::take(&mut one.behind) } else { Vec::new() };
+        // Where no read goes on none goes out of a change's way.
+        let is_any = !ready.is_empty() || one.waiting.is_empty();
+        let behind = if is_any { one.take_behind() } else { Vec::new() };
         self.groups.waiting -= ready.len() + behind.len();
         for read in ready {
             self.start_waiting_read(&read);
@@ -377,6 +379,10 @@ impl Shard {
         let one = self.groups.get_mut(group);
         if self.replaying {
             one.append_record(&record);
+        }
+        if matches!(record, Record::Sessions(_)) {
+            // With its last part.
+            one.is_complete = !entry.continues;
         }
         for tail in one.apply_record(record, is_more, copy) {
             self.groups.tail_entries -= 1;

@@ -69,8 +69,15 @@ const RECORD_CUT: u8 = 2;
 const RECORD_JOIN: u8 = 3;
 const RECORD_SESSIONS: u8 = 4;
 const RECORD_MORE_SESSIONS: u8 = 5;
-/// Sessions in one part of a record: about 50 KiB, which any segment has room for.
-const SESSIONS_PER_PART: usize = 96;
+/// Bytes of a part of a session table: half of the smallest segment has room for it, and for a part that is longer because of a
+/// single session with as many unfinished requests as a client may have.
+const PART_BYTES_MAX: usize = 24 << 10;
+/// Bytes of a part before its sessions and fences: its kind, and how many there are of each.
+const PART_HEAD_BYTES: usize = 1 + 2 * 4;
+/// Bytes of a session in a part before its window.
+const SESSION_BYTES: usize = 8;
+/// Bytes of a fence in a part: volume and generation.
+const FENCE_BYTES: usize = 16 + 8;
 
 impl Record {
     /// The bytes of its parts, one for each entry of the log that it takes.
@@ -118,23 +125,38 @@ impl Record {
     }
 }
 
+/// A session table cut by the bytes that it takes, fences first.
 fn session_parts(sessions: &Sessions) -> Vec<Vec<u8>> {
-    let mut parts = Vec::new();
-    let mut windows = sessions.windows.iter();
-    let mut fences = sessions.fences.clone();
-    loop {
-        let mut part = Sessions { fences: std::mem::take(&mut fences), ..Sessions::default() };
-        for (session, window) in windows.by_ref().take(SESSIONS_PER_PART) {
-            part.windows.insert(session, window.clone());
-        }
-        let kind = if parts.is_empty() { RECORD_SESSIONS } else { RECORD_MORE_SESSIONS };
-        let mut out = vec![kind];
-        part.encode(&mut out);
-        parts.push(out);
-        if windows.len() == 0 {
-            return parts;
-        }
+    let mut tables = vec![Sessions::default()];
+    let mut length = PART_HEAD_BYTES;
+    for (volume, generation) in &sessions.fences {
+        part_with_room(&mut tables, &mut length, FENCE_BYTES).fences.insert(*volume, *generation);
     }
+    let mut encoded = Vec::new();
+    for (session, window) in sessions.windows.iter() {
+        encoded.clear();
+        window.encode(&mut encoded);
+        let part = part_with_room(&mut tables, &mut length, SESSION_BYTES + encoded.len());
+        part.windows.insert(session, window.clone());
+    }
+    let kinds = std::iter::once(RECORD_SESSIONS).chain(std::iter::repeat(RECORD_MORE_SESSIONS));
+    let parts = kinds.zip(&tables).map(|(kind, table)| {
+        let mut out = vec![kind];
+        table.encode(&mut out);
+        out
+    });
+    parts.collect()
+}
+
+/// The part into which the next `bytes` go: the last one, or a new one where it is full. `length` is that of the last one.
+fn part_with_room<'a>(parts: &'a mut Vec<Sessions>, length: &mut usize, bytes: usize) -> &'a mut Sessions {
+    if *length > PART_HEAD_BYTES && *length + bytes > PART_BYTES_MAX {
+        parts.push(Sessions::default());
+        *length = PART_HEAD_BYTES;
+    }
+    *length += bytes;
+    let last = parts.len() - 1;
+    &mut parts[last]
 }
 
 /// An entry that is durable here and not known to be committed.
@@ -203,6 +225,9 @@ pub(crate) struct Group {
     pub(crate) recovery: Option<Recovery>,
     /// Something of it was lost with a damaged log: it must not be in sync before all of it has been compared.
     pub(crate) is_damaged: bool,
+    /// The session table, the last of what a copy is given that comes back, was logged under the present configuration, and nothing
+    /// was lost since.
+    pub(crate) is_complete: bool,
     /// Which requests have taken effect.
     pub(crate) sessions: Sessions,
     /// What copies that are out miss.
@@ -257,6 +282,24 @@ impl Group {
         self.waiting.iter().any(|read| read.rounds >= ROUNDS_MAX && read.range.intersects(range))
     }
 
+    /// Takes out the changes that no read is in the way of any more, in their order. One that has blocks in common with another
+    /// before it that waits on stays behind that.
+    pub(crate) fn take_behind(&mut self) -> Vec<OwnedRequest> {
+        let (mut free, mut kept) = (Vec::new(), Vec::new());
+        let mut ranges: Vec<BlockRange> = Vec::new();
+        for request in std::mem::take(&mut self.behind) {
+            let range = range_of(&request.borrow());
+            if self.must_wait(&range) || ranges.iter().any(|before| before.intersects(&range)) {
+                ranges.push(range);
+                kept.push(request);
+            } else {
+                free.push(request);
+            }
+        }
+        self.behind = kept;
+        free
+    }
+
     /// What the protocol is told at its start. A damaged copy was taken out since its last configuration, whatever that was:
     /// it is opened only then.
     pub(crate) fn start(&self, copy: CopyId) -> Start<RangeSet> {
@@ -275,6 +318,7 @@ impl Group {
             sessions: self.sessions.clone(),
             missing: self.missing.clone(),
             intact: !self.is_damaged,
+            complete: self.is_complete,
         }
     }
 
@@ -291,9 +335,11 @@ impl Group {
                     self.is_damaged = false;
                 }
                 self.config = config;
+                self.is_complete = false;
                 Vec::new()
             }
             Record::Cut { at, recovery } => {
+                self.is_complete = false;
                 self.history.truncate(at);
                 self.last = self.last.min(at);
                 self.recovery = Some(recovery);
@@ -309,6 +355,9 @@ impl Group {
             }
             Record::Sessions(sessions) if is_more => {
                 self.sessions.windows.append(sessions.windows);
+                for (volume, generation) in sessions.fences {
+                    self.sessions.fence(volume, generation);
+                }
                 Vec::new()
             }
             Record::Sessions(sessions) => {
@@ -323,7 +372,8 @@ impl Group {
         self.last.encode(out);
         self.committed.encode(out);
         self.history.encode(out);
-        out.push(u8::from(self.recovery.is_some()) | u8::from(self.is_damaged) << 1);
+        let flags = [self.recovery.is_some(), self.is_damaged, self.is_complete];
+        out.push(flags.iter().rev().fold(0, |byte, flag| byte << 1 | u8::from(*flag)));
         if let Some(recovery) = &self.recovery {
             recovery.encode(out);
         }
@@ -347,7 +397,7 @@ impl Group {
             0 => None,
             _ => Some(Recovery::decode(bytes).ok()?),
         };
-        let is_damaged = state & 2 != 0;
+        let (is_damaged, is_complete) = (state & 2 != 0, state & 4 != 0);
         let sessions = Sessions::decode(bytes).ok()?;
         let missing = MissingSets::decode(bytes).ok()?;
         let mut tail = VecDeque::new();
@@ -373,6 +423,7 @@ impl Group {
             tail,
             recovery,
             is_damaged,
+            is_complete,
             sessions,
             missing,
             ..Group::default()
@@ -453,7 +504,10 @@ impl Groups {
 
     /// Notes that something of the log was lost.
     pub fn distrust(&mut self) {
-        self.groups.values_mut().for_each(|group| group.is_damaged = true);
+        self.groups.values_mut().for_each(|group| {
+            group.is_damaged = true;
+            group.is_complete = false;
+        });
     }
 
     /// Encodes all groups for a checkpoint.

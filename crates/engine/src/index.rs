@@ -177,8 +177,11 @@ impl Index {
         self.memory_bytes += CHUNK_MEMORY_BYTES - COLD_MEMORY_BYTES;
     }
 
-    /// Makes a chunk take little memory if nothing of it is in memory.
+    /// Makes a chunk take little memory if nothing of it is in memory, and none if nothing is to be known of it.
     pub fn cool(&mut self, layer: u64, chunk: u32) {
+        if self.drop_chunk_if_empty(layer, chunk) {
+            return;
+        }
         let Some(slot) = self.slot_mut(layer, chunk) else { return };
         let Slot::Warm(warm) = slot else { return };
         let idle = warm.regions.iter().all(|region| {
@@ -190,7 +193,9 @@ impl Index {
             nothing && region.pins == 0 && !region.dirty && region.writing == 0 && !region.loading
         });
         if idle {
-            *slot = Slot::Cold(Box::new(std::array::from_fn(|number| warm.regions[number].page)));
+            let pages: [PageRef; REGIONS] = std::array::from_fn(|number| warm.regions[number].page);
+            assert!(pages.iter().any(|page| !page.is_none()), "a cold chunk that holds nothing");
+            *slot = Slot::Cold(Box::new(pages));
             self.memory_bytes -= CHUNK_MEMORY_BYTES - COLD_MEMORY_BYTES;
         }
     }
@@ -227,28 +232,30 @@ impl Index {
         }
     }
 
-    /// Forgets a chunk whose regions are empty, unused and without pages.
-    pub fn drop_chunk_if_empty(&mut self, layer: u64, chunk: u32) {
-        let Some(slot) = self.slot_mut(layer, chunk) else { return };
-        let heap = match slot {
-            Slot::Warm(warm) => {
-                let empty = warm.regions.iter().all(|region| {
-                    matches!(region.map, Map::Empty)
-                        && region.page.is_none()
-                        && region.pins == 0
-                        && !region.dirty
-                        && region.writing == 0
-                        && !region.loading
-                });
-                if !empty {
-                    return;
-                }
-                warm.regions.iter().map(Region::heap_bytes).sum::<usize>() as u64
-            }
-            _ => return,
-        };
+    /// Forgets a chunk whose regions are empty, unused and without pages, and its leaf with the last one. Says whether it did.
+    pub fn drop_chunk_if_empty(&mut self, layer: u64, chunk: u32) -> bool {
+        let Some(slot) = self.slot_mut(layer, chunk) else { return false };
+        let Slot::Warm(warm) = slot else { return false };
+        if !warm.regions.iter().all(|region| region.is_vacant() && region.pins == 0) {
+            return false;
+        }
+        let heap = warm.regions.iter().map(Region::heap_bytes).sum::<usize>() as u64;
         *slot = Slot::None;
         self.memory_bytes -= CHUNK_MEMORY_BYTES + heap;
+        self.drop_leaf_if_empty(layer, chunk);
+        true
+    }
+
+    /// Forgets a leaf without chunks. A running checkpoint does not miss it: a leaf that it has not noted yet still has the pages
+    /// that it had at the point, which are none here. One that is made anew counts as noted.
+    fn drop_leaf_if_empty(&mut self, layer: u64, chunk: u32) {
+        let Some(position) = self.layer_position(layer) else { return };
+        let place = self.layers[position].leaves.get_mut(chunk as usize / LEAF_CHUNKS);
+        let Some(place) = place else { return };
+        if place.as_ref().is_some_and(|leaf| leaf.chunks.iter().all(Slot::is_none)) {
+            *place = None;
+            self.memory_bytes -= LEAF_MEMORY_BYTES;
+        }
     }
 
     /// The first chunk of a layer at or after `from`.
@@ -287,14 +294,13 @@ impl Index {
                 continue;
             };
             let number = if chunk == self.hand.1 { number } else { 0 };
-            self.hand = if usize::from(number) + 1 < REGIONS {
-                (position, chunk, number + 1)
-            } else {
-                (position, chunk + 1, 0)
-            };
+            // Behind the last chunk that a layer can have comes the next layer.
+            let behind = chunk.checked_add(1).map_or((position + 1, 0, 0), |next| (position, next, 0));
+            self.hand =
+                if usize::from(number) + 1 < REGIONS { (position, chunk, number + 1) } else { behind };
             let key = RegionKey { layer: id, chunk, region: number };
             if matches!(self.slot_mut(id, chunk), Some(Slot::Cold(_))) {
-                self.hand = (position, chunk + 1, 0);
+                self.hand = behind;
                 continue;
             }
             let Some(region) = self.region_mut(key) else { continue };
@@ -396,6 +402,32 @@ pub fn decode_page_record(bytes: &[u8]) -> Option<(RegionKey, PageRef)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn chunks_that_hold_nothing_leave_nothing_behind() {
+        let mut index = Index::default();
+        let chunks = [0, 1, 63, 64, 1000];
+        for chunk in chunks {
+            index.region_or_new(RegionKey { layer: 7, chunk, region: 3 }, 0).pins = 1;
+            index.cool(7, chunk);
+            assert_eq!(index.next_chunk(7, chunk), Some(chunk), "it is pinned");
+        }
+        // One of the first leaf stays, for it has a page.
+        let page = PageRef::new(9, 0, 24);
+        index.region_or_new(RegionKey { layer: 7, chunk: 1, region: 0 }, 0).page = page;
+        let of_one = CHUNK_MEMORY_BYTES + LEAF_MEMORY_BYTES;
+        assert_eq!(index.memory_bytes(), 5 * CHUNK_MEMORY_BYTES + 3 * LEAF_MEMORY_BYTES);
+        for chunk in chunks {
+            index.region_or_new(RegionKey { layer: 7, chunk, region: 3 }, 0).pins = 0;
+            assert_eq!(index.drop_chunk_if_empty(7, chunk), chunk != 1);
+        }
+        assert_eq!((index.memory_bytes(), index.next_chunk(7, 0)), (of_one, Some(1)));
+        index.region_or_new(RegionKey { layer: 7, chunk: 1, region: 0 }, 0).page = PageRef::default();
+        index.cool(7, 1);
+        assert_eq!((index.memory_bytes(), index.next_chunk(7, 0)), (0, None));
+        index.remove_layer(7);
+        assert_eq!(index.memory_bytes(), 0);
+    }
 
     /// The last look-up is remembered; layers change their positions when others go.
     #[test]

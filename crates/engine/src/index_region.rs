@@ -52,6 +52,9 @@ impl PageRef {
 /// Dense form: a location of 5 bytes for each block, 0 for a hole.
 pub type Dense = [[u8; 5]; REGION_BLOCKS];
 
+/// What a dense region of holes looks like.
+static NO_LOCATIONS: [u8; size_of::<Dense>()] = [0; size_of::<Dense>()];
+
 /// Runs above which the dense form is smaller.
 const RUNS_MAX: usize = REGION_BLOCKS * 5 / RUN_BYTES;
 /// Runs below which a dense region goes back to runs, when its page is read.
@@ -115,6 +118,15 @@ impl Region {
             Map::Empty => true,
             _ => self.checksums.is_some(),
         }
+    }
+
+    /// Whether nothing is to be known of it, here or on the drive, and nothing of it is on its way.
+    pub fn is_vacant(&self) -> bool {
+        matches!(self.map, Map::Empty)
+            && self.page.is_none()
+            && !self.dirty
+            && self.writing == 0
+            && !self.loading
     }
 
     /// Bytes of heap that the region holds.
@@ -206,6 +218,10 @@ impl Region {
                     displaced(old, 1);
                 }
                 dense_set(dense, start + index, location + step * index as u64);
+            }
+            // Once for a whole range, and it ends at the first block that is left: a count of blocks would cost every write.
+            if location == 0 && dense.as_flattened() == NO_LOCATIONS {
+                self.map = Map::Empty;
             }
             return;
         }

@@ -6,6 +6,8 @@ compile_error!("the engine's deliberate mistakes must not be in a release build"
 mod api;
 mod apply;
 mod background;
+#[cfg(test)]
+mod by_hand;
 mod cache;
 mod cache_places;
 mod check;

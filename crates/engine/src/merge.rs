@@ -2,6 +2,10 @@
 //!
 //! A merge waits until every frame that may hold an older change of its blocks is applied, then reads the blocks
 //! at its edges, and puts whole blocks into the log. Later changes of the same blocks wait behind it.
+//!
+//! Invariant: a merge stays in the list, unanswered, until all reads of its edges have ended, though one has failed. Reads
+//! find it by the token of its request, which belongs to another request as soon as it is answered. Only a shard that takes no
+//! changes any more gives it up before.
 
 use coquina_base::{BLOCK_BYTES, crc32c_block};
 
@@ -20,6 +24,8 @@ pub struct Merge {
     barrier: Option<u64>,
     state: MergeState,
     edges: [Edge; 2],
+    /// Why the first of its reads failed that did.
+    failure: Option<Failure>,
     /// All regions of the range stay in memory: on a full drive they must be known when the merge ends.
     is_pinned: bool,
 }
@@ -92,6 +98,7 @@ impl Shard {
             barrier: None,
             state: MergeState::Waiting,
             edges: [edge(head), edge(tail)],
+            failure: None,
             is_pinned: false,
         });
     }
@@ -143,36 +150,47 @@ impl Shard {
         }
     }
 
-    /// A block at an edge is here.
+    /// A block at an edge is here, or cannot be read.
     pub(crate) fn merge_read_done(
         &mut self,
         token: crate::api::RequestToken,
         block: u32,
         result: Result<ReadData, Failure>,
     ) {
-        let Some(index) = self.merges.iter().position(|merge| merge.request.token == token) else { return };
-        let data = match result {
-            Ok(data) => data,
-            Err(failure) => {
-                let merge = self.merges.remove(index);
-                self.fail(token, failure);
-                return self.end_merge(merge);
-            }
+        let is_it = |merge: &Merge| merge.request.token == token && merge.state != MergeState::Waiting;
+        let Some(index) = self.merges.iter().position(is_it) else {
+            assert!(self.poisoned.is_some(), "a block was read for the merge of {token:?}, which is over");
+            return result.into_iter().for_each(|data| self.recycle(data));
         };
         let merge = &mut self.merges[index];
-        if let Some(edge) = merge.edges.iter_mut().find(|edge| edge.block == Some(block)) {
-            edge.content = vec![0; BLOCK_BYTES];
-            if let Some(bytes) = data.pieces.first().and_then(Piece::bytes) {
-                edge.content.copy_from_slice(bytes);
+        let Some(edge) = merge.edges.iter_mut().find(|edge| edge.block == Some(block)) else {
+            panic!("block {block} is at no edge of the merge of {token:?}")
+        };
+        match &result {
+            Ok(data) => {
+                edge.content = vec![0; BLOCK_BYTES];
+                if let Some(bytes) = data.pieces.first().and_then(Piece::bytes) {
+                    edge.content.copy_from_slice(bytes);
+                }
             }
+            Err(failure) => merge.failure = merge.failure.or(Some(*failure)),
         }
-        let MergeState::Reading { left } = &mut merge.state else { return };
+        let MergeState::Reading { left } = &mut merge.state else {
+            unreachable!("it was found as one that reads")
+        };
         *left -= 1;
-        let finished = *left == 0;
-        self.recycle(data);
-        if finished {
-            let merge = self.merges.remove(index);
-            self.finish_merge(merge);
+        let is_over = *left == 0;
+        result.into_iter().for_each(|data| self.recycle(data));
+        if !is_over {
+            return;
+        }
+        let merge = self.merges.remove(index);
+        match merge.failure {
+            None => self.finish_merge(merge),
+            Some(failure) => {
+                self.fail(token, failure);
+                self.end_merge(merge);
+            }
         }
     }
 

@@ -18,7 +18,7 @@ use crate::write::regions_of;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ReadTarget {
     Request(RequestToken),
-    /// A merge, by its request; the block.
+    /// A merge, by its request, which is not answered while it reads; the block.
     Merge(RequestToken, u32),
     /// Whether a block is still bad.
     Check(Place),

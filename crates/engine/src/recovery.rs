@@ -1,10 +1,12 @@
 //! Start-up: the last checkpoint, then the frames behind it.
 
+mod pages;
+
 use std::collections::{BTreeSet, VecDeque};
 
 use coquina_base::{AlignedBuf, BLOCK_BYTES, crc32c_block};
 
-use crate::api::{Action, Device, DeviceRead, Event, IoError, ShardConfig, ShardStats};
+use crate::api::{Action, Device, Event, IoError, ShardConfig, ShardStats};
 use crate::cache::BlockCache;
 use crate::checkpoint_load::{Loaded, empty, load};
 use crate::footer;
@@ -17,6 +19,7 @@ use crate::segment::SegmentState;
 use crate::shard::Shard;
 use crate::superblock::{DriveSuperblock, INCARNATIONS_MAX, ShardSuperblock, SuperblockError};
 use crate::write::regions_of;
+use pages::MetaFrames;
 
 /// Why a shard cannot be opened.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -272,17 +275,19 @@ impl Shard {
         }
         opened.capacity_blocks =
             capacity_blocks(&geometry, opened.frame_blocks_max_of(crate::frame::Head::Cold));
-        opened.replay(&mut reader, extent)?;
+        let meta = opened.replay(&mut reader, extent)?;
         for (segment, amount) in behind_point {
             opened.segments.add_live(segment, amount);
         }
         opened.pin_tails();
         opened.rebuild_streams(&mut reader, extent.is_cut)?;
+        opened.take_up_pages(&mut reader, &meta);
         opened.check_counts()?;
         Ok(opened)
     }
 
-    fn replay(&mut self, reader: &mut BlockReader<'_>, extent: Extent) -> Result<(), Stopped> {
+    /// Applies the frames behind the checkpoint, up to the last one that something needs; gives what it found of the index's stream.
+    fn replay(&mut self, reader: &mut BlockReader<'_>, extent: Extent) -> Result<MetaFrames, Stopped> {
         self.replaying = true;
         let superblock = self.superblock.clone();
         let positions = std::array::from_fn(|head| self.log.streams[head].applied);
@@ -300,6 +305,7 @@ impl Shard {
         }
         // Frames of which no later one has proven yet that they were acknowledged.
         let mut unproven: VecDeque<ReplayFrame> = VecDeque::new();
+        let mut meta = MetaFrames::new(&superblock);
         while chain.next_number() < extent.end {
             let stopped_at = Some(chain.next_number());
             let stopped = |error| Stopped { error, frame: stopped_at };
@@ -315,32 +321,38 @@ impl Shard {
             let proven = |frame: &ReplayFrame| frame.header.frame_number <= chain.acknowledged;
             if unproven.get(REPLAYED_TOGETHER - 1).is_some_and(proven) {
                 let together: Vec<ReplayFrame> = unproven.drain(..REPLAYED_TOGETHER).collect();
-                self.replay_frames(&mut chain.reader, &together)?;
+                self.replay_frames(&mut chain.reader, &together, &mut meta)?;
             }
         }
         let proven = |frame: &ReplayFrame| frame.header.frame_number <= chain.acknowledged;
         let count = unproven.partition_point(proven);
         let together: Vec<ReplayFrame> = unproven.drain(..count).collect();
-        self.replay_frames(&mut chain.reader, &together)?;
+        self.replay_frames(&mut chain.reader, &together, &mut meta)?;
         for frame in unproven {
             let stopped =
                 |error: IoError| Stopped { error: error.into(), frame: Some(frame.header.frame_number) };
             if !is_whole(&mut chain.reader, &frame).map_err(stopped)? {
                 break;
             }
-            self.replay_frame(&mut chain.reader, &frame)?;
+            self.replay_frame(&mut chain.reader, &frame, &mut meta)?;
         }
         self.replaying = false;
-        Ok(())
+        self.leave_out(&meta.release());
+        Ok(meta)
     }
 
-    fn replay_frames(&mut self, reader: &mut BlockReader<'_>, frames: &[ReplayFrame]) -> Result<(), Stopped> {
+    fn replay_frames(
+        &mut self,
+        reader: &mut BlockReader<'_>,
+        frames: &[ReplayFrame],
+        meta: &mut MetaFrames,
+    ) -> Result<(), Stopped> {
         let mut loaded = 0;
         for (index, frame) in frames.iter().enumerate() {
             if index >= loaded {
                 loaded = index + self.load_together(reader, &frames[index..]);
             }
-            self.replay_frame(reader, frame)?;
+            self.replay_frame(reader, frame, meta)?;
         }
         Ok(())
     }
@@ -383,11 +395,8 @@ impl Shard {
                 continue;
             }
             let page = region.page;
-            let mut buffer = AlignedBuf::new();
-            buffer.resize_blocks(page.blocks());
-            let offset_bytes = self.geometry.offset_bytes(page.location());
             wanted.push((key, page));
-            reads.push(DeviceRead { offset_bytes, buffer, result: Ok(()) });
+            reads.push(self.page_read(page));
         }
         reader.device.read_many(&mut reads);
         for ((key, page), read) in wanted.into_iter().zip(reads) {
@@ -399,12 +408,30 @@ impl Shard {
         }
     }
 
-    fn replay_frame(&mut self, reader: &mut BlockReader<'_>, frame: &ReplayFrame) -> Result<(), Stopped> {
-        let number = frame.header.frame_number;
-        self.apply_frame(reader, frame).map_err(|error| Stopped { error, frame: Some(number) })
+    /// Applies the next frame of the log, and those that were kept back until one like it came.
+    fn replay_frame(
+        &mut self,
+        reader: &mut BlockReader<'_>,
+        frame: &ReplayFrame,
+        meta: &mut MetaFrames,
+    ) -> Result<(), Stopped> {
+        if meta.hold(frame) {
+            return Ok(());
+        }
+        for frame in meta.release().iter().chain([frame]) {
+            let number = frame.header.frame_number;
+            let applied = self.apply_frame(reader, frame, meta);
+            applied.map_err(|error| Stopped { error, frame: Some(number) })?;
+        }
+        Ok(())
     }
 
-    fn apply_frame(&mut self, reader: &mut BlockReader<'_>, frame: &ReplayFrame) -> Result<(), OpenError> {
+    fn apply_frame(
+        &mut self,
+        reader: &mut BlockReader<'_>,
+        frame: &ReplayFrame,
+        meta: &mut MetaFrames,
+    ) -> Result<(), OpenError> {
         let header = &frame.header;
         let segment = self.geometry.segment_of(header.location);
         let known = self.segments.get(segment);
@@ -434,6 +461,7 @@ impl Shard {
                 if entry.kind == EntryKind::Record { read_body(reader, header, &entry)? } else { Vec::new() };
             self.note_group(&entry, header, &body).map_err(OpenError::Log)?;
             self.apply_entry(&entry, header);
+            meta.note_page(&entry, header);
             let session = entry.context.session();
             let is_client = session != 0 && entry.kind != EntryKind::Move && entry.group.is_none();
             if is_client && !entry.continues {
@@ -630,3 +658,6 @@ fn capacity_blocks(geometry: &Geometry, frame_blocks_max: u32) -> u64 {
     let cold = u64::from(crate::footer::cold_blocks(geometry, frame_blocks_max));
     usable * (cold - cold.div_ceil(32)).max(1)
 }
+
+#[cfg(test)]
+mod tests;

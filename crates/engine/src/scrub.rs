@@ -73,6 +73,8 @@ impl Shard {
         if let Some(old) = self.scrub.pinned.take() {
             let Some(region) = self.index.region_mut(old) else { panic!("{old:?} was dropped while pinned") };
             region.pins -= 1;
+            // It may have been trimmed while only the scrub kept it.
+            self.index.cool(old.layer, old.chunk);
         }
         if let Some(region) = key.and_then(|key| self.index.region_mut(key)) {
             region.pins += 1;
@@ -85,6 +87,13 @@ impl Shard {
         if self.scrub.pinned.is_some_and(|key| key.layer == layer) {
             self.scrub_pin(None);
         }
+    }
+
+    /// A layer is over.
+    fn scrub_next_layer(&mut self) {
+        self.scrub_pin(None);
+        self.scrub.layers.pop();
+        (self.scrub.chunk, self.scrub.block) = (0, 0);
     }
 
     /// Goes on to the next blocks; says whether to go on at once.
@@ -102,16 +111,18 @@ impl Shard {
             _ => None,
         };
         let Some(chunk) = next else {
-            self.scrub_pin(None);
-            self.scrub.layers.pop();
-            (self.scrub.chunk, self.scrub.block) = (0, 0);
+            self.scrub_next_layer();
             return true;
         };
         if chunk != self.scrub.chunk {
             (self.scrub.chunk, self.scrub.block) = (chunk, 0);
         }
         if self.scrub.block >= coquina_base::CHUNK_BLOCKS {
-            (self.scrub.chunk, self.scrub.block) = (chunk + 1, 0);
+            match chunk.checked_add(1) {
+                Some(next) => (self.scrub.chunk, self.scrub.block) = (next, 0),
+                // It was the last one that a layer can have.
+                None => self.scrub_next_layer(),
+            }
             return true;
         }
         let block = self.scrub.block as usize;

@@ -6,6 +6,7 @@ use crate::api::{Action, FULL_FRAMES_IN_FLIGHT_LIMIT};
 use crate::cache::cache_key;
 use crate::footer::{self, RECORD_BYTES, Trailer, footer_blocks};
 use crate::frame::{CONTEXT_BYTES, FrameHeader, HEADER_BYTES, Head};
+use crate::index_region::{PageRef, RegionKey};
 use crate::log::{Builder, Flight};
 use crate::shard::{IoPurpose, Shard};
 use zerocopy::IntoBytes;
@@ -14,6 +15,15 @@ use zerocopy::IntoBytes;
 const META_FRAMES_MAX: u32 = 3;
 /// Frames of moved data that are on their way at the same time: with 3, users of a full drive waited for the cleaner.
 const COLD_FRAMES_MAX: u32 = 6;
+/// Segments kept for a checkpoint besides what it is known to need: one because the open segment may have no room for the next frame,
+/// one for pages that it writes again to empty others.
+const SPARE_SEGMENTS: u32 = 2;
+/// Bytes of log that an index page takes at most, with its entry and its record in the checkpoint.
+const PAGE_COST_MAX: u64 = 2432;
+/// The same of a page whose blocks are not counted.
+const PAGE_COST: u64 = 128;
+/// What a block adds to its page at most: a run and a checksum.
+const BLOCK_COST: u64 = 14;
 
 impl Shard {
     pub(crate) fn seal_all(&mut self) {
@@ -24,6 +34,9 @@ impl Shard {
 
     fn seal(&mut self, head: Head) -> bool {
         if !self.is_due(head) {
+            return false;
+        }
+        if head != Head::Meta && self.checkpoint_comes_first() {
             return false;
         }
         let stream = self.log.stream(head);
@@ -56,6 +69,8 @@ impl Shard {
         let batch_blocks_min = self.config.batch_blocks_min;
         let loaded_min = self.config.batch_blocks_loaded_min;
         let is_flushing = self.cleaner.flushing;
+        // A frame for each page that has to be read first would take 20 times the room that is kept for it.
+        let more_pages_come = self.checkpoint.is_collecting();
         let stream = self.log.stream(head);
         let is_full = !stream.queue.is_empty();
         if !stream.has_work() {
@@ -71,7 +86,7 @@ impl Shard {
                 let is_large = stream.in_flight == 0 || blocks >= least;
                 is_large && stream.in_flight < growing_max
             }
-            Head::Meta => stream.in_flight < META_FRAMES_MAX,
+            Head::Meta => stream.in_flight < META_FRAMES_MAX && (is_full || !more_pages_come),
             Head::Cold => stream.in_flight < COLD_FRAMES_MAX && (is_full || is_flushing),
         }
     }
@@ -137,22 +152,59 @@ impl Shard {
         }
     }
 
-    /// Segments kept for a checkpoint.
+    /// Whether nobody else may write until the checkpoint that is about to end is complete. A power cut would make its last
+    /// frames vain, and the next checkpoint would need room for them again. That is theirs unless a frame of another stream
+    /// keeps them in the log (`recovery/pages.rs`): so where there is no other room, there must be no such frame.
+    fn checkpoint_comes_first(&self) -> bool {
+        let is_ending = !self.checkpoint.is_idle() && !self.checkpoint.is_noting();
+        is_ending && self.segments.available() + self.segments.unprepared() < self.meta_reserve()
+    }
+
+    /// Segments kept for checkpoints: so many that the next one can begin and end, when the running one is complete, and also when
+    /// that was in vain because the power was cut.
     pub(crate) fn meta_reserve(&self) -> u32 {
-        let pages = self.dirty.len() as u64 + u64::from(self.checkpoint.pages_left());
+        let (dirty, left) = (self.dirty.len() as u64, u64::from(self.checkpoint.pages_left()));
+        let blocks = self.live_blocks + self.zero_blocks;
         let stream = &self.log.streams[Head::Meta as usize];
         let waiting: usize =
             stream.queue.iter().chain([&stream.building]).map(|frame| frame.page_bytes.len()).sum();
-        let bytes = (pages * 2432).min(pages * 96 + (self.live_blocks + self.zero_blocks) * 9)
-            + self.index.layers().len() as u64 * 64
+        let others = self.index.layers().len() as u64 * 64
             + self.segments.len() as u64 * 32
-            + self.checkpoint.table_bytes_last
-            + waiting as u64;
-        // Headers and the footer take a good part of a small segment.
+            + self.checkpoint.table_bytes_last;
+        let begun = others + waiting as u64;
+        let in_one = self.meta_segments(page_bytes_max(dirty + left, blocks) + begun);
+        if !self.segments.is_checkpoint_running() {
+            return SPARE_SEGMENTS + in_one;
+        }
+        // What has changed since the point is written once more by the next one, where the end of this one has made room.
+        let this = self.meta_segments(page_bytes_max(left, blocks) + begun);
+        let next = self.meta_segments(page_bytes_max(dirty, blocks) + others);
+        SPARE_SEGMENTS + in_one.max(this + next.saturating_sub(self.segments.freed_by_checkpoint()))
+    }
+
+    /// Segments for so many bytes of pages and checkpoints.
+    fn meta_segments(&self, bytes: u64) -> u32 {
+        (bytes * 9 / 8).div_ceil(self.meta_segment_bytes()) as u32
+    }
+
+    /// Bytes of pages and checkpoints that a segment holds: headers and the footer take a good part of a small one.
+    fn meta_segment_bytes(&self) -> u64 {
         let frame_blocks = (self.meta_bytes_max() / BLOCK_BYTES) as u32;
         let frames = ((self.geometry.segment_blocks - 1) / (frame_blocks + 1)).max(1);
-        let segment_bytes = u64::from(frames * frame_blocks) * BLOCK_BYTES as u64;
-        1 + (bytes * 9 / 8).div_ceil(segment_bytes) as u32
+        u64::from(frames * frame_blocks) * BLOCK_BYTES as u64
+    }
+
+    /// How many of these pages, from the first on, fit into the segments that are not kept, and the one that is kept for such.
+    pub(crate) fn pages_that_fit(&self, pages: &[(RegionKey, PageRef)]) -> usize {
+        let room = self.segments.available() + self.segments.unprepared();
+        let segments = (room + 1).saturating_sub(self.meta_reserve());
+        let bytes = u64::from(segments) * self.meta_segment_bytes() * 8 / 9;
+        let mut taken = 0;
+        let fits = |(_, page): &&(RegionKey, PageRef)| {
+            taken += page.length_bytes() as u64 + PAGE_COST;
+            taken <= bytes
+        };
+        pages.iter().take_while(fits).count()
     }
 
     /// Segments below which users wait for the cleaner.
@@ -277,3 +329,14 @@ impl Shard {
         self.actions.push_back(Action::Write { io, offset_bytes, buffer });
     }
 }
+
+/// Bytes of log for the pages of so many regions, with no more than so many blocks in all.
+///
+/// A region whose blocks were scattered, and that lost all but a few to trims, may take up to 1,270 bytes more, for it keeps
+/// its dense form until it is read again; but the trims have left 40 times as much room to the cleaner.
+fn page_bytes_max(pages: u64, blocks: u64) -> u64 {
+    (pages * PAGE_COST_MAX).min(pages * PAGE_COST + blocks * BLOCK_COST)
+}
+
+#[cfg(test)]
+mod tests;

@@ -110,6 +110,8 @@ pub struct SegmentTable {
     pub covered_frame: u64,
     /// Segments that wait for a checkpoint to be free.
     pending: Vec<u32>,
+    /// How many these were when the running checkpoint began, or the last one.
+    pending_at_begin: u32,
     /// How many are damaged.
     damaged: u32,
     /// A deliberate mistake: nothing waits for a checkpoint.
@@ -132,6 +134,7 @@ impl SegmentTable {
             era_complete: 0,
             covered_frame: 0,
             pending: Vec::new(),
+            pending_at_begin: 0,
             damaged: 0,
             #[cfg(feature = "mutations")]
             reuse_early: false,
@@ -207,6 +210,17 @@ impl SegmentTable {
     pub fn checkpoint_begins(&mut self) {
         self.era += 1;
         self.prewritten_news = 0;
+        self.pending_at_begin = self.pending();
+    }
+
+    /// Whether a checkpoint has begun that is not complete.
+    pub fn is_checkpoint_running(&self) -> bool {
+        self.era != self.era_complete
+    }
+
+    /// Segments that the running checkpoint frees when it is complete: those that waited when it began, for it covers them.
+    pub fn freed_by_checkpoint(&self) -> u32 {
+        self.pending_at_begin
     }
 
     /// Notes that the segment of [`SegmentTable::to_prewrite`] was prewritten.
@@ -261,7 +275,7 @@ impl SegmentTable {
 
     /// Notes on replay that a segment was opened with this generation.
     pub fn reopen(&mut self, segment: u32, generation: u64, head: Head) {
-        self.generation_next = self.generation_next.max(generation + 1);
+        self.note_generation(generation);
         let entry = self.get_mut(segment);
         entry.generation = generation;
         entry.state = SegmentState::Open;
@@ -271,6 +285,11 @@ impl SegmentTable {
         entry.prewritten = true;
         entry.deleted_era = 0;
         self.set_damaged(segment, false);
+    }
+
+    /// Notes a generation that must not be given again.
+    pub fn note_generation(&mut self, generation: u64) {
+        self.generation_next = self.generation_next.max(generation + 1);
     }
 
     /// Adds to what is needed of a segment.
@@ -354,6 +373,20 @@ impl SegmentTable {
         for segment in std::mem::take(&mut self.pending) {
             self.free_if_possible(segment);
         }
+    }
+
+    /// After a start: what is needed again waits for no checkpoint any more.
+    pub fn review_pending(&mut self) {
+        let segments = &self.segments;
+        self.pending.retain(|segment| segments[*segment as usize].live == 0);
+    }
+
+    /// Whether a segment will be free as soon as nobody reads it any more.
+    pub fn waits_for_readers(&self) -> bool {
+        self.segments.iter().any(|segment| {
+            let is_empty = segment.state == SegmentState::Closed && segment.live == 0;
+            is_empty && segment.readers > 0 && self.is_covered(segment)
+        })
     }
 
     /// Full segments of a head, and what is needed of them: for a person who looks into a hang.

@@ -321,10 +321,28 @@ impl Shard {
         let entries = self.log.entries;
         self.merge_step();
         self.again |= self.log.entries != entries;
-        if !self.again && self.segments.damaged() > 0 && self.is_dead_end() {
-            // Damage holds the space that the log needs to go on: better read-only than silent.
+        let is_dead_end =
+            || (self.segments.damaged() > 0 && self.is_dead_end()) || self.is_checkpoint_stuck();
+        if !self.again && is_dead_end() {
+            // Damage, or a checkpoint that does not end, holds the space that the log needs to go on: better read-only than silent.
             self.poison(28);
         }
+    }
+
+    /// Whether somebody waits for a checkpoint that waits for a segment, and nothing under way can give it one. Its pages are in
+    /// the way of moves, and nothing else frees what waits for a complete checkpoint.
+    fn is_checkpoint_stuck(&self) -> bool {
+        let is_waited_for = self.closing || self.log.streams[Head::Hot as usize].has_work();
+        // What only reads frees nothing, but for the segments looked at below.
+        let only_reads =
+            |io: &Io| matches!(io.purpose, IoPurpose::Scrub | IoPurpose::Read { .. } | IoPurpose::Entry(_));
+        is_waited_for
+            && self.log.streams[Head::Meta as usize].has_work()
+            && !self.checkpoint.is_idle()
+            && self.segments.available() + self.segments.unprepared() == 0
+            && self.log.flights.is_empty()
+            && self.ios.iter().all(|(_, io)| only_reads(io))
+            && !self.segments.waits_for_readers()
     }
 
     /// Whether changes wait in the log and nothing under way, and nothing left to try, can make room for them.

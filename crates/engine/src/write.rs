@@ -568,11 +568,17 @@ impl Shard {
     }
 
     pub(crate) fn unpin(&mut self, layer: u64, chunk: u32, start_block: u32, blocks: u32) {
+        let mut is_vacant = false;
         for (region, _, _) in regions_of(start_block, blocks) {
             let key = RegionKey { layer, chunk, region };
             let Some(region) = self.index.region_mut(key) else { panic!("{key:?} was dropped while pinned") };
             assert!(region.pins > 0, "{key:?} is not pinned");
             region.pins -= 1;
+            is_vacant |= region.is_vacant();
+        }
+        // It may have been made for the pins alone, as for a trim of holes.
+        if is_vacant {
+            self.index.cool(layer, chunk);
         }
     }
 

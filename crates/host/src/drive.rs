@@ -1,14 +1,14 @@
-//! Bytes written to the drive under a file, from `/proc/diskstats`. They count everything on that drive, whoever wrote it.
+//! Bytes written to the drives under a file, from `/proc/diskstats`. They count everything on these drives, whoever wrote it.
 
-use std::os::linux::fs::MetadataExt;
-use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
+
+use crate::doctor::{HostRoot, drives_named, drives_under};
 
 /// Size of a sector in `/proc/diskstats`, whatever the drive's own.
 const DISKSTATS_SECTOR_BYTES: u64 = 512;
 
-/// The counter of one drive or partition.
-#[derive(Clone, Debug)]
+/// The counter of one drive.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DriveCounter {
     /// Major number.
     pub major: u32,
@@ -19,15 +19,30 @@ pub struct DriveCounter {
 }
 
 impl DriveCounter {
-    /// The drive that holds a file, or that is the device itself. `None` where the file system has no single drive.
-    pub fn under(path: &Path) -> Option<Self> {
-        let metadata = std::fs::metadata(path).ok()?;
-        let device =
-            if metadata.file_type().is_block_device() { metadata.st_rdev() } else { metadata.st_dev() };
-        let (major, minor) = (libc::major(device), libc::minor(device));
-        let text = std::fs::read_to_string("/proc/diskstats").ok()?;
-        let (name, _) = find(&text, major, minor)?;
-        Some(DriveCounter { major, minor, name: name.to_owned() })
+    /// The whole drives that hold a file or block device in the end: of partitions, volumes and RAIDs the kernel counts no flushes,
+    /// nor that a RAID writes more than it is given. A file that is not there yet lies where its folder does. None where no drive of
+    /// this host is known.
+    pub fn under(path: &Path) -> Vec<Self> {
+        Self::under_at(&HostRoot::here(), path)
+    }
+
+    fn under_at(root: &HostRoot, path: &Path) -> Vec<Self> {
+        // One from the working folder would mean another below the root.
+        let Ok(path) = std::path::absolute(path) else { return Vec::new() };
+        let mut drives = drives_under(root, &path);
+        if drives.is_empty() {
+            // Of a loop device whose file is on no drive of this host, its own counter is all there is.
+            drives = drives_named(root, &path);
+        }
+        let text = root.text("/proc/diskstats").unwrap_or_default();
+        let counter = |drive: &String| {
+            let number = root.text(&format!("/sys/block/{drive}/dev"))?;
+            let (major, minor) = number.split_once(':')?;
+            let (major, minor) = (major.parse::<u32>().ok()?, minor.parse::<u32>().ok()?);
+            let (name, _) = find(&text, major, minor)?;
+            Some(DriveCounter { major, minor, name: name.to_owned() })
+        };
+        drives.iter().filter_map(counter).collect()
     }
 
     /// Bytes written since the machine started.
@@ -52,6 +67,7 @@ fn find(text: &str, major: u32, minor: u32) -> Option<(&str, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::doctor::test_host::TestHost;
 
     #[test]
     fn finds_sectors_written() {
@@ -59,5 +75,86 @@ mod tests {
         assert_eq!(find(text, 254, 0), Some(("vda", 70)));
         assert_eq!(find(text, 1, 1), None);
         assert_eq!(find("garbage\n1 2\n", 1, 2), None);
+    }
+
+    /// Two drives with two partitions each: a RAID on the first ones, a volume on another, and loop devices.
+    fn host() -> TestHost {
+        let host = TestHost::empty();
+        host.hdd("sda", "8:0");
+        host.ssd("sdb", "8:16");
+        for drive in ["sda", "sdb"] {
+            host.file(&format!("sys/block/{drive}/{drive}2/partition"), "2\n");
+            host.link(&format!("sys/class/block/{drive}2"), &format!("../../block/{drive}/{drive}2"));
+        }
+        let layers = [("md0", "9:0"), ("dm-0", "253:0"), ("loop0", "7:0"), ("loop1", "7:1")];
+        for (name, number) in layers {
+            host.file(&format!("sys/block/{name}/dev"), &format!("{number}\n"));
+            host.link(&format!("sys/class/block/{name}"), &format!("../../block/{name}"));
+            host.link(&format!("sys/dev/block/{number}"), &format!("../../block/{name}"));
+        }
+        host.link("sys/block/md0/slaves/sda1", "../../sda/sda1");
+        host.link("sys/block/md0/slaves/sdb1", "../../sdb/sdb1");
+        host.link("sys/block/dm-0/slaves/sdb2", "../../sdb/sdb2");
+        host.file("sys/block/loop0/loop/backing_file", "/volume/image\n");
+        host.file("sys/block/loop1/loop/backing_file", "/run/image\n");
+        host.file(
+            "proc/self/mountinfo",
+            "22 1 9:0 / / rw - ext4 /dev/md0 rw\n\
+             23 22 253:0 / /volume rw - ext4 /dev/mapper/volume rw\n\
+             24 22 0:51 / /run rw - tmpfs tmpfs rw\n",
+        );
+        let numbers = [("sda", "8 0"), ("sda1", "8 1"), ("sda2", "8 2"), ("sdb", "8 16"), ("sdb1", "8 17")];
+        let layers = layers.map(|(name, number)| (name, number.replace(':', " ")));
+        let mut diskstats: String =
+            numbers.map(|(name, number)| format!("{number} {name} 1 2 3 4 5 6 7 8 0 0 0\n")).concat();
+        diskstats +=
+            &layers.map(|(name, number)| format!("{number} {name} 1 2 3 4 5 6 7 8 0 0 0\n")).concat();
+        host.file("proc/diskstats", &diskstats);
+        host
+    }
+
+    #[test]
+    fn counters_are_those_of_the_whole_drives_below() {
+        let host = host();
+        let names = |path: &str| -> Vec<String> {
+            let found = DriveCounter::under_at(&host.root(), Path::new(path));
+            found.into_iter().map(|counter| counter.name).collect()
+        };
+        for (path, drives) in [
+            ("/home/new", vec!["sda", "sdb"]),
+            ("/dev/md0", vec!["sda", "sdb"]),
+            ("/volume/data", vec!["sdb"]),
+            ("/dev/dm-0", vec!["sdb"]),
+            ("/dev/loop0", vec!["sdb"]),
+            ("/dev/sda", vec!["sda"]),
+            ("/run/data", vec![]),
+            // What is below is on no drive.
+            ("/dev/loop1", vec!["loop1"]),
+        ] {
+            assert_eq!(names(path), drives, "{path}");
+        }
+        let sdb = DriveCounter { major: 8, minor: 16, name: "sdb".to_owned() };
+        assert_eq!(DriveCounter::under_at(&host.root(), Path::new("/volume/data")), [sdb]);
+    }
+
+    #[test]
+    fn partitions_of_one_drive_have_its_counter() {
+        let host = host();
+        let of = |path: &str| DriveCounter::under_at(&host.root(), Path::new(path));
+        assert_eq!(of("/dev/sdb1"), of("/dev/sdb"));
+        assert_eq!(of("/dev/sdb2"), of("/dev/sdb"));
+        assert_eq!(of("/dev/sdb").len(), 1);
+        assert_ne!(of("/dev/sda1"), of("/dev/sdb1"));
+    }
+
+    #[test]
+    fn a_path_from_the_working_folder_lies_there() {
+        let host = host();
+        let here = std::env::current_dir().unwrap().display().to_string().replace(' ', "\\040");
+        let mounts = [("8:0", "/"), ("8:16", here.as_str())];
+        let lines = mounts.map(|(number, point)| format!("22 1 {number} / {point} rw - ext4 any rw\n"));
+        host.file("proc/self/mountinfo", &lines.concat());
+        let found = DriveCounter::under_at(&host.root(), Path::new("new"));
+        assert_eq!(found, DriveCounter::under_at(&host.root(), Path::new("/dev/sdb")));
     }
 }

@@ -22,7 +22,7 @@ pub struct Environment {
     pub memory_bytes: u64,
     /// Type of the file system under a file target.
     pub file_system: String,
-    /// The drive under a local target.
+    /// The drive under a local target, the first where there are several.
     pub drive: Option<DriveEnvironment>,
     /// Version of this program.
     pub version: String,
@@ -58,17 +58,20 @@ impl Environment {
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             memory_bytes: memory_kib << 10,
             file_system: path.map(file_system).unwrap_or_default(),
-            drive: path.and_then(DriveCounter::under).map(|counter| DriveEnvironment::of(&counter)),
+            drive: path.and_then(|path| DriveEnvironment::under(path).into_iter().next()),
             version: env!("CARGO_PKG_VERSION").to_owned(),
         }
     }
 }
 
 impl DriveEnvironment {
+    /// The whole drives that hold a file or block device in the end.
+    pub fn under(path: &Path) -> Vec<Self> {
+        DriveCounter::under(path).iter().map(Self::of).collect()
+    }
+
     fn of(counter: &DriveCounter) -> Self {
         let base = format!("/sys/dev/block/{}:{}", counter.major, counter.minor);
-        // A partition has its drive's settings one folder up.
-        let base = if Path::new(&base).join("queue").exists() { base } else { format!("{base}/..") };
         let setting = |name: &str| read(&format!("{base}/{name}")).trim().to_owned();
         let schedulers = setting("queue/scheduler");
         let chosen =

@@ -12,6 +12,10 @@ use crate::native::Next;
 pub const RECEIVE_BYTES_MIN: usize = 16 << 10;
 /// Room that a busy connection gets.
 pub const RECEIVE_BYTES_BUSY: usize = 1 << 20;
+/// Larger receive buffers are given back when they are empty.
+pub const RECEIVE_BYTES_KEPT: usize = 4 << 20;
+/// Largest message of a client that has not introduced itself.
+pub const GREETING_BYTES_MAX: usize = 16 << 10;
 /// Requests of one connection that are under way at the same time.
 pub const REQUESTS_MAX: u32 = 1024;
 /// Bytes of them.

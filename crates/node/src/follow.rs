@@ -15,6 +15,7 @@ use hashbrown::HashMap;
 
 use crate::connection::State;
 use crate::core::{Comparison, Core};
+use crate::sweep::removed_pools;
 
 /// How long a copy promises not to become primary. With what a coordinator needs to find out that a node is dead, it
 /// decides how long a failover takes.
@@ -79,6 +80,7 @@ impl Core {
         if map.revision() < self.map.revision() {
             return;
         }
+        let removed_pools = removed_pools(&self.map, &map);
         self.map = map.clone();
         let changes = self.volumes.follow(&map);
         for slot in changes.gone {
@@ -92,7 +94,9 @@ impl Core {
         }
         for slot in 0..self.shards.len() {
             if !self.shards[slot].released {
-                self.shards[slot].sweep.is_due = true;
+                let sweep = &mut self.shards[slot].sweep;
+                sweep.is_due = true;
+                sweep.removed_pools.extend(&removed_pools);
                 self.follow_groups(slot, &map);
                 self.connect_peers(slot);
             }
@@ -115,8 +119,15 @@ impl Core {
         }
         numbers.extend(self.shards[slot].copies().groups());
         for number in numbers {
-            // Groups of a pool that is gone rest.
-            let Some(config) = map.config(GroupId(number)) else { continue };
+            let Some(config) = map.config(GroupId(number)) else {
+                if self.refused.is_none() && self.shards[slot].sweep.is_gone(map, GroupId(number)) {
+                    // At once, so that no copy takes another one that has stopped for dead. The sweep does it again if it must.
+                    self.on_shard(slot, |copies, now_ns, hands| {
+                        copies.forget_removed_group(now_ns, number, hands);
+                    });
+                }
+                continue;
+            };
             let known = self.shards[slot].copies().group(number).map(|group| group.config().epoch);
             match known {
                 // Opened when that is over: see `sweep.rs`.
@@ -189,7 +200,7 @@ impl Core {
     }
 
     /// Answers groups that want to know what differs on another copy: all chunks that their volumes may have are compared.
-    /// One that neither has costs little.
+    /// One that neither has costs a question and an answer of some 100 bytes each, and 24 bytes here until it is asked for.
     pub(crate) fn compare(&mut self) {
         for Comparison { slot, group, copy, token } in std::mem::take(&mut self.comparisons) {
             let chunks = chunks_of(&self.map, GroupId(group));
@@ -200,14 +211,14 @@ impl Core {
     }
 }
 
-/// All chunks of a group.
+/// All chunks of a group that any copy may have, those behind the present ends of volumes included: a copy whose log was cut
+/// may have missed the end of a shrink, and what it still has there would be read once the volume has grown again.
 fn chunks_of(map: &MapView, group: GroupId) -> Vec<BlockRange> {
     let mut ranges = Vec::new();
     for volume in map.volumes().filter(|volume| volume.value.state == VolumeState::Active) {
         let Some(pool) = map.pool(volume.value.pool).filter(|pool| pool.has_group(group)) else { continue };
         let record: &VolumeRecord = &volume.value;
-        let size_bytes = record.size_bytes.max(record.shrinking_from_bytes.unwrap_or(0));
-        let chunks = u32::try_from(record.striping().chunks(size_bytes)).unwrap_or(u32::MAX);
+        let chunks = u32::try_from(record.striping().chunks(record.largest_bytes())).unwrap_or(u32::MAX);
         let whole = |chunk| BlockRange { layer: record.layer, chunk, first: 0, count: CHUNK_BLOCKS };
         ranges.extend(chunks_of_group(pool, record.family, group, chunks).map(whole));
     }
@@ -227,5 +238,68 @@ fn settings() -> Settings {
         suspect_ns: SUSPECT_NS,
         recover_blocks_max: RECOVER_BLOCKS_MAX,
         recover_window: RECOVER_WINDOW,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use coquina_base::{ClusterId, Id128, LayerId, VolumeId};
+    use coquina_cluster::{ClusterRecord, Key, POOL_GROUPS_MAX, PoolState, Record, group_of};
+
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    /// A map with a volume that was once that large, and is 5 GiB.
+    fn map_with_volume(size_max_bytes: Option<u64>) -> (MapView, PoolRecord) {
+        let cluster = ClusterRecord {
+            layer_next: 2,
+            pool_next: 2,
+            group_next: 2 * POOL_GROUPS_MAX,
+            ..ClusterRecord::new(ClusterId(Id128([1; 16])))
+        };
+        let pool = PoolRecord {
+            id: PoolId(1),
+            name: "data".to_owned(),
+            copies: 3,
+            min_copies: 2,
+            domain: "node".to_owned(),
+            group_first: GroupId(POOL_GROUPS_MAX),
+            group_count: 64,
+            state: PoolState::Active,
+        };
+        let volume = VolumeRecord {
+            id: VolumeId(Id128([2; 16])),
+            name: "disk".to_owned(),
+            size_bytes: 5 * GIB,
+            layer: LayerId(1),
+            created_unix_ns: 0,
+            state: VolumeState::Active,
+            attach_generation: 0,
+            shrinking_from_bytes: None,
+            size_max_bytes,
+            pool: pool.id,
+            family: 1,
+            stripe_unit_bytes: CHUNK_BYTES as u32,
+            stripe_count: 1,
+        };
+        let records = vec![
+            (Key::Cluster, 1, Record::Cluster(cluster)),
+            (Key::Pool(pool.id), 1, Record::Pool(pool.clone())),
+            (Key::Volume(volume.id), 1, Record::Volume(volume)),
+        ];
+        (MapView::load(records, 1).unwrap(), pool)
+    }
+
+    #[test]
+    fn what_lies_behind_the_end_of_a_volume_that_shrank_is_compared() {
+        let chunk = (15 * GIB / CHUNK_BYTES) as u32;
+        let range = BlockRange { layer: LayerId(1), chunk, first: 0, count: CHUNK_BLOCKS };
+        let (map, pool) = map_with_volume(Some(20 * GIB));
+        assert!(chunks_of(&map, group_of(&pool, 1, chunk)).contains(&range));
+        let all: usize = pool.groups().map(|group| chunks_of(&map, group).len()).sum();
+        assert_eq!(all as u64, 20 * GIB / CHUNK_BYTES, "each chunk is in the list of one group");
+        let (never_larger, pool) = map_with_volume(None);
+        assert!(!chunks_of(&never_larger, group_of(&pool, 1, chunk)).contains(&range));
     }
 }

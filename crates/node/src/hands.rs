@@ -55,6 +55,11 @@ impl Sink for Hands<'_> {
         self.core.proposals.set(group, config);
     }
 
+    fn withdraw(&mut self, group: u32, config: &Config) {
+        tracing::debug!(group, ?config, "a proposal is taken back");
+        self.core.proposals.withdraw(group, config);
+    }
+
     fn compare(&mut self, group: u32, copy: CopyId, token: RecoveryToken) {
         self.core.comparisons.push(Comparison { slot: self.slot, group, copy, token });
     }

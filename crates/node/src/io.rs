@@ -5,7 +5,9 @@ use coquina_nbd::{ServerConfig, ServerSession};
 use coquina_reactor::{Completion, FileId, Payload, ReceiveBuffer, SendList};
 
 use crate::command::Command;
-use crate::connection::{Connection, Protocol, RECEIVE_BYTES_BUSY, RECEIVE_BYTES_MIN, State};
+use crate::connection::{
+    Connection, Protocol, RECEIVE_BYTES_BUSY, RECEIVE_BYTES_KEPT, RECEIVE_BYTES_MIN, State,
+};
 use crate::core::{Core, tag};
 use crate::native::Next;
 
@@ -148,6 +150,10 @@ impl Core {
         };
         if room > 0 || received.room_bytes() < RECEIVE_BYTES_MIN / 2 {
             received.reserve(room.max(RECEIVE_BYTES_MIN).max(busy.min(received.capacity_bytes() * 2)));
+        }
+        if received.capacity_bytes() > RECEIVE_BYTES_KEPT {
+            // It was needed for one large message.
+            received.shrink_if_empty(RECEIVE_BYTES_BUSY);
         }
         let file = connection.file;
         self.reactor.receive(file, received, tag::RECEIVE | index as u64);

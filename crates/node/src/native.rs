@@ -14,7 +14,7 @@ use coquina_reactor::{ReceiveBuffer, SendList};
 use coquina_replication::Refusal;
 
 use crate::command::Command;
-use crate::connection::{Protocol, REQUESTS_MAX, State};
+use crate::connection::{GREETING_BYTES_MAX, Protocol, REQUESTS_MAX, State};
 use crate::core::Core;
 use crate::request::{Asker, ConnectionKey, volume_number};
 
@@ -43,9 +43,15 @@ impl Core {
                     if self.start_landing(index, received) {
                         return Next::Landing;
                     }
-                    let needed = coquina_protocol::message_bytes(received.data());
+                    let needed = coquina_protocol::message_bytes(received.data()).ok().flatten().unwrap_or(0);
                     let connection = &mut self.connections[index];
-                    connection.needed_bytes = needed.ok().flatten().unwrap_or(0);
+                    let greeted = matches!(&connection.state, State::Native(native) if native.greeted);
+                    if !greeted && needed > GREETING_BYTES_MAX {
+                        // No memory for what somebody unknown only announces.
+                        self.drop_connection(index, "no Hello");
+                        return Next::Gone;
+                    }
+                    connection.needed_bytes = needed;
                     return Next::Continue;
                 }
                 Ok(Some((message, consumed))) => {

@@ -89,6 +89,14 @@ impl Proposals {
         lock(&self.0).insert(group, config);
     }
 
+    /// Forgets what a primary has taken back.
+    pub fn withdraw(&self, group: u32, config: &Config) {
+        let mut proposals = lock(&self.0);
+        if proposals.get(&group) == Some(config) {
+            proposals.remove(&group);
+        }
+    }
+
     /// Forgets what the map has, or something newer.
     pub fn prune(&self, map: &MapView) {
         let mut proposals = lock(&self.0);
@@ -318,18 +326,24 @@ impl Node {
         damaged.into_iter().filter(|drive| is_out(map, drive.id)).collect()
     }
 
-    /// Serves a drive again as it was before its log was damaged. It is not tried twice.
+    /// Serves a drive again as it was before its log was damaged. If that fails for what has nothing to do with the drive, it is
+    /// tried again with the next map; otherwise it is not.
     pub(crate) fn rejoin(&self, damaged: &DamagedDrive) -> Result<(), NodeError> {
         let _one_at_a_time = lock(&self.changing_drives);
         let known = lock(&self.drives).damaged.iter().any(|drive| drive.id == damaged.id);
         let map = self.map_service.map();
-        if !known || !is_out(&map, damaged.id) {
+        // One that was removed meanwhile would be registered as a new one.
+        if !known || map.drive(damaged.id).is_none() || !is_out(&map, damaged.id) {
             return Ok(());
         }
         lock(&self.drives).damaged.retain(|drive| drive.id != damaged.id);
         // No reactor may open the groups by an older map, in which they still count on this drive.
-        self.set_map(map).map_err(|_| NodeError::Stopping)?;
-        self.add_drive_of(damaged.spec(), true).map(drop)
+        let followed = self.set_map(map).map_err(|_| NodeError::Stopping);
+        let added = followed.and_then(|()| self.add_drive_of(damaged.spec(), true));
+        if added.as_ref().is_err_and(NodeError::is_passing) {
+            lock(&self.drives).damaged.push(damaged.clone());
+        }
+        added.map(drop)
     }
 
     fn add_drive_of(&self, spec: DriveSpec, is_cut: bool) -> Result<DriveId, NodeError> {

@@ -142,10 +142,11 @@ impl Core {
 
     fn connect_peer(&mut self, slot: usize, copy: CopyId) -> Result<(), String> {
         let Some(link) = self.shards[slot].peers.links.get(&copy) else { return Ok(()) };
+        let failures = link.attempts;
         let node = self.map.node_of(link.reference).and_then(|node| self.map.node(node));
         let addresses = &node.ok_or("its node is not in the map")?.addresses;
         let text = if addresses.peer.is_empty() { &addresses.native } else { &addresses.peer };
-        let address = Address::resolve(text).map_err(|error| error.to_string())?;
+        let address = Address::resolve_next(text, failures).map_err(|error| error.to_string())?;
         let state = PeerState { slot, copy, phase: PeerPhase::Connecting };
         let entry = self.connections.vacant_key();
         let token = tag::CONNECT | entry as u64;

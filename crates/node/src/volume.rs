@@ -197,6 +197,7 @@ mod tests {
             state: VolumeState::Active,
             attach_generation: 1,
             shrinking_from_bytes: Some(12 << 20),
+            size_max_bytes: Some(12 << 20),
             pool: PoolId::default(),
             family: 1,
             stripe_unit_bytes: 4 * mib,

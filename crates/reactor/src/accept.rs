@@ -11,6 +11,9 @@ use std::time::Duration;
 use crate::error::{Errno, ListenProblem, ReactorError};
 use crate::socket::{open_tcp, set_option};
 
+/// An accepted connection on which the other host acknowledges nothing of what was sent for so long is broken.
+const ACCEPTED_UNHEARD_MS_MAX: i32 = 60_000;
+
 /// Where a peer is reached: `host:port`, `[v6]:port` or `unix:/path`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Address {
@@ -35,8 +38,13 @@ pub enum AddressError {
 }
 
 impl Address {
-    /// Reads an address; a host name is looked up, which may block.
+    /// Reads an address; a host name is looked up, which may block. Of several addresses of a name it is the first.
     pub fn resolve(text: &str) -> Result<Address, AddressError> {
+        Address::resolve_next(text, 0)
+    }
+
+    /// Like `resolve`, but of several addresses of a name the one whose turn it is: who has failed `failures` times so far tries each.
+    pub fn resolve_next(text: &str, failures: u32) -> Result<Address, AddressError> {
         if let Some(path) = text.strip_prefix("unix:") {
             let path = PathBuf::from(path);
             return match path.as_os_str().len() {
@@ -54,9 +62,18 @@ impl Address {
             return Err(AddressError::Malformed(text.to_owned()));
         }
         let unresolved = |reason: String| AddressError::Unresolved(text.to_owned(), reason);
-        let mut found = (host, port).to_socket_addrs().map_err(|error| unresolved(error.to_string()))?;
-        found.next().map(Address::Tcp).ok_or_else(|| unresolved("no result".to_owned()))
+        let found = (host, port).to_socket_addrs().map_err(|error| unresolved(error.to_string()))?;
+        in_turn(found.collect(), failures).map(Address::Tcp).ok_or_else(|| unresolved("no result".to_owned()))
     }
+}
+
+/// The address that is tried after so many failures: at first the one that the resolver prefers, then each, in an order of
+/// their own, for some name servers give another order each time.
+fn in_turn(mut found: Vec<SocketAddr>, failures: u32) -> Option<SocketAddr> {
+    if failures > 0 {
+        found.sort_unstable();
+    }
+    found.get(failures as usize % found.len().max(1)).copied()
 }
 
 impl std::fmt::Display for Address {
@@ -188,6 +205,8 @@ fn explain(errno: Errno) -> ListenProblem {
 fn bind_tcp(address: SocketAddr) -> Result<(OwnedFd, Address), Errno> {
     let socket = open_tcp(&address)?;
     set_option(&socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
+    // Connections have it, too: while an answer is not acknowledged the kernel does not ask whether the other host lives.
+    set_option(&socket, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, ACCEPTED_UNHEARD_MS_MAX)?;
     if address.is_ipv6() {
         set_option(&socket, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
     }
@@ -255,5 +274,29 @@ pub(crate) fn own_accepted(raw: i32) -> OwnedFd {
     #[allow(unsafe_code)]
     unsafe {
         OwnedFd::from_raw_fd(raw)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_fails_tries_each_address_of_a_name() {
+        let found: Vec<SocketAddr> = ["[::1]:80", "127.0.0.1:80"].map(|text| text.parse().unwrap()).to_vec();
+        assert_eq!(in_turn(found.clone(), 0), Some(found[0]));
+        // A name server that gives them in turns, too.
+        for rotated in [0, 1] {
+            let tried = (1..3).map(|failures| {
+                let mut all = found.clone();
+                all.rotate_left(rotated * failures as usize % 2);
+                in_turn(all, failures)
+            });
+            let mut tried: Vec<_> = tried.flatten().collect();
+            tried.sort_unstable_by_key(|one| found.iter().position(|other| other == one));
+            assert_eq!(tried, found);
+        }
+        assert_eq!(in_turn(Vec::new(), 3), None);
+        assert_eq!(Address::resolve_next("127.0.0.1:80", 5), Ok(Address::Tcp(found[1])));
     }
 }

@@ -669,13 +669,11 @@ impl Drop for Reactor {
             }
             while let Some(entry) = self.ring.next() {
                 let index = entry.user_data() as u32;
-                let more = io_uring::cqueue::more(entry.flags());
-                if !more {
-                    if matches!(self.slots[index as usize].operation, Operation::Accept)
-                        && entry.result() >= 0
-                    {
-                        drop(own_accepted(entry.result()));
-                    }
+                let is_accept = matches!(self.slots[index as usize].operation, Operation::Accept);
+                if is_accept && entry.result() >= 0 {
+                    drop(own_accepted(entry.result()));
+                }
+                if !io_uring::cqueue::more(entry.flags()) {
                     self.free_slot(index);
                 }
             }

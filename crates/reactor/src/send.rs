@@ -12,6 +12,9 @@ use crate::lend::LENT_BYTES_MIN;
 /// Zeros to send or write, shared by all reactors.
 pub(crate) const ZEROES_BYTES: usize = 1 << 20;
 
+/// A list that is used again keeps no more room for headers and small payloads than this.
+const INLINE_BYTES_KEPT: usize = 1 << 20;
+
 /// The shared zeros, [`ZEROES_BYTES`] of them.
 pub(crate) fn zeroes() -> &'static AlignedBuf {
     static ZEROES: OnceLock<AlignedBuf> = OnceLock::new();
@@ -104,6 +107,7 @@ impl SendList {
             }
         }
         self.inline.clear();
+        self.inline.shrink_to(INLINE_BYTES_KEPT);
         self.lent.clear();
         self.sealed_bytes = 0;
         self.pieces_bytes = 0;

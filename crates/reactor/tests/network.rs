@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::io::Read;
+use std::net::TcpStream;
 use std::sync::Arc;
+use std::time::Duration;
 
 use coquina_base::{AlignedBuf, BLOCK_BYTES, Landing, SharedBlock};
 use coquina_reactor::{
@@ -190,6 +193,35 @@ fn a_broken_connection_is_an_error_not_a_signal() {
         }
     }
     assert!(matches!(failed, Some(Errno(libc::EPIPE | libc::ECONNRESET))), "{failed:?}");
+}
+
+#[test]
+fn accepted_connections_break_when_nothing_is_acknowledged_for_a_minute() {
+    let (mut reactor, _, _, server) = pair(&any_port());
+    let socket = reactor.detach(server).unwrap();
+    assert_eq!(rustix::net::sockopt::tcp_user_timeout(&socket), Ok(60_000));
+    assert_eq!(rustix::net::sockopt::socket_keepalive(&socket), Ok(true), "and idle ones are watched");
+}
+
+#[test]
+fn connections_that_nobody_has_heard_of_are_closed_with_their_reactor() {
+    let mut reactor = Reactor::new(ReactorConfig { entries: 32, ..ReactorConfig::default() }).unwrap();
+    let listener = Listener::bind(&any_port()).unwrap();
+    let Address::Tcp(address) = listener.address().clone() else { panic!("it is TCP") };
+    let listener = reactor.attach(listener.into_socket());
+    // It is first submitted when the reactor ends, and then accepts all that wait, in one go.
+    reactor.accept(listener, ACCEPT);
+    let mut clients: Vec<TcpStream> = (0..3).map(|_| TcpStream::connect(address).unwrap()).collect();
+    drop(reactor);
+    for client in &mut clients {
+        client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        match client.read(&mut [0]) {
+            Ok(0) => {}
+            // Those that were not accepted go with the listener.
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {}
+            other => panic!("it is still open: {other:?}"),
+        }
+    }
 }
 
 #[test]
@@ -469,7 +501,7 @@ fn what_is_lent_is_kept_when_its_connection_is_closed() {
             assert!(looks < 1000, "what was read, or will not be, is given up");
             reactor.turn(Wait::Poll, &mut completions).unwrap();
             assert!(completions.is_empty());
-            std::thread::sleep(std::time::Duration::from_millis(10));
+            std::thread::sleep(Duration::from_millis(10));
         }
     }
 }

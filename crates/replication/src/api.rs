@@ -130,8 +130,12 @@ pub struct Start<C> {
     /// What each out copy misses, as [`Group::missing`](crate::Group::missing) said, or rebuilt by
     /// [`MissingSets`](crate::MissingSets) from the log.
     pub missing: crate::MissingSets<C>,
-    /// False for a blank copy in a group that is not new, and after damage to durable records.
+    /// False for a blank copy in a group that is not new, and after damage to durable records. Such a copy is added only
+    /// after it was brought up in this life.
     pub intact: bool,
+    /// Whether this copy was brought up, up to the session table, under `config` and after any such damage: both are in the log
+    /// that this was read from. Then it may be added though it is not intact.
+    pub complete: bool,
 }
 
 /// A client's request that changes something.
@@ -296,8 +300,10 @@ pub enum Action {
         /// The copy.
         copy: CopyId,
     },
-    /// Ask the coordinator for this configuration, if its epoch is the next one.
+    /// Ask the coordinator for this configuration, if its epoch is the next one, in place of what was asked for before.
     Propose(Config),
+    /// This configuration, asked for before, is not wanted any more. Nothing is wrong if it is decided on all the same.
+    Withdraw(Config),
     /// What cannot be has happened. The group has stopped.
     Violation(Violation),
     /// Another copy is damaged; its removal has been proposed and the group goes on.
@@ -359,6 +365,12 @@ pub enum Violation {
         /// What was appended.
         got: u64,
         /// Its epoch.
+        epoch: u64,
+    },
+    /// The only copy in sync was given all, and its log was damaged before it heard that it had been added.
+    #[error("the only copy in sync under epoch {epoch} has a log with a gap: keep the drives of all members")]
+    Incomplete {
+        /// The configuration's epoch.
         epoch: u64,
     },
     /// A copy in sync lacks committed entries.

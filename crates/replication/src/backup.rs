@@ -28,6 +28,8 @@ impl<C: ChangedSet> Group<C> {
             }
             Query::Join if self.config.is_out(self.settings.copy) => {
                 self.learning = Some(Learning::default());
+                // It is cut next, and then brought up anew.
+                self.complete = false;
                 let message = Message::JoinState {
                     config_epoch,
                     history,

@@ -35,6 +35,8 @@ pub(crate) struct Pending {
 pub(crate) struct Proposal {
     pub config: Config,
     pub since_ns: u64,
+    /// Last entry of the log when it was asked for.
+    pub last: u64,
 }
 
 /// One placement group on one copy.
@@ -47,6 +49,9 @@ pub struct Group<C = RangeSet> {
     pub(crate) log: Log,
     pub(crate) recovery: Option<Recovery>,
     pub(crate) intact: bool,
+    /// This copy was brought up under the present configuration, up to the session table, and nothing was lost since: if it is not
+    /// intact, it may be added all the same.
+    pub(crate) complete: bool,
     pub(crate) sessions: Sessions,
     pub(crate) missing: MissingSets<C>,
     pub(crate) promises: Promises,
@@ -96,6 +101,7 @@ impl<C: ChangedSet> Group<C> {
             },
             recovery: start.recovery,
             intact: start.intact,
+            complete: start.complete,
             sessions: start.sessions,
             missing: start.missing,
             promises,
@@ -204,6 +210,9 @@ impl<C: ChangedSet> Group<C> {
             }
             return;
         }
+        if config.is_in_sync(self.settings.copy) && !self.may_be_in_sync() {
+            return self.stay_out(&config, now_ns, actions);
+        }
         if !self.continues_under(&config) {
             #[cfg(feature = "mutations")]
             if self.settings.has(crate::Mutation::ReleaseBeforeStopping) {
@@ -226,6 +235,26 @@ impl<C: ChangedSet> Group<C> {
         actions.push(Action::Persist { config: config.clone(), committed: self.log.committed });
         let record = self.log.record(Effect::Config, None);
         self.pending = Some(Pending { config, record, answer });
+    }
+
+    /// Whether a configuration may count on this copy. One that is not intact may have lost what it had when its addition
+    /// was proposed, and only what it was sent since its start is certain to be there.
+    fn may_be_in_sync(&self) -> bool {
+        self.intact || self.complete || self.known().is_in_sync(self.settings.copy)
+    }
+
+    /// A configuration counts on this copy, and it is not complete. It takes no part in it, so that nobody gets an answer
+    /// that rests on it: the primary finds it silent and has it removed, and then it is compared as a whole. If it is to be
+    /// the primary, it asks for another one itself.
+    fn stay_out(&mut self, config: &Config, now_ns: u64, actions: &mut Actions) {
+        let copy = self.settings.copy;
+        if config.in_sync == [copy] {
+            return self.violate(Violation::Incomplete { epoch: config.epoch }, actions);
+        }
+        if config.primary() == Some(copy) {
+            return self.propose(config.without(copy), now_ns, actions);
+        }
+        self.proposal = None;
     }
 
     /// Whether this copy is a serving primary that stays one under the next configuration without asking anybody:
@@ -252,9 +281,11 @@ impl<C: ChangedSet> Group<C> {
         self.commit_heard = self.log.committed;
         let copy = self.settings.copy;
         if self.config.is_in_sync(copy) {
+            assert!(self.intact || self.complete || former.is_in_sync(copy), "only a complete copy is added");
             self.recovery = None;
             self.intact = true;
         }
+        self.complete = false;
         let settings = self.settings;
         let uncommitted = self.log.uncommitted.iter();
         let uncommitted = uncommitted.filter(|entry| settings.marks(entry)).map(|entry| entry.range);
@@ -327,6 +358,8 @@ impl<C: ChangedSet> Group<C> {
     }
 
     fn tick(&mut self, now_ns: u64, actions: &mut Actions) {
+        // First, since it may take the proposal back.
+        self.tick_as_primary(now_ns, actions);
         if let Some(proposal) = &mut self.proposal
             && now_ns >= proposal.since_ns.saturating_add(self.settings.suspect_ns)
         {
@@ -334,7 +367,6 @@ impl<C: ChangedSet> Group<C> {
             proposal.since_ns = now_ns;
             actions.push(Action::Propose(proposal.config.clone()));
         }
-        self.tick_as_primary(now_ns, actions);
     }
 
     /// Asks for a configuration, unless it was asked for already.
@@ -343,7 +375,7 @@ impl<C: ChangedSet> Group<C> {
             return;
         }
         actions.push(Action::Propose(config.clone()));
-        self.proposal = Some(Proposal { config, since_ns: now_ns });
+        self.proposal = Some(Proposal { config, since_ns: now_ns, last: self.log.last });
     }
 
     pub(crate) fn send(&self, to: CopyId, message: Message, actions: &mut Actions) {

@@ -21,7 +21,8 @@
 //!
 //! - Actions of one input are executed in order before the next input. [`Action::Stop`] takes effect at once.
 //! - The log keeps records in order, and what is durable is a prefix. A crash loses an undurable suffix at most; lost
-//!   durable records are *damage*: the group is then started with `intact: false` and never as a copy in sync.
+//!   durable records are *damage*: the group is then started with `intact: false` and never as a copy in sync. It takes no
+//!   part in a configuration that counts on it before it has been brought up again: its addition may have been under way.
 //! - Messages between two copies arrive in order or not at all within a connection; both sides are told that it broke
 //!   before anything of the next one arrives, and the crash of a copy breaks its connections.
 //! - Entries are of whole blocks; the engine merges smaller writes before it appends. It applies each entry once

@@ -318,7 +318,8 @@ impl<C: ChangedSet> Group<C> {
 
     /// Renews grants, tells commit numbers, and proposes to remove a copy of which something (an answer, an ack, a
     /// grant) has been expected without any progress for `suspect_ns`. The rule counts from the tick that first saw
-    /// it missing, so a copy is suspected after at least `suspect_ns` and at most that and a tick.
+    /// it missing, so a copy is suspected after at least `suspect_ns` and at most that and a tick. What was proposed of one
+    /// that has answered since is taken back.
     pub(crate) fn tick_as_primary(&mut self, now_ns: u64, actions: &mut Actions) {
         self.commit_step(now_ns, actions);
         self.ask_for_grants(now_ns, actions);
@@ -350,8 +351,33 @@ impl<C: ChangedSet> Group<C> {
                 suspect = suspect.or_else(|| Some(self.config.renewed()));
             }
         }
-        if let Some(config) = suspect {
-            self.propose(config, now_ns, actions);
+        match suspect {
+            Some(config) => self.propose(config, now_ns, actions),
+            None => self.withdraw(now_ns, actions),
+        }
+    }
+
+    /// Takes back the proposal to remove a copy once that copy does all that it was suspected not to do: it follows, has
+    /// every entry that there was then, and grants. The coordinator may have decided by now; then it is removed, and
+    /// comes back. Only called while nobody is suspected.
+    fn withdraw(&mut self, now_ns: u64, actions: &mut Actions) {
+        let (Some(primary), Some(proposal)) = (&self.primary, &self.proposal) else { return };
+        let is_back = |(copy, peer): (&CopyId, &Peer)| {
+            peer.greeting == Greeting::Streaming
+                && peer.acked >= proposal.last
+                && peer.lease.is_valid(now_ns)
+                && self.config.without(*copy) == proposal.config
+        };
+        if !primary.peers.iter().any(is_back) {
+            return;
+        }
+        let joining = primary.joining.as_ref().filter(|joining| joining.proposed).map(|joining| joining.copy);
+        let Some(proposal) = self.proposal.take() else { return };
+        actions.push(Action::Withdraw(proposal.config));
+        // The removal stood in the place of an addition that was asked for before, and only a configuration ends that. The
+        // copy follows still, or it would be suspected itself.
+        if let Some(copy) = joining {
+            self.propose(self.config.with(copy), now_ns, actions);
         }
     }
 }

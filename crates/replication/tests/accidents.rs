@@ -3,11 +3,12 @@
 use coquina_base::LayerId;
 use coquina_replication::{
     Action, BlockRange, ClientRequest, Config, CopyId, Entry, EntryKind, Group, History, Input, Message,
-    PayloadRef, RangeSet, Refusal, Run, Settings, Start, Token,
+    PayloadRef, RangeSet, Refusal, Run, Settings, Start, Token, Violation,
 };
 
 const ME: CopyId = CopyId(1);
 const OTHER: CopyId = CopyId(2);
+const THIRD: CopyId = CopyId(3);
 
 fn config(epoch: u64, in_sync: &[CopyId], others: &[CopyId]) -> Config {
     Config { epoch, in_sync: in_sync.to_vec(), others: others.to_vec(), min_copies: 1 }
@@ -240,6 +241,114 @@ fn a_silent_backup_is_proposed_for_removal_and_its_removal_commits() {
     let actions = driver.sync();
     assert!(actions.contains(&Action::Answer(Token(1))), "{actions:?}");
     assert!(driver.group.missing(OTHER).is_some_and(|missing| missing.base == 0));
+}
+
+fn proposes(actions: &[Action]) -> bool {
+    actions.iter().any(|action| matches!(action, Action::Propose(_) | Action::Withdraw(_)))
+}
+
+#[test]
+fn the_removal_of_a_backup_that_answers_again_is_taken_back() {
+    let (mut driver, _) = Driver::open(config(1, &[ME, OTHER], &[]));
+    driver.input(Input::Connected(OTHER));
+    let state = Message::State { config_epoch: 1, history: Default::default(), last: 0, durable: 0 };
+    driver.input(Input::Message(OTHER, state));
+    driver.request(1, 1, EntryKind::Write);
+    driver.append(1, EntryKind::Write);
+    driver.sync();
+    driver.input(Input::Tick);
+    driver.now_ns += 1_500;
+    let without = config(2, &[ME], &[OTHER]);
+    let actions = driver.input(Input::Tick);
+    assert!(actions.contains(&Action::Propose(without.clone())), "{actions:?}");
+    let grant = |driver: &Driver| Message::Grant { config_epoch: 1, sent_ns: driver.now_ns };
+    driver.input(Input::Message(OTHER, grant(&driver)));
+    assert!(!proposes(&driver.input(Input::Tick)), "it lacks what it lacked then");
+    driver.input(Input::Message(OTHER, Message::AppendAck { config_epoch: 1, durable: 1 }));
+    let actions = driver.input(Input::Tick);
+    assert!(actions.contains(&Action::Withdraw(without.clone())), "{actions:?}");
+    // It is not asked for again.
+    for _ in 0..4 {
+        driver.now_ns += 800;
+        driver.input(Input::Message(OTHER, grant(&driver)));
+        assert!(!proposes(&driver.input(Input::Tick)));
+    }
+    // Until there is a reason.
+    driver.now_ns += 900;
+    assert!(!proposes(&driver.input(Input::Tick)));
+    driver.now_ns += 1_500;
+    let actions = driver.input(Input::Tick);
+    assert!(actions.contains(&Action::Propose(without)), "{actions:?}");
+}
+
+/// Nothing but a configuration ends the addition of a copy that was proposed once.
+#[test]
+fn an_addition_is_asked_for_again_when_the_removal_in_its_place_is_taken_back() {
+    let two = config(2, &[ME, OTHER], &[THIRD]);
+    let (mut driver, _) = Driver::open(config(1, &[ME, OTHER], &[THIRD]));
+    driver.input(Input::Connected(OTHER));
+    driver.input(Input::Connected(THIRD));
+    driver.input(Input::Config(two.clone()));
+    driver.sync();
+    let state = Message::State { config_epoch: 2, history: Default::default(), last: 0, durable: 0 };
+    driver.input(Input::Message(OTHER, state));
+    assert!(driver.group.is_serving());
+    driver.input(Input::Message(
+        THIRD,
+        Message::JoinState {
+            config_epoch: 2,
+            history: Default::default(),
+            last: 0,
+            committed: 0,
+            incomplete_since: None,
+            intact: true,
+        },
+    ));
+    driver.input(Input::Message(THIRD, Message::CutDone { config_epoch: 2, ranges: Vec::new() }));
+    let ack = Message::StreamAck { config_epoch: 2, position: 1, durable: 0 };
+    let actions = driver.input(Input::Message(THIRD, ack));
+    assert!(actions.contains(&Action::Propose(two.with(THIRD))), "{actions:?}");
+    driver.input(Input::Tick);
+    driver.now_ns += 1_500;
+    let grant = Message::Grant { config_epoch: 2, sent_ns: driver.now_ns };
+    driver.input(Input::Message(THIRD, grant.clone()));
+    let actions = driver.input(Input::Tick);
+    assert!(actions.contains(&Action::Propose(two.without(OTHER))), "{actions:?}");
+    driver.input(Input::Message(OTHER, grant));
+    let actions = driver.input(Input::Tick);
+    let expected = [Action::Withdraw(two.without(OTHER)), Action::Propose(two.with(THIRD))];
+    assert!(expected.iter().all(|action| actions.contains(action)), "{actions:?}");
+}
+
+#[test]
+fn a_copy_that_is_not_complete_takes_no_part_where_it_is_counted_on() {
+    let open = || {
+        let start = Start { config: config(5, &[OTHER], &[ME]), ..Start::default() };
+        let group = Group::new(Settings::for_tests(ME), start, 10_000, &mut Vec::new());
+        Driver { group, now_ns: 10_000, records: 0 }
+    };
+    let mut driver = open();
+    let backup = config(6, &[OTHER, ME], &[]);
+    assert_eq!(driver.input(Input::Message(OTHER, Message::Configure { config: backup })), []);
+    // Whoever is to be the primary has itself replaced.
+    let primary = config(7, &[ME, OTHER], &[]);
+    let asks = [Action::Propose(primary.without(ME))];
+    assert_eq!(driver.input(Input::Config(primary.clone())), asks);
+    driver.now_ns += 1_500;
+    assert_eq!(driver.input(Input::Tick), asks);
+    assert_eq!(driver.group.config().epoch, 5, "nothing of it is persisted");
+    let out = primary.without(ME);
+    assert_eq!(driver.input(Input::Config(out.clone())), [Action::Persist { config: out, committed: 0 }]);
+    let mut driver = open();
+    let actions = driver.input(Input::Config(config(6, &[ME], &[OTHER])));
+    assert_eq!(actions, [Action::Violation(Violation::Incomplete { epoch: 6 })]);
+    // Nothing was lost since it was brought up, though it has started again: it may be all that there is.
+    let start = Start { config: config(5, &[OTHER], &[ME]), complete: true, ..Start::default() };
+    let group = Group::new(Settings::for_tests(ME), start, 10_000, &mut Vec::new());
+    let mut driver = Driver { group, now_ns: 10_000, records: 0 };
+    let alone = config(6, &[ME], &[OTHER]);
+    let actions = driver.input(Input::Config(alone.clone()));
+    assert!(actions.contains(&Action::Persist { config: alone, committed: 0 }), "{actions:?}");
 }
 
 /// It was taken while there were two copies, and one has it when the other is left out.

@@ -13,7 +13,7 @@ mod world;
 
 use coquina_replication::{CopyId, Settings};
 use search::{Found, Seen, breadth_first, walk};
-use world::{Budget, Operation, World};
+use world::{Budget, Operation, Step, World};
 
 const NONE: &[Operation] = &[];
 const TWO: [&[Operation]; 2] = [&[(0, 1, false)], &[(0, 2, false)]];
@@ -62,6 +62,39 @@ fn a_copy_that_returns_with_a_tail_is_cut_right() {
     expect("cut", &world, breadth_first(&world, states_max(), 32));
     world.budget = Budget { crashes: 2, breaks: 2, moves: 2, retries: 1, time: 8 };
     expect("cut, walks", &world, walk(&world, 0..2000, 200));
+}
+
+/// It was decided before anybody knew, and nobody may count on the copy before it has been compared.
+#[test]
+fn a_copy_that_lost_what_it_was_given_before_its_addition_is_known_is_not_added_by_it() {
+    let mut world = World::with_addition_of_a_damaged_copy(settings(), TWO);
+    world.budget = Budget { crashes: 1, breaks: 1, moves: 0, retries: 1, time: 3 };
+    expect("damage", &world, breadth_first(&world, states_max(), 32));
+    expect("damage, walks", &world, walk(&world, 0..500, 200));
+    for restarts_first in [false, true] {
+        let mut world = World::with_addition_of_a_damaged_copy(settings(), TWO);
+        if restarts_first {
+            world.take(Step::Restart(1)).expect("nothing is wrong yet");
+        }
+        world.decide_the_addition();
+        world.heal().expect("it is removed, compared and added");
+    }
+}
+
+/// Nothing was lost, so whoever was added is, though it has restarted since it was brought up.
+#[test]
+fn a_copy_that_restarts_between_the_last_of_the_stream_and_its_addition_is_added() {
+    let mut world = World::with_addition_proposed(settings(), TWO);
+    world.budget.crashes = 1;
+    world.take(Step::Crash(1)).expect("nothing is wrong yet");
+    world.take(Step::Restart(1)).expect("nothing is wrong yet");
+    world.decide_the_addition();
+    for step in [Step::Inform(1), Step::Sync(1)] {
+        world.take(step).expect("nothing is wrong yet");
+    }
+    let config = world.copies[1].group.as_ref().map(|group| group.config().clone());
+    assert_eq!(config, Some(world.coordinator.clone()));
+    world.heal().expect("it stays");
 }
 
 fn states_max() -> usize {

@@ -326,7 +326,8 @@ impl Appender<'_> {
         let mut progress = Instant::now();
         loop {
             let now = Instant::now();
-            let stopping = now >= end || self.is_full;
+            // At least one frame, however late this thread runs for the first time.
+            let stopping = (now >= end && self.next_bytes > 0) || self.is_full;
             let is_idle = self.frames.iter().all(|(state, _)| *state == FrameState::Idle);
             if stopping && is_idle && !self.is_flushing {
                 return Ok(());

@@ -3,7 +3,7 @@
 use coquina_cluster::Striping;
 use coquina_protocol::Status;
 
-use super::world::{Life, World, address, config, tags};
+use super::world::{Life, SECTOR, World, address, config, tags};
 use crate::{ClientError, RequestKind};
 
 const MS: u64 = 1_000_000;
@@ -104,6 +104,30 @@ fn a_shard_that_is_connected_to_later_brings_its_newer_table_along() {
     world.settle();
     assert_eq!(outcome(&mut world), Ok(()));
     assert!(world.arrivals.iter().all(|arrival| arrival.node == 2));
+}
+
+#[test]
+fn a_node_that_is_behind_does_not_make_a_volume_small_again() {
+    let mut world = world(0);
+    let size = |world: &World| world.core.volume().map(|volume| volume.size_bytes);
+    let (small_bytes, old_version) = (world.size_bytes, world.version);
+    world.size_bytes *= 2;
+    world.version += 1;
+    world.notify(0);
+    world.pass(100 * MS);
+    assert_eq!(size(&world), Some(2 * small_bytes), "the table says so");
+    world.tell_size(0, small_bytes, old_version);
+    world.settle();
+    assert_eq!(size(&world), Some(2 * small_bytes), "that was before");
+    world.submit(1, RequestKind::Write, small_bytes / SECTOR, 8);
+    world.settle();
+    assert_eq!(outcome(&mut world), Ok(()), "what was added can be used");
+    // A size of the same map, or of a newer one, counts.
+    for (version, bytes) in [(old_version + 1, 3 * small_bytes), (old_version + 2, small_bytes)] {
+        world.tell_size(0, bytes, version);
+        world.settle();
+        assert_eq!(size(&world), Some(bytes));
+    }
 }
 
 #[test]

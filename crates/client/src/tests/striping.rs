@@ -1,6 +1,7 @@
 //! Requests that cross stripe units, and their answers in the right places.
 
 use coquina_cluster::Striping;
+use coquina_protocol::REQUEST_WINDOW;
 
 use super::world::{SECTOR, World, config, tags};
 use crate::RequestKind;
@@ -90,4 +91,25 @@ fn discards_beyond_the_end_go_out_only_when_the_volume_shrinks() {
     assert_eq!(world.completions[0].result, Ok(()));
     assert!(world.completions[1..].iter().all(|done| done.result.is_err()));
     assert!(!world.arrivals.is_empty() && world.arrivals.iter().all(|arrival| arrival.is_beyond_end));
+}
+
+#[test]
+fn a_discard_of_many_parts_gives_way_to_what_is_behind_it() {
+    const UNIT_BYTES: u32 = 4096;
+    const UNITS: u64 = 4096;
+    let mut world = world(UNIT_BYTES, 4);
+    assert_eq!(world.size_bytes, UNITS * u64::from(UNIT_BYTES));
+    world.submit(1, RequestKind::Discard, 0, world.size_bytes / SECTOR);
+    world.pump();
+    assert!(world.core.window.is_full(), "all of it does not fit into the window");
+    // The only part of one sector.
+    world.submit(2, RequestKind::Read, 8, 1);
+    world.settle();
+    assert_eq!(world.arrivals.len() as u64, UNITS + 1);
+    let read = world.arrivals.iter().find(|arrival| arrival.length_bytes == SECTOR as u32).unwrap();
+    // One part more of the discard, and then the read.
+    assert_eq!(read.number, REQUEST_WINDOW + 2);
+    let done: Vec<u64> = world.completions.iter().map(|done| done.token).collect();
+    assert_eq!(done, [2, 1], "the read did not wait for the whole discard");
+    assert!(world.completions.iter().all(|done| done.result.is_ok()));
 }

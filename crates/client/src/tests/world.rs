@@ -340,13 +340,18 @@ impl World {
         true
     }
 
+    /// The server at a link's end says that the map has changed.
     pub(crate) fn notify(&mut self, link: u32) {
-        let notify = Notify {
-            kind: NotifyKind::MapChanged,
-            volume: VolumeId(Id128([9; 16])),
-            size_bytes: self.size_bytes,
-            map_version: self.version,
-        };
+        self.tell(link, NotifyKind::MapChanged, self.size_bytes, self.version);
+    }
+
+    /// The server at a link's end says which size the volume has in a version of the map, which need not be the present one.
+    pub(crate) fn tell_size(&mut self, link: u32, size_bytes: u64, map_version: u64) {
+        self.tell(link, NotifyKind::Resized, size_bytes, map_version);
+    }
+
+    fn tell(&mut self, link: u32, kind: NotifyKind, size_bytes: u64, map_version: u64) {
+        let notify = Notify { kind, volume: VolumeId(Id128([9; 16])), size_bytes, map_version };
         let mut out = Vec::new();
         encode_notify(&mut out, &Header::new(Kind::Notify), &notify);
         if let Some(wire) = self.wires.get_mut(&link) {

@@ -5,7 +5,8 @@
 //!    member in sync that is alive becomes primary; nobody else may, since only members in sync have every committed
 //!    change. If no living member in sync would be left, nothing changes: the group waits for them
 //!    (*down*), and whichever comes first has everything.
-//! 2. **Proposals** of the living primary, if their epoch is the group's: a backup in sync is removed; a member that is
+//! 2. **Proposals** of the living primary, if their epoch is the group's: a backup in sync is removed; so is the primary
+//!    itself, which can do nothing any more, and it is followed as in rule 1; a member that is
 //!    out is added if it is alive and its drive takes changes. If the drive is to be removed, it is added only as long as
 //!    placement has found no substitute. A primary that has restarted gets the next epoch with the same members.
 //! 3. **Moves**, if `wanted` is not what there is:
@@ -117,14 +118,19 @@ impl Context<'_> {
         if dead.is_empty() || dead.len() == group.in_sync.len() {
             return None;
         }
-        let mut next = without(group, &dead);
-        if !next.in_sync.iter().any(|shard| self.is_alive(*shard)) {
-            return None;
-        }
-        if dead.contains(&group.primary()?) {
+        let next = self.take_out(group, &dead)?;
+        next.in_sync.iter().any(|shard| self.is_alive(*shard)).then_some(next)
+    }
+
+    /// The next epoch without some members in sync. If the primary is one of them, the first of the others that is alive
+    /// follows it; if none is, nothing changes.
+    fn take_out(&self, group: &GroupRecord, removed: &[ShardRef]) -> Option<GroupRecord> {
+        let mut next = without(group, removed);
+        if removed.contains(&group.primary()?) {
             let first = next.in_sync.iter().position(|shard| self.is_alive(*shard))?;
             next.in_sync[..=first].rotate_right(1);
         }
+        assert!(!next.in_sync.is_empty(), "a member in sync stays");
         Some(next)
     }
 
@@ -136,9 +142,12 @@ impl Context<'_> {
         }
         match proposal.change {
             ProposedChange::Renew => Some(next_epoch(group)),
+            // Also the primary itself: it is alive, does nothing, and says so. With the last one in sync everything would go.
             ProposedChange::Remove(shard) => {
-                let removable = shard != primary && group.in_sync.contains(&shard);
-                removable.then(|| without(group, &[shard]))
+                if !group.in_sync.contains(&shard) {
+                    return None;
+                }
+                self.take_out(group, &[shard])
             }
             ProposedChange::Add(shard) => {
                 if !group.others.contains(&shard) || !self.may_be_added(group, shard) || !self.is_alive(shard)

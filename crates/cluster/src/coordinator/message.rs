@@ -38,7 +38,7 @@ pub struct DriveReport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProposedChange {
-    /// A backup does not answer.
+    /// A backup does not answer; or the primary itself cannot do anything any more, and another one is to take its place.
     Remove(ShardRef),
     /// A copy that was out has everything.
     Add(ShardRef),
@@ -47,7 +47,7 @@ pub enum ProposedChange {
     Renew,
 }
 
-/// What a group's primary asks for. Repeated in every heartbeat until the epoch changes.
+/// What a group's primary asks for. Repeated in every heartbeat until the epoch changes or the primary takes it back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proposal {
     /// The group.
@@ -92,7 +92,7 @@ pub struct Heartbeat {
     pub stopping: bool,
     /// The drives that it has opened. One that it does not name counts as silent.
     pub drives: Vec<DriveReport>,
-    /// What primaries on it ask for.
+    /// All that primaries on it ask for: what is not here and was before has been taken back.
     #[serde(default)]
     pub proposals: Vec<Proposal>,
 }

@@ -10,7 +10,7 @@
 //!   before; at least one member in sync stays. See [`decide`] for the rules, [`liveness`] for who counts as dead, [`plan`]
 //!   for placement, pools and removals;
 //! - a write rests on all that it was decided on and that others may change meanwhile: whoever stays in sync where others leave,
-//!   the pool of groups that are made;
+//!   the pool of groups that are made, the node with which a drive goes;
 //! - changes are seen only as the store's revisions bring them: a write is not assumed, it is waited for;
 //! - a store that went backwards halts the coordinator ([`Action::Halt`]).
 
@@ -117,8 +117,10 @@ pub struct Coordinator {
     sweep_from: BlockId,
     /// Groups that are not as they are to be in the end.
     unsettled: BTreeSet<GroupId>,
-    /// What primaries asked for last.
+    /// What primaries ask for, as their nodes said last.
     proposals: BTreeMap<GroupId, Vec<Proposal>>,
+    /// The groups of which each node's last heartbeat had proposals.
+    asked: BTreeMap<NodeId, Vec<GroupId>>,
     moves_begun_ns: u64,
     /// Something of a pool's creation or removal has come true, and the next step need not wait.
     hurries: bool,
@@ -152,6 +154,7 @@ impl Coordinator {
             map,
             unsettled,
             proposals: BTreeMap::new(),
+            asked: BTreeMap::new(),
             moves_begun_ns: now_ns,
             hurries: false,
             seen: Seen::default(),
@@ -355,6 +358,7 @@ impl Coordinator {
         let keys: Vec<Key> = self.in_flight.keys().copied().collect();
         keys.into_iter().for_each(|key| self.release(key));
         self.proposals.clear();
+        self.asked.clear();
         self.plan.begin_anew(&self.map);
     }
 
@@ -377,9 +381,7 @@ impl Coordinator {
         }
         let changed = self.liveness.hear(&self.map, &heartbeat, self.now_ns);
         self.drives_changed(&changed);
-        for proposal in heartbeat.proposals {
-            self.take_proposal(node, proposal);
-        }
+        self.take_proposals(node, heartbeat.proposals);
     }
 
     /// Whether a node has not reached for long what the map was then: its watch is lost.
@@ -398,6 +400,24 @@ impl Coordinator {
         late
     }
 
+    /// Notes what primaries on a node ask for, in place of what they asked for before: they may have taken that back. A
+    /// heartbeat that comes late brings it back until the next one; what is decided by it is right all the same.
+    fn take_proposals(&mut self, node: NodeId, proposals: Vec<Proposal>) {
+        let groups = proposals.iter().map(|proposal| proposal.group).collect();
+        for group in self.asked.insert(node, groups).unwrap_or_default() {
+            // A primary elsewhere says itself what it wants.
+            if self.has_primary(node, group) {
+                self.proposals.remove(&group);
+            }
+        }
+        proposals.into_iter().for_each(|proposal| self.take_proposal(node, proposal));
+    }
+
+    fn has_primary(&self, node: NodeId, group: GroupId) -> bool {
+        let primary = self.map.group(group).and_then(|group| group.primary());
+        primary.and_then(|shard| self.map.node_of(shard)) == Some(node)
+    }
+
     /// Notes what the primary of a group asks for. What anybody else asks for is old.
     fn take_proposal(&mut self, node: NodeId, proposal: Proposal) {
         let Some(group) = self.map.group(proposal.group) else { return };
@@ -406,8 +426,7 @@ impl Coordinator {
             *seen = (*seen).max(proposal.epoch);
             return;
         }
-        let is_primary = group.primary().and_then(|shard| self.map.node_of(shard)) == Some(node);
-        if proposal.epoch < group.epoch || !is_primary {
+        if proposal.epoch < group.epoch || !self.has_primary(node, proposal.group) {
             return;
         }
         let list = self.proposals.entry(group.id).or_default();
@@ -596,8 +615,8 @@ impl Coordinator {
     /// Creates and takes away what is due.
     fn housekeeping(&mut self, actions: &mut Vec<Action>) {
         let writes_groups = self.in_flight.keys().any(|key| matches!(key, Key::Groups(_)));
-        for (key, record) in self.plan.due_records(&self.map, &self.liveness, writes_groups) {
-            self.write(key, record, Vec::new(), actions);
+        for (key, record, unchanged) in self.plan.due_records(&self.map, &self.liveness, writes_groups) {
+            self.write(key, record, unchanged, actions);
         }
     }
 }

@@ -9,6 +9,7 @@
 //!   it, which the one who said so had not seen, stays;
 //! - a drive that is to be removed goes when no group names it; one that was given up is noted first, so that it is not
 //!   taken back with what it holds. A node that is to be removed goes after its drives;
+//! - a drive goes with its node only if nobody has wanted the node again when it does;
 //! - after a crash between any two of these writes the next coordinator sees the same state and goes on with it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,6 +27,9 @@ use crate::placement::{Placement, PlacementDrive, PlacementError, PlacementJob};
 use crate::record::{
     ClusterRecord, DriveRecord, DriveState, PoolRecord, PoolState, Record, VolumeState, Wanted,
 };
+
+/// A record that has to change, and other keys on which that rests, with their revisions.
+pub(super) type Due = (Key, Option<Record>, Vec<(Key, u64)>);
 
 #[derive(Debug, Default)]
 pub(super) struct Plan {
@@ -234,12 +238,7 @@ impl Plan {
 
     /// Records other than groups that have to change. Drives do not go while writes of groups are under way, which may
     /// name them.
-    pub(super) fn due_records(
-        &self,
-        map: &MapView,
-        liveness: &Liveness,
-        writes_groups: bool,
-    ) -> Vec<(Key, Option<Record>)> {
+    pub(super) fn due_records(&self, map: &MapView, liveness: &Liveness, writes_groups: bool) -> Vec<Due> {
         let mut due = Vec::new();
         for pool in map.pools() {
             due_of_pool(map, &pool.value, &mut due);
@@ -249,15 +248,23 @@ impl Plan {
             // What lies on no node at all goes as what lies on one that goes.
             let node_goes = map.node(drive.node).is_none_or(|node| node.wanted == Wanted::Removing);
             if (node_goes || drive.wanted == Wanted::Removing) && !map.is_used(drive.id) && !writes_groups {
-                due.push(removal_of(map, drive));
+                let (key, record) = removal_of(map, drive);
+                let node = Key::Node(drive.node);
+                let unchanged = match drive.wanted {
+                    Wanted::Removing => Vec::new(),
+                    // Only its node is to go, and an operator may want that again meanwhile.
+                    Wanted::In => vec![(node, map.revision_of(&node))],
+                };
+                due.push((key, record, unchanged));
             } else if let Some(state) = observed_state(map, liveness, drive) {
-                due.push((Key::Drive(drive.id), Some(Record::Drive(DriveRecord { state, ..drive.clone() }))));
+                let record = Record::Drive(DriveRecord { state, ..drive.clone() });
+                due.push((Key::Drive(drive.id), Some(record), Vec::new()));
             }
         }
         for node in map.nodes() {
             let node = &*node.value;
             if node.wanted == Wanted::Removing && map.drives_of(node.id).next().is_none() {
-                due.push((Key::Node(node.id), None));
+                due.push((Key::Node(node.id), None, Vec::new()));
             }
         }
         due
@@ -280,13 +287,13 @@ fn is_same(one: &[ShardRef], other: &[ShardRef]) -> bool {
     one.first() == other.first() && one.len() == other.len() && one.iter().all(|shard| other.contains(shard))
 }
 
-fn due_of_pool(map: &MapView, pool: &PoolRecord, due: &mut Vec<(Key, Option<Record>)>) {
+fn due_of_pool(map: &MapView, pool: &PoolRecord, due: &mut Vec<Due>) {
     match pool.state {
         PoolState::Active => {}
         PoolState::Creating => {
             if pool.groups().all(|group| map.group(group).is_some()) {
                 let complete = PoolRecord { state: PoolState::Active, ..pool.clone() };
-                due.push((Key::Pool(pool.id), Some(Record::Pool(complete))));
+                due.push((Key::Pool(pool.id), Some(Record::Pool(complete)), Vec::new()));
             }
         }
         PoolState::Removing => {
@@ -296,16 +303,16 @@ fn due_of_pool(map: &MapView, pool: &PoolRecord, due: &mut Vec<(Key, Option<Reco
                 let in_use = volumes().any(|volume| volume.state == VolumeState::Active);
                 if in_use && pool.groups().all(|group| map.group(group).is_some()) {
                     let stays = PoolRecord { state: PoolState::Active, ..pool.clone() };
-                    due.push((Key::Pool(pool.id), Some(Record::Pool(stays))));
+                    due.push((Key::Pool(pool.id), Some(Record::Pool(stays)), Vec::new()));
                 }
                 return;
             }
             let blocks: BTreeSet<BlockId> =
                 pool.groups().filter(|group| map.group(*group).is_some()).map(BlockId::of).collect();
             if blocks.is_empty() {
-                due.push((Key::Pool(pool.id), None));
+                due.push((Key::Pool(pool.id), None, Vec::new()));
             }
-            due.extend(blocks.into_iter().map(|block| (Key::Groups(block), None)));
+            due.extend(blocks.into_iter().map(|block| (Key::Groups(block), None, Vec::new())));
         }
     }
 }

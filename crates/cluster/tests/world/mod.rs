@@ -146,6 +146,7 @@ impl World {
             state: VolumeState::Active,
             attach_generation: 1,
             shrinking_from_bytes: None,
+            size_max_bytes: None,
             pool: self.store.pool_by_name("pool").unwrap().id,
             family: layer.0,
             stripe_unit_bytes: Striping::PLAIN.stripe_unit_bytes,
@@ -372,7 +373,9 @@ impl World {
             let node = self.store.node_of(primary).unwrap();
             self.commit(&group);
             let silent = group.in_sync.iter().copied().find(|shard| !self.serves(*shard));
-            let spurious = if self.random.below(2000) == 0 { group.in_sync.get(1).copied() } else { None };
+            // Or the primary has halted and asks to be replaced.
+            let place = if self.random.below(2000) == 0 { Some(self.random.below(2) as usize) } else { None };
+            let spurious = place.and_then(|place| group.in_sync.get(place).copied());
             let suspect = silent.filter(|_| self.random.chance(30)).or(spurious);
             let mut propose = |change| {
                 let proposal = Proposal { group: group.id, epoch: group.epoch, change };

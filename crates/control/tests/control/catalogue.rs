@@ -100,7 +100,12 @@ fn a_shrink_is_cut_off_after_every_node_refuses_the_old_size() {
         assert_eq!(memory.quiesced, [volume.id]);
         assert_eq!(memory.map.as_ref().unwrap().volume(volume.id).unwrap().size_bytes, GIB);
     }
+    assert_eq!((shrunk.size_max_bytes, shrunk.largest_bytes()), (Some(2 * GIB), 2 * GIB));
     assert_eq!(process.catalogue.resize("db", 3 * GIB, false).unwrap().size_bytes, 3 * GIB);
+    let again = process.catalogue.resize("db", GIB, true).unwrap();
+    assert_eq!((again.size_bytes, again.largest_bytes()), (GIB, 3 * GIB), "what it was once is kept in mind");
+    let again = process.catalogue.resize("db", 4096, true).unwrap();
+    assert_eq!((again.size_bytes, again.largest_bytes()), (4096, 3 * GIB));
 }
 
 #[test]

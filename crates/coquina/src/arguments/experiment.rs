@@ -81,8 +81,8 @@ Examples:
 Settings:
   KEY=VALUE, SECTION:KEY=VALUE   an option of Ceph, as `ceph config set SECTION KEY VALUE` (section osd if none is named)
                                  one that OSDs read at their start only needs ceph-local: they are started again for each turn
-  os:KEY=VALUE                   of the operating system: scheduler:DRIVE, read_ahead_kb:DRIVE, nr_requests:DRIVE, swappiness,
-                                 governor, thp
+  os:KEY=VALUE                   of the operating system: scheduler:DRIVE, iosched/NAME:DRIVE (of the scheduler that is set),
+                                 read_ahead_kb:DRIVE, nr_requests:DRIVE, swappiness, governor, thp
   fio:KEY=VALUE                  an option of fio's job, where fio makes the load; not what makes columns unequal, such as
                                  iodepth, bs, rw, direct, sync. It is tried with `fio --parse-only` first
   coquina:KEY=VALUE              an option of `coquina up`, for coquina-local: it is started again for each turn

@@ -60,6 +60,30 @@ fn every_change_gives_what_a_plain_array_gives() {
     }
 }
 
+/// Whatever the order, and also where the last blocks to go are several: then there is nothing to keep a page for.
+#[test]
+fn a_dense_region_is_empty_when_its_last_block_goes() {
+    for seed in 0..40 {
+        let mut dice = Dice(seed);
+        let mut region = Region { map: Map::Empty, ..Region::default() };
+        let mut plain = [0u64; REGION_BLOCKS];
+        while !matches!(region.map, Map::Dense(_)) {
+            let block = dice.below(REGION_BLOCKS as u64) as usize;
+            plain[block] = if dice.below(4) == 0 { ZEROES } else { 1 + dice.below(1 << 20) };
+            region.replace(block, 1, plain[block], &mut |_, _| {});
+        }
+        while plain.iter().any(|location| *location != 0) {
+            compare(&region, &plain);
+            assert!(!matches!(region.map, Map::Empty));
+            let start = dice.below(REGION_BLOCKS as u64) as usize;
+            let count = (1 + dice.below(8) as usize).min(REGION_BLOCKS - start);
+            region.replace(start, count, 0, &mut |_, _| {});
+            plain[start..start + count].fill(0);
+        }
+        assert!(matches!(region.map, Map::Empty) && region.is_vacant());
+    }
+}
+
 fn page_gives_the_same(region: &mut Region, plain: &[u64; REGION_BLOCKS], dice: &mut Dice) {
     for block in 0..REGION_BLOCKS {
         region.set_checksum(block, block as u32 * 77 + 1);

@@ -88,3 +88,32 @@ fn a_checkpoint_remembers_what_was_prewritten() {
     assert_eq!((read.available(), read.unprepared(), read.to_prewrite(9)), (2, 2, Some(4)));
     assert_eq!((read.take(Head::Hot), read.take(Head::Hot), read.take(Head::Hot)), (Some(2), Some(3), None));
 }
+
+#[test]
+fn what_is_needed_again_waits_for_no_checkpoint() {
+    let mut table = SegmentTable::new(4, false);
+    let pages = fill(&mut table, Head::Meta, 10, 3);
+    let data = fill(&mut table, Head::Hot, 11, 3);
+    table.remove_live(pages, 3);
+    table.remove_live(data, 3);
+    table.add_live(pages, 2);
+    table.review_pending();
+    assert_eq!((table.pending(), table.empty()), (1, 3));
+    // Its emptiness counts anew.
+    table.remove_live(pages, 2);
+    assert_eq!(table.pending(), 2);
+}
+
+#[test]
+fn what_is_read_still_becomes_free_only_if_a_checkpoint_covers_it() {
+    let mut table = SegmentTable::new(4, false);
+    let segment = fill(&mut table, Head::Hot, 10, 1);
+    table.get_mut(segment).readers = 1;
+    table.remove_live(segment, 1);
+    assert!(!table.waits_for_readers(), "it waits for a checkpoint, too");
+    table.checkpoint_complete(0, 10);
+    assert!(table.waits_for_readers());
+    table.remove_reader(segment);
+    assert!(!table.waits_for_readers());
+    assert_eq!(table.available(), 4);
+}

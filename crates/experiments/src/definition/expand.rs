@@ -1,6 +1,6 @@
 //! From an experiment and a mode to the points that are run.
 
-use crate::report::{AgedFacts, LayoutFacts, Point};
+use crate::report::{AgedFacts, LayoutFacts, Point, format_block};
 
 use super::{
     Aged, Experiment, ModeName, OBJECTS_MAX, PREPARE_DEPTH, Scenario, Size, Stripe, Sweep, VOLUME_BYTES_MIN,
@@ -195,6 +195,48 @@ fn points_of(
         }
     }
     points
+}
+
+/// The value of a list in which all are the same.
+fn only<T: Copy + PartialEq>(values: &[T]) -> Option<T> {
+    let first = *values.first()?;
+    values.iter().all(|value| *value == first).then_some(first)
+}
+
+/// Operations that were in flight in a publication at this depth with a workload such as `4k random write`, if its scenario tells: with
+/// all its volumes, and the jobs, clients and drives of the mode `full`. `None` where there are several of these, all drives, or a rate.
+pub fn published_outstanding(scenario: &Scenario, workload: &str, depth: u32) -> Option<u32> {
+    let mode = ModeName::Full;
+    let mut found = Vec::new();
+    for sweep in &scenario.sweeps {
+        let point = |operation, block_bytes| {
+            let drives = only(&or_none(sweep.drives.get(mode))).filter(|drives| *drives != Some(0))?;
+            let is_closed_loop = sweep.rate.get(mode).is_empty();
+            is_closed_loop.then_some(Point {
+                scenario: scenario.name.clone(),
+                operation,
+                block_bytes,
+                depth,
+                jobs: only(&sweep.jobs.get(mode))?,
+                volumes: scenario.volumes,
+                volumes_per_client: sweep.volumes_per_client,
+                clients: only(&sweep.clients.get(mode))?,
+                drives,
+                copies: scenario.copies,
+                placement: None,
+                rate_iops: None,
+            })
+        };
+        for operation in sweep.operation.get(mode) {
+            for Size(block_bytes) in sweep.block.get(mode) {
+                let block_bytes = block_bytes as u32;
+                if format!("{} {}", format_block(block_bytes), operation.title()) == workload {
+                    found.push(point(operation, block_bytes)?.outstanding());
+                }
+            }
+        }
+    }
+    only(&found)
 }
 
 /// `one volume / 4k random write / depth 128`, and more where it is not the usual.

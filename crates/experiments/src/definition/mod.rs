@@ -22,7 +22,9 @@ use crate::report::Operation;
 use values::size;
 
 pub use built_in::{BuiltIn, built_in, built_in_names};
-pub use expand::{Layout, PlannedPoint, PlannedScenario, expand, identifier, object_set_bytes};
+pub use expand::{
+    Layout, PlannedPoint, PlannedScenario, expand, identifier, object_set_bytes, published_outstanding,
+};
 pub use published::PublishedTable;
 
 /// Version of the file format.

@@ -102,7 +102,7 @@ fn engine_hint(engine: &str) -> String {
 fn hint(program: &str) -> &'static str {
     match program.rsplit('/').next().unwrap_or(program) {
         "fio" => "; install the Debian package fio",
-        "rbd" | "ceph" | "rados" => "; install the Debian package ceph-common",
+        "rbd" | "ceph" | "ceph-conf" | "rados" => "; install the Debian package ceph-common",
         "nbdinfo" => "; install the Debian package libnbd-bin",
         "bash" => "; install the Debian package bash",
         _ => "",

@@ -1,6 +1,6 @@
 //! What a report says of the machine and of the targets.
 
-use coquina_host::Environment;
+use coquina_host::DriveEnvironment;
 
 use crate::report::TargetFacts;
 use crate::target::ENGINE_SETTING;
@@ -10,8 +10,8 @@ use super::{Run, findings, fio_tried, measure, rates, settings_tried};
 impl Run<'_> {
     /// What the machine is, and how it is set.
     pub(super) fn environment(&mut self) {
-        let drives = measure::drives_under(&self.places());
-        self.report.drives = drives.iter().filter_map(|path| Environment::here(Some(path)).drive).collect();
+        let places = self.places();
+        self.report.drives = places.iter().flat_map(|place| DriveEnvironment::under(place)).collect();
         self.report.drives.sort_by(|a, b| a.name.cmp(&b.name));
         self.report.drives.dedup_by(|a, b| a.name == b.name);
         for key in findings::setting_keys(&self.report.drives) {

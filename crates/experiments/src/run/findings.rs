@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use coquina_host::{DriveEnvironment, doctor};
 
-use crate::definition::Mode;
+use crate::definition::{Experiment, Mode, published_outstanding};
 use crate::limit::{Evidence, Neighbour, name_limit};
 use crate::report::{Case, CaseResult, Figures, Finding, Point, PublishedRow, Report};
 use crate::statistics::{sanity, steadiness};
@@ -240,11 +240,11 @@ fn cost_of_copies(report: &Report) -> Vec<Finding> {
     findings
 }
 
-/// What the report as a whole shows.
-pub fn of_report(report: &Report) -> Vec<Finding> {
+/// What the report as a whole shows, which is one of this experiment.
+pub fn of_report(report: &Report, experiment: &Experiment) -> Vec<Finding> {
     let mut findings: Vec<Finding> = cost_of_copies(report);
     for row in &report.published {
-        for text in published_contradictions(row) {
+        for text in published_contradictions(row, experiment) {
             let depth = row.depth.map(|depth| format!(", depth {depth}")).unwrap_or_default();
             let client = row.client.map(|client| format!(", client {client}")).unwrap_or_default();
             let subject =
@@ -255,20 +255,27 @@ pub fn of_report(report: &Report) -> Vec<Finding> {
     findings
 }
 
-/// Contradictions of a published row. What was in flight is known where the publication says it: one volume, or objects.
-fn published_contradictions(row: &PublishedRow) -> Vec<String> {
+/// Operations in flight of a published row, where the experiment tells how its scenario was loaded. What one of several clients did, or
+/// the latency of the reads of a mix, is not that of all.
+fn published_in_flight(row: &PublishedRow, experiment: &Experiment) -> Option<f64> {
+    let is_of_all = row.client.is_none() && row.latency_us_mean_write.is_none();
+    let depth = row.depth.filter(|_| is_of_all)?;
+    let scenario = experiment.scenarios.iter().find(|scenario| scenario.name == row.scenario)?;
+    published_outstanding(scenario, &row.workload, depth).map(f64::from)
+}
+
+/// Contradictions of a published row.
+fn published_contradictions(row: &PublishedRow, experiment: &Experiment) -> Vec<String> {
     let block_bytes =
         row.workload.split(' ').next().and_then(|size| coquina_base::parse_size_bytes(size).ok());
-    let volumes = if row.scenario == "many volumes" { 15.0 } else { 1.0 };
-    let is_alone = row.client.is_none() && row.latency_us_mean_write.is_none();
-    let outstanding = row.depth.filter(|_| is_alone).map(|depth| f64::from(depth) * volumes);
     let figures = sanity::Figures {
         iops: row.iops,
         bandwidth_bytes_per_s: row.bandwidth_mib_s.map(|mib| mib * 1_048_576.0),
         in_flight_at_end_bytes_per_s: None,
         block_bytes: block_bytes.and_then(|bytes| u32::try_from(bytes).ok()),
         latency_ns_mean: row.latency_us_mean.map(|us| us * 1e3),
-        outstanding,
+        outstanding: published_in_flight(row, experiment),
+        between_ns_max: 0.0,
         is_open_loop: false,
     };
     let rounding = [row.iops, row.bandwidth_mib_s].into_iter().flatten().map(sanity::rounding).sum();

@@ -105,6 +105,10 @@ const OF_THE_CASE: [(&[&str], &str); 9] = [
             "rbdname",
             "pool",
             "clientname",
+            "clustername",
+            "nr_files",
+            "file_append",
+            "wait_for_previous",
             "uri",
             "conf",
             "thread",
@@ -269,6 +273,8 @@ mod tests {
             "fio:unlink=1",
             "fio:continue_on_error=all",
             "fio:latency_target=1ms",
+            "fio:clustername=other",
+            "fio:nr_files=2",
         ] {
             let error = outcome("plain-file", setting).unwrap_err();
             assert!(error.starts_with(&format!("--set {setting}: ")), "{error}");

@@ -236,8 +236,8 @@ fn suggestion(first: &Step<'_>, end: &Step<'_>) -> String {
         end.result.good_rounds().flat_map(|round| &round.drives).map(|drive| drive.name.as_str()).collect();
     names.sort_unstable();
     names.dedup();
-    let what_is_shared =
-        "the cable and lanes of the host adapter, its driver, a backplane's expander, or the processors";
+    let what_is_shared = "a RAID or volume, the cable and lanes of the host adapter, its driver, a backplane's expander, or the \
+                          processors";
     text += &match names.as_slice() {
         [] => format!(
             "; if they are files or partitions of one drive, that drive is the limit, otherwise look for what they share: \

@@ -1,5 +1,6 @@
 //! One target at one point: load, and what the machine did meanwhile.
 
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -20,6 +21,8 @@ const SAMPLE_INTERVAL_MS_MIN: u64 = 50;
 const SAMPLES_MIN_PER_RUN: f64 = 8.0;
 /// The idle machine is looked at for so long.
 const IDLE_TIME: Duration = Duration::from_secs(2);
+/// What a generator may need by itself between two operations, on a busy processor.
+const BETWEEN_NS_MAX: f64 = 200e3;
 /// A generator may take so long to begin and to end, besides its time.
 const EXTRA_TIME_MAX: Duration = Duration::from_secs(60);
 /// Time that a generator takes before its load begins, where it does not say when that was.
@@ -112,15 +115,14 @@ fn looked_at(began: Instant, length: Duration) -> Option<(Instant, Instant)> {
     (length >= SEEN_TIME_MIN).then(|| (began + edge, began + length - edge))
 }
 
-/// The drives that hold these files or devices, each once. A file that does not exist yet lies on the drive of its folder.
+/// The whole drives that hold these files or devices, each once. A file that does not exist yet lies on the drive of its folder.
 fn drives_of(places: &[PathBuf]) -> Vec<DriveCounter> {
     let mut drives: Vec<DriveCounter> = Vec::new();
     for place in places {
-        let found = DriveCounter::under(place).or_else(|| DriveCounter::under(place.parent()?));
-        if let Some(found) = found
-            && drives.iter().all(|drive| drive.name != found.name)
-        {
-            drives.push(found);
+        for found in DriveCounter::under(place) {
+            if drives.iter().all(|drive| drive.name != found.name) {
+                drives.push(found);
+            }
         }
     }
     drives
@@ -139,11 +141,15 @@ fn drives_to_sample(places: &[PathBuf], is_on_this_host: bool) -> Option<Vec<Str
     (!names.is_empty() || !is_on_this_host || is_in_memory).then_some(names)
 }
 
-/// One place on each of the drives.
+/// One place on each of the drives, and all block devices: a RAID or volume has settings of its own, and its drives have theirs.
 pub fn drives_under(places: &[PathBuf]) -> Vec<PathBuf> {
     let mut seen: Vec<String> = Vec::new();
     let mut found = Vec::new();
     for place in places {
+        if std::fs::metadata(place).is_ok_and(|metadata| metadata.file_type().is_block_device()) {
+            found.push(place.clone());
+            continue;
+        }
         let names = drive_names(std::slice::from_ref(place));
         if names.iter().any(|name| !seen.contains(name)) {
             seen.extend(names);
@@ -370,8 +376,9 @@ impl Shot<'_> {
             ),
             block_bytes: Some(point.block_bytes),
             latency_ns_mean: Some(round.total.latency_ns_mean),
-            // In microseconds, the generator's own time between operations is in no latency.
-            outstanding: (point.outstanding() > 1).then(|| f64::from(point.outstanding())),
+            outstanding: Some(f64::from(point.outstanding())),
+            // With more in flight it goes on beside them.
+            between_ns_max: if point.outstanding() > 1 { 0.0 } else { BETWEEN_NS_MAX },
             is_open_loop: point.rate_iops.is_some(),
         };
         sanity::check(&figures).into_iter().map(|found| found.text).collect()

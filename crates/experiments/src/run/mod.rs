@@ -383,7 +383,7 @@ impl<'a> Run<'a> {
             false => settings_tried::references(&self.settings.tried, &tried),
         };
         self.report.comparisons = comparisons::of(&self.report, &references);
-        let mut found = findings::of_report(&self.report);
+        let mut found = findings::of_report(&self.report, &self.settings.experiment);
         if !self.settings.tried.is_empty() {
             found.splice(0..0, comparisons::verdicts(&self.report));
         }

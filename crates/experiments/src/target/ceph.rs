@@ -23,6 +23,8 @@ const POLL: Duration = Duration::from_millis(300);
 const CONNECT_TIME_S: &str = "20";
 /// The same for what asks with that time.
 const CONNECTED_TIME_MAX: Duration = Duration::from_secs(30);
+/// Hosts of which a daemon is asked for an option; the files of more are hardly ever of another kind.
+const HOSTS_ASKED_MAX: usize = 16;
 /// How long the removal of an image or object may take: a cluster may be without its OSDs.
 pub const REMOVE_TIME_MAX: Duration = Duration::from_secs(300);
 
@@ -369,7 +371,63 @@ impl System {
         let (section, option) = ceph_option::split(key);
         let dump = self.run(spec, "ceph", &["config", "dump", "--format", "json"])?;
         ceph_option::check_narrower(&dump, section, option).map_err(unusable)?;
+        if ceph_option::is_of_load(section) {
+            self.check_file(spec, option)?;
+        }
+        self.check_daemons(spec, section, option)?;
         Ok(effect)
+    }
+
+    /// Refuses an option that the configuration file of who makes load sets: that counts above what is set here.
+    fn check_file(&self, spec: &str, option: &str) -> Result<(), TargetError> {
+        let client = format!("client.{}", self.user);
+        let lookup = ["--name", &client, "--lookup", option];
+        match self.run_within(spec, "ceph-conf", &lookup, CONNECTED_TIME_MAX) {
+            Ok(value) => {
+                let usual = || "Ceph's configuration file (mostly /etc/ceph/ceph.conf)".to_owned();
+                let file = self.conf_path().unwrap_or_else(usual);
+                let message = ceph_option::set_in_file(&file, &client, option, &value);
+                Err(TargetError::Unusable { spec: spec.to_owned(), message })
+            }
+            // It is in none of the sections for this client.
+            Err(TargetError::Program { source: GeneratorError::Failed { status, .. }, .. })
+                if status == "exit status: 1" =>
+            {
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Refuses an option that daemons have from elsewhere, above what is set here. One daemon of a host is asked: the file of a host
+    /// is that of all of them.
+    fn check_daemons(&self, spec: &str, section: &str, option: &str) -> Result<(), TargetError> {
+        if ceph_option::reader(section) == ceph_option::Reader::Clients {
+            return Ok(());
+        }
+        let ask = |words: &[&str]| {
+            let begin = ["--connect-timeout", CONNECT_TIME_S];
+            let all = [&begin[..], words, &["--format", "json"][..]].concat();
+            self.run_within(spec, "ceph", &all, CONNECTED_TIME_MAX)
+        };
+        // Who does not permit that, or has no manager that could answer, may have nothing of the kind.
+        let nodes = ask(&["node", "ls"]).unwrap_or_default();
+        for host in ceph_option::daemons(&nodes, section).iter().take(HOSTS_ASKED_MAX) {
+            for daemon in host {
+                match ask(&["config", "show", daemon]) {
+                    Ok(shown) => {
+                        ceph_option::check_source(&shown, daemon, option)
+                            .map_err(|message| TargetError::Unusable { spec: spec.to_owned(), message })?;
+                        break;
+                    }
+                    // The next one would take as long.
+                    Err(TargetError::Program { source: GeneratorError::Slow { .. }, .. }) => return Ok(()),
+                    // It is down, and another one of the host may be up.
+                    Err(_) => {}
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Starts the OSDs of a cluster that was made for the run again.
@@ -403,5 +461,70 @@ impl System {
             None => self.config(spec, &["rm", section, option]),
         }
         .map(drop)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// Puts a script into a folder under the names of programs.
+    pub fn install(folder: &Path, script: &str, programs: &[&str]) {
+        std::fs::write(folder.join("script"), format!("#!/bin/sh\n{script}")).unwrap();
+        // What this process has open for writing, also in a child that another test is just starting, cannot be run.
+        for program in programs {
+            let install = std::process::Command::new("install")
+                .arg(folder.join("script"))
+                .arg(folder.join(program))
+                .status();
+            assert!(install.unwrap().success());
+        }
+    }
+
+    /// Programs that answer like those of a cluster of which osd.0 is down, and osd.1 has options from elsewhere. The client's file
+    /// has one as well.
+    const ANSWERS: &str = r#"
+case "$(basename "$0") $*" in
+ceph-conf\ -c\ /c/ceph.conf\ --name\ client.admin\ --lookup\ rbd_cache) echo false ;;
+ceph-conf*broken) exit 2 ;;
+ceph-conf*) exit 1 ;;
+ceph*config\ help*) echo '{"can_update_at_runtime":true,"flags":["runtime"]}' ;;
+ceph*config\ dump*) echo '[]' ;;
+ceph*node\ ls*) echo '{"osd":{"a":[0,1,2]},"mgr":{}}' ;;
+ceph*config\ show\ osd.1*) echo '[{"name":"debug_ms","value":"1/1","source":"file"},{"name":"osd_memory_target","value":"9","source":"mon"}]' ;;
+ceph*config\ show\ osd.2*) echo '[{"name":"debug_bluestore","value":"1/1","source":"cmdline"}]' ;;
+*) exit 2 ;;
+esac
+"#;
+
+    #[test]
+    fn what_counts_above_the_cluster_s_settings_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        install(folder.path(), ANSWERS, &["ceph", "ceph-conf"]);
+        let system = running("pool");
+        system.borrow_mut().programs = folder.path().to_owned();
+        system.borrow_mut().conf = Some("/c/ceph.conf".to_owned());
+        let effect = |key: &str| system.borrow().effect("rbd:pool/disk", key);
+        let refused = |key: &str| effect(key).unwrap_err().to_string();
+        for key in ["client:rbd_cache", "client.admin:rbd_cache", "global:rbd_cache"] {
+            let refused = refused(key);
+            let wanted = "rbd:pool/disk: /c/ceph.conf sets rbd_cache = false for client.admin, ";
+            assert!(refused.starts_with(wanted) && refused.contains("nothing was changed"), "{refused}");
+        }
+        for key in ["debug_ms", "osd:debug_ms", "global:debug_ms", "osd.1:debug_ms"] {
+            let refused = refused(key);
+            let wanted = "rbd:pool/disk: osd.1 has debug_ms = 1/1 from its configuration file, ";
+            assert!(refused.starts_with(wanted) && refused.contains("nothing was changed"), "{refused}");
+        }
+        assert!(refused("osd.2:debug_bluestore").contains("from its command line"));
+        // Set by the monitors, by nobody, on a daemon of a host whose first one answered, on one that is down, and on none.
+        for key in ["osd_memory_target", "osd_op_queue", "debug_bluestore", "osd.0:debug_ms", "mgr:debug_ms"]
+        {
+            assert_eq!(effect(key).unwrap(), Effect::AtOnce, "{key}");
+        }
+        assert_eq!(effect("client:rbd_cache_size").unwrap(), Effect::AtOnce);
+        assert!(matches!(effect("client:broken"), Err(TargetError::Program { .. })), "who cannot be asked");
     }
 }

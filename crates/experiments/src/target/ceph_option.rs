@@ -2,10 +2,17 @@
 //!
 //! Ceph says "at runtime" of all numbers that are not marked otherwise, also of some that OSDs read once (`bluestore_cache_size`).
 //! Only those with the flag `runtime` surely take effect at once; after a start, all do.
+//!
+//! What `ceph config set` says counts only where nothing above it says otherwise: the configuration file of who reads the option,
+//! its environment, its command line, or a change that was made to it while it ran.
 
 use serde::Deserialize;
 
 use super::Effect;
+
+/// How values are compared that cannot be tried in turns.
+const BY_HAND: &str =
+    "compare reports of `coquina bench run` from before and after with `coquina bench compare`";
 
 /// What `ceph config help OPTION --format json` prints, as far as it matters here.
 #[derive(Deserialize)]
@@ -83,6 +90,68 @@ pub fn check_narrower(dump: &str, section: &str, option: &str) -> Result<(), Str
     ))
 }
 
+/// Whether the options of a section are those of who makes load.
+pub fn is_of_load(section: &str) -> bool {
+    ["global", "client", "client.admin"].contains(&section)
+}
+
+/// Why an option cannot be tried that the configuration file of who makes load sets to `value`.
+pub fn set_in_file(file: &str, client: &str, option: &str, value: &str) -> String {
+    format!(
+        "{file} sets {option} = {} for {client}, above what `ceph config set` says, which would have no effect; nothing was changed. \
+         Take the line out, or try the setting there by hand: {BY_HAND}",
+        value.trim()
+    )
+}
+
+/// What is known of an option of a daemon, an entry of what `ceph config show osd.0 --format json` prints.
+#[derive(Deserialize)]
+struct Shown {
+    name: String,
+    value: String,
+    source: String,
+}
+
+/// Refuses an option that a daemon has from elsewhere than `ceph config set`, above it, from what `ceph config show` printed. If that
+/// cannot be read, nothing is known, and nothing is refused.
+pub fn check_source(shown: &str, daemon: &str, option: &str) -> Result<(), String> {
+    let all: Vec<Shown> = serde_json::from_str(shown).unwrap_or_default();
+    let Some(found) = all.into_iter().find(|one| one.name == option) else { return Ok(()) };
+    let (source, remedy) = match found.source.as_str() {
+        "file" => ("its configuration file", "take the line out on its host, and start it again"),
+        "env" => ("its environment", "take it out there, and start it again"),
+        "cmdline" => ("its command line", "take it out there, and start it again"),
+        "override" | "final" => ("a change while it ran", "start it again"),
+        _ => return Ok(()),
+    };
+    Err(format!(
+        "{daemon} has {option} = {} from {source}, above what `ceph config set` says, which would have no effect; nothing was changed. \
+         For it to count, {remedy}; or try the setting there by hand: {BY_HAND}",
+        found.value
+    ))
+}
+
+/// Daemons that read the options of a section, by host, from what `ceph node ls --format json` printed. Those of a host have the same
+/// configuration file.
+pub fn daemons(nodes: &str, section: &str) -> Vec<Vec<String>> {
+    let name = section.split('/').next().unwrap_or(section);
+    let kind = match reader(section) {
+        Reader::Clients => return Vec::new(),
+        _ if name.contains('.') => return vec![vec![name.to_owned()]],
+        Reader::Osds => "osd",
+        Reader::Others => name,
+    };
+    let nodes: serde_json::Value = serde_json::from_str(nodes).unwrap_or_default();
+    let hosts = nodes.get(kind).and_then(serde_json::Value::as_object).into_iter().flatten();
+    let named = hosts.map(|(_, found)| {
+        let found = found.as_array().into_iter().flatten();
+        // OSDs have numbers, others have names.
+        let names = found.map(|one| one.as_str().map_or_else(|| one.to_string(), str::to_owned));
+        names.map(|name| format!("{kind}.{name}")).collect::<Vec<String>>()
+    });
+    named.collect()
+}
+
 /// Splits `SECTION:OPTION`; the section is `osd` if none is named.
 pub fn split(key: &str) -> (&str, &str) {
     key.split_once(':').unwrap_or(("osd", key))
@@ -101,6 +170,12 @@ pub fn reader(section: &str) -> Reader {
 /// made for the run.
 pub fn effect(key: &str, printed: &str, is_local: bool) -> Result<Effect, String> {
     let (section, option) = split(key);
+    if option.starts_with("rbd_") && !is_of_load(section) {
+        return Err(format!(
+            "{option} is read by librbd in who makes load, and in {section} it has no effect; nothing was changed. Write it as \
+             client:{option}"
+        ));
+    }
     let help: Help = serde_json::from_str(printed)
         .map_err(|error| format!("`ceph config help {option}` printed something unexpected: {error}"))?;
     if help.flags.iter().any(|flag| flag == "create" || flag == "cluster_create") {
@@ -117,8 +192,7 @@ pub fn effect(key: &str, printed: &str, is_local: bool) -> Result<Effect, String
         Reader::Osds => Err(format!(
             "{option} is read by OSDs at their start only, and OSDs of a cluster that was not made for the run are never \
              started again; nothing was changed. Use --target ceph-local; or set it by hand (`ceph config set {section} {option} \
-             VALUE`), start all OSDs again, and compare reports of `coquina bench run` from before and after with `coquina bench \
-             compare`"
+             VALUE`), start all OSDs again, and {BY_HAND}"
         )),
         Reader::Others => Err(format!(
             "{option} is read at the start only, and no daemons but OSDs are started again; name the section osd, client or \
@@ -231,6 +305,79 @@ mod tests {
             let refused = effect("osd:bluestore_min_alloc_size", &help("x", false, flag), true).unwrap_err();
             assert!(refused.contains("when an OSD or a cluster is made"), "{refused}");
         }
+    }
+
+    #[test]
+    fn options_of_librbd_are_those_of_clients() {
+        let printed = help("rbd_cache", false, "");
+        for key in ["rbd_cache", "osd:rbd_cache", "client.other:rbd_cache"] {
+            let refused = effect(key, &printed, true).unwrap_err();
+            assert!(
+                refused.contains("client:rbd_cache") && refused.contains("nothing was changed"),
+                "{refused}"
+            );
+        }
+        for key in ["client:rbd_cache", "client.admin:rbd_cache"] {
+            assert_eq!(effect(key, &printed, false), Ok(Effect::AtOnce), "{key}");
+        }
+        assert_eq!(effect("global:rbd_cache", &printed, true), Ok(Effect::AtStart));
+    }
+
+    #[test]
+    fn what_daemons_have_from_elsewhere_stands_above_the_cluster_s() {
+        let shown = r#"[{"name":"bluestore_block_size","value":"8589934592","source":"file"},
+            {"name":"daemonize","value":"false","source":"override"},
+            {"name":"debug_ms","value":"1/1","source":"override","overrides":[{"source":"mon","value":"0/0"}]},
+            {"name":"keyring","value":"$osd_data/keyring","source":"default"},
+            {"name":"osd_memory_target","value":"939524096","source":"mon"},{"name":"osd_op_num_shards","value":"4","source":"cmdline"},
+            {"name":"osd_op_queue","value":"wpq","source":"env"},{"name":"osd_data","value":"/osd","source":"final"}]"#;
+        let refused = |option: &str| check_source(shown, "osd.1", option).err().unwrap_or_default();
+        for (option, wanted) in [
+            (
+                "bluestore_block_size",
+                "osd.1 has bluestore_block_size = 8589934592 from its configuration file, ",
+            ),
+            ("debug_ms", "osd.1 has debug_ms = 1/1 from a change while it ran, "),
+            ("osd_op_num_shards", "osd.1 has osd_op_num_shards = 4 from its command line, "),
+            ("osd_op_queue", "osd.1 has osd_op_queue = wpq from its environment, "),
+            ("osd_data", "osd.1 has osd_data = /osd from a change while it ran, "),
+        ] {
+            let refused = refused(option);
+            assert!(refused.starts_with(wanted) && refused.contains("nothing was changed"), "{refused}");
+        }
+        for option in ["osd_memory_target", "keyring", "bluestore_prefer_deferred_size_hdd"] {
+            assert_eq!(refused(option), "", "{option}");
+        }
+        // A manager that knows nothing of the daemon yet prints nothing.
+        for unknown in ["", "{}", "[]"] {
+            assert_eq!(check_source(unknown, "osd.1", "debug_ms"), Ok(()));
+        }
+    }
+
+    #[test]
+    fn daemons_of_a_section_are_found_by_host() {
+        let nodes = r#"{"mon":{"a":["a"]},"osd":{"a":[0,1,2],"b":[3]},"mds":{},"mgr":{"a":["x"],"b":["y"]}}"#;
+        for section in ["osd", "osd/host:node.a", "global"] {
+            assert_eq!(
+                daemons(nodes, section),
+                [vec!["osd.0", "osd.1", "osd.2"], vec!["osd.3"]],
+                "{section}"
+            );
+        }
+        assert_eq!(daemons(nodes, "mgr"), [["mgr.x"], ["mgr.y"]]);
+        assert_eq!(daemons("", "osd.7"), [["osd.7"]]);
+        for (nodes, section) in
+            [(nodes, "mds"), (nodes, "client"), (nodes, "client.admin"), ("", "osd"), ("[]", "osd")]
+        {
+            assert!(daemons(nodes, section).is_empty(), "{section} of {nodes:?}");
+        }
+    }
+
+    #[test]
+    fn what_the_file_says_is_told_with_the_file() {
+        let told = set_in_file("/etc/ceph/ceph.conf", "client.admin", "rbd_cache", "false\n");
+        assert!(told.starts_with("/etc/ceph/ceph.conf sets rbd_cache = false for client.admin, "), "{told}");
+        assert!(told.contains("Take the line out") && told.contains("nothing was changed"), "{told}");
     }
 
     #[test]

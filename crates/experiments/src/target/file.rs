@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::{
@@ -196,16 +197,18 @@ impl Target for FileTarget {
     }
 
     fn space_bytes(&self, _copies: Option<u32>) -> Result<Option<u64>, TargetError> {
-        let folder = self.named[0].parent().unwrap_or(Path::new("/"));
-        let free = super::free_bytes(folder).map_err(|error| self.unusable(error.to_string()))?;
-        let existing: u64 = self
-            .named
-            .iter()
-            .filter_map(|path| std::fs::metadata(path).ok())
-            .map(|metadata| metadata.len())
-            .sum();
-        // Half of what is free: others share the disk.
-        Ok(Some(free / 2 + existing))
+        let mut smallest = None;
+        for files in by_file_system(&self.named) {
+            let free =
+                super::free_bytes(folder_of(files[0])).map_err(|error| self.unusable(error.to_string()))?;
+            let lengths = files.iter().filter_map(|path| std::fs::metadata(path).ok());
+            let existing: u64 = lengths.map(|metadata| metadata.len()).sum();
+            // Half of what is free: others share the disk.
+            let each = (free / 2 + existing) / files.len() as u64;
+            smallest = Some(smallest.unwrap_or(each).min(each));
+        }
+        // All files have the same size, so the fullest file system decides.
+        Ok(smallest.map(|each| each * self.named.len() as u64))
     }
 
     fn refuses(&self, layout: &Layout) -> Option<String> {
@@ -220,8 +223,11 @@ impl Target for FileTarget {
         let count = (layout.volumes as usize).max(self.named.len());
         self.files = (0..count).map(|number| self.numbered(number)).collect();
         let new: Vec<PathBuf> = self.files.iter().filter(|path| !path.exists()).cloned().collect();
-        if let Some(folder) = self.files[0].parent() {
-            need_room(&self.spec, folder, layout.volume_bytes * new.len() as u64)?;
+        for (files, folder) in by_file_system(&self.files).iter().map(|files| (files, folder_of(files[0]))) {
+            // An empty file that is there takes as much as a new one.
+            let wanted =
+                files.iter().map(|path| layout.volume_bytes.saturating_sub(length_bytes(path))).sum();
+            need_room(&self.spec, folder, wanted)?;
         }
         // All before the first is made: what is there may have come since the run began.
         self.files.iter().try_for_each(|path| self.check(path, context))?;
@@ -256,8 +262,9 @@ impl Target for FileTarget {
         Vec::new()
     }
 
+    /// Before a scenario has chosen its files, all that may be used: the drives below are looked at before anything is laid out.
     fn places(&self) -> Vec<PathBuf> {
-        self.files.clone()
+        if self.files.is_empty() { self.all() } else { self.files.clone() }
     }
 
     fn drives(&self) -> u32 {
@@ -280,6 +287,25 @@ impl Target for FileTarget {
         self.remove_made();
         self.empty_again();
     }
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new("/"))
+}
+
+/// What a file has on its disk, holes not counted; 0 for one that is not there.
+fn length_bytes(path: &Path) -> u64 {
+    std::fs::metadata(path).map_or(0, |metadata| metadata.len().min(metadata.blocks() * 512))
+}
+
+/// Files by the file system of their folder; all of a folder that cannot be looked at together.
+fn by_file_system(files: &[PathBuf]) -> Vec<Vec<&PathBuf>> {
+    let mut found: BTreeMap<Option<u64>, Vec<&PathBuf>> = BTreeMap::new();
+    for path in files {
+        let device = std::fs::metadata(folder_of(path)).ok().map(|metadata| metadata.dev());
+        found.entry(device).or_default().push(path);
+    }
+    found.into_values().collect()
 }
 
 impl Drop for FileTarget {

@@ -429,15 +429,7 @@ esac
             folder = folder.display()
         );
         std::fs::write(folder.join("images"), "others\nothers-1\n").unwrap();
-        std::fs::write(folder.join("script"), format!("#!/bin/sh\n{script}")).unwrap();
-        // What this process has open for writing, also in a child that another test is just starting, cannot be run.
-        for program in ["ceph", "rbd"] {
-            let install = std::process::Command::new("install")
-                .arg(folder.join("script"))
-                .arg(folder.join(program))
-                .status();
-            assert!(install.unwrap().success());
-        }
+        ceph::tests::install(folder, &script, &["ceph", "rbd"]);
     }
 
     #[test]

@@ -447,6 +447,25 @@ fn room_is_for_as_many_copies_as_a_volume_will_get() {
 }
 
 #[test]
+fn the_fullest_file_system_of_several_files_decides() {
+    let (large, small) = (tempfile::tempdir().unwrap(), tempfile::tempdir_in("/dev/shm").unwrap());
+    let free = |folder: &Path| super::free_bytes(folder).unwrap();
+    let smallest = free(large.path()).min(free(small.path()));
+    let spec = format!("file:{}/a,{}/b", large.path().display(), small.path().display());
+    let mut target = open(&spec);
+    let context = context(large.path());
+    target.begin(&context).unwrap();
+    // What lies below is looked at before anything is laid out.
+    assert_eq!(target.places(), [large.path().join("a"), small.path().join("b")]);
+    let space = target.space_bytes(None).unwrap().unwrap();
+    assert!(space <= smallest + smallest / 10, "{space} of twice half of {smallest}");
+    let volume_bytes = smallest + smallest / 10;
+    let error = target.lay_out(&Layout { volume_bytes, ..layout(2) }, &context).unwrap_err();
+    assert!(matches!(error, TargetError::NoSpace { .. }), "{error}");
+    assert!(std::fs::read_dir(small.path()).unwrap().next().is_none(), "nothing was made");
+}
+
+#[test]
 fn options_are_tried_on_a_cluster_of_the_run_only_and_not_those_that_it_sets() {
     for (spec, key, wanted) in [
         ("coquina-local", "coquina:index-memory", None),

@@ -19,12 +19,13 @@ mod processor;
 mod root;
 mod setting;
 #[cfg(test)]
-mod test_host;
+pub(crate) mod test_host;
 
 use std::path::PathBuf;
 
 pub use finding::{Applied, Change, Finding, Level, apply};
 pub use named::{NoDrive, check_drive};
+pub(crate) use place::{drives_named, drives_under};
 pub use root::HostRoot;
 pub use setting::{OsSetting, SETTING_KEYS, SettingError, os_setting, os_setting_at};
 

@@ -144,7 +144,20 @@ fn under(root: &HostRoot, path: &Path, mountinfo: Option<&str>, depth: Depth, la
     let by_number = std::fs::canonicalize(root.path(&format!("/sys/dev/block/{}", mount.device))).ok();
     let by_number = by_number.and_then(|path| Some(path.file_name()?.to_str()?.to_owned()));
     let name = by_number.or_else(|| device_name(root, &root.real(Path::new(&mount.source))));
-    name.map_or(Vec::new(), |name| whole(root, &name, mountinfo, depth, layer))
+    let Some(name) = name else { return Vec::new() };
+    let devices = devices_with(root, &name);
+    let mut drives: Vec<String> =
+        devices.iter().flat_map(|name| whole(root, name, mountinfo, depth, layer)).collect();
+    drives.sort();
+    drives.dedup();
+    drives
+}
+
+/// All devices of the btrfs file system that a device belongs to; the device itself where it belongs to none.
+fn devices_with(root: &HostRoot, name: &str) -> Vec<String> {
+    let file_systems = root.names("/sys/fs/btrfs").into_iter();
+    let mut devices = file_systems.map(|id| root.names(&format!("/sys/fs/btrfs/{id}/devices")));
+    devices.find(|names| names.iter().any(|one| one == name)).unwrap_or_else(|| vec![name.to_owned()])
 }
 
 /// Whether a path is a block device, or lies where these are.
@@ -248,6 +261,16 @@ mod tests {
         ] {
             assert_eq!(drives_under(&host.root(), Path::new(path)), drives, "{path}");
         }
+    }
+
+    #[test]
+    fn a_file_system_with_several_devices_is_on_all_of_them() {
+        let host = host();
+        host.folder("sys/fs/btrfs/features");
+        host.link("sys/fs/btrfs/7b3c/devices/sda1", "../../../../block/sda/sda1");
+        host.link("sys/fs/btrfs/7b3c/devices/sdb", "../../../../block/sdb");
+        assert_eq!(drives_under(&host.root(), Path::new("/pool/x")), ["sda", "sdb"]);
+        assert_eq!(drives_named(&host.root(), Path::new("/pool/x")), ["sda", "sdb"]);
     }
 
     #[test]

@@ -44,7 +44,7 @@ impl HostRoot {
     }
 
     /// A file without white space around it. `None` where it cannot be read or has nothing in it.
-    pub(super) fn text(&self, absolute: &str) -> Option<String> {
+    pub(crate) fn text(&self, absolute: &str) -> Option<String> {
         let bytes = std::fs::read(self.path(absolute)).ok()?;
         let text = String::from_utf8_lossy(&bytes).trim().to_owned();
         (!text.is_empty()).then_some(text)

@@ -7,17 +7,21 @@
 //! - a write is read back, and one that the kernel took differently is put back.
 
 use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::place::whole_drive;
 use super::root::HostRoot;
 
 /// The keys, for people.
-pub const SETTING_KEYS: &str = "scheduler:DRIVE, read_ahead_kb:DRIVE, nr_requests:DRIVE, swappiness, governor, \
-                                mtu:INTERFACE, thp";
+pub const SETTING_KEYS: &str = "scheduler:DRIVE, iosched/NAME:DRIVE, read_ahead_kb:DRIVE, nr_requests:DRIVE, swappiness, \
+                                governor, mtu:INTERFACE, thp";
 
 /// Where the kernel has its own bound, it is the one to refuse what is too large: what it shows can always be put back.
 const NUMBER_MAX: u64 = u32::MAX as u64;
+
+/// With less the kernel takes IPv6 from an interface, and its addresses do not come back when it has more again.
+const MTU_MIN: u64 = 1280;
 
 /// Why a setting cannot be read or changed.
 #[derive(Debug, thiserror::Error)]
@@ -148,6 +152,8 @@ pub struct OsSetting {
 enum Kind {
     /// One of several words; the file shows the chosen one in brackets.
     Choice(String),
+    /// One word, of which only the kernel can say whether it will do.
+    Word(String),
     /// A whole number.
     Number { path: String, min: u64, max: u64, command: NumberCommand },
     /// A word for each core, in files of the same name.
@@ -176,12 +182,18 @@ pub fn os_setting_at(root: &HostRoot, key: &str) -> Result<OsSetting, SettingErr
     let number = |path: String, min, max| Kind::Number { path, min, max, command: NumberCommand::Echo };
     let kind = match (name, part) {
         ("scheduler", Some(_)) => Kind::Choice(drive_file("scheduler")?),
+        (tunable, Some(_)) if tunable.strip_prefix("iosched/").is_some_and(is_plain_name) => {
+            Kind::Word(drive_file(tunable)?)
+        }
         ("read_ahead_kb", Some(_)) => number(drive_file("read_ahead_kb")?, 0, NUMBER_MAX),
         ("nr_requests", Some(_)) => number(drive_file("nr_requests")?, 4, NUMBER_MAX),
         ("mtu", Some(part)) => {
             let interface = interface(root, part)?;
             let path = format!("/sys/class/net/{interface}/mtu");
-            Kind::Number { path, min: 68, max: NUMBER_MAX, command: NumberCommand::Mtu(interface) }
+            // One that has less keeps it: what it has could not be put back.
+            let less = root.number(&path).filter(|is| *is < MTU_MIN);
+            let (min, max) = less.map_or((MTU_MIN, NUMBER_MAX), |is| (is, is));
+            Kind::Number { path, min, max, command: NumberCommand::Mtu(interface) }
         }
         ("swappiness", None) => {
             let path = "/proc/sys/vm/swappiness".to_owned();
@@ -277,32 +289,52 @@ impl OsSetting {
     /// Keys and values of now: written in this order, they put back this setting and what the kernel resets with it.
     pub fn save(&self) -> Result<Vec<(String, String)>, SettingError> {
         let mut saved = vec![(self.key.clone(), self.read()?)];
-        // With another scheduler the kernel starts again with that one's number of requests.
-        if let Some(drive) = self.key.strip_prefix("scheduler:")
-            && let Ok(requests) = os_setting_at(&self.root, &format!("nr_requests:{drive}"))
-        {
-            saved.push((requests.key.clone(), requests.read()?));
+        for key in self.keys_along() {
+            let value = os_setting_at(&self.root, &key)?.read()?;
+            saved.push((key, value));
         }
         Ok(saved)
     }
 
+    /// Keys of what the kernel sets anew along with this setting, in the order in which they can be written.
+    fn keys_along(&self) -> Vec<String> {
+        let Some((name @ ("scheduler" | "nr_requests"), drive)) = self.key.split_once(':') else {
+            return Vec::new();
+        };
+        let path = self.paths().next().unwrap_or_default();
+        let queue = path.rsplit_once('/').map_or("", |(queue, _)| queue);
+        // Another scheduler begins with its own number of requests, and of that number mq-deadline makes its `async_depth`.
+        let has_requests = name == "scheduler" && self.root.has(&format!("{queue}/nr_requests"));
+        let requests = has_requests.then(|| format!("nr_requests:{drive}"));
+        let mut tunables = self.root.names(&format!("{queue}/iosched"));
+        tunables.retain(|tunable| can_be_put_back(&self.root, &format!("{queue}/iosched/{tunable}")));
+        // When this one is set, bfq raises `slice_idle`.
+        tunables.sort_by_key(|tunable| tunable != "strict_guarantees");
+        let tunables = tunables.into_iter().map(|tunable| format!("iosched/{tunable}:{drive}"));
+        requests.into_iter().chain(tunables).collect()
+    }
+
     /// The commands of a shell that put back what is set now; need root.
     pub fn undo_command(&self) -> Result<String, SettingError> {
-        let commands = self.save()?.into_iter().map(|(key, value)| {
-            let setting = os_setting_at(&self.root, &key)?;
-            Ok(setting.command(&value))
-        });
+        self.commands(&self.save()?)
+    }
+
+    /// The commands that write what was saved.
+    fn commands(&self, saved: &[(String, String)]) -> Result<String, SettingError> {
+        let commands = saved.iter().map(|(key, value)| Ok(os_setting_at(&self.root, key)?.command(value)));
         Ok(commands.collect::<Result<Vec<_>, SettingError>>()?.join("; "))
     }
 
     /// Sets it, and reads it back. On an error it is as it was before.
     pub fn write(&self, value: &str) -> Result<(), SettingError> {
         let writes = self.writes(value)?;
-        let (before, saved) = (self.read()?, self.save()?);
         if writes.iter().all(|(path, word)| self.file(path).ok().as_deref().map(chosen) == Some(word)) {
             // As it is already; a scheduler that is set again would lose what was tuned of it.
             return Ok(());
         }
+        let saved = self.save()?;
+        // Beforehand: with another scheduler, what was tuned of this one is not there.
+        let undo = self.commands(&saved)?;
         let mut result = writes.iter().try_for_each(|(path, word)| self.write_file(path, word, value));
         if result.is_ok() {
             let became = self.read()?;
@@ -313,24 +345,34 @@ impl OsSetting {
             }
         }
         if result.is_err() {
-            self.put_back(&before, &saved);
-            let is = self.read()?;
-            if is != before {
-                let (key, command) = (self.key.clone(), self.command(&before));
-                return Err(SettingError::NotPutBack { key, before, is, command });
-            }
+            self.put_back(&saved);
+            self.check_put_back(saved, undo)?;
         }
         result
     }
 
     /// Puts back what was saved. Whether that worked is seen by what is read then.
-    fn put_back(&self, before: &str, saved: &[(String, String)]) {
-        for (path, word) in self.writes(before).unwrap_or_default() {
-            let _ = self.write_file(&path, &word, before);
+    fn put_back(&self, saved: &[(String, String)]) {
+        for (key, value) in saved {
+            if *key != self.key {
+                let _ = os_setting_at(&self.root, key).and_then(|setting| setting.write(value));
+                continue;
+            }
+            for (path, word) in self.writes(value).unwrap_or_default() {
+                let _ = self.write_file(&path, &word, value);
+            }
         }
-        for (key, value) in saved.iter().skip(1) {
-            let _ = os_setting_at(&self.root, key).and_then(|setting| setting.write(value));
+    }
+
+    /// Tells the first of what was saved that is something else now.
+    fn check_put_back(&self, saved: Vec<(String, String)>, command: String) -> Result<(), SettingError> {
+        for (key, before) in saved {
+            let is = os_setting_at(&self.root, &key)?.read()?;
+            if is != before {
+                return Err(SettingError::NotPutBack { key, before, is, command });
+            }
         }
+        Ok(())
     }
 
     /// The command of a shell that sets it; needs root.
@@ -340,7 +382,9 @@ impl OsSetting {
             Kind::Number { command: NumberCommand::Mtu(interface), .. } => {
                 format!("ip link set dev {interface} mtu {value}")
             }
-            Kind::Number { path, .. } | Kind::Choice(path) => format!("echo {value} > {path}"),
+            Kind::Number { path, .. } | Kind::Choice(path) | Kind::Word(path) => {
+                format!("echo {value} > {path}")
+            }
             Kind::Governor(_) if !value.contains('=') => {
                 format!("echo {value} | tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor")
             }
@@ -370,7 +414,9 @@ impl OsSetting {
             key: self.key.clone(),
             value: value.to_owned(),
             is_malformed: match &self.kind {
-                Kind::Number { .. } => true,
+                // One that stays as it is would take others elsewhere.
+                Kind::Number { min, max, .. } => min < max,
+                Kind::Word(_) => true,
                 Kind::Choice(_) => !is_word(value),
                 Kind::Governor(_) => value.split([',', '=']).any(|word| !is_word(word)),
             },
@@ -383,11 +429,23 @@ impl OsSetting {
                 let one_of = || bad(format!("one of {}", words.join(", ")));
                 is_offered.then(|| vec![(path.clone(), value.to_owned())]).ok_or_else(one_of)
             }
-            Kind::Number { path, min, max, .. } => {
+            Kind::Word(path) if is_word(value) => Ok(vec![(path.clone(), value.to_owned())]),
+            Kind::Word(_) => Err(bad("a number or another word".to_owned())),
+            Kind::Number { path, min, max, command } => {
                 let is_plain = !value.is_empty() && value.bytes().all(|digit| digit.is_ascii_digit());
                 let number =
                     value.parse::<u64>().ok().filter(|number| is_plain && (min..=max).contains(&number));
-                let number = number.ok_or_else(|| bad(format!("a whole number from {min} to {max}")))?;
+                let range = match min < max {
+                    true => format!("a whole number from {min} to {max}"),
+                    false => format!("{min}, as it is"),
+                };
+                let why = match command {
+                    NumberCommand::Mtu(_) => format!(
+                        ": below {MTU_MIN} the kernel takes IPv6 from the interface, and its addresses do not come back"
+                    ),
+                    NumberCommand::Echo | NumberCommand::Sysctl(_) => String::new(),
+                };
+                let number = number.ok_or_else(|| bad(range + &why))?;
                 Ok(vec![(path.clone(), number.to_string())])
             }
             Kind::Governor(paths) => {
@@ -419,7 +477,7 @@ impl OsSetting {
 
     fn paths(&self) -> impl Iterator<Item = &str> {
         let (one, many) = match &self.kind {
-            Kind::Choice(path) | Kind::Number { path, .. } => (Some(path), [].as_slice()),
+            Kind::Choice(path) | Kind::Word(path) | Kind::Number { path, .. } => (Some(path), [].as_slice()),
             Kind::Governor(paths) => (None, paths.as_slice()),
         };
         one.into_iter().chain(many).map(String::as_str)
@@ -445,6 +503,12 @@ impl OsSetting {
             _ => SettingError::Refused { key, path, value: value.to_owned(), source },
         })
     }
+}
+
+/// Whether it is a file that shows a value and takes one.
+fn can_be_put_back(root: &HostRoot, path: &str) -> bool {
+    let metadata = std::fs::metadata(root.path(path));
+    metadata.is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o600 == 0o600)
 }
 
 /// `cpu0=a,cpu1=b` as pairs; nothing where it is a single word.

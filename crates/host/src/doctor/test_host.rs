@@ -45,6 +45,7 @@ impl TestHost {
     /// A drive with the files of its queue, and its first partition.
     pub fn drive(&self, name: &str, device: &str, queue: &[(&str, &str)]) {
         self.file(&format!("sys/block/{name}/size"), "1000000\n");
+        self.file(&format!("sys/block/{name}/dev"), &format!("{device}\n"));
         self.folder(&format!("sys/block/{name}/device"));
         for (file, text) in queue {
             self.file(&format!("sys/block/{name}/queue/{file}"), &format!("{text}\n"));

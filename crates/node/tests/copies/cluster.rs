@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use coquina_base::{DriveId, Id128, NodeId, VolumeId};
 use coquina_client::{ClientCompletion, ClientConfig, ClientRequest, RequestKind, VolumeConnection};
-use coquina_cluster::operation::{claim_layer, claim_pool, create_pool, create_volume};
+use coquina_cluster::operation::{claim_layer, claim_pool, create_pool, create_volume, remove_pool};
 use coquina_cluster::{
     BLOCK_GROUPS, BlockId, GroupBlock, GroupRecord, Key, MapView, PoolId, PoolRecord, PoolState, Record,
     ShardRef, VolumeRecord, VolumeState, Write,
@@ -158,6 +158,28 @@ impl Cluster {
         self.put(Key::Pool(id), Record::Pool(PoolRecord { state: PoolState::Active, ..pool }));
     }
 
+    /// Removes a volume and the pool, as the coordinator does: the groups go before the pool.
+    pub fn remove_pool(&self, volume: &str) {
+        let map = self.service().map();
+        let volume = map.volume_by_name(volume).unwrap().value.clone();
+        self.delete(Key::Volume(volume.id));
+        self.service().change(&|map| remove_pool(map, volume.pool)).unwrap();
+        map.blocks().for_each(|(block, _)| self.delete(Key::Groups(block)));
+        self.delete(Key::Pool(volume.pool));
+    }
+
+    fn delete(&self, key: Key) {
+        let is_there = |map: &MapView| map.revision_of(&key) > 0;
+        let write = |map: &MapView| Ok(is_there(map).then(|| Write::new(key, map.revision_of(&key), None)));
+        self.service().change(&write).unwrap();
+    }
+
+    /// Groups that are open on a node.
+    pub fn groups_open(&self, index: usize) -> usize {
+        let snapshot = self.machines[index].as_ref().unwrap().node.snapshot();
+        snapshot.drives.iter().flat_map(|drive| &drive.shards).map(|shard| shard.groups.len()).sum()
+    }
+
     fn put(&self, key: Key, record: Record) {
         let write = |map: &MapView| Ok(Some(Write::new(key, map.revision_of(&key), Some(record.clone()))));
         self.service().change(&write).unwrap();
@@ -183,6 +205,7 @@ impl Cluster {
             state: VolumeState::Active,
             attach_generation: 1,
             shrinking_from_bytes: None,
+            size_max_bytes: None,
             pool: PoolId(1),
             family: layer.0,
             stripe_unit_bytes: 64 << 10,

@@ -75,6 +75,24 @@ fn a_burst_that_fills_the_buffer_within_a_header_is_taken_whole() {
 }
 
 #[test]
+fn who_announces_a_large_message_before_a_hello_is_sent_away() {
+    const LENGTH_BYTES: u32 = 4 << 20;
+    let cluster = Cluster::start(1, 1);
+    let node = &cluster.machines[0].as_ref().unwrap().node;
+    let mut stream = TcpStream::connect(node.native_address()).unwrap();
+    // Less than the 10 s after which anybody who has said nothing is dropped.
+    stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let mut head = Vec::new();
+    let body_bytes = LENGTH_BYTES + 4;
+    Header { length_bytes: LENGTH_BYTES, body_bytes, ..Header::new(Kind::Write) }.encode(&mut head);
+    // As far as it goes it is a message like any other: the rest is waited for.
+    assert!(decode(&head).unwrap().is_none());
+    stream.write_all(&head).unwrap();
+    assert_eq!(stream.read(&mut [0; 64]).unwrap(), 0, "closed without an answer");
+    assert_eq!(node.snapshot().dropped_connections, 1);
+}
+
+#[test]
 fn large_writes_are_the_same_everywhere() {
     let cluster = Cluster::start(3, 2);
     cluster.make_volume("disk");
@@ -243,6 +261,23 @@ fn a_copy_of_which_nothing_is_known_is_sent_what_differs() {
         };
         assert!(completion.buffer[..4096].iter().all(|byte| *byte == expected), "block {}", completion.token);
     }
+}
+
+/// Their last configuration names them as members for ever.
+#[test]
+fn groups_of_a_removed_pool_are_forgotten() {
+    let mut cluster = Cluster::start(3, 2);
+    cluster.make_volume("disk");
+    let mut connection = open(&cluster, "disk");
+    write_round(&mut connection, 512, 1);
+    drop(connection);
+    let groups_open = |cluster: &Cluster| (0..3).map(|node| cluster.groups_open(node)).sum::<usize>();
+    wait_for("the groups to be open", || groups_open(&cluster) == 2 * GROUPS as usize);
+    cluster.remove_pool("disk");
+    wait_for("the groups to be closed", || groups_open(&cluster) == 0);
+    cluster.stop(0);
+    cluster.restart(0);
+    assert_eq!(cluster.groups_open(0), 0, "it does not open them again");
 }
 
 #[test]

@@ -88,7 +88,8 @@ impl Reactor {
                         break;
                     }
                 }
-                Err(errno) if errno.0 == libc::EAGAIN && sent_bytes > 0 => break,
+                // What was sent counts, whatever keeps the rest.
+                Err(errno) if matches!(errno.0, libc::EAGAIN | libc::EINTR) && sent_bytes > 0 => break,
                 Err(errno) => return Err(errno),
             }
         }

@@ -39,12 +39,29 @@ pub struct Disk {
     pub committed: u64,
     /// Last synced entry.
     pub last: u64,
+    /// Records that were left when the log was found damaged.
+    damaged: Option<usize>,
 }
 
 impl Disk {
     pub fn new(config: Config) -> Disk {
         let log = vec![Record::Config(config, 0)];
-        Disk { log, synced: 1, base: 1, blocks: [0; BLOCKS], committed: 0, last: 0 }
+        Disk { log, synced: 1, base: 1, blocks: [0; BLOCKS], committed: 0, last: 0, damaged: None }
+    }
+
+    /// The log is cut from the last block on that was recovered: what is left is an earlier state, and that is known.
+    pub fn damage(&mut self) {
+        let recovered = |record: &Record| matches!(record, Record::Recovered(..));
+        self.log.truncate(self.log.iter().rposition(recovered).expect("a block was recovered"));
+        (self.synced, self.last, self.blocks) = (0, 0, [0; BLOCKS]);
+        self.sync(self.committed);
+        self.damaged = Some(self.log.len());
+    }
+
+    /// Whether nothing was lost since the copy was last added.
+    pub fn is_intact(&self, copy: CopyId) -> bool {
+        let adds = |record: &Record| matches!(record, Record::Config(config, _) if config.is_in_sync(copy));
+        self.damaged.is_none_or(|left| self.log[left..].iter().any(adds))
     }
 
     pub fn is_synced(&self) -> bool {
@@ -100,10 +117,14 @@ impl Disk {
     /// Replays the log, as the engine does at its start.
     pub fn start(&mut self, copy: CopyId, marks: impl Fn(&Entry) -> bool) -> Start<RangeSet> {
         self.base = self.log.len();
-        let mut start = Start::<RangeSet> { intact: true, committed: self.committed, ..Start::default() };
+        let intact = self.is_intact(copy);
+        let mut start = Start::<RangeSet> { intact, committed: self.committed, ..Start::default() };
         let mut missing = MissingSets::default();
         let mut entries = BTreeMap::<u64, Entry>::new();
-        for record in &self.log {
+        for (number, record) in self.log.iter().enumerate() {
+            if self.damaged == Some(number) {
+                start.complete = false;
+            }
             match record {
                 Record::Change(entry) => {
                     start.last = entry.sequence;
@@ -116,6 +137,7 @@ impl Disk {
                 }
                 Record::Config(config, committed) => {
                     start.config = config.clone();
+                    start.complete = false;
                     if config.is_in_sync(copy) {
                         start.recovery = None;
                     }
@@ -124,6 +146,7 @@ impl Disk {
                     missing.adopt(config, copy, *committed, ranges);
                 }
                 Record::Cut(at, recovery) => {
+                    start.complete = false;
                     start.history.truncate(*at);
                     entries.split_off(&(at + 1));
                     start.last = *at;
@@ -134,10 +157,14 @@ impl Disk {
                     start.last = *last;
                     start.committed = start.committed.max(*last);
                 }
-                Record::Sessions(sessions) => start.sessions = sessions.clone(),
+                Record::Sessions(sessions) => {
+                    start.sessions = sessions.clone();
+                    start.complete = true;
+                }
                 Record::Recovered(..) => {}
             }
         }
+        start.complete &= self.damaged != Some(self.log.len());
         start.uncommitted = entries.range(start.committed + 1..).map(|(_, entry)| *entry).collect();
         start.missing = missing;
         start

@@ -1,6 +1,6 @@
 //! How a world goes on when all goes well: to find what is stuck for ever, and to get to where searches begin.
 
-use coquina_replication::{Group, Settings};
+use coquina_replication::{CopyId, Group, Settings};
 
 use super::disk::BLOCKS;
 use super::world::{Budget, COPIES, Operation, Step, World, Wrong};
@@ -63,6 +63,45 @@ impl World {
         world
     }
 
+    /// Two members; copy 1 was removed, was sent the block that it missed, and the proposal to add it is on its way when it
+    /// crashes. Its log is found damaged there: it has not got that block any more.
+    pub fn with_addition_of_a_damaged_copy(
+        settings: Settings,
+        operations: [&'static [Operation]; 2],
+    ) -> World {
+        let mut world = World::new(settings, 2, operations, false);
+        world.budget = Budget { moves: 1, crashes: 1, ..Budget::default() };
+        for step in [
+            Step::Remove(1),
+            Step::Inform(0),
+            Step::Sync(0),
+            Step::Request { client: 0, operation: 0, copy: 0 },
+            Step::Sync(0),
+        ] {
+            world.take(step).expect("nothing is wrong yet");
+        }
+        let quiet = |step: &Step| {
+            matches!(step, Step::Deliver(..) | Step::Sync(_) | Step::RecoveryRead(_) | Step::Inform(_))
+        };
+        let adds = |world: &World| world.proposals.iter().any(|config| config.is_in_sync(CopyId(1)));
+        while !adds(&world) {
+            let step = world.steps().into_iter().find(quiet).expect("a copy that is out comes back");
+            world.take(step).expect("nothing is wrong yet");
+        }
+        world.take(Step::Crash(1)).expect("nothing is wrong yet");
+        let had = world.copies[1].disk.blocks;
+        world.copies[1].disk.damage();
+        assert_ne!(world.copies[1].disk.blocks, had, "a block is lost");
+        assert_eq!(world.copies[1].disk.last, world.copies[0].disk.last, "and no entry");
+        world
+    }
+
+    /// Lets the coordinator decide on the proposal to add copy 1.
+    pub fn decide_the_addition(&mut self) {
+        let adds = self.proposals.iter().position(|config| config.is_in_sync(CopyId(1)));
+        self.take(Step::Decide(adds.expect("it was proposed"))).expect("nothing is wrong yet");
+    }
+
     /// Two members; copy 0 was removed with a change that copy 1 never saw, and copy 1 has just asked it back.
     pub fn with_tail_to_cut(settings: Settings, operations: [&'static [Operation]; 2]) -> World {
         let mut world = World::new(settings, 2, operations, false);
@@ -90,6 +129,7 @@ impl World {
     pub fn heal(&self) -> Result<(), Wrong> {
         let mut world = self.clone();
         world.budget = Budget::default();
+        world.proposals.retain(|proposal| !self.withdrawn.contains(proposal));
         world.settle(16, true)?;
         let answered = world.clients.iter().all(|client| client.current == client.operations.len());
         if !answered || !world.coordinator.others.is_empty() {

@@ -54,6 +54,8 @@ pub struct Copy {
     /// None while the node is down.
     pub group: Option<Group>,
     pub disk: Disk,
+    /// The coordinator's epoch that it was told of and does not take part in.
+    refused: u64,
     ticked: bool,
     reads: Vec<(RecoveryToken, u8)>,
     /// It has said that it serves under no epoch below this one.
@@ -97,6 +99,8 @@ pub struct World {
     queues: [[VecDeque<Message>; COPIES]; COPIES],
     pub coordinator: Config,
     pub proposals: Vec<Config>,
+    /// Those of them that were taken back: the coordinator may have heard that, or decide all the same.
+    pub withdrawn: Vec<Config>,
     pub clients: [Client; 2],
     registers: [Register; BLOCKS],
     /// What was ever committed, by sequence number.
@@ -125,6 +129,7 @@ impl World {
         let copy = || Copy {
             group: None,
             disk: Disk::new(config.clone()),
+            refused: 0,
             ticked: false,
             reads: Vec::new(),
             released_below: 0,
@@ -134,6 +139,7 @@ impl World {
             queues: Default::default(),
             coordinator: config.clone(),
             proposals: Vec::new(),
+            withdrawn: Vec::new(),
             clients: operations.map(|operations| Client { operations, current: 0, begun: false }),
             registers: [Register::new(), Register::new()],
             committed: BTreeMap::new(),
@@ -238,7 +244,7 @@ impl World {
             Record::Config(config, _) => Some(config.epoch),
             _ => None,
         });
-        persisting.unwrap_or(0).max(group.config().epoch)
+        persisting.unwrap_or(0).max(group.config().epoch).max(self.copies[copy].refused)
     }
 
     /// What a read of the block at the copy gives now, if it is answered now.
@@ -276,7 +282,12 @@ impl World {
                 let config = self.proposals.remove(place);
                 self.decide(config);
             }
-            Step::Inform(copy) => self.input(copy, Input::Config(self.coordinator.clone()))?,
+            Step::Inform(copy) => {
+                self.input(copy, Input::Config(self.coordinator.clone()))?;
+                if self.epoch_known(copy) < self.coordinator.epoch {
+                    self.copies[copy].refused = self.coordinator.epoch;
+                }
+            }
             Step::Tick(copy) => {
                 self.copies[copy].ticked = true;
                 self.input(copy, Input::Tick)?;
@@ -386,6 +397,7 @@ impl World {
         let mut actions = Vec::new();
         self.copies[copy].group = Some(Group::new(settings, start, now_ns, &mut actions));
         self.copies[copy].ticked = false;
+        self.copies[copy].refused = 0;
         self.execute(copy, actions)?;
         for other in (0..COPIES).filter(|other| *other != copy) {
             if self.copies[other].group.is_some() {
@@ -413,6 +425,7 @@ impl World {
         }
         let epoch = self.coordinator.epoch;
         self.proposals.retain(|proposal| proposal.epoch == epoch + 1);
+        self.withdrawn.retain(|proposal| proposal.epoch == epoch + 1);
     }
 
     fn sync(&mut self, copy: usize) -> Result<(), Wrong> {
@@ -484,9 +497,16 @@ impl World {
                     next.push(Input::Compared { copy, token, ranges, done: true });
                 }
                 Action::Propose(config) => {
+                    self.withdrawn.retain(|withdrawn| *withdrawn != config);
                     if config.epoch > self.coordinator.epoch && !self.proposals.contains(&config) {
                         self.proposals.push(config);
                         self.proposals.sort();
+                    }
+                }
+                Action::Withdraw(config) => {
+                    if self.proposals.contains(&config) && !self.withdrawn.contains(&config) {
+                        self.withdrawn.push(config);
+                        self.withdrawn.sort();
                     }
                 }
                 Action::Violation(violation) | Action::Report(violation) => {
@@ -584,7 +604,9 @@ impl World {
             }
         }
         let disks = self.coordinator.in_sync.iter().map(|copy| (copy, &self.copies[copy.0 as usize].disk));
-        let disks: Vec<_> = disks.filter(|(_, disk)| disk.is_synced()).collect();
+        // One that knows that it has lost something does not act as one in sync, whatever the coordinator says.
+        let counts = |(copy, disk): &(&CopyId, &Disk)| disk.is_synced() && disk.is_intact(**copy);
+        let disks: Vec<_> = disks.filter(counts).collect();
         for (one, disk) in &disks {
             for (other, other_disk) in &disks {
                 if disk.last == other_disk.last && disk.blocks != other_disk.blocks {

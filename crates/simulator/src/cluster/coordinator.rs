@@ -91,6 +91,16 @@ impl World {
         }
     }
 
+    /// A copy does not want a configuration any more, which it has asked for some time ago. The real coordinator is told
+    /// with the next heartbeat; the other one has decided at once.
+    pub fn withdrawn(&mut self, from: usize, group: u32, config: &Config) {
+        self.say(|| format!("copy {from} takes back for {group}: {config:?}"));
+        let proposals = &mut self.hosts[from].proposals;
+        if proposals.get(&group) == Some(config) {
+            proposals.remove(&group);
+        }
+    }
+
     fn decide(&mut self, group: u32, config: Config) {
         let known = self.coordinator.config(group).clone();
         assert_eq!(config.epoch, known.epoch + 1, "configurations change one by one");

@@ -143,6 +143,7 @@ pub enum Out {
     Answer { client: u64, answer: Answer },
     Io(IoAction),
     Propose { group: u32, config: Config },
+    Withdraw { group: u32, config: Config },
     Compare { group: u32, copy: CopyId, token: RecoveryToken },
     LayerDeleted(LayerId, Result<(), Failure>),
     Event(CopyEvent),
@@ -187,6 +188,10 @@ impl Sink for Outbox {
 
     fn propose(&mut self, group: u32, config: Config) {
         self.out.push(Out::Propose { group, config });
+    }
+
+    fn withdraw(&mut self, group: u32, config: &Config) {
+        self.out.push(Out::Withdraw { group, config: config.clone() });
     }
 
     fn compare(&mut self, group: u32, copy: CopyId, token: RecoveryToken) {

@@ -533,6 +533,7 @@ impl World {
                 let delay_ns = self.random.between(100_000, 3_000_000);
                 self.at(delay_ns, Event::Propose { from: copy, group, config });
             }
+            Out::Withdraw { group, config } => self.withdrawn(copy, group, &config),
             Out::Compare { group, copy: other, token } => {
                 self.report.saw(Rare::WholeCompare);
                 let chunks = self.chunks_of(group);

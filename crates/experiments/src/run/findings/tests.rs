@@ -1,27 +1,88 @@
 use super::*;
-use crate::definition::{Experiment, ModeName, built_in_names};
+use crate::definition::{ModeName, built_in_names};
 use crate::report::{Operation, Round};
 
-/// Subjects of the published rows of which bandwidth does not fit operations per second.
-fn bandwidths_that_do_not_fit() -> Vec<String> {
-    let mut found = Vec::new();
-    for name in built_in_names() {
-        let published = Experiment::load(name).unwrap().published.rows().unwrap();
-        let findings = of_report(&Report { published, ..Report::default() });
-        let wrong = findings
-            .into_iter()
-            .filter(|finding| finding.kind == "contradiction" && finding.text.contains(" bytes are "));
-        found.extend(wrong.map(|finding| format!("{}: {}", finding.subject, finding.text)));
-    }
-    found
+/// Contradictions of the published rows of an experiment, with their subjects.
+fn contradictions(experiment: &Experiment) -> Vec<String> {
+    let published = experiment.published.rows().unwrap();
+    let findings = of_report(&Report { published, ..Report::default() }, experiment);
+    let wrong = findings.into_iter().filter(|finding| finding.kind == "contradiction");
+    wrong.map(|finding| format!("{}: {}", finding.subject, finding.text)).collect()
 }
 
 #[test]
-fn one_published_bandwidth_does_not_fit_its_operations() {
-    let found = bandwidths_that_do_not_fit();
-    assert_eq!(found.len(), 1, "{found:?}");
+fn published_rows_that_do_not_fit_are_told() {
+    let all =
+        || built_in_names().into_iter().flat_map(|name| contradictions(&Experiment::load(name).unwrap()));
+    let bandwidths: Vec<String> = all().filter(|found| found.contains(" bytes are ")).collect();
+    assert_eq!(bandwidths.len(), 1, "{bandwidths:?}");
     let row = "published: many volumes, 512k sequential read, client 2, depth 128: Curve 1.2.4: 1340 operations/s of 524288 bytes";
-    assert!(found[0].starts_with(row), "{found:?}");
+    assert!(bandwidths[0].starts_with(row), "{bandwidths:?}");
+    // All the others are of depths that were told for one volume, or for objects.
+    let in_flight: Vec<String> = all().filter(|found| found.contains("Little's law")).collect();
+    assert_eq!(in_flight.len(), 2, "{in_flight:?}");
+    for (scenario, found) in ["one volume", "striped volume"].iter().zip(&in_flight) {
+        let row = format!("published: {scenario}, 4k random read, depth 256: Curve 1.2.4: ");
+        assert!(found.starts_with(&row) && found.contains("not 256"), "{found}");
+    }
+}
+
+/// An experiment with one scenario, and a published row of depth 4 with so many operations per second of 1 ms each.
+fn published(scenario: &str, sweep: &str, iops: u32) -> Experiment {
+    let mode =
+        r#"{ rounds = 1, runtime_s = 1.0, warmup_s = 0.0, volume_bytes_max = "16MiB", volumes_max = 2 }"#;
+    let toml = format!(
+        r#"format = 1
+        name = "made-up"
+        title = "Made up"
+        modes = {{ quick = {mode}, default = {mode}, full = {mode} }}
+        [[scenario]]
+        name = "some volumes"
+        volume_size = "1GiB"
+        {scenario}
+        [[scenario.sweep]]
+        operation = ["random_read", "random_write"]
+        block = ["4KiB", "512KiB"]
+        depth = [1, 4]
+        {sweep}
+        [published]
+        columns = ["scenario", "workload", "depth", "system", "iops", "latency_us_mean"]
+        rows = [["some volumes", "4k random write", 4, "others", {iops}, 1000]]"#
+    );
+    Experiment::parse(&toml, "made-up.toml").unwrap()
+}
+
+#[test]
+fn published_rows_are_judged_by_the_scenario_of_their_experiment() {
+    let fits =
+        |scenario, sweep, in_flight: u32| contradictions(&published(scenario, sweep, in_flight * 1000));
+    for (scenario, sweep, lanes) in [
+        ("volumes = 8", "", 8),
+        ("", "", 1),
+        ("volumes = 8", "jobs = { default = [1, 2], full = [5] }", 40),
+        ("volumes = 8", "clients = 3", 8),
+        ("volumes = 8", "clients = 3\nvolumes_per_client = 2", 6),
+        ("", "drives = 16", 16),
+    ] {
+        assert_eq!(fits(scenario, sweep, 4 * lanes), [""; 0], "{scenario}, {sweep}");
+        let wrong = fits(scenario, sweep, 8 * lanes);
+        assert_eq!(wrong.len(), 1, "{scenario}, {sweep}");
+        let told = format!("in flight by Little's law, not {} (as if 2 jobs", 4 * lanes);
+        assert!(wrong[0].contains(&told), "{wrong:?}");
+    }
+    // Where it may have been this or that, nothing is judged.
+    for sweep in [
+        "jobs = [1, 4]",
+        "clients = [1, 9]\nvolumes_per_client = 1",
+        "drives = [1, 16]",
+        "drives = 0",
+        "rate = 5000",
+    ] {
+        assert_eq!(fits("volumes = 8", sweep, 1), [""; 0], "{sweep}");
+    }
+    let mut other = published("volumes = 8", "", 1000);
+    other.scenarios[0].name = "of another name".to_owned();
+    assert_eq!(contradictions(&other), [""; 0], "nobody knows");
 }
 
 fn case(clients: u32, rounds: &[(f64, u64)]) -> Case {

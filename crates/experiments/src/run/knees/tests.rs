@@ -55,6 +55,16 @@ fn files_of_one_disk_stop_growing_at_the_first() {
     assert!(text.contains("one drive, vda,") && text.contains("each gives 25 %"), "{text}");
 }
 
+/// What is sampled under two partitions is their one drive, and under a file on a RAID all of its drives.
+#[test]
+fn partitions_and_files_on_one_raid_are_told_what_they_share() {
+    let flat: &[(u32, &[f64])] = &[(1, &[99.0, 100.0, 101.0]), (2, &[99.0, 100.0, 101.0])];
+    let text = only(&drives(flat, &["sdb"]), 2);
+    assert!(text.contains("they are files or partitions of one drive, sdb, and share"), "{text}");
+    let text = only(&drives(flat, &["sda", "sdb"]), 2);
+    assert!(text.contains("look for what they share: a RAID or volume, "), "{text}");
+}
+
 #[test]
 fn noisy_rounds_of_one_disk_say_that_it_grows_little() {
     let cases = drives(

@@ -202,6 +202,7 @@ fn sound() -> Figures {
         block_bytes: Some(4096),
         latency_ns_mean: Some(4e6),
         outstanding: Some(128.0),
+        between_ns_max: 0.0,
         is_open_loop: false,
     }
 }
@@ -232,6 +233,15 @@ fn sound_figures_contradict_nothing() {
     assert_eq!(check(&with_end((900.0 - 64.0) * 4096.0)).len(), 1, "nor is less");
     assert_eq!(check(&Figures { iops: Some(0.0), ..sound() }), []);
     assert_eq!(check(&Figures { latency_ns_mean: Some(f64::NAN), block_bytes: Some(0), ..sound() }), []);
+    // One at a time, with 150 us of the generator's between them.
+    let alone = Figures { iops: Some(2_857.0), latency_ns_mean: Some(200e3), ..sound() };
+    let alone =
+        Figures { bandwidth_bytes_per_s: None, outstanding: Some(1.0), between_ns_max: 200e3, ..alone };
+    assert_eq!(check(&alone), []);
+    assert_eq!(check(&Figures { between_ns_max: 0.0, ..alone }).len(), 1);
+    assert_eq!(check(&Figures { iops: Some(1_000.0), latency_ns_mean: Some(1e6), ..alone }), []);
+    assert_eq!(check(&Figures { iops: Some(1_000.0), latency_ns_mean: Some(0.5e6), ..alone }).len(), 1);
+    assert_eq!(check(&Figures { iops: Some(1_000.0), latency_ns_mean: Some(1e9), ..alone }).len(), 1);
     assert_eq!(check(&Figures { is_open_loop: true, outstanding: Some(4096.0), ..sound() }), []);
 }
 

@@ -62,7 +62,7 @@ fn values_that_the_kernel_does_not_offer_are_refused_and_nothing_is_written() {
         ("nr_requests:sda", "1", "from 4 to 4294967295"),
         ("swappiness", "201", "from 0 to 200"),
         ("swappiness", "+1", "a whole number"),
-        ("mtu:eth0", "20", "from 68 to 4294967295"),
+        ("mtu:eth0", "1279", "from 1280 to 4294967295: below 1280 the kernel takes IPv6 from the interface"),
         ("thp", "sometimes", "one of always, madvise, never"),
         ("governor", "turbo", "one of performance, powersave"),
         ("governor", "cpu0=performance", "for all cores"),
@@ -158,6 +158,95 @@ fn what_the_kernel_resets_with_a_scheduler_is_put_back_with_it() {
     assert_eq!(setting.undo_command().unwrap(), undo);
     let swappiness = os_setting_at(&host.root(), "swappiness").unwrap();
     assert_eq!(swappiness.undo_command().unwrap(), "sysctl vm.swappiness=60");
+}
+
+/// What the kernel shows of a drive's scheduler.
+fn tunables(host: &TestHost, values: &[(&str, &str)]) {
+    for (name, value) in values {
+        host.file(&format!("sys/block/sda/queue/iosched/{name}"), &format!("{value}\n"));
+    }
+}
+
+#[test]
+fn what_was_tuned_of_a_scheduler_is_put_back_after_it() {
+    let host = host();
+    host.file("sys/block/sda/queue/scheduler", "none [mq-deadline] bfq\n");
+    let tuned = [("read_expire", "100"), ("async_depth", "48"), ("prio_aging_expire", "10000")];
+    tunables(&host, &tuned);
+    // What is only shown, and what is no file, cannot be put back.
+    tunables(&host, &[("shown", "1")]);
+    let shown = host.root().path("/sys/block/sda/queue/iosched/shown");
+    std::fs::set_permissions(shown, std::fs::Permissions::from_mode(0o444)).unwrap();
+    host.folder("sys/block/sda/queue/iosched/folder");
+    let setting = os_setting_at(&host.root(), "scheduler:sda").unwrap();
+    let saved = setting.save().unwrap();
+    let expected = [
+        ("scheduler:sda", "mq-deadline"),
+        ("nr_requests:sda", "64"),
+        ("iosched/async_depth:sda", "48"),
+        ("iosched/read_expire:sda", "100"),
+        ("iosched/prio_aging_expire:sda", "10000"),
+    ];
+    assert_eq!(saved, expected.map(|(key, value)| (key.to_owned(), value.to_owned())));
+    let undo = setting.undo_command().unwrap();
+    let begin = "echo mq-deadline > /sys/block/sda/queue/scheduler; echo 64 > /sys/block/sda/queue/nr_requests; \
+                 echo 48 > /sys/block/sda/queue/iosched/async_depth; ";
+    assert!(undo.starts_with(begin), "{undo}");
+    // As the kernel does it when the scheduler was another one in between.
+    tunables(&host, &[("read_expire", "500"), ("async_depth", "256")]);
+    for (key, value) in &saved[1..] {
+        os_setting_at(&host.root(), key).unwrap().write(value).unwrap();
+    }
+    for (name, value) in tuned {
+        assert_eq!(host.text(&format!("sys/block/sda/queue/iosched/{name}")).trim(), value);
+    }
+    // A number of requests changes what the scheduler makes of it.
+    let requests = os_setting_at(&host.root(), "nr_requests:sda").unwrap();
+    assert_eq!(requests.save().unwrap()[1..], saved[2..]);
+}
+
+#[test]
+fn what_was_tuned_and_could_not_be_put_back_is_told() {
+    let host = host();
+    tunables(&host, &[("read_expire", "100")]);
+    let setting = os_setting_at(&host.root(), "scheduler:sda").unwrap();
+    let saved = setting.save().unwrap();
+    assert!(setting.check_put_back(saved.clone(), "undo".to_owned()).is_ok());
+    tunables(&host, &[("read_expire", "500")]);
+    let error = setting.check_put_back(saved, "undo".to_owned()).unwrap_err().to_string();
+    assert!(error.starts_with("iosched/read_expire:sda is \"500\" now"), "{error}");
+    let tunable = os_setting_at(&host.root(), "iosched/read_expire:sda").unwrap();
+    assert!(tunable.write("a b").unwrap_err().is_wrong_usage());
+    host.remove("sys/block/sda/queue/iosched/read_expire");
+    let error = os_setting_at(&host.root(), "iosched/read_expire:sda").unwrap_err();
+    assert!(matches!(error, SettingError::NotOffered { .. }), "{error}");
+    let error = os_setting_at(&host.root(), "iosched/../scheduler:sda").unwrap_err();
+    assert!(matches!(error, SettingError::UnknownKey { .. }), "{error}");
+}
+
+#[test]
+fn a_tunable_of_bfq_that_raises_another_is_put_back_before_it() {
+    let host = host();
+    tunables(&host, &[("slice_idle_us", "500"), ("slice_idle", "0"), ("strict_guarantees", "1")]);
+    let setting = os_setting_at(&host.root(), "scheduler:sda").unwrap();
+    let keys: Vec<String> = setting.save().unwrap().into_iter().skip(2).map(|(key, _)| key).collect();
+    // The finer one of two that show the same comes last.
+    assert_eq!(
+        keys,
+        ["iosched/strict_guarantees:sda", "iosched/slice_idle:sda", "iosched/slice_idle_us:sda"]
+    );
+}
+
+#[test]
+fn an_interface_without_ipv6_keeps_the_little_it_has() {
+    let host = host();
+    host.file("sys/class/net/eth0/mtu", "1000\n");
+    let setting = os_setting_at(&host.root(), "mtu:eth0").unwrap();
+    setting.write(&setting.read().unwrap()).unwrap();
+    let error = setting.write("1500").unwrap_err();
+    assert!(error.to_string().contains("give 1000, as it is: below 1280"), "{error}");
+    // Another host takes it.
+    assert!(!error.is_wrong_usage());
 }
 
 #[test]

@@ -1,0 +1,67 @@
+//! Changes of placement groups that wait for reads which wait until other changes are committed.
+
+use super::*;
+
+const GROUP: u32 = 1;
+
+impl World {
+    /// Asks for a write of whole blocks as a new change of the group.
+    fn submit_new(&mut self, token: u64, block: u32, blocks: usize) {
+        let payload = vec![token as u8; blocks * BLOCK_BYTES];
+        let origin = Origin { group: GROUP, session: 1, request: token, ..Origin::default() };
+        self.shard.submit(Request { origin, ..write_of(token, 0, block * BLOCK, &payload) });
+        self.settle();
+    }
+
+    fn submit_read(&mut self, token: u64, block: u32) {
+        let origin = Origin { group: GROUP, ..Origin::default() };
+        self.shard.submit(Request { origin, ..request(token, 0, block * BLOCK, Operation::Read) });
+        self.settle();
+    }
+
+    fn commit(&mut self, sequence: u64) {
+        self.shard.commit(GROUP, sequence);
+        self.settle();
+    }
+
+    /// Takes the tokens of what has been answered, in order.
+    fn answered(&mut self) -> Vec<u64> {
+        let mut tokens: Vec<u64> = self.done.drain(..).map(|(token, _)| token).collect();
+        tokens.sort_unstable();
+        tokens
+    }
+}
+
+/// A change waited until no read of its whole group waited any more.
+#[test]
+fn a_change_waits_only_for_the_reads_of_its_own_blocks() {
+    let mut world = World::new();
+    world.shard.accept_changes(GROUP, Some(1));
+    // Entries 1 to 4; each is answered, and not committed.
+    for (token, block) in [(1, 50), (2, 50), (3, 10), (4, 12)] {
+        world.submit_new(token, block, 1);
+    }
+    assert_eq!(world.answered(), [1, 2, 3, 4]);
+    world.submit_read(100, 10);
+    world.submit_read(101, 12);
+    // They have waited long.
+    world.commit(1);
+    world.commit(2);
+    assert!(world.answered().is_empty(), "what they ask for is not committed");
+    world.submit_new(5, 10, 1);
+    // In the way of the second read only, with a block of which the next one is, too.
+    world.submit_new(6, 11, 2);
+    world.submit_new(7, 10, 2);
+    assert!(world.answered().is_empty(), "they would keep the reads from ending");
+    world.commit(3);
+    // The third has no read to wait for, and still may not overtake the second.
+    assert_eq!(world.answered(), [5, 100]);
+    world.commit(4);
+    assert_eq!(world.answered(), [6, 7, 101]);
+    let last = world.shard.group(GROUP).unwrap().last;
+    assert_eq!(last, 7);
+    world.commit(last);
+    let contents = [10, 11, 12].map(|block| world.read(0, block)[0]);
+    assert_eq!(contents, [7, 7, 6], "in the order in which they came");
+    assert_eq!(world.shard.groups.waiting, 0);
+}

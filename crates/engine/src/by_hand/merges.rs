@@ -1,0 +1,101 @@
+//! Changes of less than a block, of which a read fails.
+
+use super::*;
+use crate::api::Failure;
+
+/// A merge of two edges whose first read failed was answered at once. Its token could then be given to another request, whose merge
+/// took what the second read brought for its own block.
+#[test]
+fn a_merge_is_answered_only_when_all_its_reads_have_ended() {
+    let mut world = World::new();
+    for (chunk, byte) in [(0, 0xa0), (1, 0xb0)] {
+        world.change(write_of(1, chunk, 0, &[byte; 2 * BLOCK_BYTES]));
+    }
+    world.holds_reads = true;
+    world.shard.submit(write_of(9, 0, 512, &[1; BLOCK_BYTES]));
+    // Waits behind it.
+    world.shard.submit(write_of(10, 0, 0, &[2; BLOCK_BYTES]));
+    world.settle();
+    assert_eq!(world.held.len(), 2, "a block at each edge");
+    world.end_held(true);
+    world.settle();
+    let early: Vec<u64> = world.done.iter().map(|(token, _)| *token).collect();
+    // A driver gives a token to another request as soon as it has the answer.
+    let token = if early.contains(&9) { 9 } else { 11 };
+    world.shard.submit(write_of(token, 1, BLOCK + 512, &[3; 512]));
+    world.settle();
+    assert_eq!(world.held.len(), 2, "the second edge, and the block of the other merge");
+    world.end_held(false);
+    world.end_held(false);
+    world.holds_reads = false;
+    world.settle();
+    let merged = [[0xb0_u8; 512], [3; 512]].concat();
+    assert_eq!(world.read(1, 1)[..1024], merged[..], "another block's bytes around the change");
+    assert!(early.is_empty(), "{early:?} were answered while a block was being read");
+    let outcomes = [9, 10, 11].map(|token| world.outcome(token));
+    assert!(matches!(outcomes[0], Some(Outcome::Failed(Failure::BadBlock))), "{outcomes:?}");
+    assert!(outcomes[1..].iter().all(|outcome| matches!(outcome, Some(Outcome::Changed))), "{outcomes:?}");
+    assert!(world.done.is_empty(), "{:?}", world.done);
+    assert_eq!(world.read(0, 0), [2; BLOCK_BYTES]);
+    assert_eq!(world.read(0, 1), [0xa0; BLOCK_BYTES], "what failed has changed nothing");
+    assert_eq!(world.read(1, 1)[1024..], [0xb0; BLOCK_BYTES - 1024]);
+    world.shard.verify().unwrap();
+}
+
+/// Whichever of the two fails.
+#[test]
+fn a_merge_fails_once_though_both_its_reads_do() {
+    for damaged in [[true, true], [false, true]] {
+        let mut world = World::new();
+        world.change(write_of(1, 0, 0, &[0xa0; 2 * BLOCK_BYTES]));
+        world.holds_reads = true;
+        world.shard.submit(write_of(9, 0, 512, &[1; BLOCK_BYTES]));
+        world.settle();
+        damaged.into_iter().for_each(|is_damaged| world.end_held(is_damaged));
+        world.holds_reads = false;
+        world.settle();
+        assert!(matches!(world.outcome(9), Some(Outcome::Failed(Failure::BadBlock))));
+        assert!(world.done.is_empty(), "{:?}", world.done);
+        // Nothing of it is left in the way of others.
+        world.change(write_of(9, 0, 512, &[1; BLOCK_BYTES]));
+        let bytes = [world.read(0, 0), world.read(0, 1)].concat();
+        assert!(bytes[512..512 + BLOCK_BYTES].iter().all(|byte| *byte == 1));
+        assert!(bytes[..512].iter().chain(&bytes[512 + BLOCK_BYTES..]).all(|byte| *byte == 0xa0));
+    }
+}
+
+/// A shard that gives up answers at once, and takes no changes any more to which what still comes could be given.
+#[test]
+fn what_is_read_for_a_merge_comes_to_nothing_once_the_shard_has_given_up() {
+    // A write that fails, and a drive that stalls.
+    for end in [Shard::poison, Shard::give_up] {
+        let mut world = World::new();
+        world.change(write_of(1, 0, 0, &[0xa0; 2 * BLOCK_BYTES]));
+        world.holds_reads = true;
+        world.shard.submit(write_of(9, 0, 512, &[1; BLOCK_BYTES]));
+        world.settle();
+        world.end_held(true);
+        end(&mut world.shard, 5);
+        world.settle();
+        assert!(matches!(world.outcome(9), Some(Outcome::Failed(Failure::ReadOnly))));
+        world.shard.submit(write_of(9, 1, BLOCK + 512, &[3; 512]));
+        world.end_held(false);
+        world.settle();
+        assert!(matches!(world.outcome(9), Some(Outcome::Failed(Failure::ReadOnly))));
+        assert!(world.done.is_empty() && world.held.is_empty());
+    }
+}
+
+#[test]
+fn a_merge_fails_once_if_its_layer_is_deleted_meanwhile() {
+    let mut world = World::new();
+    world.change(write_of(1, 0, 0, &[0xa0; 2 * BLOCK_BYTES]));
+    world.shard.submit(write_of(9, 0, 512, &[1; BLOCK_BYTES]));
+    world.shard.submit(request(2, 0, 0, Operation::DeleteLayer));
+    world.settle();
+    let outcomes = [2, 9].map(|token| world.outcome(token));
+    assert!(matches!(outcomes[0], Some(Outcome::Changed)), "{outcomes:?}");
+    assert!(matches!(outcomes[1], Some(Outcome::Failed(Failure::Invalid))), "{outcomes:?}");
+    assert!(world.done.is_empty(), "{:?}", world.done);
+    assert_eq!(world.shard.stats().live_bytes, 0);
+}

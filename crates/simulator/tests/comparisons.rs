@@ -1,0 +1,271 @@
+//! A comparison of a whole group ends when the copy that it is with is no member any more, or opens the group anew.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::VecDeque;
+
+use coquina_base::{CHUNK_BLOCKS, LayerId};
+use coquina_copies::{Answer, Event, Payload, ShardCopies, Sink};
+use coquina_engine::{Action, Shard, ShardConfig};
+use coquina_replication::{BlockRange, Config, CopyId, Message, RecoveryToken, Settings};
+use coquina_simulator::drive::VirtualDrive;
+
+mod common;
+
+use common::formatted_drive;
+
+const GROUP: u32 = 7;
+const PRIMARY: usize = 0;
+const OTHER: usize = 1;
+/// More than are compared at the same time.
+const CHUNKS: u32 = 3;
+
+fn copy_of(side: usize) -> CopyId {
+    CopyId(side as u64 + 1)
+}
+
+fn config(epoch: u64, in_sync: &[u64], others: &[u64]) -> Config {
+    let copies = |numbers: &[u64]| numbers.iter().copied().map(CopyId).collect();
+    Config { epoch, in_sync: copies(in_sync), others: copies(others), min_copies: 1 }
+}
+
+fn settings() -> Settings {
+    let second_ns = 1_000_000_000;
+    Settings {
+        grant_ns: second_ns,
+        suspect_ns: second_ns,
+        recover_blocks_max: 16,
+        ..Settings::for_tests(CopyId(0))
+    }
+}
+
+/// What a shard wants done.
+#[derive(Default)]
+struct Outbox {
+    ios: Vec<Action>,
+    messages: Vec<(CopyId, u32, Message, Vec<u8>)>,
+    comparisons: Vec<RecoveryToken>,
+    proposals: Vec<Config>,
+}
+
+impl Sink for Outbox {
+    fn send(&mut self, to: CopyId, group: u32, message: &Message, payload: Payload<'_>) {
+        let mut data = Vec::new();
+        payload.append_to(&mut data);
+        self.messages.push((to, group, message.clone(), data));
+    }
+
+    fn disconnect(&mut self, from: CopyId) {
+        panic!("{from:?} was to be disconnected");
+    }
+
+    fn answer(&mut self, client: u64, answer: Answer) {
+        panic!("request {client} was answered with {answer:?}, and nobody has asked");
+    }
+
+    fn io(&mut self, action: Action) {
+        self.ios.push(action);
+    }
+
+    fn propose(&mut self, group: u32, config: Config) {
+        assert_eq!(group, GROUP);
+        self.proposals.push(config);
+    }
+
+    fn compare(&mut self, group: u32, copy: CopyId, token: RecoveryToken) {
+        assert_eq!((group, copy), (GROUP, copy_of(OTHER)));
+        self.comparisons.push(token);
+    }
+
+    fn event(&mut self, event: Event) {
+        assert!(matches!(event, Event::Engine(_)), "{event:?}");
+    }
+}
+
+struct Side {
+    drive: VirtualDrive,
+    copies: ShardCopies,
+}
+
+impl Side {
+    fn new(side: usize) -> Side {
+        let mut drive = formatted_drive();
+        let config = ShardConfig { copy: copy_of(side).0, cache_bytes: 0, ..ShardConfig::default() };
+        let shard = Shard::open(&mut drive, 0, 1, config).unwrap();
+        Side { drive, copies: ShardCopies::new(shard, 1) }
+    }
+}
+
+/// Two copies that are connected, and what is on its way between them.
+struct World {
+    sides: [Side; 2],
+    now_ns: u64,
+    messages: VecDeque<(usize, u32, Message, Vec<u8>)>,
+    /// Questions for hashes that are kept back.
+    held: VecDeque<(usize, u32, Message, Vec<u8>)>,
+    is_holding: bool,
+    /// Comparisons that the primary has asked for, and whether they are begun at once.
+    comparisons: Vec<RecoveryToken>,
+    is_comparing: bool,
+    proposals: Vec<Config>,
+}
+
+impl World {
+    /// The primary alone is in sync, and is about to compare all with the other copy, which does not answer.
+    fn new() -> World {
+        let mut world = World {
+            sides: [Side::new(PRIMARY), Side::new(OTHER)],
+            now_ns: 1,
+            messages: VecDeque::new(),
+            held: VecDeque::new(),
+            is_holding: true,
+            comparisons: Vec::new(),
+            is_comparing: true,
+            proposals: Vec::new(),
+        };
+        for side in [PRIMARY, OTHER] {
+            world.open(side, config(1, &[1], &[2]));
+        }
+        for side in [PRIMARY, OTHER] {
+            let other = copy_of(1 - side);
+            world.act(side, |copies, now_ns, out| copies.connected(now_ns, other, out));
+        }
+        world.settle();
+        assert_eq!(world.held.len(), 2, "two chunks at a time");
+        assert_eq!(world.blocks_left(), u64::from(CHUNK_BLOCKS));
+        world
+    }
+
+    fn act<T>(&mut self, side: usize, act: impl FnOnce(&mut ShardCopies, u64, &mut Outbox) -> T) -> T {
+        let mut out = Outbox::default();
+        let result = act(&mut self.sides[side].copies, self.now_ns, &mut out);
+        for io in out.ios {
+            assert!(self.sides[side].drive.submit(self.now_ns, 0, io).is_none());
+        }
+        for (to, group, message, data) in out.messages {
+            assert_eq!(to, copy_of(1 - side));
+            let is_held = self.is_holding && matches!(message, Message::HashRead { .. });
+            let queue = if is_held { &mut self.held } else { &mut self.messages };
+            queue.push_back((1 - side, group, message, data));
+        }
+        self.comparisons.extend(out.comparisons);
+        self.proposals.extend(out.proposals);
+        result
+    }
+
+    fn open(&mut self, side: usize, config: Config) {
+        self.act(side, |copies, _, out| copies.open_group(GROUP, settings(), config, out));
+    }
+
+    /// Tells a copy of a configuration, and lets all come to rest.
+    fn configure(&mut self, side: usize, config: Config) {
+        self.act(side, |copies, now_ns, out| copies.config(now_ns, GROUP, config, out));
+        self.settle();
+    }
+
+    fn forget(&mut self, side: usize) -> bool {
+        let is_forgotten = self.act(side, |copies, now_ns, out| copies.forget_group(now_ns, GROUP, out));
+        self.settle();
+        is_forgotten
+    }
+
+    fn blocks_left(&self) -> u64 {
+        self.sides[PRIMARY].copies.comparing_blocks_left(GROUP)
+    }
+
+    /// Lets everything that is under way come to its end, but for what is kept back.
+    fn settle(&mut self) {
+        loop {
+            for side in [PRIMARY, OTHER] {
+                self.act(side, |copies, now_ns, out| copies.turn(now_ns, out));
+            }
+            if let Some((to, group, message, data)) = self.messages.pop_front() {
+                let from = copy_of(1 - to);
+                self.act(to, |copies, now_ns, out| {
+                    copies.receive(now_ns, from, group, message, &data, out).unwrap();
+                });
+                continue;
+            }
+            if self.is_comparing
+                && let Some(token) = self.comparisons.pop()
+            {
+                let chunk = |chunk| BlockRange { layer: LayerId(1), chunk, first: 0, count: CHUNK_BLOCKS };
+                let chunks = (0..CHUNKS).map(chunk).collect();
+                self.act(PRIMARY, |copies, now_ns, out| {
+                    copies.compare(now_ns, GROUP, copy_of(OTHER), token, chunks, out);
+                });
+                continue;
+            }
+            let next_ns = self.sides.iter().filter_map(|side| side.drive.next_completion_ns()).min();
+            let Some(next_ns) = next_ns else { return };
+            self.now_ns = self.now_ns.max(next_ns);
+            for side in [PRIMARY, OTHER] {
+                while let Some(done) = self.sides[side].drive.complete_next(self.now_ns) {
+                    self.act(side, |copies, _, out| copies.io_done(done.io, done.buffer, done.result, out));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_comparison_ends_when_its_copy_is_no_member_any_more() {
+    let mut world = World::new();
+    for side in [PRIMARY, OTHER] {
+        world.configure(side, config(2, &[1], &[]));
+    }
+    assert!(world.forget(OTHER));
+    // Nobody is there any more to answer.
+    world.messages.extend(std::mem::take(&mut world.held));
+    world.settle();
+    assert_eq!(world.blocks_left(), u64::from(CHUNK_BLOCKS));
+    world.act(PRIMARY, |copies, now_ns, out| copies.tick(now_ns, out));
+    assert_eq!(world.blocks_left(), 0);
+    world.configure(PRIMARY, config(3, &[3], &[]));
+    assert!(world.forget(PRIMARY), "nothing names the group any more");
+}
+
+#[test]
+fn a_comparison_ends_when_this_copy_is_primary_no_more() {
+    let mut world = World::new();
+    world.configure(PRIMARY, config(2, &[3], &[1, 2]));
+    world.act(PRIMARY, |copies, now_ns, out| copies.tick(now_ns, out));
+    assert_eq!(world.blocks_left(), 0);
+    world.configure(PRIMARY, config(3, &[3], &[]));
+    assert!(world.forget(PRIMARY));
+}
+
+#[test]
+fn a_copy_that_opens_the_group_anew_is_compared_anew() {
+    let mut world = World::new();
+    for side in [PRIMARY, OTHER] {
+        world.configure(side, config(2, &[1], &[]));
+    }
+    assert!(world.forget(OTHER));
+    // A member again before the primary has noticed that the comparison is nobody's.
+    world.configure(PRIMARY, config(3, &[1], &[2]));
+    assert_eq!(world.blocks_left(), u64::from(CHUNK_BLOCKS));
+    (world.is_holding, world.is_comparing) = (false, false);
+    world.open(OTHER, config(3, &[1], &[2]));
+    world.settle();
+    assert_eq!(world.blocks_left(), 0, "what was asked before was not heard");
+    assert_eq!(world.comparisons.len(), 1);
+    world.is_comparing = true;
+    world.settle();
+    assert_eq!(world.blocks_left(), 0);
+    assert_eq!(world.proposals, [config(4, &[1, 2], &[])], "it has all, and is to be added");
+}
+
+#[test]
+fn a_group_of_a_removed_pool_is_forgotten_by_those_who_are_its_members() {
+    let mut world = World::new();
+    assert!(!world.forget(PRIMARY) && !world.forget(OTHER), "both are members");
+    for side in [OTHER, PRIMARY] {
+        let forgotten =
+            world.act(side, |copies, now_ns, out| copies.forget_removed_group(now_ns, GROUP, out));
+        assert!(forgotten);
+        world.settle();
+        assert!(world.sides[side].copies.groups().is_empty());
+    }
+    assert!(world.proposals.is_empty());
+}
