@@ -286,7 +286,8 @@ impl Shard {
         Ok(opened)
     }
 
-    /// Applies the frames behind the checkpoint, up to the last one that something needs; gives what it found of the index's stream.
+    /// Applies the frames behind the checkpoint, up to the last one that something needs. Gives what it found of the index's
+    /// stream.
     fn replay(&mut self, reader: &mut BlockReader<'_>, extent: Extent) -> Result<MetaFrames, Stopped> {
         self.replaying = true;
         let superblock = self.superblock.clone();

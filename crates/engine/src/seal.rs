@@ -15,8 +15,8 @@ use zerocopy::IntoBytes;
 const META_FRAMES_MAX: u32 = 3;
 /// Frames of moved data that are on their way at the same time: with 3, users of a full drive waited for the cleaner.
 const COLD_FRAMES_MAX: u32 = 6;
-/// Segments kept for a checkpoint besides what it is known to need: one because the open segment may have no room for the next frame,
-/// one for pages that it writes again to empty others.
+/// Segments kept for a checkpoint besides what it is known to need: one because the open segment may have no room for the
+/// next frame, one for pages that it writes again to empty others.
 const SPARE_SEGMENTS: u32 = 2;
 /// Bytes of log that an index page takes at most, with its entry and its record in the checkpoint.
 const PAGE_COST_MAX: u64 = 2432;

@@ -329,8 +329,8 @@ impl Shard {
         }
     }
 
-    /// Whether somebody waits for a checkpoint that waits for a segment, and nothing under way can give it one. Its pages are in
-    /// the way of moves, and nothing else frees what waits for a complete checkpoint.
+    /// Whether somebody waits for a checkpoint that waits for a segment, and nothing under way can give it one: the cleaner begins
+    /// nothing while a checkpoint lacks room, and what is empty but not covered waits for that very checkpoint.
     fn is_checkpoint_stuck(&self) -> bool {
         let is_waited_for = self.closing || self.log.streams[Head::Hot as usize].has_work();
         // What only reads frees nothing, but for the segments looked at below.
