@@ -3,11 +3,12 @@
 use coquina_base::{AlignedBuf, BLOCK_BYTES, LayerId};
 
 use crate::api::{
-    Action, Device, Event, FormatOptions, Identity, IoError, IoToken, Operation, Origin, Outcome, Request,
+    Action, Device, Event, FormatOptions, Identity, IoToken, Operation, Origin, Outcome, Request,
     RequestToken, ShardConfig,
 };
 use crate::check::{check_drive, format_drive};
 use crate::geometry::SEGMENT_BYTES_MIN;
+use crate::memory_drive::Memory;
 use crate::shard::Shard;
 
 mod behind_reads;
@@ -23,31 +24,6 @@ const READ: u64 = 1 << 40;
 const TURN_NS: u64 = 100_000_000;
 /// Turns without I/O after which nothing more is expected: merges take some.
 const IDLE_TURNS: u32 = 4;
-
-struct Memory(Vec<u8>);
-
-impl Device for Memory {
-    fn size_bytes(&self) -> u64 {
-        self.0.len() as u64
-    }
-
-    fn read(&mut self, offset_bytes: u64, buffer: &mut AlignedBuf) -> Result<(), IoError> {
-        let start = offset_bytes as usize;
-        let end = start + buffer.len();
-        buffer.copy_from_slice(&self.0[start..end]);
-        Ok(())
-    }
-
-    fn write(&mut self, offset_bytes: u64, buffer: &AlignedBuf) -> Result<(), IoError> {
-        let start = offset_bytes as usize;
-        self.0[start..start + buffer.len()].copy_from_slice(buffer);
-        Ok(())
-    }
-
-    fn sync(&mut self) -> Result<(), IoError> {
-        Ok(())
-    }
-}
 
 /// A read that is under way until the test ends it.
 struct Held {

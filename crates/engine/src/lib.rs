@@ -27,6 +27,8 @@ mod kept_frames;
 mod known_bad;
 mod landed;
 mod log;
+#[cfg(test)]
+mod memory_drive;
 mod merge;
 mod pool;
 mod read;

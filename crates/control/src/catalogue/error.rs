@@ -44,9 +44,8 @@ pub enum CatalogueError {
     },
     /// More than any volume can have.
     #[error(
-        "{} is more than a volume can have, which is {}",
-        format_size_bytes(*size_bytes),
-        format_size_bytes(VOLUME_BYTES_MAX)
+        "{} is more than a volume can have; give {VOLUME_BYTES_MAX} bytes at most (4 MiB less than 16 PiB)",
+        format_size_bytes(*size_bytes)
     )]
     SizeTooLarge {
         /// The size asked for.

@@ -6,11 +6,11 @@ use coquina_base::LayerId;
 
 use super::*;
 use crate::api::{
-    Action, Device, FormatOptions, Identity, IoError, MapKind, Operation, Origin, Request, RequestToken,
-    ShardConfig,
+    Action, Device, FormatOptions, Identity, MapKind, Operation, Origin, Request, RequestToken, ShardConfig,
 };
 use crate::check::{check_drive, format_drive};
 use crate::index_region::Dense;
+use crate::memory_drive::Memory;
 
 /// What a block holds: nothing, zeros whose space is reserved, or a tag.
 const HOLE: u64 = 0;
@@ -28,9 +28,6 @@ impl Dice {
     }
 }
 
-/// A drive in memory.
-struct Memory(Vec<u8>);
-
 impl Memory {
     fn formatted(bytes: usize) -> Memory {
         let mut drive = Memory(vec![0; bytes]);
@@ -43,28 +40,6 @@ impl Memory {
         };
         format_drive(&mut drive, &options).unwrap();
         drive
-    }
-}
-
-impl Device for Memory {
-    fn size_bytes(&self) -> u64 {
-        self.0.len() as u64
-    }
-
-    fn read(&mut self, offset_bytes: u64, buffer: &mut AlignedBuf) -> Result<(), IoError> {
-        let (at, length) = (offset_bytes as usize, buffer.len());
-        buffer.copy_from_slice(&self.0[at..at + length]);
-        Ok(())
-    }
-
-    fn write(&mut self, offset_bytes: u64, buffer: &AlignedBuf) -> Result<(), IoError> {
-        let at = offset_bytes as usize;
-        self.0[at..at + buffer.len()].copy_from_slice(buffer);
-        Ok(())
-    }
-
-    fn sync(&mut self) -> Result<(), IoError> {
-        Ok(())
     }
 }
 

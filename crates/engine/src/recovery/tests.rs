@@ -10,6 +10,7 @@ use crate::api::{
 };
 use crate::check::{check_drive, format_drive};
 use crate::geometry::{DRIVE_HEAD_BYTES, SHARD_HEAD_BYTES};
+use crate::memory_drive::Memory;
 
 const DRIVE_BYTES: usize = 64 << 20;
 const SEGMENT_BYTES: u64 = 64 << 10;
@@ -17,26 +18,6 @@ const SEGMENT_BYTES: u64 = 64 << 10;
 const VOLUME_BLOCKS: u64 = 96 << 10;
 /// Turns after which what has not come will not come.
 const STEPS_MAX: u32 = 200_000;
-
-struct Memory(Vec<u8>);
-
-impl Device for Memory {
-    fn size_bytes(&self) -> u64 {
-        self.0.len() as u64
-    }
-    fn read(&mut self, offset_bytes: u64, buffer: &mut AlignedBuf) -> Result<(), IoError> {
-        let length = buffer.len();
-        buffer.copy_from_slice(&self.0[offset_bytes as usize..][..length]);
-        Ok(())
-    }
-    fn write(&mut self, offset_bytes: u64, buffer: &AlignedBuf) -> Result<(), IoError> {
-        self.0[offset_bytes as usize..][..buffer.len()].copy_from_slice(buffer);
-        Ok(())
-    }
-    fn sync(&mut self) -> Result<(), IoError> {
-        Ok(())
-    }
-}
 
 /// Small, fast and repeatable.
 struct Dice(u64);

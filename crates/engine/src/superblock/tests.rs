@@ -1,27 +1,7 @@
 //! Which copy of a superblock counts.
 
 use super::*;
-
-struct Memory(Vec<u8>);
-
-impl Device for Memory {
-    fn size_bytes(&self) -> u64 {
-        self.0.len() as u64
-    }
-    fn read(&mut self, offset_bytes: u64, buffer: &mut AlignedBuf) -> Result<(), IoError> {
-        let at = offset_bytes as usize;
-        let length = buffer.len();
-        buffer.copy_from_slice(&self.0[at..at + length]);
-        Ok(())
-    }
-    fn write(&mut self, offset_bytes: u64, buffer: &AlignedBuf) -> Result<(), IoError> {
-        self.0[offset_bytes as usize..][..buffer.len()].copy_from_slice(buffer);
-        Ok(())
-    }
-    fn sync(&mut self) -> Result<(), IoError> {
-        Ok(())
-    }
-}
+use crate::memory_drive::Memory;
 
 const B: usize = SUPERBLOCK_B_OFFSET_BYTES as usize;
 
