@@ -222,13 +222,19 @@ fn a_deposed_primary_stops_before_it_has_persisted_anything() {
     assert_eq!(driver.input(Input::Refused { token: Token(2), no_space: false }), []);
 }
 
-#[test]
-fn a_silent_backup_is_proposed_for_removal_and_its_removal_commits() {
+/// A primary that serves, with one backup.
+fn serving_with_a_backup() -> Driver {
     let (mut driver, _) = Driver::open(config(1, &[ME, OTHER], &[]));
     driver.input(Input::Connected(OTHER));
     let state = Message::State { config_epoch: 1, history: Default::default(), last: 0, durable: 0 };
     driver.input(Input::Message(OTHER, state));
     assert!(driver.group.is_serving());
+    driver
+}
+
+#[test]
+fn a_silent_backup_is_proposed_for_removal_and_its_removal_commits() {
+    let mut driver = serving_with_a_backup();
     driver.request(1, 1, EntryKind::Write);
     driver.append(1, EntryKind::Write);
     assert_eq!(driver.sync(), [], "the backup's ack is missing");
@@ -249,10 +255,7 @@ fn proposes(actions: &[Action]) -> bool {
 
 #[test]
 fn the_removal_of_a_backup_that_answers_again_is_taken_back() {
-    let (mut driver, _) = Driver::open(config(1, &[ME, OTHER], &[]));
-    driver.input(Input::Connected(OTHER));
-    let state = Message::State { config_epoch: 1, history: Default::default(), last: 0, durable: 0 };
-    driver.input(Input::Message(OTHER, state));
+    let mut driver = serving_with_a_backup();
     driver.request(1, 1, EntryKind::Write);
     driver.append(1, EntryKind::Write);
     driver.sync();
@@ -422,10 +425,7 @@ fn the_only_member_waits_for_who_left_with_its_epoch_unless_it_has_served_under_
 
 #[test]
 fn a_former_primary_gives_its_leases_back_once_it_cannot_serve_again() {
-    let (mut driver, _) = Driver::open(config(1, &[ME, OTHER], &[]));
-    driver.input(Input::Connected(OTHER));
-    let state = Message::State { config_epoch: 1, history: Default::default(), last: 0, durable: 0 };
-    driver.input(Input::Message(OTHER, state));
+    let mut driver = serving_with_a_backup();
     let grant = Message::Grant { config_epoch: 1, sent_ns: driver.now_ns };
     driver.input(Input::Message(OTHER, grant.clone()));
     assert_eq!(driver.input(Input::Read(Token(1))), [Action::Read(Token(1))]);
