@@ -360,7 +360,10 @@ impl ClusterHealth {
             match pool.state {
                 PoolState::Active => {}
                 PoolState::Creating => {
-                    add(HealthCode::PoolPending, format!("{} {} are made", counts.total, pool.group_count));
+                    add(
+                        HealthCode::PoolPending,
+                        format!("{} of {} groups are made", counts.total, pool.group_count),
+                    );
                 }
                 PoolState::Removing => add(HealthCode::PoolPending, "it is being removed".to_owned()),
             }

@@ -126,6 +126,9 @@ fn shapes_are_stable() {
         volume["io"]["write_latency"],
         json!({"mean_ns": 100_000, "p50_ns": 131_072, "p99_ns": 131_072})
     );
+    // The coordinator tells of the pool that was made for the volume until it has looked at it once more.
+    let is_quiet = |_: &World| client.status(0).unwrap().health.entries.is_empty();
+    server.world.wait_for("an end of notices", is_quiet);
     let status = serde_json::to_value(client.status(0).unwrap()).unwrap();
     let fields = [
         "cluster", "data", "drives", "groups", "health", "node", "nodes", "pools", "rates", "reactors",
