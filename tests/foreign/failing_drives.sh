@@ -6,6 +6,7 @@ needs_coquina
 needs qemu-io
 
 SECOND=$SCRATCH/second
+FROZEN=
 
 # Whether a drive is in a state: PATH STATE.
 state_of() {
@@ -110,6 +111,49 @@ failing_writes() {
     server_stop
 }
 
+# The file system under a drive is frozen: what is written to the drive waits.
+thaw() { if mountpoint -q "$SCRATCH/frozen"; then fsfreeze --unfreeze "$SCRATCH/frozen" 2>/dev/null || true; fi; }
+melt() {
+    thaw
+    [[ -z $FROZEN ]] || losetup -d "$FROZEN"
+    FROZEN=
+    if mountpoint -q "$SCRATCH/frozen"; then umount "$SCRATCH/frozen"; fi
+}
+is_unlocked() { flock --exclusive --nonblock "$1" true; }
+
+# A clean stop leaves a drive alone that does not answer, says so, and loses nothing.
+silent_drive() {
+    [[ $(id -u) == 0 ]] || return 0
+    local begun
+    at_exit melt
+    at_exit server_kill
+    at_exit thaw
+    truncate --size 700M "$SCRATCH/frozen-disk"
+    loop_device "$SCRATCH/frozen-disk"
+    mkfs.ext4 -q "$LOOP"
+    mkdir -p "$SCRATCH/frozen"
+    mount "$LOOP" "$SCRATCH/frozen"
+    truncate --size 512M "$SCRATCH/frozen/device"
+    FROZEN=$(losetup --find --show "$SCRATCH/frozen/device")
+    rm -rf "$DATA" "$SCRATCH/drive0" "$SECOND"
+    server_start --drive "$FROZEN"
+    wait_until 90 has_its_share "$FROZEN" || fail "only $(groups_on "$FROZEN") groups move to a new drive"
+    volume_create still 64M
+    qemu-io -f raw -c 'write -P 0x42 0 64M' "$(uri still)" >/dev/null
+    fsfreeze --freeze "$SCRATCH/frozen"
+    begun=$SECONDS
+    server_stop
+    ((SECONDS - begun >= 20 && SECONDS - begun < 40)) || fail "the stop took $((SECONDS - begun)) s"
+    [[ $(grep -c 'has not answered for 20 s: the stop does not wait' "$SCRATCH/server.log") == 1 ]] ||
+        fail "it is not told, or of another drive as well"
+    thaw
+    wait_until 20 is_unlocked "$FROZEN" || fail "the drive stays locked"
+    server_start
+    expect 0 'read 67108864' qemu-io -f raw -c 'read -P 0x42 0 64M' "$(uri still)"
+    server_stop
+    melt
+}
+
 # The space of a drive's file is taken when it is made, so that a full file system does not fail its writes.
 full_file_system() {
     [[ $(id -u) == 0 ]] || return 0
@@ -131,7 +175,7 @@ full_file_system() {
 }
 
 DRIVE_SIZE=512M
-for part in missing_drive locked_drive failing_writes full_file_system; do
+for part in missing_drive locked_drive failing_writes silent_drive full_file_system; do
     say "# $part"
     "$part"
 done

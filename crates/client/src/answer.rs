@@ -61,11 +61,12 @@ impl ClientCore {
         match notify.kind {
             NotifyKind::Resized => {
                 self.striping.check(notify.size_bytes).map_err(|error| error.to_string())?;
-                // A node that is behind may tell of an older size than the table of another one has.
+                // A node that is behind may tell of an older size than the table or a notice of another one has.
                 if let Some(volume) = &mut self.volume
-                    && notify.map_version >= volume.map_version
+                    && notify.map_version >= self.size_version
                 {
                     volume.size_bytes = notify.size_bytes;
+                    self.size_version = notify.map_version;
                 }
             }
             NotifyKind::MapChanged if self.asking.is_under_way => {

@@ -59,6 +59,8 @@ pub struct ClientCore {
     /// Whether the driver knows the map, so that nobody has to be asked for it.
     pub(crate) directed: bool,
     pub(crate) volume: Option<AttachedVolume>,
+    /// The version of the map that told the volume's size. A notice may tell of a newer one than the table is of.
+    pub(crate) size_version: u64,
     pub(crate) striping: Striping,
     /// Added to a chunk's number before the group is taken from its low bits.
     pub(crate) group_shift: u32,
@@ -108,6 +110,7 @@ impl ClientCore {
             actions: Vec::new(),
             directed: false,
             volume: None,
+            size_version: 0,
             striping: Striping::PLAIN,
             group_shift: 0,
             group_links: Vec::new(),

@@ -1,7 +1,7 @@
 //! Where the data is: the volume's table, and the parts that move when it changes.
 //!
 //! Invariants:
-//! - an older table never replaces a newer one;
+//! - an older table never replaces a newer one, nor an older size a newer one, whether a table or a notice tells of it;
 //! - a part goes only to the link that the present table names, however long ago it was first sent.
 
 use coquina_cluster::{Striping, mix};
@@ -140,7 +140,10 @@ impl ClientCore {
         if !self.directed {
             self.asking.learn(&self.config.addresses, &volume.nodes);
         }
-        self.volume = Some(volume.clone());
+        let told = self.volume.as_ref().filter(|_| self.size_version > volume.map_version);
+        let size_bytes = told.map_or(volume.size_bytes, |known| known.size_bytes);
+        self.size_version = self.size_version.max(volume.map_version);
+        self.volume = Some(AttachedVolume { size_bytes, ..volume.clone() });
         self.move_parts(now_ns);
         self.drop_links(&shard_links);
         self.renew_silent_links(now_ns);

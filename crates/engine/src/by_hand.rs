@@ -12,6 +12,7 @@ use crate::memory_drive::Memory;
 use crate::shard::Shard;
 
 mod behind_reads;
+mod damaged_logs;
 mod last_chunk;
 mod merges;
 mod records;
@@ -42,9 +43,12 @@ struct World {
     events: Vec<Event>,
 }
 
+fn config() -> ShardConfig {
+    ShardConfig { copy: 1, cache_bytes: 0, ..ShardConfig::default() }
+}
+
 fn open(drive: &mut Memory) -> Shard {
-    let config = ShardConfig { copy: 1, cache_bytes: 0, ..ShardConfig::default() };
-    Shard::open(drive, 0, 1, config).unwrap()
+    Shard::open(drive, 0, 1, config()).unwrap()
 }
 
 fn request(token: u64, chunk: u32, offset_bytes: u32, operation: Operation<'_>) -> Request<'_> {
@@ -80,10 +84,14 @@ impl World {
         };
         format_drive(&mut drive, &options).unwrap();
         let shard = open(&mut drive);
+        World::of(drive, shard, 1)
+    }
+
+    fn of(drive: Memory, shard: Shard, now_ns: u64) -> World {
         World {
             drive,
             shard,
-            now_ns: 1,
+            now_ns,
             holds_reads: false,
             held: Vec::new(),
             done: Vec::new(),
@@ -98,15 +106,7 @@ impl World {
         let report = check_drive(&mut drive, &mut |_, _| {});
         assert!(report.is_clean(), "{report:?}");
         let shard = open(&mut drive);
-        World {
-            drive,
-            shard,
-            now_ns,
-            holds_reads: false,
-            held: Vec::new(),
-            done: Vec::new(),
-            events: Vec::new(),
-        }
+        World::of(drive, shard, now_ns)
     }
 
     /// A turn of the driver's loop; says whether I/O has ended in it.

@@ -20,6 +20,7 @@ use crate::index_run::REGION_BLOCKS;
 use crate::log::HeadPosition;
 use crate::segment::SegmentState;
 use crate::shard::{IoPurpose, Shard};
+use crate::superblock::COMPATIBLE_CUTTING;
 
 /// Version of the checkpoint's stream.
 pub const STREAM_VERSION: u32 = 1;
@@ -587,6 +588,8 @@ impl Shard {
         superblock.root_location = root.location;
         superblock.root_bytes = root.length_bytes;
         superblock.root_crc = self.checkpoint.root_crc;
+        // The groups in it remember.
+        superblock.compatible &= !COMPATIBLE_CUTTING;
         // Frames behind the point belong to this mount, for it has replayed all that others wrote.
         let current = superblock.incarnations.len().saturating_sub(1);
         superblock.incarnations.drain(..current);

@@ -31,14 +31,15 @@ impl Shard {
         self.groups.get(group).map(|one| one.start(self.copy()))
     }
 
-    /// Whether something of a group was lost with a damaged log, and it has not been in sync since.
+    /// Whether something of a group was lost with a damaged log, or may have been, and it has not been in sync since.
     pub fn is_group_damaged(&self, group: u32) -> bool {
         self.groups.get(group).is_some_and(|one| one.is_damaged)
     }
 
     /// Whether a group may be opened under a configuration: one of which something was lost since it was last in sync only under
-    /// a newer one, in which nobody counts on this copy.
-    pub fn may_open_group(&self, group: u32, config: &Config) -> bool {
+    /// a newer one, in which nobody counts on this copy. One that may have been lost whole is opened as one that is not intact.
+    pub fn may_open_group(&mut self, group: u32, config: &Config) -> bool {
+        self.groups.doubt(group, config);
         let copy = self.copy();
         let damaged = self.groups.get(group).filter(|one| one.is_damaged && one.config.is_in_sync(copy));
         damaged.is_none_or(|one| config.is_out(copy) && config.epoch > one.config.epoch)
@@ -376,6 +377,9 @@ impl Shard {
             return Err("a record of a placement group cannot be read");
         };
         let copy = self.copy();
+        if let Record::Config { config, .. } = &record {
+            self.groups.doubt(group, config);
+        }
         let one = self.groups.get_mut(group);
         if self.replaying {
             one.append_record(&record);

@@ -223,7 +223,7 @@ pub(crate) struct Group {
     pub(crate) history: History,
     pub(crate) tail: VecDeque<TailEntry>,
     pub(crate) recovery: Option<Recovery>,
-    /// Something of it was lost with a damaged log: it must not be in sync before all of it has been compared.
+    /// Something of it was lost with a damaged log, or may have been: it must not be in sync before all of it has been compared.
     pub(crate) is_damaged: bool,
     /// The session table, the last of what a copy is given that comes back, was logged under the present configuration, and nothing
     /// was lost since.
@@ -484,6 +484,8 @@ pub(crate) struct Groups {
     pub(crate) to_wake: Vec<u32>,
     /// Groups of which a frame that is being applied has records.
     pub(crate) touched: Vec<u32>,
+    /// The log was once cut where it was damaged.
+    pub(crate) was_cut: bool,
 }
 
 impl Groups {
@@ -504,10 +506,20 @@ impl Groups {
 
     /// Notes that something of the log was lost.
     pub fn distrust(&mut self) {
+        self.was_cut = true;
         self.groups.values_mut().for_each(|group| {
             group.is_damaged = true;
             group.is_complete = false;
         });
+    }
+
+    /// Hears of a configuration of a group. One of which no configuration is known may have been lost whole where the log was cut,
+    /// unless this is the first one: the log is cut only when no group counts on this copy, so the group has been made since.
+    pub fn doubt(&mut self, group: u32, config: &Config) {
+        let is_known = self.get(group).is_some_and(|one| one.config.epoch > 0);
+        if self.was_cut && !is_known && config.epoch > 1 {
+            self.get_mut(group).is_damaged = true;
+        }
     }
 
     /// Encodes all groups for a checkpoint.

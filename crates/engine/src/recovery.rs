@@ -17,7 +17,9 @@ use crate::log::{HeadPosition, Log};
 use crate::replay::{BlockReader, Chain, Lost, ReplayFrame, Step, is_whole};
 use crate::segment::SegmentState;
 use crate::shard::Shard;
-use crate::superblock::{DriveSuperblock, INCARNATIONS_MAX, ShardSuperblock, SuperblockError};
+use crate::superblock::{
+    COMPATIBLE_CUT, COMPATIBLE_CUTTING, DriveSuperblock, INCARNATIONS_MAX, ShardSuperblock, SuperblockError,
+};
 use crate::write::regions_of;
 use pages::MetaFrames;
 
@@ -122,8 +124,13 @@ impl Shard {
         config: ShardConfig,
     ) -> Result<Shard, OpenError> {
         let mut opened = Self::recover(device, shard, config)?;
+        let is_cutting = opened.superblock.compatible & COMPATIBLE_CUTTING != 0;
+        if is_cutting {
+            // The power went while the log was cut: nothing has been logged since.
+            opened.groups.distrust();
+        }
         opened.begin_mount(device)?;
-        if opened.superblock.incarnations.len() > INCARNATIONS_MAX / 2 {
+        if is_cutting || opened.superblock.incarnations.len() > INCARNATIONS_MAX / 2 {
             opened.checkpoint_now(device)?;
         }
         Ok(opened)
@@ -132,7 +139,7 @@ impl Shard {
     /// Opens a shard whose log is damaged, as it was before the damage: what was logged from there on, acknowledged or not,
     /// is lost on this drive. Only for a shard of which all is on other copies, and none of whose copies is in sync any
     /// more. Its placement groups know from then on that they are not to be trusted ([`Start::intact`]), until a
-    /// configuration says that they are in sync again.
+    /// configuration says that they are in sync again: those of which nothing is left as well ([`Shard::may_open_group`]).
     ///
     /// [`Start::intact`]: coquina_replication::Start
     pub fn open_cut(
@@ -158,6 +165,7 @@ impl Shard {
             return Err(damage.unwrap_or(OpenError::Log(reason)));
         }
         opened.groups.distrust();
+        opened.superblock.compatible |= COMPATIBLE_CUT | COMPATIBLE_CUTTING;
         opened.begin_mount(device)?;
         // What is left of the frames behind the cut must never be read again, and the groups must not forget.
         opened.checkpoint_now(device)?;
@@ -597,6 +605,8 @@ fn assemble(
     }
     let layers_deleting =
         loaded.index.layers().iter().filter(|layer| layer.deleting).map(|layer| (layer.id, 0)).collect();
+    let mut groups = loaded.groups;
+    groups.was_cut = superblock.compatible & COMPATIBLE_CUT != 0;
     Shard {
         capacity_blocks: 0,
         cache: BlockCache::new(config.cache_bytes),
@@ -610,7 +620,7 @@ fn assemble(
         segments: loaded.segments,
         index: loaded.index,
         sessions: loaded.sessions,
-        groups: loaded.groups,
+        groups,
         log,
         actions: VecDeque::new(),
         ios: slab::Slab::new(),

@@ -18,6 +18,12 @@ use crate::geometry::{
 pub const FORMAT_VERSION: u32 = 2;
 /// Incompatible feature bits that this program knows.
 pub const INCOMPATIBLE_KNOWN: u64 = 0;
+/// Compatible feature bit of a shard: its log was once cut where it was damaged, so that all may be lost of a placement group of
+/// which nothing is known.
+pub const COMPATIBLE_CUT: u64 = 1;
+/// Compatible feature bit of a shard: no checkpoint is complete yet that says which placement groups are not to be trusted since
+/// the cut: none is.
+pub const COMPATIBLE_CUTTING: u64 = 2;
 /// Incarnations since the last checkpoint that a shard superblock can name.
 pub const INCARNATIONS_MAX: usize = 128;
 
@@ -401,7 +407,7 @@ pub struct ShardSuperblock {
     pub root_crc: u32,
     /// Mounts since the checkpoint, in order.
     pub incarnations: Vec<Incarnation>,
-    /// Compatible feature bits, of which this program knows none: kept when it is written again.
+    /// Compatible feature bits. Those that this program does not know are kept when it is written again.
     pub compatible: u64,
 }
 

@@ -22,8 +22,8 @@ use crate::follow::PoolTables;
 use crate::gateways::Gateways;
 use crate::hands::Hands;
 use crate::housekeeper::Notice;
-use crate::node::Proposals;
 use crate::peers::PeerLinks;
+use crate::proposals::Proposals;
 use crate::request::{Asker, ConnectionKey, HoppingRequest, InFlight, Kind, NbdRequest, kind_of};
 use crate::snapshot::{CoreShard, CoreSnapshot};
 use crate::sweep::Sweep;
@@ -36,8 +36,6 @@ pub const HOUSEKEEPING_NS: u64 = 1_000_000_000;
 const TICK_NS: u64 = 100_000_000;
 /// The same where no group has.
 const TICK_ALONE_NS: u64 = 1_000_000_000;
-/// A stop takes no longer.
-const STOP_NS_MAX: u64 = 20_000_000_000;
 
 /// What a token of the ring is for: its top byte.
 pub mod tag {
@@ -88,6 +86,8 @@ pub struct ShardSlot {
     pub is_write: Vec<bool>,
     /// I/Os under way.
     pub under_way: u32,
+    /// When the drive last answered, or was asked something while it owed nothing.
+    pub quiet_since_ns: u64,
     /// I/Os that have been on their way for long.
     pub stalled: u64,
     /// What was damaged.
@@ -216,8 +216,8 @@ pub struct Core {
 }
 
 impl Core {
-    /// Runs until told to stop.
-    pub fn run(mut self) -> Result<(), ReactorError> {
+    /// Runs until told to stop. Whether a drive owes answers then.
+    pub fn run(mut self) -> Result<bool, ReactorError> {
         for index in 0..self.listeners.len() {
             let file = self.listeners[index].file;
             self.reactor.accept(file, tag::ACCEPT | index as u64);
@@ -230,7 +230,7 @@ impl Core {
         loop {
             self.service();
             if self.is_stopped() {
-                return Ok(());
+                return Ok(self.leave_silent_drives());
             }
             let before = boottime_ns();
             self.busy_ns += before.saturating_sub(self.now_ns);
@@ -395,6 +395,7 @@ impl Core {
         let now_ns = self.now_ns;
         let slot = &mut self.shards[index];
         slot.under_way -= 1;
+        slot.quiet_since_ns = now_ns;
         let latency = now_ns.saturating_sub(slot.issued_ns[io as usize]);
         let buffer = match completion.payload {
             Payload::Buffer(buffer) => buffer,
@@ -662,29 +663,6 @@ impl Core {
             native_connections: count(Protocol::Native) as u64,
             dropped_connections: self.dropped_connections,
         }
-    }
-
-    fn stop(&mut self) {
-        if self.stopping_since_ns.is_some() {
-            return;
-        }
-        self.stopping_since_ns = Some(self.now_ns);
-        for listener in std::mem::take(&mut self.listeners) {
-            self.reactor.close(listener.file, tag::ACCEPT | tag::MASK);
-        }
-        let open: Vec<usize> = self.connections.iter().map(|(index, _)| index).collect();
-        for index in open {
-            self.close_connection(index);
-        }
-        for slot in self.shards.iter_mut().filter(|slot| !slot.released) {
-            slot.copies_mut().shard_mut().close();
-        }
-    }
-
-    fn is_stopped(&self) -> bool {
-        let Some(since_ns) = self.stopping_since_ns else { return false };
-        let closed = self.shards.iter().all(|slot| slot.released || slot.copies().shard().is_closed());
-        closed || self.now_ns.saturating_sub(since_ns) > STOP_NS_MAX
     }
 }
 

@@ -28,6 +28,9 @@ const SUSPECT_NS: u64 = 1_000_000_000;
 const RECOVER_BLOCKS_MAX: u32 = 16;
 /// Such messages on their way.
 const RECOVER_WINDOW: u32 = 16;
+/// Blocks of changes of a group that a copy which catches up may be behind before commits wait for it: 1 MiB. It is what
+/// such a copy may have to keep in memory for each group, and the primary for it.
+const STREAM_LAG_BLOCKS_MAX: u64 = 256;
 
 /// Who is primary of a pool's groups, as clients are told.
 pub(crate) struct PoolTable {
@@ -238,6 +241,7 @@ fn settings() -> Settings {
         suspect_ns: SUSPECT_NS,
         recover_blocks_max: RECOVER_BLOCKS_MAX,
         recover_window: RECOVER_WINDOW,
+        stream_lag_blocks_max: STREAM_LAG_BLOCKS_MAX,
     }
 }
 

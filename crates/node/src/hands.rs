@@ -52,7 +52,8 @@ impl Sink for Hands<'_> {
 
     fn propose(&mut self, group: u32, config: Config) {
         tracing::debug!(group, ?config, "a configuration is proposed");
-        self.core.proposals.set(group, config);
+        let revision = self.core.map.revision();
+        self.core.proposals.set(group, config, revision);
     }
 
     fn withdraw(&mut self, group: u32, config: &Config) {
@@ -95,6 +96,9 @@ impl Hands<'_> {
         }
         slot.issued_ns[index] = now_ns;
         slot.is_write[index] = is_write;
+        if slot.under_way == 0 {
+            slot.quiet_since_ns = now_ns;
+        }
         slot.under_way += 1;
         slot.file
     }

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use coquina_base::{DriveId, LayerId, NodeId, VolumeId};
@@ -30,8 +29,9 @@ use crate::error::NodeError;
 use crate::housekeeper::{Housekeeper, HousekeeperConfig};
 use crate::listen::bind_all;
 use crate::open::{DamagedDrive, DriveSpec, OpenedDrive, is_out, open_drives};
+use crate::proposals::Proposals;
 use crate::snapshot::drive_snapshot;
-use crate::threads::{Places, Seed, SeedShard, start_cores};
+use crate::threads::{CoreThread, Places, Seed, SeedShard, start_cores};
 
 /// How long the control plane waits for a reactor.
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -80,36 +80,6 @@ pub struct NodeIdentity {
     pub domains: BTreeMap<String, String>,
 }
 
-/// What primaries of a node asked for: the newest configuration for each group that the map does not have.
-#[derive(Default)]
-pub(crate) struct Proposals(Mutex<BTreeMap<u32, Config>>);
-
-impl Proposals {
-    pub fn set(&self, group: u32, config: Config) {
-        lock(&self.0).insert(group, config);
-    }
-
-    /// Forgets what a primary has taken back.
-    pub fn withdraw(&self, group: u32, config: &Config) {
-        let mut proposals = lock(&self.0);
-        if proposals.get(&group) == Some(config) {
-            proposals.remove(&group);
-        }
-    }
-
-    /// Forgets what the map has, or something newer.
-    pub fn prune(&self, map: &MapView) {
-        let mut proposals = lock(&self.0);
-        proposals.retain(|group, config| {
-            map.group(GroupId(*group)).is_none_or(|record| record.epoch < config.epoch)
-        });
-    }
-
-    fn all(&self) -> Vec<(GroupId, Config)> {
-        lock(&self.0).iter().map(|(group, config)| (GroupId(*group), config.clone())).collect()
-    }
-}
-
 /// A drive as the node knows it.
 #[derive(Clone)]
 pub(crate) struct NodeDrive {
@@ -135,7 +105,7 @@ pub struct Node {
     identity: Option<NodeIdentity>,
     map_service: Arc<MapService>,
     cores: Vec<MailboxSender<Command>>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    threads: Mutex<Vec<CoreThread>>,
     housekeeper: Mutex<Option<Housekeeper>>,
     drives: Mutex<NodeDrives>,
     /// Held while drives come and go.
@@ -282,7 +252,7 @@ impl Node {
             core.send(Command::Stop);
         }
         for thread in lock(&self.threads).drain(..) {
-            let _ = thread.join();
+            thread.wait();
         }
         self.listeners.iter().for_each(Listener::remove);
     }
@@ -326,11 +296,17 @@ impl Node {
         damaged.into_iter().filter(|drive| is_out(map, drive.id)).collect()
     }
 
-    /// Serves a drive again as it was before its log was damaged. If that fails for what has nothing to do with the drive, it is
-    /// tried again with the next map; otherwise it is not.
+    /// Whether it was told to stop.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Relaxed)
+    }
+
+    /// Serves a drive again as it was before its log was damaged. If that fails for what has nothing to do with the drive, it
+    /// may be tried again; otherwise it is not. Does nothing if somebody has tried since the caller looked.
     pub(crate) fn rejoin(&self, damaged: &DamagedDrive) -> Result<(), NodeError> {
         let _one_at_a_time = lock(&self.changing_drives);
-        let known = lock(&self.drives).damaged.iter().any(|drive| drive.id == damaged.id);
+        let is_it = |drive: &DamagedDrive| drive.id == damaged.id && drive.tries == damaged.tries;
+        let known = lock(&self.drives).damaged.iter().any(is_it);
         let map = self.map_service.map();
         // One that was removed meanwhile would be registered as a new one.
         if !known || map.drive(damaged.id).is_none() || !is_out(&map, damaged.id) {
@@ -341,7 +317,8 @@ impl Node {
         let followed = self.set_map(map).map_err(|_| NodeError::Stopping);
         let added = followed.and_then(|()| self.add_drive_of(damaged.spec(), true));
         if added.as_ref().is_err_and(NodeError::is_passing) {
-            lock(&self.drives).damaged.push(damaged.clone());
+            let tries = damaged.tries + 1;
+            lock(&self.drives).damaged.push(DamagedDrive { tries, ..damaged.clone() });
         }
         added.map(drop)
     }

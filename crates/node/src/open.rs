@@ -69,6 +69,8 @@ pub(crate) struct Opened {
 pub(crate) struct DamagedDrive {
     pub id: DriveId,
     pub path: PathBuf,
+    /// How often it was tried to use it again, without success for a reason that passes.
+    pub tries: u32,
 }
 
 impl DamagedDrive {
@@ -181,7 +183,7 @@ impl Drives {
                             drive = %drive.id,
                             "once other copies have taken over, it is used again, without what is damaged"
                         );
-                        self.damaged.push(DamagedDrive { id: drive.id, path: drive.path });
+                        self.damaged.push(DamagedDrive { id: drive.id, path: drive.path, tries: 0 });
                     }
                 }
                 Err(error) => return Err(error),

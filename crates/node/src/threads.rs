@@ -20,8 +20,8 @@ use crate::connection::Protocol;
 use crate::core::{Core, ListenerSlot, ShardSlot};
 use crate::error::NodeError;
 use crate::housekeeper::Notice;
-use crate::node::Proposals;
 use crate::peers::PeerLinks;
+use crate::proposals::Proposals;
 use crate::volume::VolumeTable;
 
 /// Reactor and slot of every shard.
@@ -69,6 +69,7 @@ impl SeedShard {
             issued_ns: Vec::new(),
             is_write: Vec::new(),
             under_way: 0,
+            quiet_since_ns: 0,
             stalled: 0,
             damage: Vec::new(),
             sweep: Default::default(),
@@ -91,8 +92,26 @@ impl Core {
     }
 }
 
+/// A reactor's thread.
+pub(crate) struct CoreThread {
+    thread: JoinHandle<()>,
+    /// Told when the reactor has stopped: whether a drive owes it answers.
+    stopped: Receiver<bool>,
+}
+
+impl CoreThread {
+    /// Waits until the reactor has stopped.
+    pub fn wait(self) {
+        // One that is gone without a word has said why.
+        let owes = self.stopped.recv().unwrap_or(false);
+        if !owes {
+            let _ = self.thread.join();
+        }
+    }
+}
+
 /// Ways to the reactors, and their threads.
-pub(crate) type Cores = (Vec<MailboxSender<Command>>, Vec<JoinHandle<()>>);
+pub(crate) type Cores = (Vec<MailboxSender<Command>>, Vec<CoreThread>);
 
 pub(crate) fn start_cores(seeds: Vec<Seed>) -> Result<Cores, NodeError> {
     let count = seeds.len();
@@ -103,9 +122,19 @@ pub(crate) fn start_cores(seeds: Vec<Seed>) -> Result<Cores, NodeError> {
         let (peer_sender, peer_receiver) = channel::<Vec<MailboxSender<Command>>>();
         peers.push(peer_sender);
         let ready_sender = ready_sender.clone();
-        let run = move || run_core(seed, &ready_sender, &peer_receiver);
+        let (stopped_sender, stopped) = channel();
+        let run = move || {
+            let owes = run_core(seed, &ready_sender, &peer_receiver);
+            let _ = stopped_sender.send(owes);
+            if owes {
+                // The kernel may hold up the end of a thread until its I/O is done, and with that whatever waits for the thread.
+                loop {
+                    std::thread::park();
+                }
+            }
+        };
         let thread = std::thread::Builder::new().name("reactor".to_owned()).spawn(run);
-        threads.push(thread.map_err(NodeError::Thread)?);
+        threads.push(CoreThread { thread: thread.map_err(NodeError::Thread)?, stopped });
     }
     let mut senders: Vec<Option<MailboxSender<Command>>> = (0..count).map(|_| None).collect();
     for _ in 0..count {
@@ -125,22 +154,23 @@ pub(crate) fn start_cores(seeds: Vec<Seed>) -> Result<Cores, NodeError> {
 
 type Ready = Sender<(usize, Result<MailboxSender<Command>, ReactorError>)>;
 
-fn run_core(seed: Seed, ready: &Ready, peers: &Receiver<Vec<MailboxSender<Command>>>) {
+/// Runs a reactor until it is told to stop. Whether a drive owes it answers then.
+fn run_core(seed: Seed, ready: &Ready, peers: &Receiver<Vec<MailboxSender<Command>>>) -> bool {
     let index = seed.index;
     let mut reactor =
         match Reactor::new(ReactorConfig { busy_poll_ns: seed.busy_poll_ns, ..ReactorConfig::default() }) {
             Ok(reactor) => reactor,
             Err(error) => {
                 let _ = ready.send((index, Err(error)));
-                return;
+                return false;
             }
         };
     let (sender, mailbox) = mailbox(reactor.waker());
     if ready.send((index, Ok(sender))).is_err() {
-        return;
+        return false;
     }
     // The others did not start.
-    let Ok(peers) = peers.recv() else { return };
+    let Ok(peers) = peers.recv() else { return false };
     // Several reactors would have to agree on who stays where.
     let placement = Placement::new(seed.bind_cpu && peers.len() == 1);
     let shards = seed.shards.into_iter().map(|shard| shard.into_slot(&mut reactor)).collect();
@@ -194,8 +224,11 @@ fn run_core(seed: Seed, ready: &Ready, peers: &Receiver<Vec<MailboxSender<Comman
         placement,
         work: Default::default(),
     };
-    if let Err(error) = core.run() {
-        tracing::error!(%error, "a reactor has failed: the server must be restarted");
-        std::process::abort();
+    match core.run() {
+        Ok(owes) => owes,
+        Err(error) => {
+            tracing::error!(%error, "a reactor has failed: the server must be restarted");
+            std::process::abort();
+        }
     }
 }

@@ -5,6 +5,7 @@
 //! - a file is closed only when none of its operations is in flight;
 //! - the user data of a ring entry is the index of its slot.
 
+mod leaving;
 mod sending;
 mod unread;
 
@@ -79,6 +80,8 @@ struct File {
     is_nearby: bool,
     /// Whether large pieces are lent to its peer.
     lends: bool,
+    /// Whether the end of the reactor does not wait for what is in flight.
+    is_abandoned: bool,
     unread: Unread,
 }
 
@@ -167,6 +170,7 @@ impl Reactor {
                 drained: false,
                 is_nearby: false,
                 lends: false,
+                is_abandoned: false,
                 unread: Unread::default(),
             });
             (self.files.len() - 1) as u32
@@ -176,6 +180,7 @@ impl Reactor {
         file.drained = false;
         file.is_nearby = false;
         file.lends = false;
+        file.is_abandoned = false;
         file.unread = Unread::default();
         FileId { index, generation: file.generation }
     }
@@ -648,35 +653,4 @@ fn progress(slot: &mut Slot, result: i32) -> Progress {
         }
     }
     Progress::Again
-}
-
-impl Drop for Reactor {
-    /// Cancels what can be cancelled and waits for the rest, so that no buffer is freed under the kernel.
-    fn drop(&mut self) {
-        let never_submitted: Vec<u64> = self.ring.take_backlog().collect();
-        for index in never_submitted {
-            self.free_slot(index as u32);
-        }
-        for index in 0..self.files.len() {
-            self.files[index].closing.get_or_insert(0);
-        }
-        self.start(NO_FILE, Operation::Cancel, 0);
-        while self.in_flight > 0 {
-            if self.ring.enter(EnterWait::Forever).is_err() {
-                // The kernel may still use them: rather lose the memory.
-                std::mem::forget(std::mem::take(&mut self.slots));
-                return;
-            }
-            while let Some(entry) = self.ring.next() {
-                let index = entry.user_data() as u32;
-                let is_accept = matches!(self.slots[index as usize].operation, Operation::Accept);
-                if is_accept && entry.result() >= 0 {
-                    drop(own_accepted(entry.result()));
-                }
-                if !io_uring::cqueue::more(entry.flags()) {
-                    self.free_slot(index);
-                }
-            }
-        }
-    }
 }

@@ -48,6 +48,8 @@ pub struct Settings {
     pub recover_blocks_max: u32,
     /// Most recovery messages without an ack, per copy.
     pub recover_window: u32,
+    /// Blocks of changes that a copy which catches up may be behind, per copy: with more, commits wait for it.
+    pub stream_lag_blocks_max: u64,
     /// A deliberate mistake.
     #[cfg(feature = "mutations")]
     pub mutation: Option<Mutation>,
@@ -65,6 +67,7 @@ impl Settings {
             suspect_ns: 1_500,
             recover_blocks_max: 1,
             recover_window: 2,
+            stream_lag_blocks_max: 1,
             #[cfg(feature = "mutations")]
             mutation: None,
         }

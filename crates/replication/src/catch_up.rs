@@ -9,6 +9,10 @@
 //!   this stream covers needs no push.
 //! - A block leaves the set of what is missing when its push is durable there, unless a change of it was sent in this
 //!   stream: if the stream breaks, such changes may be cut, so they stay in the set until the copy is in sync.
+//!
+//! What is on its way is bounded: while a copy is further behind than `stream_lag_blocks_max`, nothing more is committed
+//! without it, so that clients, who wait for answers, send no more. One that then does nothing at all for `suspect_ns` is asked
+//! from the start what it has, and holds nobody up until it follows again.
 
 use std::collections::VecDeque;
 
@@ -18,8 +22,8 @@ use crate::grant::Lease;
 use crate::group::{Actions, Group};
 use crate::history::History;
 use crate::message::Message;
-use crate::primary::Primary;
-use crate::types::{BlockRange, CopyId, PayloadRef, RecoveryToken};
+use crate::primary::{Primary, is_overdue};
+use crate::types::{BlockRange, CopyId, Entry, PayloadRef, RecoveryToken};
 
 /// How far an out copy is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -63,6 +67,10 @@ pub(crate) struct Learner<C> {
     pub sessions_at: Option<u64>,
     /// Last entry durable there.
     pub acked: u64,
+    /// Changes sent of which it is not known that they are durable there: sequence number and blocks.
+    pub unacked: VecDeque<(u64, u32)>,
+    /// Blocks of these.
+    pub unacked_blocks: u64,
     pub lease: Lease,
     pub waiting_since_ns: Option<u64>,
 }
@@ -79,6 +87,8 @@ impl<C: ChangedSet> Learner<C> {
             comparing: None,
             sessions_at: None,
             acked: 0,
+            unacked: VecDeque::new(),
+            unacked_blocks: 0,
             lease: Lease::default(),
             waiting_since_ns: None,
         }
@@ -88,11 +98,28 @@ impl<C: ChangedSet> Learner<C> {
         self.stage == Stage::Streaming
     }
 
-    /// A change goes into the stream.
-    pub fn sent_change(&mut self, range: BlockRange) {
+    /// A change goes into the stream. One without data counts as a block: it is a message, too.
+    pub fn sent_change(&mut self, entry: &Entry) {
+        let blocks = entry.range.count.max(1);
         self.position += 1;
-        self.fresh.insert(range);
-        self.todo.remove(range);
+        self.unacked.push_back((entry.sequence, blocks));
+        self.unacked_blocks += u64::from(blocks);
+        self.fresh.insert(entry.range);
+        self.todo.remove(entry.range);
+    }
+
+    /// Entries up to this one are durable there.
+    fn acked_to(&mut self, durable: u64) {
+        self.acked = self.acked.max(durable);
+        while let Some(&(_, blocks)) = self.unacked.front().filter(|(sequence, _)| *sequence <= self.acked) {
+            self.unacked.pop_front();
+            self.unacked_blocks -= u64::from(blocks);
+        }
+    }
+
+    /// Whether it is so far behind that commits wait for it.
+    pub fn lags(&self, blocks_max: u64) -> bool {
+        self.unacked_blocks > blocks_max
     }
 }
 
@@ -100,6 +127,12 @@ impl<C: ChangedSet> Primary<C> {
     /// What commits need of the copy that is being added.
     pub(crate) fn joining_acked(&self) -> u64 {
         self.joining.as_ref().map_or(u64::MAX, |joining| joining.acked)
+    }
+
+    /// What commits need of copies that are too far behind.
+    pub(crate) fn lagging_acked(&self, blocks_max: u64) -> u64 {
+        let lagging = self.learners.values().filter(|learner| learner.lags(blocks_max));
+        lagging.map(|learner| learner.acked).min().unwrap_or(u64::MAX)
     }
 
     /// The copy that is being added, while connected.
@@ -159,7 +192,7 @@ impl<C: ChangedSet> Group<C> {
             actions.push(Action::Compare { token, copy: from });
         }
         for entry in &self.log.uncommitted {
-            learner.sent_change(entry.range);
+            learner.sent_change(entry);
         }
         for entry in &self.log.uncommitted {
             self.send(from, self.append_message(entry), actions);
@@ -251,7 +284,7 @@ impl<C: ChangedSet> Group<C> {
             return;
         };
         learner.waiting_since_ns = None;
-        learner.acked = learner.acked.max(durable);
+        learner.acked_to(durable);
         while let Some(&(at, range)) = learner.pushes.front().filter(|(at, _)| *at <= position) {
             learner.pushes.pop_front();
             let _ = at;
@@ -270,6 +303,33 @@ impl<C: ChangedSet> Group<C> {
             _ => {}
         }
         self.push_blocks(from, actions);
+        self.commit_step(now_ns, actions);
+    }
+
+    /// Asks copies that hold commits up, and have done nothing for `suspect_ns`, from the start what they have. The coordinator
+    /// was not asked to add them yet, so nobody needs to decide anything. What was sent to them is still before the question.
+    pub(crate) fn restart_stalled(&mut self, now_ns: u64, actions: &mut Actions) {
+        let Some(primary) = &mut self.primary else { return };
+        let (last, settings) = (self.log.last, self.settings);
+        let joining = primary.joining.as_ref();
+        let proposed = joining.filter(|joining| joining.proposed).map(|joining| joining.copy);
+        let joining = joining.map(|joining| joining.copy);
+        let others = primary.learners.iter_mut().filter(|(copy, _)| proposed != Some(**copy));
+        let stalled = others.filter_map(|(copy, learner)| {
+            let owes = match joining == Some(*copy) {
+                true => learner.acked < last || !learner.lease.is_valid(now_ns),
+                false => learner.lags(settings.stream_lag_blocks_max),
+            };
+            is_overdue(&mut learner.waiting_since_ns, owes, now_ns, settings.suspect_ns).then_some(*copy)
+        });
+        let stalled: Vec<CopyId> = stalled.collect();
+        if stalled.is_empty() {
+            return;
+        }
+        for copy in stalled {
+            self.lose(copy, now_ns, actions);
+            self.greet(copy, now_ns, actions);
+        }
         self.commit_step(now_ns, actions);
     }
 

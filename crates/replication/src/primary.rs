@@ -186,7 +186,7 @@ impl<C: ChangedSet> Group<C> {
             actions.push(Action::Send { to, message: message.clone() });
         }
         for (&to, learner) in primary.learners.iter_mut().filter(|(_, learner)| learner.is_streaming()) {
-            learner.sent_change(entry.range);
+            learner.sent_change(&entry);
             actions.push(Action::Send { to, message: message.clone() });
         }
         primary.let_go(actions);
@@ -236,7 +236,8 @@ impl<C: ChangedSet> Group<C> {
             return;
         }
         let acked = primary.peers.values().map(|peer| peer.acked).min().unwrap_or(u64::MAX);
-        let mut commit = self.log.durable.min(acked).min(primary.joining_acked());
+        let lagging = primary.lagging_acked(self.settings.stream_lag_blocks_max);
+        let mut commit = self.log.durable.min(acked).min(primary.joining_acked()).min(lagging);
         #[cfg(feature = "mutations")]
         {
             use crate::Mutation::{AnswerAfterOneCopy, CommitWithoutJoining};
@@ -322,6 +323,7 @@ impl<C: ChangedSet> Group<C> {
     /// that has answered since is taken back.
     pub(crate) fn tick_as_primary(&mut self, now_ns: u64, actions: &mut Actions) {
         self.commit_step(now_ns, actions);
+        self.restart_stalled(now_ns, actions);
         self.ask_for_grants(now_ns, actions);
         let Some(primary) = self.primary.as_mut() else { return };
         let (last, committed) = (self.log.last, self.log.committed);
@@ -383,7 +385,7 @@ impl<C: ChangedSet> Group<C> {
 }
 
 /// Whether something has been owed for too long.
-fn is_overdue(since_ns: &mut Option<u64>, owes: bool, now_ns: u64, suspect_ns: u64) -> bool {
+pub(crate) fn is_overdue(since_ns: &mut Option<u64>, owes: bool, now_ns: u64, suspect_ns: u64) -> bool {
     if !owes {
         *since_ns = None;
         return false;

@@ -84,6 +84,21 @@ impl Driver {
         assert!(self.group.is_serving());
     }
 
+    /// A copy that is out and was asked what it has says that it has nothing, and begins to follow.
+    fn follows(&mut self, copy: CopyId) -> Vec<Action> {
+        let config_epoch = self.group.config().epoch;
+        let state = Message::JoinState {
+            config_epoch,
+            history: Default::default(),
+            last: 0,
+            committed: 0,
+            incomplete_since: None,
+            intact: true,
+        };
+        self.input(Input::Message(copy, state));
+        self.input(Input::Message(copy, Message::CutDone { config_epoch, ranges: Vec::new() }))
+    }
+
     fn sync(&mut self) -> Vec<Action> {
         self.input(Input::Durable { records: self.records })
     }
@@ -296,18 +311,7 @@ fn an_addition_is_asked_for_again_when_the_removal_in_its_place_is_taken_back() 
     let state = Message::State { config_epoch: 2, history: Default::default(), last: 0, durable: 0 };
     driver.input(Input::Message(OTHER, state));
     assert!(driver.group.is_serving());
-    driver.input(Input::Message(
-        THIRD,
-        Message::JoinState {
-            config_epoch: 2,
-            history: Default::default(),
-            last: 0,
-            committed: 0,
-            incomplete_since: None,
-            intact: true,
-        },
-    ));
-    driver.input(Input::Message(THIRD, Message::CutDone { config_epoch: 2, ranges: Vec::new() }));
+    driver.follows(THIRD);
     let ack = Message::StreamAck { config_epoch: 2, position: 1, durable: 0 };
     let actions = driver.input(Input::Message(THIRD, ack));
     assert!(actions.contains(&Action::Propose(two.with(THIRD))), "{actions:?}");
@@ -321,6 +325,69 @@ fn an_addition_is_asked_for_again_when_the_removal_in_its_place_is_taken_back() 
     let actions = driver.input(Input::Tick);
     let expected = [Action::Withdraw(two.without(OTHER)), Action::Propose(two.with(THIRD))];
     assert!(expected.iter().all(|action| actions.contains(action)), "{actions:?}");
+}
+
+/// Alone, and a copy that is out has begun to follow.
+fn serving_with_a_learner() -> Driver {
+    let (mut driver, _) = Driver::open(config(1, &[ME], &[OTHER]));
+    driver.input(Input::Config(config(2, &[ME], &[OTHER])));
+    driver.sync();
+    assert!(driver.group.is_serving());
+    driver.input(Input::Connected(OTHER));
+    driver.follows(OTHER);
+    driver
+}
+
+#[test]
+fn commits_wait_for_a_copy_that_is_too_far_behind() {
+    let mut driver = serving_with_a_learner();
+    let ack = |durable| {
+        let ack = Message::StreamAck { config_epoch: 2, position: 0, durable };
+        Input::Message(OTHER, ack)
+    };
+    // The table of sessions, the first of the stream, is never acknowledged here, so the copy is not added.
+    let write = |driver: &mut Driver, token| {
+        driver.request(token, 1, EntryKind::Write);
+        driver.append(token, EntryKind::Write);
+        driver.sync()
+    };
+    assert_eq!(
+        write(&mut driver, 1),
+        [Action::Commit(1), Action::Answer(Token(1))],
+        "it may be a block behind"
+    );
+    assert_eq!(write(&mut driver, 2), []);
+    assert_eq!(write(&mut driver, 3), []);
+    assert_eq!(driver.input(ack(1)), [], "it is two blocks behind, and has what is committed");
+    let actions = driver.input(ack(2));
+    assert_eq!(actions, [Action::Commit(3), Action::Answer(Token(2)), Action::Answer(Token(3))]);
+}
+
+#[test]
+fn a_copy_that_holds_commits_up_and_does_nothing_is_asked_anew() {
+    let mut driver = serving_with_a_learner();
+    for token in [1, 2] {
+        driver.request(token, 1, EntryKind::Write);
+        driver.append(token, EntryKind::Write);
+        driver.sync();
+    }
+    assert_eq!(driver.group.committed(), 1);
+    assert_eq!(driver.input(Input::Tick), []);
+    driver.now_ns += 1_499;
+    assert_eq!(driver.input(Input::Tick), []);
+    driver.now_ns += 1;
+    let query = Message::JoinQuery { config: config(2, &[ME], &[OTHER]) };
+    let actions = driver.input(Input::Tick);
+    let expected = [Action::Send { to: OTHER, message: query }, Action::Commit(2), Action::Answer(Token(2))];
+    assert_eq!(actions, expected);
+    // What it says of the former stream counts no more, and it may follow again.
+    let ack = Message::StreamAck { config_epoch: 2, position: 9, durable: 2 };
+    assert_eq!(driver.input(Input::Message(OTHER, ack)), []);
+    let actions = driver.follows(OTHER);
+    let joins = |action: &Action| {
+        matches!(action, Action::Send { to: OTHER, message: Message::Join { from: 3, .. } })
+    };
+    assert!(actions.iter().any(joins), "{actions:?}");
 }
 
 #[test]

@@ -384,6 +384,7 @@ fn run_copy(
         suspect_ns: 30_000_000_000,
         recover_blocks_max: 16,
         recover_window: 8,
+        stream_lag_blocks_max: 256,
     };
     let in_sync: Vec<CopyId> = (1..=u64::from(run.copies)).map(CopyId).collect();
     for group in 1..=config.groups {

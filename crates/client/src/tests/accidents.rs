@@ -131,6 +131,36 @@ fn a_node_that_is_behind_does_not_make_a_volume_small_again() {
 }
 
 #[test]
+fn an_older_size_that_comes_late_does_not_replace_a_newer_one() {
+    let mut world = world(0);
+    let told = |world: &World| world.core.volume().map(|volume| (volume.size_bytes, volume.map_version));
+    let (small_bytes, version) = (world.size_bytes, world.version);
+    world.tell_size(0, 3 * small_bytes, version + 2);
+    world.tell_size(0, 2 * small_bytes, version + 1);
+    world.settle();
+    assert_eq!(told(&world), Some((3 * small_bytes, version)), "the second one was sent before");
+    // A table that is newer than the one before, and older than the notice, tells where the data is.
+    world.size_bytes = 2 * small_bytes;
+    world.promote(0, Some(2));
+    world.primaries = vec![Some(2); 4];
+    world.notify(0);
+    world.pass(100 * MS);
+    assert_eq!(told(&world), Some((3 * small_bytes, version + 1)));
+    world.submit(1, RequestKind::Write, 2 * small_bytes / SECTOR, 8);
+    world.settle();
+    assert_eq!(outcome(&mut world), Ok(()), "what was added can be used");
+    assert_eq!(world.arrivals.last().unwrap().node, 2);
+    // One of the notice's map, or of a newer one, counts.
+    world.version += 1;
+    world.notify(0);
+    world.pass(100 * MS);
+    assert_eq!(told(&world), Some((2 * small_bytes, version + 2)));
+    world.tell_size(0, 3 * small_bytes, version + 1);
+    world.settle();
+    assert_eq!(told(&world), Some((2 * small_bytes, version + 2)));
+}
+
+#[test]
 fn refusals_under_the_same_table_are_tried_again_with_growing_pauses() {
     let mut world = world(0);
     world.submit(1, RequestKind::Write, 0, 8);

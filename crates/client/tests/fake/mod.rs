@@ -58,6 +58,8 @@ pub struct State {
     pub refuse_hello: Option<Status>,
     pub streams: Vec<TcpStream>,
     pub address: String,
+    /// The version of the map that it tells of.
+    pub map_version: u64,
 }
 
 pub struct Fake {
@@ -73,7 +75,7 @@ pub const FAMILY: u64 = 77;
 
 impl Fake {
     pub fn start(size_bytes: usize) -> Fake {
-        let state = State { data: vec![0; size_bytes], requests_max: 64, ..State::default() };
+        let state = State { data: vec![0; size_bytes], requests_max: 64, map_version: 1, ..State::default() };
         Self::serve(Arc::new(Mutex::new(state)), SocketAddr::from(([127, 0, 0, 1], 0)))
     }
 
@@ -154,12 +156,14 @@ impl Fake {
         self.threads.drain(..).for_each(|thread| thread.join().unwrap());
     }
 
-    /// Sends a notification on every connection.
+    /// Sends a notification of a newer map on every connection.
     pub fn notify(&self, kind: NotifyKind, size_bytes: u64) {
-        let notify = Notify { kind, volume: VOLUME, size_bytes, map_version: 2 };
+        let mut state = self.state.lock().unwrap();
+        state.map_version += 1;
+        let notify = Notify { kind, volume: VOLUME, size_bytes, map_version: state.map_version };
         let mut out = Vec::new();
         encode_notify(&mut out, &Header::new(Kind::Notify), &notify);
-        for stream in &mut self.state.lock().unwrap().streams {
+        for stream in &mut state.streams {
             let _ = stream.write_all(&out);
         }
     }
@@ -253,7 +257,7 @@ fn attached(state: &State) -> AttachedVolume {
         size_bytes: state.data.len() as u64,
         layer: LayerId(1),
         attach_generation: 6,
-        map_version: 1,
+        map_version: state.map_version,
         read_only: false,
         shards: (0..SHARDS)
             .map(|shard| ShardRef { drive: DriveId(Id128([3; 16])), shard, address: state.address.clone() })

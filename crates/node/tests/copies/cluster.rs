@@ -63,9 +63,13 @@ impl Cluster {
     }
 
     fn try_machine(&self, index: usize) -> Result<Machine, NodeError> {
+        self.machine_with(index, self.store.clone())
+    }
+
+    fn machine_with(&self, index: usize, store: Arc<dyn Store>) -> Result<Machine, NodeError> {
         let folder = self.folder.path().join(format!("node{index}"));
         std::fs::create_dir_all(&folder).unwrap();
-        let service = MapService::start(self.store.clone(), &folder, true, &mut |_| {}).unwrap();
+        let service = MapService::start(store, &folder, true, &mut |_| {}).unwrap();
         let node = Node::start(self.node_config(&folder, index), service.clone())?;
         Ok(Machine { service, node })
     }
@@ -110,6 +114,11 @@ impl Cluster {
     pub fn restart(&mut self, index: usize) {
         let machine = self.machine(index);
         self.machines[index] = Some(machine);
+    }
+
+    /// The same, with a way to the store of its own.
+    pub fn restart_with(&mut self, index: usize, store: Arc<dyn Store>) {
+        self.machines[index] = Some(self.machine_with(index, store).unwrap());
     }
 
     pub fn try_restart(&mut self, index: usize) -> Result<(), NodeError> {
@@ -180,7 +189,7 @@ impl Cluster {
         snapshot.drives.iter().flat_map(|drive| &drive.shards).map(|shard| shard.groups.len()).sum()
     }
 
-    fn put(&self, key: Key, record: Record) {
+    pub fn put(&self, key: Key, record: Record) {
         let write = |map: &MapView| Ok(Some(Write::new(key, map.revision_of(&key), Some(record.clone()))));
         self.service().change(&write).unwrap();
     }

@@ -4,12 +4,15 @@ use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 
-use coquina_cluster::GroupRecord;
+use coquina_base::DriveId;
+use coquina_client::RequestKind;
+use coquina_cluster::{GroupRecord, HealthCode};
 use coquina_control::NodeBackend;
+use coquina_reactor::{Wait, monotonic_ns};
 
-use crate::cluster::{Cluster, GROUPS, check_round, open, wait_for, write_round};
+use crate::cluster::{Cluster, GROUPS, check_round, open, request, wait_for, write_round};
 
-const BLOCKS: u64 = 512;
+pub const BLOCKS: u64 = 512;
 const BLOCK: u64 = 4096;
 /// Both copies of the superblock of the first shard.
 const SUPERBLOCKS: [u64; 2] = [1 << 20, (1 << 20) + (64 << 10)];
@@ -49,8 +52,8 @@ fn frames(file: &File) -> BTreeMap<u64, u64> {
 }
 
 /// Stops a node as a power cut does: what it writes while it stops is forgotten. Then a frame of its log is spoilt, with the
-/// footer that repeats it.
-fn damage_log(cluster: &mut Cluster, node: usize) {
+/// footer that repeats it: the one with this index of so many.
+pub fn damage_log(cluster: &mut Cluster, node: usize, choose: impl Fn(usize) -> usize) {
     let file = drive_file(cluster, node);
     let superblocks = SUPERBLOCKS.map(|offset| block_at(&file, offset));
     cluster.stop(node);
@@ -59,7 +62,7 @@ fn damage_log(cluster: &mut Cluster, node: usize) {
     }
     let frames = frames(&file);
     assert!(frames.len() > 8, "{frames:?}");
-    let (_, frame) = frames.iter().nth(frames.len() / 2).unwrap();
+    let (_, frame) = frames.iter().nth(choose(frames.len())).unwrap();
     let segment = SEGMENTS + (frame - SEGMENTS) / SEGMENT_BYTES * SEGMENT_BYTES;
     for offset in [*frame, segment + SEGMENT_BYTES - BLOCK] {
         let spoilt: Vec<u8> = block_at(&file, offset).iter().map(|byte| byte ^ 0xa5).collect();
@@ -73,6 +76,22 @@ fn log_cuts(cluster: &Cluster, node: usize) -> u64 {
     snapshot.drives.iter().flat_map(|drive| &drive.shards).map(|shard| shard.stats.log_cuts).sum()
 }
 
+/// No group counts on a drive any more.
+pub fn take_out(cluster: &Cluster, drive: DriveId) {
+    cluster.change_groups(|group| {
+        let (lost, in_sync) = group.in_sync.iter().partition(|shard| shard.drive == drive);
+        GroupRecord { epoch: group.epoch + 1, in_sync, others: lost, ..group.clone() }
+    });
+}
+
+/// All groups count on the copies that are out, and on those only.
+fn change_places(cluster: &Cluster) {
+    cluster.change_groups(|group| {
+        let in_sync = group.others.clone();
+        GroupRecord { epoch: group.epoch + 1, in_sync, others: group.in_sync.clone(), ..group.clone() }
+    });
+}
+
 #[test]
 fn a_drive_with_a_damaged_log_comes_back_once_others_have_taken_over() {
     let mut cluster = Cluster::start(3, 3);
@@ -82,16 +101,13 @@ fn a_drive_with_a_damaged_log_comes_back_once_others_have_taken_over() {
         write_round(&mut connection, BLOCKS, round);
     }
     let damaged = cluster.drive_of(0);
-    damage_log(&mut cluster, 0);
+    damage_log(&mut cluster, 0, |frames| frames / 2);
     cluster.restart(0);
     let snapshot = cluster.machines[0].as_ref().unwrap().node.snapshot();
     assert!(snapshot.drives.is_empty(), "it serves nothing as long as groups count on it");
     assert!(snapshot.absent[0].reason.contains("acknowledged"), "{}", snapshot.absent[0].reason);
     // The others take over.
-    cluster.change_groups(|group| {
-        let (lost, in_sync) = group.in_sync.iter().partition(|shard| shard.drive == damaged);
-        GroupRecord { epoch: group.epoch + 1, in_sync, others: lost, ..group.clone() }
-    });
+    take_out(&cluster, damaged);
     wait_for("the drive to be used again", || log_cuts(&cluster, 0) == 1);
     check_round(&mut connection, BLOCKS, 4);
     write_round(&mut connection, BLOCKS / 4, 5);
@@ -100,10 +116,7 @@ fn a_drive_with_a_damaged_log_comes_back_once_others_have_taken_over() {
         proposed.filter(|(_, config)| config.in_sync.len() == 3).count() == GROUPS as usize
     });
     // It alone has the data then.
-    cluster.change_groups(|group| {
-        let in_sync = group.others.clone();
-        GroupRecord { epoch: group.epoch + 1, in_sync, others: group.in_sync.clone(), ..group.clone() }
-    });
+    change_places(&cluster);
     let mut connection = open(&cluster, "disk");
     check_round(&mut connection, BLOCKS / 4, 5);
     cluster.stop(0);
@@ -118,10 +131,46 @@ fn a_damaged_log_that_a_group_counts_on_is_left_as_it_is() {
     cluster.make_volume("disk");
     let mut connection = open(&cluster, "disk");
     write_round(&mut connection, BLOCKS, 1);
-    damage_log(&mut cluster, 0);
+    damage_log(&mut cluster, 0, |frames| frames / 2);
     let before = cluster.folder.path().join("before");
     let path = cluster.folder.path().join("node0").join("drive");
     std::fs::copy(&path, &before).unwrap();
     assert!(cluster.try_restart(0).is_err(), "there is nothing else to serve");
     assert!(std::fs::read(&path).unwrap() == std::fs::read(&before).unwrap(), "nothing is written to it");
+}
+
+/// The first frame is lost, and nothing is left of any group. Then the map counts on that copy alone, as if its addition had been
+/// proposed before.
+#[test]
+fn groups_that_were_lost_whole_are_not_served_as_empty_ones() {
+    let mut cluster = Cluster::start(2, 2);
+    cluster.make_volume("disk");
+    let mut connection = open(&cluster, "disk");
+    write_round(&mut connection, BLOCKS, 1);
+    drop(connection);
+    let damaged = cluster.drive_of(0);
+    damage_log(&mut cluster, 0, |_| 0);
+    take_out(&cluster, damaged);
+    // Nobody brings it up.
+    cluster.stop(1);
+    cluster.restart(0);
+    wait_for("the groups to be open", || cluster.groups_open(0) == GROUPS as usize);
+    assert_eq!((log_cuts(&cluster, 0), cluster.live_blocks(0)), (1, 0), "nothing is left");
+    cluster.stop(0);
+    cluster.restart(1);
+    change_places(&cluster);
+    cluster.stop(1);
+    cluster.restart(0);
+    wait_for("all groups to be told", || {
+        let snapshot = cluster.machines[0].as_ref().unwrap().node.snapshot();
+        snapshot.health.iter().filter(|entry| entry.code == HealthCode::DamagedLog).count() == GROUPS as usize
+    });
+    let mut connection = open(&cluster, "disk");
+    connection.submit(request(RequestKind::Read, 0, 0, 0));
+    let mut completions = Vec::new();
+    let deadline_ns = monotonic_ns() + 3_000_000_000;
+    while monotonic_ns() < deadline_ns {
+        connection.poll(Wait::Until(deadline_ns), &mut completions).unwrap();
+    }
+    assert!(completions.iter().all(|one| one.result.is_err()), "it has nothing to answer with");
 }

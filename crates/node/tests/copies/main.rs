@@ -4,7 +4,9 @@
 
 mod cluster;
 mod damage;
+mod rejoin;
 mod repair;
+mod store;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

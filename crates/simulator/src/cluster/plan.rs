@@ -149,6 +149,7 @@ impl ClusterPlan {
                 suspect_ns: random.pick(&[60, 120]) * MS,
                 recover_blocks_max: random.pick(&[1, 4, 16]),
                 recover_window: if is_long { 2 } else { random.pick(&[1, 2, 8]) },
+                stream_lag_blocks_max: 256,
                 ..Settings::for_tests(CopyId(0))
             },
             tick_ns: 5 * MS,
