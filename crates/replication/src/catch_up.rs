@@ -117,6 +117,11 @@ impl<C: ChangedSet> Learner<C> {
         }
     }
 
+    /// Whether an ack or a grant is missing while it is being added, the log ending at `last`.
+    pub fn owes(&self, last: u64, now_ns: u64) -> bool {
+        self.acked < last || !self.lease.is_valid(now_ns)
+    }
+
     /// Whether it is so far behind that commits wait for it.
     pub fn lags(&self, blocks_max: u64) -> bool {
         self.unacked_blocks > blocks_max
@@ -317,7 +322,7 @@ impl<C: ChangedSet> Group<C> {
         let others = primary.learners.iter_mut().filter(|(copy, _)| proposed != Some(**copy));
         let stalled = others.filter_map(|(copy, learner)| {
             let owes = match joining == Some(*copy) {
-                true => learner.acked < last || !learner.lease.is_valid(now_ns),
+                true => learner.owes(last, now_ns),
                 false => learner.lags(settings.stream_lag_blocks_max),
             };
             is_overdue(&mut learner.waiting_since_ns, owes, now_ns, settings.suspect_ns).then_some(*copy)

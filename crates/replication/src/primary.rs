@@ -346,7 +346,7 @@ impl<C: ChangedSet> Group<C> {
         }
         if let Some(joining) = primary.joining.as_ref().filter(|joining| joining.proposed) {
             let owes = primary.learners.get_mut(&joining.copy).is_none_or(|learner| {
-                let owes = learner.acked < last || !learner.lease.is_valid(now_ns);
+                let owes = learner.owes(last, now_ns);
                 is_overdue(&mut learner.waiting_since_ns, owes, now_ns, self.settings.suspect_ns)
             });
             if owes {

@@ -5,7 +5,7 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 
 use coquina_base::DriveId;
-use coquina_client::RequestKind;
+use coquina_client::{RequestKind, VolumeConnection};
 use coquina_cluster::{GroupRecord, HealthCode};
 use coquina_control::NodeBackend;
 use coquina_reactor::{Wait, monotonic_ns};
@@ -51,6 +51,15 @@ fn frames(file: &File) -> BTreeMap<u64, u64> {
     frames
 }
 
+/// A cluster with a volume that was written in so many rounds.
+pub fn written(nodes: usize, copies: u32, rounds: u64) -> (Cluster, VolumeConnection) {
+    let cluster = Cluster::start(nodes, copies);
+    cluster.make_volume("disk");
+    let mut connection = open(&cluster, "disk");
+    (1..=rounds).for_each(|round| write_round(&mut connection, BLOCKS, round));
+    (cluster, connection)
+}
+
 /// Stops a node as a power cut does: what it writes while it stops is forgotten. Then a frame of its log is spoilt, with the
 /// footer that repeats it: the one with this index of so many.
 pub fn damage_log(cluster: &mut Cluster, node: usize, choose: impl Fn(usize) -> usize) {
@@ -94,12 +103,7 @@ fn change_places(cluster: &Cluster) {
 
 #[test]
 fn a_drive_with_a_damaged_log_comes_back_once_others_have_taken_over() {
-    let mut cluster = Cluster::start(3, 3);
-    cluster.make_volume("disk");
-    let mut connection = open(&cluster, "disk");
-    for round in 1..=4 {
-        write_round(&mut connection, BLOCKS, round);
-    }
+    let (mut cluster, mut connection) = written(3, 3, 4);
     let damaged = cluster.drive_of(0);
     damage_log(&mut cluster, 0, |frames| frames / 2);
     cluster.restart(0);
@@ -127,10 +131,7 @@ fn a_drive_with_a_damaged_log_comes_back_once_others_have_taken_over() {
 
 #[test]
 fn a_damaged_log_that_a_group_counts_on_is_left_as_it_is() {
-    let mut cluster = Cluster::start(3, 1);
-    cluster.make_volume("disk");
-    let mut connection = open(&cluster, "disk");
-    write_round(&mut connection, BLOCKS, 1);
+    let (mut cluster, _) = written(3, 1, 1);
     damage_log(&mut cluster, 0, |frames| frames / 2);
     let before = cluster.folder.path().join("before");
     let path = cluster.folder.path().join("node0").join("drive");
@@ -143,11 +144,7 @@ fn a_damaged_log_that_a_group_counts_on_is_left_as_it_is() {
 /// proposed before.
 #[test]
 fn groups_that_were_lost_whole_are_not_served_as_empty_ones() {
-    let mut cluster = Cluster::start(2, 2);
-    cluster.make_volume("disk");
-    let mut connection = open(&cluster, "disk");
-    write_round(&mut connection, BLOCKS, 1);
-    drop(connection);
+    let (mut cluster, _) = written(2, 2, 1);
     let damaged = cluster.drive_of(0);
     damage_log(&mut cluster, 0, |_| 0);
     take_out(&cluster, damaged);

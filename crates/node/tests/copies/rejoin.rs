@@ -6,18 +6,13 @@ use std::sync::atomic::Ordering;
 use coquina_cluster::{DriveRecord, Key, Record};
 use coquina_control::NodeBackend;
 
-use crate::cluster::{Cluster, check_round, open, wait_for, write_round};
-use crate::damage::{BLOCKS, damage_log, take_out};
+use crate::cluster::{Cluster, check_round, wait_for};
+use crate::damage::{BLOCKS, damage_log, take_out, written};
 use crate::store::RefusingStore;
 
 #[test]
 fn a_drive_that_the_store_did_not_take_back_is_tried_again_though_the_map_stays() {
-    let mut cluster = Cluster::start(3, 3);
-    cluster.make_volume("disk");
-    let mut connection = open(&cluster, "disk");
-    for round in 1..=4 {
-        write_round(&mut connection, BLOCKS, round);
-    }
+    let (mut cluster, mut connection) = written(3, 3, 4);
     let damaged = cluster.drive_of(2);
     damage_log(&mut cluster, 2, |frames| frames / 2);
     let store = Arc::new(RefusingStore::new(cluster.store.clone()));
