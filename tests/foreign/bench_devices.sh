@@ -30,6 +30,7 @@ is_empty "what was refused"
 expect 2 "are the same, or overlap" bench writes.toml --target "device:$DEVICE" --target "file:$PWD/backing" \
     --destroy-data "$DEVICE" --destroy-data "$PWD/backing"
 expect 1 "is in use: it is behind $DEVICE" bench writes.toml --target "file:$PWD/backing" --destroy-data "$PWD/backing"
+expect 1 "is in use: it is behind $DEVICE" "$COQUINA" bench io --target "file:$PWD/backing" --rw randwrite --runtime 1
 is_empty "what was refused"
 
 # Reads alone fill nothing that was not given up.
@@ -45,6 +46,7 @@ is_empty "reads of objects"
 
 loop_device "$DEVICE"
 expect 1 "is in use: $NAMED is behind ${LOOP#/dev/}" bench writes.toml --target "device:$DEVICE" --destroy-data "$DEVICE"
+expect 1 "is in use: $NAMED is behind ${LOOP#/dev/}" "$COQUINA" bench io --target "device:$DEVICE" --rw randwrite --runtime 1 --yes
 is_empty "a run on a device behind another one"
 undo_folders
 

@@ -131,7 +131,7 @@ impl ClientCore {
     pub(crate) fn take_back(&mut self, link: u32, number: u64) {
         if let Some(part) = self.window.get(number) {
             part.in_flight = false;
-            self.links[link as usize].in_flight -= 1;
+            self.links[link as usize].uncount(part.length_bytes);
         }
     }
 

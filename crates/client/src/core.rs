@@ -284,7 +284,7 @@ impl ClientCore {
             // The time of silence counts from the first request that waits for an answer.
             entry.last_received_ns = now_ns;
         }
-        while self.links[link].in_flight < self.links[link].requests_max
+        while self.links[link].has_room()
             && let Some(number) = self.links[link].unsent.pop_front()
         {
             self.encode_part(link, number);
@@ -305,7 +305,7 @@ impl ClientCore {
         }
         part.sends += 1;
         part.in_flight = true;
-        entry.in_flight += 1;
+        entry.count(part.length_bytes);
         let header = Header {
             flags,
             handle: entry.handle,
@@ -336,7 +336,7 @@ impl ClientCore {
     pub(crate) fn finish_part(&mut self, number: u64, result: Result<(), ClientError>) {
         let Some(part) = self.window.remove(number) else { return };
         if part.in_flight {
-            self.links[part.link as usize].in_flight -= 1;
+            self.links[part.link as usize].uncount(part.length_bytes);
         }
         if let Some(request) = self.requests[part.request as usize].as_mut() {
             request.parts_outstanding -= 1;

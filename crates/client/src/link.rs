@@ -3,10 +3,14 @@
 use std::collections::VecDeque;
 
 use coquina_base::DriveId;
-use coquina_protocol::{REQUEST_WINDOW, ShardRef};
+use coquina_protocol::{CONNECTION_BYTES_MAX, PAYLOAD_BYTES_MAX, REQUEST_WINDOW, ShardRef};
 use coquina_reactor::SendList;
 
 use crate::landing::LandingRead;
+
+/// A client that has so many bytes under way at a server sends no more: with one part of the largest size above that the server still reads
+/// what is sent, so that pings are answered, and no TCP window is closed for long, for which the kernel would break the connection.
+pub(crate) const IN_FLIGHT_BYTES_MAX: u64 = CONNECTION_BYTES_MAX - 2 * PAYLOAD_BYTES_MAX as u64;
 
 /// Where a connection stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,6 +36,8 @@ pub(crate) struct Link {
     pub(crate) handle: u64,
     pub(crate) requests_max: u32,
     pub(crate) in_flight: u32,
+    /// What these transfer, or change.
+    pub(crate) in_flight_bytes: u64,
     /// Parts that were sent on this connection and taken off it before they were answered.
     pub(crate) strays: u32,
     /// Whether the shard is in this process: always ready, and never sent to.
@@ -65,6 +71,7 @@ impl Link {
             handle: 0,
             requests_max: 0,
             in_flight: 0,
+            in_flight_bytes: 0,
             strays: 0,
             is_local: false,
             unsent: VecDeque::new(),
@@ -97,6 +104,23 @@ impl Link {
             && (is_local || self.address == shard.address)
     }
 
+    /// Whether another part may be sent.
+    pub(crate) fn has_room(&self) -> bool {
+        self.in_flight < self.requests_max && self.in_flight_bytes < IN_FLIGHT_BYTES_MAX
+    }
+
+    /// Counts a part that is sent, or handed out.
+    pub(crate) fn count(&mut self, length_bytes: u32) {
+        self.in_flight += 1;
+        self.in_flight_bytes += u64::from(length_bytes);
+    }
+
+    /// Counts one no more.
+    pub(crate) fn uncount(&mut self, length_bytes: u32) {
+        self.in_flight -= 1;
+        self.in_flight_bytes -= u64::from(length_bytes);
+    }
+
     /// What to send now, if nothing is being sent.
     pub(crate) fn take_list(&mut self) -> Option<SendList> {
         if self.sending || self.list.is_empty() {
@@ -117,6 +141,7 @@ impl Link {
         self.list.recycle(drop);
         self.sending = false;
         self.in_flight = 0;
+        self.in_flight_bytes = 0;
         self.unsent.clear();
         self.strays = 0;
         self.probes = 0;

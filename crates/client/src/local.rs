@@ -66,7 +66,7 @@ impl ClientCore {
                 part.sends += 1;
                 part.in_flight = true;
                 let Part { chunk, offset_bytes, length_bytes, .. } = *part;
-                self.links[index].in_flight += 1;
+                self.links[index].count(length_bytes);
                 parts.push(LocalPart {
                     number,
                     drive,

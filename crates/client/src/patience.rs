@@ -19,6 +19,8 @@ const TABLE_NS_MAX: u64 = 500_000_000;
 /// First pause of a part that a server could not take; doubles up to the largest.
 const PARK_NS_MIN: u64 = 10_000_000;
 const PARK_NS_MAX: u64 = 200_000_000;
+/// Who looks at a link or a parked part so long after its time was stopped meanwhile: that time does not count.
+const AWAY_NS_MIN: u64 = 1_000_000_000;
 
 impl ClientCore {
     /// A link could not take a part: it goes where the data has moved meanwhile, or waits.
@@ -40,6 +42,7 @@ impl ClientCore {
         let pause_ns = (PARK_NS_MIN << part.parks.min(10)).min(PARK_NS_MAX);
         part.parked = true;
         part.parks += 1;
+        part.refused_ns = part.refused_ns.min(now_ns);
         self.parked.push(Parked { until_ns: now_ns + pause_ns, number, status, text: text.to_owned() });
         if matches!(status, Status::NotServing | Status::NotHere | Status::StaleEpoch | Status::ShuttingDown)
         {
@@ -47,7 +50,8 @@ impl ClientCore {
         }
     }
 
-    /// Puts parked parts whose time has come back on their ways; gives up those that waited too long.
+    /// Puts parked parts whose time has come back on their ways; gives up those that were refused for too long. How long one waited for
+    /// an answer before does not count: a process that was stopped with its shard hears late that another copy is primary now.
     pub(crate) fn unpark(&mut self, now_ns: u64) {
         let mut index = 0;
         let mut left = self.parked.len();
@@ -59,10 +63,14 @@ impl ClientCore {
             // What is parked anew goes to the end, and is not looked at before the next time.
             left -= 1;
             self.parked.swap(index, left);
-            let Parked { number, status, text, .. } = self.parked.swap_remove(left);
+            let Parked { until_ns, number, status, text } = self.parked.swap_remove(left);
             let Some(part) = self.window.get(number) else { continue };
             part.parked = false;
-            if now_ns.saturating_sub(part.started_ns) >= self.config.give_up_ns {
+            let late_ns = now_ns.saturating_sub(until_ns);
+            if late_ns >= AWAY_NS_MIN {
+                part.refused_ns = part.refused_ns.saturating_add(late_ns);
+            }
+            if now_ns.saturating_sub(part.refused_ns) >= self.config.give_up_ns {
                 let text = if text.is_empty() { "given up".to_owned() } else { text };
                 self.finish_part(number, Err(ClientError::Server { status, text }));
             } else {
@@ -92,6 +100,10 @@ impl ClientCore {
     fn tick_link(&mut self, link: u32, now_ns: u64) {
         let due_ns = self.link_due_ns(link);
         let is_due = due_ns.is_some_and(|due_ns| due_ns <= now_ns);
+        let late_ns = due_ns.map_or(0, |due_ns| now_ns.saturating_sub(due_ns));
+        if late_ns >= AWAY_NS_MIN && self.links[link as usize].state != LinkState::Ready {
+            self.links[link as usize].broken_since_ns += late_ns;
+        }
         match self.links[link as usize].state {
             LinkState::Idle => return,
             LinkState::Backoff { .. } if is_due => {

@@ -194,6 +194,7 @@ impl Request {
             length_bytes: extent.length_bytes,
             at_bytes,
             started_ns: now_ns,
+            refused_ns: u64::MAX,
             damaged: 0,
             parks: 0,
             sends: 0,
@@ -219,6 +220,8 @@ pub(crate) struct Part {
     /// Where its data lies in the request's buffer.
     pub(crate) at_bytes: u64,
     pub(crate) started_ns: u64,
+    /// When it was first refused, and later by what this process was stopped for while it was parked; `u64::MAX` before.
+    pub(crate) refused_ns: u64,
     /// How often an answer to it was damaged.
     pub(crate) damaged: u32,
     /// How often it was parked since its group last moved.

@@ -219,7 +219,7 @@ impl ClientCore {
                 if link == part.link || link == NO_LINK || old.is_local {
                     continue;
                 }
-                old.in_flight -= 1;
+                old.uncount(part.length_bytes);
                 old.strays += 1;
                 if let Some(part) = self.window.get(number) {
                     part.in_flight = false;
@@ -235,7 +235,7 @@ impl ClientCore {
             if moved == link || moved == NO_LINK {
                 continue;
             }
-            self.parked[index].until_ns = now_ns;
+            self.parked[index].until_ns = self.parked[index].until_ns.min(now_ns);
             if let Some(part) = self.window.get(number) {
                 part.parks = 0;
             }

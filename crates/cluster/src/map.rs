@@ -80,6 +80,9 @@ pub struct Applied {
 #[derive(Clone, Debug, Default)]
 pub struct MapView {
     pub(crate) revision: u64,
+    /// The newest revision that is known to have changed the map. That of the store moves on without it, where others use that
+    /// store, too.
+    pub(crate) changed: u64,
     pub(crate) cluster: Option<Versioned<Arc<ClusterRecord>>>,
     pub(crate) nodes: Shelf<NodeId, Versioned<Arc<NodeRecord>>>,
     pub(crate) drives: Shelf<DriveId, Versioned<Arc<DriveRecord>>>,
@@ -101,6 +104,7 @@ impl MapView {
         for (key, changed, record) in records {
             record.check(&key)?;
             view.put(key, changed, Some(record), &mut Applied::default());
+            view.changed = view.changed.max(changed);
         }
         view.revision = revision;
         if view.cluster.is_none() {
@@ -115,7 +119,8 @@ impl MapView {
         if revision < self.revision {
             return Err(MapError::went_back("its revision", self.revision, revision));
         }
-        let next = MapView::load(records, revision)?;
+        let mut next = MapView::load(records, revision)?;
+        next.changed = next.changed.max(self.changed);
         if let (Some(before), Some(after)) = (&self.cluster, &next.cluster) {
             check_cluster_step(&before.value, &after.value)?;
         }
@@ -142,6 +147,7 @@ impl MapView {
         }
         for (key, record) in changes {
             self.put(key, revision, record, &mut applied);
+            self.changed = revision;
         }
         self.revision = revision;
         Ok(applied)

@@ -8,8 +8,8 @@ use coquina_base::{ClusterId, DriveId, Id128};
 use coquina_cluster::operation::{self, OperationError};
 use coquina_cluster::{
     Action, BlockId, ClusterHealth, Coordinator, CopyId, DriveCondition, DriveReport, Event, GroupId,
-    GroupRecord, HealthCode, Heartbeat, Key, MapError, NodeRecord, NodeRequest, POOL_GROUPS_MAX, Proposal,
-    ProposedChange, Record, VersionRange, Wanted, Write, WriteOutcome,
+    GroupRecord, HealthCode, Heartbeat, Key, MapError, MapView, NodeRecord, NodeRequest, POOL_GROUPS_MAX,
+    Proposal, ProposedChange, Record, VersionRange, Wanted, Write, WriteOutcome,
 };
 use world::{CLUSTER, MILLISECOND_NS, World, all_records, drive_id, node_id, settings};
 
@@ -483,6 +483,37 @@ fn a_node_that_has_seen_a_higher_epoch_uncovers_a_restored_store() {
     actions.clear();
     coordinator.apply(world.now_ns + 2_500 * MILLISECOND_NS, event, &mut actions);
     assert!(matches!(&actions[..], [Action::Halt(MapError::WentBack { .. })]), "{actions:?}");
+}
+
+/// Others use the store, too, so that its revision moves on without the map.
+#[test]
+fn a_node_lacks_only_what_has_changed_the_map() {
+    let world = cluster(3, 3, 4);
+    let seen = world.store.revision();
+    let map = MapView::load(all_records(&world.store), seen + 100).unwrap();
+    let mut coordinator = Coordinator::new(settings(), map, world.now_ns);
+    let mut now_ns = world.now_ns;
+    let mut is_told_to_read = |map_revision| {
+        let heartbeat = Heartbeat {
+            node: node_id(0),
+            cluster: CLUSTER,
+            map_revision,
+            stopping: false,
+            drives: Vec::new(),
+            proposals: Vec::new(),
+        };
+        let mut actions = Vec::new();
+        for _ in 0..25 {
+            now_ns += 100 * MILLISECOND_NS;
+            coordinator.apply(now_ns, Event::Heartbeat(heartbeat.clone()), &mut actions);
+            coordinator.apply(now_ns, Event::Tick, &mut actions);
+        }
+        let is_read =
+            |action: &Action| matches!(action, Action::Tell { request: NodeRequest::ReadMap { .. }, .. });
+        actions.iter().any(is_read)
+    };
+    assert!(!is_told_to_read(seen), "it has everything");
+    assert!(is_told_to_read(seen - 1), "its watch is lost");
 }
 
 #[test]

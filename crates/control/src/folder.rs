@@ -6,6 +6,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -109,13 +110,33 @@ pub(crate) fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), Fol
 #[derive(Debug)]
 pub struct FolderLock {
     folder: PathBuf,
-    _file: File,
+    file: File,
+    /// The folder was made for it.
+    is_new: bool,
+}
+
+impl Drop for FolderLock {
+    /// A folder that was made for it, and in which nothing came to be, as at a start that is refused, goes with it.
+    fn drop(&mut self) {
+        let is_empty = || fs::read_dir(&self.folder).is_ok_and(|entries| entries.count() == 1);
+        if self.is_new && !is_removed(&self.file) && is_empty() {
+            // What stays harms nobody.
+            let _ =
+                fs::remove_file(self.folder.join(LOCK_FILE_NAME)).and_then(|()| fs::remove_dir(&self.folder));
+        }
+    }
+}
+
+/// Whether an open file has no name any more. What cannot be told has one.
+fn is_removed(file: &File) -> bool {
+    file.metadata().is_ok_and(|metadata| metadata.nlink() == 0)
 }
 
 impl FolderLock {
     /// Makes the folder if it is missing, and takes it.
     pub fn acquire(folder: &Path) -> Result<FolderLock, FolderError> {
-        if folder.exists() && !folder.is_dir() {
+        let is_new = !folder.exists();
+        if !is_new && !folder.is_dir() {
             return Err(FolderError::NotAFolder { folder: folder.to_owned() });
         }
         fs::create_dir_all(folder).map_err(io_error("make", folder))?;
@@ -131,13 +152,17 @@ impl FolderLock {
             let process = read_process(&mut file);
             return Err(FolderError::Running { folder: folder.to_owned(), process });
         }
+        // Who held it has taken the folder away again: others would not meet this lock.
+        if is_removed(&file) {
+            return FolderLock::acquire(folder);
+        }
         let write = |file: &mut File| -> io::Result<()> {
             file.set_len(0)?;
             file.rewind()?;
             writeln!(file, "{}", std::process::id())
         };
         write(&mut file).map_err(io_error("write", &path))?;
-        let lock = FolderLock { folder: folder.to_owned(), _file: file };
+        let lock = FolderLock { folder: folder.to_owned(), file, is_new };
         lock.withdraw()?;
         Ok(lock)
     }
@@ -260,6 +285,29 @@ mod tests {
     fn a_folder_that_cannot_be_made_is_told_with_what_to_do() {
         let error = FolderLock::acquire(Path::new("/proc/nope")).unwrap_err().to_string();
         assert!(error.contains("/proc/nope") && error.contains("can be written with --dir"), "{error}");
+    }
+
+    #[test]
+    fn a_folder_that_was_made_for_nothing_goes_again_and_others_stay() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("data");
+        drop(FolderLock::acquire(&folder).unwrap());
+        assert!(!folder.exists());
+        let lock = FolderLock::acquire(&folder).unwrap();
+        fs::write(folder.join("drive0"), "x").unwrap();
+        drop(lock);
+        assert!(folder.join("drive0").exists());
+        fs::remove_file(folder.join("drive0")).unwrap();
+        drop(FolderLock::acquire(&folder).unwrap());
+        assert!(folder.exists(), "it was there before");
+        // A lock that was taken away with its folder is none.
+        let lock = FolderLock::acquire(&folder).unwrap();
+        fs::remove_dir_all(&folder).unwrap();
+        let next = FolderLock::acquire(&folder).unwrap();
+        drop(lock);
+        assert!(matches!(FolderLock::acquire(&folder), Err(FolderError::Running { .. })));
+        drop(next);
+        assert!(!folder.exists());
     }
 
     #[test]

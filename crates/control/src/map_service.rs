@@ -346,6 +346,8 @@ impl MapService {
         make: &dyn Fn(&MapView) -> Result<Option<Write>, OperationError>,
     ) -> Result<Arc<MapView>, ChangeError> {
         let deadline = Instant::now() + CHANGE_TIME_MAX;
+        // Of a try of which nobody has said yet whether it was made.
+        let mut unknown = None;
         loop {
             let map = self.shared.state().usable()?.clone();
             let Some(write) = make(&map)? else { return Ok(map) };
@@ -361,10 +363,16 @@ impl MapService {
                 StoreError::Conflict { .. } => {
                     self.wait_for(|map| !tried.holds_on(map))?;
                 }
-                error if late || !error.is_passing() => return Err(error.into()),
-                StoreError::OutcomeUnknown { .. } => {
-                    self.read_again()?;
-                }
+                error if late || !error.is_passing() => return Err(unknown.unwrap_or(error).into()),
+                lost @ StoreError::OutcomeUnknown { .. } => match self.read_again() {
+                    Ok(_) => unknown = None,
+                    // Who hears of this error only would take the map for unchanged.
+                    Err(ChangeError::Store(_)) => {
+                        unknown = Some(lost);
+                        std::thread::sleep(CHANGE_PAUSE);
+                    }
+                    Err(refused) => return Err(refused),
+                },
                 _ => std::thread::sleep(CHANGE_PAUSE),
             }
         }

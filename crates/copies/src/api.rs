@@ -78,7 +78,7 @@ pub enum Answer {
 pub enum Event {
     /// Of the drive.
     Engine(EngineEvent),
-    /// A group has stopped: what cannot be has happened.
+    /// A group has stopped: what cannot be has happened. If only this copy is in doubt, it has itself replaced as primary.
     Violation(u32, Violation),
     /// Another copy of a group is damaged; its removal has been proposed.
     Damaged(u32, Violation),

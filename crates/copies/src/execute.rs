@@ -59,7 +59,14 @@ impl ShardCopies {
             Action::Compare { token, copy } => sink.compare(number, copy, token),
             Action::Propose(config) => sink.propose(number, config),
             Action::Withdraw(config) => sink.withdraw(number, &config),
-            Action::Violation(violation) => sink.event(Event::Violation(number, violation)),
+            // The last of its input's actions: what the group owed its clients was refused before.
+            Action::Violation(violation) => {
+                let is_own = violation.is_about_this_copy();
+                sink.event(Event::Violation(number, violation));
+                if is_own {
+                    self.stop_for_good(key, sink);
+                }
+            }
             Action::Report(violation) => sink.event(Event::Damaged(number, violation)),
         }
     }

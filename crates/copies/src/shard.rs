@@ -93,7 +93,8 @@ pub(crate) struct Member {
     pub orphans: usize,
     /// Epoch to serve once there are none.
     pub serve: Option<u64>,
-    /// The drive does not take what it must: nothing is done any more, but that somebody else becomes primary.
+    /// The drive does not take what it must, or the group has found this copy to be wrong: nothing is done any more, but that
+    /// somebody else becomes primary.
     pub halted: bool,
     /// Its pool has been removed: it is halted, and nobody is a member of it any more, whatever its configuration says.
     pub removed: bool,
@@ -478,13 +479,15 @@ impl ShardCopies {
         self.drain(sink);
     }
 
-    /// A halted primary asks for another one.
+    /// A halted primary asks for another one, also if it was made the primary after it had halted.
     fn give_away(&mut self, key: usize, sink: &mut impl Sink) {
         let member = &mut self.members[key];
         if !member.halted || member.removed || self.now_ns < member.propose_ns {
             return;
         }
-        let config = member.heard.as_ref().unwrap_or(member.group.config());
+        // What the group heard of before it halted may never become durable here.
+        let known = member.group.known();
+        let config = member.heard.as_ref().filter(|heard| heard.epoch > known.epoch).unwrap_or(known);
         if config.primary() == Some(self.copy) && config.in_sync.len() > 1 {
             member.propose_ns = self.now_ns + member.suspect_ns;
             sink.propose(member.number, config.without(self.copy));
@@ -552,7 +555,7 @@ impl ShardCopies {
         numbers
     }
 
-    /// Whether a group does nothing any more, for the drive does not take what it must.
+    /// Whether a group does nothing any more, for the drive does not take what it must, or this copy has been found wrong.
     pub fn is_halted(&self, number: u32) -> bool {
         self.by_number.get(&number).is_some_and(|key| self.members[*key].halted)
     }
@@ -588,7 +591,7 @@ impl ShardCopies {
     }
 
     /// Has a group do nothing any more; says whether it did anything before.
-    fn stop_for_good(&mut self, key: usize, sink: &mut impl Sink) -> bool {
+    pub(crate) fn stop_for_good(&mut self, key: usize, sink: &mut impl Sink) -> bool {
         let member = &mut self.members[key];
         if std::mem::replace(&mut member.halted, true) {
             return false;

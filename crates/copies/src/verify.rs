@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use coquina_base::{Hasher128, LayerId};
 use coquina_engine::ShardStats;
-use coquina_replication::{BlockRange, CopyId, Message};
+use coquina_replication::{BlockRange, Config, CopyId, Message};
 
 use crate::api::{Event, Sink};
 use crate::compare::{FEATURE_HASHES, For, HASH_BLOCKS, HashJob, add_block};
@@ -82,10 +82,17 @@ impl ShardCopies {
     /// Scrubs the drive and compares with other copies what this one is the primary of; what runs already goes on.
     pub fn start_scrub(&mut self) {
         self.shard.start_scrub();
-        if !self.verification.running {
-            let differing = std::mem::take(&mut self.verification.differing);
-            self.verification = Verification { running: true, differing, ..Verification::default() };
+        if self.verification.running {
+            return;
         }
+        // What differed and is compared by no pass here any more would be told of for ever.
+        let mut differing = std::mem::take(&mut self.verification.differing);
+        differing.retain(|(layer, chunk, copy), (number, _)| {
+            let range = BlockRange { layer: LayerId(*layer), chunk: *chunk, first: 0, count: CHUNK_BLOCKS };
+            let config = self.group(*number).map(|group| group.config());
+            config.is_some_and(|config| is_compared(config, self.copy, *copy)) && self.has_chunk(&range)
+        });
+        self.verification = Verification { running: true, differing, ..Verification::default() };
     }
 
     /// The engine's figures; a scrub is over when copies have been compared, too.
@@ -306,9 +313,32 @@ impl ShardCopies {
     }
 }
 
+/// Whether scrubs of `own` compare `copy`, now or when it is back.
+fn is_compared(config: &Config, own: CopyId, copy: CopyId) -> bool {
+    config.primary() == Some(own) && (config.is_in_sync(copy) || config.is_out(copy))
+}
+
 /// The hash of a range of holes.
 fn hole_hash(key: u128) -> u128 {
     let mut hasher = Hasher128::new(key);
     (0..HASH_BLOCKS).for_each(|_| add_block(&mut hasher, None));
     hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_copy_held_that_is_gone_is_not_told_of_for_ever() {
+        let (own, other, third) = (CopyId(1), CopyId(2), CopyId(3));
+        let is_compared = |in_sync: &[CopyId], others: &[CopyId]| {
+            let (in_sync, others) = (in_sync.to_vec(), others.to_vec());
+            is_compared(&Config { epoch: 1, in_sync, others, min_copies: 1 }, own, other)
+        };
+        assert!(is_compared(&[own, other], &[]));
+        assert!(is_compared(&[own, third], &[other]), "it comes back as it was");
+        assert!(!is_compared(&[own, third], &[]));
+        assert!(!is_compared(&[other, own], &[]), "that is up to its primary");
+    }
 }

@@ -90,7 +90,7 @@ fn completions_are_scripts() {
 #[test]
 fn wrong_usage_ends_with_2_and_says_what_is_right() {
     let folder = folder();
-    let cases: [(&[&str], &str); 31] = [
+    let cases: [(&[&str], &str); 32] = [
         (&[], "Usage"),
         (&["volume", "create", "x"], "--size"),
         (&["volume", "create", "x", "--size", "ten"], "write it like 512M, 10G or 1.5TiB"),
@@ -117,6 +117,7 @@ fn wrong_usage_ends_with_2_and_says_what_is_right() {
         (&["df", "--server", "nowhere"], "write it like 10.0.0.5:10810"),
         (&["df", "--server", "::1:99999"], "write it like 10.0.0.5:10810"),
         (&["drive", "format", "x:1G", "--segment", "3000"], "a power of two from 64K to 256M"),
+        (&["drive", "reweight", "x", "--weight", "1000"], "of at least 1M, or 0 to move everything"),
         (&["pool", "create", "x", "--copies", "1", "--groups", "-1"], "give a whole number from 1 to"),
         (&["status", "--watch", "-1"], "give a whole number from 1 to 10"),
         (&["status", "--interval", "-1"], "give a whole number from 0 to"),
@@ -284,6 +285,11 @@ fn a_port_in_use_names_its_flag_and_changes_nothing() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     coquina(folder.path(), &["up", "--http", &address]).fails(1, &[&address, "--http"]);
+    assert!(!folder.path().join("coquina-data").exists());
+    // What was there before stays.
+    std::fs::create_dir(folder.path().join("coquina-data")).unwrap();
+    coquina(folder.path(), &["up", "--http", &address]).fails(1, &[&address, "--http"]);
+    assert!(folder.path().join("coquina-data").exists());
     assert!(!folder.path().join("coquina-data/drive0").exists());
     assert!(!folder.path().join("coquina-data/cluster.json").exists());
 }

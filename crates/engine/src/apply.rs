@@ -5,12 +5,13 @@ use coquina_base::{AlignedBuf, BLOCK_BYTES, CHUNK_BLOCKS};
 use crate::api::{Event, Failure, Outcome};
 use crate::cache::cache_key;
 use crate::frame::{Entries, Entry, EntryKind, FrameHeader, Head};
+use crate::groups::range_of;
 use crate::index::LOOKS;
 use crate::index_region::{Map, Region, RegionKey};
 use crate::index_run::{REGION_BLOCKS, ZEROES};
 use crate::log::{CHANGE_NONE, ChangeKey, Flight, HeadPosition};
 use crate::session::RequestState;
-use crate::shard::{PageWaiter, Shard};
+use crate::shard::{BehindTrims, PageWaiter, Shard};
 use crate::write::regions_of;
 
 impl Shard {
@@ -72,6 +73,7 @@ impl Shard {
         stream.in_flight -= 1;
         stream.in_flight_blocks -= header.data_blocks;
         self.advance(&header, flight.is_footer);
+        let mut has_trims = false;
         if !flight.is_footer {
             let Some(mut entries) = Entries::of_frame(&header, &buffer[..BLOCK_BYTES]) else {
                 panic!("own frame {} cannot be read", header.frame_number);
@@ -100,7 +102,8 @@ impl Shard {
                     self.unpin(entry.context.layer().0, entry.chunk, u32::from(entry.start_block), blocks);
                 }
                 if entry.kind == EntryKind::Trim {
-                    self.trims_under_way -= 1;
+                    self.trims_under_way.pop_front();
+                    has_trims = true;
                 }
                 if let Some(change) = flight.changes.get(index).filter(|change| **change != CHANGE_NONE) {
                     let ignored = entry.kind.has_range() && self.is_deleting(entry.context.layer().0);
@@ -122,10 +125,28 @@ impl Shard {
         if !self.repeats.is_empty() {
             self.answer_repeats();
         }
-        if self.trims_under_way == 0 && !self.behind_trims.is_empty() {
-            let waiting = std::mem::take(&mut self.behind_trims);
-            self.resubmit(waiting);
+        if has_trims && !self.behind_trims.is_empty() {
+            self.resubmit_behind_trims();
         }
+    }
+
+    /// Tries those again that waited for trims which are applied now. Others may always be under way, as when a whole volume is
+    /// trimmed: who need not wait for these does not.
+    fn resubmit_behind_trims(&mut self) {
+        let waiting = std::mem::take(&mut self.behind_trims);
+        let mut used = self.live_blocks + self.zero_blocks + self.reserved_blocks;
+        let goes_on = |waiting: &BehindTrims| {
+            let range = range_of(&waiting.request.borrow());
+            let with_it = used + u64::from(range.count);
+            if with_it <= self.client_capacity(&waiting.request.origin) {
+                used = with_it;
+                return true;
+            }
+            self.trims_under_way.is_empty() || (!waiting.for_room && !self.is_being_trimmed(&range))
+        };
+        let (ready, rest): (Vec<BehindTrims>, Vec<BehindTrims>) = waiting.into_iter().partition(goes_on);
+        self.behind_trims = rest;
+        self.resubmit(ready.into_iter().map(|waiting| waiting.request).collect());
     }
 
     /// Has the processor get what it needs to apply the blocks of a frame: so it waits for many blocks' memory at once, not for
@@ -448,11 +469,11 @@ impl Shard {
     }
 
     /// Frees a little of the layers that are being deleted. Waits while a checkpoint collects pages, so that the
-    /// checkpoint sees each layer as it was.
+    /// checkpoint sees each layer as it was. A stop does not wait for it: the next start goes on.
     pub(crate) fn delete_step(&mut self) {
         let mut budget = 8;
         let mut layers_waiting = 0;
-        while budget > 0 && !self.checkpoint.is_noting() {
+        while budget > 0 && self.makes_room() && !self.checkpoint.is_noting() {
             let Some(&(layer, from)) = self.layers_deleting.first() else { return };
             if let Some(chunk) = self.index.next_chunk(layer, from) {
                 let deleted = self.chunks_deleted;

@@ -3,8 +3,8 @@
 use coquina_base::{AlignedBuf, BLOCK_BYTES, LayerId};
 
 use crate::api::{
-    Action, Device, Event, FormatOptions, Identity, IoToken, Operation, Origin, Outcome, Request,
-    RequestToken, ShardConfig,
+    Action, Device, Event, FormatOptions, Identity, IoToken, Operation, Origin, Outcome, RepairToken,
+    Request, RequestToken, ShardConfig,
 };
 use crate::check::{check_drive, format_drive};
 use crate::geometry::SEGMENT_BYTES_MIN;
@@ -13,9 +13,11 @@ use crate::shard::Shard;
 
 mod behind_reads;
 mod damaged_logs;
+mod ends_of_checkpoints;
 mod last_chunk;
 mod merges;
 mod records;
+mod repairs;
 
 const LAYER: LayerId = LayerId(1);
 const BLOCK: u32 = BLOCK_BYTES as u32;
@@ -41,6 +43,8 @@ struct World {
     held: Vec<Held>,
     done: Vec<(u64, Outcome)>,
     events: Vec<Event>,
+    /// Bad blocks of the first chunk that have been asked for.
+    asked: Vec<(RepairToken, u32)>,
 }
 
 fn config() -> ShardConfig {
@@ -96,6 +100,7 @@ impl World {
             held: Vec::new(),
             done: Vec::new(),
             events: Vec::new(),
+            asked: Vec::new(),
         }
     }
 
@@ -130,6 +135,7 @@ impl World {
                 Action::Prewrite { io, .. } => ended.push((io, AlignedBuf::new())),
                 Action::Done { token, outcome } => self.done.push((token.0, outcome)),
                 Action::Event(event) => self.events.push(event),
+                Action::Repair { repair, block, .. } => self.asked.push((repair, block)),
                 _ => {}
             }
         }

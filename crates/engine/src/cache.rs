@@ -280,7 +280,7 @@ impl BlockCache {
             // In `main` each use gives another round; it has three at most, so that this ends.
             if from_small && slot.uses > 1 {
                 slot.uses = 0;
-                self.main.push_back(place);
+                self.enter_main(place);
                 continue;
             }
             if !from_small && slot.uses > 0 {
@@ -289,7 +289,7 @@ impl BlockCache {
                 continue;
             }
             if self.blocks[place.slot as usize].get_mut().is_none() {
-                self.main.push_back(place);
+                self.enter_main(place);
                 passed_over += 1;
                 if passed_over == PASSED_OVER_MAX {
                     return None;
@@ -303,6 +303,16 @@ impl BlockCache {
                 self.remember(key);
             }
             return Some(place.slot);
+        }
+    }
+
+    /// Puts a block's entry into `main`. Those there of blocks that were dropped go when they are too many: as long as `small` is
+    /// long, nothing else takes them out.
+    fn enter_main(&mut self, place: Place) {
+        self.main.push_back(place);
+        if self.main.len() > 2 * self.slots.len() {
+            let slots = &self.slots;
+            self.main.retain(|entry| is_current(slots, entry));
         }
     }
 
@@ -401,6 +411,33 @@ mod tests {
         }
         assert!(cache.small.len() <= 2 * cache.slots.len(), "entries of what was dropped go, too");
         assert_eq!(cache.find(511).map(|slot| cache.share(slot)).unwrap()[..], block(511));
+    }
+
+    /// Blocks that are read again and again, and then overwritten: their segments are written again, and they are dropped. Their
+    /// entries in the main queue stayed for ever.
+    #[test]
+    fn entries_of_what_was_used_often_and_dropped_go() {
+        let mut cache = BlockCache::new(1 << 20);
+        let mut keys = 0..;
+        let mut held = VecDeque::new();
+        for _ in 0..100 {
+            for key in keys.by_ref().take(256 - held.len()) {
+                cache.insert(key, &block(key));
+                held.push_back(key);
+            }
+            let used: Vec<u64> = held.drain(..64).collect();
+            for key in used.iter().chain(&used) {
+                assert!(cache.get(*key).is_some());
+            }
+            // One more block makes those that were used often go over to the main queue, and another one leave.
+            let key = keys.next().unwrap();
+            cache.insert(key, &block(key));
+            held.push_back(key);
+            held.retain(|key| cache.contains(*key));
+            used.iter().for_each(|key| cache.remove(*key));
+        }
+        let slots = cache.slots.len();
+        assert!(cache.main.len() <= 2 * slots, "{} entries for {slots} blocks", cache.main.len());
     }
 
     #[test]

@@ -233,8 +233,9 @@ impl Shard {
 
     /// Goes on with the victim whose footer is here.
     fn take_victim(&mut self) {
+        let goes_on = self.makes_room();
         let Some(NextVictim { number, items: Some(items) }) = &mut self.cleaner.next else { return };
-        if self.closing {
+        if !goes_on {
             let number = *number;
             self.cleaner.next = None;
             return self.segments.remove_reader(number);
@@ -265,7 +266,7 @@ impl Shard {
     }
 
     fn choose_victim(&mut self) {
-        if self.closing || self.room() >= self.cleaning_level() || self.checkpoint_needs_room() {
+        if !self.makes_room() || self.room() >= self.cleaning_level() || self.checkpoint_needs_room() {
             return;
         }
         let applied = self.log.applied;

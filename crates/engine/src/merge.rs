@@ -7,7 +7,8 @@
 //! find it by the token of its request, which belongs to another request as soon as it is answered. Only a shard that takes no
 //! changes any more gives it up before.
 
-use coquina_base::{BLOCK_BYTES, crc32c_block};
+use coquina_base::{BLOCK_BYTES, LayerId, crc32c_block};
+use coquina_replication::BlockRange;
 
 use crate::api::{Failure, Piece, ReadData, Request};
 use crate::frame::EntryKind;
@@ -38,7 +39,7 @@ enum MergeState {
 
 /// What keeps a merge from the log.
 enum Hindrance {
-    /// What it replaces may be on its way out: again behind the trims.
+    /// What it replaces may be on its way out, or what it lacks room for: again behind the trims.
     Trims,
     /// The index page that says how much it replaces must be read first.
     Page,
@@ -250,13 +251,17 @@ impl Shard {
             _ => end - first,
         };
         if used + u64::from(needed) > capacity {
-            if self.trims_under_way > 0 {
+            let (layer, chunk, count) = (LayerId(request.layer), request.chunk, end - first);
+            if self.is_being_trimmed(&BlockRange { layer, chunk, first, count }) {
                 return Err(Hindrance::Trims);
             }
-            let unmapped = self.count_unmapped(request.layer, request.chunk, first, end - first);
+            let unmapped = self.count_unmapped(layer.0, chunk, first, count);
             needed = needed.min(unmapped.map_err(|_| Hindrance::Page)?);
         }
         if needed > 0 && used + u64::from(needed) > capacity {
+            if self.trims_may_make_room(&request.origin) {
+                return Err(Hindrance::Trims);
+            }
             return Err(Hindrance::Refused(Failure::NoSpace));
         }
         self.refuses_change(&request.origin).map_or(Ok(needed), |failure| Err(Hindrance::Refused(failure)))

@@ -627,7 +627,7 @@ fn assemble(
         reads: slab::Slab::new(),
         changes: slab::Slab::new(),
         merges: Vec::new(),
-        trims_under_way: 0,
+        trims_under_way: VecDeque::new(),
         behind_trims: Vec::new(),
         page_waiters: Default::default(),
         repeats: Vec::new(),

@@ -257,7 +257,7 @@ impl Shard {
     }
 
     /// Puts a move of a single block into the log, with good data.
-    fn append_repair(&mut self, place: Place, location: u64, checksum: u32, block: &[u8]) {
+    pub(crate) fn append_repair(&mut self, place: Place, location: u64, checksum: u32, block: &[u8]) {
         let (layer, chunk, number) = place;
         let context = Context::new(LayerId(layer), 0);
         let data_blocks_max = self.frame_room(Head::Cold);
@@ -319,6 +319,8 @@ impl Shard {
             }
             waiters.into_iter().for_each(|waiter| self.read_anew(waiter));
         }
+        // Answers for what is forgotten let nobody go on: those that wait for their turn do so now.
+        self.ask_for_blocks();
     }
 
     /// Blocks that could not be repaired are read again from time to time.

@@ -12,6 +12,7 @@
 use std::collections::VecDeque;
 
 use coquina_base::{AlignedBuf, DriveId};
+use coquina_replication::BlockRange;
 use hashbrown::HashMap;
 use slab::Slab;
 
@@ -174,6 +175,14 @@ impl OwnedRequest {
     }
 }
 
+/// A change of a full drive that waits for trims in the log.
+#[derive(Debug)]
+pub struct BehindTrims {
+    pub(crate) request: OwnedRequest,
+    /// It waits for the room that they make; else only for those of its own blocks, to know what it replaces.
+    pub(crate) for_room: bool,
+}
+
 /// Who waits for a page of the index.
 #[derive(Debug)]
 pub enum PageWaiter {
@@ -204,10 +213,9 @@ pub struct Shard {
     pub(crate) changes: Slab<Change>,
     pub(crate) merges: Vec<Merge>,
     pub(crate) page_waiters: HashMap<RegionKey, Vec<PageWaiter>, FixedState>,
-    /// Trims in the log that have not been applied.
-    pub(crate) trims_under_way: u64,
-    /// Changes of a full drive that may only replace what is there, and wait for those trims to know.
-    pub(crate) behind_trims: Vec<OwnedRequest>,
+    /// Trims in the log that have not been applied, in its order.
+    pub(crate) trims_under_way: VecDeque<BlockRange>,
+    pub(crate) behind_trims: Vec<BehindTrims>,
     /// Requests that came again while the first was under way.
     pub(crate) repeats: Vec<(Origin, RequestToken)>,
     pub(crate) layers_deleting: Vec<(u64, u32)>,
@@ -414,13 +422,20 @@ impl Shard {
             .min()
     }
 
-    /// Makes everything short to replay and stops background work; see [`Shard::is_closed`].
+    /// Makes everything short to replay and stops background work, but for what makes room for changes that are in the log
+    /// already; see [`Shard::is_closed`].
     pub fn close(&mut self) {
         self.closing = true;
         self.start_checkpoint();
         // Nobody will say any more that what they wait for is committed.
         self.fail_waiting_reads();
         self.end_repairs();
+    }
+
+    /// Whether more room is made in the background. A shard that closes needs none, unless changes wait for it: they are in the
+    /// log, and the stop waits for them.
+    pub(crate) fn makes_room(&self) -> bool {
+        !self.closing || self.log.streams[Head::Hot as usize].has_work()
     }
 
     /// Whether [`Shard::close`] is done and nothing is under way.
@@ -554,7 +569,7 @@ impl Shard {
                 self.fail(waiting.token, Failure::ReadOnly);
             }
         }
-        let mut changes: Vec<_> = self.behind_trims.drain(..).map(|request| request.token).collect();
+        let mut changes: Vec<_> = self.behind_trims.drain(..).map(|waiting| waiting.request.token).collect();
         for waiters in self.page_waiters.values_mut() {
             waiters.retain(|waiter| match waiter {
                 PageWaiter::Change(request) => {

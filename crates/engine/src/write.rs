@@ -1,6 +1,7 @@
 //! Changes: from a request to entries in the frame that is being filled.
 
-use coquina_base::{BLOCK_BYTES, crc32c_block};
+use coquina_base::{BLOCK_BYTES, LayerId, crc32c_block};
+use coquina_replication::BlockRange;
 
 use crate::api::{Action, Appended, ChangeKind, Failure, Operation, Origin, Outcome, Request};
 use crate::footer::{RECORD_BYTES, footer_blocks};
@@ -12,7 +13,7 @@ use crate::index_region::{Map, RegionKey};
 use crate::index_run::REGION_BLOCKS;
 use crate::log::{Builder, ChangeKey};
 use crate::session::RequestState;
-use crate::shard::{Change, IoPurpose, OwnedRequest, PageWaiter, Shard};
+use crate::shard::{BehindTrims, Change, IoPurpose, OwnedRequest, PageWaiter, Shard};
 
 /// A frame with less data is not worth its header: the rest of the segment is left empty instead.
 const FRAME_BLOCKS_MIN: u32 = 4;
@@ -275,11 +276,10 @@ impl Shard {
         let capacity = self.client_capacity(&request.origin);
         if needed > 0 && used + u64::from(needed) > capacity {
             // What only replaces is never refused. But what it replaces may be on its way out.
-            if self.trims_under_way > 0 {
-                let Some(owned) = OwnedRequest::new(request) else {
-                    return self.fail(request.token, Failure::Invalid);
-                };
-                return self.behind_trims.push(owned);
+            let range =
+                BlockRange { layer: request.layer, chunk: request.chunk, first: start_block, count: blocks };
+            if self.is_being_trimmed(&range) {
+                return self.wait_for_trims(request, false);
             }
             match self.count_unmapped(request.layer.0, request.chunk, start_block, blocks) {
                 Ok(unmapped) => needed = unmapped,
@@ -291,6 +291,9 @@ impl Shard {
                 }
             }
             if needed > 0 && used + u64::from(needed) > capacity {
+                if self.trims_may_make_room(&request.origin) {
+                    return self.wait_for_trims(request, true);
+                }
                 return self.fail(request.token, Failure::NoSpace);
             }
         }
@@ -300,6 +303,23 @@ impl Shard {
         let change = self.new_change(request.token, needed, request.origin);
         let ready = Ready::new(request, start_block, blocks, kind, payload);
         self.append(&ready, change);
+    }
+
+    /// Whether a trim in the log takes blocks of a range: then the index does not say yet what a change there replaces.
+    pub(crate) fn is_being_trimmed(&self, range: &BlockRange) -> bool {
+        self.trims_under_way.iter().any(|trim| trim.intersects(range))
+    }
+
+    /// Whether trims in the log may give a change the room that it lacks.
+    pub(crate) fn trims_may_make_room(&self, origin: &Origin) -> bool {
+        !self.trims_under_way.is_empty() && !origin.replaces_only
+    }
+
+    fn wait_for_trims(&mut self, request: &Request<'_>, for_room: bool) {
+        match OwnedRequest::new(request) {
+            Some(owned) => self.behind_trims.push(BehindTrims { request: owned, for_room }),
+            None => self.fail(request.token, Failure::Invalid),
+        }
     }
 
     pub(crate) fn new_change(
@@ -364,7 +384,7 @@ impl Shard {
 
     /// Blocks of a change that the next entry takes; 0 if the frame that is being filled has no room for it.
     fn fits(&mut self, ready: &Ready<'_>, left: u32, data_blocks_max: u32) -> u32 {
-        let context = Context::new(coquina_base::LayerId(ready.layer), ready.origin.session);
+        let context = Context::new(LayerId(ready.layer), ready.origin.session);
         let group = self.group_of(&ready.origin);
         let part_blocks_max = self.part_blocks_max();
         let builder = &self.log.stream(Head::Hot).building;
@@ -423,7 +443,7 @@ impl Shard {
         change: ChangeKey,
     ) {
         self.pin(part.layer, part.chunk, part.start_block, part.blocks);
-        let context = builder.context(Context::new(coquina_base::LayerId(part.layer), part.origin.session));
+        let context = builder.context(Context::new(LayerId(part.layer), part.origin.session));
         let (mut group, mut sequence, mut told) = (None, 0, None);
         let data_offset = builder.data_blocks;
         if let Some(of) = self.group_of(&part.origin) {
@@ -460,7 +480,7 @@ impl Shard {
             self.actions.push_back(Action::Appended(Appended {
                 token: self.changes[change as usize].token,
                 origin,
-                layer: coquina_base::LayerId(part.layer),
+                layer: LayerId(part.layer),
                 chunk: part.chunk,
                 start_block: part.start_block,
                 blocks: part.blocks,
@@ -478,7 +498,10 @@ impl Shard {
         self.log.entries += 1;
         self.changes[change as usize].parts_left += 1;
         self.changes[change as usize].blocks_left += part.blocks;
-        self.trims_under_way += u64::from(part.kind == EntryKind::Trim);
+        if part.kind == EntryKind::Trim {
+            let (layer, first, count) = (LayerId(part.layer), part.start_block, part.blocks);
+            self.trims_under_way.push_back(BlockRange { layer, chunk: part.chunk, first, count });
+        }
     }
 
     /// Checksums (little-endian) and data of an entry that was just put into the log: the driver takes all actions before the

@@ -61,6 +61,7 @@ pub(crate) fn frames_touched_ahead() -> FrameMemory {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::sync::mpsc::{RecvTimeoutError, channel};
     use std::time::{Duration, Instant};
 
     use super::*;
@@ -95,6 +96,17 @@ mod tests {
         let things = made_ahead(1, niceness);
         assert_eq!(things.recv_timeout(Duration::from_secs(60)).unwrap(), NICENESS);
         assert_eq!(niceness(), before, "only that thread does");
+    }
+
+    #[test]
+    fn the_thread_ends_when_nobody_wants_any_more() {
+        let (alive, ended) = channel::<()>();
+        // The thread has the one end for as long as it lives.
+        let things = made_ahead(1, move || drop(alive.clone()));
+        things.recv_timeout(Duration::from_secs(60)).unwrap();
+        drop(things);
+        let end = ended.recv_timeout(Duration::from_secs(60));
+        assert_eq!(end, Err(RecvTimeoutError::Disconnected));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use coquina_cluster::ShardRef;
 use coquina_nbd::ServerSession;
-use coquina_protocol::Header;
+use coquina_protocol::{CONNECTION_BYTES_MAX, Header};
 use coquina_reactor::{FileId, ReceiveBuffer, SendList};
 use coquina_replication::CopyId;
 
@@ -18,8 +18,6 @@ pub const RECEIVE_BYTES_KEPT: usize = 4 << 20;
 pub const GREETING_BYTES_MAX: usize = 16 << 10;
 /// Requests of one connection that are under way at the same time.
 pub const REQUESTS_MAX: u32 = 1024;
-/// Bytes of them.
-pub const REQUEST_BYTES_MAX: u64 = 64 << 20;
 /// Bytes that wait for a client to take them.
 pub const OUTPUT_BYTES_MAX: usize = 64 << 20;
 /// A client that has not said what it wants by then is dropped.
@@ -148,7 +146,7 @@ impl Connection {
     /// Whether no more requests are taken for now.
     pub fn is_full(&self) -> bool {
         self.under_way >= REQUESTS_MAX
-            || self.under_way_bytes >= REQUEST_BYTES_MAX
+            || self.under_way_bytes >= CONNECTION_BYTES_MAX
             || self.output.length_bytes() >= OUTPUT_BYTES_MAX
     }
 

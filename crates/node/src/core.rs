@@ -125,8 +125,8 @@ impl ShardSlot {
             _ => GroupRole::Out,
         };
         let missing = config.others.iter().filter_map(|copy| group.missing(*copy));
-        let left = missing.flat_map(|missing| missing.set.ranges()).map(|range| u64::from(range.count));
-        let recovering_blocks_left = left.sum::<u64>() + self.copies().comparing_blocks_left(number);
+        let left: u64 = missing.map(|missing| missing.set.blocks()).sum();
+        let recovering_blocks_left = left + self.copies().comparing_blocks_left(number);
         Some(GroupSnapshot {
             group: number,
             epoch: config.epoch,
@@ -672,3 +672,7 @@ fn interrupted_cpu(shards: &[ShardSlot]) -> Option<u32> {
     let first = cpus.next()??;
     cpus.all(|cpu| cpu == Some(first)).then_some(first)
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

@@ -116,3 +116,113 @@ impl Task {
         }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use coquina_control::ShardSnapshot;
+    use coquina_reactor::{Reactor, ReactorConfig, Wait, mailbox};
+
+    use super::*;
+    use crate::snapshot::CoreShard;
+
+    const MIB: u64 = 1 << 20;
+
+    /// Stands for a reactor: says how many shards it has, and passes on what it is told of memory.
+    struct FakeCore {
+        commands: MailboxSender<Command>,
+        shards: Arc<AtomicUsize>,
+        /// Bytes of cache and of index for each shard.
+        told: Receiver<(u64, u64)>,
+        thread: JoinHandle<()>,
+    }
+
+    impl FakeCore {
+        fn start() -> FakeCore {
+            let (ready, started) = channel();
+            let (tell, told) = channel();
+            let shards = Arc::new(AtomicUsize::new(0));
+            let count = shards.clone();
+            let thread = std::thread::spawn(move || {
+                let mut reactor = Reactor::new(ReactorConfig::default()).unwrap();
+                let (sender, mailbox) = mailbox(reactor.waker());
+                ready.send(sender).unwrap();
+                let (mut completions, mut commands) = (Vec::new(), Vec::new());
+                loop {
+                    reactor.turn(Wait::Forever, &mut completions).unwrap();
+                    completions.clear();
+                    mailbox.drain(&mut commands);
+                    for command in commands.drain(..) {
+                        match command {
+                            Command::Snapshot { done } => {
+                                done.send(snapshot_of(count.load(Ordering::SeqCst))).unwrap();
+                            }
+                            Command::SetMemory { cache_bytes_per_shard, index_bytes_per_shard } => {
+                                tell.send((cache_bytes_per_shard, index_bytes_per_shard)).unwrap();
+                            }
+                            Command::Stop => return,
+                            _ => panic!("no housekeeper asks for that"),
+                        }
+                    }
+                }
+            });
+            FakeCore { commands: started.recv().unwrap(), shards, told, thread }
+        }
+
+        /// What it has been told since it was asked last.
+        fn told(&self) -> Vec<(u64, u64)> {
+            // It takes one after the other: when this is answered, all that was sent before has been passed on.
+            let (done, answer) = channel();
+            self.commands.send(Command::Snapshot { done });
+            answer.recv().unwrap();
+            self.told.try_iter().collect()
+        }
+    }
+
+    fn snapshot_of(shards: usize) -> CoreSnapshot {
+        let shard = CoreShard {
+            drive: DriveId::default(),
+            number: 0,
+            shard: ShardSnapshot::default(),
+            write_latency: Default::default(),
+            read_latency: Default::default(),
+            stalled: 0,
+            damage: Vec::new(),
+        };
+        CoreSnapshot { shards: vec![shard; shards], ..CoreSnapshot::default() }
+    }
+
+    #[test]
+    fn memory_is_divided_anew_when_drives_come_and_go() {
+        let cores = [FakeCore::start(), FakeCore::start()];
+        let config = HousekeeperConfig {
+            read_only: Arc::default(),
+            cores: cores.iter().map(|core| core.commands.clone()).collect(),
+            // Less than the smallest cache: the target is the same, whatever the host can spare.
+            cache_bound_bytes: 12 * MIB,
+            index_bytes: 24 * MIB,
+        };
+        let mut task = Task { config, cache_bytes: 0, shards: 0 };
+        let mut told_of = |shards: [usize; 2]| {
+            for (core, count) in cores.iter().zip(shards) {
+                core.shards.store(count, Ordering::SeqCst);
+            }
+            task.size_memory();
+            let told = cores.each_ref().map(FakeCore::told);
+            assert_eq!(told[0], told[1], "each reactor is told the same");
+            told[0].clone()
+        };
+        assert_eq!(told_of([1, 0]), [(12 * MIB, 24 * MIB)]);
+        assert!(told_of([1, 0]).is_empty(), "nothing has changed");
+        assert_eq!(told_of([2, 1]), [(4 * MIB, 8 * MIB)], "drives have come");
+        assert!(told_of([1, 2]).is_empty(), "as many as before");
+        assert_eq!(told_of([1, 1]), [(6 * MIB, 12 * MIB)], "one has gone");
+        assert!(told_of([0, 0]).is_empty(), "there is nobody to take it");
+        for core in cores {
+            core.commands.send(Command::Stop);
+            core.thread.join().unwrap();
+        }
+    }
+}

@@ -244,7 +244,10 @@ impl Node {
 
     /// Stops: connections are closed, what is acknowledged stays, and the next start has little to replay.
     pub fn stop(&self) {
-        self.is_stopping.store(true, Relaxed);
+        if !self.is_stopping.swap(true, Relaxed) {
+            // While these sockets are listened on, and once: afterwards the files may be those of whoever serves here next.
+            self.listeners.iter().for_each(Listener::remove);
+        }
         if let Some(housekeeper) = lock(&self.housekeeper).take() {
             housekeeper.stop();
         }
@@ -254,7 +257,6 @@ impl Node {
         for thread in lock(&self.threads).drain(..) {
             thread.wait();
         }
-        self.listeners.iter().for_each(Listener::remove);
     }
 
     /// Asks every reactor and waits for all.

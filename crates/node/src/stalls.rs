@@ -41,13 +41,14 @@ impl Core {
                 self.reactor.accept(slot.file, tag::ACCEPT | listener as u64);
             }
         }
+        let awake_since_ns = self.awake_since_ns;
         let late: Vec<usize> = self
             .connections
             .iter()
             .filter(|(_, connection)| {
-                let handshake = connection.is_in_handshake()
-                    && now_ns.saturating_sub(connection.since_ns) > HANDSHAKE_NS_MAX;
-                let send = connection.sending && now_ns.saturating_sub(connection.sent_ns) > SEND_NS_MAX;
+                let lasts = |since_ns, ns_max| is_late(since_ns, awake_since_ns, now_ns, ns_max);
+                let handshake = connection.is_in_handshake() && lasts(connection.since_ns, HANDSHAKE_NS_MAX);
+                let send = connection.sending && lasts(connection.sent_ns, SEND_NS_MAX);
                 !connection.closed && (handshake || send)
             })
             .map(|(index, _)| index)
@@ -55,5 +56,26 @@ impl Core {
         for index in late {
             self.drop_connection(index, "it stalls");
         }
+    }
+}
+
+/// Whether nothing has moved for too long since `since_ns`. The loop runs without a gap since `awake_since_ns`: what a client took while
+/// the process was stopped is not known before the loop has run for a while.
+fn is_late(since_ns: u64, awake_since_ns: u64, now_ns: u64, ns_max: u64) -> bool {
+    now_ns.saturating_sub(since_ns.max(awake_since_ns)) > ns_max
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: u64 = 1_000_000_000;
+
+    #[test]
+    fn a_client_is_not_dropped_for_what_the_process_itself_was_stopped() {
+        assert!(!is_late(100 * S, 50 * S, 160 * S, SEND_NS_MAX));
+        assert!(is_late(100 * S, 50 * S, 161 * S, SEND_NS_MAX));
+        assert!(!is_late(100 * S, 500 * S, 501 * S, SEND_NS_MAX), "stopped from 101 s to 500 s");
+        assert!(is_late(100 * S, 500 * S, 561 * S, SEND_NS_MAX));
     }
 }

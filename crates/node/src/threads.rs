@@ -82,11 +82,17 @@ impl SeedShard {
 impl Core {
     /// Takes over new shards, and where all are.
     pub(crate) fn take_shards(&mut self, new: Vec<SeedShard>, places: Arc<Places>) {
+        let first = self.shards.len();
         for seed in new {
             let slot = seed.into_slot(&mut self.reactor);
             self.shards.push(slot);
         }
         self.places = places;
+        if self.stopping_since_ns.is_some() {
+            // The others were told before, and the stop waits for all.
+            self.shards[first..].iter_mut().for_each(|slot| slot.copies_mut().shard_mut().close());
+            return;
+        }
         let map = self.map.clone();
         self.follow(map);
     }

@@ -42,6 +42,9 @@ pub const TEXT_BYTES_MAX: usize = 1024;
 /// Request numbers of a session that may lie between the floor and the newest, which bounds what a server
 /// remembers of a session.
 pub const REQUEST_WINDOW: u64 = 2048;
+/// Bytes that requests of one connection may transfer or change while they are under way. A server reads nothing more from a client that
+/// has as many, or more, until some are answered.
+pub const CONNECTION_BYTES_MAX: u64 = 64 << 20;
 /// A header's flag: the write or discard reserves its space (`no_hole`), for write-zeroes.
 pub const FLAG_NO_HOLE: u32 = 1;
 /// A header's flag of a read reply: the payload is all zeros and left out of the body.

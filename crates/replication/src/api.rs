@@ -307,7 +307,8 @@ pub enum Action {
     Propose(Config),
     /// This configuration, asked for before, is not wanted any more. Nothing is wrong if it is decided on all the same.
     Withdraw(Config),
-    /// What cannot be has happened. The group has stopped.
+    /// What cannot be has happened. The group has stopped. As long as this copy is the primary, its driver has it replaced if that
+    /// [is safe](Violation::is_about_this_copy).
     Violation(Violation),
     /// Another copy is damaged; its removal has been proposed and the group goes on.
     Report(Violation),
@@ -361,7 +362,9 @@ pub enum Violation {
         got: u64,
     },
     /// The engine logged an entry that was not ordered.
-    #[error("the engine appended entry {got} of epoch {epoch} where {expected} was due: report this")]
+    #[error(
+        "the engine appended entry {got} of epoch {epoch} where {expected} was due: restart the node, report this"
+    )]
     WrongAppend {
         /// What was due.
         expected: u64,
@@ -388,4 +391,14 @@ pub enum Violation {
         /// The last committed entry.
         committed: u64,
     },
+}
+
+impl Violation {
+    /// Whether only the copy that has stopped is in doubt: each other copy in sync has everything that is committed, so
+    /// that one of them may take its place. Where two sides contradict each other nobody can tell which of them holds a
+    /// write that was answered, and people decide: it may be the one that would be left out. So it is with a cut of what is
+    /// committed, too: the copy, which is out then, knows of an entry that those in sync lack.
+    pub fn is_about_this_copy(&self) -> bool {
+        matches!(self, Violation::Gap { .. } | Violation::WrongAppend { .. })
+    }
 }

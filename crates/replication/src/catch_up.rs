@@ -23,7 +23,7 @@ use crate::group::{Actions, Group};
 use crate::history::History;
 use crate::message::Message;
 use crate::primary::{Primary, is_overdue};
-use crate::types::{BlockRange, CopyId, Entry, PayloadRef, RecoveryToken};
+use crate::types::{BlockRange, CopyId, Entry, EntryKind, PayloadRef, RecoveryToken};
 
 /// How far an out copy is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -65,6 +65,8 @@ pub(crate) struct Learner<C> {
     pub comparing: Option<RecoveryToken>,
     /// Position of the session table.
     pub sessions_at: Option<u64>,
+    /// It has that, and so everything that it missed: it may be added.
+    pub done: bool,
     /// Last entry durable there.
     pub acked: u64,
     /// Changes sent of which it is not known that they are durable there: sequence number and blocks.
@@ -86,6 +88,7 @@ impl<C: ChangedSet> Learner<C> {
             reading: None,
             comparing: None,
             sessions_at: None,
+            done: false,
             acked: 0,
             unacked: VecDeque::new(),
             unacked_blocks: 0,
@@ -98,9 +101,9 @@ impl<C: ChangedSet> Learner<C> {
         self.stage == Stage::Streaming
     }
 
-    /// A change goes into the stream. One without data counts as a block: it is a message, too.
+    /// A change goes into the stream. One without data counts as a block, however many it trims: it is a message, too.
     pub fn sent_change(&mut self, entry: &Entry) {
-        let blocks = entry.range.count.max(1);
+        let blocks = if entry.kind == EntryKind::Write { entry.range.count.max(1) } else { 1 };
         self.position += 1;
         self.unacked.push_back((entry.sequence, blocks));
         self.unacked_blocks += u64::from(blocks);
@@ -297,8 +300,8 @@ impl<C: ChangedSet> Group<C> {
                 learner.fresh.gaps(range, |gap| missing.set.remove(gap));
             }
         }
-        let done = learner.sessions_at.is_some_and(|at| at <= position);
-        let acked = learner.acked;
+        learner.done |= learner.sessions_at.is_some_and(|at| at <= position);
+        let (done, acked) = (learner.done, learner.acked);
         match &mut primary.joining {
             Some(joining) if joining.copy == from => joining.acked = acked,
             None if done => {
@@ -340,9 +343,21 @@ impl<C: ChangedSet> Group<C> {
 
     /// Asks the coordinator to add the copy once it has all that is committed. From the start of joining on nothing is
     /// committed without it, so that stays true until the answer.
+    ///
+    /// One copy is added at a time. When the one before has gone, the next one may owe no ack with which it could begin.
     pub(crate) fn join_step(&mut self, now_ns: u64, actions: &mut Actions) {
+        let last = self.log.last;
         let Some(primary) = &mut self.primary else { return };
-        let Some(joining) = &mut primary.joining else { return };
+        if primary.joining.is_none() {
+            let is_ready = |learner: &Learner<C>| learner.done && learner.acked >= last;
+            let ready = primary.learners.iter().find(|(_, learner)| is_ready(learner));
+            let Some((&copy, learner)) = ready else { return };
+            primary.joining = Some(Joining { copy, acked: learner.acked, proposed: false });
+            self.ask_for_grants(now_ns, actions);
+        }
+        let Some(joining) = self.primary.as_mut().and_then(|primary| primary.joining.as_mut()) else {
+            return;
+        };
         if !joining.proposed && joining.acked >= self.log.committed {
             joining.proposed = true;
             let config = self.config.with(joining.copy);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::api::{Action, Input, Settings, Start, Violation};
+use crate::api::{Action, ClientRequest, Input, Refusal, Settings, Start, Violation};
 use crate::catch_up::Joining;
 use crate::changed::{ChangedSet, Missing, MissingSets, RangeSet};
 use crate::grant::Promises;
@@ -126,6 +126,10 @@ impl<C: ChangedSet> Group<C> {
     /// Takes an input and adds what is to be done. `now_ns` is this node's `CLOCK_BOOTTIME`; it never falls.
     pub fn apply(&mut self, now_ns: u64, input: Input, actions: &mut Vec<Action>) {
         if self.violation.is_some() {
+            // Clients are sent elsewhere: without an answer they would wait for ever.
+            if let Input::Request(ClientRequest { token, .. }) | Input::Read(token) = input {
+                actions.push(Action::Refuse { token, refusal: Refusal::NotServing });
+            }
             return;
         }
         match input {
@@ -185,8 +189,8 @@ impl<C: ChangedSet> Group<C> {
         }
     }
 
-    /// The highest configuration heard of.
-    pub(crate) fn known(&self) -> &Config {
+    /// The highest configuration heard of, though it may not be persisted yet.
+    pub fn known(&self) -> &Config {
         self.pending.as_ref().map_or(&self.config, |pending| &pending.config)
     }
 

@@ -49,6 +49,7 @@
 //! 7. *Once.* A request is in the log of a copy in sync if and only if it is in its session table (older than the
 //!    table's window counts as in).
 //! 8. *Never silent.* What contradicts these is reported as a [`Violation`]; the copy then does nothing any more.
+//!    Its driver proposes its removal while it is the primary, if only this copy is in doubt and another one is in sync.
 
 #[cfg(all(feature = "mutations", not(debug_assertions)))]
 compile_error!("replication's deliberate mistakes must not be in a release build");

@@ -147,12 +147,16 @@ impl<C: ChangedSet> Group<C> {
             Message::Grant { config_epoch, sent_ns } if config_epoch == epoch => {
                 let lease_ns = self.settings.lease_ns();
                 let Some(primary) = &mut self.primary else { return };
+                let proposed = primary.joining.as_ref().is_some_and(|joining| joining.proposed);
                 if let Some(peer) = primary.peers.get_mut(&from) {
                     peer.lease.granted(sent_ns, lease_ns);
                     peer.waiting_since_ns = None;
                 } else if let Some(learner) = primary.learners.get_mut(&from) {
                     learner.lease.granted(sent_ns, lease_ns);
-                    learner.waiting_since_ns = None;
+                    // Before it is proposed it holds commits up by acknowledging nothing, whatever it grants.
+                    if proposed {
+                        learner.waiting_since_ns = None;
+                    }
                 }
             }
             Message::JoinState { config_epoch, history, last, committed, incomplete_since, intact }
@@ -237,6 +241,10 @@ impl<C: ChangedSet> Group<C> {
             return;
         };
         primary.fetching = None;
+        if let Some(peer) = primary.peers.get_mut(&from) {
+            // There may be more, in further messages: whoever sends it is not silent.
+            peer.waiting_since_ns = None;
+        }
         if entries.is_empty() {
             // It had more, and none of it uncommitted: then this copy was not in sync.
             return self.violate(Violation::Gap { expected: self.log.last + 1, got: 0 }, actions);

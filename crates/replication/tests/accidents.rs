@@ -363,6 +363,20 @@ fn commits_wait_for_a_copy_that_is_too_far_behind() {
     assert_eq!(actions, [Action::Commit(3), Action::Answer(Token(2)), Action::Answer(Token(3))]);
 }
 
+/// What is on its way is bounded for the memory that it takes.
+#[test]
+fn commits_do_not_wait_for_a_copy_to_trim_many_blocks() {
+    let mut driver = serving_with_a_learner();
+    driver.request(1, 1, EntryKind::Trim);
+    let part = part_of_nothing();
+    let range = BlockRange { count: 1_000, ..part.range };
+    let kind = EntryKind::Trim;
+    let entry = Entry { epoch: 2, sequence: 1, session: 9, request: 1, kind, range, is_last: true, ..part };
+    driver.records += 1;
+    driver.input(Input::Appended { token: Token(1), entry });
+    assert_eq!(driver.sync(), [Action::Commit(1), Action::Answer(Token(1))]);
+}
+
 #[test]
 fn a_copy_that_holds_commits_up_and_does_nothing_is_asked_anew() {
     let mut driver = serving_with_a_learner();
@@ -388,6 +402,113 @@ fn a_copy_that_holds_commits_up_and_does_nothing_is_asked_anew() {
         matches!(action, Action::Send { to: OTHER, message: Message::Join { from: 3, .. } })
     };
     assert!(actions.iter().any(joins), "{actions:?}");
+}
+
+/// A grant says that a copy's process lives, not that its drive takes anything.
+#[test]
+fn a_copy_about_to_be_added_that_grants_and_acknowledges_nothing_is_asked_anew() {
+    let mut driver = serving_with_a_learner();
+    let write = |driver: &mut Driver, token| {
+        driver.request(token, 1, EntryKind::Write);
+        driver.append(token, EntryKind::Write);
+        driver.sync();
+    };
+    write(&mut driver, 1);
+    // It has the table of sessions, the last that it lacked, and not the write behind that.
+    let ack = Message::StreamAck { config_epoch: 2, position: 1, durable: 0 };
+    driver.input(Input::Message(OTHER, ack));
+    write(&mut driver, 2);
+    assert_eq!(driver.group.committed(), 1);
+    driver.input(Input::Tick);
+    let message = Message::JoinQuery { config: config(2, &[ME], &[OTHER]) };
+    let query = Action::Send { to: OTHER, message };
+    for is_asked in [false, false, true] {
+        driver.now_ns += 500;
+        let grant = Message::Grant { config_epoch: 2, sent_ns: driver.now_ns };
+        driver.input(Input::Message(OTHER, grant));
+        assert_eq!(driver.input(Input::Tick).contains(&query), is_asked);
+    }
+    assert_eq!(driver.group.committed(), 2);
+}
+
+/// Alone, and two copies that are out follow. A write is committed; the first one has what it missed, and not that.
+fn serving_with_one_to_be_added_and_another() -> (Driver, Config) {
+    let two = config(2, &[ME], &[OTHER, THIRD]);
+    let (mut driver, _) = Driver::open(config(1, &[ME], &[OTHER, THIRD]));
+    driver.input(Input::Config(two.clone()));
+    driver.sync();
+    for copy in [OTHER, THIRD] {
+        driver.input(Input::Connected(copy));
+        driver.follows(copy);
+    }
+    driver.request(1, 1, EntryKind::Write);
+    driver.append(1, EntryKind::Write);
+    assert_eq!(driver.sync(), [Action::Commit(1), Action::Answer(Token(1))]);
+    assert!(!proposes(&driver.input(stream_ack(OTHER, 1, 0))));
+    (driver, two)
+}
+
+fn stream_ack(copy: CopyId, position: u64, durable: u64) -> Input {
+    Input::Message(copy, Message::StreamAck { config_epoch: 2, position, durable })
+}
+
+/// One is added at a time, and nobody writes any more.
+#[test]
+fn a_copy_that_has_all_is_added_when_the_one_before_it_has_gone() {
+    let (mut driver, two) = serving_with_one_to_be_added_and_another();
+    assert!(!proposes(&driver.input(stream_ack(THIRD, 2, 1))));
+    let actions = driver.input(Input::Disconnected(OTHER));
+    assert!(actions.contains(&Action::Propose(two.with(THIRD))), "{actions:?}");
+    let asked = Message::GrantRequest { config_epoch: 2, sent_ns: driver.now_ns };
+    assert!(actions.contains(&Action::Send { to: THIRD, message: asked }), "{actions:?}");
+}
+
+/// It begins with the ack that it owes: until then it may be as silent as the one before it.
+#[test]
+fn a_copy_that_owes_an_ack_is_not_added_before_it_comes() {
+    let (mut driver, two) = serving_with_one_to_be_added_and_another();
+    assert!(!proposes(&driver.input(stream_ack(THIRD, 1, 0))));
+    assert!(!proposes(&driver.input(Input::Disconnected(OTHER))));
+    assert!(!proposes(&driver.input(Input::Tick)));
+    let actions = driver.input(stream_ack(THIRD, 2, 1));
+    assert!(actions.contains(&Action::Propose(two.with(THIRD))), "{actions:?}");
+}
+
+#[test]
+fn a_copy_whose_tail_comes_in_many_messages_is_not_taken_for_silent() {
+    let (mut driver, _) = Driver::open(config(1, &[ME, OTHER], &[]));
+    driver.input(Input::Connected(OTHER));
+    let history = History::from_runs(vec![Run { epoch: 1, first_sequence: 1 }]).unwrap();
+    let state = Message::State { config_epoch: 1, history, last: 3, durable: 3 };
+    let fetch = |from| {
+        let message = Message::FetchTail { config_epoch: 1, from };
+        Action::Send { to: OTHER, message }
+    };
+    assert_eq!(driver.input(Input::Message(OTHER, state)), [fetch(1)]);
+    assert_eq!(driver.input(Input::Tick), []);
+    for sequence in [1, 2] {
+        driver.now_ns += 1_000;
+        let entry = Entry { epoch: 1, sequence, session: 9, request: sequence, ..part_of_nothing() };
+        let tail = Message::Tail { config_epoch: 1, entries: vec![entry] };
+        let actions = driver.input(Input::Message(OTHER, tail));
+        assert!(actions.contains(&fetch(sequence + 1)), "{actions:?}");
+        assert_eq!(driver.input(Input::Tick), []);
+    }
+    driver.now_ns += 1_500;
+    assert_eq!(driver.input(Input::Tick), [Action::Propose(config(2, &[ME], &[OTHER]))]);
+}
+
+#[test]
+fn a_copy_that_has_stopped_for_a_contradiction_sends_clients_elsewhere() {
+    let mut driver = Driver::alone();
+    driver.request(1, 1, EntryKind::Write);
+    let entry = Entry { epoch: 1, sequence: 5, ..part_of_nothing() };
+    let violation = Violation::WrongAppend { expected: 1, got: 5, epoch: 1 };
+    let actions = driver.input(Input::Appended { token: Token(1), entry });
+    assert_eq!(actions, [Action::Stop, refuse(1, Refusal::NotServing), Action::Violation(violation)]);
+    assert_eq!(driver.request(2, 1, EntryKind::Write), [refuse(2, Refusal::NotServing)]);
+    assert_eq!(driver.input(Input::Read(Token(3))), [refuse(3, Refusal::NotServing)]);
+    assert_eq!(driver.input(Input::Tick), []);
 }
 
 #[test]

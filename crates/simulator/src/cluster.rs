@@ -11,6 +11,7 @@
 mod bad_blocks;
 mod checks;
 mod clients;
+mod contradiction;
 mod control;
 mod coordinator;
 mod faults;
@@ -53,6 +54,19 @@ pub fn idle_messages_per_s(groups: u32) -> Result<u64, Violation> {
     let before = world.report.messages;
     world.pass(SECONDS * 1_000_000_000)?;
     Ok((world.report.messages - before) / SECONDS)
+}
+
+/// A cluster in use, in which a copy stops itself and is made the primary then: the others go on without it, and after a
+/// restart of its process it comes back.
+pub fn run_contradicted(seed: u64) -> Result<ClusterReport, Violation> {
+    let mut random = Random::new(seed);
+    let idle = ClusterPlan::idle(1, &mut random);
+    let plan = ClusterPlan { clients: 2, requests: 600, depth: 2, blocks: 32, drive_bytes: 32 << 20, ..idle };
+    let mut world = World::new(plan, random, false)?;
+    world.pass(100_000_000)?;
+    world.contradict_next_primary()?;
+    world.run()?;
+    Ok(world.finish())
 }
 
 fn run(seed: u64, verbose: bool, adjust: impl FnOnce(&mut ClusterPlan)) -> Result<ClusterReport, Violation> {

@@ -1,6 +1,6 @@
 //! Clusters in the size for every test run.
 
-use coquina_simulator::cluster::{ClusterReport, Rare, idle_messages_per_s, run_seed};
+use coquina_simulator::cluster::{ClusterReport, Rare, idle_messages_per_s, run_contradicted, run_seed};
 
 /// Enough to reach every rare state.
 const SEEDS: u64 = 100;
@@ -46,6 +46,14 @@ fn the_same_seed_gives_the_same_run_byte_for_byte() {
         let (one, other) = (check(seed), check(seed));
         assert_eq!((one.trace, one.messages), (other.trace, other.messages));
         assert_ne!(one.trace, check(seed + 1).trace);
+    }
+}
+
+/// It lives, and only it can say that it does nothing any more.
+#[test]
+fn a_group_goes_on_without_a_primary_that_has_stopped_itself() {
+    for seed in 1..=5 {
+        run_contradicted(seed).unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
     }
 }
 

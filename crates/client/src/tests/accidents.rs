@@ -1,9 +1,10 @@
 //! Nodes that die, fall silent or lag, and data that moves.
 
 use coquina_cluster::Striping;
-use coquina_protocol::Status;
+use coquina_protocol::{CONNECTION_BYTES_MAX, Status};
 
 use super::world::{Life, SECTOR, World, address, config, tags};
+use crate::link::IN_FLIGHT_BYTES_MAX;
 use crate::{ClientError, RequestKind};
 
 const MS: u64 = 1_000_000;
@@ -51,6 +52,24 @@ fn giving_up_names_all_addresses() {
     let error = outcome(&mut world).unwrap_err();
     assert!(error.to_string().contains("node0:1, node1:1"), "{error}");
     assert!(world.connects.len() < 200, "with pauses: {}", world.connects.len());
+}
+
+#[test]
+fn no_more_is_sent_than_a_server_reads() {
+    let mut world = World::new(config(2), 3, 4, Striping::PLAIN, false);
+    (world.primaries, world.requests_max) = (vec![Some(0); 4], 1024);
+    world.submit(0, RequestKind::Write, 0, 8);
+    world.settle();
+    let sectors = coquina_base::CHUNK_BYTES / SECTOR;
+    for token in 1..41 {
+        world.submit(token, RequestKind::Discard, token % 4 * sectors, sectors);
+    }
+    world.pump();
+    let under_way = world.core.links.iter().map(|link| link.in_flight_bytes).max();
+    assert_eq!(under_way, Some(IN_FLIGHT_BYTES_MAX));
+    const { assert!(IN_FLIGHT_BYTES_MAX + coquina_base::CHUNK_BYTES <= CONNECTION_BYTES_MAX) };
+    world.settle();
+    assert_eq!(world.completions.len(), 41);
 }
 
 #[test]
@@ -173,6 +192,33 @@ fn refusals_under_the_same_table_are_tried_again_with_growing_pauses() {
     assert_eq!(world.arrivals.len(), 9);
     assert_eq!(outcome(&mut world), Ok(()));
     assert!(world.arrivals[1..].iter().all(|arrival| arrival.number == 1 && arrival.is_retry));
+}
+
+#[test]
+fn the_time_for_which_the_process_was_stopped_does_not_count() {
+    let mut world = world(0);
+    world.submit(1, RequestKind::Write, 0, 8);
+    world.settle();
+    assert_eq!(outcome(&mut world), Ok(()));
+    world.lives[0] = Life::Dead;
+    for link in world.wires() {
+        world.break_wire(link);
+    }
+    world.submit(2, RequestKind::Write, 0, 8);
+    world.pass(300 * MS);
+    assert!(world.completions.is_empty(), "nobody serves");
+    world.now_ns += 31_000 * MS;
+    world.lives[0] = Life::Up;
+    world.pass(2_000 * MS);
+    assert_eq!(outcome(&mut world), Ok(()));
+    // One that runs gives up.
+    world.lives[0] = Life::Dead;
+    for link in world.wires() {
+        world.break_wire(link);
+    }
+    world.submit(3, RequestKind::Write, 0, 8);
+    world.pass(32_000 * MS);
+    assert!(matches!(outcome(&mut world), Err(ClientError::GivenUp { .. })));
 }
 
 #[test]

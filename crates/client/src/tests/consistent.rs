@@ -7,7 +7,7 @@ use crate::request::NO_LINK;
 impl ClientCore {
     /// Panics if a part is in no place or in two, or a count does not hold.
     pub(crate) fn assert_consistent(&self) {
-        let mut in_flight = vec![0; self.links.len()];
+        let mut in_flight = vec![(0, 0); self.links.len()];
         let mut parts_of = vec![0; self.requests.len()];
         for number in self.window.numbers() {
             let Some(part) = self.window.peek(number) else { continue };
@@ -21,7 +21,8 @@ impl ClientCore {
                 assert_eq!(waits, [0; 0], "part {number} is in one place");
             }
             if part.in_flight {
-                in_flight[part.link as usize] += 1;
+                let counted = &mut in_flight[part.link as usize];
+                *counted = (counted.0 + 1, counted.1 + u64::from(part.length_bytes));
                 assert_eq!(
                     self.links[part.link as usize].state,
                     LinkState::Ready,
@@ -50,7 +51,8 @@ impl ClientCore {
             }
         }
         for (index, link) in self.links.iter().enumerate() {
-            assert_eq!(link.in_flight, in_flight[index], "link {index} counts what is in flight");
+            let counted = (link.in_flight, link.in_flight_bytes);
+            assert_eq!(counted, in_flight[index], "link {index} counts what is in flight");
             let mut unsent: Vec<u64> = link.unsent.iter().copied().collect();
             assert!(
                 unsent.iter().all(|number| self.window.peek(*number).is_some()),

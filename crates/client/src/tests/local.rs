@@ -109,6 +109,47 @@ fn a_refused_part_keeps_its_number_and_moves_with_the_table() {
 }
 
 #[test]
+fn what_a_stopped_process_hears_late_is_tried_again() {
+    // Stopped while the shard had the part, which was primary no more afterwards.
+    let mut world = world();
+    world.submit(1, RequestKind::Write, 0, 8);
+    world.pump();
+    world.now_ns += 31_000 * MS;
+    world.refusals = [Some(Status::NotServing)].into();
+    world.serve_local(0);
+    world.pass(100 * MS);
+    assert_eq!(world.completions.len(), 1);
+    assert_eq!(world.completions[0].result, Ok(()));
+    // Stopped while it was parked: with the table as it was, and with another primary since.
+    for primary in [0, 2] {
+        world.submit(2, RequestKind::Write, 0, 8);
+        world.pump();
+        world.refusals = [Some(Status::NotServing)].into();
+        world.serve_local(0);
+        world.pump();
+        world.now_ns += 31_000 * MS;
+        world.primaries = vec![Some(primary); 4];
+        world.version += 1;
+        world.tell_table();
+        world.pass(100 * MS);
+        assert_eq!(world.completions.len(), 2);
+        assert_eq!(world.completions.remove(1).result, Ok(()), "{primary}");
+    }
+}
+
+#[test]
+fn what_is_refused_for_too_long_is_given_up() {
+    let mut world = world();
+    world.submit(1, RequestKind::Write, 0, 8);
+    world.refusals = vec![Some(Status::NotServing); 1000].into();
+    world.pass(29_000 * MS);
+    assert!(world.completions.is_empty());
+    world.pass(2_000 * MS);
+    assert_eq!(world.completions.len(), 1);
+    assert_eq!(world.completions[0].result.clone().unwrap_err().status(), Some(Status::NotServing));
+}
+
+#[test]
 fn a_part_under_way_here_is_answered_here_whatever_the_table_says() {
     let mut world = world();
     world.submit(1, RequestKind::Write, 0, 8);

@@ -64,6 +64,8 @@ pub(crate) struct World {
     pub(crate) primaries: Vec<Option<usize>>,
     pub(crate) version: u64,
     pub(crate) size_bytes: u64,
+    /// What servers take at once on a connection.
+    pub(crate) requests_max: u32,
     pub(crate) striping: Striping,
     /// Nodes that are in the client's process.
     pub(crate) local: Vec<usize>,
@@ -131,6 +133,7 @@ impl World {
             primaries: (0..groups as usize).map(|group| Some(group % nodes)).collect(),
             version: 1,
             size_bytes: 16 << 20,
+            requests_max: 5,
             striping,
             local,
             sectors: HashMap::new(),
@@ -373,7 +376,7 @@ impl World {
                     features: 0,
                     cluster: ClusterId::default(),
                     node: NodeId::default(),
-                    requests_max: 5,
+                    requests_max: self.requests_max,
                 };
                 encode_hello_reply(&mut out, &header.reply(Kind::HelloReply), &reply);
             }

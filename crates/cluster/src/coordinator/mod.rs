@@ -384,15 +384,16 @@ impl Coordinator {
         self.take_proposals(node, heartbeat.proposals);
     }
 
-    /// Whether a node has not reached for long what the map was then: its watch is lost.
+    /// Whether a node has not reached for long what the map was then: its watch is lost. What others write to the store is
+    /// nothing that it lacks: each read of everything would make the others look old, without end.
     fn lags(&mut self, node: NodeId, map_revision: u64) -> bool {
         if self.lagging.get(&node).is_some_and(|(target, _)| map_revision >= *target) {
             self.lagging.remove(&node);
         }
-        if map_revision >= self.map.revision() {
+        if map_revision >= self.map.changed {
             return false;
         }
-        let (_, since_ns) = self.lagging.entry(node).or_insert((self.map.revision(), self.now_ns));
+        let (_, since_ns) = self.lagging.entry(node).or_insert((self.map.changed, self.now_ns));
         let late = self.now_ns.saturating_sub(*since_ns) >= self.settings.node_dead_ns;
         if late {
             *since_ns = self.now_ns;

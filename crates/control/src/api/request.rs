@@ -13,7 +13,7 @@ pub struct CreateVolume {
     /// Its pool. Without one: the only pool of that many copies, or a new one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
-    /// Copies, if no pool is given. Without either: the only pool, or a new one with up to three copies.
+    /// Copies; a pool that is given has to have so many. Without either: the only pool, or a new one with up to three copies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copies: Option<u32>,
     /// Bytes that go to one chunk before the next of the stripe is used.

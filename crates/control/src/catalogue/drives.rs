@@ -17,6 +17,7 @@ use coquina_cluster::{
 
 use super::{Catalogue, CatalogueError};
 use crate::api::RemoveDrive;
+use crate::backend::NodeSnapshot;
 
 /// Digits of an identity that are enough to name something, if nothing else begins with them.
 pub(super) const PREFIX_MIN: usize = 4;
@@ -65,6 +66,10 @@ impl Catalogue {
         if !pools.is_empty() && drive.state != DriveState::Healthy && !request.lose_data {
             return Err(CatalogueError::DriveLost { path: drive.path, volumes: names });
         }
+        if !give_up {
+            decide(&map, id, false)?;
+            self.check_room_elsewhere(&map, &|other| other.id == id)?;
+        }
         let groups_left = map.used_shards_of(id).map(|(_, groups)| groups.len() as u64).sum();
         let volumes_lost = if request.lose_data { names } else { Vec::new() };
         let removal = DriveRemoval { drive, volumes_lost, groups_left };
@@ -88,9 +93,35 @@ impl Catalogue {
         Ok(map.drive(drive.id).cloned().unwrap_or(drive))
     }
 
+    /// Refuses to have more moved away than the drives that stay have room for, as far as their nodes say.
+    pub(super) fn check_room_elsewhere(
+        &self,
+        map: &MapView,
+        leaves: &dyn Fn(&DriveRecord) -> bool,
+    ) -> Result<(), CatalogueError> {
+        let others = crate::ask::ask_nodes(map, self.node).into_values().map(|local| local.snapshot);
+        let snapshots: Vec<NodeSnapshot> = others.chain([self.backend.snapshot()]).collect();
+        let (mut moved_bytes, mut free_bytes) = (0u64, 0u64);
+        for record in map.drives().map(|drive| &*drive.value) {
+            let found = snapshots.iter().find_map(|snapshot| snapshot.drive(record.id));
+            // That of a drive that does not answer is not known, and cannot be moved from it.
+            let shards = found.iter().flat_map(|drive| &drive.shards);
+            let live_bytes = shards.map(|shard| shard.stats.live_bytes).fold(0, u64::saturating_add);
+            if leaves(record) {
+                moved_bytes = moved_bytes.saturating_add(live_bytes);
+            } else if takes_data(map, record) {
+                free_bytes = free_bytes.saturating_add(record.capacity_bytes.saturating_sub(live_bytes));
+            }
+        }
+        match moved_bytes <= free_bytes {
+            true => Ok(()),
+            false => Err(CatalogueError::NoRoomElsewhere { moved_bytes, free_bytes }),
+        }
+    }
+
     /// Whether a node answers and serves a drive.
     fn answers(&self, map: &MapView, node: NodeId, drive: DriveId) -> bool {
-        let serves = |snapshot: &crate::backend::NodeSnapshot| snapshot.drive(drive).is_some();
+        let serves = |snapshot: &NodeSnapshot| snapshot.drive(drive).is_some();
         if Some(node) == self.node {
             return serves(&self.backend.snapshot());
         }

@@ -77,6 +77,19 @@ pub enum CatalogueError {
         /// The setting in force.
         overcommit_percent: u32,
     },
+    /// The drives that stay cannot hold what has to be moved.
+    #[error(
+        "{} would have to be moved away, and the other drives have room for {}; add a drive with `coquina drive add`, or \
+         trim or remove volumes",
+        format_size_bytes(*moved_bytes),
+        format_size_bytes(*free_bytes)
+    )]
+    NoRoomElsewhere {
+        /// What is in use on the drives that are to leave.
+        moved_bytes: u64,
+        /// What is free on all others that take data.
+        free_bytes: u64,
+    },
     /// Shrinking cuts data off and was not confirmed.
     #[error(
         "volume {name:?} would shrink from {} to {}, and the data beyond is lost; confirm it with --yes",
@@ -120,6 +133,19 @@ pub enum CatalogueError {
         /// Their names.
         pools: Vec<String>,
     },
+    /// A pool with another number of copies than asked for.
+    #[error(
+        "pool {pool:?} keeps {copies} copies of each block, and {asked} are asked for; make a pool with \
+         `coquina pool create NAME --copies {asked}` and name that one with --pool"
+    )]
+    PoolOtherCopies {
+        /// The pool.
+        pool: String,
+        /// Its copies.
+        copies: u32,
+        /// Those that are asked for.
+        asked: u32,
+    },
     /// The groups of a new pool were not made in time.
     #[error(
         "pool {name:?} is recorded, but its placement groups are not made yet; `coquina status` says whether nodes and the \
@@ -153,8 +179,8 @@ pub enum CatalogueError {
     },
     /// Volumes of pools that lose data with a drive.
     #[error(
-        "drive {path} is missing and has the only good copy of data of {}; bring it back, or give the data up with \
-         --lose-data: {} removed then, with what other drives hold of {}",
+        "drive {path} is missing or takes no changes, and has the only good copy of data of {}; bring it back, or give the data \
+         up with --lose-data: {} removed then, with what other drives hold of {}",
         names(volumes),
         if volumes.len() == 1 { "that volume is" } else { "those volumes are" },
         if volumes.len() == 1 { "it" } else { "them" }

@@ -48,6 +48,9 @@ impl Catalogue {
         }
         // Dry or not, it is decided in the same way.
         operation::want_node(&map, id, Wanted::Removing)?;
+        if !request.lost {
+            self.check_room_elsewhere(&map, &|drive| drive.node == id)?;
+        }
         let groups: usize =
             drives.iter().flat_map(|drive| map.used_shards_of(*drive)).map(|(_, groups)| groups.len()).sum();
         let removal = NodeRemoval { node, drives, groups_left: groups as u64 };

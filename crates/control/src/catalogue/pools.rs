@@ -80,8 +80,7 @@ impl Catalogue {
         copies: Option<u32>,
     ) -> Result<PoolRecord, CatalogueError> {
         if let Some(name) = name {
-            let pool = self.pool(name)?;
-            return self.wait_for_pool(&pool);
+            return self.wait_for_copies(&self.pool(name)?, copies);
         }
         let map = self.map();
         let fits = |pool: &PoolRecord| {
@@ -102,20 +101,34 @@ impl Catalogue {
         }
     }
 
-    fn create_default(&self, map: &MapView, copies: Option<u32>) -> Result<PoolRecord, CatalogueError> {
-        let copies = copies.unwrap_or_else(|| default_copies(map));
+    fn create_default(&self, map: &MapView, asked: Option<u32>) -> Result<PoolRecord, CatalogueError> {
+        let copies = asked.unwrap_or_else(|| default_copies(map));
         let name = match map.pool_by_name(DEFAULT_NAME) {
             None => DEFAULT_NAME.to_owned(),
             Some(_) => format!("copies-{copies}"),
         };
         let request = CreatePool { name: name.clone(), copies, ..CreatePool::default() };
         match self.create_pool(&request) {
-            // Somebody else was faster.
+            // Somebody else was faster, and may have wanted another number of copies.
             Err(CatalogueError::Operation(OperationError::NameTaken { .. })) => {
                 let pool = self.pool(&name)?;
-                self.wait_for_pool(&pool)
+                match pool.name == DEFAULT_NAME && asked.is_some_and(|asked| asked != pool.copies) {
+                    true => self.pool_for(None, asked),
+                    false => self.wait_for_copies(&pool, asked),
+                }
             }
             result => result,
+        }
+    }
+
+    /// Waits for a pool that has as many copies as are asked for.
+    fn wait_for_copies(&self, pool: &PoolRecord, asked: Option<u32>) -> Result<PoolRecord, CatalogueError> {
+        match asked.filter(|asked| *asked != pool.copies) {
+            Some(asked) => {
+                let (pool, copies) = (pool.name.clone(), pool.copies);
+                Err(CatalogueError::PoolOtherCopies { pool, copies, asked })
+            }
+            None => self.wait_for_pool(pool),
         }
     }
 

@@ -43,12 +43,15 @@ impl From<CatalogueError> for ApiError {
             | CatalogueError::SizeUnaligned { .. }
             | CatalogueError::SizeTooLarge { .. } => (StatusCode::BAD_REQUEST, "bad_size"),
             CatalogueError::Striping(_) => (StatusCode::BAD_REQUEST, "bad_striping"),
-            CatalogueError::NoRoom { .. } => (StatusCode::INSUFFICIENT_STORAGE, "no_room"),
+            CatalogueError::NoRoom { .. } | CatalogueError::NoRoomElsewhere { .. } => {
+                (StatusCode::INSUFFICIENT_STORAGE, "no_room")
+            }
             CatalogueError::ShrinkNotConfirmed { .. } => (StatusCode::CONFLICT, "shrink_not_confirmed"),
             CatalogueError::Shrinking { .. } => (StatusCode::CONFLICT, "volume_shrinking"),
             CatalogueError::Attached { .. } => (StatusCode::CONFLICT, "volume_in_use"),
             CatalogueError::PoolNotFound { .. } => (StatusCode::NOT_FOUND, "pool_not_found"),
             CatalogueError::PoolAmbiguous { .. } => (StatusCode::CONFLICT, "pool_ambiguous"),
+            CatalogueError::PoolOtherCopies { .. } => (StatusCode::CONFLICT, "pool_other_copies"),
             CatalogueError::PoolPending { .. } => (StatusCode::SERVICE_UNAVAILABLE, "pool_pending"),
             CatalogueError::DriveNotFound { .. } => (StatusCode::NOT_FOUND, "drive_not_found"),
             CatalogueError::DriveAmbiguous { .. } => (StatusCode::CONFLICT, "drive_ambiguous"),

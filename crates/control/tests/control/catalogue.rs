@@ -219,6 +219,9 @@ fn pools_are_made_listed_and_removed() {
 
     let volume = api::CreateVolume { pool: Some("fast".to_owned()), ..volume_request("db", GIB) };
     assert_eq!(catalogue.create(&volume).unwrap().pool, pool.id);
+    let more = api::CreateVolume { name: "more".to_owned(), copies: Some(3), ..volume };
+    let error = message(catalogue.create(&more));
+    assert!(error.contains("\"fast\" keeps 2 copies of each block, and 3 are asked for"), "{error}");
     let error = message(catalogue.create(&volume_request("x", GIB)));
     assert!(error.contains("several pools (fast, wide)") && error.contains("--pool"), "{error}");
     assert!(message(catalogue.remove_pool("fast")).contains("has 1 volume(s)"));

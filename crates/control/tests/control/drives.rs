@@ -33,6 +33,28 @@ fn a_drive_is_emptied_then_let_go() {
 }
 
 #[test]
+fn what_the_others_have_no_room_for_is_not_moved_away() {
+    let world = World::new(2, 2);
+    let process = &world.processes[0];
+    let request = api::CreateVolume { copies: Some(1), ..volume_request("db", GIB) };
+    process.catalogue.create(&request).unwrap();
+    process.wait("clean, on all drives", is_spread);
+    let id = *process.node.memory().drives.keys().next().unwrap();
+    // 62 of 64 GiB of each drive are in use.
+    world.processes.iter().for_each(|process| process.node.memory().more_live_bytes = 30 * GIB);
+    let room = "62 GiB would have to be moved away, and the other drives have room for 6 GiB";
+    let error = message(process.catalogue.remove_drive(&remove(id)));
+    assert!(error.contains(room) && error.contains("coquina drive add"), "{error}");
+    let node = api::RemoveNode { node: "node-0".to_owned(), ..api::RemoveNode::default() };
+    let error = message(process.catalogue.remove_node(&node));
+    assert!(error.contains("124 GiB would have to be moved away") && error.contains("for 4 GiB"), "{error}");
+    assert_eq!(process.map.map().drive(id).unwrap().wanted, Wanted::In);
+    world.processes[1].node.memory().more_live_bytes = 0;
+    process.catalogue.remove_drive(&remove(id)).unwrap();
+    process.wait("the drive is gone", |map| map.drive(id).is_none());
+}
+
+#[test]
 fn a_drive_that_is_not_heard_of_when_a_pool_is_made_gets_its_share() {
     let world = World::new(3, 2);
     let process = &world.processes[1];

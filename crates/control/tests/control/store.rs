@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use coquina_store::{
-    EmbeddedStore, Identity, Lease, LeaseId, Operation, Snapshot, Store, StoreError, StoreFuture,
+    Attempt, EmbeddedStore, Identity, Lease, LeaseId, Operation, Snapshot, Store, StoreError, StoreFuture,
     Transaction, Watch,
 };
 
@@ -20,6 +20,8 @@ pub struct FaultyStore {
     pub transactions_held: AtomicBool,
     /// Only those that change a key that begins with this.
     pub held_prefix: Mutex<&'static str>,
+    /// The answer to the next transaction is lost, and nothing reaches the store any more.
+    pub answers_lost: AtomicBool,
     /// Watches that begin now never tell anything.
     pub watches_silent: AtomicBool,
     /// Transactions that were held.
@@ -36,6 +38,7 @@ impl FaultyStore {
             leases_cut: AtomicBool::new(false),
             transactions_held: AtomicBool::new(false),
             held_prefix: Mutex::new(""),
+            answers_lost: AtomicBool::new(false),
             watches_silent: AtomicBool::new(false),
             held: AtomicU64::new(0),
             held_refused: AtomicU64::new(0),
@@ -74,6 +77,11 @@ impl Store for FaultyStore {
             let result = self.inner.transaction(transaction).await;
             if held && matches!(result, Err(StoreError::Conflict { .. })) {
                 self.held_refused.fetch_add(1, Ordering::SeqCst);
+            }
+            if self.answers_lost.swap(false, Ordering::SeqCst) {
+                self.cut.store(true, Ordering::SeqCst);
+                let attempt = Attempt { endpoint: "store".to_owned(), reason: "no answer".to_owned() };
+                return Err(StoreError::OutcomeUnknown { doing: "change", attempt });
             }
             result
         })

@@ -69,6 +69,24 @@ fn one_of_two_nodes_that_take_a_name_stays_and_can_start_again() {
 }
 
 #[test]
+fn a_change_that_was_made_is_not_said_to_be_refused_since_the_store_was_lost_then() {
+    let store = EmbeddedStore::in_memory().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (way, map) = start(&store, &folder);
+    way.answers_lost.store(true, Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        let changed =
+            scope.spawn(|| map.change(&|view| operation::register_node(view, None, &node(1))).map(drop));
+        until(|| way.cut.load(Ordering::SeqCst));
+        std::thread::sleep(Duration::from_millis(500));
+        way.cut.store(false, Ordering::SeqCst);
+        assert_eq!(changed.join().unwrap(), Ok(()));
+    });
+    assert!(map.map().node(node(1).id).is_some());
+    map.stop();
+}
+
+#[test]
 fn one_of_two_pools_of_a_name_is_made() {
     let world = World::new(2, 1);
     // The leader makes the groups, and must not be held up.
@@ -92,6 +110,29 @@ fn one_of_two_pools_of_a_name_is_made() {
     assert!(refused.contains("\"fast\" exists"), "{refused}");
     let map = second.map.read_again().unwrap();
     assert_eq!(map.pools().filter(|pool| pool.value.name == "fast").count(), 1);
+}
+
+#[test]
+fn a_volume_has_as_many_copies_as_asked_for_whoever_makes_the_first_pool() {
+    let world = World::new(2, 1);
+    // The leader makes the groups, and must not be held up.
+    let second = world.leader().unwrap();
+    let first = world.processes.iter().find(|process| process.name != second.name).unwrap();
+    let request =
+        |name: &str, copies| api::CreateVolume { copies: Some(copies), ..volume_request(name, GIB) };
+    // Both are about to make the pool `default`, one with two copies and one with a single one, which is faster.
+    *first.store.held_prefix.lock().unwrap() = "coquina/map/pools/";
+    first.store.transactions_held.store(true, Ordering::SeqCst);
+    let (two, one) = std::thread::scope(|scope| {
+        let two = scope.spawn(|| first.catalogue.create(&request("two", 2)));
+        until(|| first.store.held.load(Ordering::SeqCst) > 0);
+        let one = second.catalogue.create(&request("one", 1));
+        first.store.transactions_held.store(false, Ordering::SeqCst);
+        (two.join().unwrap().unwrap(), one.unwrap())
+    });
+    let map = second.map.read_again().unwrap();
+    let pools = [&two, &one].map(|volume| map.pool(volume.pool).unwrap());
+    assert_eq!(pools.map(|pool| (pool.name.as_str(), pool.copies)), [("copies-2", 2), ("default", 1)]);
 }
 
 #[test]

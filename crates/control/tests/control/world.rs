@@ -39,6 +39,8 @@ pub struct Memory {
     pub connections: u64,
     pub poisoned: bool,
     pub bad_blocks: u64,
+    /// What is in use of each shard, beside 1 GiB.
+    pub more_live_bytes: u64,
     pub snapshots: u64,
     pub shutdown_requested: bool,
 }
@@ -62,7 +64,7 @@ impl NodeBackend for FakeNode {
         let writes = memory.snapshots * 10;
         let stats = ShardStats {
             capacity_bytes: CAPACITY_BYTES / 2,
-            live_bytes: 1 << 30,
+            live_bytes: (1 << 30) + memory.more_live_bytes,
             poisoned: memory.poisoned,
             bad_blocks: memory.bad_blocks,
             bad_blocks_left: memory.bad_blocks,

@@ -16,6 +16,16 @@ fn segment_size(text: &str) -> Result<u64, String> {
     }
 }
 
+/// Reads a share of the data: shares are counted in MiB, and a part of one would be none at all.
+fn share(text: &str) -> Result<u64, String> {
+    match size(text)? {
+        bytes if (1..1 << 20).contains(&bytes) => {
+            Err("a weight is a capacity of at least 1M, or 0 to move everything away".to_owned())
+        }
+        bytes => Ok(bytes),
+    }
+}
+
 #[derive(Subcommand)]
 pub enum Drive {
     /// Format a drive for the local folder's cluster, ahead of `coquina up --drive`
@@ -46,7 +56,7 @@ The path is one of the node's host.")]
         /// File or block device, with the size of a file to make
         #[arg(value_name = "PATH[:SIZE]")]
         drive: String,
-        /// Which node gets it [default: the one that is asked, or the only one]
+        /// Which node gets it; needed where a process without drives is asked [default: the one that is asked]
         #[arg(long)]
         node: Option<String>,
         /// Format it even if it holds something else. What it holds is lost
@@ -63,7 +73,7 @@ A drive's weight is its capacity unless it is changed.")]
         /// Path, identity, or the beginning of its identity, as `coquina drive list` shows them
         drive: String,
         /// Its share, as if it had this capacity
-        #[arg(long, value_parser = size, allow_hyphen_values = true)]
+        #[arg(long, value_parser = share, allow_hyphen_values = true)]
         weight: u64,
     },
     /// List the drives of the cluster

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use coquina_base::check_name;
 
 use super::{BusyPoll, size, whole};
 
@@ -257,6 +258,9 @@ fn domains(text: &str) -> Result<Domains, String> {
             .split_once('=')
             .filter(|(label, value)| !label.is_empty() && !value.is_empty())
             .ok_or_else(|| format!("{part:?} is not a domain; write it like host=a,rack=1"))?;
+        for name in [label, value] {
+            check_name(name).map_err(|error| format!("{part:?} is not a domain: {error}"))?;
+        }
         if matches!(label, "drive" | "node") {
             return Err(format!(
                 "{label:?} is a domain by itself; label what nodes share, such as host or rack"
@@ -286,6 +290,10 @@ mod tests {
         let read = domains("host=a,rack=1").unwrap();
         assert_eq!(read, Domains::from([("host".into(), "a".into()), ("rack".into(), "1".into())]));
         for bad in ["", "host", "host=", "=a", "host=a,", "host=a,host=b", "node=a", "drive=x"] {
+            assert!(domains(bad).is_err(), "{bad}");
+        }
+        // No such names can be recorded.
+        for bad in ["a/b=1", "host=a b", "host=a=b"] {
             assert!(domains(bad).is_err(), "{bad}");
         }
     }

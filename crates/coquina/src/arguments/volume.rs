@@ -92,7 +92,7 @@ Examples:
         /// Copies of each block
         #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole::<u32>(1..=8))]
         copies: u32,
-        /// Refuse writes while fewer copies are in sync [default: 2 of 3 or more copies, else 1]
+        /// Refuse writes while fewer copies are in sync [default: more than half of 3 or more copies, else 1]
         #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole::<u32>(1..=8))]
         min_copies: Option<u32>,
         /// No two copies are in the same of these: drive, node, or a label of nodes such as host or rack

@@ -51,6 +51,11 @@ fn io(global: &Global, arguments: &BenchIo) -> Result<(), CliError> {
     if let TargetSpec::Device { path } = &config.target {
         check_device(path)?;
     }
+    if let TargetSpec::Device { path } | TargetSpec::File { path } = &config.target
+        && config.is_destructive()
+    {
+        check_unused(path)?;
+    }
     if config.is_destructive() && matches!(config.target, TargetSpec::Device { .. }) {
         output::confirm(&format!("the data on {} is overwritten", config.target), arguments.yes)?;
     }
@@ -139,6 +144,17 @@ fn check_device(path: &Path) -> Result<(), CliError> {
         return Ok(());
     }
     Err(CliError::failed(format!("{} is no block device; use file:PATH for a file", path.display())))
+}
+
+/// Who opens a device alone is not told of loop devices in front of it, nor of a file's use.
+fn check_unused(path: &Path) -> Result<(), CliError> {
+    match coquina_experiments::target::users_of(path).as_slice() {
+        [] => Ok(()),
+        users => {
+            let (path, users) = (path.display(), users.join(", "));
+            Err(CliError::failed(format!("{path} is in use: {users}; unmount or free it first")))
+        }
+    }
 }
 
 /// The native address as seen from here: one that listens on everything is reached at the server's address.

@@ -5,7 +5,7 @@ mod remove;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use coquina_base::format_size_bytes;
+use coquina_base::{check_name, format_size_bytes};
 use coquina_control::{Client, FolderError, FolderLock, api, running_server};
 use coquina_engine::{Identity, SuperblockError};
 use coquina_node::NodeError;
@@ -199,10 +199,13 @@ fn weight_text(weight: u64) -> String {
     format_size_bytes(weight.saturating_mul(1 << 20))
 }
 
-/// A drive as the local server's map names it: paths are absolute there. For a remote server a text stays as it is.
+/// A drive as the local server's map names it: paths are absolute there. For a remote server a text stays as it is, and so does
+/// the path of another node's host, `NODE:PATH`.
 fn as_server_knows(global: &Global, text: &str) -> Result<String, CliError> {
     let path = Path::new(text);
-    if global.server.is_some() || !(text.contains('/') || path.exists()) {
+    let of_node = |(node, path): (&str, &str)| check_name(node).is_ok() && path.starts_with('/');
+    let names_node = !path.exists() && text.split_once(':').is_some_and(of_node);
+    if global.server.is_some() || names_node || !(text.contains('/') || path.exists()) {
         return Ok(text.to_owned());
     }
     Ok(drive_argument::absolute(path)?.to_string_lossy().into_owned())
@@ -276,4 +279,21 @@ fn check(global: &Global, path: &Path) -> Result<(), CliError> {
         "drive {} is damaged; restore what is named above from a backup",
         path.display()
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drive_of_a_named_node_is_told_from_a_path_here() {
+        let global = Global { dir: "./coquina-data".into(), server: None, json: false };
+        let known = |text: &str| as_server_knows(&global, text).unwrap();
+        for text in ["n2:/dev/nvme1n1", "3f9a2c41"] {
+            assert_eq!(known(text), text);
+        }
+        for text in ["nowhere/n2:x", "./n2:/nowhere", "/nowhere/x:/y"] {
+            assert_eq!(Path::new(&known(text)), std::path::absolute(text).unwrap());
+        }
+    }
 }

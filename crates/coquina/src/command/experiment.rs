@@ -206,6 +206,7 @@ fn settings(
         rate_iops: what.rate,
         destroy: what.destroy.clone(),
         allow_unequal: false,
+        fill_stores: what.fill_stores,
         seed: what.seed.unwrap_or(clock.as_secs()),
         command: command_line(),
         tried: Vec::new(),

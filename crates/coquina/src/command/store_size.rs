@@ -107,6 +107,7 @@ mod tests {
             rate_iops: None,
             destroy: Vec::new(),
             allow_unequal: false,
+            fill_stores: false,
             seed: 1,
             command: String::new(),
             tried: Vec::new(),

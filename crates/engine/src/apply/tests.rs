@@ -93,6 +93,22 @@ impl World {
         self.submit(layer, chunk, first, blocks, Operation::Write { payload: &payload, checksums_le: &[] })
     }
 
+    /// Writes a block that must not take room.
+    fn write_over(&mut self, layer: u64, chunk: u32, block: u32) -> u64 {
+        self.requests += 1;
+        let payload = self.requests.to_le_bytes().repeat(BLOCK_BYTES / 8);
+        self.shard.submit(Request {
+            token: RequestToken(self.requests),
+            layer: LayerId(layer),
+            chunk,
+            offset_bytes: block * BLOCK_BYTES as u32,
+            length_bytes: BLOCK_BYTES as u32,
+            origin: Origin { replaces_only: true, ..Origin::default() },
+            operation: Operation::Write { payload: &payload, checksums_le: &[] },
+        });
+        self.requests
+    }
+
     fn turn(&mut self) {
         self.now_ns += 1_000;
         self.shard.turn(self.now_ns);
@@ -377,6 +393,71 @@ fn a_page_that_only_followed_another_goes() {
     world.settle();
     world.holds_nothing();
     world.reopened().holds_nothing();
+}
+
+/// Where a whole volume is trimmed, some trim is always under way: a write on a full drive waited until there was none at all.
+#[test]
+fn writes_on_a_full_drive_wait_only_for_the_trims_that_matter_to_them() {
+    let mut world = World::open(Memory::formatted(16 << 20), AMPLE);
+    world.write(1, 0, 0, 2);
+    world.settle();
+    world.shard.capacity_blocks = 2;
+    world.submit(1, 0, 1, 1, Operation::Trim);
+    world.turn();
+    world.all_changed();
+    let replacing = [0, 1].map(|block| world.write_over(1, 0, block));
+    let new = world.write(1, 0, 5, 1);
+    for _ in 0..5 {
+        // In the log before the one that is on its way is applied.
+        world.submit(1, 9, 0, 1, Operation::Trim);
+        world.complete(0);
+        assert!(!world.shard.trims_under_way.is_empty());
+        world.turn();
+    }
+    let outcomes = [replacing[0], replacing[1], new].map(|token| world.done.remove(&token));
+    assert!(matches!(outcomes[0], Some(Outcome::Changed)), "{outcomes:?}");
+    assert!(
+        matches!(outcomes[1], Some(Outcome::Failed(Failure::NoSpace))),
+        "it is a hole by then: {outcomes:?}"
+    );
+    assert!(matches!(outcomes[2], Some(Outcome::Changed)), "there is room by then: {outcomes:?}");
+    world.settle();
+    world.all_changed();
+    assert_eq!(world.contents(1, 0)[..6], [replacing[0], HOLE, HOLE, HOLE, HOLE, new]);
+    world.shard.verify().unwrap();
+}
+
+/// The pages of what is deleted must be read to know what they free: a stop waited until that was done for the whole layer.
+#[test]
+fn a_stop_does_not_wait_until_a_deleted_layer_is_freed() {
+    const CHUNKS: u32 = 200;
+    // Nothing of the index stays in memory.
+    let mut world = World::open(Memory::formatted(64 << 20), 1);
+    for chunk in 0..CHUNKS {
+        world.write(1, chunk, 7, 1);
+        world.settle();
+    }
+    world.all_changed();
+    world.checkpoint();
+    let delete = world.submit(1, 0, 0, 1, Operation::DeleteLayer);
+    world.turn();
+    world.complete(0);
+    assert!(matches!(world.done.remove(&delete), Some(Outcome::Changed)));
+    world.shard.close();
+    // As a server does: it looks whether the stop has ended behind each turn.
+    world.turn();
+    while !world.shard.is_closed() {
+        while !world.under_way.is_empty() {
+            world.complete(0);
+        }
+        world.turn();
+    }
+    assert_eq!(world.shard.stats().live_bytes, u64::from(CHUNKS) * BLOCK_BYTES as u64);
+    let mut world = world.reopened();
+    assert!(world.shard.layers().is_empty(), "nobody sees it any more");
+    world.settle();
+    assert_eq!((world.shard.stats().live_bytes, world.chunks().len(), world.pages()), (0, 0, 0));
+    world.shard.verify().unwrap();
 }
 
 /// Chunks of two layers: the first three on both sides of a leaf's end.

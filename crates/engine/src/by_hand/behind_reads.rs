@@ -1,6 +1,10 @@
 //! Changes of placement groups that wait for reads which wait until other changes are committed.
 
+use coquina_replication::{BlockRange, Recovery};
+
 use super::*;
+use crate::api::Failure;
+use crate::groups::Record;
 
 const GROUP: u32 = 1;
 
@@ -63,5 +67,34 @@ fn a_change_waits_only_for_the_reads_of_its_own_blocks() {
     world.commit(last);
     let contents = [10, 11, 12].map(|block| world.read(0, block)[0]);
     assert_eq!(contents, [7, 7, 6], "in the order in which they came");
+    assert_eq!(world.shard.groups.waiting, 0);
+}
+
+/// A cut commits nothing: what waited for the entry that it ended would have waited for ever.
+#[test]
+fn what_waits_for_an_entry_that_is_cut_goes_on() {
+    let mut world = World::new();
+    world.shard.accept_changes(GROUP, Some(1));
+    for (token, block) in [(1, 50), (2, 50), (3, 10)] {
+        world.submit_new(token, block, 1);
+    }
+    assert_eq!(world.answered(), [1, 2, 3]);
+    world.submit_read(100, 10);
+    // It has waited long, so that a change goes out of its way.
+    world.commit(1);
+    world.commit(2);
+    world.submit_new(4, 10, 1);
+    assert!(world.answered().is_empty(), "entry 3 is not committed");
+    // Another copy is primary now, and has never had that entry.
+    world.shard.accept_changes(GROUP, None);
+    let beyond = vec![BlockRange { layer: LAYER, chunk: 0, first: 10, count: 1 }];
+    world.shard.submit_record(GROUP, &Record::Cut { at: 2, recovery: Recovery { since: 2, beyond } });
+    world.settle();
+    let view = world.shard.group(GROUP).unwrap();
+    assert_eq!((view.last, view.committed), (2, 2));
+    let outcome = world.outcome(100);
+    assert!(matches!(outcome, Some(Outcome::Read(_))), "{outcome:?}");
+    let outcome = world.outcome(4);
+    assert!(matches!(outcome, Some(Outcome::Failed(Failure::NotPrimary))), "{outcome:?}");
     assert_eq!(world.shard.groups.waiting, 0);
 }

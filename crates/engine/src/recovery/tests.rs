@@ -279,6 +279,20 @@ fn a_checkpoint_that_was_not_completed_takes_no_segments() {
     bench.check();
 }
 
+/// Changes that were in the log when the stop began may need more room than there is: nobody made it any more, and the stop never
+/// ended.
+#[test]
+fn a_stop_of_a_full_drive_ends_though_writes_wait_for_the_cleaner() {
+    let mut bench = Bench::full();
+    (0..2000).for_each(|_| bench.write_any());
+    bench.shard.close();
+    bench.until("the stop does not end", |bench| bench.shard.is_closed());
+    assert!(!bench.shard.stats().poisoned);
+    assert!(bench.waiting.is_empty(), "{} writes are not answered", bench.waiting.len());
+    bench.reopen();
+    bench.check();
+}
+
 /// Takes all segments that are free away from the shard.
 fn take_all(shard: &mut Shard) {
     while shard.segments.take(Head::Cold).is_some() {}

@@ -158,6 +158,9 @@ fn target(notes: &mut Vec<String>, label: &str, first: &TargetFacts, second: &Ta
     };
     differ(notes, &format!("{label}: copies"), &copies(first), &copies(second));
     differ(notes, &format!("{label}: whether writes are durable"), durable(first), durable(second));
+    // It is a part of the CPU per operation where it is seen.
+    let servers = |target: &TargetFacts| if target.server_processes.is_empty() { "" } else { "seen" };
+    differ(notes, &format!("{label}: CPU time of its servers"), servers(first), servers(second));
     differ(notes, &format!("{label}: system"), &first.system, &second.system);
     differ(notes, &format!("{label}: caches"), &first.cache, &second.cache);
     differ(notes, &format!("{label}: what makes the load"), &first.generator, &second.generator);

@@ -157,6 +157,7 @@ fn whatever_was_not_equal_is_listed() {
     second.settings.insert("swap".to_owned(), "on".to_owned());
     second.targets[1].copies = Some(2);
     second.targets[0].settings.clear();
+    second.targets[0].server_processes.clear();
     second.environment.kernel = "6.12".to_owned();
     second.cases[3].point.volumes = 6;
     second.cases.pop();
@@ -167,6 +168,7 @@ fn whatever_was_not_equal_is_listed() {
         "setting swap differs: off and on",
         "Ceph: copies differs: 3 and 2",
         "Coquina: drive cache differs: off and not known",
+        "Coquina: CPU time of its servers differs: seen and not known",
         "kernel differs",
         "1 and 6 volumes",
         "cases that only the first report has: 1",

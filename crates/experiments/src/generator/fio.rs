@@ -26,6 +26,8 @@ const SERIES_INTERVAL_MS: u64 = 500;
 /// Size and depth of sequential writes that fill a volume.
 const FILL_BLOCK: &str = "1m";
 const FILL_DEPTH: u32 = 16;
+/// fio reads numbers with a sign, and drops a job whose seed is larger.
+const SEED_MAX: u64 = u64::MAX >> 2;
 
 /// What of a job differs between targets.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -84,7 +86,7 @@ pub fn command(options: &FioOptions, load: &Load) -> Command {
     set("group_reporting", "1");
     set("thread", "1");
     set("randrepeat", "0");
-    set("randseed", &load.seed.to_string());
+    set("randseed", &(load.seed & SEED_MAX).to_string());
     set("norandommap", "1");
     // Data does not repeat, and costs the generator little: filling each buffer anew takes longer than a fast drive.
     set("scramble_buffers", "1");

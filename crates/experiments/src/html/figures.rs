@@ -136,7 +136,7 @@ fn plot_title(metric: Metric, is_curve: bool) -> String {
         Metric::Bandwidth => "Throughput in MiB/s".to_owned(),
         Metric::LatencyMean => format!("Latency: mean, and 99th percentile ({look})"),
         Metric::LatencyMeanRead => format!("Latency: mean of reads, and 99th percentile of all ({look})"),
-        Metric::CpuPerIo => "CPU time of the machine per operation, in us".to_owned(),
+        Metric::CpuPerIo => "CPU time per operation, in us".to_owned(),
         other => other.title().to_owned(),
     }
 }

@@ -48,8 +48,9 @@ pub fn render(report: &Report) -> String {
         out,
         "<footer><p>± and bars: {INTERVAL_TITLE}. Ratios above 1 are better for IOPS and MiB/s, below 1 for latency and \
          CPU; {NO_DIFFERENCE_MARK} means that no difference is shown, or none that is \
-         certain among so many cases. Percentiles are those of all rounds together. CPU is that of the whole machine per operation, less what it \
-         takes when idle. Dashed grey lines and <i>italic</i> columns are figures that others published for other \
+         certain among so many cases. Percentiles are those of all rounds together. CPU is the time that the generator, the \
+         target's processes and the kernel's threads take per operation; where the target's cannot be seen, what the whole \
+         machine takes beyond what it does when idle. Dashed grey lines and <i>italic</i> columns are figures that others published for other \
          machines: compare ratios and shapes with them, not heights.</p><p>coquina {}, report version {}.</p></footer>",
         escape(&report.program_version),
         report.report_version

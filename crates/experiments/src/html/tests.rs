@@ -62,6 +62,10 @@ fn a_page_is_well_formed_and_needs_nothing_else() {
         assert!(page.matches("<title>").count() > 4 && page.contains("<desc>"));
         assert!(page.contains("scope=\"col\"") && page.contains("scope=\"row\""));
         assert!(page.contains("What held it back") && page.contains(">differs<") == (labels.len() > 1));
+        // Other processes' time is in no figure where those of the target are seen.
+        let of_whom =
+            "CPU is the time that the generator, the target's processes and the kernel's threads take";
+        assert!(page.contains(of_whom) && !page.contains("CPU time of the machine"), "{experiment}");
         let picture = headline_svg(&report);
         check_tags(&picture).unwrap_or_else(|wrong| panic!("{experiment}: {wrong}"));
         nothing_from_outside(&picture.replace("xmlns=\"http://www.w3.org/2000/svg\"", ""));

@@ -19,6 +19,11 @@ const FULL_THREAD: f64 = 0.93;
 const RATE_SERVED: f64 = 0.98;
 /// Throughput counts as growing with depth from here on, for a doubling.
 const GROWTH_PER_DOUBLING: f64 = 1.1;
+/// So much more by more in flight is growth, however many doublings lie between.
+const GROWTH_IN_ALL: f64 = GROWTH_PER_DOUBLING * GROWTH_PER_DOUBLING;
+/// A point that had so many doublings less in flight tells of the deepest one whether it still grows. Between more of them
+/// throughput may have stopped growing long before.
+const DOUBLINGS_BEFORE_MAX: f64 = 2.0;
 /// Processors that are full of work cannot gain so much from a doubled depth, whatever larger batches save.
 const GROWTH_OF_POLLERS: f64 = 1.3;
 /// Others are named with the CPU from this many cores on.
@@ -198,10 +203,11 @@ fn one_core(evidence: &Evidence) -> Option<Limit> {
         let text = format!("one core: a thread of {} uses a whole core", process(full));
         let line = format!("the busiest thread of {} uses {used:.2} cores", process(full));
         let mut lines = vec![line];
-        match growth_of_threads(evidence) {
-            Growth::NotKnown => lines.push("if that thread polls, it uses a whole core in any case".into()),
-            known => lines.extend(known.line()),
+        let growth = growth_of_threads(evidence);
+        if matches!(growth, Growth::NotKnown | Growth::UpToHere(_)) {
+            lines.push("if that thread polls, it uses a whole core in any case".into());
         }
+        lines.extend(growth.line());
         return limit(LimitKind::OneCore, text, lines);
     }
     // Interrupts stay on their core.
@@ -229,13 +235,15 @@ fn network(evidence: &Evidence) -> Option<Limit> {
     limit(LimitKind::Network, text, vec![network_line(network)])
 }
 
-/// A drive that spins does one thing at a time, so being busy is being full.
+/// A drive that spins does one thing at a time, so being busy is being full, unless it does more where it can choose among more.
 fn spinning_drive(evidence: &Evidence) -> Option<Limit> {
     let drive = busiest_drive(&evidence.utilisation, |drive| drive.is_rotational)?;
-    (drive.busy >= FULL).then_some(())?;
+    let growth = growth(evidence);
+    (drive.busy >= FULL && !matches!(growth, Growth::Grows(..))).then_some(())?;
     let text = format!("drive {} {} busy", drive.name, percent(drive.busy));
-    let line = format!("{}; it spins, so this is all it can do", drive_line(drive));
-    limit(LimitKind::Drive, text, vec![line])
+    let mut lines = vec![format!("{}; it spins, so this is all it can do", drive_line(drive))];
+    lines.extend(growth.line());
+    limit(LimitKind::Drive, text, lines)
 }
 
 /// Others have a good part of the CPU, and the rest is short.
@@ -283,13 +291,20 @@ fn latency_limit(evidence: &Evidence) -> Option<Limit> {
     if let Some(drive) =
         busiest_drive(&evidence.utilisation, |_| true).filter(|drive| drive.in_flight_mean > 0.0)
     {
-        let share = (drive.in_flight_mean / f64::from(outstanding)).min(1.0);
-        lines.push(format!(
-            "drive {} has {:.2} of {outstanding} in flight, {}; the rest is on its way",
-            drive.name,
-            drive.in_flight_mean,
-            percent(share)
-        ));
+        let share = drive.in_flight_mean / f64::from(outstanding);
+        lines.push(if share <= 1.0 {
+            format!(
+                "drive {} has {:.2} of {outstanding} in flight, {}; the rest is on its way",
+                drive.name,
+                drive.in_flight_mean,
+                percent(share)
+            )
+        } else {
+            format!(
+                "drive {} has {:.2} in flight for {outstanding} of the load: each becomes several, or others use it as well",
+                drive.name, drive.in_flight_mean
+            )
+        });
     }
     lines.extend(weak_drives(&evidence.utilisation));
     limit(LimitKind::Latency, text, lines)
@@ -357,13 +372,15 @@ enum Growth {
     /// By how much for each doubling.
     Grows(String, f64),
     Stopped(String),
+    /// It did up to this point, from far less in flight; whether more would give more, nothing tells.
+    UpToHere(String),
     NotKnown,
 }
 
 impl Growth {
     fn line(self) -> Option<String> {
         match self {
-            Growth::Grows(line, _) | Growth::Stopped(line) => Some(line),
+            Growth::Grows(line, _) | Growth::Stopped(line) | Growth::UpToHere(line) => Some(line),
             Growth::NotKnown => None,
         }
     }
@@ -374,7 +391,7 @@ fn growth(evidence: &Evidence) -> Growth {
     growth_among(evidence, |_| true)
 }
 
-/// The next deeper point says it; at the deepest, the one before.
+/// The next deeper point says it; at the deepest, the one before, if it is near.
 fn growth_among(evidence: &Evidence, is_meant: fn(&Neighbour) -> bool) -> Growth {
     let here = (evidence.outstanding, evidence.iops);
     let others = evidence.neighbours.iter().filter(|neighbour| is_meant(neighbour));
@@ -400,10 +417,13 @@ fn growth_among(evidence: &Evidence, is_meant: fn(&Neighbour) -> bool) -> Growth
             low.1, low.0, high.1, high.0
         )
     };
-    if per_doubling >= GROWTH_PER_DOUBLING {
-        Growth::Grows(line("still grows"), per_doubling)
-    } else {
+    let is_deepest = next.is_none();
+    if per_doubling < GROWTH_PER_DOUBLING && (is_deepest || high.1 < low.1 * GROWTH_IN_ALL) {
         Growth::Stopped(line("does not grow"))
+    } else if is_deepest && doublings > DOUBLINGS_BEFORE_MAX {
+        Growth::UpToHere(format!("{}; whether more would give more was not tried", line("grew")))
+    } else {
+        Growth::Grows(line("still grows"), per_doubling)
     }
 }
 

@@ -215,6 +215,14 @@ fn a_drive_that_spins_is_full_when_it_is_busy() {
     });
     let lines = assert_limit(&evidence, LimitKind::Drive, "drive sdb 98 % busy");
     assert!(lines.contains("it spins"), "{lines}");
+    neighbours(&mut evidence, &[(64, 5050.0)]);
+    let lines = assert_limit(&evidence, LimitKind::Drive, "drive sdb 98 % busy");
+    assert!(lines.contains("does not grow"), "{lines}");
+    // With more to choose from its head goes shorter ways.
+    neighbours(&mut evidence, &[(64, 9000.0)]);
+    let text = "latency at this depth: 32 in flight, 6400 us each, drive sdb is waited for but not full";
+    let lines = assert_limit(&evidence, LimitKind::Latency, text);
+    assert!(!lines.contains("all it can do"), "{lines}");
 }
 
 #[test]
@@ -325,6 +333,13 @@ fn one_operation_at_a_time_waits_for_itself() {
     (evidence.outstanding, evidence.latency_ns_mean) = (1, 210_000.0);
     let text = "latency at this depth: 1 in flight, 210 us each, nothing is busy";
     assert_limit(&evidence, LimitKind::Latency, text);
+    // One that the load counts may be several for the drive.
+    evidence.utilisation.drives[0].in_flight_mean = 1.93;
+    let lines = assert_limit(&evidence, LimitKind::Latency, text);
+    assert!(
+        lines.contains("drive vda has 1.93 in flight for 1 of the load: each becomes several"),
+        "{lines}"
+    );
     neighbours(&mut evidence, &[(2, 9000.0)]);
     let lines = assert_limit(&evidence, LimitKind::Latency, text);
     assert!(
@@ -343,6 +358,47 @@ fn a_plateau_where_nothing_is_full_is_not_explained() {
     // At the deepest point, the one before says it.
     neighbours(&mut evidence, &[(16, 3000.0)]);
     assert_eq!(name_limit(&evidence).kind, LimitKind::Latency);
+}
+
+#[test]
+fn growth_from_far_below_does_not_tell_that_the_deepest_point_still_grows() {
+    let mut evidence = idle();
+    evidence.outstanding = 128;
+    evidence.write_bytes_per_s = 20e6;
+    let drive = &mut evidence.utilisation.drives[0];
+    (drive.busy, drive.in_flight_mean) = (1.0, 90.0);
+    (drive.flushes_per_s, drive.flushing) = (Some(800.0), Some(0.97));
+    // Five times as much as with one in flight, as much as with 32: the drive is full.
+    neighbours(&mut evidence, &[(1, 1000.0)]);
+    let lines =
+        assert_limit(&evidence, LimitKind::Drive, "drive vda makes its write cache durable 97 % of the time");
+    let told = "throughput grew with depth: 1000 operations/s with 1 in flight, 5000 with 128; whether more would give more was not";
+    assert!(lines.contains(told), "{lines}");
+    // A near one tells, and so does a far one from which nothing has grown.
+    neighbours(&mut evidence, &[(1, 1000.0), (32, 3000.0)]);
+    assert_eq!(name_limit(&evidence).kind, LimitKind::Latency);
+    neighbours(&mut evidence, &[(1, 4900.0)]);
+    let limit = name_limit(&evidence);
+    assert!(limit.evidence.iter().any(|line| line.contains("does not grow")), "{:?}", limit.evidence);
+    // And a polling thread is no proof of a full core where nothing tells of more depth.
+    evidence.utilisation.processes[1] = process(11, "coquina-node", Role::Target, 0.97);
+    neighbours(&mut evidence, &[(1, 1000.0)]);
+    let limit = name_limit(&evidence);
+    assert_eq!(limit.kind, LimitKind::OneCore);
+    assert!(limit.evidence.iter().any(|line| line.contains("if that thread polls")), "{:?}", limit.evidence);
+}
+
+#[test]
+fn nearly_twice_as_much_far_above_is_growth() {
+    let mut evidence = idle();
+    evidence.outstanding = 1;
+    neighbours(&mut evidence, &[(128, 9500.0)]);
+    let limit = name_limit(&evidence);
+    assert_eq!(limit.kind, LimitKind::Latency);
+    let told = "throughput still grows with depth: 5000 operations/s with 1 in flight, 9500 with 128";
+    assert_eq!(limit.evidence[0], told);
+    neighbours(&mut evidence, &[(128, 5500.0)]);
+    assert_eq!(name_limit(&evidence).kind, LimitKind::Unknown, "that little is none");
 }
 
 #[test]

@@ -10,12 +10,43 @@ pub fn differences(
     facts: &[TargetFacts],
     refused: &[Option<String>],
 ) -> Vec<String> {
-    let compared = targets.iter().zip(facts).zip(refused);
-    let compared: Vec<&TargetFacts> = compared
-        .filter(|((target, _), refusal)| !target.is_baseline() && refusal.is_none())
+    differences_of(&compared(targets, facts, refused))
+}
+
+fn compared<'a>(
+    targets: &[Box<dyn Target>],
+    facts: &'a [TargetFacts],
+    refused: &[Option<String>],
+) -> Vec<&'a TargetFacts> {
+    let all = targets.iter().zip(facts).zip(refused);
+    all.filter(|((target, _), refusal)| !target.is_baseline() && refusal.is_none())
         .map(|((_, facts), _)| facts)
-        .collect();
-    differences_of(&compared)
+        .collect()
+}
+
+/// What must be said of CPU time per operation where the processes that serve some targets are seen here, and those of others are not.
+pub fn unequal_cpu(
+    targets: &[Box<dyn Target>],
+    facts: &[TargetFacts],
+    refused: &[Option<String>],
+) -> Option<String> {
+    unequal_cpu_of(&compared(targets, facts, refused))
+}
+
+fn unequal_cpu_of(compared: &[&TargetFacts]) -> Option<String> {
+    let labels = |are_seen: bool| -> Vec<&str> {
+        let those = compared.iter().filter(|facts| facts.server_processes.is_empty() != are_seen);
+        those.map(|facts| facts.label.as_str()).collect()
+    };
+    let (seen, unseen) = (labels(true), labels(false));
+    (!seen.is_empty() && !unseen.is_empty()).then(|| {
+        format!(
+            "of {} it holds the processes that serve it; those behind {} cannot be seen from here, and what they take on other hosts is \
+             in no figure: their ratio says nothing",
+            seen.join(" and "),
+            unseen.join(" and ")
+        )
+    })
 }
 
 fn differences_of(compared: &[&TargetFacts]) -> Vec<String> {
@@ -81,6 +112,23 @@ mod tests {
         let unknown = facts("NBD export", None, None);
         assert_eq!(differences_of(&[&coquina, &unknown]).len(), 2);
         assert_eq!(differences_of(&[&unknown, &unknown]).len(), 2);
+    }
+
+    #[test]
+    fn cpu_of_targets_whose_servers_are_elsewhere_is_not_compared_in_silence() {
+        let seen = |label, processes: &[&str]| TargetFacts {
+            server_processes: processes.iter().map(|process| (*process).to_owned()).collect(),
+            ..facts(label, Some(3), Some(true))
+        };
+        let (coquina, ceph) = (seen("Coquina", &["coquina 7"]), seen("Ceph", &[]));
+        let told = unequal_cpu_of(&[&coquina, &ceph]).unwrap();
+        assert!(
+            told.starts_with("of Coquina it holds") && told.contains("those behind Ceph cannot"),
+            "{told}"
+        );
+        assert_eq!(unequal_cpu_of(&[&coquina, &coquina]), None);
+        assert_eq!(unequal_cpu_of(&[&ceph, &ceph]), None, "none of them: it is the same");
+        assert_eq!(unequal_cpu_of(&[&coquina]), None);
     }
 
     #[test]

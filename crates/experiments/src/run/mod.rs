@@ -286,8 +286,14 @@ impl<'a> Run<'a> {
     }
 
     fn scenario(&mut self, scenario: &PlannedScenario) -> Result<(), RunError> {
-        let mut refused: Vec<Option<String>> =
-            self.targets.iter().map(|target| target.refuses(&scenario.layout)).collect();
+        let mut refused: Vec<Option<String>> = self
+            .targets
+            .iter()
+            .map(|target| {
+                let refusal = target.refuses(&scenario.layout);
+                refusal.or_else(|| refusal_to_fill(target.as_ref(), &scenario.layout, self.settings))
+            })
+            .collect();
         for (column, given_up) in self.columns.iter().zip(&self.given_up) {
             if given_up.is_some() {
                 refused[column.target].clone_from(given_up);
@@ -312,6 +318,11 @@ impl<'a> Run<'a> {
             for text in unequal {
                 self.find("unequal", &scenario.name, &text);
             }
+        }
+        if self.settings.tried.is_empty()
+            && let Some(text) = fairness::unequal_cpu(&self.targets, &self.report.targets, &refused)
+        {
+            self.find("unequal", "CPU per operation", &text);
         }
         self.seen.clear();
         let drives: Vec<u32> =
@@ -392,6 +403,15 @@ impl<'a> Run<'a> {
         self.report.findings = found;
         Ok(self.report)
     }
+}
+
+/// Why a scenario is not run on a store that ran before: it would fill it up, and nobody said that it may.
+fn refusal_to_fill(target: &dyn Target, layout: &Layout, settings: &Settings) -> Option<String> {
+    let aged = layout.aged.filter(|_| target.is_store_shared() && !settings.fill_stores)?;
+    Some(format!(
+        "it would take {} % of what is free in a store that others may use; --fill-stores allows it",
+        aged.full_percent
+    ))
 }
 
 #[cfg(test)]

@@ -19,19 +19,19 @@ fn cores() -> Vec<Vec<u32>> {
         }
     }
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    usable(cores, &status)
+    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    usable(cores, &online, &status)
 }
 
-/// Cores with the threads that this process may run on: no others are given to jobs, or these could not be pinned. `status` is
-/// `/proc/self/status`.
-fn usable(cores: Vec<Vec<u32>>, status: &str) -> Vec<Vec<u32>> {
-    let Some(allowed) = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")) else {
-        return cores;
-    };
-    let allowed = parse_list(allowed.trim());
-    let of_core = |threads: Vec<u32>| -> Vec<u32> {
-        threads.into_iter().filter(|thread| allowed.contains(thread)).collect()
-    };
+/// Cores with the threads that are online and that this process may run on: no others are given to jobs, or these could not be pinned.
+/// With SMT switched off the second threads are there, but offline, and still allowed. `status` is `/proc/self/status`.
+fn usable(cores: Vec<Vec<u32>>, online: &str, status: &str) -> Vec<Vec<u32>> {
+    let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    let lists: Vec<Vec<u32>> =
+        [online, allowed.unwrap_or_default()].into_iter().map(|list| parse_list(list.trim())).collect();
+    // A list that cannot be read says nothing.
+    let is_usable = |thread: &u32| lists.iter().all(|list| list.is_empty() || list.contains(thread));
+    let of_core = |threads: Vec<u32>| -> Vec<u32> { threads.into_iter().filter(is_usable).collect() };
     cores.into_iter().map(of_core).filter(|threads| !threads.is_empty()).collect()
 }
 
@@ -111,11 +111,19 @@ mod tests {
     fn processors_that_are_not_allowed_get_no_jobs() {
         let cores = vec![vec![0, 4], vec![1, 5], vec![2, 6], vec![3, 7]];
         let status = "Name:\tcoquina\nCpus_allowed:\t2f\nCpus_allowed_list:\t0-3,5\n";
-        assert_eq!(usable(cores.clone(), status), [vec![0], vec![1, 5], vec![2], vec![3]]);
-        assert!(
-            choose("siblings", 4, &usable(cores.clone(), status)).unwrap_err().contains("this machine has 2")
-        );
-        assert_eq!(usable(cores.clone(), ""), cores);
+        let usable_here = usable(cores.clone(), "0-7\n", status);
+        assert_eq!(usable_here, [vec![0], vec![1, 5], vec![2], vec![3]]);
+        assert!(choose("siblings", 4, &usable_here).unwrap_err().contains("this machine has 2"));
+        assert_eq!(usable(cores.clone(), "", ""), cores);
+    }
+
+    #[test]
+    fn processors_that_are_offline_get_no_jobs() {
+        // As with SMT switched off: the second threads are in no list of siblings, but allowed.
+        let cores: Vec<Vec<u32>> = (0..8).map(|processor| vec![processor]).collect();
+        let found = usable(cores, "0-3\n", "Cpus_allowed_list:\t0-7\n");
+        assert_eq!(found, [vec![0], vec![1], vec![2], vec![3]]);
+        assert!(choose("whole cores", 8, &found).unwrap_err().contains("this machine has 4"));
     }
 
     #[test]

@@ -88,6 +88,7 @@ impl Plan {
                 // What others refuse is known when they have begun.
                 let refused =
                     refused.or_else(|| target.is_baseline().then(|| target.refuses(layout)).flatten());
+                let refused = refused.or_else(|| super::refusal_to_fill(target.as_ref(), layout, settings));
                 match refused {
                     Some(reason) => left_out.push(format!("{}: {reason}", target.spec())),
                     None => runs += columns * u64::from(limits.rounds),

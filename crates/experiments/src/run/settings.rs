@@ -38,6 +38,8 @@ pub struct Settings {
     pub destroy: Vec<String>,
     /// Compare what is not equal.
     pub allow_unequal: bool,
+    /// Fill stores that ran before the run, too, where a scenario asks for full ones.
+    pub fill_stores: bool,
     /// Order of targets, and offsets.
     pub seed: u64,
     /// The command as it was typed.

@@ -26,6 +26,7 @@ pub(super) fn settings_of(experiment: Experiment, folder: &std::path::Path) -> S
         rate_iops: None,
         destroy: Vec::new(),
         allow_unequal: false,
+        fill_stores: false,
         seed: 7,
         command: "coquina bench run test".to_owned(),
         tried: Vec::new(),
@@ -127,6 +128,28 @@ fn two_targets_never_have_one_label() {
     make_labels_unique(&mut tried, true);
     let labels: Vec<&str> = tried.iter().map(|facts| facts.label.as_str()).collect();
     assert_eq!(labels, ["k=1 (no. 1)", "k=1 (no. 2)", "k=1 (no. 3)"]);
+}
+
+#[test]
+fn stores_that_ran_before_are_not_filled_unasked() {
+    let folder = tempfile::tempdir().unwrap();
+    let aged = EXPERIMENT
+        .replace("\"1GiB\"", "\"1GiB\"\naged = { full_percent = 75, overwrites = 1, block = \"64KiB\" }");
+    let targets = ["coquina:new", "rbd:pool/new", "coquina-nbd:other", "coquina-local", "ceph-local"];
+    let mut settings = settings(&aged, &targets, folder.path());
+    let cases = Plan::of(&settings).unwrap().scenarios.remove(0).cases;
+    let left_out: Vec<&str> =
+        cases[0].left_out.iter().filter_map(|text| text.split(": it would").next()).collect();
+    assert_eq!(left_out, &targets[..3]);
+    assert!(
+        cases[0].left_out[0]
+            .ends_with("75 % of what is free in a store that others may use; --fill-stores allows it")
+    );
+    assert_eq!(cases[0].runs, 2 * 2, "two targets, two rounds");
+    settings.fill_stores = true;
+    assert_eq!(Plan::of(&settings).unwrap().scenarios[0].cases[0].left_out, [""; 0]);
+    let fresh = self::settings(EXPERIMENT, &targets, folder.path());
+    assert_eq!(Plan::of(&fresh).unwrap().scenarios[0].cases[0].left_out, [""; 0], "nothing is filled there");
 }
 
 #[test]

@@ -31,7 +31,7 @@ pub const REMOVE_TIME_MAX: Duration = Duration::from_secs(300);
 /// A Ceph cluster.
 #[derive(Default)]
 pub struct System {
-    is_local: bool,
+    pub(super) is_local: bool,
     pub(super) local: Option<LocalCeph>,
     pub(super) conf: Option<String>,
     pub(super) pool: String,

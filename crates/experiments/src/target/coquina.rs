@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::net::ToSocketAddrs;
+use std::net::{IpAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
@@ -112,13 +112,16 @@ struct Status {
     drives: Vec<Drive>,
     /// All nodes of the cluster.
     #[serde(default)]
-    nodes: Vec<serde_json::Value>,
+    nodes: Vec<Member>,
 }
 
 #[derive(Clone, Deserialize)]
 struct Node {
     version: String,
     process: u32,
+    /// Empty for a process without a node.
+    #[serde(default)]
+    name: String,
 }
 
 #[derive(Clone, Deserialize)]
@@ -127,9 +130,43 @@ struct Services {
     nbd: Vec<String>,
 }
 
+/// A node of the cluster.
+#[derive(Clone, Deserialize)]
+struct Member {
+    #[serde(default)]
+    name: String,
+    /// Where it listens: `HOST:PORT`.
+    #[serde(default)]
+    native: String,
+}
+
+/// The host of `HOST:PORT`.
+fn host_of(address: &str) -> &str {
+    address.rsplit_once(':').map_or(address, |(host, _)| host)
+}
+
+/// Whether this host alone means itself by it. Names are not looked up: this is asked for each run.
+fn is_loopback(host: &str) -> bool {
+    let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.to_canonical().is_loopback())
+}
+
 #[derive(Clone, Deserialize)]
 struct Drive {
     path: PathBuf,
+}
+
+impl Status {
+    /// Whether all nodes are on the host of the process that answers, as far as their addresses tell.
+    fn are_nodes_on_one_host(&self) -> bool {
+        let is_own = |node: &&Member| !node.name.is_empty() && node.name == self.node.name;
+        let own = self.nodes.iter().find(is_own).map_or("", |node| node.native.as_str());
+        let hosts = [host_of(&self.services.http), host_of(own)];
+        self.nodes
+            .iter()
+            .map(|node| host_of(&node.native))
+            .all(|host| is_loopback(host) || hosts.contains(&host))
+    }
 }
 
 #[derive(Deserialize)]
@@ -311,26 +348,31 @@ impl System {
                 .is_ok_and(|mut addresses| addresses.any(|address| address.ip().is_loopback()))
     }
 
+    /// Processes that serve it, if all of them are known: a part of them would be taken for all.
     fn processes(&self) -> Vec<u32> {
         let Some(status) = self.status.as_ref().filter(|_| self.is_here()) else { return Vec::new() };
-        if self.server.first().is_some_and(|option| option == "--server") && status.nodes.len() > 1 {
-            // Of the other nodes only their folders would tell: better none than a part.
+        let supervised = match self.server.as_slice() {
+            [option, folder] if option == "--dir" => nodes_of(Path::new(folder)),
+            _ => Vec::new(),
+        };
+        let known = supervised.len().max(usize::from(!status.node.name.is_empty()));
+        // Others are served by processes of other folders, here or on other hosts.
+        if status.nodes.len() > known {
             return Vec::new();
         }
-        let mut processes = vec![status.node.process];
-        if let [option, folder] = self.server.as_slice()
-            && option == "--dir"
-        {
-            processes.extend(nodes_of(Path::new(folder)));
-        }
+        let mut processes = supervised;
+        processes.push(status.node.process);
         processes.sort_unstable();
         processes.dedup();
         processes
     }
 
-    /// Drives on this machine.
+    /// Drives on this machine, if all are: those of other hosts have paths that mean something else here.
     fn places(&self) -> Vec<PathBuf> {
-        match self.status.as_ref().filter(|_| self.is_here()) {
+        let is_all_here = |status: &&Status| {
+            self.is_here() && (status.are_nodes_on_one_host() || !self.processes().is_empty())
+        };
+        match self.status.as_ref().filter(is_all_here) {
             Some(status) => status.drives.iter().map(|drive| drive.path.clone()).collect(),
             None => Vec::new(),
         }
@@ -443,8 +485,10 @@ impl Target for CoquinaTarget {
             Some(copies) => copies,
             None => system.copies_by_default(&self.spec, &df)?,
         };
-        let free = free / u64::from(copies.max(1));
-        Ok(Some(system.found.map_or(free, |found| found.size_bytes.min(free.max(found.size_bytes)))))
+        let copies = u64::from(copies.max(1));
+        // A volume that is there has been counted already, but perhaps not been written: what is free may be less than its size.
+        let of_found = |found: VolumeFacts| found.size_bytes.min(df.free_bytes / copies);
+        Ok(Some(system.found.map_or(free / copies, of_found)))
     }
 
     fn refuses(&self, layout: &Layout) -> Option<String> {
@@ -453,9 +497,14 @@ impl Target for CoquinaTarget {
         if layout.copies.is_some_and(|copies| copies != found.copies) {
             return Some(format!("the volume that was named has {} copies", found.copies));
         }
-        layout
-            .stripe
-            .map(|_| "the volume that was named is as it is; name one that does not exist".to_owned())
+        // How full a volume of any size makes the store cannot be said.
+        let is_made_for_it = layout.stripe.is_some() || layout.aged.is_some();
+        is_made_for_it
+            .then(|| "the volume that was named is as it is; name one that does not exist".to_owned())
+    }
+
+    fn is_store_shared(&self) -> bool {
+        !self.system.borrow().is_local
     }
 
     fn refuses_point(&self, point: &Point) -> Option<String> {

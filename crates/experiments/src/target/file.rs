@@ -201,8 +201,8 @@ impl Target for FileTarget {
         for files in by_file_system(&self.named) {
             let free =
                 super::free_bytes(folder_of(files[0])).map_err(|error| self.unusable(error.to_string()))?;
-            let lengths = files.iter().filter_map(|path| std::fs::metadata(path).ok());
-            let existing: u64 = lengths.map(|metadata| metadata.len()).sum();
+            // Holes have to be written, too.
+            let existing: u64 = files.iter().map(|path| length_bytes(path)).sum();
             // Half of what is free: others share the disk.
             let each = (free / 2 + existing) / files.len() as u64;
             smallest = Some(smallest.unwrap_or(each).min(each));

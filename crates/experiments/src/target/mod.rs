@@ -152,6 +152,18 @@ impl Context<'_> {
     }
 }
 
+/// Who uses a block device, a part of it, or a file (as a device or as swap space), in words: writes to it would change what is
+/// theirs. Loop devices count, which the kernel lets anybody write behind.
+pub fn users_of(path: &Path) -> Vec<String> {
+    use std::os::unix::fs::{FileTypeExt, MetadataExt};
+    match std::fs::metadata(path) {
+        Ok(found) if found.file_type().is_block_device() => {
+            device_use::users(libc::major(found.rdev()), libc::minor(found.rdev()))
+        }
+        _ => device_use::users_of_file(path),
+    }
+}
+
 /// When a changed setting takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
@@ -224,6 +236,10 @@ pub trait Target {
     /// Drives that can be added one by one; 1 where there is nothing to add.
     fn drives(&self) -> u32 {
         1
+    }
+    /// Whether it is in a store that ran before, which others may use: it is not filled up unasked.
+    fn is_store_shared(&self) -> bool {
+        false
     }
     /// Whether it is a plain drive to compare with: nobody expects copies of it.
     fn is_baseline(&self) -> bool {

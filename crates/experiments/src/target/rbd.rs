@@ -275,8 +275,11 @@ impl Target for RbdTarget {
             }
             _ => bytes,
         });
-        // An image that is there is not made larger.
-        Ok(self.found_bytes.or(scaled.map(|bytes| bytes + own)))
+        // An image that is there is not made larger, and may be larger than what is free.
+        Ok(match (self.found_bytes, scaled) {
+            (Some(size), Some(free)) => Some(size.min(free)),
+            (size, free) => size.or(free.map(|bytes| bytes + own)),
+        })
     }
 
     fn refuses(&self, layout: &Layout) -> Option<String> {
@@ -285,8 +288,14 @@ impl Target for RbdTarget {
         if system.local.is_none() && layout.copies.is_some() && copies != layout.copies {
             return Some(system.copies_text());
         }
-        let is_striped = self.found_bytes.is_some() && layout.stripe.is_some();
-        is_striped.then(|| "the image that was named is as it is; name one that does not exist".to_owned())
+        // How full an image of any size makes the store cannot be said.
+        let is_made_for_it = layout.stripe.is_some() || layout.aged.is_some();
+        (self.found_bytes.is_some() && is_made_for_it)
+            .then(|| "the image that was named is as it is; name one that does not exist".to_owned())
+    }
+
+    fn is_store_shared(&self) -> bool {
+        !self.system.borrow().is_local
     }
 
     fn lay_out(&mut self, layout: &Layout, context: &Context<'_>) -> Result<bool, TargetError> {
@@ -478,6 +487,26 @@ esac
             assert!(told.len() == 1 && told[0].starts_with(&wanted), "{told:?}");
             assert!(told[0].ends_with(&format!("rbd rm pool/{image}")), "{told:?}");
         }
+    }
+
+    #[test]
+    fn an_image_that_was_there_is_neither_striped_nor_a_share_of_the_store() {
+        let mut target = RbdTarget::running("rbd:pool/disk", "pool/disk").unwrap();
+        let plain = Layout {
+            volumes: 1,
+            volume_bytes: 64 << 20,
+            copies: None,
+            stripe: None,
+            fill: true,
+            warm_reads: false,
+            aged: None,
+        };
+        let aged = crate::definition::Aged { full_percent: 75, overwrites: 3, block: 1 << 16 };
+        let aged = Layout { aged: Some(aged), ..plain.clone() };
+        assert_eq!((target.refuses(&plain), target.refuses(&aged)), (None, None));
+        target.found_bytes = Some(1 << 30);
+        assert_eq!(target.refuses(&plain), None);
+        assert!(target.refuses(&aged).unwrap().contains("name one that does not exist"));
     }
 
     #[test]

@@ -466,6 +466,18 @@ fn the_fullest_file_system_of_several_files_decides() {
 }
 
 #[test]
+fn holes_of_a_file_are_no_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let free = super::free_bytes(folder.path()).unwrap();
+    let path = folder.path().join("sparse");
+    // Larger than what is free, and nothing is in it. Not all file systems take files of any size.
+    if std::fs::File::create(&path).unwrap().set_len(free.saturating_mul(2)).is_ok() {
+        let space = open(&format!("file:{}", path.display())).space_bytes(None).unwrap().unwrap();
+        assert!(space <= free, "{space} of {free}");
+    }
+}
+
+#[test]
 fn options_are_tried_on_a_cluster_of_the_run_only_and_not_those_that_it_sets() {
     for (spec, key, wanted) in [
         ("coquina-local", "coquina:index-memory", None),

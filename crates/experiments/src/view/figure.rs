@@ -27,7 +27,7 @@ pub(crate) enum Metric {
     LatencyMeanWrite,
     /// 99th percentile of the latency of all rounds together, in microseconds.
     LatencyP99,
-    /// CPU time of the whole machine per operation, in microseconds.
+    /// CPU time of what makes and serves the load per operation, in microseconds; of the whole machine where servers cannot be seen.
     CpuPerIo,
     /// Operations per second that one busy core gives.
     IopsPerCore,

@@ -30,6 +30,7 @@ pub struct Cluster {
     pub store: Arc<dyn Store>,
     pub cache_bytes: u64,
     pub zero_ahead_bytes: u64,
+    pub reactors: usize,
     pub machines: Vec<Option<Machine>>,
 }
 
@@ -40,6 +41,15 @@ impl Cluster {
 
     /// The nodes keep so much data in memory.
     pub fn with_cache(nodes: usize, copies: u32, cache_bytes: u64) -> Cluster {
+        Cluster::with(nodes, copies, cache_bytes, 1)
+    }
+
+    /// The nodes have so many reactors.
+    pub fn with_reactors(nodes: usize, copies: u32, reactors: usize) -> Cluster {
+        Cluster::with(nodes, copies, 32 << 20, reactors)
+    }
+
+    fn with(nodes: usize, copies: u32, cache_bytes: u64, reactors: usize) -> Cluster {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let store: Arc<dyn Store> = Arc::new(EmbeddedStore::in_memory().unwrap());
         let mut cluster = Cluster {
@@ -48,6 +58,7 @@ impl Cluster {
             cache_bytes,
             // Only the drives of a cluster of one: the others share one disk with each other, and with other tests.
             zero_ahead_bytes: if nodes == 1 { 1 << 30 } else { 0 },
+            reactors,
             machines: Vec::new(),
         };
         for index in 0..nodes {
@@ -78,7 +89,7 @@ impl Cluster {
         &self.machines.iter().flatten().next().unwrap().service
     }
 
-    fn node_config(&self, folder: &Path, index: usize) -> NodeConfig {
+    pub fn node_config(&self, folder: &Path, index: usize) -> NodeConfig {
         NodeConfig {
             identity: Some(NodeIdentity {
                 id: NodeId(Id128([index as u8 + 1; 16])),
@@ -100,7 +111,7 @@ impl Cluster {
             tcp_only: false,
             busy_poll_ns: coquina_base::BUSY_POLL_NS,
             bind_cpu: false,
-            reactors: Some(1),
+            reactors: Some(self.reactors),
         }
     }
 

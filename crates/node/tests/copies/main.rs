@@ -6,6 +6,8 @@ mod cluster;
 mod damage;
 mod rejoin;
 mod repair;
+mod slots;
+mod sockets;
 mod store;
 
 use std::io::{Read, Write};

@@ -101,7 +101,8 @@ impl World {
         }
     }
 
-    fn decide(&mut self, group: u32, config: Config) {
+    /// Makes a group's next configuration.
+    pub fn decide(&mut self, group: u32, config: Config) {
         let known = self.coordinator.config(group).clone();
         assert_eq!(config.epoch, known.epoch + 1, "configurations change one by one");
         if known.primary() != config.primary() {

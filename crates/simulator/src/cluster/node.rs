@@ -69,6 +69,8 @@ pub struct Host {
     pub copies: Option<ShardCopies>,
     /// Whether its writes have been ordered to fail.
     pub failing: bool,
+    /// Whether a copy on it is made to stop itself.
+    pub is_contradicted: bool,
     /// Whether anything of it has rotten once.
     pub has_rotten: bool,
     /// Whether blocks of data have.
@@ -105,6 +107,7 @@ impl Host {
             drive,
             copies: None,
             failing: false,
+            is_contradicted: false,
             has_rotten: false,
             has_bad_blocks: false,
             wake_ns: None,

@@ -593,7 +593,7 @@ impl World {
                 return Ok(());
             }
         }
-        if self.comes_of_rot(copy, &event) {
+        if self.comes_of_rot(copy, &event) || self.comes_of_contradiction(copy, &event) {
             return Ok(());
         }
         match event {

@@ -36,6 +36,7 @@ pub fn run(global: &Global, request: api::RemoveDrive, yes: bool, no_wait: bool)
         let drives = client.drives()?.drives;
         Ok(match drives.iter().find(|drive| drive.id == plan.id) {
             None => Left::Gone,
+            Some(drive) if drive.wanted == api::Wanted::In => Left::Stays,
             Some(drive) => Left::Groups(drive.groups),
         })
     })?;

@@ -48,6 +48,7 @@ fn remove(global: &Global, request: api::RemoveNode, yes: bool, no_wait: bool) -
         let nodes = client.nodes()?.nodes;
         Ok(match nodes.iter().find(|node| node.id == plan.id) {
             None => Left::Gone,
+            Some(node) if node.wanted == api::Wanted::In => Left::Stays,
             Some(node) => Left::Groups(node.groups_left),
         })
     })?;

@@ -2,7 +2,8 @@
 //!
 //! The folder remembers how many nodes there are in `nodes.json`, which a single node does not have.
 
-use std::io::ErrorKind;
+use std::fs::File;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use coquina_cluster::MapView;
@@ -64,12 +65,18 @@ impl NodesFile {
         }
     }
 
-    /// Remembers it.
+    /// Remembers it. What was there before stays whole until then: without it the folder's nodes are not known.
     pub fn write(&self, folder: &Path) -> Result<(), CliError> {
-        let path = folder.join(NODES_FILE_NAME);
+        let (path, new) = (folder.join(NODES_FILE_NAME), folder.join("nodes.new.json"));
         let text = serde_json::to_string(self)
             .map_err(|error| CliError::failed(format!("cannot write {}: {error}", path.display())))?;
-        std::fs::write(&path, text + "\n").map_err(|error| CliError::io("write", &path, &error))
+        let replace = || -> std::io::Result<()> {
+            let mut file = File::create(&new)?;
+            file.write_all((text + "\n").as_bytes())?;
+            file.sync_all()?;
+            std::fs::rename(&new, &path)
+        };
+        replace().map_err(|error| CliError::io("write", &path, &error))
     }
 
     /// Names of the nodes that are in the cluster.
@@ -146,6 +153,12 @@ mod tests {
         of(Some(3)).unwrap().write(folder.path()).unwrap();
         assert_eq!((of(None).unwrap().nodes, of(Some(4)).unwrap().nodes), (3, 4));
         assert!(of(Some(1)).unwrap_err().to_string().contains("has 3 nodes"));
+        // A write that fails half-way, as on a full disk, must not harm what is there.
+        let (path, before) = (folder.path().join(NODES_FILE_NAME), folder.path().join("before"));
+        std::fs::hard_link(&path, &before).unwrap();
+        of(Some(4)).unwrap().write(folder.path()).unwrap();
+        assert!(std::fs::read_to_string(&before).unwrap().contains("\"nodes\":3"));
+        std::fs::rename(&before, &path).unwrap();
         let mut file = of(None).unwrap();
         file.remove("node2");
         file.write(folder.path()).unwrap();

@@ -84,9 +84,10 @@ impl Supervisor {
             }
             waiting = left;
             match self.events.recv_timeout(POLL) {
-                Ok(Event::Stop) => return Ok(None),
-                Ok(Event::OutputEnded(_)) | Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return Ok(None),
+                Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return Ok(None),
+                // Perhaps of one that has served already: it is not waited for any more, and is told of only once.
+                Ok(Event::OutputEnded(number)) => self.slots[number].ending = true,
+                Err(RecvTimeoutError::Timeout) => {}
             }
         }
         Ok(Some(started))
@@ -112,7 +113,7 @@ impl Supervisor {
     }
 
     /// Keeps them running until somebody asks for a stop. One that says that it was removed from the cluster is not started
-    /// again; `removed` is told its name.
+    /// again; `removed` is told its name, and it is said if that fails.
     pub fn run(&mut self, removed: &mut dyn FnMut(&str) -> Result<(), CliError>) -> Result<(), CliError> {
         loop {
             let event = match self.next_wake() {
@@ -141,7 +142,10 @@ impl Supervisor {
                 let ended = slot.child.ended()?;
                 if ended.is_some_and(|status| status.code() == Some(i32::from(EXIT_CODE_REMOVED))) {
                     info!(node = slot.child.name(), "was removed from the cluster; it is not started again");
-                    removed(slot.child.name())?;
+                    if let Err(failed) = removed(slot.child.name()) {
+                        // The others serve all the same; the next start tries this one again.
+                        error!(node = slot.child.name(), "that could not be noted: {failed}");
+                    }
                 } else if let Some(status) = ended {
                     warn!(
                         node = slot.child.name(),
@@ -197,5 +201,119 @@ fn how(status: ExitStatus) -> String {
         (Some(code), _) => format!("exit code {code}"),
         (None, Some(signal)) => format!("signal {signal}"),
         (None, None) => status.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+    use std::path::Path;
+    use std::sync::mpsc;
+
+    use coquina_control::{FolderLock, ServerFile, running_server};
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    #[track_caller]
+    fn wait(holds: impl Fn() -> bool) {
+        let begin = Instant::now();
+        while !holds() {
+            assert!(begin.elapsed() < PATIENCE, "it has not come true");
+            std::thread::sleep(POLL);
+        }
+    }
+
+    /// What the tests below start. It serves once there is a file `go` in its folder, and ends when that is gone.
+    #[test]
+    #[ignore = "a child of the tests below"]
+    fn serves_when_told_to() {
+        let folder = std::env::args_os().next_back().map(PathBuf::from);
+        let Some(folder) = folder.filter(|folder| folder.is_dir()) else { return };
+        wait(|| folder.join("go").exists());
+        let lock = FolderLock::acquire(&folder).unwrap();
+        let file = ServerFile {
+            version: String::new(),
+            process: std::process::id(),
+            http: String::new(),
+            nbd: Vec::new(),
+            native: String::new(),
+        };
+        lock.announce(&file).unwrap();
+        wait(|| !folder.join("go").exists());
+        if folder.join("removed").exists() {
+            std::process::exit(i32::from(EXIT_CODE_REMOVED));
+        }
+    }
+
+    /// A child in a folder of its own.
+    fn spec(folder: &Path, name: &str) -> ChildSpec {
+        let folder = folder.join(name);
+        std::fs::create_dir(&folder).unwrap();
+        let child = format!("{}::serves_when_told_to", module_path!().split_once("::").unwrap().1);
+        let mut arguments = ["--ignored", "--exact", child.as_str()].map(OsString::from).to_vec();
+        arguments.push(folder.clone().into());
+        ChildSpec { name: name.to_owned(), folder, arguments }
+    }
+
+    fn process(folder: &Path) -> Option<u32> {
+        running_server(folder).ok().map(|server| server.process)
+    }
+
+    #[test]
+    fn one_that_dies_while_others_still_start_is_started_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let specs = vec![spec(folder.path(), "first"), spec(folder.path(), "second")];
+        let (first, second) = (specs[0].folder.clone(), specs[1].folder.clone());
+        let (sender, events) = mpsc::channel();
+        let mut supervisor = Supervisor::new(specs, sender.clone(), events);
+        std::fs::write(first.join("go"), "").unwrap();
+        let thread = std::thread::spawn(move || {
+            supervisor.start().unwrap();
+            supervisor.run(&mut |_| Ok(())).unwrap();
+            supervisor.stop();
+        });
+        wait(|| process(&first).is_some());
+        let before = process(&first);
+        // It is seen to serve, then it ends, and then the second one is still starting.
+        std::thread::sleep(10 * POLL);
+        std::fs::remove_file(first.join("go")).unwrap();
+        wait(|| process(&first).is_none());
+        std::thread::sleep(10 * POLL);
+        std::fs::write(first.join("go"), "").unwrap();
+        std::fs::write(second.join("go"), "").unwrap();
+        wait(|| process(&first).is_some_and(|now| Some(now) != before));
+        sender.send(Event::Stop).unwrap();
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn others_serve_though_it_cannot_be_noted_that_one_was_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let specs = vec![spec(folder.path(), "first"), spec(folder.path(), "second")];
+        let (first, second) = (specs[0].folder.clone(), specs[1].folder.clone());
+        let (sender, events) = mpsc::channel();
+        let mut supervisor = Supervisor::new(specs, sender.clone(), events);
+        [&first, &second].iter().for_each(|folder| std::fs::write(folder.join("go"), "").unwrap());
+        let (noted, told) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            supervisor.start().unwrap();
+            let mut note = |name: &str| {
+                noted.send(name.to_owned()).unwrap();
+                Err::<(), _>(CliError::failed("no space left"))
+            };
+            supervisor.run(&mut note).unwrap();
+            supervisor.stop();
+        });
+        wait(|| process(&first).is_some() && process(&second).is_some());
+        std::thread::sleep(10 * POLL);
+        std::fs::write(first.join("removed"), "").unwrap();
+        std::fs::remove_file(first.join("go")).unwrap();
+        assert_eq!(told.recv_timeout(PATIENCE).unwrap(), "first");
+        std::thread::sleep(10 * POLL);
+        assert!(process(&second).is_some() && !thread.is_finished());
+        sender.send(Event::Stop).unwrap();
+        thread.join().unwrap();
     }
 }

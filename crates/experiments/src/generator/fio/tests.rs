@@ -37,6 +37,17 @@ fn names_that_fio_would_take_for_others_are_refused() {
 }
 
 #[test]
+fn a_seed_is_one_that_fio_can_read() {
+    let seed_of = |seed: u64| {
+        let made = command(&FioOptions::default(), &Load { seed, ..load() });
+        let line = made.files[0].1.lines().find_map(|line| line.strip_prefix("randseed=")).map(str::to_owned);
+        line.and_then(|seed| seed.parse::<i64>().ok())
+    };
+    assert_eq!(seed_of(7), Some(7));
+    assert_eq!(seed_of(u64::MAX), Some((u64::MAX >> 2) as i64), "it has no more than 63 bits");
+}
+
+#[test]
 fn a_job_file_says_what_is_asked() {
     let options = FioOptions {
         engine: "rbd".to_owned(),

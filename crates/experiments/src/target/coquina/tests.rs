@@ -69,3 +69,65 @@ fn a_volume_whose_making_failed_is_told_if_it_may_be_there_and_was_not_before() 
         );
     }
 }
+
+/// A cluster that runs, asked through the folder of the process `7`, whose nodes listen at these addresses.
+fn running(folder: &Path, name: &str, nodes: &[&str]) -> System {
+    let members: Vec<String> = nodes
+        .iter()
+        .enumerate()
+        .map(|(number, native)| format!(r#"{{"name":"n{number}","native":"{native}"}}"#))
+        .collect();
+    let status = format!(
+        r#"{{"node":{{"version":"1","process":7,"name":"{name}"}},"services":{{"http":"127.0.0.1:10810","nbd":[]}},
+        "drives":[{{"path":"/srv/a"}},{{"path":"/srv/b"}}],"nodes":[{}]}}"#,
+        members.join(",")
+    );
+    System {
+        server: vec!["--dir".to_owned(), folder.to_string_lossy().into_owned()],
+        status: Some(serde_json::from_str(&status).unwrap()),
+        ..System::default()
+    }
+}
+
+#[test]
+fn of_a_cluster_on_several_hosts_no_part_is_taken_for_the_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let seen = |name: &str, nodes: &[&str]| {
+        let system = running(folder.path(), name, nodes);
+        (system.processes(), system.places().len())
+    };
+    assert_eq!(seen("n0", &["10.0.0.1:10811"]), (vec![7], 2), "it is all there is");
+    let hosts = ["10.0.0.1:10811", "10.0.0.2:10811", "10.0.0.3:10811"];
+    assert_eq!(seen("n0", &hosts), (vec![], 0), "a third of the CPU time, and paths of other hosts");
+    let ports = ["127.0.0.1:10811", "127.0.0.1:20811"];
+    assert_eq!(seen("n0", &ports), (vec![], 2), "the other one is another process here");
+    assert_eq!(seen("n0", &["10.0.0.1:10811", "10.0.0.1:20811"]), (vec![], 2));
+    assert_eq!(seen("", &["10.0.0.2:10811"]), (vec![], 0), "a process without a node, and one elsewhere");
+    // A supervisor's nodes have folders in its own.
+    for (node, process) in [("node1", "11"), ("node2", "12")] {
+        std::fs::create_dir(folder.path().join(node)).unwrap();
+        std::fs::write(folder.path().join(node).join("lock"), format!("{process}\n")).unwrap();
+    }
+    assert_eq!(seen("", &["10.0.0.1:10811", "127.0.0.1:20811"]), (vec![7, 11, 12], 2));
+    assert_eq!(seen("", &hosts), (vec![], 0));
+}
+
+#[test]
+fn a_volume_that_was_there_is_no_share_of_the_store() {
+    let plain = Layout {
+        volumes: 1,
+        volume_bytes: 64 << 20,
+        copies: None,
+        stripe: None,
+        fill: true,
+        warm_reads: false,
+        aged: None,
+    };
+    let aged = crate::definition::Aged { full_percent: 75, overwrites: 3, block: 1 << 16 };
+    let aged = Layout { aged: Some(aged), ..plain.clone() };
+    let target = CoquinaTarget::running("coquina:disk", shared_running("disk"), false);
+    assert_eq!((target.refuses(&plain), target.refuses(&aged)), (None, None));
+    target.system.borrow_mut().found = Some(VolumeFacts { size_bytes: 1 << 30, copies: 3 });
+    assert_eq!(target.refuses(&plain), None);
+    assert!(target.refuses(&aged).unwrap().contains("name one that does not exist"));
+}

@@ -1,0 +1,178 @@
+//! A reactor's loop, turned by hand, without a thread.
+
+use std::sync::mpsc::{TryRecvError, channel};
+
+use coquina_base::{BLOCK_BYTES, Id128, SharedBlock};
+use coquina_engine::{FormatOptions, Identity, Piece, Shard, ShardConfig, format_drive};
+use coquina_reactor::{DriveFile, DriveOptions, ReactorConfig, SyncDevice, mailbox};
+use tempfile::TempDir;
+
+use super::*;
+use crate::threads::SeedShard;
+
+const DRIVE: DriveId = DriveId(Id128([7; 16]));
+/// Turns that the release of a drive or a stop may take, of up to 10 ms each: less than a stop waits for a silent drive.
+const TURNS_MAX: u32 = 1000;
+
+/// A reactor without anything.
+fn bare_core() -> Core {
+    let reactor = Reactor::new(ReactorConfig::default()).unwrap();
+    let (sender, mailbox) = mailbox(reactor.waker());
+    let (notices, _) = channel();
+    Core {
+        index: 0,
+        reactor,
+        mailbox,
+        peers: vec![sender],
+        cluster: ClusterId::default(),
+        node: NodeId::default(),
+        map: Arc::default(),
+        tables: Default::default(),
+        refused: None,
+        shards: Vec::new(),
+        places: Arc::default(),
+        listeners: Vec::new(),
+        connections: Slab::new(),
+        generation_next: 0,
+        listed: Vec::new(),
+        requests: Slab::new(),
+        serial_next: 0,
+        gateways: Gateways::default(),
+        nbd_requests: Slab::new(),
+        volumes: VolumeTable::default(),
+        sessions: HashMap::new(),
+        waiters: Vec::new(),
+        releases: Vec::new(),
+        notices,
+        proposals: Arc::default(),
+        lost_peers: Vec::new(),
+        comparisons: Vec::new(),
+        emptied: Vec::new(),
+        accept_again: Vec::new(),
+        accept_fails: false,
+        now_ns: boottime_ns(),
+        housekeeping_ns: 0,
+        awake_since_ns: 0,
+        tick_ns: 0,
+        timer_runs: false,
+        stopping_since_ns: None,
+        adopt_next: 0,
+        dropped_connections: 0,
+        turns: 0,
+        busy_ns: 0,
+        operations: 0,
+        placement: Placement::new(false),
+        work: Default::default(),
+    }
+}
+
+/// A reactor with the shard of a new drive.
+fn core_with_drive(folder: &TempDir) -> Core {
+    let mut core = bare_core();
+    take_drive(&mut core, folder);
+    core
+}
+
+/// Gives a reactor the shard of a new drive.
+fn take_drive(core: &mut Core, folder: &TempDir) {
+    let options = DriveOptions { create_bytes: Some(16 << 20), ..DriveOptions::default() };
+    let file = DriveFile::open(&folder.path().join("drive"), options).unwrap();
+    let mut device = SyncDevice::new(&file);
+    let options = FormatOptions {
+        identity: Identity { drive: DRIVE, ..Identity::default() },
+        shards: 1,
+        segment_bytes: 64 << 10,
+        prewrite: false,
+        created_unix_ns: 1,
+    };
+    format_drive(&mut device, &options).unwrap();
+    let config = ShardConfig { copy: 1, ..ShardConfig::default() };
+    let engine = Shard::open(&mut device, 0, 1, config).unwrap();
+    let reference = ShardRef { drive: DRIVE, shard: 0 };
+    let descriptor = file.try_clone_descriptor().unwrap();
+    let seed = SeedShard { reference, copy: CopyId(1), engine, descriptor, open_ns: 0 };
+    core.take_shards(vec![seed], Arc::new(Places::from_iter([(reference, (0, 0))])));
+}
+
+/// Waits for what comes within 10 ms, and takes it.
+fn turn(core: &mut Core) {
+    let mut completions = Vec::new();
+    core.reactor.turn(Wait::Until(monotonic_ns() + 10_000_000), &mut completions).unwrap();
+    core.now_ns = boottime_ns();
+    completions.drain(..).for_each(|completion| core.complete(completion));
+}
+
+/// Lets go of the drive, as when it is removed.
+fn release(core: &mut Core) {
+    let (done, released) = channel();
+    core.obey(Command::ReleaseDrive { drive: DRIVE, done });
+    for _ in 0..TURNS_MAX {
+        core.service();
+        if released.try_recv().is_ok() {
+            assert!(core.shards[0].released);
+            return;
+        }
+        turn(core);
+    }
+    panic!("the drive is not let go of");
+}
+
+/// Shares of a cached block that there are once an answer with it has been sent on. Its shard is that of another reactor.
+fn shares_left(core: &mut Core) -> usize {
+    let block = SharedBlock::touched_slab().swap_remove(0);
+    let piece = Piece::Cached { block: block.clone(), start_bytes: 0, length_bytes: BLOCK_BYTES };
+    core.emptied.push(ReadData { pieces: vec![piece], ..ReadData::default() });
+    core.service();
+    block.shares()
+}
+
+/// They went back with the next thing that a shard did, and where none was left there was no such thing.
+#[test]
+fn buffers_of_answers_are_handed_back_though_no_shard_is_left() {
+    assert_eq!(shares_left(&mut bare_core()), 1, "a reactor for connections alone");
+    let folder = tempfile::tempdir().unwrap();
+    let mut core = core_with_drive(&folder);
+    assert_eq!(shares_left(&mut core), 1, "the shard has taken it");
+    release(&mut core);
+    assert_eq!(shares_left(&mut core), 1, "the last shard has gone");
+}
+
+#[test]
+fn who_makes_memory_for_a_drive_ends_when_it_is_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut core = core_with_drive(&folder);
+    let (slabs, slabs_end) = channel::<()>();
+    let (frames, frames_end) = channel::<()>();
+    let shard = core.shards[0].copies_mut().shard_mut();
+    shard.set_cache_memory(Box::new(move || {
+        drop(slabs.clone());
+        None
+    }));
+    shard.set_frame_memory(Box::new(move |_, _| {
+        drop(frames.clone());
+        None
+    }));
+    assert_eq!(slabs_end.try_recv(), Err(TryRecvError::Empty));
+    assert_eq!(frames_end.try_recv(), Err(TryRecvError::Empty));
+    release(&mut core);
+    // The slot stays, but not what it had.
+    assert_eq!(slabs_end.try_recv(), Err(TryRecvError::Disconnected));
+    assert_eq!(frames_end.try_recv(), Err(TryRecvError::Disconnected));
+}
+
+#[test]
+fn a_drive_that_comes_while_the_reactor_stops_is_closed_as_well() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut core = bare_core();
+    core.stop();
+    take_drive(&mut core, &folder);
+    for _ in 0..TURNS_MAX {
+        core.service();
+        if core.is_stopped() {
+            assert!(core.shards[0].copies().shard().is_closed());
+            return;
+        }
+        turn(&mut core);
+    }
+    panic!("the stop waits for a drive that was not told");
+}
