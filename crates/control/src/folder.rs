@@ -17,6 +17,8 @@ const LOCK_FILE_NAME: &str = "lock";
 const SERVER_FILE_NAME: &str = "server.json";
 const LOCK_ATTEMPTS: u32 = 10;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
+/// How often a folder is taken anew that others took away meanwhile.
+const TAKE_ATTEMPTS: u32 = 10;
 
 /// Why a folder could not be taken, or its server not be found.
 #[derive(Debug, thiserror::Error)]
@@ -127,6 +129,22 @@ impl Drop for FolderLock {
     }
 }
 
+/// Makes a folder with those above it. Whether it was not there before.
+fn make_folder(folder: &Path) -> Result<bool, FolderError> {
+    if let Some(parent) = folder.parent() {
+        fs::create_dir_all(parent).map_err(io_error("make", parent))?;
+    }
+    match fs::create_dir(folder) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => match fs::metadata(folder) {
+            Ok(metadata) if !metadata.is_dir() => Err(FolderError::NotAFolder { folder: folder.to_owned() }),
+            // Or gone again, which who opens a file in it finds.
+            _ => Ok(false),
+        },
+        Err(error) => Err(io_error("make", folder)(error)),
+    }
+}
+
 /// Whether an open file has no name any more. What cannot be told has one.
 fn is_removed(file: &File) -> bool {
     file.metadata().is_ok_and(|metadata| metadata.nlink() == 0)
@@ -135,26 +153,31 @@ fn is_removed(file: &File) -> bool {
 impl FolderLock {
     /// Makes the folder if it is missing, and takes it.
     pub fn acquire(folder: &Path) -> Result<FolderLock, FolderError> {
-        let is_new = !folder.exists();
-        if !is_new && !folder.is_dir() {
-            return Err(FolderError::NotAFolder { folder: folder.to_owned() });
-        }
-        fs::create_dir_all(folder).map_err(io_error("make", folder))?;
+        FolderLock::take(folder, TAKE_ATTEMPTS)
+    }
+
+    /// Begins anew as often as said if the folder is taken away meanwhile, as by a start that is refused.
+    fn take(folder: &Path, attempts_left: u32) -> Result<FolderLock, FolderError> {
+        let is_new = make_folder(folder)?;
         let path = folder.join(LOCK_FILE_NAME);
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .map_err(io_error("open", &path))?;
+        let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+        let mut file = match opened {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound && attempts_left > 0 => {
+                return FolderLock::take(folder, attempts_left - 1);
+            }
+            Err(error) => return Err(io_error("open", &path)(error)),
+        };
         if !lock_exclusive(&file).map_err(io_error("lock", &path))? {
             let process = read_process(&mut file);
             return Err(FolderError::Running { folder: folder.to_owned(), process });
         }
         // Who held it has taken the folder away again: others would not meet this lock.
         if is_removed(&file) {
-            return FolderLock::acquire(folder);
+            return match attempts_left {
+                0 => Err(FolderError::Running { folder: folder.to_owned(), process: None }),
+                left => FolderLock::take(folder, left - 1),
+            };
         }
         let write = |file: &mut File| -> io::Result<()> {
             file.set_len(0)?;
@@ -301,6 +324,7 @@ mod tests {
         drop(FolderLock::acquire(&folder).unwrap());
         assert!(folder.exists(), "it was there before");
         // A lock that was taken away with its folder is none.
+        fs::remove_dir_all(&folder).unwrap();
         let lock = FolderLock::acquire(&folder).unwrap();
         fs::remove_dir_all(&folder).unwrap();
         let next = FolderLock::acquire(&folder).unwrap();
@@ -308,6 +332,39 @@ mod tests {
         assert!(matches!(FolderLock::acquire(&folder), Err(FolderError::Running { .. })));
         drop(next);
         assert!(!folder.exists());
+    }
+
+    #[test]
+    fn who_waits_for_a_lock_that_goes_with_its_folder_gets_one_that_others_meet() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("data");
+        let lock = FolderLock::acquire(&folder).unwrap();
+        let next = std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                loop {
+                    match FolderLock::acquire(&folder) {
+                        // This thread may have been faster than a busy machine lets the other one be.
+                        Err(FolderError::Running { .. }) => {}
+                        taken => return taken,
+                    }
+                }
+            });
+            std::thread::sleep(Duration::from_millis(50));
+            drop(lock);
+            waiter.join().unwrap().unwrap()
+        });
+        assert!(matches!(FolderLock::acquire(&folder), Err(FolderError::Running { .. })));
+        drop(next);
+        assert!(!folder.exists());
+    }
+
+    #[test]
+    fn a_folder_that_is_never_there_is_not_tried_for_ever() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("data");
+        std::os::unix::fs::symlink(parent.path().join("gone"), &folder).unwrap();
+        let error = FolderLock::acquire(&folder).unwrap_err();
+        assert!(matches!(error, FolderError::Io { doing: "open", .. }), "{error}");
     }
 
     #[test]

@@ -347,7 +347,7 @@ impl MapService {
     ) -> Result<Arc<MapView>, ChangeError> {
         let deadline = Instant::now() + CHANGE_TIME_MAX;
         // Of a try of which nobody has said yet whether it was made.
-        let mut unknown = None;
+        let mut unknown: Option<StoreError> = None;
         loop {
             let map = self.shared.state().usable()?.clone();
             let Some(write) = make(&map)? else { return Ok(map) };
@@ -359,9 +359,13 @@ impl MapService {
             };
             let late = Instant::now() >= deadline;
             match error {
-                StoreError::Conflict { .. } if late => return Err(ChangeError::Busy),
+                StoreError::Conflict { .. } if late => {
+                    return Err(unknown.map_or(ChangeError::Busy, ChangeError::Store));
+                }
                 StoreError::Conflict { .. } => {
-                    self.wait_for(|map| !tried.holds_on(map))?;
+                    if let Err(error) = self.wait_for(|map| !tried.holds_on(map)) {
+                        return Err(unknown.map_or(error, ChangeError::Store));
+                    }
                 }
                 error if late || !error.is_passing() => return Err(unknown.unwrap_or(error).into()),
                 lost @ StoreError::OutcomeUnknown { .. } => match self.read_again() {

@@ -140,8 +140,12 @@ impl ShardCopies {
     fn log_new(&mut self, slot: usize, entry: Entry, context: Context<'_>, sink: &mut impl Sink) {
         let pending = &mut self.requests[slot];
         pending.appended = true;
-        assert!(!pending.orphan, "{entry:?} of a former reign has come into the log");
-        let key = pending.member;
+        let (key, is_orphan) = (pending.member, pending.orphan);
+        if self.members[key].halted {
+            // It came into the log with the entry for which this copy stopped; its end settles the request.
+            return;
+        }
+        assert!(!is_orphan, "{entry:?} of a former reign has come into the log");
         self.mark(key, 1);
         self.input(key, Input::Appended { token: Token(slot as u64), entry }, context, sink);
     }

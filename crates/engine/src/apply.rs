@@ -1,6 +1,7 @@
 //! Applying: what is durable as a prefix of the log changes the index and is answered.
 
 use coquina_base::{AlignedBuf, BLOCK_BYTES, CHUNK_BLOCKS};
+use coquina_replication::BlockRange;
 
 use crate::api::{Event, Failure, Outcome};
 use crate::cache::cache_key;
@@ -11,7 +12,7 @@ use crate::index_region::{Map, Region, RegionKey};
 use crate::index_run::{REGION_BLOCKS, ZEROES};
 use crate::log::{CHANGE_NONE, ChangeKey, Flight, HeadPosition};
 use crate::session::RequestState;
-use crate::shard::{BehindTrims, PageWaiter, Shard};
+use crate::shard::{PageWaiter, Shard};
 use crate::write::regions_of;
 
 impl Shard {
@@ -102,7 +103,11 @@ impl Shard {
                     self.unpin(entry.context.layer().0, entry.chunk, u32::from(entry.start_block), blocks);
                 }
                 if entry.kind == EntryKind::Trim {
-                    self.trims_under_way.pop_front();
+                    let (layer, first) = (entry.context.layer(), u32::from(entry.start_block));
+                    let range = BlockRange { layer, chunk: entry.chunk, first, count: blocks };
+                    let trim = self.trims_under_way.pop_front();
+                    assert_eq!(trim, Some(range), "trims are applied in the order of the log");
+                    self.trims_applied += 1;
                     has_trims = true;
                 }
                 if let Some(change) = flight.changes.get(index).filter(|change| **change != CHANGE_NONE) {
@@ -135,18 +140,29 @@ impl Shard {
     fn resubmit_behind_trims(&mut self) {
         let waiting = std::mem::take(&mut self.behind_trims);
         let mut used = self.live_blocks + self.zero_blocks + self.reserved_blocks;
-        let goes_on = |waiting: &BehindTrims| {
+        let mut ready = Vec::new();
+        for mut waiting in waiting {
             let range = range_of(&waiting.request.borrow());
-            let with_it = used + u64::from(range.count);
-            if with_it <= self.client_capacity(&waiting.request.origin) {
+            let needed = if waiting.needed_blocks > 0 { waiting.needed_blocks } else { range.count };
+            let with_it = used + u64::from(needed);
+            // It fails at once, and keeps nothing from a group that is to begin anew.
+            let is_refused = self.closing || self.refuses_change(&waiting.request.origin).is_some();
+            if is_refused || self.trims_under_way.is_empty() {
+                ready.push(waiting.request);
+            } else if with_it <= self.client_capacity(&waiting.request.origin) {
                 used = with_it;
-                return true;
+                ready.push(waiting.request);
+            } else if waiting.needed_blocks > 0 && self.trims_applied >= waiting.until {
+                // There was no room when it came: it may replace, or is refused.
+                waiting.request.origin.replaces_only = true;
+                ready.push(waiting.request);
+            } else if waiting.needed_blocks == 0 && !self.is_being_trimmed(&range) {
+                ready.push(waiting.request);
+            } else {
+                self.behind_trims.push(waiting);
             }
-            self.trims_under_way.is_empty() || (!waiting.for_room && !self.is_being_trimmed(&range))
-        };
-        let (ready, rest): (Vec<BehindTrims>, Vec<BehindTrims>) = waiting.into_iter().partition(goes_on);
-        self.behind_trims = rest;
-        self.resubmit(ready.into_iter().map(|waiting| waiting.request).collect());
+        }
+        self.resubmit(ready);
     }
 
     /// Has the processor get what it needs to apply the blocks of a frame: so it waits for many blocks' memory at once, not for

@@ -628,6 +628,7 @@ fn assemble(
         changes: slab::Slab::new(),
         merges: Vec::new(),
         trims_under_way: VecDeque::new(),
+        trims_applied: 0,
         behind_trims: Vec::new(),
         page_waiters: Default::default(),
         repeats: Vec::new(),

@@ -179,8 +179,10 @@ impl OwnedRequest {
 #[derive(Debug)]
 pub struct BehindTrims {
     pub(crate) request: OwnedRequest,
-    /// It waits for the room that they make; else only for those of its own blocks, to know what it replaces.
-    pub(crate) for_room: bool,
+    /// Blocks that it lacks room for; 0 if it only waits for trims of its own blocks, to know what it replaces.
+    pub(crate) needed_blocks: u32,
+    /// How many trims are applied ([`Shard::trims_applied`]) when those are that were in the log before it. Later ones it does not wait for.
+    pub(crate) until: u64,
 }
 
 /// Who waits for a page of the index.
@@ -215,6 +217,7 @@ pub struct Shard {
     pub(crate) page_waiters: HashMap<RegionKey, Vec<PageWaiter>, FixedState>,
     /// Trims in the log that have not been applied, in its order.
     pub(crate) trims_under_way: VecDeque<BlockRange>,
+    pub(crate) trims_applied: u64,
     pub(crate) behind_trims: Vec<BehindTrims>,
     /// Requests that came again while the first was under way.
     pub(crate) repeats: Vec<(Origin, RequestToken)>,

@@ -279,7 +279,7 @@ impl Shard {
             let range =
                 BlockRange { layer: request.layer, chunk: request.chunk, first: start_block, count: blocks };
             if self.is_being_trimmed(&range) {
-                return self.wait_for_trims(request, false);
+                return self.wait_for_trims(request, 0);
             }
             match self.count_unmapped(request.layer.0, request.chunk, start_block, blocks) {
                 Ok(unmapped) => needed = unmapped,
@@ -292,7 +292,7 @@ impl Shard {
             }
             if needed > 0 && used + u64::from(needed) > capacity {
                 if self.trims_may_make_room(&request.origin) {
-                    return self.wait_for_trims(request, true);
+                    return self.wait_for_trims(request, needed);
                 }
                 return self.fail(request.token, Failure::NoSpace);
             }
@@ -315,9 +315,10 @@ impl Shard {
         !self.trims_under_way.is_empty() && !origin.replaces_only
     }
 
-    fn wait_for_trims(&mut self, request: &Request<'_>, for_room: bool) {
+    fn wait_for_trims(&mut self, request: &Request<'_>, needed_blocks: u32) {
+        let until = self.trims_applied + self.trims_under_way.len() as u64;
         match OwnedRequest::new(request) {
-            Some(owned) => self.behind_trims.push(BehindTrims { request: owned, for_room }),
+            Some(request) => self.behind_trims.push(BehindTrims { request, needed_blocks, until }),
             None => self.fail(request.token, Failure::Invalid),
         }
     }

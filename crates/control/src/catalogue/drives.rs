@@ -68,7 +68,10 @@ impl Catalogue {
         }
         if !give_up {
             decide(&map, id, false)?;
-            self.check_room_elsewhere(&map, &|other| other.id == id)?;
+            // Of one that is under way a part may have gone already.
+            if drive.wanted != Wanted::Removing {
+                self.check_room_elsewhere(&map, &|other| other.id == id)?;
+            }
         }
         let groups_left = map.used_shards_of(id).map(|(_, groups)| groups.len() as u64).sum();
         let volumes_lost = if request.lose_data { names } else { Vec::new() };
@@ -93,7 +96,8 @@ impl Catalogue {
         Ok(map.drive(drive.id).cloned().unwrap_or(drive))
     }
 
-    /// Refuses to have more moved away than the drives that stay have room for, as far as their nodes say.
+    /// Refuses to have more moved away than the drives that stay have room for, as far as their nodes say. A drive whose
+    /// node does not answer in time counts as empty; one that is missing has no room.
     pub(super) fn check_room_elsewhere(
         &self,
         map: &MapView,
@@ -108,8 +112,12 @@ impl Catalogue {
             let shards = found.iter().flat_map(|drive| &drive.shards);
             let live_bytes = shards.map(|shard| shard.stats.live_bytes).fold(0, u64::saturating_add);
             if leaves(record) {
-                moved_bytes = moved_bytes.saturating_add(live_bytes);
-            } else if takes_data(map, record) {
+                // From one that takes no changes or is missing nothing is moved: whether it is removed or not, its copies
+                // are made anew elsewhere. And what groups have left behind is only deleted.
+                if record.state == DriveState::Healthy && map.is_used(record.id) {
+                    moved_bytes = moved_bytes.saturating_add(live_bytes);
+                }
+            } else if takes_data(map, record) && record.state != DriveState::Missing {
                 free_bytes = free_bytes.saturating_add(record.capacity_bytes.saturating_sub(live_bytes));
             }
         }

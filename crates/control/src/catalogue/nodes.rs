@@ -48,7 +48,8 @@ impl Catalogue {
         }
         // Dry or not, it is decided in the same way.
         operation::want_node(&map, id, Wanted::Removing)?;
-        if !request.lost {
+        // Of a removal that is under way a part may have gone already.
+        if !request.lost && node.wanted != Wanted::Removing {
             self.check_room_elsewhere(&map, &|drive| drive.node == id)?;
         }
         let groups: usize =

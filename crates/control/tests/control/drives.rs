@@ -1,6 +1,8 @@
 //! Drives and nodes leave: first their data, then they.
 
-use coquina_cluster::{DriveCondition, DriveState, Wanted};
+use std::cell::RefCell;
+
+use coquina_cluster::{DriveCondition, DriveState, Wanted, operation};
 use coquina_control::{CatalogueError, api};
 
 use super::world::{World, is_clean, is_spread, volume_request};
@@ -9,6 +11,16 @@ const GIB: u64 = 1 << 30;
 
 fn message<T>(result: Result<T, CatalogueError>) -> String {
     result.map(drop).unwrap_err().to_string()
+}
+
+/// Why something is refused. A node that does not answer in time is taken to have room, so it is asked until it is.
+fn refusal<T>(world: &World, ask: impl Fn() -> Result<T, CatalogueError>) -> String {
+    let refused = RefCell::new(None);
+    world.wait_for("a refusal", |_| {
+        *refused.borrow_mut() = ask().err();
+        refused.borrow().is_some()
+    });
+    refused.into_inner().unwrap().to_string()
 }
 
 fn remove(drive: impl ToString) -> api::RemoveDrive {
@@ -43,15 +55,57 @@ fn what_the_others_have_no_room_for_is_not_moved_away() {
     // 62 of 64 GiB of each drive are in use.
     world.processes.iter().for_each(|process| process.node.memory().more_live_bytes = 30 * GIB);
     let room = "62 GiB would have to be moved away, and the other drives have room for 6 GiB";
-    let error = message(process.catalogue.remove_drive(&remove(id)));
+    let plan = api::RemoveDrive { dry_run: true, ..remove(id) };
+    let error = refusal(&world, || process.catalogue.remove_drive(&plan));
     assert!(error.contains(room) && error.contains("coquina drive add"), "{error}");
-    let node = api::RemoveNode { node: "node-0".to_owned(), ..api::RemoveNode::default() };
-    let error = message(process.catalogue.remove_node(&node));
+    let node = api::RemoveNode { node: "node-0".to_owned(), dry_run: true, ..api::RemoveNode::default() };
+    let error = refusal(&world, || process.catalogue.remove_node(&node));
     assert!(error.contains("124 GiB would have to be moved away") && error.contains("for 4 GiB"), "{error}");
     assert_eq!(process.map.map().drive(id).unwrap().wanted, Wanted::In);
+    let all_have = |more_live_bytes| {
+        world.processes.iter().for_each(|process| process.node.memory().more_live_bytes = more_live_bytes);
+    };
     world.processes[1].node.memory().more_live_bytes = 0;
     process.catalogue.remove_drive(&remove(id)).unwrap();
+    // One that is under way may be asked for again, whatever room its copies have taken by then.
+    all_have(30 * GIB);
+    match process.catalogue.remove_drive(&remove(id)) {
+        Ok(_) | Err(CatalogueError::DriveNotFound { .. }) => {}
+        Err(error) => panic!("{error}"),
+    }
     process.wait("the drive is gone", |map| map.drive(id).is_none());
+    all_have(0);
+    let node = api::RemoveNode { node: "node-1".to_owned(), ..api::RemoveNode::default() };
+    let leaving = process.catalogue.remove_node(&node).unwrap().node.id;
+    all_have(30 * GIB);
+    match process.catalogue.remove_node(&node) {
+        Ok(_) | Err(CatalogueError::NodeNotFound { .. }) => {}
+        Err(error) => panic!("{error}"),
+    }
+    process.wait("the node is gone", |map| map.node(leaving).is_none());
+}
+
+#[test]
+fn what_nothing_has_to_be_moved_from_goes_without_room_elsewhere() {
+    let world = World::new(3, 2);
+    let process = &world.processes[1];
+    process.catalogue.create(&volume_request("db", GIB)).unwrap();
+    process.wait("clean, on all drives", is_spread);
+    let [emptied, other] =
+        [1, 2].map(|index| *world.processes[index].node.memory().drives.keys().next().unwrap());
+    // 62 of 64 GiB of each drive are in use.
+    world.processes.iter().for_each(|process| process.node.memory().more_live_bytes = 30 * GIB);
+    let plan = |id| api::RemoveDrive { dry_run: true, ..remove(id) };
+    let error = refusal(&world, || process.catalogue.remove_drive(&plan(emptied)));
+    assert!(error.contains("62 GiB would have to be moved away"), "{error}");
+    // Its groups have left, and what they had there is not deleted yet.
+    process.map.change(&|map| operation::reweight_drive(map, emptied, 0)).unwrap();
+    process.wait("nothing is on it", |map| !map.is_used(emptied));
+    process.catalogue.remove_drive(&plan(emptied)).unwrap();
+    // One that takes no changes, whether its copies are made anew elsewhere already or not.
+    world.processes[2].node.memory().drives.insert(other, DriveCondition::ReadOnly);
+    process.wait("read-only", |map| map.drive(other).unwrap().state == DriveState::ReadOnly);
+    process.catalogue.remove_drive(&plan(other)).unwrap();
 }
 
 #[test]

@@ -407,6 +407,7 @@ fn writes_on_a_full_drive_wait_only_for_the_trims_that_matter_to_them() {
     world.all_changed();
     let replacing = [0, 1].map(|block| world.write_over(1, 0, block));
     let new = world.write(1, 0, 5, 1);
+    let too_much = world.write(1, 0, 6, 1);
     for _ in 0..5 {
         // In the log before the one that is on its way is applied.
         world.submit(1, 9, 0, 1, Operation::Trim);
@@ -421,6 +422,11 @@ fn writes_on_a_full_drive_wait_only_for_the_trims_that_matter_to_them() {
         "it is a hole by then: {outcomes:?}"
     );
     assert!(matches!(outcomes[2], Some(Outcome::Changed)), "there is room by then: {outcomes:?}");
+    let refused = world.done.remove(&too_much);
+    assert!(
+        matches!(refused, Some(Outcome::Failed(Failure::NoSpace))),
+        "not behind trims that came later: {refused:?}"
+    );
     world.settle();
     world.all_changed();
     assert_eq!(world.contents(1, 0)[..6], [replacing[0], HOLE, HOLE, HOLE, HOLE, new]);

@@ -487,7 +487,7 @@ impl Target for CoquinaTarget {
         };
         let copies = u64::from(copies.max(1));
         // A volume that is there has been counted already, but perhaps not been written: what is free may be less than its size.
-        let of_found = |found: VolumeFacts| found.size_bytes.min(df.free_bytes / copies);
+        let of_found = |found: VolumeFacts| found.size_bytes.min((df.free_bytes + mine) / copies);
         Ok(Some(system.found.map_or(free / copies, of_found)))
     }
 

@@ -277,7 +277,7 @@ impl Target for RbdTarget {
         });
         // An image that is there is not made larger, and may be larger than what is free.
         Ok(match (self.found_bytes, scaled) {
-            (Some(size), Some(free)) => Some(size.min(free)),
+            (Some(size), Some(free)) => Some(size.min(free + own)),
             (size, free) => size.or(free.map(|bytes| bytes + own)),
         })
     }
