@@ -131,8 +131,12 @@ impl Drop for FolderLock {
 
 /// Makes a folder with those above it. Whether it was not there before.
 fn make_folder(folder: &Path) -> Result<bool, FolderError> {
-    if let Some(parent) = folder.parent() {
-        fs::create_dir_all(parent).map_err(io_error("make", parent))?;
+    if let Some(parent) = folder.parent()
+        && let Err(error) = fs::create_dir_all(parent)
+        // What is there and is no folder is told by what comes next.
+        && error.kind() != io::ErrorKind::AlreadyExists
+    {
+        return Err(io_error("make", folder)(error));
     }
     match fs::create_dir(folder) {
         Ok(()) => Ok(true),
