@@ -10,7 +10,7 @@ use coquina_cluster::{MapView, ShardRef};
 use coquina_copies::ShardCopies;
 use coquina_engine::Shard;
 use coquina_reactor::{
-    Interrupts, MailboxSender, Placement, Reactor, ReactorConfig, ReactorError, boottime_ns, mailbox,
+    Interrupts, Mailbox, MailboxSender, Placement, Reactor, ReactorConfig, ReactorError, boottime_ns, mailbox,
 };
 use coquina_replication::CopyId;
 use hashbrown::HashMap;
@@ -163,7 +163,7 @@ type Ready = Sender<(usize, Result<MailboxSender<Command>, ReactorError>)>;
 /// Runs a reactor until it is told to stop. Whether a drive owes it answers then.
 fn run_core(seed: Seed, ready: &Ready, peers: &Receiver<Vec<MailboxSender<Command>>>) -> bool {
     let index = seed.index;
-    let mut reactor =
+    let reactor =
         match Reactor::new(ReactorConfig { busy_poll_ns: seed.busy_poll_ns, ..ReactorConfig::default() }) {
             Ok(reactor) => reactor,
             Err(error) => {
@@ -177,6 +177,23 @@ fn run_core(seed: Seed, ready: &Ready, peers: &Receiver<Vec<MailboxSender<Comman
     }
     // The others did not start.
     let Ok(peers) = peers.recv() else { return false };
+    let core = core_of(seed, reactor, mailbox, peers);
+    match core.run() {
+        Ok(owes) => owes,
+        Err(error) => {
+            tracing::error!(%error, "a reactor has failed: the server must be restarted");
+            std::process::abort();
+        }
+    }
+}
+
+/// The reactor's loop, as it begins.
+pub(crate) fn core_of(
+    seed: Seed,
+    mut reactor: Reactor,
+    mailbox: Mailbox<Command>,
+    peers: Vec<MailboxSender<Command>>,
+) -> Core {
     // Several reactors would have to agree on who stays where.
     let placement = Placement::new(seed.bind_cpu && peers.len() == 1);
     let shards = seed.shards.into_iter().map(|shard| shard.into_slot(&mut reactor)).collect();
@@ -185,8 +202,8 @@ fn run_core(seed: Seed, ready: &Ready, peers: &Receiver<Vec<MailboxSender<Comman
         .into_iter()
         .map(|(socket, protocol)| ListenerSlot { file: reactor.attach(socket), protocol })
         .collect();
-    let core = Core {
-        index,
+    Core {
+        index: seed.index,
         reactor,
         mailbox,
         peers,
@@ -229,12 +246,5 @@ fn run_core(seed: Seed, ready: &Ready, peers: &Receiver<Vec<MailboxSender<Comman
         operations: 0,
         placement,
         work: Default::default(),
-    };
-    match core.run() {
-        Ok(owes) => owes,
-        Err(error) => {
-            tracing::error!(%error, "a reactor has failed: the server must be restarted");
-            std::process::abort();
-        }
     }
 }

@@ -445,15 +445,7 @@ esac
     fn an_image_whose_making_failed_is_told_if_it_may_be_there_and_was_not_before() {
         let folder = tempfile::tempdir().unwrap();
         fake_ceph(folder.path());
-        let layout = Layout {
-            volumes: 2,
-            volume_bytes: 64 << 20,
-            copies: None,
-            stripe: None,
-            fill: true,
-            warm_reads: false,
-            aged: None,
-        };
+        let layout = crate::target::tests::layout(2);
         let context = Context {
             folder: folder.path().to_owned(),
             program: PathBuf::new(),
@@ -492,15 +484,7 @@ esac
     #[test]
     fn an_image_that_was_there_is_neither_striped_nor_a_share_of_the_store() {
         let mut target = RbdTarget::running("rbd:pool/disk", "pool/disk").unwrap();
-        let plain = Layout {
-            volumes: 1,
-            volume_bytes: 64 << 20,
-            copies: None,
-            stripe: None,
-            fill: true,
-            warm_reads: false,
-            aged: None,
-        };
+        let plain = crate::target::tests::layout(1);
         let aged = crate::definition::Aged { full_percent: 75, overwrites: 3, block: 1 << 16 };
         let aged = Layout { aged: Some(aged), ..plain.clone() };
         assert_eq!((target.refuses(&plain), target.refuses(&aged)), (None, None));

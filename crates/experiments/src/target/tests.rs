@@ -19,7 +19,8 @@ fn context(folder: &Path) -> Context<'_> {
     }
 }
 
-fn layout(volumes: u32) -> Layout {
+/// Volumes of 64 MiB, written full.
+pub(super) fn layout(volumes: u32) -> Layout {
     Layout {
         volumes,
         volume_bytes: 64 << 20,

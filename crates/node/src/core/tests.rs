@@ -8,7 +8,7 @@ use coquina_reactor::{DriveFile, DriveOptions, ReactorConfig, SyncDevice, mailbo
 use tempfile::TempDir;
 
 use super::*;
-use crate::threads::SeedShard;
+use crate::threads::{Seed, SeedShard, core_of};
 
 const DRIVE: DriveId = DriveId(Id128([7; 16]));
 /// Turns that the release of a drive or a stop may take, of up to 10 ms each: less than a stop waits for a silent drive.
@@ -19,51 +19,20 @@ fn bare_core() -> Core {
     let reactor = Reactor::new(ReactorConfig::default()).unwrap();
     let (sender, mailbox) = mailbox(reactor.waker());
     let (notices, _) = channel();
-    Core {
+    let seed = Seed {
         index: 0,
-        reactor,
-        mailbox,
-        peers: vec![sender],
+        shards: Vec::new(),
+        listeners: Vec::new(),
+        places: Arc::default(),
+        map: Arc::default(),
         cluster: ClusterId::default(),
         node: NodeId::default(),
-        map: Arc::default(),
-        tables: Default::default(),
-        refused: None,
-        shards: Vec::new(),
-        places: Arc::default(),
-        listeners: Vec::new(),
-        connections: Slab::new(),
-        generation_next: 0,
-        listed: Vec::new(),
-        requests: Slab::new(),
-        serial_next: 0,
-        gateways: Gateways::default(),
-        nbd_requests: Slab::new(),
-        volumes: VolumeTable::default(),
-        sessions: HashMap::new(),
-        waiters: Vec::new(),
-        releases: Vec::new(),
         notices,
         proposals: Arc::default(),
-        lost_peers: Vec::new(),
-        comparisons: Vec::new(),
-        emptied: Vec::new(),
-        accept_again: Vec::new(),
-        accept_fails: false,
-        now_ns: boottime_ns(),
-        housekeeping_ns: 0,
-        awake_since_ns: 0,
-        tick_ns: 0,
-        timer_runs: false,
-        stopping_since_ns: None,
-        adopt_next: 0,
-        dropped_connections: 0,
-        turns: 0,
-        busy_ns: 0,
-        operations: 0,
-        placement: Placement::new(false),
-        work: Default::default(),
-    }
+        busy_poll_ns: 0,
+        bind_cpu: false,
+    };
+    Core { now_ns: boottime_ns(), ..core_of(seed, reactor, mailbox, vec![sender]) }
 }
 
 /// A reactor with the shard of a new drive.

@@ -42,15 +42,7 @@ fn a_volume_whose_making_failed_is_told_if_it_may_be_there_and_was_not_before() 
         stopped: &|| false,
         say: &|_| {},
     };
-    let layout = Layout {
-        volumes: 2,
-        volume_bytes: 64 << 20,
-        copies: None,
-        stripe: None,
-        fill: true,
-        warm_reads: false,
-        aged: None,
-    };
+    let layout = crate::target::tests::layout(2);
     let told = |name: &str| {
         let mut target = CoquinaTarget::running(&format!("coquina:{name}"), shared_running(name), false);
         target.begin(&context).unwrap();
@@ -114,15 +106,7 @@ fn of_a_cluster_on_several_hosts_no_part_is_taken_for_the_whole() {
 
 #[test]
 fn a_volume_that_was_there_is_no_share_of_the_store() {
-    let plain = Layout {
-        volumes: 1,
-        volume_bytes: 64 << 20,
-        copies: None,
-        stripe: None,
-        fill: true,
-        warm_reads: false,
-        aged: None,
-    };
+    let plain = crate::target::tests::layout(1);
     let aged = crate::definition::Aged { full_percent: 75, overwrites: 3, block: 1 << 16 };
     let aged = Layout { aged: Some(aged), ..plain.clone() };
     let target = CoquinaTarget::running("coquina:disk", shared_running("disk"), false);
