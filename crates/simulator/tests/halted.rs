@@ -2,44 +2,24 @@
 
 #![allow(clippy::unwrap_used)]
 
-use coquina_base::{AlignedBuf, LayerId};
+use coquina_base::LayerId;
 use coquina_copies::{Answer, Event, Payload, ShardCopies, Sink};
-use coquina_engine::{Action, Device, FormatOptions, Identity, IoError, Shard, ShardConfig, format_drive};
+use coquina_engine::{Action, IoError, Shard, ShardConfig};
 use coquina_replication::{
     BlockRange, Config, CopyId, Entry, EntryKind, History, Message, PayloadRef, RecoveryToken, Run, Settings,
     Violation,
 };
+use coquina_simulator::drive::VirtualDrive;
+
+mod common;
+
+use common::formatted_drive;
 
 const GROUP: u32 = 7;
 const ME: u64 = 1;
-const SEGMENT_BYTES: u64 = 64 << 10;
 const TURN_NS: u64 = 100_000_000;
 /// More than anything here takes.
 const TURNS: u32 = 20;
-
-/// A drive in memory.
-struct Memory(Vec<u8>);
-
-impl Device for Memory {
-    fn size_bytes(&self) -> u64 {
-        self.0.len() as u64
-    }
-
-    fn read(&mut self, offset_bytes: u64, buffer: &mut AlignedBuf) -> Result<(), IoError> {
-        let (start, length) = (offset_bytes as usize, buffer.len());
-        buffer.copy_from_slice(&self.0[start..][..length]);
-        Ok(())
-    }
-
-    fn write(&mut self, offset_bytes: u64, buffer: &AlignedBuf) -> Result<(), IoError> {
-        self.0[offset_bytes as usize..][..buffer.len()].copy_from_slice(buffer);
-        Ok(())
-    }
-
-    fn sync(&mut self) -> Result<(), IoError> {
-        Ok(())
-    }
-}
 
 /// What a shard wants done.
 #[derive(Default)]
@@ -81,7 +61,7 @@ impl Sink for Outbox {
 }
 
 struct World {
-    drive: Memory,
+    drive: VirtualDrive,
     copies: ShardCopies,
     now_ns: u64,
     out: Outbox,
@@ -89,15 +69,7 @@ struct World {
 
 impl World {
     fn new() -> World {
-        let mut drive = Memory(vec![0; 8 << 20]);
-        let options = FormatOptions {
-            identity: Identity::default(),
-            shards: 1,
-            segment_bytes: SEGMENT_BYTES,
-            prewrite: false,
-            created_unix_ns: 1,
-        };
-        format_drive(&mut drive, &options).unwrap();
+        let mut drive = formatted_drive();
         let config = ShardConfig { copy: ME, cache_bytes: 0, ..ShardConfig::default() };
         let shard = Shard::open(&mut drive, 0, 1, config).unwrap();
         World { drive, copies: ShardCopies::new(shard, 1), now_ns: 1, out: Outbox::default() }
@@ -121,28 +93,18 @@ impl World {
         self.copies.tick(self.now_ns, &mut self.out);
     }
 
-    /// Lets everything come to its end, writes with this result.
+    /// Lets everything come to its end, with this result.
     fn turns(&mut self, result: Result<(), IoError>) {
         for _ in 0..TURNS {
             self.now_ns += TURN_NS;
             self.copies.turn(self.now_ns, &mut self.out);
             for action in std::mem::take(&mut self.out.ios) {
-                match action {
-                    Action::Write { io, offset_bytes, buffer } => {
-                        if result.is_ok() {
-                            self.drive.write(offset_bytes, &buffer).unwrap();
-                        }
-                        self.copies.io_done(io, buffer, result, &mut self.out);
-                    }
-                    Action::Read { io, offset_bytes, mut buffer } => {
-                        self.drive.read(offset_bytes, &mut buffer).unwrap();
-                        self.copies.io_done(io, buffer, Ok(()), &mut self.out);
-                    }
-                    Action::Prewrite { io, .. } => {
-                        self.copies.io_done(io, AlignedBuf::new(), Ok(()), &mut self.out);
-                    }
-                    other => panic!("{other:?} is no I/O"),
-                }
+                assert!(self.drive.submit(self.now_ns, 0, action).is_none(), "only I/O is handed out");
+            }
+            let Some(next_ns) = self.drive.next_completion_ns() else { continue };
+            self.now_ns = self.now_ns.max(next_ns);
+            while let Some(done) = self.drive.complete_next(self.now_ns) {
+                self.copies.io_done(done.io, done.buffer, done.result.and(result), &mut self.out);
             }
         }
     }
