@@ -12,7 +12,7 @@ use coquina_simulator::drive::VirtualDrive;
 
 mod common;
 
-use common::formatted_drive;
+use common::{config, formatted_drive};
 
 const GROUP: u32 = 7;
 const PRIMARY: usize = 0;
@@ -22,11 +22,6 @@ const CHUNKS: u32 = 3;
 
 fn copy_of(side: usize) -> CopyId {
     CopyId(side as u64 + 1)
-}
-
-fn config(epoch: u64, in_sync: &[u64], others: &[u64]) -> Config {
-    let copies = |numbers: &[u64]| numbers.iter().copied().map(CopyId).collect();
-    Config { epoch, in_sync: copies(in_sync), others: copies(others), min_copies: 1 }
 }
 
 fn settings() -> Settings {

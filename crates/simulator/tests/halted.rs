@@ -13,7 +13,7 @@ use coquina_simulator::drive::VirtualDrive;
 
 mod common;
 
-use common::formatted_drive;
+use common::{config, formatted_drive};
 
 const GROUP: u32 = 7;
 const ME: u64 = 1;
@@ -108,11 +108,6 @@ impl World {
             }
         }
     }
-}
-
-fn config(epoch: u64, in_sync: &[u64], others: &[u64]) -> Config {
-    let copies = |numbers: &[u64]| numbers.iter().copied().map(CopyId).collect();
-    Config { epoch, in_sync: copies(in_sync), others: copies(others), min_copies: 1 }
 }
 
 /// The coordinator thinks it alive, and what made it the primary never becomes durable on it.

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "not every test needs all of it")]
 
 use coquina_engine::{Action, FormatOptions, Identity, Outcome, RequestToken, Shard, format_drive};
+use coquina_replication::{Config, CopyId};
 use coquina_simulator::drive::{Latency, VirtualDrive};
 use coquina_simulator::random::Random;
 
@@ -26,6 +27,12 @@ pub fn formatted(drive_bytes: u64, segment_bytes: u64) -> VirtualDrive {
     };
     format_drive(&mut drive, &options).unwrap();
     drive
+}
+
+/// A configuration of a group that serves with one copy.
+pub fn config(epoch: u64, in_sync: &[u64], others: &[u64]) -> Config {
+    let copies = |numbers: &[u64]| numbers.iter().copied().map(CopyId).collect();
+    Config { epoch, in_sync: copies(in_sync), others: copies(others), min_copies: 1 }
 }
 
 /// Lets everything that is under way come to its end; gives what has been answered.
