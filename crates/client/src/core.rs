@@ -11,8 +11,8 @@ use std::collections::VecDeque;
 use coquina_base::SECTOR_BYTES;
 use coquina_cluster::Striping;
 use coquina_protocol::{
-    AttachedVolume, FLAG_BEYOND_END, FLAG_NO_HOLE, FLAG_RETRY, Header, Status, encode_data_head_for,
-    encode_plain,
+    AttachedVolume, FLAG_BEYOND_END, FLAG_CLIENT_CHECKS, FLAG_NO_HOLE, FLAG_RETRY, Header, Status,
+    encode_data_head_for, encode_plain,
 };
 use coquina_reactor::SendList;
 
@@ -302,6 +302,9 @@ impl ClientCore {
         }
         if request.kind == RequestKind::Discard && self.config.discards_beyond_end {
             flags |= FLAG_BEYOND_END;
+        }
+        if request.kind == RequestKind::Read && part.damaged == 0 {
+            flags |= FLAG_CLIENT_CHECKS;
         }
         part.sends += 1;
         part.in_flight = true;

@@ -157,6 +157,7 @@ fn damaged_data_is_read_again_and_never_given() {
     let fake = Fake::start(16 << 20);
     let mut client = open(&fake);
     assert_eq!(run(&mut client, write(0, 4096, 2 << 20, 5)).result, Ok(()));
+    assert!(!fake.arrivals()[0].client_checks, "it is a flag of reads");
     // The longest one lands in the reader's buffer.
     for length in [4096, 512, 2 << 20] {
         fake.fault(Fault::FlipBit);
@@ -165,6 +166,10 @@ fn damaged_data_is_read_again_and_never_given() {
         assert_eq!(back.result, Ok(()));
         assert!(back.buffer[..length].iter().all(|byte| *byte == 5));
         assert_eq!(fake.faults_left(), 0, "it was read until it was right");
+        let arrivals = fake.arrivals();
+        let last: Vec<bool> =
+            arrivals[arrivals.len() - 3..].iter().map(|arrival| arrival.client_checks).collect();
+        assert_eq!(last, [true, false, false], "the server is to compare what it sends again");
     }
     for _ in 0..4 {
         fake.fault(Fault::FlipBit);

@@ -38,6 +38,9 @@ pub struct Request<'a> {
 pub enum Operation<'a> {
     /// Gives data.
     Read,
+    /// Gives data, of which whoever asks compares each block with the checksum that comes with it, and reads anew with
+    /// [`Operation::Read`] if one differs ([`coquina_engine::Operation::ReadUnchecked`]).
+    ReadUnchecked,
     /// Says what is data, zeros or a hole.
     Map,
     /// Replaces data.

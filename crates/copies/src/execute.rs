@@ -121,7 +121,9 @@ impl ShardCopies {
                 let (volume, generation) = (request.volume, request.generation);
                 return self.shard.submit_fence(client_token(slot), origin, volume, generation);
             }
-            Operation::Read | Operation::Map => panic!("a read is not submitted as a change"),
+            Operation::Read | Operation::ReadUnchecked | Operation::Map => {
+                panic!("a read is not submitted as a change")
+            }
         };
         self.shard.submit(engine_request(request, slot, origin, operation));
     }
@@ -140,6 +142,7 @@ impl ShardCopies {
         let origin = Origin { group: number, ..Origin::default() };
         let operation = match request.operation {
             Operation::Map => EngineOperation::Map,
+            Operation::ReadUnchecked => EngineOperation::ReadUnchecked,
             _ => EngineOperation::Read,
         };
         self.shard.submit(engine_request(request, slot, origin, operation));

@@ -301,7 +301,7 @@ impl ShardCopies {
             return sink.answer(request.client, Answer::Refused(Refusal::NotServing));
         };
         let kind = match request.operation {
-            Operation::Read | Operation::Map => None,
+            Operation::Read | Operation::ReadUnchecked | Operation::Map => None,
             Operation::Write { .. } => Some(EntryKind::Write),
             Operation::Trim | Operation::WriteZeroes { no_hole: false } => Some(EntryKind::Trim),
             Operation::WriteZeroes { no_hole: true } => Some(EntryKind::Zeroes),

@@ -65,6 +65,10 @@ pub struct Request<'a> {
 pub enum Operation<'a> {
     /// Gives the newest acknowledged data.
     Read,
+    /// Gives the same, but blocks that lie in memory may have gone bad there: who asks compares each with the checksum that comes
+    /// with the data, and reads anew with [`Operation::Read`] if one differs. The same as that for a range that is not of whole
+    /// blocks, with which no checksums come.
+    ReadUnchecked,
     /// Replaces data. Copied before `submit` returns.
     Write {
         /// Exactly `length_bytes` bytes.

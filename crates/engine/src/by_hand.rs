@@ -18,6 +18,7 @@ mod last_chunk;
 mod merges;
 mod records;
 mod repairs;
+mod unchecked_reads;
 
 const LAYER: LayerId = LayerId(1);
 const BLOCK: u32 = BLOCK_BYTES as u32;

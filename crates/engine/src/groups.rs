@@ -182,6 +182,8 @@ pub(crate) struct WaitingRead {
     pub(crate) offset_bytes: u32,
     pub(crate) length_bytes: u32,
     pub(crate) is_map: bool,
+    /// See [`Operation::ReadUnchecked`].
+    pub(crate) is_unchecked: bool,
     /// How often it was found that it must wait on.
     pub(crate) rounds: u32,
 }
@@ -195,6 +197,7 @@ impl WaitingRead {
             offset_bytes: request.offset_bytes,
             length_bytes: request.length_bytes,
             is_map: matches!(request.operation, Operation::Map),
+            is_unchecked: matches!(request.operation, Operation::ReadUnchecked),
             rounds: 0,
         }
     }

@@ -276,7 +276,7 @@ impl Shard {
             return self.fail(request.token, Failure::Invalid);
         }
         match request.operation {
-            Operation::Read | Operation::Map => self.submit_read(&request),
+            Operation::Read | Operation::ReadUnchecked | Operation::Map => self.submit_read(&request),
             _ => self.submit_change(&request),
         }
     }

@@ -5,10 +5,10 @@ use coquina_cluster::ShardRef;
 use coquina_copies::{Answer, Operation, Request};
 use coquina_engine::{Failure, MapKind, Piece, ReadData};
 use coquina_protocol::{
-    Body, ChecksumKind, Extent, ExtentKind, FLAG_BEYOND_END, FLAG_NO_HOLE, FLAG_ZEROES, Header, Hello,
-    HelloReply, Kind, Message, OpenRequest, PayloadChecksum, Status, VERSION_MAX, VERSION_MIN, VolumeRef,
-    decode, encode_data_head, encode_error, encode_hello_reply, encode_map_reply, encode_open_reply,
-    encode_plain,
+    Body, ChecksumKind, Extent, ExtentKind, FLAG_BEYOND_END, FLAG_CLIENT_CHECKS, FLAG_NO_HOLE, FLAG_ZEROES,
+    Header, Hello, HelloReply, Kind, Message, OpenRequest, PayloadChecksum, Status, VERSION_MAX, VERSION_MIN,
+    VolumeRef, decode, encode_data_head, encode_error, encode_hello_reply, encode_map_reply,
+    encode_open_reply, encode_plain,
 };
 use coquina_reactor::{ReceiveBuffer, SendList};
 use coquina_replication::Refusal;
@@ -101,7 +101,7 @@ impl Core {
                 }
                 self.reply_plain(index, &message.header, Kind::FlushReply);
             }
-            Body::Read => self.take_request(index, &message.header, Operation::Read),
+            Body::Read => self.take_request(index, &message.header, read_of(message.header.flags)),
             Body::Discard => self.take_request(index, &message.header, Operation::Trim),
             Body::WriteZeroes => {
                 let no_hole = message.header.flags & FLAG_NO_HOLE != 0;
@@ -357,6 +357,11 @@ pub(crate) enum Taken {
     Violation(&'static str),
 }
 
+/// How a read with these flags is done.
+fn read_of(flags: u32) -> Operation<'static> {
+    if flags & FLAG_CLIENT_CHECKS != 0 { Operation::ReadUnchecked } else { Operation::Read }
+}
+
 /// Appends a read reply: small pieces are copied, large ones go out from where they lie. Returns what is left over.
 fn encode_read(output: &mut SendList, header: &Header, mut data: ReadData) -> ReadData {
     let reply = header.reply(Kind::ReadReply);
@@ -435,5 +440,17 @@ pub(crate) fn status_of(failure: Failure) -> Status {
         Failure::Invalid => Status::Invalid,
         Failure::NotPrimary => Status::NotServing,
         Failure::OutOfOrder => Status::StaleEpoch,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use coquina_protocol::FLAG_RETRY;
+
+    #[test]
+    fn only_reads_that_the_client_checks_are_not_compared_here() {
+        assert!(matches!(read_of(FLAG_CLIENT_CHECKS | FLAG_RETRY), Operation::ReadUnchecked));
+        assert!(matches!(read_of(!FLAG_CLIENT_CHECKS), Operation::Read));
     }
 }

@@ -174,7 +174,7 @@ impl HoppingRequest {
             Operation::Trim => HoppingOperation::Trim,
             Operation::WriteZeroes { no_hole } => HoppingOperation::WriteZeroes { no_hole },
             Operation::Map => HoppingOperation::Map,
-            Operation::Read | Operation::Fence => HoppingOperation::Read,
+            Operation::Read | Operation::ReadUnchecked | Operation::Fence => HoppingOperation::Read,
         };
         HoppingRequest {
             shard,
@@ -195,7 +195,7 @@ impl HoppingRequest {
 /// What a kind of operation counts as.
 pub fn kind_of(operation: &Operation<'_>) -> Kind {
     match operation {
-        Operation::Read => Kind::Read,
+        Operation::Read | Operation::ReadUnchecked => Kind::Read,
         Operation::Write { .. } => Kind::Write,
         Operation::Map => Kind::Map,
         Operation::Trim | Operation::WriteZeroes { .. } | Operation::Fence => Kind::Trim,

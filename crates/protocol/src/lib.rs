@@ -53,3 +53,6 @@ pub const FLAG_ZEROES: u32 = 2;
 pub const FLAG_RETRY: u32 = 4;
 /// A header's flag of a discard: it is of what a shrink has cut off, behind the end of the volume as the server knows it.
 pub const FLAG_BEYOND_END: u32 = 8;
+/// A header's flag of a read: the client compares each block with the checksum that comes with it, and asks again without this flag if
+/// one differs. So the server need not compare what it has in memory.
+pub const FLAG_CLIENT_CHECKS: u32 = 16;

@@ -245,7 +245,7 @@ impl<const FLAW: usize> Subject for Toy<FLAW> {
     fn submit(&mut self, request: Request<'_>) {
         let token = request.token;
         match request.operation {
-            Operation::Read => {
+            Operation::Read | Operation::ReadUnchecked => {
                 let outcome = Outcome::Read(self.read(&request));
                 self.actions.push_back(Action::Done { token, outcome });
             }

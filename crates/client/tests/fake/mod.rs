@@ -40,6 +40,7 @@ pub struct Arrival {
     pub kind: Kind,
     pub chunk: u32,
     pub retry: bool,
+    pub client_checks: bool,
 }
 
 #[derive(Default)]
@@ -284,6 +285,7 @@ fn data_request(peer: &Peer, header: &Header, body: &Body<'_>, state: &mut State
         kind: header.kind,
         chunk: header.chunk,
         retry: header.flags & FLAG_RETRY != 0,
+        client_checks: header.flags & FLAG_CLIENT_CHECKS != 0,
     });
     let fault = state.faults.pop_front().unwrap_or(Fault::None);
     match fault {

@@ -249,6 +249,7 @@ impl World {
             offset_bytes: span.offset_bytes,
             length_bytes: span.length_bytes,
             operation: match operation.kind {
+                Kind::Read if id.is_multiple_of(2) => CopyOperation::ReadUnchecked,
                 Kind::Read => CopyOperation::Read,
                 Kind::Write => CopyOperation::Write { payload: &payload, checksums_le: &[] },
                 Kind::Trim => CopyOperation::Trim,

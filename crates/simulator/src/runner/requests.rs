@@ -150,6 +150,7 @@ impl<S: Subject> Runner<S> {
             self.make_payload(&span, version);
         }
         let operation = match kind {
+            Kind::Read if number.is_multiple_of(2) => Operation::ReadUnchecked,
             Kind::Read => Operation::Read,
             Kind::Write => Operation::Write { payload: &self.payload, checksums_le: &self.checksums },
             Kind::Trim => Operation::Trim,
