@@ -8,7 +8,7 @@ use crate::error::ClientError;
 use crate::link::LinkState;
 use crate::request::{Part, RequestKind};
 
-/// How often a part is sent again because its data was damaged on the way.
+/// How often a part is sent again because its data was damaged on the way or in the server's memory.
 const DAMAGED_MAX: u32 = 3;
 
 impl ClientCore {
@@ -135,7 +135,8 @@ impl ClientCore {
         }
     }
 
-    /// Data did not arrive as it was sent: tries again a few times.
+    /// Data is not what its checksums say, since it was spoilt on the way or in the server's memory: tries again a few times, and has the
+    /// server compare it.
     pub(crate) fn damaged(&mut self, link: u32, number: u64) {
         let Some(part) = self.window.get(number) else { return };
         part.damaged += 1;

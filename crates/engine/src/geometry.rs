@@ -63,7 +63,24 @@ impl Geometry {
     }
 }
 
-/// Segment size for a shard of this size: about 2,048 segments, a power of two, 256 KiB to 256 MiB.
+/// A shard of this size and more has segments that hold frames which can stay in memory once the cleaner has moved them.
+const KEEPING_SHARD_BYTES_MIN: u64 = 512 << 20;
+
+/// Segment size for a shard of this size: about 2,048 segments, a power of two, 256 KiB to 256 MiB; 1 MiB at least for shards of 512 MiB
+/// and more.
 pub fn choose_segment_bytes(shard_bytes: u64) -> u64 {
-    (shard_bytes / 2048).next_power_of_two().clamp(256 << 10, SEGMENT_BYTES_MAX)
+    let least = if shard_bytes >= KEEPING_SHARD_BYTES_MIN { 1 << 20 } else { 256 << 10 };
+    (shard_bytes / 2048).next_power_of_two().clamp(least, SEGMENT_BYTES_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::choose_segment_bytes;
+
+    #[test]
+    fn segments_suit_the_size_of_the_shard() {
+        let sizes = [16 << 20, (512 << 20) - 1, 512 << 20, 1 << 30, 3 << 30, 8 << 40];
+        let segments = [256 << 10, 256 << 10, 1 << 20, 1 << 20, 2 << 20, 256 << 20];
+        assert_eq!(sizes.map(choose_segment_bytes), segments);
+    }
 }

@@ -1,4 +1,4 @@
-//! Reads: from the index to pieces, from memory or from the drive, each block checked.
+//! Reads: from the index to pieces, from memory or from the drive, each block compared with its checksum, here or by who asks.
 
 use coquina_base::{AlignedBuf, BLOCK_BYTES, ZERO_BLOCK_CRC, crc32c_block};
 use coquina_replication::BlockRange;
@@ -349,11 +349,14 @@ impl Shard {
                 self.stats.cache_hits += blocks as u64;
                 return;
             }
+        }
+        data.pieces.truncate(piece);
+        if !is_unchecked {
+            // It may be read since one of these was found bad. What is right comes back from the drive.
             for index in 0..blocks as u64 {
                 self.cache.remove(cache_key(location + index, generation));
             }
         }
-        data.pieces.truncate(piece);
         self.stats.cache_misses += blocks as u64;
         let operation = &mut self.reads[key];
         // Stands for the data on its way. Never zeros: a hole behind it must not join it.

@@ -51,7 +51,8 @@ impl Shard {
     pub(crate) fn scrub_wake_ns(&self) -> Option<u64> {
         let scrubbing =
             (self.scrub.running && !self.scrub.reading && !self.closing).then_some(self.scrub.wake_ns);
-        let cleans = self.cleaner.is_waiting() && self.poisoned.is_none();
+        // While anything is under way, its end is the cleaner's next turn.
+        let cleans = self.cleaner.is_waiting() && self.ios.is_empty() && self.poisoned.is_none();
         let cleaning = cleans.then_some(self.now_ns + 1_000_000);
         scrubbing.into_iter().chain(cleaning).min()
     }

@@ -11,9 +11,10 @@ mod supervisor;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use coquina_base::{ClusterId, NodeId};
-use coquina_control::{Client, MapService, NodeFile, api};
+use coquina_control::{Client, ClientError, MapService, NodeFile, api};
 use coquina_store::EmbeddedStore;
 
 use self::plan::NodesFile;
@@ -34,6 +35,9 @@ struct Checked {
 const COPIES_DEFAULT_MAX: u16 = 3;
 /// The pool that is made by itself.
 const FIRST_POOL_NAME: &str = "default";
+/// How long the server may take to hear of the drives of nodes that have started, on a host that is busy.
+const DRIVES_KNOWN_WITHIN: Duration = Duration::from_secs(10);
+const DRIVES_POLL: Duration = Duration::from_millis(20);
 /// In the folder: where the store of the map lies.
 const STORE_FOLDER_NAME: &str = "store";
 
@@ -74,10 +78,22 @@ fn prepare_pool(http: &str, overcommit: Option<u32>, copies: u32) -> Result<(), 
         client.set_overcommit(percent)?;
     }
     if client.pools()?.pools.is_empty() {
-        let name = FIRST_POOL_NAME.to_owned();
-        client.create_pool(&api::CreatePool { name, copies, ..Default::default() })?;
+        let request = api::CreatePool { name: FIRST_POOL_NAME.to_owned(), copies, ..Default::default() };
+        let begin = Instant::now();
+        while let Err(error) = client.create_pool(&request) {
+            if !lacks_drives(&error) || begin.elapsed() >= DRIVES_KNOWN_WITHIN {
+                return Err(error.into());
+            }
+            std::thread::sleep(DRIVES_POLL);
+        }
     }
     Ok(())
+}
+
+/// Whether a pool was refused for want of drives. Nodes that have just started have told the store of theirs, of which the server may
+/// not have heard yet.
+fn lacks_drives(error: &ClientError) -> bool {
+    matches!(error, ClientError::Refused { code, .. } if code == "too_few_domains" || code == "no_healthy_drive")
 }
 
 /// The cluster and the node of a folder that nobody serves now, made if there are none.
@@ -90,4 +106,75 @@ pub fn identity(folder: &Path) -> Result<(ClusterId, NodeId), CliError> {
     let cluster = maps.cluster();
     maps.stop();
     Ok((cluster, node))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    use super::*;
+
+    const REFUSED: &str = "409 Conflict\0{\"code\": \"too_few_domains\", \"message\": \"two of three\"}";
+
+    /// Answers one request after the other, each of a connection of its own: status and body. Gives how many came.
+    fn serve(answers: Vec<String>) -> (String, std::thread::JoinHandle<usize>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let thread = std::thread::spawn(move || {
+            for answer in &answers {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut request = Vec::new();
+                let mut piece = [0; 4096];
+                while !is_whole(&request) {
+                    let length = stream.read(&mut piece).unwrap();
+                    assert!(length > 0, "the request is whole");
+                    request.extend_from_slice(&piece[..length]);
+                }
+                let (status, body) = answer.split_once('\0').unwrap();
+                let length = body.len();
+                let head =
+                    format!("HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n");
+                stream.write_all(&[head.as_bytes(), body.as_bytes()].concat()).unwrap();
+            }
+            answers.len()
+        });
+        (address, thread)
+    }
+
+    fn is_whole(request: &[u8]) -> bool {
+        let text = String::from_utf8_lossy(request).to_ascii_lowercase();
+        let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
+        match head.split_once("content-length: ") {
+            Some((_, length)) => body.len() >= length.lines().next().unwrap().parse::<usize>().unwrap(),
+            None => !head.contains("chunked") || body.ends_with("0\r\n\r\n"),
+        }
+    }
+
+    /// The server knew only two of three drives when the pool was asked for, and the start failed.
+    #[test]
+    fn the_first_pool_waits_until_the_server_knows_the_drives() {
+        let none = serde_json::to_string(&api::PoolList::default()).unwrap();
+        let made = serde_json::to_string(&api::Pool::default()).unwrap();
+        let answers = [
+            format!("200 OK\0{none}"),
+            REFUSED.to_owned(),
+            REFUSED.to_owned(),
+            format!("201 Created\0{made}"),
+        ];
+        let (address, server) = serve(answers.to_vec());
+        prepare_pool(&address, None, 3).unwrap();
+        assert_eq!(server.join().unwrap(), 4);
+    }
+
+    #[test]
+    fn what_else_is_wrong_is_told_at_once() {
+        let none = serde_json::to_string(&api::PoolList::default()).unwrap();
+        let other = "409 Conflict\0{\"code\": \"name_taken\", \"message\": \"it exists\"}";
+        let (address, server) = serve(vec![format!("200 OK\0{none}"), other.to_owned()]);
+        let error = prepare_pool(&address, None, 3).unwrap_err();
+        assert!(error.to_string().contains("it exists"), "{error}");
+        assert_eq!(server.join().unwrap(), 2);
+    }
 }

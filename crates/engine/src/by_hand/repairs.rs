@@ -12,7 +12,7 @@ fn content(block: u32) -> [u8; BLOCK_BYTES] {
 
 impl World {
     /// Location and checksum of a block of the first region.
-    fn place_in_log(&mut self, block: u32) -> (u64, u32) {
+    pub(super) fn place_in_log(&mut self, block: u32) -> (u64, u32) {
         let region = self.shard.index.region_mut(RegionKey { layer: LAYER.0, chunk: 0, region: 0 }).unwrap();
         let checksum = region.checksums.as_ref().unwrap()[block as usize];
         (region.location(block as usize), checksum)

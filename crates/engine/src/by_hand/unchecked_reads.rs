@@ -3,6 +3,7 @@
 use coquina_base::crc32c_block;
 
 use super::*;
+use crate::cache::cache_key;
 
 /// A shard with the first blocks of a chunk in its cache.
 fn cached(blocks: u32) -> World {
@@ -11,9 +12,8 @@ fn cached(blocks: u32) -> World {
     let config = ShardConfig { cache_bytes: 16 << 20, ..config() };
     let shard = Shard::open(&mut drive, 0, 1, config).unwrap();
     let mut world = World::of(drive, shard, now_ns);
-    for block in 0..blocks {
-        world.change(write_of(1, 0, block * BLOCK, &[block as u8 + 1; BLOCK_BYTES]));
-    }
+    let payload: Vec<u8> = (1..=blocks as u8).flat_map(|byte| [byte; BLOCK_BYTES]).collect();
+    world.change(write_of(1, 0, 0, &payload));
     for block in 0..blocks {
         assert_eq!(world.read(0, block), [block as u8 + 1; BLOCK_BYTES]);
     }
@@ -47,6 +47,25 @@ fn what_memory_has_spoilt_comes_with_the_checksum_that_shows_it_and_is_right_whe
         assert_eq!(world.read(0, block), [block as u8 + 1; BLOCK_BYTES]);
     }
     assert_eq!(world.read_unchecked(0, 3 * BLOCK).1, [true; 3], "what was bad has left the cache");
+}
+
+/// What had gone bad stayed in the cache if another block of the same piece had left it before the client asked again.
+#[test]
+fn what_is_bad_leaves_the_cache_though_not_all_of_the_piece_is_there() {
+    let mut world = cached(3);
+    world.shard.damage_cache();
+    assert_eq!(world.read_unchecked(0, 3 * BLOCK).1, [false; 3]);
+    let (location, _) = world.place_in_log(2);
+    let segment = world.shard.geometry.segment_of(location);
+    let generation = world.shard.segments.get(segment).generation;
+    world.shard.cache.remove(cache_key(location, generation));
+    let read = request(READ, 0, 0, Operation::Read);
+    world.shard.submit(Request { length_bytes: 3 * BLOCK, ..read });
+    world.settle();
+    assert!(matches!(world.outcome(READ), Some(Outcome::Read(_))));
+    let hits = world.shard.stats().cache_hits;
+    assert_eq!(world.read_unchecked(0, 3 * BLOCK).1, [true; 3]);
+    assert_eq!(world.shard.stats().cache_hits - hits, 3, "all of it is cached, and right");
 }
 
 /// No checksums come with parts of blocks.
