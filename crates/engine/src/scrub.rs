@@ -3,6 +3,7 @@
 use coquina_base::{AlignedBuf, BLOCK_BYTES, crc32c_block};
 
 use crate::api::{Event, IoError};
+use crate::frame::Head;
 use crate::index_region::RegionKey;
 use crate::index_run::{REGION_BLOCKS, ZEROES};
 use crate::shard::{IoPurpose, Shard};
@@ -51,8 +52,9 @@ impl Shard {
     pub(crate) fn scrub_wake_ns(&self) -> Option<u64> {
         let scrubbing =
             (self.scrub.running && !self.scrub.reading && !self.closing).then_some(self.scrub.wake_ns);
-        // While anything is under way, its end is the cleaner's next turn.
-        let cleans = self.cleaner.is_waiting() && self.ios.is_empty() && self.poisoned.is_none();
+        // The end of a frame of users is the cleaner's next turn. That of a read may be far off, where the drive stalls.
+        let is_called = self.log.streams[Head::Hot as usize].in_flight > 0;
+        let cleans = self.cleaner.is_waiting() && !is_called && self.poisoned.is_none();
         let cleaning = cleans.then_some(self.now_ns + 1_000_000);
         scrubbing.into_iter().chain(cleaning).min()
     }
