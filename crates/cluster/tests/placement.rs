@@ -187,7 +187,7 @@ fn check_table(cluster: &Cluster, job: &PlacementJob, wanted: &[(GroupId, Vec<Sh
 ///
 /// A flow: groups of the same kind (that is, on the same drives) send a copy of each group to so many domains as there are copies, and
 /// there to a drive, which costs 1 where the group was not before.
-fn least_by_domain_rule(
+fn least_by_both_rules(
     cluster: &Cluster,
     copies: u32,
     before: &[(GroupId, Vec<ShardRef>)],
@@ -303,7 +303,7 @@ fn run(seed: u64, changes: usize) -> Vec<Moves> {
         let allowed = |least: f64| 1.2 * least + f64::from(shards);
         let mut least = least;
         if moved > allowed(least) {
-            least = least.max(least_by_domain_rule(&cluster, copies, &present, &placed.wanted));
+            least = least.max(least_by_both_rules(&cluster, copies, &present, &placed.wanted));
         }
         assert!(moved <= allowed(least), "moved {moved}, the least is {least}, {shards} shards");
         moves.push((placed.copies_moved, least));

@@ -79,15 +79,22 @@ fn prepare_pool(http: &str, overcommit: Option<u32>, copies: u32) -> Result<(), 
     }
     if client.pools()?.pools.is_empty() {
         let request = api::CreatePool { name: FIRST_POOL_NAME.to_owned(), copies, ..Default::default() };
-        let begin = Instant::now();
-        while let Err(error) = client.create_pool(&request) {
-            if !lacks_drives(&error) || begin.elapsed() >= DRIVES_KNOWN_WITHIN {
-                return Err(error.into());
-            }
-            std::thread::sleep(DRIVES_POLL);
-        }
+        once_drives_are_known(|| client.create_pool(&request))?;
     }
     Ok(())
+}
+
+/// Tries again while the server has not heard of the drives yet.
+fn once_drives_are_known<T>(mut create: impl FnMut() -> Result<T, ClientError>) -> Result<T, ClientError> {
+    let begin = Instant::now();
+    loop {
+        match create() {
+            Err(error) if lacks_drives(&error) && begin.elapsed() < DRIVES_KNOWN_WITHIN => {
+                std::thread::sleep(DRIVES_POLL);
+            }
+            result => return result,
+        }
+    }
 }
 
 /// Whether a pool was refused for want of drives. Nodes that have just started have told the store of theirs, of which the server may
@@ -109,72 +116,33 @@ pub fn identity(folder: &Path) -> Result<(ClusterId, NodeId), CliError> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
-    use std::io::{Read, Write};
-    use std::net::TcpListener;
-
     use super::*;
 
-    const REFUSED: &str = "409 Conflict\0{\"code\": \"too_few_domains\", \"message\": \"two of three\"}";
-
-    /// Answers one request after the other, each of a connection of its own: status and body. Gives how many came.
-    fn serve(answers: Vec<String>) -> (String, std::thread::JoinHandle<usize>) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        let thread = std::thread::spawn(move || {
-            for answer in &answers {
-                let (mut stream, _) = listener.accept().unwrap();
-                let mut request = Vec::new();
-                let mut piece = [0; 4096];
-                while !is_whole(&request) {
-                    let length = stream.read(&mut piece).unwrap();
-                    assert!(length > 0, "the request is whole");
-                    request.extend_from_slice(&piece[..length]);
-                }
-                let (status, body) = answer.split_once('\0').unwrap();
-                let length = body.len();
-                let head =
-                    format!("HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n");
-                stream.write_all(&[head.as_bytes(), body.as_bytes()].concat()).unwrap();
-            }
-            answers.len()
-        });
-        (address, thread)
+    fn refused(code: &str) -> ClientError {
+        ClientError::Refused { status: 409, code: code.to_owned(), message: "it exists".to_owned() }
     }
 
-    fn is_whole(request: &[u8]) -> bool {
-        let text = String::from_utf8_lossy(request).to_ascii_lowercase();
-        let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
-        match head.split_once("content-length: ") {
-            Some((_, length)) => body.len() >= length.lines().next().unwrap().parse::<usize>().unwrap(),
-            None => !head.contains("chunked") || body.ends_with("0\r\n\r\n"),
-        }
+    /// What comes of these answers, one for each try, and how many tries there were.
+    fn tried(mut answers: Vec<Result<u32, ClientError>>) -> (Result<u32, ClientError>, usize) {
+        let count = answers.len();
+        let result = once_drives_are_known(|| answers.remove(0));
+        (result, count - answers.len())
     }
 
     /// The server knew only two of three drives when the pool was asked for, and the start failed.
     #[test]
     fn the_first_pool_waits_until_the_server_knows_the_drives() {
-        let none = serde_json::to_string(&api::PoolList::default()).unwrap();
-        let made = serde_json::to_string(&api::Pool::default()).unwrap();
-        let answers = [
-            format!("200 OK\0{none}"),
-            REFUSED.to_owned(),
-            REFUSED.to_owned(),
-            format!("201 Created\0{made}"),
-        ];
-        let (address, server) = serve(answers.to_vec());
-        prepare_pool(&address, None, 3).unwrap();
-        assert_eq!(server.join().unwrap(), 4);
+        let answers = vec![Err(refused("no_healthy_drive")), Err(refused("too_few_domains")), Ok(7), Ok(8)];
+        let (result, tries) = tried(answers);
+        assert!(matches!(result, Ok(7)), "{result:?}");
+        assert_eq!(tries, 3);
     }
 
     #[test]
     fn what_else_is_wrong_is_told_at_once() {
-        let none = serde_json::to_string(&api::PoolList::default()).unwrap();
-        let other = "409 Conflict\0{\"code\": \"name_taken\", \"message\": \"it exists\"}";
-        let (address, server) = serve(vec![format!("200 OK\0{none}"), other.to_owned()]);
-        let error = prepare_pool(&address, None, 3).unwrap_err();
-        assert!(error.to_string().contains("it exists"), "{error}");
-        assert_eq!(server.join().unwrap(), 2);
+        let (result, tries) = tried(vec![Err(refused("name_taken")), Ok(7)]);
+        let error = result.err().map(|error| error.to_string());
+        assert_eq!((error.as_deref(), tries), (Some("it exists"), 1));
     }
 }
