@@ -2,11 +2,11 @@
 # Drives that go missing or fail under a running server: the others go on, the state is told and remembered.
 source "$(dirname "$0")/../lib/server.sh"
 source "$(dirname "$0")/../lib/folders.sh"
+source "$(dirname "$0")/../lib/frozen.sh"
 needs_coquina
 needs qemu-io
 
 SECOND=$SCRATCH/second
-FROZEN=
 
 # Whether a drive is in a state: PATH STATE.
 state_of() {
@@ -111,14 +111,6 @@ failing_writes() {
     server_stop
 }
 
-# The file system under a drive is frozen: what is written to the drive waits.
-thaw() { if mountpoint -q "$SCRATCH/frozen"; then fsfreeze --unfreeze "$SCRATCH/frozen" 2>/dev/null || true; fi; }
-melt() {
-    thaw
-    [[ -z $FROZEN ]] || losetup -d "$FROZEN"
-    FROZEN=
-    if mountpoint -q "$SCRATCH/frozen"; then umount "$SCRATCH/frozen"; fi
-}
 is_unlocked() { flock --exclusive --nonblock "$1" true; }
 
 # A clean stop leaves a drive alone that does not answer, says so, and loses nothing.
@@ -128,19 +120,13 @@ silent_drive() {
     at_exit melt
     at_exit server_kill
     at_exit thaw
-    truncate --size 700M "$SCRATCH/frozen-disk"
-    loop_device "$SCRATCH/frozen-disk"
-    mkfs.ext4 -q "$LOOP"
-    mkdir -p "$SCRATCH/frozen"
-    mount "$LOOP" "$SCRATCH/frozen"
-    truncate --size 512M "$SCRATCH/frozen/device"
-    FROZEN=$(losetup --find --show "$SCRATCH/frozen/device")
+    frozen_device 512M 700M
     rm -rf "$DATA" "$SCRATCH/drive0" "$SECOND"
     server_start --drive "$FROZEN"
     wait_until 90 has_its_share "$FROZEN" || fail "only $(groups_on "$FROZEN") groups move to a new drive"
     volume_create still 64M
     qemu-io -f raw -c 'write -P 0x42 0 64M' "$(uri still)" >/dev/null
-    fsfreeze --freeze "$SCRATCH/frozen"
+    freeze
     begun=$SECONDS
     server_stop
     ((SECONDS - begun >= 20 && SECONDS - begun < 40)) || fail "the stop took $((SECONDS - begun)) s"

@@ -18,6 +18,8 @@ PAUSE_MAX=${PAUSE_MAX:-5}
 declare -A NODE_PIDS NODE_NATIVE NODE_HTTP ETCD_PIDS ETCD_CLIENT ETCD_PEER
 # Where somebody listens, and the words before its command: tests/lib/network.sh gives each a network of its own.
 declare -A HOST WITHIN
+# What a node has instead of a file of its own, as `--drive` takes it.
+declare -A NODE_DRIVES
 GATEWAY_PID=
 
 end_cluster() {
@@ -112,7 +114,7 @@ node_launch() {
     if [[ -z ${NODE_NATIVE[$name]:-} ]]; then
         read -r "NODE_NATIVE[$name]" "NODE_HTTP[$name]" <<<"$(free_ports 2)"
     fi
-    local drive=(--drive "$SCRATCH/$name.drive:$NODE_DRIVE_SIZE")
+    local drive=(--drive "${NODE_DRIVES[$name]:-$SCRATCH/$name.drive:$NODE_DRIVE_SIZE}")
     # A file that is gone must not be made anew by its size.
     [[ ! -e $SCRATCH/$name/node.json ]] || drive=()
     # shellcheck disable=SC2046,SC2086 # several words are meant

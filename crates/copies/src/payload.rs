@@ -5,7 +5,7 @@
 //! upper 16 one for each that no copy has any more; then checksums of all these, in the order of the blocks, then the blocks
 //! that hold data. The others are holes. Behind a `RepairData`: the block; its checksum is known to who asked.
 
-use coquina_base::{BLOCK_BYTES, crc32c_block};
+use coquina_base::{BLOCK_BYTES, ZERO_BLOCK_CRC, crc32c_block};
 use coquina_engine::ReadData;
 use coquina_replication::{BlockRange, Entry, EntryKind, Message};
 
@@ -38,16 +38,24 @@ impl Payload<'_> {
     }
 }
 
-/// What came behind a message is not what its entries need.
+/// What came behind a message is not what it needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error(
-    "{got} bytes of data came behind a message that needs {needed}: the sender is damaged, or of another version"
-)]
-pub struct PayloadError {
-    /// What is needed.
-    pub needed: usize,
-    /// What came.
-    pub got: usize,
+pub enum PayloadError {
+    /// Too much or too little.
+    #[error(
+        "{got} bytes of data came behind a message that needs {needed}: the sender is damaged, or of another version"
+    )]
+    Length {
+        /// What is needed.
+        needed: usize,
+        /// What came.
+        got: usize,
+    },
+    /// Blocks that this copy missed are not those that the sender had read: they can be asked for again.
+    #[error(
+        "missed blocks came that do not match their checksums: they went bad on the way or in the sender's memory"
+    )]
+    Checksum,
 }
 
 /// Bytes behind an entry.
@@ -60,10 +68,8 @@ pub(crate) fn entry_bytes(entry: &Entry) -> usize {
 
 /// The bytes behind an entry that writes zeros.
 pub(crate) fn zeroed_entry(entry: &Entry) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(entry_bytes(entry));
-    let blocks = vec![0; entry.range.count as usize * BLOCK_BYTES];
-    put_checksums(&blocks, &mut bytes);
-    bytes.extend_from_slice(&blocks);
+    let mut bytes = ZERO_BLOCK_CRC.to_le_bytes().repeat(entry.range.count as usize);
+    bytes.resize(entry_bytes(entry), 0);
     bytes
 }
 
@@ -82,10 +88,10 @@ pub(crate) fn check(message: &Message, bytes: &[u8]) -> Result<(), PayloadError>
             entries.iter().map(entry_bytes).sum()
         }
         Message::Recover { range, .. } if range.count <= ENTRY_BLOCKS_MAX => {
-            let mask = mask(bytes).ok_or(PayloadError { needed: MASK_BYTES, got })?;
+            let mask = mask(bytes).ok_or(PayloadError::Length { needed: MASK_BYTES, got })?;
             let (data, bad) = split_mask(mask);
             if (data | bad) >> range.count != 0 || data & bad != 0 {
-                return Err(PayloadError { needed: MASK_BYTES, got });
+                return Err(PayloadError::Length { needed: MASK_BYTES, got });
             }
             MASK_BYTES + data.count_ones() as usize * CHECKED_BLOCK_BYTES + bad.count_ones() as usize * 4
         }
@@ -98,7 +104,21 @@ pub(crate) fn check(message: &Message, bytes: &[u8]) -> Result<(), PayloadError>
         | Message::RepairRead { .. } => usize::MAX,
         _ => 0,
     };
-    if got == needed { Ok(()) } else { Err(PayloadError { needed, got }) }
+    if got != needed {
+        return Err(PayloadError::Length { needed, got });
+    }
+    // What a client or a primary sends is compared by the engine; these could not be asked for again there.
+    let Message::Recover { range, .. } = message else { return Ok(()) };
+    let is_good = runs(*range, bytes).all(|run| match run.content {
+        Content::Data { checksums_le, payload } => checksums_le
+            .as_chunks::<4>()
+            .0
+            .iter()
+            .zip(payload.chunks_exact(BLOCK_BYTES))
+            .all(|(checksum, block)| u32::from_le_bytes(*checksum) == crc32c_block(block)),
+        Content::Hole | Content::Bad { .. } => true,
+    });
+    if is_good { Ok(()) } else { Err(PayloadError::Checksum) }
 }
 
 fn mask(bytes: &[u8]) -> Option<u32> {
@@ -110,13 +130,8 @@ fn split_mask(mask: u32) -> (u32, u32) {
     (mask & ((1 << ENTRY_BLOCKS_MAX) - 1), mask >> ENTRY_BLOCKS_MAX)
 }
 
-/// Puts checksums of blocks into an empty buffer.
-pub(crate) fn put_checksums(data: &[u8], out: &mut Vec<u8>) {
-    data.chunks_exact(BLOCK_BYTES)
-        .for_each(|block| out.extend_from_slice(&crc32c_block(block).to_le_bytes()));
-}
-
-/// The bytes behind a `Recover` of blocks that were read; all holes without `data`.
+/// The bytes behind a `Recover` of blocks that were read; all holes without `data`. Checksums are those with which the engine compared what
+/// it read: what goes bad since then is found by who gets it.
 pub(crate) fn recovered(range: BlockRange, data: Option<&ReadData>) -> Vec<u8> {
     let (mut mask, mut block) = (0u32, 0usize);
     let (mut checksums, mut blocks) = (Vec::new(), Vec::new());
@@ -125,17 +140,14 @@ pub(crate) fn recovered(range: BlockRange, data: Option<&ReadData>) -> Vec<u8> {
             None => block += piece.length_bytes() / BLOCK_BYTES,
             Some(bytes) => {
                 for bytes in bytes.chunks_exact(BLOCK_BYTES) {
-                    match data.and_then(|data| lost_checksum(data, block)) {
-                        Some(checksum) => {
-                            mask |= 1 << ENTRY_BLOCKS_MAX << block;
-                            checksums.extend_from_slice(&checksum.to_le_bytes());
-                        }
-                        None => {
-                            mask |= 1 << block;
-                            put_checksums(bytes, &mut checksums);
-                            blocks.extend_from_slice(bytes);
-                        }
+                    let (checksum, is_lost) = data.map_or((0, false), |data| checksum_of(data, block));
+                    if is_lost {
+                        mask |= 1 << ENTRY_BLOCKS_MAX << block;
+                    } else {
+                        mask |= 1 << block;
+                        blocks.extend_from_slice(bytes);
                     }
+                    checksums.extend_from_slice(&checksum.to_le_bytes());
                     block += 1;
                 }
             }
@@ -145,10 +157,10 @@ pub(crate) fn recovered(range: BlockRange, data: Option<&ReadData>) -> Vec<u8> {
     [&mask.to_le_bytes()[..], &checksums, &blocks].concat()
 }
 
-/// The checksum that a block should have, if no copy has it any more.
-fn lost_checksum(data: &ReadData, block: usize) -> Option<u32> {
-    let is_lost = data.bad.iter().any(|bad| *bad as usize == block);
-    data.checksums.get(block).copied().filter(|_| is_lost)
+/// The checksum that a block should have, and whether no copy has the block any more.
+fn checksum_of(data: &ReadData, block: usize) -> (u32, bool) {
+    assert!(block < data.checksums.len(), "whole blocks are read with their checksums");
+    (data.checksums[block], data.bad.iter().any(|bad| *bad as usize == block))
 }
 
 /// What blocks of a `Recover` are.
@@ -210,6 +222,10 @@ mod tests {
     use coquina_engine::Piece;
 
     const LENGTH: usize = BLOCK_BYTES;
+    /// What a block of sevens has.
+    fn sevens() -> u32 {
+        crc32c_block(&[7; BLOCK_BYTES])
+    }
 
     fn recover(range: BlockRange) -> Message {
         Message::Recover { config_epoch: 1, range, payload: coquina_replication::PayloadRef(0) }
@@ -223,7 +239,9 @@ mod tests {
             Piece::Data { buffer, start_bytes: 0, length_bytes: 3 * LENGTH },
             Piece::Zeroes { length_bytes: 2 * LENGTH },
         ];
-        ReadData { pieces, checksums: (100..106).collect(), bad, has_errors: false }
+        // Of a block that is lost it is that of what is lost.
+        let checksum = |block| if bad.contains(&block) { 100 + block } else { sevens() };
+        ReadData { pieces, checksums: (0..6).map(checksum).collect(), bad, has_errors: false }
     }
 
     #[test]
@@ -238,7 +256,29 @@ mod tests {
         assert_eq!(runs[0], (10, 1, Content::Hole));
         assert_eq!(runs[2], (14, 2, Content::Hole));
         let Content::Data { checksums_le, payload } = runs[1].2 else { panic!("{:?}", runs[1]) };
-        assert_eq!((checksums_le.len(), payload), (12, &[7; 3 * BLOCK_BYTES][..]));
+        assert_eq!(
+            (checksums_le, payload),
+            (&sevens().to_le_bytes().repeat(3)[..], &[7; 3 * BLOCK_BYTES][..])
+        );
+    }
+
+    #[test]
+    fn a_block_that_went_bad_since_it_was_read_is_refused() {
+        let range = BlockRange { layer: LayerId(3), chunk: 1, first: 10, count: 6 };
+        let mut data = read(vec![2]);
+        let bytes = recovered(range, Some(&data));
+        let Piece::Data { buffer, .. } = &mut data.pieces[1] else { panic!("{data:?}") };
+        buffer[BLOCK_BYTES + 5] ^= 4;
+        assert_eq!(recovered(range, Some(&data)), bytes, "nobody looks at what is lost");
+        let Piece::Data { buffer, .. } = &mut data.pieces[1] else { panic!("{data:?}") };
+        buffer[2 * BLOCK_BYTES + 5] ^= 4;
+        assert_eq!(check(&recover(range), &bytes), Ok(()));
+        assert_eq!(check(&recover(range), &recovered(range, Some(&data))), Err(PayloadError::Checksum));
+        // And one that went bad on the way.
+        let mut bytes = bytes;
+        let last = bytes.len() - 1;
+        bytes[last] ^= 1;
+        assert_eq!(check(&recover(range), &bytes), Err(PayloadError::Checksum));
     }
 
     #[test]
@@ -255,8 +295,7 @@ mod tests {
         assert_eq!(runs[1].2, Content::Bad { checksum: 101 });
         assert_eq!(runs[3].2, Content::Bad { checksum: 103 });
         let Content::Data { checksums_le, payload } = runs[2].2 else { panic!("{:?}", runs[2]) };
-        let checksum = crc32c_block(&[7; BLOCK_BYTES]).to_le_bytes();
-        assert_eq!((checksums_le, payload), (&checksum[..], &[7; BLOCK_BYTES][..]));
+        assert_eq!((checksums_le, payload), (&sevens().to_le_bytes()[..], &[7; BLOCK_BYTES][..]));
         // Both at once, or a block behind the end, is none that this version sends.
         for mask in [0b10_0010_u32 | 1 << 17, 1 << 22, 1 << 6] {
             let mut bytes = bytes.clone();

@@ -101,6 +101,8 @@ pub(crate) struct Member {
     /// The newest configuration heard of while halted.
     pub heard: Option<Config>,
     pub propose_ns: u64,
+    /// The configuration without this copy that was asked for last.
+    pub given_away: Option<Config>,
     /// Blocks sent to copies that came back.
     pub recovered_blocks: u64,
 }
@@ -130,6 +132,8 @@ pub struct ShardCopies {
     pub(crate) landing: Option<Landing>,
     /// Whether the other copies were told that this shard is full, and which of them are.
     pub(crate) is_full: bool,
+    /// Whether its drive hangs.
+    is_hung: bool,
     pub(crate) full_copies: BTreeSet<CopyId>,
     /// What goes to other copies at the end of the call.
     pub(crate) grants: Grants,
@@ -163,6 +167,7 @@ impl ShardCopies {
             forgetting: BTreeMap::new(),
             landing: None,
             is_full: false,
+            is_hung: false,
             full_copies: BTreeSet::new(),
             grants: Grants::default(),
             repairs: Repairs::default(),
@@ -211,6 +216,7 @@ impl ShardCopies {
             removed: false,
             heard: None,
             propose_ns: 0,
+            given_away: None,
             recovered_blocks: 0,
         });
         self.by_number.insert(number, key);
@@ -479,18 +485,37 @@ impl ShardCopies {
         self.drain(sink);
     }
 
-    /// A halted primary asks for another one, also if it was made the primary after it had halted.
+    /// Whether the drive was last said to hang.
+    pub fn is_hung(&self) -> bool {
+        self.is_hung
+    }
+
+    /// Says whether the drive hangs. While it does, groups whose primary this copy is are given to other copies, which need nothing of it.
+    pub fn set_hung(&mut self, is_hung: bool) {
+        self.is_hung = is_hung;
+    }
+
+    /// A primary that has halted, or whose drive hangs, asks for another one, also if it was made the primary after that. What was asked for
+    /// because of a drive that has come back is taken back.
     fn give_away(&mut self, key: usize, sink: &mut impl Sink) {
         let member = &mut self.members[key];
-        if !member.halted || member.removed || self.now_ns < member.propose_ns {
+        if !(member.halted || self.is_hung) {
+            if let Some(config) = member.given_away.take() {
+                sink.withdraw(member.number, &config);
+            }
             return;
         }
-        // What the group heard of before it halted may never become durable here.
+        if member.removed || self.now_ns < member.propose_ns {
+            return;
+        }
+        // What the group heard of before may never become durable here.
         let known = member.group.known();
         let config = member.heard.as_ref().filter(|heard| heard.epoch > known.epoch).unwrap_or(known);
         if config.primary() == Some(self.copy) && config.in_sync.len() > 1 {
             member.propose_ns = self.now_ns + member.suspect_ns;
-            sink.propose(member.number, config.without(self.copy));
+            let config = config.without(self.copy);
+            member.given_away = Some(config.clone());
+            sink.propose(member.number, config);
         }
     }
 

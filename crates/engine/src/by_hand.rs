@@ -14,6 +14,7 @@ use crate::shard::Shard;
 mod behind_reads;
 mod damaged_logs;
 mod ends_of_checkpoints;
+mod hung_drives;
 mod last_chunk;
 mod merges;
 mod records;

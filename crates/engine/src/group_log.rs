@@ -202,22 +202,21 @@ impl Shard {
         // was committed, by frames that a power cut took.
         let may_be_used_again = self.segments.get(segment).live == 0;
         self.segments.remove_reader(segment);
+        let mut data = self.pool.take_data();
         let found = match result {
-            Ok(()) => find_entry(&buffer, &read, self.drive, self.number),
+            Ok(()) => find_entry(&buffer, &read, self.drive, self.number, &mut data.checksums),
             Err(_) => None,
         };
         let Some((start_block, blocks)) = found else {
             self.pool.give(buffer);
+            self.recycle(data);
             if may_be_used_again {
                 return self.fail(read.token, Failure::Invalid);
             }
             self.stats.bad_blocks += 1;
             return self.fail(read.token, Failure::BadBlock);
         };
-        let mut data = self.pool.take_data();
         let (start_bytes, length_bytes) = (start_block * BLOCK_BYTES, blocks * BLOCK_BYTES);
-        let bytes = &buffer[start_bytes..start_bytes + length_bytes];
-        data.checksums.extend(bytes.chunks_exact(BLOCK_BYTES).map(crc32c_block));
         data.pieces.push(Piece::Data { buffer, start_bytes, length_bytes });
         self.finish(read.token, Outcome::Read(data));
     }
@@ -485,12 +484,13 @@ impl Shard {
     }
 }
 
-/// Where the data of an entry lies in a frame that was read back, if all of it is as it was written.
+/// Where the data of an entry lies in a frame that was read back, if all of it is as it was written; puts its checksums into an empty list.
 fn find_entry(
     buffer: &[u8],
     read: &EntryRead,
     drive: coquina_base::DriveId,
     shard: u32,
+    checksums: &mut Vec<u32>,
 ) -> Option<(usize, usize)> {
     let header = FrameHeader::peek(buffer, drive, shard)?;
     let split = usize::from(header.header_blocks) * BLOCK_BYTES;
@@ -510,10 +510,9 @@ fn find_entry(
         let start = usize::from(header.header_blocks) + entry.data_offset as usize;
         let blocks = usize::from(entry.blocks);
         let data = buffer.get(start * BLOCK_BYTES..(start + blocks) * BLOCK_BYTES)?;
-        let mut checked = data.chunks_exact(BLOCK_BYTES).enumerate();
-        return checked
-            .all(|(index, block)| crc32c_block(block) == entry.checksum(index))
-            .then_some((start, blocks));
+        checksums.extend((0..blocks).map(|block| entry.checksum(block)));
+        let is_good = data.chunks_exact(BLOCK_BYTES).map(crc32c_block).eq(checksums.iter().copied());
+        return is_good.then_some((start, blocks));
     }
     None
 }

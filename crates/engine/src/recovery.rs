@@ -624,6 +624,7 @@ fn assemble(
         log,
         actions: VecDeque::new(),
         ios: slab::Slab::new(),
+        io_done_ns: 0,
         reads: slab::Slab::new(),
         changes: slab::Slab::new(),
         merges: Vec::new(),

@@ -211,6 +211,8 @@ pub struct Shard {
     pub(crate) log: Log,
     pub(crate) actions: VecDeque<Action>,
     pub(crate) ios: Slab<Io>,
+    /// When the last of them came back.
+    pub(crate) io_done_ns: u64,
     pub(crate) reads: Slab<ReadOperation>,
     pub(crate) changes: Slab<Change>,
     pub(crate) merges: Vec<Merge>,
@@ -286,6 +288,7 @@ impl Shard {
         let Some(done) = self.ios.try_remove(io.0 as usize) else {
             panic!("the driver reported {io:?}, which is not under way");
         };
+        self.io_done_ns = self.now_ns;
         match done.purpose {
             IoPurpose::Frame(number) => match result {
                 Ok(()) => self.frame_durable(number, buffer),
@@ -593,6 +596,20 @@ impl Shard {
     /// I/Os that were handed out before `before_ns` and have not come back: a drive that stalls.
     pub fn stalled_ios(&self, before_ns: u64) -> usize {
         self.ios.iter().filter(|(_, io)| io.issued_ns < before_ns).count()
+    }
+
+    /// Whether the drive hangs: a frame of the log that was handed out before `before_ns` has not come back, or nothing has since then
+    /// that should have. Zeroing ahead does not count: it may take long, and nobody waits for it.
+    pub fn is_hung(&self, before_ns: u64) -> bool {
+        let is_silent = self.io_done_ns < before_ns;
+        self.ios.iter().any(|(_, io)| {
+            io.issued_ns < before_ns
+                && match io.purpose {
+                    IoPurpose::Frame(_) => true,
+                    IoPurpose::Prewrite => false,
+                    _ => is_silent,
+                }
+        })
     }
 
     /// Gives up on the drive: fails what waits and takes no changes any more.

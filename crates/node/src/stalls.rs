@@ -3,8 +3,8 @@
 use crate::connection::{HANDSHAKE_NS_MAX, SEND_NS_MAX};
 use crate::core::{Core, HOUSEKEEPING_NS, tag};
 
-/// An I/O that takes so long is worth a warning.
-const SLOW_NS: u64 = 5_000_000_000;
+/// An I/O that takes so long is worth a warning; a drive that answers nothing for so long hands its groups on.
+pub(crate) const SLOW_NS: u64 = 5_000_000_000;
 /// An I/O that takes so long is given up, and its drive with it.
 const STALLED_NS: u64 = 30_000_000_000;
 const ETIMEDOUT: i32 = 110;
@@ -27,7 +27,17 @@ impl Core {
             let shard = slot.copies().shard();
             let stalled = shard.stalled_ios(before(SLOW_NS)) as u64;
             let is_lost = shard.stalled_ios(before(STALLED_NS)) > 0 && !shard.stats().poisoned;
+            let is_hung = shard.is_hung(before(SLOW_NS));
             slot.stalled = stalled;
+            if is_hung != slot.copies().is_hung() {
+                slot.copies_mut().set_hung(is_hung);
+                let drive = &slot.reference.drive;
+                if is_hung {
+                    tracing::warn!(%drive, "the drive has not answered for 5 s: its groups are given to other copies until it does");
+                } else {
+                    tracing::info!(%drive, "the drive answers again");
+                }
+            }
             if is_lost {
                 tracing::error!(
                     drive = %slot.reference.drive,

@@ -1,6 +1,8 @@
 //! Clusters in the size for every test run.
 
-use coquina_simulator::cluster::{ClusterReport, Rare, idle_messages_per_s, run_contradicted, run_seed};
+use coquina_simulator::cluster::{
+    ClusterReport, Rare, idle_messages_per_s, run_contradicted, run_seed, run_with_hung_drive,
+};
 
 /// Enough to reach every rare state.
 const SEEDS: u64 = 100;
@@ -54,6 +56,14 @@ fn the_same_seed_gives_the_same_run_byte_for_byte() {
 fn a_group_goes_on_without_a_primary_that_has_stopped_itself() {
     for seed in 1..=5 {
         run_contradicted(seed).unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
+    }
+}
+
+/// Its process lives and grants: of a primary only it can say that nothing becomes durable there, of a backup the missing acks do.
+#[test]
+fn a_group_goes_on_without_a_copy_whose_drive_hangs() {
+    for (seed, of_primary) in (1..=5).flat_map(|seed| [(seed, true), (seed, false)]) {
+        run_with_hung_drive(seed, of_primary).unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
     }
 }
 

@@ -71,8 +71,13 @@ impl ClusterPlan {
     /// Three nodes and three copies, no clients, no faults, and times of a real cluster.
     pub fn idle(groups: u32, random: &mut Random) -> ClusterPlan {
         let plan = ClusterPlan::random(random);
-        let settings =
-            Settings { grant_ns: 1000 * MS, drift_ppm: 1_000, suspect_ns: 1000 * MS, ..plan.settings };
+        let settings = Settings {
+            grant_ns: 1000 * MS,
+            drift_ppm: 1_000,
+            suspect_ns: 1000 * MS,
+            stalled_ns: Some(2000 * MS),
+            ..plan.settings
+        };
         ClusterPlan {
             nodes: 3,
             drives_per_node: 1,
