@@ -132,11 +132,7 @@ fn map_and_failover(job: &PlacementJob) {
             stopping: false,
             drives: view
                 .drives_of(*node)
-                .map(|drive| DriveReport {
-                    drive: drive.id,
-                    condition: DriveCondition::Serving,
-                    shards_failed: Vec::new(),
-                })
+                .map(|drive| DriveReport { drive: drive.id, condition: DriveCondition::Serving, hung: false })
                 .collect(),
             proposals: Vec::new(),
         });

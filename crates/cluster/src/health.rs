@@ -131,7 +131,7 @@ impl HealthCode {
                 "look for the device's errors in the kernel log and replace it; its copies are made anew elsewhere"
             }
             HealthCode::DriveMissing => {
-                "bring the drive back, or remove it with `coquina drive remove` to have its copies made anew elsewhere"
+                "bring the drive back, or give it up with `coquina drive remove --lost` to have its copies made anew elsewhere"
             }
             HealthCode::TooFewDomains => {
                 "add nodes or drives in other failure domains, or label the nodes that have no label"

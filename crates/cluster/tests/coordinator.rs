@@ -27,6 +27,12 @@ fn disturb(world: &mut World) {
         }
         8 | 9 => {
             let owner = world.store.drive(drive).unwrap().node;
+            if world.random.chance(25) {
+                if !world.hung.remove(&drive) {
+                    world.hung.insert(drive);
+                }
+                return;
+            }
             let kind = world.random.below(3);
             let condition =
                 [DriveCondition::Serving, DriveCondition::Failed, DriveCondition::ReadOnly][kind as usize];
@@ -69,6 +75,7 @@ fn disturb(world: &mut World) {
 fn heal(world: &mut World) {
     world.faults = Faults::default();
     world.seats.truncate(1);
+    world.hung.clear();
     for node in world.nodes.values_mut() {
         (node.up, node.reachable, node.stopping) = (true, true, false);
         node.conditions.values_mut().for_each(|condition| *condition = DriveCondition::Serving);

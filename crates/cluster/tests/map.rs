@@ -362,7 +362,7 @@ fn let_a_node_die(view: MapView, dead: coquina_base::NodeId) -> Vec<Action> {
             let serving = |drive: &DriveRecord| DriveReport {
                 drive: drive.id,
                 condition: DriveCondition::Serving,
-                shards_failed: Vec::new(),
+                hung: false,
             };
             let drives = drives.map(serving).collect();
             let heartbeat = Heartbeat {

@@ -28,6 +28,19 @@ fn cluster(nodes: u64, copies: u32, groups: u32) -> World {
     world
 }
 
+/// Whose copies are in sync nowhere, and whose are everywhere.
+fn out_and_in(world: &World) -> (Vec<DriveId>, Vec<DriveId>) {
+    let groups = groups(world);
+    let count = |drive: DriveId| {
+        groups.iter().filter(|group| group.in_sync.iter().any(|shard| shard.drive == drive)).count()
+    };
+    let drives = || world.store.drives().map(|drive| drive.value.id);
+    (
+        drives().filter(|drive| count(*drive) == 0).collect(),
+        drives().filter(|drive| count(*drive) == groups.len()).collect(),
+    )
+}
+
 fn run_ms(world: &mut World, milliseconds: u64) {
     let until_ns = world.now_ns + milliseconds * MILLISECOND_NS;
     while world.now_ns < until_ns {
@@ -59,6 +72,38 @@ fn a_dead_node_leaves_and_its_groups_get_primaries_that_were_in_sync() {
     world.run_until_clean(400);
     let primaries = |groups: &[GroupRecord]| groups.iter().map(|group| group.in_sync[0]).collect::<Vec<_>>();
     assert_eq!(primaries(&groups(&world)), primaries(&before), "primaries are given back");
+}
+
+#[test]
+fn groups_go_on_without_a_drive_that_hangs_while_enough_others_are_there() {
+    let mut world = World::new(1);
+    world.min_copies = 2;
+    (0..3).for_each(|node| world.add_node(node, node, 1));
+    world.add_pool("pool", 3, "node", 16).unwrap();
+    world.elect();
+    world.run_until_clean(200);
+    world.suspects = false;
+    let primaries = |world: &World| groups(world).iter().map(|group| group.in_sync[0]).collect::<Vec<_>>();
+    let before = primaries(&world);
+    assert!(before.iter().any(|shard| shard.drive == drive_id(0)), "some lead there");
+    world.hung.insert(drive_id(0));
+    run_ms(&mut world, 700);
+    let others = vec![drive_id(1), drive_id(2)];
+    assert_eq!(out_and_in(&world), (vec![drive_id(0)], others.clone()), "at once, primaries and backups");
+    assert!(groups(&world).iter().all(|group| group.others.len() == 1), "they stay members");
+    // With fewer than `min_copies` no change would be taken: who hangs now has all that is committed, and may answer soon.
+    world.hung.insert(drive_id(1));
+    run_ms(&mut world, 5_000);
+    assert_eq!(out_and_in(&world), (vec![drive_id(0)], others));
+    world.hung.clear();
+    world.run_until_clean(400);
+    assert_eq!(primaries(&world), before, "they are given back");
+    // All hang, as on one disk that stalls: what the first reports say costs one copy at most.
+    world.hung.extend([drive_id(0), drive_id(1), drive_id(2)]);
+    run_ms(&mut world, 5_000);
+    assert!(groups(&world).iter().all(|group| group.in_sync.len() >= 2));
+    world.hung.clear();
+    world.run_until_clean(400);
 }
 
 #[test]
@@ -530,8 +575,7 @@ fn several_groups_of_a_block_change_in_one_write() {
 }
 
 fn serving(world: &World, node: coquina_base::NodeId) -> Event {
-    let report =
-        |drive: DriveId| DriveReport { drive, condition: DriveCondition::Serving, shards_failed: Vec::new() };
+    let report = |drive: DriveId| DriveReport { drive, condition: DriveCondition::Serving, hung: false };
     Event::Heartbeat(Heartbeat {
         node,
         cluster: CLUSTER,

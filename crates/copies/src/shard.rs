@@ -101,8 +101,6 @@ pub(crate) struct Member {
     /// The newest configuration heard of while halted.
     pub heard: Option<Config>,
     pub propose_ns: u64,
-    /// The configuration without this copy that was asked for last.
-    pub given_away: Option<Config>,
     /// Blocks sent to copies that came back.
     pub recovered_blocks: u64,
 }
@@ -132,8 +130,6 @@ pub struct ShardCopies {
     pub(crate) landing: Option<Landing>,
     /// Whether the other copies were told that this shard is full, and which of them are.
     pub(crate) is_full: bool,
-    /// Whether its drive hangs.
-    is_hung: bool,
     pub(crate) full_copies: BTreeSet<CopyId>,
     /// What goes to other copies at the end of the call.
     pub(crate) grants: Grants,
@@ -167,7 +163,6 @@ impl ShardCopies {
             forgetting: BTreeMap::new(),
             landing: None,
             is_full: false,
-            is_hung: false,
             full_copies: BTreeSet::new(),
             grants: Grants::default(),
             repairs: Repairs::default(),
@@ -216,7 +211,6 @@ impl ShardCopies {
             removed: false,
             heard: None,
             propose_ns: 0,
-            given_away: None,
             recovered_blocks: 0,
         });
         self.by_number.insert(number, key);
@@ -485,37 +479,18 @@ impl ShardCopies {
         self.drain(sink);
     }
 
-    /// Whether the drive was last said to hang.
-    pub fn is_hung(&self) -> bool {
-        self.is_hung
-    }
-
-    /// Says whether the drive hangs. While it does, groups whose primary this copy is are given to other copies, which need nothing of it.
-    pub fn set_hung(&mut self, is_hung: bool) {
-        self.is_hung = is_hung;
-    }
-
-    /// A primary that has halted, or whose drive hangs, asks for another one, also if it was made the primary after that. What was asked for
-    /// because of a drive that has come back is taken back.
+    /// A halted primary asks for another one, also if it was made the primary after it had halted.
     fn give_away(&mut self, key: usize, sink: &mut impl Sink) {
         let member = &mut self.members[key];
-        if !(member.halted || self.is_hung) {
-            if let Some(config) = member.given_away.take() {
-                sink.withdraw(member.number, &config);
-            }
+        if !member.halted || member.removed || self.now_ns < member.propose_ns {
             return;
         }
-        if member.removed || self.now_ns < member.propose_ns {
-            return;
-        }
-        // What the group heard of before may never become durable here.
+        // What the group heard of before it halted may never become durable here.
         let known = member.group.known();
         let config = member.heard.as_ref().filter(|heard| heard.epoch > known.epoch).unwrap_or(known);
         if config.primary() == Some(self.copy) && config.in_sync.len() > 1 {
             member.propose_ns = self.now_ns + member.suspect_ns;
-            let config = config.without(self.copy);
-            member.given_away = Some(config.clone());
-            sink.propose(member.number, config);
+            sink.propose(member.number, config.without(self.copy));
         }
     }
 

@@ -90,7 +90,7 @@ fn completions_are_scripts() {
 #[test]
 fn wrong_usage_ends_with_2_and_says_what_is_right() {
     let folder = folder();
-    let cases: [(&[&str], &str); 32] = [
+    let cases: [(&[&str], &str); 33] = [
         (&[], "Usage"),
         (&["volume", "create", "x"], "--size"),
         (&["volume", "create", "x", "--size", "ten"], "write it like 512M, 10G or 1.5TiB"),
@@ -109,6 +109,7 @@ fn wrong_usage_ends_with_2_and_says_what_is_right() {
         (&["up", "--index-memory", "much"], "is not a size"),
         (&["up", "--server", "127.0.0.1:1"], "--server is for commands"),
         (&["bench", "io", "--target", "tape:0"], "is not a target"),
+        (&["bench", "run", "curve-vs-ceph", "--quick", "--peer", "tape:0"], "is not a target"),
         (&["bench", "design", "unknown"], "durable-append"),
         (&["bench", "io", "--target", "file:x", "--bs", "100"], "multiple of 512"),
         (&["bench", "io", "--target", "file:x", "--size", "0"], "--size 0 leaves nothing"),

@@ -211,8 +211,12 @@ pub struct Shard {
     pub(crate) log: Log,
     pub(crate) actions: VecDeque<Action>,
     pub(crate) ios: Slab<Io>,
-    /// When the last of them came back.
-    pub(crate) io_done_ns: u64,
+    /// When the last read came back.
+    pub(crate) read_done_ns: u64,
+    /// When the last write did.
+    pub(crate) write_done_ns: u64,
+    /// When the log last had nothing to do, or something of it on its way.
+    pub(crate) log_moved_ns: u64,
     pub(crate) reads: Slab<ReadOperation>,
     pub(crate) changes: Slab<Change>,
     pub(crate) merges: Vec<Merge>,
@@ -288,7 +292,12 @@ impl Shard {
         let Some(done) = self.ios.try_remove(io.0 as usize) else {
             panic!("the driver reported {io:?}, which is not under way");
         };
-        self.io_done_ns = self.now_ns;
+        match done.purpose {
+            IoPurpose::Frame(_) | IoPurpose::Superblock | IoPurpose::Prewrite => {
+                self.write_done_ns = self.now_ns
+            }
+            _ => self.read_done_ns = self.now_ns,
+        }
         match done.purpose {
             IoPurpose::Frame(number) => match result {
                 Ok(()) => self.frame_durable(number, buffer),
@@ -327,6 +336,9 @@ impl Shard {
         self.repair_step();
         self.prewrite_step();
         self.seal_all();
+        if !self.log.flights.is_empty() || self.log.streams.iter().all(|stream| !stream.has_work()) {
+            self.log_moved_ns = self.now_ns;
+        }
         let progress = self.progress();
         self.again = progress != self.progress_seen;
         self.progress_seen = progress;
@@ -598,16 +610,23 @@ impl Shard {
         self.ios.iter().filter(|(_, io)| io.issued_ns < before_ns).count()
     }
 
-    /// Whether the drive hangs: a frame of the log that was handed out before `before_ns` has not come back, or nothing has since then
-    /// that should have. Zeroing ahead does not count: it may take long, and nobody waits for it.
+    /// Whether the drive hangs: a frame of the log that was handed out before `before_ns` has not come back, or a read has not and no
+    /// other one has since then, or nothing has. What is only looked over may take long, and zeroing ahead, too, unless the log waits for
+    /// it.
     pub fn is_hung(&self, before_ns: u64) -> bool {
-        let is_silent = self.io_done_ns < before_ns;
+        let no_read_came = self.read_done_ns < before_ns;
+        let nothing_came = no_read_came && self.write_done_ns < before_ns;
         self.ios.iter().any(|(_, io)| {
             io.issued_ns < before_ns
                 && match io.purpose {
                     IoPurpose::Frame(_) => true,
-                    IoPurpose::Prewrite => false,
-                    _ => is_silent,
+                    IoPurpose::Prewrite => self.log_moved_ns < before_ns,
+                    IoPurpose::Superblock => nothing_came,
+                    IoPurpose::Scrub => false,
+                    IoPurpose::Read { .. }
+                    | IoPurpose::Page(_)
+                    | IoPurpose::Cleaner(_)
+                    | IoPurpose::Entry(_) => no_read_came,
                 }
         })
     }

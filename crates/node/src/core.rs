@@ -26,6 +26,7 @@ use crate::peers::PeerLinks;
 use crate::proposals::Proposals;
 use crate::request::{Asker, ConnectionKey, HoppingRequest, InFlight, Kind, NbdRequest, kind_of};
 use crate::snapshot::{CoreShard, CoreSnapshot};
+use crate::stalls::HungShards;
 use crate::sweep::Sweep;
 use crate::threads::Places;
 use crate::volume::VolumeTable;
@@ -189,6 +190,7 @@ pub struct Core {
     pub(crate) releases: Vec<(DriveId, Sender<()>)>,
     pub(crate) notices: Sender<Notice>,
     pub(crate) proposals: Arc<Proposals>,
+    pub(crate) hung: Arc<HungShards>,
     /// Connections to copies that are gone, and of which their shards do not know.
     pub(crate) lost_peers: Vec<(usize, CopyId)>,
     pub(crate) comparisons: Vec<Comparison>,

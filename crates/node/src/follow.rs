@@ -15,7 +15,6 @@ use hashbrown::HashMap;
 
 use crate::connection::State;
 use crate::core::{Comparison, Core};
-use crate::stalls::SLOW_NS;
 use crate::sweep::removed_pools;
 
 /// How long a copy promises not to become primary. With what a coordinator needs to find out that a node is dead, it
@@ -240,7 +239,6 @@ fn settings() -> Settings {
         grant_ns: GRANT_NS,
         drift_ppm: DRIFT_PPM,
         suspect_ns: SUSPECT_NS,
-        stalled_ns: Some(SLOW_NS),
         recover_blocks_max: RECOVER_BLOCKS_MAX,
         recover_window: RECOVER_WINDOW,
         stream_lag_blocks_max: STREAM_LAG_BLOCKS_MAX,

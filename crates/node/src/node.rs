@@ -31,6 +31,7 @@ use crate::listen::bind_all;
 use crate::open::{DamagedDrive, DriveSpec, OpenedDrive, is_out, open_drives};
 use crate::proposals::Proposals;
 use crate::snapshot::drive_snapshot;
+use crate::stalls::HungShards;
 use crate::threads::{CoreThread, Places, Seed, SeedShard, start_cores};
 
 /// How long the control plane waits for a reactor.
@@ -112,6 +113,7 @@ pub struct Node {
     changing_drives: Mutex<()>,
     read_only: Arc<Mutex<BTreeSet<DriveId>>>,
     proposals: Arc<Proposals>,
+    hung: Arc<HungShards>,
     shard_config: ShardConfig,
     nbd: Vec<Address>,
     listeners: Vec<Address>,
@@ -164,6 +166,7 @@ impl Node {
         let mut listeners = Some(listeners);
         let (notice_sender, notices) = channel();
         let proposals = Arc::new(Proposals::default());
+        let hung = Arc::new(HungShards::default());
         let map = map_service.map();
         let seeds = placed.into_iter().enumerate().map(|(index, shards)| Seed {
             index,
@@ -175,6 +178,7 @@ impl Node {
             node: config.identity.as_ref().map_or_else(NodeId::default, |node| node.id),
             notices: notice_sender.clone(),
             proposals: proposals.clone(),
+            hung: hung.clone(),
             busy_poll_ns: config.busy_poll_ns,
             bind_cpu: config.bind_cpu,
         });
@@ -204,6 +208,7 @@ impl Node {
             changing_drives: Mutex::new(()),
             read_only,
             proposals,
+            hung,
             shard_config,
             nbd: nbd_addresses,
             listeners: all,
@@ -425,12 +430,12 @@ impl NodeBackend for Node {
                 true => DriveCondition::ReadOnly,
                 false => DriveCondition::Serving,
             },
-            shards_failed: Vec::new(),
+            hung: self.hung.has(drive.id),
         };
         let absent = drives.absent.iter().map(|absent| DriveReport {
             drive: absent.id,
             condition: DriveCondition::Failed,
-            shards_failed: Vec::new(),
+            hung: false,
         });
         drives.served.iter().map(report).chain(absent).collect()
     }

@@ -1,13 +1,39 @@
 //! What stalls: I/O that a drive does not answer, and connections on which nothing moves.
 
+use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use coquina_base::DriveId;
+use coquina_cluster::ShardRef;
+
 use crate::connection::{HANDSHAKE_NS_MAX, SEND_NS_MAX};
 use crate::core::{Core, HOUSEKEEPING_NS, tag};
 
-/// An I/O that takes so long is worth a warning; a drive that answers nothing for so long hands its groups on.
-pub(crate) const SLOW_NS: u64 = 5_000_000_000;
+/// An I/O that takes so long is worth a warning; of a drive that answers nothing for so long the coordinator is told.
+const SLOW_NS: u64 = 5_000_000_000;
 /// An I/O that takes so long is given up, and its drive with it.
 const STALLED_NS: u64 = 30_000_000_000;
 const ETIMEDOUT: i32 = 110;
+
+/// The shards of a node whose drives answer nothing for the time being.
+#[derive(Default)]
+pub(crate) struct HungShards(Mutex<BTreeSet<ShardRef>>);
+
+impl HungShards {
+    /// Notes it; says whether that is new.
+    fn set(&self, shard: ShardRef, is_hung: bool) -> bool {
+        if is_hung { self.lock().insert(shard) } else { self.lock().remove(&shard) }
+    }
+
+    /// Whether a drive hangs, or a part of it.
+    pub fn has(&self, drive: DriveId) -> bool {
+        self.lock().iter().any(|shard| shard.drive == drive)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<ShardRef>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 impl Core {
     /// Notes drives and connections that stall, and gives up those that do for too long; accepts again where that failed.
@@ -29,11 +55,10 @@ impl Core {
             let is_lost = shard.stalled_ios(before(STALLED_NS)) > 0 && !shard.stats().poisoned;
             let is_hung = shard.is_hung(before(SLOW_NS));
             slot.stalled = stalled;
-            if is_hung != slot.copies().is_hung() {
-                slot.copies_mut().set_hung(is_hung);
+            if self.hung.set(slot.reference, is_hung) {
                 let drive = &slot.reference.drive;
                 if is_hung {
-                    tracing::warn!(%drive, "the drive has not answered for 5 s: its groups are given to other copies until it does");
+                    tracing::warn!(%drive, "the drive has not answered for 5 s: groups with enough other copies go on without it until it does");
                 } else {
                     tracing::info!(%drive, "the drive answers again");
                 }

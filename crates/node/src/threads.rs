@@ -22,6 +22,7 @@ use crate::error::NodeError;
 use crate::housekeeper::Notice;
 use crate::peers::PeerLinks;
 use crate::proposals::Proposals;
+use crate::stalls::HungShards;
 use crate::volume::VolumeTable;
 
 /// Reactor and slot of every shard.
@@ -38,6 +39,7 @@ pub(crate) struct Seed {
     pub node: NodeId,
     pub notices: Sender<Notice>,
     pub proposals: Arc<Proposals>,
+    pub hung: Arc<HungShards>,
     pub busy_poll_ns: u64,
     pub bind_cpu: bool,
 }
@@ -228,6 +230,7 @@ pub(crate) fn core_of(
         releases: Vec::new(),
         notices: seed.notices,
         proposals: seed.proposals,
+        hung: seed.hung,
         lost_peers: Vec::new(),
         comparisons: Vec::new(),
         emptied: Vec::new(),

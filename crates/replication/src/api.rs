@@ -44,9 +44,6 @@ pub struct Settings {
     pub drift_ppm: u64,
     /// Time without an answer after which a primary proposes to remove a copy.
     pub suspect_ns: u64,
-    /// Time after which it does so though the copy answers and grants, because it has acknowledged none of the entries that it has not
-    /// acknowledged: its drive hangs. `None`: never.
-    pub stalled_ns: Option<u64>,
     /// Most blocks recovered by one message.
     pub recover_blocks_max: u32,
     /// Most recovery messages without an ack, per copy.
@@ -68,7 +65,6 @@ impl Settings {
             grant_ns: 1_000,
             drift_ppm: 100_000,
             suspect_ns: 1_500,
-            stalled_ns: None,
             recover_blocks_max: 1,
             recover_window: 2,
             stream_lag_blocks_max: 1,

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::api::{Action, ClientRequest, Refusal, Settings, Violation};
+use crate::api::{Action, ClientRequest, Refusal, Violation};
 use crate::catch_up::{Joining, Learner};
 use crate::changed::ChangedSet;
 use crate::grant::Lease;
@@ -39,8 +39,6 @@ pub(crate) struct Peer {
     pub lease: Lease,
     /// Since when something is expected of it.
     pub waiting_since_ns: Option<u64>,
-    /// Since when an ack is.
-    pub unacked_since_ns: Option<u64>,
 }
 
 impl Peer {
@@ -51,16 +49,7 @@ impl Peer {
             commit_told: 0,
             lease: Lease::default(),
             waiting_since_ns: None,
-            unacked_since_ns: None,
         }
-    }
-
-    /// Whether it has acknowledged nothing for too long, whatever else it answers.
-    fn is_stalled(&mut self, last: u64, now_ns: u64, settings: &Settings) -> bool {
-        let owes = self.greeting == Greeting::Streaming && self.acked < last;
-        settings
-            .stalled_ns
-            .is_some_and(|limit_ns| is_overdue(&mut self.unacked_since_ns, owes, now_ns, limit_ns))
     }
 }
 
@@ -330,8 +319,8 @@ impl<C: ChangedSet> Group<C> {
 
     /// Renews grants, tells commit numbers, and proposes to remove a copy of which something (an answer, an ack, a
     /// grant) has been expected without any progress for `suspect_ns`. The rule counts from the tick that first saw
-    /// it missing, so a copy is suspected after at least `suspect_ns` and at most that and a tick; one that answers, but
-    /// acknowledges nothing, in the same way after `stalled_ns`. What was proposed of one that has answered since is taken back.
+    /// it missing, so a copy is suspected after at least `suspect_ns` and at most that and a tick. What was proposed of one
+    /// that has answered since is taken back.
     pub(crate) fn tick_as_primary(&mut self, now_ns: u64, actions: &mut Actions) {
         self.commit_step(now_ns, actions);
         self.restart_stalled(now_ns, actions);
@@ -351,8 +340,7 @@ impl<C: ChangedSet> Group<C> {
                 Greeting::Answered(_) => false,
                 Greeting::Streaming => peer.acked < last || !peer.lease.is_valid(now_ns),
             } || primary.fetching == Some(to);
-            let is_stalled = peer.is_stalled(last, now_ns, &self.settings);
-            if is_overdue(&mut peer.waiting_since_ns, owes, now_ns, self.settings.suspect_ns) || is_stalled {
+            if is_overdue(&mut peer.waiting_since_ns, owes, now_ns, self.settings.suspect_ns) {
                 suspect = Some(self.config.without(to));
             }
         }

@@ -140,9 +140,6 @@ impl<C: ChangedSet> Group<C> {
                 else {
                     return;
                 };
-                if durable > peer.acked {
-                    peer.unacked_since_ns = None;
-                }
                 peer.acked = peer.acked.max(durable);
                 peer.waiting_since_ns = None;
                 self.commit_step(now_ns, actions);

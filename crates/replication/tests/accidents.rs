@@ -22,13 +22,9 @@ struct Driver {
 
 impl Driver {
     fn open(config: Config) -> (Driver, Vec<Action>) {
-        Driver::open_with(Settings::for_tests(ME), config)
-    }
-
-    fn open_with(settings: Settings, config: Config) -> (Driver, Vec<Action>) {
         let start = Start { config, intact: true, ..Start::default() };
         let mut actions = Vec::new();
-        let group = Group::new(settings, start, 10_000, &mut actions);
+        let group = Group::new(Settings::for_tests(ME), start, 10_000, &mut actions);
         (Driver { group, now_ns: 10_000, records: 0 }, actions)
     }
 
@@ -243,11 +239,7 @@ fn a_deposed_primary_stops_before_it_has_persisted_anything() {
 
 /// A primary that serves, with one backup.
 fn serving_with_a_backup() -> Driver {
-    serving_with_a_backup_under(Settings::for_tests(ME))
-}
-
-fn serving_with_a_backup_under(settings: Settings) -> Driver {
-    let (mut driver, _) = Driver::open_with(settings, config(1, &[ME, OTHER], &[]));
+    let (mut driver, _) = Driver::open(config(1, &[ME, OTHER], &[]));
     driver.input(Input::Connected(OTHER));
     let state = Message::State { config_epoch: 1, history: Default::default(), last: 0, durable: 0 };
     driver.input(Input::Message(OTHER, state));
@@ -305,45 +297,6 @@ fn the_removal_of_a_backup_that_answers_again_is_taken_back() {
     driver.now_ns += 1_500;
     let actions = driver.input(Input::Tick);
     assert!(actions.contains(&Action::Propose(without)), "{actions:?}");
-}
-
-/// Its process lives, its drive does not.
-#[test]
-fn a_backup_that_grants_and_acknowledges_nothing_is_proposed_for_removal_later() {
-    let settings = Settings { stalled_ns: Some(6_000), ..Settings::for_tests(ME) };
-    let mut driver = serving_with_a_backup_under(settings);
-    let without = config(2, &[ME], &[OTHER]);
-    // For as long as this nothing is proposed though something is owed all the time, then it is.
-    let grants_until_proposed = |driver: &mut Driver| {
-        (0..100).find(|_| {
-            let sent_ns = driver.now_ns;
-            driver.input(Input::Message(OTHER, Message::Grant { config_epoch: 1, sent_ns }));
-            let is_proposed = proposes(&driver.input(Input::Tick));
-            driver.now_ns += 500;
-            is_proposed
-        })
-    };
-    assert_eq!(grants_until_proposed(&mut driver), None, "it owes nothing");
-    for token in 1..=3 {
-        driver.request(token, token, EntryKind::Write);
-        driver.append(token, EntryKind::Write);
-    }
-    driver.sync();
-    for durable in 1..=2 {
-        driver.input(Input::Tick);
-        driver.now_ns += 5_900;
-        driver.input(Input::Message(OTHER, Message::AppendAck { config_epoch: 1, durable }));
-        let sent_ns = driver.now_ns;
-        driver.input(Input::Message(OTHER, Message::Grant { config_epoch: 1, sent_ns }));
-        assert!(!proposes(&driver.input(Input::Tick)), "it is slow");
-    }
-    // The same again is no progress.
-    driver.now_ns += 3_000;
-    driver.input(Input::Message(OTHER, Message::AppendAck { config_epoch: 1, durable: 2 }));
-    assert_eq!(grants_until_proposed(&mut driver), Some(6));
-    driver.input(Input::Message(OTHER, Message::AppendAck { config_epoch: 1, durable: 3 }));
-    let actions = driver.input(Input::Tick);
-    assert!(actions.contains(&Action::Withdraw(without)), "{actions:?}");
 }
 
 /// Nothing but a configuration ends the addition of a copy that was proposed once.

@@ -60,7 +60,7 @@ pub fn idle_messages_per_s(groups: u32) -> Result<u64, Violation> {
 /// A cluster in use, in which a copy stops itself and is made the primary then: the others go on without it, and after a
 /// restart of its process it comes back.
 pub fn run_contradicted(seed: u64) -> Result<ClusterReport, Violation> {
-    let mut world = in_use(seed)?;
+    let mut world = in_use(seed, false)?;
     world.contradict_next_primary()?;
     world.run()?;
     Ok(world.finish())
@@ -68,17 +68,25 @@ pub fn run_contradicted(seed: u64) -> Result<ClusterReport, Violation> {
 
 /// A cluster in use, in which the drive of the primary, or of a backup, answers nothing for a while: the others go on, and it comes back.
 pub fn run_with_hung_drive(seed: u64, of_primary: bool) -> Result<ClusterReport, Violation> {
-    let mut world = in_use(seed)?;
+    let mut world = in_use(seed, true)?;
     world.hang_drive(if of_primary { 0 } else { 1 })?;
     world.run()?;
     Ok(world.finish())
 }
 
 /// A cluster with one group on three nodes and times of a real one, with clients that have just begun.
-fn in_use(seed: u64) -> Result<World, Violation> {
+fn in_use(seed: u64, is_real: bool) -> Result<World, Violation> {
     let mut random = Random::new(seed);
     let idle = ClusterPlan::idle(1, &mut random);
-    let plan = ClusterPlan { clients: 2, requests: 600, depth: 2, blocks: 32, drive_bytes: 32 << 20, ..idle };
+    let plan = ClusterPlan {
+        clients: 2,
+        requests: 600,
+        depth: 2,
+        blocks: 32,
+        drive_bytes: 32 << 20,
+        is_real,
+        ..idle
+    };
     let mut world = World::new(plan, random, false)?;
     world.pass(100_000_000)?;
     Ok(world)
@@ -102,10 +110,9 @@ fn run(seed: u64, verbose: bool, adjust: impl FnOnce(&mut ClusterPlan)) -> Resul
     }
     // Copies that catch up hold commits up far sooner than in nodes, in half of all.
     plan.settings.stream_lag_blocks_max = Random::new(seed ^ 0x6c61_6773).pick(&[1, 8, 256, 256]);
-    // Drives that hang hand their groups on, in half of all.
-    plan.settings.stalled_ns = Random::new(seed ^ 0x6875_6e67)
-        .pick(&[None, None, Some(30), Some(100)])
-        .map(|hung_ms| hung_ms * 1_000_000);
+    // Groups go on without drives that hang, in half of all that the real coordinator leads.
+    let hung_ms: Option<u64> = Random::new(seed ^ 0x6875_6e67).pick(&[None, None, Some(30), Some(100)]);
+    plan.hung_ns = hung_ms.map(|hung_ms| hung_ms * 1_000_000);
     adjust(&mut plan);
     let mut world = World::new(plan, random, verbose)?;
     world.run()?;

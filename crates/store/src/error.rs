@@ -89,8 +89,7 @@ pub enum StoreError {
     /// The store is not the one seen before, or is in an older state: it was wiped or restored from a backup.
     #[error(
         "the store went back: it was seen as {:016x} at revision {}, and now is {:016x} at revision {}; it was \
-         wiped, replaced or restored from an old backup. Nothing is changed in it. Bring the right data back, \
-         or rebuild the map from the drives",
+         wiped, replaced or restored from an old backup. Nothing is changed in it. Bring the right data back",
         seen.store_id, seen.revision, now.store_id, now.revision
     )]
     WentBack {

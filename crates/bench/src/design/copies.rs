@@ -382,7 +382,6 @@ fn run_copy(
         grant_ns: 2_000_000_000,
         drift_ppm: 1_000,
         suspect_ns: 30_000_000_000,
-        stalled_ns: None,
         recover_blocks_max: 16,
         recover_window: 8,
         stream_lag_blocks_max: 256,

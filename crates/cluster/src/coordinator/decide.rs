@@ -4,7 +4,9 @@
 //! 1. **Failure.** Members in sync that are dead leave `in_sync` for `others`. If the primary is one of them, the first
 //!    member in sync that is alive becomes primary; nobody else may, since only members in sync have every committed
 //!    change. If no living member in sync would be left, nothing changes: the group waits for them
-//!    (*down*), and whichever comes first has everything.
+//!    (*down*), and whichever comes first has everything. Members whose drives hang leave in the same way, but only while so many
+//!    others in sync are alive that changes are taken: what they have is good, and they may answer in a moment. They neither
+//!    become primary nor are added;
 //! 2. **Proposals** of the living primary, if their epoch is the group's: a backup in sync is removed; so is the primary
 //!    itself, which can do nothing any more, and it is followed as in rule 1; a member that is
 //!    out is added if it is alive and its drive takes changes. If the drive is to be removed, it is added only as long as
@@ -113,6 +115,21 @@ impl Context<'_> {
 
     /// Rule 1.
     fn failure(&self, group: &GroupRecord) -> Option<GroupRecord> {
+        self.without_dead(group).or_else(|| self.without_hung(group))
+    }
+
+    fn without_hung(&self, group: &GroupRecord) -> Option<GroupRecord> {
+        let of =
+            |life: ShardLife| group.in_sync.iter().copied().filter(move |shard| self.life(*shard) == life);
+        let hung: Vec<ShardRef> = of(ShardLife::Hung).collect();
+        let min_copies = self.map.pool(group.pool)?.min_copies.max(1) as usize;
+        if hung.is_empty() || of(ShardLife::Alive).count() < min_copies {
+            return None;
+        }
+        self.take_out(group, &hung)
+    }
+
+    fn without_dead(&self, group: &GroupRecord) -> Option<GroupRecord> {
         let dead: Vec<ShardRef> =
             group.in_sync.iter().copied().filter(|shard| self.is_dead(*shard)).collect();
         if dead.is_empty() || dead.len() == group.in_sync.len() {

@@ -39,7 +39,7 @@ struct DriveWatch {
     served_ns: u64,
     served: bool,
     condition: DriveCondition,
-    shards_failed: Vec<u32>,
+    hung: bool,
     /// When it was found dead.
     dead_since_ns: Option<u64>,
 }
@@ -49,6 +49,8 @@ struct DriveWatch {
 pub enum ShardLife {
     /// Heard of in time.
     Alive,
+    /// Heard of in time, but its drive answers nothing for the time being.
+    Hung,
     /// Not to be counted on any more.
     Dead,
     /// Neither is proven.
@@ -91,7 +93,7 @@ impl Liveness {
 
     /// Whether anything is believed dead.
     pub(super) fn any_dead(&self, map: &MapView) -> bool {
-        self.drives.values().any(|watch| watch.dead_since_ns.is_some() || !watch.shards_failed.is_empty())
+        self.drives.values().any(|watch| watch.dead_since_ns.is_some())
             || map.drives().any(|drive| drive.value.state == DriveState::GivenUp)
     }
 
@@ -112,11 +114,14 @@ impl Liveness {
             return ShardLife::Dead;
         }
         let Some(watch) = self.drives.get(&shard.drive) else { return ShardLife::Unknown };
-        if watch.dead_since_ns.is_some() || watch.shards_failed.contains(&shard.shard) {
+        if watch.dead_since_ns.is_some() {
             return ShardLife::Dead;
         }
-        let heard = watch.served && self.is_node_alive(record.node);
-        if heard { ShardLife::Alive } else { ShardLife::Unknown }
+        match (watch.served && self.is_node_alive(record.node), watch.hung) {
+            (false, _) => ShardLife::Unknown,
+            (true, true) => ShardLife::Hung,
+            (true, false) => ShardLife::Alive,
+        }
     }
 
     /// How long a drive has been dead.
@@ -155,7 +160,7 @@ impl Liveness {
                 served_ns: now_ns,
                 served: false,
                 condition: DriveCondition::Serving,
-                shards_failed: Vec::new(),
+                hung: false,
                 dead_since_ns: None,
             });
         }
@@ -190,7 +195,7 @@ impl Liveness {
             let same = watch.served
                 && dead_since_ns.is_some() == watch.dead_since_ns.is_some()
                 && watch.condition == report.condition
-                && watch.shards_failed == report.shards_failed;
+                && watch.hung == report.hung;
             if !same {
                 changed.insert(report.drive);
             }
@@ -200,7 +205,7 @@ impl Liveness {
             watch.served = true;
             watch.dead_since_ns = dead_since_ns;
             watch.condition = report.condition;
-            watch.shards_failed.clone_from(&report.shards_failed);
+            watch.hung = report.hung;
         }
         changed
     }

@@ -29,9 +29,9 @@ pub struct DriveReport {
     pub drive: DriveId,
     /// How it is.
     pub condition: DriveCondition,
-    /// Shards of it that cannot be used, though others can.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub shards_failed: Vec<u32>,
+    /// It has answered nothing for seconds, and may again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hung: bool,
 }
 
 /// A change of who is in sync.

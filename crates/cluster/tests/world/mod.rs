@@ -127,6 +127,10 @@ pub struct World {
     pub counts: Counts,
     /// Whether primaries propose to remove backups.
     pub suspects: bool,
+    /// Drives that answer nothing, as their nodes say.
+    pub hung: BTreeSet<DriveId>,
+    /// Of pools that are made.
+    pub min_copies: u32,
     /// Heartbeats that come again much later.
     late: Vec<Heartbeat>,
     next_drive: u64,
@@ -168,6 +172,8 @@ impl World {
             joining: BTreeMap::new(),
             counts: Counts::default(),
             suspects: true,
+            hung: BTreeSet::new(),
+            min_copies: 1,
             late: Vec::new(),
             next_drive: 0,
         };
@@ -228,7 +234,7 @@ impl World {
             id,
             name: name.to_owned(),
             copies,
-            min_copies: 1,
+            min_copies: self.min_copies,
             domain: domain.to_owned(),
             group_first,
             group_count,
@@ -346,7 +352,9 @@ impl World {
             return false;
         }
         self.nodes.get(&drive.node).is_some_and(|node| {
-            node.up && node.conditions.get(&shard.drive) == Some(&DriveCondition::Serving)
+            node.up
+                && node.conditions.get(&shard.drive) == Some(&DriveCondition::Serving)
+                && !self.hung.contains(&shard.drive)
         })
     }
 
@@ -427,7 +435,7 @@ impl World {
             let report = |(drive, condition): (&DriveId, &DriveCondition)| DriveReport {
                 drive: *drive,
                 condition: *condition,
-                shards_failed: Vec::new(),
+                hung: self.hung.contains(drive),
             };
             let heartbeat = Heartbeat {
                 node: id,

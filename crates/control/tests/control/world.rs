@@ -124,7 +124,7 @@ impl NodeBackend for FakeNode {
         let report = |(drive, condition): (&DriveId, &DriveCondition)| DriveReport {
             drive: *drive,
             condition: *condition,
-            shards_failed: Vec::new(),
+            hung: false,
         };
         memory.drives.iter().map(report).collect()
     }

@@ -12,7 +12,7 @@ use coquina_experiments::html;
 use coquina_experiments::leftovers;
 use coquina_experiments::report::{REPORT_VERSION, Report};
 use coquina_experiments::run::{self, Assignment, AssignmentError, Hooks, Plan, RunError, Settings};
-use coquina_experiments::target::LocalCoquina;
+use coquina_experiments::target::{LocalCoquina, Opener};
 use coquina_host::doctor;
 
 use crate::arguments::{Arguments, BenchCompare, BenchRun, BenchShow, BenchTune, Global, Measured};
@@ -87,7 +87,7 @@ pub fn tune(global: &Global, arguments: &BenchTune) -> Result<(), CliError> {
     finish(global, &report, &folder, std::slice::from_ref(&arguments.target))
 }
 
-/// Refuses what could not be run, before a plan of it is shown.
+/// Refuses what could not be run, before a plan of it is shown, the disk is looked at, or a folder for the report is made.
 fn check(settings: &Settings) -> Result<(), CliError> {
     if settings.plan().is_empty() {
         let (name, only) = (&settings.experiment.name, settings.only.join(" or "));
@@ -98,6 +98,9 @@ fn check(settings: &Settings) -> Result<(), CliError> {
             return Err(CliError::usage(format!("the target {target} is named twice; once is enough")));
         }
     }
+    let mut opener = Opener::new(&settings.folder);
+    let opened: Result<Vec<_>, _> = settings.targets.iter().map(|spec| opener.open(spec)).collect();
+    opened.map_err(RunError::from)?;
     settings.tried.iter().try_for_each(|assignment| check_setting(&settings.targets, assignment))
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_drive_hangs_while_it_answers_no_read_and_nothing_else() {
+fn a_drive_hangs_while_it_answers_no_read_whatever_it_writes() {
     let mut world = World::new();
     world.change(write_of(1, 0, 0, &[7; BLOCK_BYTES]));
     let asked_ns = world.now_ns;
@@ -15,10 +15,13 @@ fn a_drive_hangs_while_it_answers_no_read_and_nothing_else() {
     assert!(!world.shard.is_hung(asked_ns), "it has not been asked for long");
     let later_ns = world.now_ns + 10 * TURN_NS;
     assert!(world.shard.is_hung(later_ns));
-    // A read may take longer than others, as on a bad sector.
     world.now_ns = later_ns;
     world.change(write_of(2, 0, BLOCK, &[8; BLOCK_BYTES]));
-    assert!(!world.shard.is_hung(later_ns), "it has answered since");
+    assert!(world.shard.is_hung(later_ns), "who reads waits nevertheless");
+    // A read may take longer than others, as on a bad sector.
+    world.holds_reads = false;
+    assert_eq!(world.read(0, 1), [8; BLOCK_BYTES]);
+    assert!(!world.shard.is_hung(later_ns), "it reads");
     assert!(world.shard.is_hung(world.now_ns + 1), "and has not again for long");
 }
 
@@ -44,4 +47,57 @@ fn a_drive_hangs_while_a_frame_is_not_durable_whatever_else_it_answers() {
     assert!(world.now_ns > written_ns && world.shard.is_hung(written_ns + 1));
     world.shard.io_done(io, buffer, Ok(()));
     assert!(!world.shard.is_hung(u64::MAX));
+}
+
+#[test]
+fn zeroing_ahead_counts_where_the_log_waits_for_it() {
+    let mut drive = Memory(vec![0; 8 << 20]);
+    let options = FormatOptions {
+        identity: Identity::default(),
+        shards: 1,
+        segment_bytes: SEGMENT_BYTES_MIN,
+        prewrite: true,
+        created_unix_ns: 1,
+    };
+    format_drive(&mut drive, &options).unwrap();
+    let shard = open(&mut drive);
+    let mut world = World::of(drive, shard, 1);
+    // Everything is answered but that.
+    let mut zeroing = Vec::new();
+    for write in 0..1000 {
+        world.shard.submit(write_of(write, 0, (write % 1024) as u32 * BLOCK, &[7; BLOCK_BYTES]));
+        zeroing.extend(turn_without_zeroing(&mut world));
+        assert!(!world.shard.is_hung(world.now_ns.saturating_sub(3 * TURN_NS)), "{write} writes");
+        if (world.done.len() as u64) < write {
+            break;
+        }
+    }
+    assert!(!zeroing.is_empty() && world.done.len() < 1000, "the log waits for it now");
+    let waits_since_ns = world.now_ns;
+    for _ in 0..10 {
+        assert!(turn_without_zeroing(&mut world).is_empty());
+    }
+    assert!(world.shard.is_hung(waits_since_ns));
+    zeroing.into_iter().for_each(|io| world.shard.io_done(io, AlignedBuf::new(), Ok(())));
+    world.settle();
+    assert!(!world.shard.is_hung(world.now_ns));
+}
+
+/// A turn in which all I/O ends but what zeroes ahead.
+fn turn_without_zeroing(world: &mut World) -> Vec<IoToken> {
+    world.now_ns += TURN_NS;
+    world.shard.turn(world.now_ns);
+    let mut zeroing = Vec::new();
+    while let Some(action) = world.shard.next_action() {
+        match action {
+            Action::Write { io, offset_bytes, buffer } => {
+                world.drive.write(offset_bytes, &buffer).unwrap();
+                world.shard.io_done(io, buffer, Ok(()));
+            }
+            Action::Prewrite { io, .. } => zeroing.push(io),
+            Action::Done { token, outcome } => world.done.push((token.0, outcome)),
+            _ => {}
+        }
+    }
+    zeroing
 }

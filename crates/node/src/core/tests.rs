@@ -29,6 +29,7 @@ fn bare_core() -> Core {
         node: NodeId::default(),
         notices,
         proposals: Arc::default(),
+        hung: Arc::default(),
         busy_poll_ns: 0,
         bind_cpu: false,
     };

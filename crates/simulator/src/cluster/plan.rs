@@ -57,6 +57,8 @@ pub struct ClusterPlan {
     pub fault_length_ns: u64,
     /// Time after which a silent node is taken for dead.
     pub dead_ns: u64,
+    /// Time after which a node says that a drive hangs which does not answer, if it ever does.
+    pub hung_ns: Option<u64>,
     /// Whether drives rot, and how.
     pub rot_seed: Option<u64>,
 }
@@ -71,13 +73,8 @@ impl ClusterPlan {
     /// Three nodes and three copies, no clients, no faults, and times of a real cluster.
     pub fn idle(groups: u32, random: &mut Random) -> ClusterPlan {
         let plan = ClusterPlan::random(random);
-        let settings = Settings {
-            grant_ns: 1000 * MS,
-            drift_ppm: 1_000,
-            suspect_ns: 1000 * MS,
-            stalled_ns: Some(2000 * MS),
-            ..plan.settings
-        };
+        let settings =
+            Settings { grant_ns: 1000 * MS, drift_ppm: 1_000, suspect_ns: 1000 * MS, ..plan.settings };
         ClusterPlan {
             nodes: 3,
             drives_per_node: 1,
@@ -93,6 +90,7 @@ impl ClusterPlan {
             drift_ppm: 1_000,
             fault_ns: 1 << 60,
             dead_ns: 2000 * MS,
+            hung_ns: Some(2000 * MS),
             ..plan
         }
     }
@@ -163,6 +161,7 @@ impl ClusterPlan {
             fault_ns: random.pick(&[20 * MS, 60 * MS, 200 * MS]),
             fault_length_ns: random.pick(&[20 * MS, 200 * MS, 600 * MS]),
             dead_ns: random.pick(&[100, 250]) * MS,
+            hung_ns: None,
             rot_seed: None,
         }
     }

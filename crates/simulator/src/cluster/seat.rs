@@ -408,7 +408,10 @@ impl World {
                 true => DriveCondition::ReadOnly,
                 false => DriveCondition::Serving,
             };
-            drives.push(DriveReport { drive: drive_id(copy), condition, shards_failed: Vec::new() });
+            let now_ns = self.nodes[node].clock_ns(self.now_ns);
+            let hangs = |hung_ns| copies.shard().is_hung(now_ns.saturating_sub(hung_ns));
+            let hung = self.plan.hung_ns.is_some_and(hangs);
+            drives.push(DriveReport { drive: drive_id(copy), condition, hung });
             for (group, config) in &host.proposals {
                 proposals.extend(Proposal::of_config(&map, map_group(*group), config));
             }

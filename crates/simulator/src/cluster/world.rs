@@ -289,13 +289,7 @@ impl World {
             Event::Tick { copy, life } if self.is_life(copy, life) => {
                 let tick_ns = self.plan.tick_ns;
                 self.at(tick_ns, Event::Tick { copy, life });
-                let hung_ns = self.plan.settings.stalled_ns;
-                self.with_copy(copy, |copies, now_ns, out| {
-                    if let Some(hung_ns) = hung_ns {
-                        copies.set_hung(copies.shard().is_hung(now_ns.saturating_sub(hung_ns)));
-                    }
-                    copies.tick(now_ns, out);
-                })
+                self.with_copy(copy, |copies, now_ns, out| copies.tick(now_ns, out))
             }
             Event::Wake { copy, life } if self.is_life(copy, life) => {
                 if self.hosts[copy].wake_ns.is_some_and(|wake| wake <= self.now_ns) {

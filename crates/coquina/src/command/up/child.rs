@@ -37,6 +37,9 @@ pub struct ChildSpec {
     pub arguments: Vec<OsString>,
 }
 
+/// Formats drives whatever they hold.
+pub const FORCE: &str = "--force";
+
 /// A child, running or not.
 pub struct Child {
     spec: ChildSpec,
@@ -71,6 +74,8 @@ impl Child {
         let mut process = command.spawn().map_err(|error| CliError::io("start", &program, &error))?;
         let output = process.stderr.take();
         self.process = Some(process);
+        // Said once by a person. A drive that has become unreadable by the time of another start is not to be erased by it.
+        self.spec.arguments.retain(|argument| argument != FORCE);
         let name = self.spec.name.clone();
         let pass_on = move || {
             if let Some(output) = output {
@@ -147,4 +152,20 @@ fn pass_lines_on(name: &str, output: impl std::io::Read) {
 /// Whether a process holds the folder: a child of an earlier supervisor may still be stopping.
 pub fn is_taken(folder: &Path) -> bool {
     !matches!(running_server(folder), Err(coquina_control::FolderError::NotRunning { .. }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drives_are_formatted_by_force_at_one_start_only() {
+        let arguments = ["--list", FORCE, "--quiet"].map(OsString::from).to_vec();
+        let spec = ChildSpec { name: "n".to_owned(), folder: PathBuf::from("/nonexistent"), arguments };
+        let mut child = Child::new(spec);
+        let (events, _) = std::sync::mpsc::channel();
+        child.start(0, events).expect("this program can be started");
+        child.kill();
+        assert_eq!(child.spec.arguments, ["--list", "--quiet"], "of the starts that follow");
+    }
 }

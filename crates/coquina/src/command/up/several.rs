@@ -12,7 +12,7 @@ use coquina_control::{ControlListener, FolderLock, MapService};
 use coquina_node::Node;
 use coquina_store::EmbeddedStore;
 
-use super::child::{ChildSpec, Event};
+use super::child::{ChildSpec, Event, FORCE};
 use super::supervisor::{Started, Supervisor};
 use super::{Checked, STORE_FOLDER_NAME, plan};
 use crate::arguments::{Global, Tuning, Up};
@@ -158,7 +158,7 @@ fn child_arguments(
         arguments.extend(["--drive", drive].map(OsString::from));
     }
     let flags = [
-        (up.force, "--force"),
+        (up.force, FORCE),
         (up.running.insecure, "--insecure"),
         (up.running.no_volume_metrics, "--no-volume-metrics"),
     ];
