@@ -247,7 +247,9 @@ impl ShardCopies {
             self.members.remove(key);
             self.by_number.remove(&number);
         }
-        if let Some(view) = self.shard.group(number).filter(|view| view.last > 0) {
+        // Once: what is known of it stays until the frame with these records is applied.
+        let is_forgotten = self.is_forgetting(number);
+        if let Some(view) = self.shard.group(number).filter(|view| view.last > 0 && !is_forgotten) {
             // The join is the last: records behind it would be numbered below what is still known as committed.
             self.shard.submit_record(number, &Record::Sessions(Sessions::default()));
             self.shard.submit_record(number, &Record::Join { history: History::default(), last: 0 });

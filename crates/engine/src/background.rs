@@ -11,14 +11,18 @@ const EVICT_STEPS: usize = 4096;
 const EVICT_MAX: usize = 64;
 /// Segments that are zeroed ahead of use, whatever else goes on.
 const PREWRITE_AHEAD: u32 = 4;
+/// Bytes that are zeroed at once: on a slow disk with other work a whole segment may take longer than a drive has for an answer.
+const PREWRITE_PIECE_BYTES: u64 = 8 << 20;
 /// How long no request may have come for a shard to count as idle.
 const IDLE_NS: u64 = 500_000_000;
 
 /// Zeroing of a drive's file ahead of use: writing to space that was never written costs the file system a transaction.
 #[derive(Debug, Default)]
 pub(crate) struct Prewriter {
-    /// The segment on its way.
-    segment: Option<u32>,
+    /// The segment of which a piece is on its way, and the bytes of that.
+    segment: Option<(u32, u64)>,
+    /// Bytes of the next segment that have been zeroed.
+    done_bytes: u64,
     begin_ns: u64,
     /// Whether one has just ended.
     pause: bool,
@@ -83,10 +87,11 @@ impl Shard {
         let needed = self.segments.to_prewrite(ahead);
         let idle = if self.closing { None } else { self.prewrite_while_idle() };
         let Some(segment) = needed.or(idle) else { return };
-        let length_bytes = u64::from(self.geometry.segment_blocks) * 4096;
-        let offset_bytes = self.geometry.offset_bytes(self.geometry.segment_start(segment));
+        let done_bytes = self.prewriter.done_bytes;
+        let length_bytes = (self.segment_bytes() - done_bytes).min(PREWRITE_PIECE_BYTES);
+        let offset_bytes = self.geometry.offset_bytes(self.geometry.segment_start(segment)) + done_bytes;
         self.stats.prewrite_bytes += length_bytes;
-        self.prewriter.segment = Some(segment);
+        self.prewriter.segment = Some((segment, length_bytes));
         self.prewriter.begin_ns = self.now_ns;
         let io = self.issue_io(IoPurpose::Prewrite);
         self.actions.push_back(Action::Prewrite { io, offset_bytes, length_bytes });
@@ -110,23 +115,30 @@ impl Shard {
     }
 
     fn prewrite_ahead_when_idle(&self) -> u32 {
-        let segment_bytes = u64::from(self.geometry.segment_blocks) * 4096;
-        u32::try_from(self.config.zero_ahead_bytes / segment_bytes).unwrap_or(u32::MAX)
+        u32::try_from(self.config.zero_ahead_bytes / self.segment_bytes()).unwrap_or(u32::MAX)
+    }
+
+    fn segment_bytes(&self) -> u64 {
+        u64::from(self.geometry.segment_blocks) * 4096
     }
 
     /// Bytes that will be zeroed ahead as soon as there is time for it.
     pub(crate) fn unprepared_bytes(&self) -> u64 {
         let segments = self.segments.unprepared_of(self.prewrite_ahead_when_idle());
-        u64::from(segments) * u64::from(self.geometry.segment_blocks) * 4096
+        (u64::from(segments) * self.segment_bytes()).saturating_sub(self.prewriter.done_bytes)
     }
 
     pub(crate) fn prewrite_done(&mut self, result: Result<(), IoError>) {
-        let Some(segment) = self.prewriter.segment.take() else {
+        let Some((segment, length_bytes)) = self.prewriter.segment.take() else {
             panic!("the end of zeroing ahead that nobody began")
         };
         match result {
-            Ok(()) => self.segments.prewritten(segment),
+            Ok(()) => self.prewriter.done_bytes += length_bytes,
             Err(error) => self.poison(error.0),
+        }
+        if self.prewriter.done_bytes == self.segment_bytes() {
+            self.prewriter.done_bytes = 0;
+            self.segments.prewritten(segment);
         }
         self.prewriter.pause = true;
     }

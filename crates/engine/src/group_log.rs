@@ -57,6 +57,20 @@ impl Shard {
         let one = self.groups.get_mut(group);
         assert!(epoch.is_none_or(|epoch| epoch >= one.appended.1), "the epochs of group {group} never fall");
         one.accepting = epoch;
+        if epoch.is_none() {
+            self.end_waiters(group);
+        }
+    }
+
+    /// Ends what waits in a group that is not led from here any more: who leads it now answers, and here nobody may ever hear that anything
+    /// is committed.
+    fn end_waiters(&mut self, group: u32) {
+        let one = self.groups.get_mut(group);
+        let (reads, changes) = (std::mem::take(&mut one.waiting), std::mem::take(&mut one.behind));
+        self.groups.waiting -= reads.len() + changes.len();
+        let tokens = reads.iter().map(|read| read.token).chain(changes.iter().map(|change| change.token));
+        let tokens: Vec<RequestToken> = tokens.collect();
+        tokens.into_iter().for_each(|token| self.fail(token, Failure::NotPrimary));
     }
 
     /// Says that a group's entries up to this number are on all copies: reads may see them. A number that is higher than

@@ -212,6 +212,8 @@ pub struct Stream {
     pub building: Builder,
     /// Frames that are full and wait for their turn.
     pub queue: VecDeque<Builder>,
+    /// Frames that have had it since the shard was opened.
+    pub sealed: u64,
     /// Frames on their way.
     pub in_flight: u32,
     /// Blocks of data in them.

@@ -21,7 +21,9 @@ pub struct Merge {
     pub(crate) request: OwnedRequest,
     /// Requests on the same blocks that came later.
     pub(crate) waiting: Vec<OwnedRequest>,
-    /// Frames up to here must be applied first; `None` while they are not all sealed.
+    /// Users' frames that must have been sealed, of all that ever were: those that held changes when it came.
+    sealed_least: u64,
+    /// Frames up to here must be applied first; `None` while those are not all sealed.
     barrier: Option<u64>,
     state: MergeState,
     edges: [Edge; 2],
@@ -93,9 +95,11 @@ impl Shard {
         let head = (request.offset_bytes % block != 0).then_some(request.offset_bytes / block);
         let tail = (end % block != 0).then_some(end / block).filter(|tail| head != Some(*tail));
         let edge = |block| Edge { block, content: Vec::new() };
+        let sealed_least = self.sealed_with_older();
         self.merges.push(Merge {
             request: owned,
             waiting: Vec::new(),
+            sealed_least,
             barrier: None,
             state: MergeState::Waiting,
             edges: [edge(head), edge(tail)],
@@ -124,15 +128,14 @@ impl Shard {
         if self.merges.is_empty() {
             return;
         }
-        let hot = &self.log.streams[crate::frame::Head::Hot as usize];
-        let all_sealed = !hot.has_work();
+        let hot_sealed = self.log.stream(crate::frame::Head::Hot).sealed;
         let sealed = self.log.frame_next - 1;
         for index in 0..self.merges.len() {
             let merge = &mut self.merges[index];
             if merge.state != MergeState::Waiting {
                 continue;
             }
-            if merge.barrier.is_none() && all_sealed {
+            if merge.barrier.is_none() && hot_sealed >= merge.sealed_least {
                 merge.barrier = Some(sealed);
             }
             if merge.barrier.is_none_or(|barrier| barrier > self.log.applied) || !self.is_merge_loaded(index)
@@ -255,8 +258,18 @@ impl Shard {
             if self.is_being_trimmed(&BlockRange { layer, chunk, first, count }) {
                 return Err(Hindrance::Trims);
             }
-            let unmapped = self.count_unmapped(layer.0, chunk, first, count);
-            needed = needed.min(unmapped.map_err(|_| Hindrance::Page)?);
+            needed = match request.operation {
+                OwnedOperation::WriteZeroes { no_hole: false } => {
+                    let edges = merge.edges.iter().flat_map(|edge| edge.block);
+                    let mut unmapped = 0;
+                    for block in edges {
+                        unmapped +=
+                            self.count_unmapped(layer.0, chunk, block, 1).map_err(|_| Hindrance::Page)?;
+                    }
+                    unmapped
+                }
+                _ => self.count_unmapped(layer.0, chunk, first, count).map_err(|_| Hindrance::Page)?,
+            };
         }
         if needed > 0 && used + u64::from(needed) > capacity {
             if self.trims_may_make_room(&request.origin) {
@@ -268,7 +281,15 @@ impl Shard {
     }
 
     fn merge_again(&mut self, merge: Merge) {
-        self.merges.push(Merge { barrier: None, state: MergeState::Waiting, ..merge });
+        let sealed_least = self.sealed_with_older();
+        self.merges.push(Merge { sealed_least, barrier: None, state: MergeState::Waiting, ..merge });
+    }
+
+    /// How many frames of users will have been sealed when those are that hold changes now. They go in the order in which they are filled; so
+    /// a merge does not wait for what comes later, which under load never ends.
+    fn sealed_with_older(&mut self) -> u64 {
+        let hot = self.log.stream(crate::frame::Head::Hot);
+        hot.sealed + hot.queue.len() as u64 + u64::from(!hot.building.is_empty())
     }
 
     /// Lets those go on that wait behind a merge.

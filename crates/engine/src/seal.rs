@@ -53,6 +53,7 @@ impl Shard {
             self.rotate(head);
         }
         let Some(builder) = self.log.stream(head).queue.pop_front() else { return false };
+        self.log.stream(head).sealed += 1;
         if head == Head::Hot {
             self.cleaner.count_hot(builder.blocks());
         }

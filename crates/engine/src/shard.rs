@@ -304,6 +304,8 @@ impl Shard {
                 Err(error) => self.poison(error.0),
             },
             IoPurpose::Superblock => match result {
+                // After a failed write nothing is written any more.
+                Ok(()) if self.poisoned.is_some() => self.pool.give(buffer),
                 Ok(()) => self.checkpoint_written(buffer),
                 Err(error) => self.poison(error.0),
             },

@@ -70,9 +70,8 @@ fn a_change_waits_only_for_the_reads_of_its_own_blocks() {
     assert_eq!(world.shard.groups.waiting, 0);
 }
 
-/// A cut commits nothing: what waited for the entry that it ended would have waited for ever.
-#[test]
-fn what_waits_for_an_entry_that_is_cut_goes_on() {
+/// A shard with a read that waits for entry 3, which is not committed, and a change that goes out of its way.
+fn with_waiters() -> World {
     let mut world = World::new();
     world.shard.accept_changes(GROUP, Some(1));
     for (token, block) in [(1, 50), (2, 50), (3, 10)] {
@@ -85,16 +84,36 @@ fn what_waits_for_an_entry_that_is_cut_goes_on() {
     world.commit(2);
     world.submit_new(4, 10, 1);
     assert!(world.answered().is_empty(), "entry 3 is not committed");
-    // Another copy is primary now, and has never had that entry.
+    world
+}
+
+/// Another copy leads the group now. If this one is no member any more it hears of no commit again.
+#[test]
+fn what_waits_in_a_group_that_is_led_elsewhere_ends() {
+    let mut world = with_waiters();
     world.shard.accept_changes(GROUP, None);
+    for token in [100, 4] {
+        let outcome = {
+            world.settle();
+            world.outcome(token)
+        };
+        assert!(matches!(outcome, Some(Outcome::Failed(Failure::NotPrimary))), "{outcome:?}");
+    }
+    assert_eq!(world.shard.groups.waiting, 0);
+}
+
+/// A cut commits nothing: what waited for the entry that it ended would have waited for ever.
+#[test]
+fn what_waits_for_an_entry_that_is_cut_goes_on() {
+    let mut world = with_waiters();
     let beyond = vec![BlockRange { layer: LAYER, chunk: 0, first: 10, count: 1 }];
     world.shard.submit_record(GROUP, &Record::Cut { at: 2, recovery: Recovery { since: 2, beyond } });
     world.settle();
     let view = world.shard.group(GROUP).unwrap();
-    assert_eq!((view.last, view.committed), (2, 2));
+    assert_eq!((view.last, view.committed), (3, 2), "the change is entry 3 now");
     let outcome = world.outcome(100);
     assert!(matches!(outcome, Some(Outcome::Read(_))), "{outcome:?}");
     let outcome = world.outcome(4);
-    assert!(matches!(outcome, Some(Outcome::Failed(Failure::NotPrimary))), "{outcome:?}");
+    assert!(matches!(outcome, Some(Outcome::Changed)), "{outcome:?}");
     assert_eq!(world.shard.groups.waiting, 0);
 }

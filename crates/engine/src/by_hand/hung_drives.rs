@@ -101,3 +101,38 @@ fn turn_without_zeroing(world: &mut World) -> Vec<IoToken> {
     }
     zeroing
 }
+
+/// A whole segment took longer on a slow disk than a drive has for an answer.
+#[test]
+fn zeroing_ahead_goes_by_pieces() {
+    const SEGMENT_BYTES: u64 = 16 << 20;
+    let mut drive = Memory(vec![0; 27 * SEGMENT_BYTES as usize]);
+    let options = FormatOptions {
+        identity: Identity::default(),
+        shards: 1,
+        segment_bytes: SEGMENT_BYTES,
+        prewrite: true,
+        created_unix_ns: 1,
+    };
+    format_drive(&mut drive, &options).unwrap();
+    let mut shard = open(&mut drive);
+    let mut pieces: Vec<(u64, u64)> = Vec::new();
+    let prepared_bytes = |shard: &Shard| shard.stats().unprepared_bytes;
+    let before = prepared_bytes(&shard);
+    for turn in 1..200 {
+        shard.turn(turn * TURN_NS);
+        while let Some(action) = shard.next_action() {
+            if let Action::Prewrite { io, offset_bytes, length_bytes } = action {
+                pieces.push((offset_bytes, length_bytes));
+                shard.io_done(io, AlignedBuf::new(), Ok(()));
+            }
+        }
+    }
+    assert!(pieces.len() > 4, "{pieces:?}");
+    assert!(pieces.iter().all(|(_, length_bytes)| *length_bytes <= 8 << 20), "{pieces:?}");
+    let follow = |pair: &[(u64, u64)]| pair[0].0 + pair[0].1 == pair[1].0;
+    assert!(pieces.windows(2).all(follow), "none is left out: {pieces:?}");
+    let zeroed: u64 = pieces.iter().map(|(_, length_bytes)| length_bytes).sum();
+    assert_eq!(zeroed % SEGMENT_BYTES, 0, "whole segments");
+    assert!(prepared_bytes(&shard) <= before);
+}

@@ -99,3 +99,81 @@ fn a_merge_fails_once_if_its_layer_is_deleted_meanwhile() {
     assert!(world.done.is_empty(), "{:?}", world.done);
     assert_eq!(world.shard.stats().live_bytes, 0);
 }
+
+/// It waited until nothing of anybody's waited for its turn, which under load never comes.
+#[test]
+fn a_merge_does_not_wait_for_what_comes_later() {
+    let World { mut drive, shard, now_ns, .. } = World::new();
+    drop(shard);
+    let config = ShardConfig { frames_in_flight_max: 1, full_frames_in_flight_max: 1, ..config() };
+    let shard = Shard::open(&mut drive, 0, 1, config).unwrap();
+    let mut world = World::of(drive, shard, now_ns);
+    world.change(write_of(1, 0, 0, &[0xa0; BLOCK_BYTES]));
+    let payload = vec![7; 48 * BLOCK_BYTES];
+    let mut token = 100;
+    let mut load = |world: &mut World| {
+        token += 1;
+        world.shard.submit(write_of(token, 1 + token as u32 % 2, 0, &payload));
+    };
+    load(&mut world);
+    load(&mut world);
+    world.shard.submit(write_of(9, 0, 512, &[1; 512]));
+    // For each frame that ends, as much comes as went.
+    let mut under_way: Vec<(IoToken, AlignedBuf)> = Vec::new();
+    for turn in 0..300 {
+        world.now_ns += TURN_NS;
+        world.shard.turn(world.now_ns);
+        while let Some(action) = world.shard.next_action() {
+            match action {
+                Action::Write { io, offset_bytes, buffer } => {
+                    world.drive.write(offset_bytes, &buffer).unwrap();
+                    under_way.push((io, buffer));
+                }
+                Action::Read { io, offset_bytes, mut buffer } => {
+                    world.drive.read(offset_bytes, &mut buffer).unwrap();
+                    world.shard.io_done(io, buffer, Ok(()));
+                }
+                Action::Done { token, outcome } => {
+                    assert!(matches!(outcome, Outcome::Changed), "{token:?}: {outcome:?}");
+                    if token.0 == 9 {
+                        assert!(turn > 0, "what was there before it comes first");
+                        return;
+                    }
+                    load(&mut world);
+                }
+                _ => {}
+            }
+        }
+        if !under_way.is_empty() {
+            let (io, buffer) = under_way.remove(0);
+            world.shard.io_done(io, buffer, Ok(()));
+        }
+    }
+    panic!("{:?}", world.shard);
+}
+
+/// Blocks inside the range become holes; only those at its edges need room, and these have it.
+#[test]
+fn zeroing_parts_of_blocks_on_a_full_drive_needs_no_room_for_holes() {
+    let mut world = World::new();
+    world.change(write_of(1, 0, 0, &[0xa0; BLOCK_BYTES]));
+    world.change(write_of(2, 0, 9 * BLOCK, &[0xb0; BLOCK_BYTES]));
+    let mut filled = 0;
+    for block in 0.. {
+        world.shard.submit(write_of(3, 1 + block / 1024, block % 1024 * BLOCK, &[1; BLOCK_BYTES]));
+        world.settle();
+        match world.outcome(3) {
+            Some(Outcome::Changed) => filled += 1,
+            Some(Outcome::Failed(Failure::NoSpace)) => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(filled > 100, "{filled}");
+    let zeroes = request(4, 0, 512, Operation::WriteZeroes { no_hole: false });
+    world.shard.submit(Request { length_bytes: 9 * BLOCK, ..zeroes });
+    world.settle();
+    let outcome = world.outcome(4);
+    assert!(matches!(outcome, Some(Outcome::Changed)), "{outcome:?}");
+    assert_eq!(world.read(0, 0), [[0xa0; 512].as_slice(), &[0; BLOCK_BYTES - 512]].concat());
+    assert_eq!(world.read(0, 9), [[0; 512].as_slice(), &[0xb0; BLOCK_BYTES - 512]].concat());
+}
