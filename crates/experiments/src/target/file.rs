@@ -57,6 +57,21 @@ impl FileTarget {
         TargetError::Unusable { spec: self.spec.clone(), message }
     }
 
+    /// What each named file may have. All have the same size, so the fullest file system decides.
+    fn each_bytes(&self) -> Result<Option<u64>, TargetError> {
+        let mut smallest = None;
+        for files in by_file_system(&self.named) {
+            let free =
+                super::free_bytes(folder_of(files[0])).map_err(|error| self.unusable(error.to_string()))?;
+            // Holes have to be written, too.
+            let existing: u64 = files.iter().map(|path| length_bytes(path)).sum();
+            // Half of what is free: others share the disk.
+            let each = (free / 2 + existing) / files.len() as u64;
+            smallest = Some(smallest.unwrap_or(each).min(each));
+        }
+        Ok(smallest)
+    }
+
     fn numbered(&self, number: usize) -> PathBuf {
         match self.named.get(number) {
             Some(path) => path.clone(),
@@ -197,18 +212,12 @@ impl Target for FileTarget {
     }
 
     fn space_bytes(&self, _copies: Option<u32>) -> Result<Option<u64>, TargetError> {
-        let mut smallest = None;
-        for files in by_file_system(&self.named) {
-            let free =
-                super::free_bytes(folder_of(files[0])).map_err(|error| self.unusable(error.to_string()))?;
-            // Holes have to be written, too.
-            let existing: u64 = files.iter().map(|path| length_bytes(path)).sum();
-            // Half of what is free: others share the disk.
-            let each = (free / 2 + existing) / files.len() as u64;
-            smallest = Some(smallest.unwrap_or(each).min(each));
-        }
-        // All files have the same size, so the fullest file system decides.
-        Ok(smallest.map(|each| each * self.named.len() as u64))
+        Ok(self.each_bytes()?.map(|each| each * self.named.len() as u64))
+    }
+
+    /// All named files are made, each as large as a volume, also where a scenario has fewer volumes.
+    fn drive_bytes(&self) -> Option<u64> {
+        if self.named.len() > 1 { self.each_bytes().ok().flatten() } else { None }
     }
 
     fn refuses(&self, layout: &Layout) -> Option<String> {

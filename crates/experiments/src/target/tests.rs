@@ -467,6 +467,18 @@ fn the_fullest_file_system_of_several_files_decides() {
 }
 
 #[test]
+fn of_several_files_each_is_as_large_as_a_volume_however_few_volumes_there_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let files: Vec<String> =
+        (0..4).map(|number| folder.path().join(number.to_string()).display().to_string()).collect();
+    let several = open(&format!("file:{}", files.join(",")));
+    let (all, each) = (several.space_bytes(None).unwrap().unwrap(), several.drive_bytes().unwrap());
+    // Others use the disk meanwhile.
+    assert!(each <= all / 4 + all / 40, "{each} of {all} for four");
+    assert_eq!(open(&format!("file:{}", files[0])).drive_bytes(), None, "volumes are files beside it");
+}
+
+#[test]
 fn holes_of_a_file_are_no_room() {
     let folder = tempfile::tempdir().unwrap();
     let free = super::free_bytes(folder.path()).unwrap();
