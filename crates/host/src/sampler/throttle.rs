@@ -192,7 +192,9 @@ fn block_2(folder: &Path, group: &str) -> Vec<Setting> {
     for line in text.lines() {
         let Some((drive, values)) = line.split_once(' ') else { continue };
         let values = pairs(values);
-        let used = counters.lines().find_map(|line| line.strip_prefix(drive)).map(pairs).unwrap_or_default();
+        // 259:10 is another drive than 259:1.
+        let of_drive = counters.lines().find(|line| line.split_ascii_whitespace().next() == Some(drive));
+        let used = of_drive.map(pairs).unwrap_or_default();
         for (kind, setting, counter) in BLOCK_2 {
             let Some(limit) = values.get(setting).and_then(|limit| limit.parse::<u64>().ok()) else {
                 continue;
@@ -289,8 +291,10 @@ mod tests {
     #[test]
     fn limits_of_version_2() {
         let folder = tempfile::tempdir().unwrap();
-        write(folder.path(), "io.max", "254:0 rbps=max wbps=1000 riops=max wiops=50\n");
-        write(folder.path(), "io.stat", "254:0 rbytes=1 wbytes=70 rios=2 wios=3 dbytes=0 dios=0\n");
+        write(folder.path(), "io.max", "254:1 rbps=max wbps=1000 riops=max wiops=50\n");
+        let other = "254:16 rbytes=9 wbytes=999 rios=9 wios=99 dbytes=0 dios=0";
+        let own = "254:1 rbytes=1 wbytes=70 rios=2 wios=3 dbytes=0 dios=0";
+        write(folder.path(), "io.stat", &format!("{other}\n{own}\n"));
         write(folder.path(), "cpu.max", "max 100000\n");
         let found = settings(Controller::Version2, folder.path(), "/a");
         let limits: Vec<_> = found.iter().map(|found| (found.kind, found.limit, found.used)).collect();
