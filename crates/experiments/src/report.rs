@@ -269,10 +269,12 @@ impl Point {
         Point { drives: loaded, ..self.clone() }
     }
 
-    /// Operations that a closed loop keeps in flight, all clients together: one client or more per volume. Where all drives are
-    /// meant, how many that is must be known, see [`Point::on`].
+    /// Operations that a closed loop keeps in flight, all clients together: one client or more per volume, or per drive where drives are
+    /// added, whose volumes are then the only ones that take load. Where all drives are meant, how many that is must be known, see
+    /// [`Point::on`].
     pub fn outstanding(&self) -> u32 {
-        let lanes = self.clients.max(self.loaded_volumes()).max(self.drives.unwrap_or(1));
+        let loaded = self.drives.filter(|drives| *drives > 0).unwrap_or_else(|| self.loaded_volumes());
+        let lanes = self.clients.max(loaded).max(1);
         self.depth.saturating_mul(self.jobs).saturating_mul(lanes)
     }
 }

@@ -492,6 +492,9 @@ mod tests {
         assert_eq!(figures(&round(f64::MIN_POSITIVE), &seen, true), None);
         assert_eq!(figures(&round(1000.0), &Utilisation { cores_online: 0, ..seen }, true), None);
     }
+        (point.volumes_per_client, point.clients, point.drives) = (None, 1, Some(2));
+        assert_eq!(point.outstanding(), 2 * point.depth, "of eight volumes those of two drives");
+        point.drives = None;
 
     #[test]
     fn what_a_busy_machine_hides_is_not_0() {
