@@ -19,6 +19,17 @@ const SAMPLE_INTERVAL_MS: u64 = 250;
 /// More often would take processors from what is measured.
 const SAMPLE_INTERVAL_MS_MIN: u64 = 50;
 const SAMPLES_MIN_PER_RUN: f64 = 8.0;
+/// Half of what the sampler keeps, so that the first sample of a run is still known at its end.
+const SAMPLES_MAX_PER_RUN: f64 = 4000.0;
+/// The sampler's longest interval.
+const SAMPLE_INTERVAL_MS_MAX: u64 = 60_000;
+/// Threads and control groups are looked at this often, and more often in runs in which that gives fewer than
+/// [`DETAILS_MIN_PER_RUN`].
+const DETAIL_INTERVAL_MS: u64 = 1000;
+/// More often would take processors from what is measured: a server may have hundreds of threads.
+const DETAIL_INTERVAL_MS_MIN: u64 = 300;
+/// What grew is known from two details on; a run's edges lie between them.
+const DETAILS_MIN_PER_RUN: f64 = 4.0;
 /// The idle machine is looked at for so long.
 const IDLE_TIME: Duration = Duration::from_secs(2);
 /// What a generator may need by itself between two operations, on a busy processor.
@@ -59,7 +70,7 @@ impl Idle {
         let mut idle = Idle { drives: drives_of(places), ..Idle::default() };
         let processes = servers.iter().map(|pid| (*pid, Role::Target)).collect();
         let sampled = drives_to_sample(places, true);
-        let Ok(sampler) = sampler(SAMPLE_INTERVAL_MS, sampled, processes) else { return Ok(idle) };
+        let Ok(sampler) = sampler(IDLE_TIME.as_secs_f64(), sampled, processes) else { return Ok(idle) };
         let from = sampler.mark();
         while from.elapsed() < IDLE_TIME {
             if stopped() {
@@ -83,18 +94,26 @@ impl Idle {
 }
 
 fn sampler(
-    interval_ms: u64,
+    runtime_s: f64,
     drives: Option<Vec<String>>,
     processes: Vec<(u32, Role)>,
 ) -> Result<Sampler, coquina_host::HostError> {
     let mut processes = processes;
     processes.push((std::process::id(), Role::Harness));
-    Sampler::start(SamplerSettings { interval_ms, drives, processes })
+    let (interval_ms, detail_interval_ms) = (sample_interval_ms(runtime_s), detail_interval_ms(runtime_s));
+    Sampler::start(SamplerSettings { interval_ms, detail_interval_ms, drives, processes })
 }
 
 /// How often a run of this length is sampled.
 fn sample_interval_ms(runtime_s: f64) -> u64 {
-    ((runtime_s * 1e3 / SAMPLES_MIN_PER_RUN) as u64).clamp(SAMPLE_INTERVAL_MS_MIN, SAMPLE_INTERVAL_MS)
+    let runtime_ms = runtime_s * 1e3;
+    let usual = ((runtime_ms / SAMPLES_MIN_PER_RUN) as u64).clamp(SAMPLE_INTERVAL_MS_MIN, SAMPLE_INTERVAL_MS);
+    usual.max((runtime_ms / SAMPLES_MAX_PER_RUN) as u64).min(SAMPLE_INTERVAL_MS_MAX)
+}
+
+/// How often threads and control groups are looked at in a run of this length.
+fn detail_interval_ms(runtime_s: f64) -> u64 {
+    ((runtime_s * 1e3 / DETAILS_MIN_PER_RUN) as u64).clamp(DETAIL_INTERVAL_MS_MIN, DETAIL_INTERVAL_MS)
 }
 
 /// When the measured time of generators began that were started and had ended at these moments. What they told is not believed
@@ -222,7 +241,7 @@ impl Shot<'_> {
         let watched = watched.chain(self.others.iter().map(|pid| (*pid, Role::Outside)));
         let drives = drives_to_sample(&self.target.places(), self.target.is_on_this_host());
         // A machine that does not let itself be looked at can still be measured.
-        let sampler = sampler(sample_interval_ms(self.limits.runtime_s), drives, watched.collect()).ok();
+        let sampler = sampler(self.limits.runtime_s, drives, watched.collect()).ok();
         let (now, now_unix) = (Instant::now(), SystemTime::now());
         let mut running = Vec::new();
         for command in &commands {
@@ -473,6 +492,9 @@ mod tests {
         point.clients = 10;
         assert_eq!(shares(&point)[7..], [vec![7], vec![0], vec![1]]);
         assert_eq!(point.outstanding(), 10 * point.depth);
+        (point.volumes_per_client, point.clients, point.drives) = (None, 1, Some(2));
+        assert_eq!(point.outstanding(), 2 * point.depth, "of eight volumes those of two drives");
+        point.drives = None;
         (point.clients, point.volumes_per_client) = (2, Some(3));
         assert_eq!(shares(&point), [vec![0, 2, 4], vec![1, 3, 5]]);
         assert_eq!(point.outstanding(), 6 * point.depth);
@@ -492,9 +514,6 @@ mod tests {
         assert_eq!(figures(&round(f64::MIN_POSITIVE), &seen, true), None);
         assert_eq!(figures(&round(1000.0), &Utilisation { cores_online: 0, ..seen }, true), None);
     }
-        (point.volumes_per_client, point.clients, point.drives) = (None, 1, Some(2));
-        assert_eq!(point.outstanding(), 2 * point.depth, "of eight volumes those of two drives");
-        point.drives = None;
 
     #[test]
     fn what_a_busy_machine_hides_is_not_0() {
@@ -549,5 +568,14 @@ mod tests {
         assert_eq!(sample_interval_ms(20.0), 250);
         assert_eq!(sample_interval_ms(1.0), 125);
         assert_eq!(sample_interval_ms(0.3), 50);
+        assert_eq!([20.0, 4.0, 3.0, 1.2, 0.3].map(detail_interval_ms), [1000, 1000, 750, 300, 300]);
+    }
+
+    #[test]
+    fn the_first_sample_of_a_long_run_is_kept_to_its_end() {
+        assert_eq!(sample_interval_ms(1000.0), 250);
+        assert_eq!(sample_interval_ms(3600.0), 900);
+        assert_eq!(sample_interval_ms(86_400.0), 21_600);
+        assert_eq!(sample_interval_ms(1e6), 60_000, "what the sampler takes at most");
     }
 }

@@ -11,7 +11,7 @@ use super::counters::{CoreTimes, DriveTimes, NetworkBytes};
 use super::processes::Used;
 use super::throttle::Setting;
 
-/// Samples that are kept: half an hour and more at the usual interval. The oldest are forgotten.
+/// Samples that are kept: half an hour and more at the usual interval, so that longer windows need a longer one. The oldest are forgotten.
 const POINTS_MAX: usize = 8192;
 
 /// Counters of the host at a moment.

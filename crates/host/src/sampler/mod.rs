@@ -34,15 +34,14 @@ pub use utilisation::{
 };
 use window::{Drive, Knowledge};
 
-/// Threads and control groups are looked at this often, and at marks.
-const DETAIL_INTERVAL: Duration = Duration::from_secs(1);
-
 /// What to sample.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SamplerSettings {
     /// Time between samples, 10 to 60000.
     pub interval_ms: u64,
+    /// Time between looks at threads and control groups, which take longer, in whole intervals; they are looked at at marks as well.
+    pub detail_interval_ms: u64,
     /// Kernel names of drives or partitions, such as `vda`. `None` means all whole drives.
     pub drives: Option<Vec<String>>,
     /// Processes to watch from the start, by number.
@@ -51,7 +50,7 @@ pub struct SamplerSettings {
 
 impl Default for SamplerSettings {
     fn default() -> Self {
-        SamplerSettings { interval_ms: 250, drives: None, processes: Vec::new() }
+        SamplerSettings { interval_ms: 250, detail_interval_ms: 1000, drives: None, processes: Vec::new() }
     }
 }
 
@@ -155,6 +154,7 @@ impl Shared {
 
 struct State {
     interval: Duration,
+    detail_interval: Duration,
     stat: KernelFile,
     diskstats: Option<KernelFile>,
     networks: Option<KernelFile>,
@@ -185,6 +185,7 @@ impl State {
         }
         Ok(State {
             interval: Duration::from_millis(settings.interval_ms),
+            detail_interval: detail_interval(settings),
             stat: KernelFile::open("/proc/stat")?,
             diskstats,
             networks: KernelFile::open("/proc/net/dev").ok(),
@@ -214,7 +215,7 @@ impl State {
             Some([cpu_some, io_some, io_full])
         });
         self.history.push(Point { at, cores, drives, networks, pressure_us, used, sampling_ns: 0 });
-        let is_due = self.history.last_detail_at().is_none_or(|last| at - last >= DETAIL_INTERVAL);
+        let is_due = self.history.last_detail_at().is_none_or(|last| at - last >= self.detail_interval);
         if with_details || is_due {
             self.detail();
         }
@@ -253,6 +254,13 @@ impl State {
             interval: self.interval,
         }
     }
+}
+
+/// After this time a look at details is due: half an interval before the sample that is to have them, since samples come early and late
+/// by a little.
+fn detail_interval(settings: &SamplerSettings) -> Duration {
+    let samples = settings.detail_interval_ms.div_ceil(settings.interval_ms).max(1);
+    Duration::from_millis(samples.saturating_mul(settings.interval_ms) - settings.interval_ms / 2)
 }
 
 /// The named drives, or all whole ones.

@@ -171,3 +171,30 @@ fn sampling_is_cheap() {
     );
     assert!(of_process < 0.01, "{of_process}");
 }
+
+#[test]
+fn details_are_looked_at_with_every_so_many_samples() {
+    let due_ms = |interval_ms, detail_interval_ms| {
+        let settings = SamplerSettings { interval_ms, detail_interval_ms, ..SamplerSettings::default() };
+        detail_interval(&settings).as_millis()
+    };
+    assert_eq!(due_ms(250, 1000), 875, "the fourth sample, also when it comes early");
+    assert_eq!(due_ms(150, 300), 225);
+    assert_eq!(due_ms(125, 300), 313, "the third");
+    assert_eq!(due_ms(21_600, 1000), 10_800, "each");
+
+    let settings = SamplerSettings {
+        interval_ms: 50,
+        detail_interval_ms: 100,
+        processes: vec![(std::process::id(), Role::Harness)],
+        ..SamplerSettings::default()
+    };
+    let sampler = Sampler::start(settings).unwrap();
+    let from = sampler.mark();
+    sleep(800);
+    let to = sampler.mark();
+    let inside = sampler.shared.lock().history.details(from, to).len();
+    // Both marks have details as well; the machine may be busy.
+    assert!((5..=10).contains(&inside), "{inside}");
+    sampler.stop();
+}

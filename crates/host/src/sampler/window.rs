@@ -109,7 +109,7 @@ impl Knowledge<'_> {
                 name: known.name.clone(),
                 role: known.role,
                 cpu_us: (ns / 1000.0) as u64,
-                busiest_thread_cores: busiest_thread(place, details),
+                busiest_thread_cores: busiest_thread(place, details, to.duration_since(from)),
                 allowed_cores: details
                     .iter()
                     .rev()
@@ -253,16 +253,22 @@ fn pressures(grown: &Totals, seconds: f64) -> Option<Pressures> {
     })
 }
 
-/// Cores that the busiest thread of a process used, between the first and the last detail.
-fn busiest_thread(place: u32, details: &[&Detail]) -> Option<f64> {
-    let (first, last) = (details.first()?, details.last()?);
-    let seconds = last.at.duration_since(first.at).as_secs_f64();
-    let mut spans: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
-    for (_, thread, ns) in details.iter().flat_map(|detail| &detail.threads).filter(|(at, ..)| *at == place) {
-        spans.entry(*thread).or_insert((*ns, *ns)).1 = *ns;
+/// Cores that the busiest thread of a process used, each thread from its own first detail to its last: one that began with the window is
+/// not as idle as before. One that was seen for less than half of the window is taken to have been idle in the rest of that half: it is not
+/// what held the window back.
+fn busiest_thread(place: u32, details: &[&Detail], window: Duration) -> Option<f64> {
+    let mut spans: BTreeMap<u32, [(Instant, u64); 2]> = BTreeMap::new();
+    for detail in details {
+        for (_, thread, ns) in detail.threads.iter().filter(|(at, ..)| *at == place) {
+            let seen = (detail.at, *ns);
+            spans.entry(*thread).or_insert([seen; 2])[1] = seen;
+        }
     }
-    let used_ns = spans.values().map(|(low, high)| high.saturating_sub(*low)).max()?;
-    (seconds > 0.0).then(|| (used_ns as f64 / 1e9 / seconds).min(1.0))
+    let cores = |[(from, low), (to, high)]: &[(Instant, u64); 2]| {
+        let seconds = to.duration_since(*from).max(window / 2).as_secs_f64();
+        (to > from).then(|| (high.saturating_sub(*low) as f64 / 1e9 / seconds).min(1.0))
+    };
+    spans.values().filter_map(cores).max_by(f64::total_cmp)
 }
 
 /// Cores on which generators and targets may run; those of all watched processes where there are none.
@@ -277,4 +283,33 @@ fn allowed_cores(window: &Utilisation) -> Vec<u32> {
     }
     let is_allowed = |core: &u32| cores.is_empty() || cores.contains(core);
     window.core_numbers.iter().copied().filter(is_allowed).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_counts_from_when_it_was_first_seen() {
+        let start = Instant::now();
+        let detail = |ms, threads: &[(u32, u64)]| Detail {
+            at: start + Duration::from_millis(ms),
+            threads: threads.iter().map(|(thread, ms)| (0, *thread, ms * 1_000_000)).collect(),
+            allowed: Vec::new(),
+            settings: Vec::new(),
+        };
+        let second = Duration::from_secs(1);
+        let of = |details: &[Detail]| busiest_thread(0, &details.iter().collect::<Vec<_>>(), second);
+        let born_late = [
+            detail(0, &[(7, 100)]),
+            detail(900, &[(7, 190), (8, 5)]),
+            detail(1400, &[(7, 240), (8, 455)]),
+            detail(1700, &[(7, 270), (8, 725)]),
+        ];
+        assert_eq!(of(&born_late), Some(0.9), "720 ms in the 800 ms in which it was seen");
+        let short = [detail(0, &[(7, 0)]), detail(500, &[(7, 0), (8, 0)]), detail(600, &[(7, 0), (8, 100)])];
+        assert_eq!(of(&short), Some(0.2), "100 ms, in half of the window");
+        assert_eq!(of(&born_late[..1]), None, "nothing is known of what it used");
+        assert_eq!(busiest_thread(1, &born_late.iter().collect::<Vec<_>>(), second), None);
+    }
 }
