@@ -28,9 +28,12 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Half the width of the interval; `None` where one round gives none.
+    /// How far the interval reaches from the mean, on the side on which it reaches farther: one that was cut at 0, that of a ratio, and one
+    /// that was widened have it not in their middle, and half their width would say less than is not known. `None` where one round gives
+    /// no interval.
     pub fn half_width(&self) -> Option<f64> {
-        (self.count > 1).then(|| (self.high - self.low).abs() / 2.0).filter(|half| half.is_finite())
+        let reach = (self.high - self.mean).abs().max((self.mean - self.low).abs());
+        (self.count > 1).then_some(reach).filter(|half| half.is_finite())
     }
 
     /// The interval with another figure of the same rounds in its middle. It is widened where it does not hold that one.
@@ -193,7 +196,12 @@ mod tests {
         assert_eq!((spread.mean, spread.count), (100.0, 3));
         assert!(spread.half_width().is_some_and(|half| (24.0..26.0).contains(&half)), "{spread:?}");
         assert_eq!(mean_of_rounds(&[5.0]).unwrap().half_width(), None);
-        assert_eq!(mean_of_rounds(&[1.0, 100.0]).unwrap().low, 0.0);
+        let cut = mean_of_rounds(&[1.0, 100.0]).unwrap();
+        assert_eq!(cut.low, 0.0);
+        assert!(
+            cut.half_width().is_some_and(|half| (half - 628.9).abs() < 0.2),
+            "{cut:?}: 12.71 standard errors"
+        );
     }
 
     #[test]

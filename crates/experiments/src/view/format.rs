@@ -76,7 +76,9 @@ pub(crate) fn measured_text(spread: &Spread) -> String {
 
 /// A ratio with as many decimals as its interval allows.
 pub(crate) fn ratio_text(ratio: &Spread) -> String {
-    let doubt = ratio.half_width().map_or(0.02, |half| half / ratio.mean.max(f64::MIN_POSITIVE));
+    // Half of the whole width: its ends are as far from the mean as factors, so the upper one alone would make it look less sure.
+    let half = |_| (ratio.high - ratio.low) / 2.0 / ratio.mean.max(f64::MIN_POSITIVE);
+    let doubt = ratio.half_width().map_or(0.02, half);
     let decimals = match ratio.mean {
         // Far below 1, two digits that say something.
         mean if mean < 0.1 => 3,
