@@ -7,7 +7,7 @@ use coquina_host::{DriveEnvironment, doctor};
 use crate::definition::{Experiment, Mode, published_outstanding};
 use crate::limit::{Evidence, Neighbour, name_limit};
 use crate::report::{Case, CaseResult, Figures, Finding, Point, PublishedRow, Report};
-use crate::statistics::{sanity, steadiness};
+use crate::statistics::{SAMPLES_MIN, sanity, steadiness};
 
 use super::knees;
 use super::measure::Measured;
@@ -142,7 +142,8 @@ fn unsteady(subject: &str, result: &CaseResult, limits: &Mode) -> Option<Finding
     Some(finding("not-steady", subject, &text))
 }
 
-/// Rounds that are too short to tell: whether throughput was steady over all rounds of a case. One finding for all.
+/// Rounds that are too short to tell: whether throughput was steady over all rounds of a case. One finding for all. Of what is too short
+/// also with all rounds together nothing is said.
 fn unsteady_over_rounds(cases: &[Case], limits: &Mode) -> Option<Finding> {
     let (mut results, mut moved) = (0, Vec::new());
     for case in cases {
@@ -150,8 +151,11 @@ fn unsteady_over_rounds(cases: &[Case], limits: &Mode) -> Option<Finding> {
             if result.good_rounds().any(|round| round.is_steady.is_some()) {
                 continue;
             }
-            results += 1;
             let all: Vec<f64> = result.good_rounds().flat_map(|round| round.series.iter().copied()).collect();
+            if all.len() < SAMPLES_MIN {
+                continue;
+            }
+            results += 1;
             let over_all = steadiness(&all);
             if !over_all.is_steady {
                 moved.push(format!("{}: {} ({})", case.id, result.target, over_all.text));

@@ -188,3 +188,18 @@ fn all_drives_have_as_much_in_flight_as_there_are_drives() {
     let lines = cases[0].results[0].rounds[0].limit.evidence.join("\n");
     assert!(lines.contains(", 20 in flight,"), "{lines}");
 }
+
+#[test]
+fn of_what_is_too_short_to_tell_nothing_is_said() {
+    let limits = Experiment::load("hdd-tuning").unwrap().modes.get(ModeName::Quick).clone();
+    let of = |series: &[f64]| {
+        let mut case = case(1, &[(100.0, 0), (100.0, 0)]);
+        for round in &mut case.results[0].rounds {
+            (round.is_steady, round.series) = (None, series.to_vec());
+        }
+        of_scenario(&[case], &limits, &[1])
+    };
+    assert_eq!(of(&[50.0, 100.0, 200.0]), []);
+    let found = of(&[50.0, 100.0, 150.0, 200.0]);
+    assert!(found.len() == 1 && found[0].text.contains("in 1 of 1 results"), "{found:?}");
+}
