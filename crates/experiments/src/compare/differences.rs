@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use coquina_base::format_size_bytes;
+use coquina_host::DriveEnvironment;
 
-use crate::report::{Report, TargetFacts};
+use crate::report::{Case, Report, TargetFacts};
 use crate::view::setup::layout_text;
 
 use super::TargetPair;
@@ -36,6 +37,8 @@ pub(super) fn notes(first: &Report, second: &Report, targets: &[TargetPair]) -> 
     differ(&mut notes, "kernel", &ours.kernel, &theirs.kernel);
     differ(&mut notes, "file system", &ours.file_system, &theirs.file_system);
     differ(&mut notes, "drives", &drives(first), &drives(second));
+    drive_settings(&mut notes, &first.drives, &second.drives);
+    hosts(&mut notes, first, second);
     maps(&mut notes, "version of ", &first.versions, &second.versions);
     maps(&mut notes, "setting ", &first.settings, &second.settings);
     for pair in targets {
@@ -47,6 +50,7 @@ pub(super) fn notes(first: &Report, second: &Report, targets: &[TargetPair]) -> 
         if let (Some(ours), Some(theirs)) = (ours, theirs) {
             target(&mut notes, &pair.first, ours, theirs);
         }
+        settling(&mut notes, first, second, pair);
     }
     points(&mut notes, first, second);
     for (which, report, other) in [("first", first, second), ("second", second, first)] {
@@ -68,6 +72,52 @@ fn drives(report: &Report) -> String {
     });
     let drives: Vec<String> = drives.collect();
     if drives.is_empty() { "none known".to_owned() } else { drives.join(", ") }
+}
+
+/// How drives are set that both have, or that have the same place among as many. Schedulers are among the settings of the system.
+fn drive_settings(notes: &mut Vec<String>, first: &[DriveEnvironment], second: &[DriveEnvironment]) {
+    let kind = |drive: &DriveEnvironment| if drive.rotational { "it spins" } else { "it does not spin" };
+    for (place, ours) in first.iter().enumerate() {
+        let same_place = || second.get(place).filter(|_| first.len() == second.len());
+        let named = second.iter().find(|theirs| theirs.name == ours.name);
+        if let Some(theirs) = named.or_else(same_place) {
+            let name = &ours.name;
+            differ(notes, &format!("write cache of {name}"), &ours.write_cache, &theirs.write_cache);
+            differ(notes, &format!("kind of drive of {name}"), kind(ours), kind(theirs));
+        }
+    }
+}
+
+/// Machines that made the load.
+fn hosts(notes: &mut Vec<String>, first: &Report, second: &Report) {
+    let names = |report: &Report| {
+        let mut hosts = report.hosts.clone();
+        hosts.sort_unstable();
+        if hosts.is_empty() { "this machine".to_owned() } else { hosts.join(", ") }
+    };
+    differ(notes, "where the load was made", &names(first), &names(second));
+}
+
+/// How long stores settled before cases that both measured.
+fn settling(notes: &mut Vec<String>, first: &Report, second: &Report, pair: &TargetPair) {
+    let settled_s = |case: &Case, label: &str| {
+        let result = case.results.iter().find(|result| result.target == label)?;
+        result.good_rounds().next().map(|_| result.settled_s)
+    };
+    let different: Vec<String> = matching::cases(first, second)
+        .into_iter()
+        .filter_map(|(one, other)| {
+            let (ours, theirs) = (settled_s(one, &pair.first)?, settled_s(other, &pair.second)?);
+            (ours != theirs).then(|| format!("{}: {ours} s and {theirs} s", one.id))
+        })
+        .collect();
+    if let Some(case) = different.first() {
+        notes.push(format!(
+            "{}: cases before which its store settled for another time: {}, such as {case}",
+            pair.first,
+            different.len()
+        ));
+    }
 }
 
 /// What is left out because operations failed.

@@ -210,3 +210,31 @@ fn drives_are_told_by_name_and_model_and_where_there_is_neither_that_is_told() {
     assert_eq!(notes(&[("vda", "")], &[("vdb", "")]), "drives differs: vda and vdb");
     assert_eq!(notes(&two, &two), "");
 }
+
+#[test]
+fn other_hosts_drives_and_settling_times_are_told() {
+    let first = made_up("hdd-tuning", &["Coquina"]);
+    let mut second = first.clone();
+    second.hosts = vec!["10.0.0.2".to_owned(), "10.0.0.1".to_owned()];
+    second.drives[1].write_cache = "write back".to_owned();
+    second.drives[2].rotational = true;
+    second.cases[0].results[0].settled_s = 5.0;
+    second.cases[1].results[0].settled_s = 15.0;
+    let notes = compare(&first, &second).unwrap().notes;
+    let drive = |number: usize| first.drives[number].name.as_str();
+    assert_eq!(
+        notes,
+        [
+            format!("write cache of {} differs: write through and write back", drive(1)),
+            format!("kind of drive of {} differs: it does not spin and it spins", drive(2)),
+            "where the load was made differs: this machine and 10.0.0.1, 10.0.0.2".to_owned(),
+            format!(
+                "Coquina: cases before which its store settled for another time: 2, such as {}: 0 s and 5 s",
+                first.cases[0].id
+            ),
+        ]
+    );
+    second.drives = vec![DriveEnvironment { name: "vda".to_owned(), ..DriveEnvironment::default() }];
+    let notes = compare(&first, &second).unwrap().notes.join("\n");
+    assert!(!notes.contains("write cache"), "nothing is known of the same drive: {notes}");
+}
