@@ -12,7 +12,7 @@ use coquina_experiments::html;
 use coquina_experiments::leftovers;
 use coquina_experiments::report::{REPORT_VERSION, Report};
 use coquina_experiments::run::{self, Assignment, AssignmentError, Hooks, Plan, RunError, Settings};
-use coquina_experiments::target::{LocalCoquina, Opener};
+use coquina_experiments::target::{LocalCoquina, Opener, TargetError};
 use coquina_host::doctor;
 
 use crate::arguments::{Arguments, BenchCompare, BenchRun, BenchShow, BenchTune, Global, Measured};
@@ -137,7 +137,11 @@ fn check_setting(targets: &[String], assignment: &Assignment) -> Result<(), CliE
 fn measure(settings: &mut Settings, what: &Measured, hooks: &Hooks<'_>) -> Result<Report, RunError> {
     if what.store_size.is_none() {
         (hooks.progress)(0.0, "looking at the disk");
-        if let Some(told) = store_size::suit_disk(settings) {
+        let told = store_size::suit_disk(settings, hooks.stopped);
+        if (hooks.stopped)() {
+            return Err(TargetError::Stopped.into());
+        }
+        if let Some(told) = told {
             (hooks.say)(&told);
         }
     }

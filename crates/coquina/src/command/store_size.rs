@@ -1,11 +1,11 @@
 //! How large the stores of a quick run are: what ages them must end in minutes on a slow disk, too.
 
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use coquina_base::format_size_bytes;
-use coquina_bench::{Hooks, IoBenchConfig, TargetSpec, run_io};
+use coquina_bench::{Hooks, IoBenchConfig, Progress, TargetSpec, run_io};
 use coquina_experiments::definition::{ModeName, VOLUME_BYTES_MIN};
 use coquina_experiments::leftovers;
 use coquina_experiments::run::Settings;
@@ -31,13 +31,15 @@ pub fn default_bytes(mode: ModeName) -> u64 {
 
 /// Makes stores and volumes smaller if the disk is slow, and gives what to say of it; none if they stay as they are: only quick runs that
 /// make and age stores depend on how long that takes.
-pub fn suit_disk(settings: &mut Settings) -> Option<String> {
+///
+/// The look ends within a second when `stopped` says so.
+pub fn suit_disk(settings: &mut Settings, stopped: &dyn Fn() -> bool) -> Option<String> {
     let ages = settings.plan().iter().any(|scenario| scenario.layout.aged.is_some());
     let makes = settings.targets.iter().any(|target| is_made_for_the_run(target));
     if settings.mode != ModeName::Quick || !ages || !makes {
         return None;
     }
-    make_smaller_if_slow(settings, durable_bytes_per_s(&settings.folder).ok()?)
+    make_smaller_if_slow(settings, durable_bytes_per_s(&settings.folder, stopped).ok()?)
 }
 
 fn make_smaller_if_slow(settings: &mut Settings, bytes_per_s: f64) -> Option<String> {
@@ -58,7 +60,7 @@ fn make_smaller_if_slow(settings: &mut Settings, bytes_per_s: f64) -> Option<Str
 }
 
 /// What a disk takes of such writes; an error says why that cannot be found out.
-fn durable_bytes_per_s(folder: &Path) -> Result<f64, String> {
+fn durable_bytes_per_s(folder: &Path, stopped: &dyn Fn() -> bool) -> Result<f64, String> {
     let folder =
         tempfile::TempDir::with_prefix_in("coquina-bench-", folder).map_err(|error| error.to_string())?;
     let _note = leftovers::note(format!(
@@ -75,8 +77,14 @@ fn durable_bytes_per_s(folder: &Path) -> Result<f64, String> {
     config.warmup = Duration::ZERO;
     config.baseline = Duration::ZERO;
     config.runtime = LOOK_TIME;
-    let hooks = Hooks { progress: &mut |_| {}, stop: &AtomicBool::new(false), drive_write_bytes: None };
+    let stop = AtomicBool::new(stopped());
+    // Progress is told a few times a second, also while the file is filled.
+    let progress = &mut |_: &Progress| stop.store(stopped(), Ordering::Relaxed);
+    let hooks = Hooks { progress, stop: &stop, drive_write_bytes: None };
     let report = run_io(&config, hooks).map_err(|error| error.to_string())?.report;
+    if stopped() {
+        return Err("stopped".to_owned());
+    }
     if report.errors > 0 || report.total.operations == 0 {
         return Err(format!("{} of {} writes failed", report.errors, report.total.operations));
     }
@@ -85,6 +93,8 @@ fn durable_bytes_per_s(folder: &Path) -> Result<f64, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use coquina_experiments::definition::Experiment;
 
     use super::*;
@@ -115,7 +125,7 @@ mod tests {
         };
         let as_it_was = settings.clone();
         let volume_bytes = |settings: &Settings| settings.plan()[0].layout.volume_bytes;
-        assert_eq!(suit_disk(&mut settings), None, "no folder to look at");
+        assert_eq!(suit_disk(&mut settings, &|| false), None, "no folder to look at");
         assert_eq!(make_smaller_if_slow(&mut settings, 2.0 * FAST_BYTES_PER_S), None);
         assert_eq!((settings.store_bytes, volume_bytes(&settings)), (STORE_BYTES_QUICK, 512 << 20));
         let told = make_smaller_if_slow(&mut settings, 267.0 * 1024.0 * 1024.0).expect("slow");
@@ -135,7 +145,7 @@ mod tests {
                 folder: in_place.clone(),
                 ..as_it_was.clone()
             };
-            assert_eq!(suit_disk(&mut settings), None, "{only} {target}");
+            assert_eq!(suit_disk(&mut settings, &|| false), None, "{only} {target}");
             assert_eq!(settings.store_bytes, as_it_was.store_bytes);
         }
     }
@@ -143,9 +153,15 @@ mod tests {
     #[test]
     fn a_disk_is_looked_at_and_nothing_is_left() {
         let folder = tempfile::tempdir().expect("a folder");
-        let speed = durable_bytes_per_s(folder.path());
+        let speed = durable_bytes_per_s(folder.path(), &|| false);
         assert!(matches!(speed, Ok(speed) if speed > 0.0), "{speed:?}");
+        let began = Instant::now();
+        // While it is filled, and then while it is measured.
+        for after in [Duration::ZERO, Duration::from_millis(300)] {
+            let stopped = durable_bytes_per_s(folder.path(), &|| began.elapsed() >= after);
+            assert_eq!(stopped, Err("stopped".to_owned()));
+        }
         assert_eq!(std::fs::read_dir(folder.path()).expect("readable").count(), 0);
-        assert!(durable_bytes_per_s(&folder.path().join("none")).is_err());
+        assert!(durable_bytes_per_s(&folder.path().join("none"), &|| false).is_err());
     }
 }
