@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::statistics::{self, Comparison, Direction, Estimate, compare_paired, compare_unpaired};
+use crate::statistics::{self, Comparison, Direction, Estimate, compare_steps};
 
 /// What the interval of a [`Spread`] is, for legends.
 pub(crate) const INTERVAL_TITLE: &str = "the 95 % confidence interval of the mean";
@@ -153,18 +153,17 @@ pub(crate) fn mean_of_rounds(values: &[f64]) -> Option<Spread> {
     Some(spread)
 }
 
-/// Compares the second with the first. `None` where there is no ratio.
+/// Compares the second with the first. `None` where there is no ratio. `step` is that to which values were rounded, as a share of them; 0 if
+/// they were not.
 pub(crate) fn compare_rounds(
     first: &[f64],
     second: &[f64],
     rounds: Rounds,
+    step: f64,
     higher_is_better: bool,
 ) -> Option<Compared> {
     let direction = if higher_is_better { Direction::HigherIsBetter } else { Direction::LowerIsBetter };
-    let comparison = match rounds {
-        Rounds::Paired => compare_paired(first, second, direction),
-        Rounds::Apart => compare_unpaired(first, second, direction),
-    }?;
+    let comparison = compare_steps(first, second, rounds == Rounds::Paired, step, direction)?;
     let ratio = Spread::from(comparison.ratio);
     let verdict = comparison.verdict.into();
     ratio.mean.is_finite().then_some(Compared { ratio, verdict, comparison: Some(comparison) })
@@ -208,24 +207,24 @@ mod tests {
     fn a_difference_needs_rounds_that_show_it() {
         let (slow, fast) = ([90.0, 110.0, 101.0], [190.0, 210.0, 202.0]);
         let verdict = |first: &[f64], second: &[f64], higher_is_better| {
-            compare_rounds(first, second, Rounds::Paired, higher_is_better).unwrap().verdict
+            compare_rounds(first, second, Rounds::Paired, 0.0, higher_is_better).unwrap().verdict
         };
         assert_eq!(verdict(&slow, &fast, true), Verdict::Faster);
         assert_eq!(verdict(&slow, &fast, false), Verdict::Slower);
         assert_eq!(verdict(&slow, &slow, true), Verdict::NoDifferenceShown);
         assert_eq!(verdict(&slow[..1], &fast[..1], true), Verdict::NoDifferenceShown);
-        let ratio = compare_rounds(&slow, &fast, Rounds::Apart, true).unwrap().ratio;
+        let ratio = compare_rounds(&slow, &fast, Rounds::Apart, 0.0, true).unwrap().ratio;
         assert!((1.9..2.1).contains(&ratio.mean) && ratio.low < 2.0 && ratio.high > 2.0);
-        assert_eq!(compare_rounds(&[0.0, 0.0], &fast, Rounds::Apart, true), None);
+        assert_eq!(compare_rounds(&[0.0, 0.0], &fast, Rounds::Apart, 0.0, true), None);
     }
 
     #[test]
     fn of_many_comparisons_chance_is_taken_away() {
         let steady = [100.0, 101.0, 99.0, 100.5, 99.5];
         let a_little_better = [101.5, 102.5, 100.2, 101.9, 101.2];
-        let mut all = vec![compare_rounds(&steady, &a_little_better, Rounds::Apart, true).unwrap(); 1];
+        let mut all = vec![compare_rounds(&steady, &a_little_better, Rounds::Apart, 0.0, true).unwrap(); 1];
         assert_eq!(all[0].verdict, Verdict::Faster);
-        let equal = compare_rounds(&steady, &steady, Rounds::Apart, true).unwrap();
+        let equal = compare_rounds(&steady, &steady, Rounds::Apart, 0.0, true).unwrap();
         all.extend([equal; 200]);
         correct_for_several(&mut all);
         assert!(all.iter().all(|compared| compared.verdict == Verdict::NoDifferenceShown));

@@ -69,6 +69,19 @@ pub fn compare_unpaired(a: &[f64], b: &[f64], direction: Direction) -> Option<Co
     unpaired_log_ratio(a, b).map(|mean| Comparison::new(mean, direction))
 }
 
+/// The same of values that were rounded to steps, such as percentiles of a histogram. `step` is the largest, as a share of the value; both
+/// sides have it.
+pub fn compare_steps(
+    a: &[f64],
+    b: &[f64],
+    are_paired: bool,
+    step: f64,
+    direction: Direction,
+) -> Option<Comparison> {
+    let mean = if are_paired { paired_log_ratio(a, b) } else { unpaired_log_ratio(a, b) }?;
+    Some(Comparison::new(mean.of_steps(step * 2f64.sqrt()), direction))
+}
+
 /// Withdraws verdicts until one of equal targets is told apart by chance in at most one of twenty such families.
 /// Intervals and p-values stay those of each comparison by itself, so that correcting twice changes nothing.
 ///

@@ -97,6 +97,12 @@ impl NoisyMean {
         Some(NoisyMean { mean, standard_error, freedom: count - 1.0, count: values.len() })
     }
 
+    /// The same of values that were rounded to steps of so much. Their noise may hide in the step, so that it seems to be 0: the mean
+    /// cannot be known better than one value that lies anywhere in its step.
+    pub(super) fn of_steps(self, step: f64) -> NoisyMean {
+        NoisyMean { standard_error: self.standard_error.max(step / 12f64.sqrt()), ..self }
+    }
+
     fn estimate(self) -> Estimate {
         let half = self.error_at((1.0 + CONFIDENCE) / 2.0);
         Estimate { mean: self.mean, low: self.mean - half, high: self.mean + half, count: self.count }

@@ -13,7 +13,9 @@ pub mod steadiness;
 #[cfg(test)]
 mod tests;
 
-pub use compare::{Comparison, Direction, Verdict, compare_paired, compare_unpaired, correct_for_several};
+pub use compare::{
+    Comparison, Direction, Verdict, compare_paired, compare_steps, compare_unpaired, correct_for_several,
+};
 pub use estimate::{Estimate, paired_ratio, unpaired_ratio};
 pub use histogram::{LatencyHistogram, Percentiles};
 pub use sanity::{Contradiction, ContradictionKind};

@@ -12,6 +12,10 @@ const US_PER_S: f64 = 1e6;
 /// Bytes in a MiB.
 const MIB: f64 = (1u64 << 20) as f64;
 
+/// Largest step of percentiles as a share of them: fio's histograms have 64 buckets from a power of two to the next. Those of `coquina bench io`
+/// are finer, and are compared with the same care.
+const PERCENTILE_STEP: f64 = 1.0 / 64.0;
+
 /// What is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Metric {
@@ -146,7 +150,8 @@ pub(crate) fn against(
         result.good_rounds().filter(has_pair).filter_map(|round| metric.of_round(round)).collect()
     };
     let (ours, theirs) = (values(first, second), values(second, first));
-    let compared = compare_rounds(&ours, &theirs, rounds, metric.higher_is_better())?;
+    let step = if metric == Metric::LatencyP99 { PERCENTILE_STEP } else { 0.0 };
+    let compared = compare_rounds(&ours, &theirs, rounds, step, metric.higher_is_better())?;
     if metric != Metric::LatencyP99 {
         return Some(compared);
     }
@@ -228,6 +233,21 @@ mod tests {
             for found in [found, all[0]] {
                 assert_eq!(found.verdict, Verdict::NoDifferenceShown, "rounds say less, all together more");
             }
+        }
+    }
+
+    #[test]
+    fn percentiles_of_neighbouring_buckets_are_not_told_apart_by_rounds_that_all_agree() {
+        let of = |count: usize, slow_ns: u64| result(&vec![(90, 10, slow_ns); count]);
+        let verdict = |count, first_ns, second_ns, rounds| {
+            let (first, second) = (of(count, first_ns), of(count, second_ns));
+            against(&first, &second, Metric::LatencyP99, rounds).unwrap().verdict
+        };
+        // Buckets of 65,536 ns; the latencies may differ by next to nothing.
+        for rounds in [Rounds::Paired, Rounds::Apart] {
+            assert_eq!(verdict(5, 4_259_839, 4_325_375, rounds), Verdict::NoDifferenceShown);
+            assert_eq!(verdict(5, 4_259_839, 4_456_447, rounds), Verdict::Slower, "three buckets");
+            assert_eq!(verdict(3, 4_259_839, 8_454_143, rounds), Verdict::Slower, "twice");
         }
     }
 
