@@ -8,7 +8,7 @@
 //! - nothing that the run made or started outlives it.
 
 mod case;
-mod comparisons;
+pub(crate) mod comparisons;
 mod error;
 mod facts;
 mod fairness;
@@ -337,6 +337,7 @@ impl<'a> Run<'a> {
             partial.interrupted = Some("the run is not finished".to_owned());
             (self.hooks.partial)(&partial);
         }
+            partial.comparisons = comparisons::of(&partial, &self.references());
         let found = findings::of_scenario(&self.report.cases[first_case..], &self.settings.limits, &drives);
         self.report.findings.extend(found);
         Ok(())
@@ -370,6 +371,19 @@ impl<'a> Run<'a> {
 
     /// The report, or why there is none.
     fn close(mut self, outcome: Result<(), RunError>) -> Result<Report, RunError> {
+    /// Which columns are compared with which.
+    fn references(&self) -> Vec<(usize, usize)> {
+        if !self.settings.tried.is_empty() {
+            let tried: Vec<Option<usize>> = self.columns.iter().map(|column| column.tried).collect();
+            return settings_tried::references(&self.settings.tried, &tried);
+        }
+        let columns = self.columns.iter().zip(&self.report.targets);
+        let columns: Vec<(&str, bool)> = columns
+            .map(|(column, facts)| (facts.system.as_str(), self.targets[column.target].is_baseline()))
+            .collect();
+        comparisons::references_of_targets(&columns)
+    }
+
         self.report.elapsed_s = self.began.elapsed().as_secs_f64();
         let has_figures =
             self.report.cases.iter().any(|case| case.results.iter().any(|result| !result.rounds.is_empty()));
@@ -382,18 +396,7 @@ impl<'a> Run<'a> {
             }
             Err(error) => return Err(error),
         }
-        let tried: Vec<Option<usize>> = self.columns.iter().map(|column| column.tried).collect();
-        let columns: Vec<(&str, bool)> = self
-            .columns
-            .iter()
-            .zip(&self.report.targets)
-            .map(|(column, facts)| (facts.system.as_str(), self.targets[column.target].is_baseline()))
-            .collect();
-        let references = match self.settings.tried.is_empty() {
-            true => comparisons::references_of_targets(&columns),
-            false => settings_tried::references(&self.settings.tried, &tried),
-        };
-        self.report.comparisons = comparisons::of(&self.report, &references);
+        self.report.comparisons = comparisons::of(&self.report, &self.references());
         let mut found = findings::of_report(&self.report, &self.settings.experiment);
         if !self.settings.tried.is_empty() {
             found.splice(0..0, comparisons::verdicts(&self.report));

@@ -18,6 +18,7 @@ pub(crate) mod made_up;
 use std::collections::HashMap;
 
 use crate::report::{Case, CaseResult, Report, Round, TargetComparison};
+use crate::run::comparisons::references_of_targets;
 use crate::spread::{Compared, Rounds, Spread, Verdict, correct_for_several};
 
 pub(crate) use figure::{Metric, estimate};
@@ -175,8 +176,8 @@ fn said(report: &Report) -> HashMap<SaidKey<'_>, &TargetComparison> {
         .collect()
 }
 
-/// Pairs that the report compares, those of different systems first. A report that ended before it compared anything has
-/// the pairs that it would have compared.
+/// Pairs that the report compares, those of different systems first. One that compares nothing, such as that of an older program that
+/// was ended early, has the pairs that it would have compared.
 fn pairs(report: &Report, targets: &[&str]) -> Vec<(usize, usize)> {
     let place = |label: &str| targets.iter().position(|target| *target == label);
     let mut pairs: Vec<(usize, usize)> = Vec::new();
@@ -189,7 +190,7 @@ fn pairs(report: &Report, targets: &[&str]) -> Vec<(usize, usize)> {
         }
     }
     if pairs.is_empty() {
-        pairs = usual_pairs(report, targets.len());
+        pairs = usual_pairs(report, targets);
     }
     let system = |target: usize| {
         let found = report.targets.iter().find(|facts| facts.label == targets[target]);
@@ -199,15 +200,16 @@ fn pairs(report: &Report, targets: &[&str]) -> Vec<(usize, usize)> {
     pairs
 }
 
-/// The first target with copies against each other one; without such, each against the first.
-fn usual_pairs(report: &Report, targets: usize) -> Vec<(usize, usize)> {
-    let is_plain = |target: &usize| report.targets.get(*target).is_some_and(|facts| facts.copies == Some(1));
-    let mut stores = (0..targets).filter(|target| !is_plain(target));
-    match (targets, stores.next()) {
-        (2, _) => vec![(0, 1)],
-        (_, Some(first)) => stores.map(|other| (first, other)).collect(),
-        (_, None) => (1..targets).map(|other| (other, 0)).collect(),
-    }
+/// The pairs that a run compares. What is a plain drive such a report says by its copies only.
+fn usual_pairs(report: &Report, targets: &[&str]) -> Vec<(usize, usize)> {
+    let facts = |label: &&str| report.targets.iter().find(|facts| facts.label == **label);
+    let columns: Vec<(&str, bool)> = targets
+        .iter()
+        .map(|label| {
+            facts(label).map_or((*label, false), |facts| (facts.system.as_str(), facts.copies == Some(1)))
+        })
+        .collect();
+    references_of_targets(&columns)
 }
 
 /// Everything that good rounds say against themselves: identifier of the case, target and what.
@@ -231,6 +233,19 @@ pub(crate) fn contradictions(report: &Report) -> Vec<(&str, &str, &str)> {
 mod tests {
     use super::made_up::made_up;
     use super::*;
+
+    #[test]
+    fn a_report_without_comparisons_has_the_pairs_of_a_finished_one() {
+        let mut report = made_up("curve-vs-ceph", &["Coquina", "Coquina over NBD", "Ceph", "plain file"]);
+        for (facts, (system, copies)) in
+            report.targets.iter_mut().zip([("Coquina", 3), ("Coquina", 3), ("Ceph", 3), ("file system", 1)])
+        {
+            (facts.system, facts.copies) = (system.to_owned(), Some(copies));
+        }
+        assert_eq!(View::of(&report).pairs, [(0, 2), (1, 2), (1, 0)]);
+        report.comparisons = crate::run::comparisons::of(&report, &[(0, 2), (1, 2), (1, 0)]);
+        assert_eq!(View::of(&report).pairs, [(0, 2), (1, 2), (1, 0)]);
+    }
 
     #[test]
     fn ratios_that_the_report_does_not_judge_are_corrected_for_how_many_there_are() {
