@@ -2,14 +2,26 @@
 
 use crate::definition::{Layout, Mode, PlannedPoint};
 use crate::generator::GeneratorError;
-use crate::report::{Case, CaseResult};
-use crate::target::TargetError;
+use crate::report::{Case, CaseResult, Point};
+use crate::target::{Target, TargetError};
 
 use super::measure::{Measured, Shot};
 use super::{Column, Run, RunError, findings, knees, placement, quiet};
 
 /// Cases in a row in which a target fails before it is given up.
 const FAILURES_MAX: u32 = 3;
+
+/// Why a target cannot do a point, or this machine not on it.
+pub(super) fn refusal_of_point(target: &dyn Target, point: &Point) -> Option<String> {
+    target.refuses_point(point).or_else(|| placement::refusal(point, target.drives()))
+}
+
+/// Why a target cannot do any of these points, if so: then it needs no volumes for them.
+pub(super) fn refusal_of_all(target: &dyn Target, points: &[PlannedPoint]) -> Option<String> {
+    let mut refusals = points.iter().map(|planned| refusal_of_point(target, &planned.point));
+    let first = refusals.next()??;
+    refusals.all(|refusal| refusal.is_some()).then_some(first)
+}
 
 impl Run<'_> {
     /// Runs it, and leaves its figures in the report.
@@ -26,10 +38,8 @@ impl Run<'_> {
             let on_ladder = flat.as_ref().filter(|(ladder, _)| Some(*ladder) == planned.ladder);
             let index = self.columns[column].target;
             let target = &self.targets[index];
-            let skipped = refused[index]
-                .clone()
-                .or_else(|| target.refuses_point(&planned.point))
-                .or_else(|| placement::refusal(&planned.point, target.drives()))
+            let skipped = refusal_of_point(target.as_ref(), &planned.point)
+                .or_else(|| refused[index].clone())
                 .or_else(|| on_ladder.map(|(_, reason)| reason.clone()));
             case.results.push(CaseResult {
                 target: self.label(column),

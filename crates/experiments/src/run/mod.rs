@@ -291,7 +291,9 @@ impl<'a> Run<'a> {
             .iter()
             .map(|target| {
                 let refusal = target.refuses(&scenario.layout);
-                refusal.or_else(|| refusal_to_fill(target.as_ref(), &scenario.layout, self.settings))
+                let refusal =
+                    refusal.or_else(|| refusal_to_fill(target.as_ref(), &scenario.layout, self.settings));
+                refusal.or_else(|| case::refusal_of_all(target.as_ref(), &scenario.points))
             })
             .collect();
         for (column, given_up) in self.columns.iter().zip(&self.given_up) {
@@ -335,9 +337,9 @@ impl<'a> Run<'a> {
             self.report.elapsed_s = self.began.elapsed().as_secs_f64();
             let mut partial = self.report.clone();
             partial.interrupted = Some("the run is not finished".to_owned());
+            partial.comparisons = comparisons::of(&partial, &self.references());
             (self.hooks.partial)(&partial);
         }
-            partial.comparisons = comparisons::of(&partial, &self.references());
         let found = findings::of_scenario(&self.report.cases[first_case..], &self.settings.limits, &drives);
         self.report.findings.extend(found);
         Ok(())
@@ -369,8 +371,6 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The report, or why there is none.
-    fn close(mut self, outcome: Result<(), RunError>) -> Result<Report, RunError> {
     /// Which columns are compared with which.
     fn references(&self) -> Vec<(usize, usize)> {
         if !self.settings.tried.is_empty() {
@@ -384,6 +384,8 @@ impl<'a> Run<'a> {
         comparisons::references_of_targets(&columns)
     }
 
+    /// The report, or why there is none.
+    fn close(mut self, outcome: Result<(), RunError>) -> Result<Report, RunError> {
         self.report.elapsed_s = self.began.elapsed().as_secs_f64();
         let has_figures =
             self.report.cases.iter().any(|case| case.results.iter().any(|result| !result.rounds.is_empty()));

@@ -113,6 +113,20 @@ fn too_large_volumes_are_refused() {
 }
 
 #[test]
+fn a_target_that_can_do_no_point_needs_no_volumes() {
+    let folder = tempfile::tempdir().unwrap();
+    let one_drive = crate::target::Opener::new(folder.path()).open("plain-file").unwrap();
+    let refused = |drives: &[u32]| {
+        let experiment = EXPERIMENT.replace("depth = [1, 8]", &format!("drives = {drives:?}"));
+        let planned = settings(&experiment, &["plain-file"], folder.path()).plan();
+        case::refusal_of_all(one_drive.as_ref(), &planned[0].points)
+    };
+    assert_eq!(refused(&[2, 4]).as_deref(), Some("2 drives are needed, the target has 1"));
+    assert_eq!(refused(&[1, 4]), None);
+    assert_eq!(case::refusal_of_all(one_drive.as_ref(), &[]), None);
+}
+
+#[test]
 fn two_targets_never_have_one_label() {
     let facts = |label: &str, spec: &str| TargetFacts {
         label: label.to_owned(),
