@@ -28,6 +28,9 @@ const HOSTS_ASKED_MAX: usize = 16;
 /// How long the removal of an image or object may take: a cluster may be without its OSDs.
 pub const REMOVE_TIME_MAX: Duration = Duration::from_secs(300);
 
+/// The setting that bounds the caches of OSDs; 4 GiB of each by default.
+const MEMORY_TARGET: &str = "osd_memory_target";
+
 /// A Ceph cluster.
 #[derive(Default)]
 pub struct System {
@@ -42,6 +45,8 @@ pub struct System {
     pub(super) programs: PathBuf,
     /// Addresses of monitors; none if they were not told.
     monitors: Vec<String>,
+    /// Memory that OSDs try to stay within, most of it cache, as the cluster's settings have it; `None` if they were not told.
+    memory_target: Option<String>,
 }
 
 /// A new cluster on this machine, not yet started.
@@ -126,6 +131,8 @@ impl System {
         let version = version.split_whitespace().nth(2).unwrap_or("of unknown version").to_owned();
         self.connect(spec)?;
         self.look_at_pool(spec)?;
+        let memory_target = self.run(spec, "ceph", &["config", "get", "osd", MEMORY_TARGET]);
+        self.memory_target = memory_target.ok().map(|value| value.trim().to_owned());
         self.version = version;
         Ok(())
     }
@@ -330,6 +337,7 @@ impl System {
         if let Some(facts) = self.pool_facts {
             settings.insert("min_size".to_owned(), facts.min_size.to_string());
         }
+        settings.extend(self.memory_target.iter().map(|value| (MEMORY_TARGET.to_owned(), value.clone())));
         if let Some(local) = &self.local {
             settings.extend(local.settings());
         }
@@ -498,6 +506,29 @@ ceph*config\ show\ osd.2*) echo '[{"name":"debug_bluestore","value":"1/1","sourc
 *) exit 2 ;;
 esac
 "#;
+
+    #[test]
+    fn the_memory_of_osds_is_among_the_settings() {
+        let folder = tempfile::tempdir().unwrap();
+        let answers = r#"
+case "$*" in
+*--version) echo 'ceph version 16.2.15 (hash) pacific (stable)' ;;
+*mon\ dump*) echo '{"mons":[]}' ;;
+*osd\ pool\ ls) echo pool ;;
+*get\ pool\ size) echo 'size: 3' ;;
+*get\ pool\ min_size) echo 'min_size: 2' ;;
+*config\ get\ osd\ osd_memory_target) echo 4294967296 ;;
+*) exit 1 ;;
+esac
+"#;
+        install(folder.path(), answers, &["ceph"]);
+        let system = running("pool");
+        system.borrow_mut().programs = folder.path().to_owned();
+        let context = crate::target::tests::context(folder.path());
+        system.borrow_mut().begin("rbd:pool/disk", &context).unwrap();
+        let settings = system.borrow().settings();
+        assert_eq!(settings.get(MEMORY_TARGET).map(String::as_str), Some("4294967296"), "{settings:?}");
+    }
 
     #[test]
     fn what_counts_above_the_cluster_s_settings_is_refused() {

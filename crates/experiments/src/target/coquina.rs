@@ -430,6 +430,28 @@ impl CoquinaTarget {
     }
 }
 
+/// Most memory for the block cache of each node, as their command lines have it; `coquina up` gives it to nodes also where its user did not
+/// say it. `None` where none of them does.
+fn cache_memory(processes: &[u32]) -> Option<String> {
+    let lines = processes.iter().filter_map(|pid| std::fs::read(format!("/proc/{pid}/cmdline")).ok());
+    let mut found: Vec<u64> = lines.filter_map(|line| cache_memory_of(&line)).collect();
+    found.sort_unstable();
+    found.dedup();
+    let sizes: Vec<String> = found.into_iter().map(coquina_base::format_size_bytes).collect();
+    (!sizes.is_empty()).then(|| format!("up to {} in each node", sizes.join(" or ")))
+}
+
+/// Of a command line as the kernel gives it: words that end in zeros.
+fn cache_memory_of(line: &[u8]) -> Option<u64> {
+    let line = String::from_utf8_lossy(line);
+    let mut words = line.split('\0');
+    let value = words.find_map(|word| match word.strip_prefix("--cache-memory")? {
+        "" => Some(None),
+        rest => rest.strip_prefix('=').map(Some),
+    })?;
+    coquina_base::parse_size_bytes(value.or_else(|| words.next())?).ok()
+}
+
 impl Target for CoquinaTarget {
     fn spec(&self) -> &str {
         &self.spec
@@ -469,6 +491,9 @@ impl Target for CoquinaTarget {
         }
         if let Some(local) = &system.local {
             facts.settings.extend(local.settings());
+        }
+        if let Some(text) = cache_memory(&system.processes()) {
+            facts.settings.insert("cache memory".to_owned(), text);
         }
         facts
     }

@@ -5,7 +5,7 @@ use crate::generator::Amount;
 use crate::leftovers;
 use crate::report::Operation;
 
-fn context(folder: &Path) -> Context<'_> {
+pub(super) fn context(folder: &Path) -> Context<'_> {
     Context {
         folder: folder.to_owned(),
         program: PathBuf::from("/nonexistent/coquina"),

@@ -115,3 +115,27 @@ fn a_volume_that_was_there_is_no_share_of_the_store() {
     assert_eq!(target.refuses(&plain), None);
     assert!(target.refuses(&aged).unwrap().contains("name one that does not exist"));
 }
+
+#[test]
+fn the_cache_of_nodes_is_what_their_command_lines_say() {
+    let of = |line: &str| cache_memory_of(line.replace(' ', "\0").as_bytes());
+    assert_eq!(of("coquina node --index-memory 5 --cache-memory 1048576 --reactors 2 "), Some(1 << 20));
+    assert_eq!(of("coquina up --cache-memory=2G "), Some(2 << 30));
+    assert_eq!(of("coquina up --cache-memory-of-others 5 --cache-memory 7 "), Some(7));
+    assert_eq!(of("coquina up --cache-memory "), None);
+    assert_eq!(of("coquina up "), None);
+    // The shell stays, as it has more to do.
+    let mut node = std::process::Command::new("sh")
+        .args(["-c", "echo; read line; :", "node", "--cache-memory", "3G"])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Its command line can be read when it has begun.
+    std::io::Read::read_exact(node.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+    let told = cache_memory(&[node.id(), std::process::id()]);
+    drop(node.stdin.take());
+    node.wait().unwrap();
+    assert_eq!(told.as_deref(), Some("up to 3 GiB in each node"));
+    assert_eq!(cache_memory(&[]), None);
+}
