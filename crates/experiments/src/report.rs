@@ -52,7 +52,7 @@ pub struct Report {
     pub versions: BTreeMap<String, String>,
     /// Settings of the operating system that matter, by key, such as `scheduler:vda`.
     pub settings: BTreeMap<String, String>,
-    /// What was measured, in the order of the columns.
+    /// What was measured, in the order of the columns, as it was in the last scenario; see [`Report::facts_by_scenario`].
     pub targets: Vec<TargetFacts>,
     /// The cases, in the order of the experiment.
     pub cases: Vec<Case>,
@@ -63,6 +63,22 @@ pub struct Report {
     pub published: Vec<PublishedRow>,
     /// What is worth knowing: where targets are unequal, where a curve stops growing, figures that contradict each other.
     pub findings: Vec<Finding>,
+}
+
+impl Report {
+    /// What a target was in each scenario that it did not refuse, with the scenario's name. Of reports of older programs, and of a target
+    /// that refused all, only what it was in the end is known.
+    pub fn facts_by_scenario(&self, target: &TargetFacts) -> Vec<(&str, TargetFacts)> {
+        let of_layout = |layout: &LayoutFacts| {
+            let found = layout.targets.iter().find(|facts| facts.label == target.label)?.clone();
+            let LaidOutFacts { label: _, copies, durable, cache, generator, settings } = found;
+            Some(TargetFacts { copies, durable, cache, generator, settings, ..target.clone() })
+        };
+        let found =
+            self.layouts.iter().filter_map(|layout| Some((layout.scenario.as_str(), of_layout(layout)?)));
+        let found: Vec<(&str, TargetFacts)> = found.collect();
+        if found.is_empty() { vec![("", target.clone())] } else { found }
+    }
 }
 
 /// Which experiment a report is of.
@@ -123,6 +139,39 @@ pub struct LayoutFacts {
     pub warm_reads: bool,
     /// How the store was aged.
     pub aged: Option<AgedFacts>,
+    /// What targets were in this scenario, but for those that refused it. Reports of older programs do not have it.
+    #[serde(default)]
+    pub targets: Vec<LaidOutFacts>,
+}
+
+/// What of a target may differ from scenario to scenario.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaidOutFacts {
+    /// Its label.
+    pub label: String,
+    /// As in [`TargetFacts`].
+    pub copies: Option<u32>,
+    /// As in [`TargetFacts`].
+    pub durable: Option<bool>,
+    /// As in [`TargetFacts`].
+    pub cache: String,
+    /// As in [`TargetFacts`].
+    pub generator: String,
+    /// As in [`TargetFacts`].
+    pub settings: BTreeMap<String, String>,
+}
+
+impl From<&TargetFacts> for LaidOutFacts {
+    fn from(facts: &TargetFacts) -> Self {
+        LaidOutFacts {
+            label: facts.label.clone(),
+            copies: facts.copies,
+            durable: facts.durable,
+            cache: facts.cache.clone(),
+            generator: facts.generator.clone(),
+            settings: facts.settings.clone(),
+        }
+    }
 }
 
 /// How a store was aged.

@@ -43,6 +43,7 @@ impl Layout {
                 overwrites: aged.overwrites,
                 block_bytes: aged.block,
             }),
+            targets: Vec::new(),
         }
     }
 }

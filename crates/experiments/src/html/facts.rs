@@ -47,8 +47,8 @@ pub(super) fn targets(out: &mut String, report: &Report) {
     row(out, report, "load made by", true, |target| target.generator.clone());
     row(out, report, "servers here", false, |target| target.server_processes.join(", "));
     row(out, report, "drives here", false, |target| target.drives.join(", "));
-    for name in setting_names(report).into_iter().filter(|name| is_shared(report, name)) {
-        row(out, report, name, true, |target| target.settings.get(name).cloned().unwrap_or_default());
+    for name in setting_names(report).iter().filter(|name| is_shared(report, name)) {
+        row(out, report, name, true, setting(name));
     }
     *out += "</tbody></table></div>";
     let lines = setup::lines(report);
@@ -58,21 +58,50 @@ pub(super) fn targets(out: &mut String, report: &Report) {
     *out += "</section>\n";
 }
 
-fn setting_names(report: &Report) -> BTreeSet<&String> {
-    report.targets.iter().flat_map(|target| target.settings.keys()).collect()
+/// Settings that any target has in any scenario.
+fn setting_names(report: &Report) -> BTreeSet<String> {
+    let targets = report.targets.iter().flat_map(|target| report.facts_by_scenario(target));
+    targets.flat_map(|(_, facts)| facts.settings.into_keys()).collect()
 }
 
 /// Whether several targets have a setting, so that it can be equal or not.
 fn is_shared(report: &Report, name: &str) -> bool {
-    report.targets.len() == 1
-        || report.targets.iter().filter(|target| target.settings.contains_key(name)).count() > 1
+    let has = |target: &&TargetFacts| {
+        report.facts_by_scenario(target).iter().any(|(_, facts)| facts.settings.contains_key(name))
+    };
+    report.targets.len() == 1 || report.targets.iter().filter(has).count() > 1
+}
+
+fn setting(name: &str) -> impl Fn(&TargetFacts) -> String {
+    move |target| target.settings.get(name).cloned().unwrap_or_default()
+}
+
+/// What is to be said of a target: one text where all scenarios have the same, or else each with its scenarios.
+fn by_scenario(report: &Report, target: &TargetFacts, of: impl Fn(&TargetFacts) -> String) -> String {
+    let mut found: Vec<(String, Vec<&str>)> = Vec::new();
+    for (scenario, facts) in report.facts_by_scenario(target) {
+        let text = of(&facts);
+        match found.iter_mut().find(|(other, _)| *other == text) {
+            Some((_, scenarios)) => scenarios.push(scenario),
+            None => found.push((text, vec![scenario])),
+        }
+    }
+    if found.len() == 1 {
+        return found.remove(0).0;
+    }
+    let with_names = found.iter().map(|(text, scenarios)| {
+        format!("{} ({})", if text.is_empty() { "-" } else { text }, scenarios.join(", "))
+    });
+    with_names.collect::<Vec<_>>().join("; ")
 }
 
 /// Settings that only one target has.
 pub(super) fn settings(out: &mut String, report: &Report) {
+    let names = setting_names(report);
     let own = |target: &TargetFacts| -> Vec<(String, String)> {
-        let settings = target.settings.iter().filter(|(name, _)| !is_shared(report, name));
-        settings.map(|(name, value)| (name.clone(), value.clone())).collect()
+        let settings = names.iter().filter(|name| !is_shared(report, name));
+        let settings = settings.map(|name| (name.clone(), by_scenario(report, target, setting(name))));
+        settings.filter(|(_, value)| !value.is_empty()).collect()
     };
     for target in &report.targets {
         let facts = own(target);
@@ -89,7 +118,7 @@ fn row(
     is_fairness: bool,
     of: impl Fn(&TargetFacts) -> String,
 ) {
-    let values: Vec<String> = report.targets.iter().map(of).collect();
+    let values: Vec<String> = report.targets.iter().map(|target| by_scenario(report, target, &of)).collect();
     if values.iter().all(String::is_empty) {
         return;
     }

@@ -103,13 +103,12 @@ pub fn headline_svg(report: &Report) -> String {
 fn foot(report: &Report) -> String {
     let environment = &report.environment;
     let machine = if environment.cpu_model.is_empty() { "unknown processor" } else { &environment.cpu_model };
-    let copies: Vec<u32> = report.targets.iter().filter_map(|target| target.copies).collect();
+    let facts = report.targets.iter().flat_map(|target| report.facts_by_scenario(target));
+    let mut copies: Vec<Option<u32>> = facts.map(|(_, facts)| facts.copies).collect();
+    copies.dedup();
+    // Where scenarios or targets differ, no number stands for all.
     let copies = match copies.as_slice() {
-        [first, rest @ ..]
-            if copies.len() == report.targets.len() && rest.iter().all(|other| other == first) =>
-        {
-            format!(", {first} copies")
-        }
+        [Some(all)] => format!(", {all} copies"),
         _ => String::new(),
     };
     let ended = if report.interrupted.is_some() { ", interrupted" } else { "" };

@@ -212,3 +212,37 @@ fn look_at_pages() {
         std::fs::write(format!("{folder}/{name}.html"), render(&made_up(name, &labels))).unwrap();
     }
 }
+
+#[test]
+fn what_differs_by_scenario_is_told_by_scenario() {
+    let mut report = made_up("ceph-2x-vs-3x", &["Coquina", "Ceph"]);
+    let scenarios: Vec<String> = report.layouts.iter().map(|layout| layout.scenario.clone()).collect();
+    assert_eq!(scenarios.len(), 2, "{scenarios:?}");
+    for (layout, copies) in report.layouts.iter_mut().zip([2, 3]) {
+        layout.targets = report.targets.iter().map(LaidOutFacts::from).collect();
+        layout.targets.iter_mut().for_each(|facts| facts.copies = Some(copies));
+    }
+    let [ours, theirs] = &mut report.layouts[0].targets[..] else { panic!("two targets") };
+    ours.settings.insert("striping".to_owned(), "64 KiB x 64".to_owned());
+    theirs.settings.insert("striping".to_owned(), "64 KiB x 16".to_owned());
+    theirs.settings.insert("pool of two".to_owned(), "bench2".to_owned());
+    let text = |html: &str| html.replace("<wbr>", "");
+    let page = text(&render(&report));
+    let (two, three) = (&scenarios[0], &scenarios[1]);
+    for wanted in [
+        format!("<td>2 ({two}); 3 ({three})</td>"),
+        format!("<td>64 KiB x 64 ({two}); - ({three})</td>"),
+        format!("bench2 ({two}); - ({three})"),
+    ] {
+        assert!(page.contains(&wanted), "{wanted}");
+    }
+    assert!(!headline_svg(&report).contains(" copies; "), "no number stands for all");
+    // A report of an older program has what its targets were in the end.
+    let mut older = serde_json::to_value(&report).unwrap();
+    for layout in older["layouts"].as_array_mut().unwrap() {
+        layout.as_object_mut().unwrap().remove("targets");
+    }
+    let older: Report = serde_json::from_value(older).unwrap();
+    assert!(text(&render(&older)).contains("<td>3</td><td>3</td>"));
+    assert!(headline_svg(&older).contains(", 3 copies; "));
+}

@@ -33,7 +33,9 @@ use coquina_host::Environment;
 
 use crate::definition::{Layout, PlannedScenario};
 use crate::leftovers;
-use crate::report::{ExperimentFacts, Finding, LayoutFacts, REPORT_VERSION, Report, TimingFacts};
+use crate::report::{
+    ExperimentFacts, Finding, LaidOutFacts, LayoutFacts, REPORT_VERSION, Report, TimingFacts,
+};
 use crate::target::{
     Context, Opener, Target, TargetError, check_names, check_reach, check_repeated, is_this_host,
 };
@@ -359,7 +361,9 @@ impl<'a> Run<'a> {
         LayoutFacts {
             fill: layout.fill && !scenario.is_of_objects(),
             objects: scenario.is_of_objects(),
+        let takes_part = columns.clone().filter(|(column, _)| refused[column.target].is_none());
             kept: columns.filter(|(column, _)| keeps(column)).map(|(_, facts)| facts.label.clone()).collect(),
+            targets: takes_part.map(|(_, facts)| LaidOutFacts::from(facts)).collect(),
             ..layout.facts(&scenario.name)
         }
     }
