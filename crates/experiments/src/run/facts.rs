@@ -2,6 +2,7 @@
 
 use coquina_host::DriveEnvironment;
 
+use crate::definition::PlannedScenario;
 use crate::report::TargetFacts;
 use crate::target::ENGINE_SETTING;
 
@@ -27,7 +28,8 @@ impl Run<'_> {
     }
 
     /// Facts of the targets as they are now; labels are made unique.
-    pub(super) fn look_at_targets(&mut self, has_rate: bool) {
+    pub(super) fn look_at_targets(&mut self, scenario: &PlannedScenario) {
+        let has_rate = scenario.points.iter().any(|planned| planned.point.rate_iops.is_some());
         let mut all: Vec<TargetFacts> = Vec::new();
         let labels = settings_tried::labels(&self.settings.tried);
         for column in &self.columns {

@@ -19,7 +19,8 @@ const FILL_TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 const FILL_BLOCK_BYTES: u32 = 1 << 20;
 
 impl Run<'_> {
-    /// Makes, fills and ages the volumes of a scenario on all targets that do not refuse it.
+    /// Makes, fills and ages the volumes of a scenario on all targets that do not refuse it. Stores have their volumes before anything is
+    /// written: what copies they have and whether their writes are durable is known then, and a run of unequal ones is refused at once.
     pub(super) fn lay_out(
         &mut self,
         scenario: &PlannedScenario,
@@ -33,17 +34,21 @@ impl Run<'_> {
         let least_bytes = scenario.objects_in_flight_bytes().max(VOLUME_BYTES_MIN);
         layout.volume_bytes = self.volume_bytes(&layout, refused, least_bytes)?;
         self.targets.iter_mut().for_each(|target| target.forget_layout());
-        for (index, refusal) in refused.iter().enumerate() {
-            if refusal.is_some() {
-                continue;
+        let wanted = || (0..refused.len()).filter(|index| refused[*index].is_none());
+        let mut are_new = vec![false; refused.len()];
+        for index in wanted() {
+            if !self.targets[index].is_baseline() {
+                are_new[index] = self.make_volumes(index, scenario, &layout)?;
             }
-            let spec = self.targets[index].spec().to_owned();
-            (self.hooks.progress)(
-                self.runs_done / self.runs_all.max(1.0),
-                &format!("{}: making volumes of {spec}", scenario.name),
-            );
-            let is_new = self.targets[index].lay_out(&layout, &self.context)?;
-            if !is_new || is_object {
+        }
+        self.look_at_targets(scenario);
+        self.refuse_unequal(refused)?;
+        for index in wanted() {
+            // How much room there is for a plain file is known when stores are full.
+            if self.targets[index].is_baseline() {
+                are_new[index] = self.make_volumes(index, scenario, &layout)?;
+            }
+            if !are_new[index] || is_object {
                 continue;
             }
             let target = self.targets[index].as_ref();
@@ -63,6 +68,21 @@ impl Run<'_> {
         }
         self.fill_objects(scenario, &layout, refused)?;
         Ok(layout)
+    }
+
+    /// Says whether they must be written full and aged.
+    fn make_volumes(
+        &mut self,
+        index: usize,
+        scenario: &PlannedScenario,
+        layout: &Layout,
+    ) -> Result<bool, TargetError> {
+        let spec = self.targets[index].spec().to_owned();
+        (self.hooks.progress)(
+            self.runs_done / self.runs_all.max(1.0),
+            &format!("{}: making volumes of {spec}", scenario.name),
+        );
+        self.targets[index].lay_out(layout, &self.context)
     }
 
     /// Objects of each size are written before they are read.

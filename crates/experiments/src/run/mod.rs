@@ -306,22 +306,13 @@ impl<'a> Run<'a> {
         // Volumes are made, and facts taken, with nothing changed.
         self.tuner.set_as_found(&mut self.targets, &self.context)?;
         let layout = self.lay_out(scenario, &refused)?;
-        self.look_at_targets(scenario.points.iter().any(|planned| planned.point.rate_iops.is_some()));
+        self.look_at_targets(scenario);
         self.report.layouts.push(self.layout_facts(scenario, &layout, &refused));
         for (subject, text) in fairness::notes(&self.report.targets, &refused, &self.columns) {
             self.find("note", &subject, &text);
         }
-        let unequal = match self.settings.tried.is_empty() {
-            true => fairness::differences(&self.targets, &self.report.targets, &refused),
-            false => Vec::new(),
-        };
-        if !unequal.is_empty() {
-            if !self.settings.allow_unequal {
-                return Err(RunError::Unequal(unequal.join("\n")));
-            }
-            for text in unequal {
-                self.find("unequal", &scenario.name, &text);
-            }
+        for text in self.refuse_unequal(&refused)? {
+            self.find("unequal", &scenario.name, &text);
         }
         if self.settings.tried.is_empty()
             && let Some(text) = fairness::unequal_cpu(&self.targets, &self.report.targets, &refused)
@@ -347,6 +338,18 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    /// What is unequal between targets and was allowed to be.
+    fn refuse_unequal(&self, refused: &[Option<String>]) -> Result<Vec<String>, RunError> {
+        let unequal = match self.settings.tried.is_empty() {
+            true => fairness::differences(&self.targets, &self.report.targets, refused),
+            false => Vec::new(),
+        };
+        match unequal.is_empty() || self.settings.allow_unequal {
+            true => Ok(unequal),
+            false => Err(RunError::Unequal(unequal.join("\n"))),
+        }
+    }
+
     /// How volumes of a scenario were laid out.
     fn layout_facts(
         &self,
@@ -358,12 +361,12 @@ impl<'a> Run<'a> {
             refused[column.target].is_none() && self.targets[column.target].keeps_its_data()
         };
         let columns = self.columns.iter().zip(&self.report.targets);
+        let takes_part = columns.clone().filter(|(column, _)| refused[column.target].is_none());
         LayoutFacts {
+            targets: takes_part.map(|(_, facts)| LaidOutFacts::from(facts)).collect(),
             fill: layout.fill && !scenario.is_of_objects(),
             objects: scenario.is_of_objects(),
-        let takes_part = columns.clone().filter(|(column, _)| refused[column.target].is_none());
             kept: columns.filter(|(column, _)| keeps(column)).map(|(_, facts)| facts.label.clone()).collect(),
-            targets: takes_part.map(|(_, facts)| LaidOutFacts::from(facts)).collect(),
             ..layout.facts(&scenario.name)
         }
     }

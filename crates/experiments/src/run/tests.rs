@@ -1,6 +1,10 @@
+use std::cell::Cell;
+use std::rc::Rc;
+
 use super::facts::make_labels_unique;
 use super::*;
 use crate::definition::{Experiment, ModeName};
+use crate::generator::{Command, Load};
 use crate::report::TargetFacts;
 
 fn settings(toml: &str, targets: &[&str], folder: &std::path::Path) -> Settings {
@@ -213,4 +217,79 @@ fn a_plan_counts_runs_of_targets_that_can_do_a_case_and_of_settings() {
     assert_eq!(plan.settings, ["fio:a=1", "fio:a=2", "fio:b=1"]);
     assert_eq!(plan.scenarios[0].cases[0].runs, 8, "four columns, two rounds");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+/// A store with so many copies, which counts what is written.
+struct Store {
+    spec: String,
+    copies: u32,
+    laid_out: bool,
+    loads: Rc<Cell<u32>>,
+}
+
+impl Target for Store {
+    fn spec(&self) -> &str {
+        &self.spec
+    }
+    fn begin(&mut self, _context: &Context<'_>) -> Result<(), TargetError> {
+        Ok(())
+    }
+    fn facts(&self) -> TargetFacts {
+        let copies = Some(self.copies).filter(|_| self.laid_out);
+        TargetFacts { label: self.spec.clone(), copies, durable: Some(true), ..TargetFacts::default() }
+    }
+    fn space_bytes(&self, _copies: Option<u32>) -> Result<Option<u64>, TargetError> {
+        Ok(None)
+    }
+    fn refuses(&self, _layout: &Layout) -> Option<String> {
+        None
+    }
+    fn lay_out(&mut self, _layout: &Layout, _context: &Context<'_>) -> Result<bool, TargetError> {
+        self.laid_out = true;
+        Ok(true)
+    }
+    fn commands(&self, _load: &Load, _volumes: &[u32]) -> Vec<Command> {
+        self.loads.set(self.loads.get() + 1);
+        Vec::new()
+    }
+    fn processes(&self) -> Vec<u32> {
+        Vec::new()
+    }
+    fn places(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
+    fn end(&mut self) {}
+}
+
+#[test]
+fn unequal_stores_are_refused_before_anything_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = settings(EXPERIMENT, &["a", "b"], folder.path());
+    let planned = settings.plan();
+    let hooks = Hooks { stopped: &|| false, say: &|_| {}, progress: &|_, _| {}, partial: &|_| {} };
+    let context = Context {
+        folder: folder.path().to_owned(),
+        program: settings.program.clone(),
+        server: Vec::new(),
+        store_bytes: 1 << 30,
+        writes: true,
+        volumes_max: 1,
+        destroy: Vec::new(),
+        stopped: &|| false,
+        say: &|_| {},
+    };
+    let loads = Rc::new(Cell::new(0));
+    let store = |spec: &str, copies| -> Box<dyn Target> {
+        Box::new(Store { spec: spec.to_owned(), copies, laid_out: false, loads: loads.clone() })
+    };
+    let mut run = Run::new(&settings, &hooks, context, vec![store("a", 2), store("b", 3)], &planned);
+    let error = run.scenario(&planned[0]).unwrap_err().to_string();
+    assert!(error.contains("a keeps 2 copies, b 3 copies"), "{error}");
+    assert_eq!(loads.get(), 0);
+    run.targets[1] = store("b", 2);
+    let equal = run.scenario(&planned[0]);
+    assert!(
+        !matches!(equal, Err(RunError::Unequal(_))) && loads.get() > 0,
+        "equal ones are filled: {equal:?}"
+    );
 }

@@ -192,7 +192,7 @@ pub trait Target {
     fn spec(&self) -> &str;
     /// Finds or starts it, and checks that it may be written to.
     fn begin(&mut self, context: &Context<'_>) -> Result<(), TargetError>;
-    /// What it is and how it is set. Called after `lay_out`.
+    /// What it is and how it is set. Called after `lay_out`; of plain drives before it, too.
     fn facts(&self) -> TargetFacts;
     /// The same while a setting has a value that is tried.
     fn facts_with(&self, _key: &str, _value: &str) -> TargetFacts {
