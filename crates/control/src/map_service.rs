@@ -6,22 +6,25 @@
 //! - without the store the service goes on with the map that it has and asks again, without end;
 //! - a change is one compare-and-set, made anew on a newer map as long as somebody else was faster;
 //! - all that talks to the store runs on the one thread of the service's runtime, which nothing blocks; followers have
-//!   a thread of their own.
+//!   a thread of their own, and so has what is written to the folder, whose disk may hang;
+//! - nobody waits for that thread without an end.
 
 mod follow;
 mod followers;
 mod leader;
 mod records;
+mod saver;
 
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use coquina_base::ClusterId;
 use coquina_cluster::{MapError, MapView, OperationError, Write};
-use coquina_store::{Compare, Store, StoreError};
-use tokio::sync::{mpsc as async_mpsc, oneshot, watch};
+use coquina_store::{Attempt, Compare, Store, StoreError};
+use tokio::sync::{mpsc as async_mpsc, watch};
 
 use crate::cluster_file::ClusterFile;
 use crate::folder::FolderError;
@@ -34,6 +37,9 @@ pub(crate) use records::{ELECTION, decode_revision, decode_snapshot, read_prefix
 const CHANGE_TIME_MAX: Duration = Duration::from_secs(15);
 /// How long it is waited for the watch to show what is in the store.
 const WATCH_PATIENCE: Duration = Duration::from_secs(1);
+/// How long it is waited for an answer of the service's thread: longer than a store takes to give up a request and the one
+/// before it.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(15);
 /// Pause before a change is tried again that the store did not take.
 const CHANGE_PAUSE: Duration = Duration::from_millis(200);
 
@@ -131,7 +137,7 @@ pub struct MapService {
 }
 
 /// Asks for a read of the whole store that begins after this was sent.
-type ReadRequest = oneshot::Sender<Result<Arc<MapView>, ChangeError>>;
+type ReadRequest = mpsc::Sender<Result<Arc<MapView>, ChangeError>>;
 
 /// What the threads share.
 struct Shared {
@@ -385,14 +391,21 @@ impl MapService {
     /// Reads everything again, with a read that begins now, and returns the map that shows at least that. Blocks, as
     /// [`change`](Self::change) does.
     pub fn read_again(&self) -> Result<Arc<MapView>, ChangeError> {
-        let (reply, answer) = oneshot::channel();
+        let (reply, answer) = mpsc::channel();
         self.reads.send(reply).map_err(|_| ChangeError::Stopping)?;
-        answer.blocking_recv().map_err(|_| ChangeError::Stopping)?
+        answer.recv_timeout(ANSWER_TIME_MAX).unwrap_or_else(|error| match error {
+            RecvTimeoutError::Disconnected => Err(ChangeError::Stopping),
+            RecvTimeoutError::Timeout => {
+                let waited_ms = ANSWER_TIME_MAX.as_millis() as u64;
+                Err(StoreError::Slow { doing: "read the cluster map", waited_ms, tried: vec![no_answer()] }
+                    .into())
+            }
+        })
     }
 
     /// Has everything be read again, without waiting for it.
     pub fn read_again_soon(&self) {
-        let _ = self.reads.send(oneshot::channel().0);
+        let _ = self.reads.send(mpsc::channel().0);
     }
 
     /// Ends the service: the map stays as it is, and changes are refused. Waits for the threads, so not for followers.
@@ -423,13 +436,26 @@ impl MapService {
     pub(crate) fn write(&self, write: Write, fence: Option<Compare>) -> Result<u64, ChangeError> {
         let transaction = transaction(write, fence);
         let store = self.store.clone();
-        let (reply, answer) = oneshot::channel();
-        self.runtime.spawn(async move {
+        let (reply, answer) = mpsc::channel();
+        let task = self.runtime.spawn(async move {
             let _ = reply.send(store.transaction(transaction).await);
         });
-        let result = answer.blocking_recv().map_err(|_| ChangeError::Stopping)?;
-        Ok(result?)
+        match answer.recv_timeout(ANSWER_TIME_MAX) {
+            Ok(result) => Ok(result?),
+            Err(RecvTimeoutError::Disconnected) => Err(ChangeError::Stopping),
+            Err(RecvTimeoutError::Timeout) => {
+                task.abort();
+                Err(StoreError::OutcomeUnknown { doing: "change the cluster map", attempt: no_answer() }
+                    .into())
+            }
+        }
     }
+}
+
+/// What is said of a request that the service's thread does not answer.
+fn no_answer() -> Attempt {
+    let reason = format!("it did not answer within {} s", ANSWER_TIME_MAX.as_secs());
+    Attempt { endpoint: "the thread that follows the map".to_owned(), reason }
 }
 
 impl Drop for MapService {

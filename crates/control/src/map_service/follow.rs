@@ -1,7 +1,7 @@
 //! The task that reads and watches the map.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, mpsc};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use coquina_base::ClusterId;
@@ -9,6 +9,7 @@ use coquina_cluster::{MapError, MapView, operation};
 use coquina_store::{Identity, Snapshot, Store, StoreError, Watch, Watched};
 use tokio::sync::{mpsc as async_mpsc, watch};
 
+use super::saver::Saver;
 use super::{ChangeError, MapServiceError, ReadRequest, Shared, State, StoreState, leader};
 use super::{decode_revision, decode_snapshot, read_prefix, transaction};
 use crate::cluster_file::ClusterFile;
@@ -20,6 +21,12 @@ const RETRY_PAUSE: Duration = Duration::from_millis(300);
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(5);
 /// How soon it is remembered how far the store is.
 const SAVE_INTERVAL: Duration = Duration::from_millis(250);
+/// How long a save may take before it is told that the disk hangs.
+const SAVE_TIME_MAX: Duration = Duration::from_secs(5);
+/// How long a refusal waits to be remembered before it is told all the same: I/O goes on meanwhile.
+const REFUSAL_WAIT: Duration = Duration::from_secs(1);
+/// How long a stop waits for the last save.
+const STOP_WAIT: Duration = Duration::from_secs(2);
 /// How often the store is asked whether it is there: a watch says nothing of that.
 const PROBE_INTERVAL: Duration = Duration::from_secs(3);
 
@@ -60,6 +67,14 @@ pub(super) async fn run(mut begin: Begin, started: &mpsc::Sender<Started>) {
         leaders_last: [None, None],
     };
     let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
+    let folder = begin.folder.clone();
+    let saver = match Saver::start(Box::new(move |file| file.save(&folder))) {
+        Ok(saver) => saver,
+        Err(error) => {
+            let _ = started.send(Started::Failed(MapServiceError::System(error)));
+            return;
+        }
+    };
     if started.send(Started::Ready(shared.clone())).is_err() {
         return;
     }
@@ -68,7 +83,8 @@ pub(super) async fn run(mut begin: Begin, started: &mpsc::Sender<Started>) {
         shared,
         cluster,
         folder: begin.folder.clone(),
-        saved: Mutex::new(None),
+        saver,
+        refusing: Mutex::new(None),
     };
     follower.save();
     let mut stopped = begin.stopped.clone();
@@ -79,7 +95,15 @@ pub(super) async fn run(mut begin: Begin, started: &mpsc::Sender<Started>) {
         () = leader::follow(&follower.shared, begin.store.clone()) => {}
         () = follower.follow(&mut begin.read_requests) => {}
     }
-    follower.save();
+    if let Some(number) = follower.save()
+        && !follower.saver.wait(number, STOP_WAIT).await
+    {
+        let file = follower.file();
+        tracing::error!(
+            file,
+            "stopping without having remembered how far the store is: the disk does not answer"
+        );
+    }
 }
 
 /// Reads the map for the first time, and makes the cluster if that is wanted.
@@ -168,7 +192,9 @@ struct Follower {
     shared: Arc<Shared>,
     cluster: ClusterId,
     folder: PathBuf,
-    saved: Mutex<Option<ClusterFile>>,
+    saver: Saver,
+    /// Why the map must not be used any more, before it is told: nothing else is remembered from then on.
+    refusing: Mutex<Option<MapError>>,
 }
 
 /// Why the watch is begun anew.
@@ -187,7 +213,7 @@ impl Follower {
             let ended = match self.store.watch(read_prefix(), from) {
                 Ok(mut watch) => self.watch(&mut watch, reads).await,
                 Err(error) => {
-                    self.trouble(&error);
+                    self.trouble(&error).await;
                     Ended::ReadAgain
                 }
             };
@@ -208,10 +234,10 @@ impl Follower {
         loop {
             let result = tokio::select! {
                 watched = watch.next() => match watched {
-                    Some(Ok(Watched::Revision(revision))) => self.take_revision(&revision),
+                    Some(Ok(Watched::Revision(revision))) => self.take_revision(&revision).await,
                     Some(Ok(Watched::Reset { .. })) | None => return Ended::ReadAgain,
                     Some(Err(error)) => {
-                        if self.trouble(&error) {
+                        if self.trouble(&error).await {
                             return Ended::Refused;
                         }
                         tokio::time::sleep(RETRY_PAUSE).await;
@@ -269,8 +295,7 @@ impl Follower {
 
     async fn answer_refused(&self, reads: &mut async_mpsc::UnboundedReceiver<ReadRequest>) {
         while let Some(request) = reads.recv().await {
-            let refused = self.shared.state().store.refused.clone();
-            let error = refused.map_or(ChangeError::Stopping, ChangeError::Refused);
+            let error = self.refusal().map_or(ChangeError::Stopping, ChangeError::Refused);
             let _ = request.send(Err(error));
         }
     }
@@ -280,16 +305,17 @@ impl Follower {
         match self.store.read(read_prefix()).await {
             Ok(snapshot) => {
                 self.reached();
-                self.take_snapshot(&snapshot).map_err(ChangeError::Refused)
+                self.take_snapshot(&snapshot).await.map_err(ChangeError::Refused)
             }
-            Err(error) => match self.trouble(&error) {
+            Err(error) => match self.trouble(&error).await {
                 true => Err(ChangeError::Refused(went_back(&error))),
                 false => Err(error.into()),
             },
         }
     }
 
-    fn take_snapshot(&self, snapshot: &Snapshot) -> Result<Arc<MapView>, MapError> {
+    async fn take_snapshot(&self, snapshot: &Snapshot) -> Result<Arc<MapView>, MapError> {
+        self.check_trusted()?;
         let map = self.map();
         let next = decode_snapshot(snapshot).and_then(|records| map.reload(records, snapshot.revision));
         match next {
@@ -299,11 +325,12 @@ impl Follower {
                 Ok(next)
             }
             Ok(_) => Ok(map),
-            Err(error) => Err(self.refuse(error)),
+            Err(error) => Err(self.refuse(error).await),
         }
     }
 
-    fn take_revision(&self, revision: &coquina_store::Revision) -> Result<(), MapError> {
+    async fn take_revision(&self, revision: &coquina_store::Revision) -> Result<(), MapError> {
+        self.check_trusted()?;
         let mut next = (*self.map()).clone();
         let applied = decode_revision(revision).and_then(|changes| next.apply(revision.revision, changes));
         match applied {
@@ -311,7 +338,7 @@ impl Follower {
                 self.shared.change_state(|state| state.map = Arc::new(next));
                 Ok(())
             }
-            Err(error) => Err(self.refuse(error)),
+            Err(error) => Err(self.refuse(error).await),
         }
     }
 
@@ -324,19 +351,28 @@ impl Follower {
             match self.store.read(&key).await {
                 Ok(snapshot) if snapshot.items.is_empty() => {
                     // Whoever asks next is told too.
-                    self.refuse(MapError::Empty);
+                    self.refuse(MapError::Empty).await;
                 }
                 Ok(_) => self.reached(),
-                Err(error) => drop(self.trouble(&error)),
+                Err(error) => drop(self.trouble(&error).await),
             }
         }
     }
 
-    /// Writes `cluster.json` soon after anything new.
+    /// Has `cluster.json` be written soon after anything new.
     async fn remember(&self) {
+        let mut hangs = false;
         loop {
             tokio::time::sleep(SAVE_INTERVAL).await;
-            self.save();
+            let Some(number) = self.save() else { continue };
+            let came_back = self.saver.wait(number, SAVE_TIME_MAX).await;
+            if !came_back && !hangs {
+                tracing::error!(
+                    file = self.file(),
+                    "the disk does not answer; the map is followed all the same"
+                );
+            }
+            hangs = !came_back;
         }
     }
 
@@ -352,9 +388,9 @@ impl Follower {
     }
 
     /// Notes an error of the store; `true` if the map must not be used any more.
-    fn trouble(&self, error: &StoreError) -> bool {
+    async fn trouble(&self, error: &StoreError) -> bool {
         if let StoreError::WentBack { .. } = error {
-            self.refuse(went_back(error));
+            self.refuse(went_back(error)).await;
             return true;
         }
         let text = error.to_string();
@@ -370,13 +406,22 @@ impl Follower {
         false
     }
 
-    fn refuse(&self, error: MapError) -> MapError {
-        // Remembered before anybody is told: a process that dies now must not take such a store for good when it is back.
-        let known = self.shared.state().store.refused.clone();
-        self.save_as(Some(known.as_ref().unwrap_or(&error)));
+    async fn refuse(&self, error: MapError) -> MapError {
+        // Remembered before anybody is told: a process that dies now must not take such a store for good when it is back. But
+        // a disk that hangs must not keep I/O going by a map that is wrong.
+        let why = self.refusal().unwrap_or_else(|| error.clone());
+        self.refusing().get_or_insert(why.clone());
+        if let Some(number) = self.save()
+            && !self.saver.wait(number, REFUSAL_WAIT).await
+        {
+            tracing::error!(
+                file = self.file(),
+                "the disk does not answer: the refusal is not remembered yet"
+            );
+        }
         let first = self.shared.change_state(|state| {
             let first = state.store.refused.is_none();
-            state.store.refused.get_or_insert(error.clone());
+            state.store.refused.get_or_insert(why);
             first
         });
         if first {
@@ -385,34 +430,39 @@ impl Follower {
         error
     }
 
-    /// Writes `cluster.json`, if there is anything new. What the store was before it went back stays in it, and why it was
-    /// refused.
-    fn save(&self) {
-        let refused = self.shared.state().store.refused.clone();
-        self.save_as(refused.as_ref());
+    /// Nothing is taken any more from a store that is about to be refused.
+    fn check_trusted(&self) -> Result<(), MapError> {
+        self.refusing().clone().map_or(Ok(()), Err)
     }
 
-    fn save_as(&self, refused: Option<&MapError>) {
-        let refused = match refused {
+    fn refusing(&self) -> MutexGuard<'_, Option<MapError>> {
+        self.refusing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why the map must not be used any more, whether that was told already or not.
+    fn refusal(&self) -> Option<MapError> {
+        let told = self.shared.state().store.refused.clone();
+        told.or_else(|| self.refusing().clone())
+    }
+
+    fn file(&self) -> String {
+        ClusterFile::path(&self.folder).display().to_string()
+    }
+
+    /// Has `cluster.json` be written, if there is anything new; returns the number of that save. What the store was before it
+    /// went back stays in it, and why it was refused.
+    fn save(&self) -> Option<u64> {
+        let refused = match self.refusal() {
             // A record that cannot be read can be mended.
-            Some(MapError::Invalid(_)) => return,
-            refused => refused.map(ToString::to_string),
+            Some(MapError::Invalid(_)) => return None,
+            refused => refused.map(|error| error.to_string()),
         };
-        let Some(identity) = self.store.identity() else { return };
-        let mut file = ClusterFile::new(self.cluster, identity);
+        let mut file = ClusterFile::new(self.cluster, self.store.identity()?);
         if refused.is_some() {
-            let before = self.saved.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
-            file = before.unwrap_or(file);
+            file = self.saver.newest().unwrap_or(file);
             file.refused = refused;
         }
-        let mut saved = self.saved.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if saved.as_ref() == Some(&file) {
-            return;
-        }
-        match file.save(&self.folder) {
-            Ok(()) => *saved = Some(file),
-            Err(error) => tracing::warn!(%error, "cannot remember how far the store is"),
-        }
+        Some(self.saver.save(file))
     }
 }
 

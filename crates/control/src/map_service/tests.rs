@@ -108,6 +108,74 @@ fn another_cluster_or_a_wiped_store_is_refused_at_the_start() {
     assert!(matches!(error, MapServiceError::OtherCluster { .. }), "{error}");
 }
 
+/// A folder in which whoever writes `cluster.json` waits for ever: what is written first is a pipe that nobody reads.
+fn folder_that_hangs() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("cluster.new.json");
+    assert!(std::process::Command::new("mkfifo").arg(pipe).status().unwrap().success());
+    folder
+}
+
+#[test]
+fn a_folder_whose_disk_hangs_keeps_nobody_from_following_the_map() {
+    const PATIENCE: Duration = Duration::from_secs(10);
+    let (folder, elsewhere) = (folder_that_hangs(), tempfile::tempdir().unwrap());
+    let store = EmbeddedStore::in_memory().unwrap();
+    let service = start(&store, folder.path(), true).unwrap();
+    let other = start(&store, elsewhere.path(), true).unwrap();
+    for number in 1..=2 {
+        other.change(&|map| operation::register_node(map, None, &node(number))).unwrap();
+        let follows = |map: &MapView| map.node(node(number).id).is_some();
+        assert!(service.wait_for_map(PATIENCE, follows).is_some());
+        // Beyond the next save.
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    let changed = service.change(&|map| operation::register_node(map, None, &node(3))).unwrap();
+    assert!(changed.node(node(3).id).is_some());
+
+    let (sender, told) = mpsc::channel();
+    service.subscribe(Box::new(move |map| drop(sender.send(map.map(drop)))));
+    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), Ok(()));
+    let key = coquina_cluster::Key::Cluster;
+    other.write(Write::new(key, other.map().revision_of(&key), None), None).unwrap();
+    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), Err(MapError::Empty));
+
+    let (sender, stopped) = mpsc::channel();
+    std::thread::spawn(move || {
+        service.stop();
+        let _ = sender.send(());
+    });
+    stopped.recv_timeout(PATIENCE).unwrap();
+    assert!(!folder.path().join("cluster.json").exists());
+    other.stop();
+}
+
+#[test]
+fn a_refusal_is_remembered_as_soon_as_the_disk_answers() {
+    let folder = folder_that_hangs();
+    let store = EmbeddedStore::in_memory().unwrap();
+    let service = start(&store, folder.path(), true).unwrap();
+    let key = coquina_cluster::Key::Cluster;
+    service.write(Write::new(key, service.map().revision_of(&key), None), None).unwrap();
+    let until = Instant::now() + Duration::from_secs(10);
+    while service.state().refused.is_none() {
+        assert!(Instant::now() < until);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // The first save fails now, since a pipe is not a file, and what was to be saved since is.
+    let pipe = folder.path().join("cluster.new.json");
+    let reader = std::fs::File::open(&pipe).unwrap();
+    std::fs::remove_file(&pipe).unwrap();
+    drop(reader);
+    let refused = || crate::cluster_file::ClusterFile::read(folder.path()).ok().flatten()?.refused;
+    while refused().is_none() {
+        assert!(Instant::now() < until, "it was not remembered");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(refused(), Some(MapError::Empty.to_string()));
+    service.stop();
+}
+
 #[test]
 fn a_store_that_loses_the_map_stops_everything() {
     let folder = tempfile::tempdir().unwrap();
