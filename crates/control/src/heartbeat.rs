@@ -2,6 +2,7 @@
 //!
 //! Invariants:
 //! - a heartbeat says what the node is at that moment; one that cannot be delivered is not repeated, the next one follows;
+//! - a node that refuses its map, and all I/O with it, sends none: others must take over;
 //! - the thread that sends waits for the leader for less than the time after which a node counts as dead.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -124,7 +125,8 @@ impl HeartbeatService {
             // A panic of the thread was already reported by the panic hook.
             let _ = thread.join();
         }
-        if leaves() {
+        // Nothing is served by a refused map, so there is nothing to hand over.
+        if leaves() && !refuses(&self.shared) {
             self.leave(leaves);
         }
     }
@@ -191,7 +193,7 @@ fn run(shared: &Shared) {
         let due = sent
             .as_ref()
             .is_none_or(|(at, to, what)| at.elapsed() >= INTERVAL || *to != leader || *what != proposals);
-        if due {
+        if due && !refuses(shared) {
             sent = Some((Instant::now(), leader.clone(), proposals));
             if let Some(leader) = &leader
                 && let Some(reply) = sender.send(shared, leader, heartbeat(shared))
@@ -204,6 +206,10 @@ fn run(shared: &Shared) {
             return;
         }
     }
+}
+
+fn refuses(shared: &Shared) -> bool {
+    shared.map.state().refused.is_some()
 }
 
 fn proposals(shared: &Shared) -> Vec<Proposal> {

@@ -158,6 +158,19 @@ fn a_wiped_store_has_all_io_refused() {
 }
 
 #[test]
+fn a_node_that_refuses_its_map_is_gone_on_without() {
+    let world = prepared();
+    let leader = world.leader().unwrap();
+    let process = world.processes.iter().find(|process| process.name != leader.name).unwrap();
+    let id = process.catalogue.node().unwrap();
+    assert!(is_in_sync_on(&leader.map.map(), id));
+    process.store.reads_empty.store(true, Ordering::SeqCst);
+    world.wait_for("I/O is refused", |_| process.node.memory().refused.is_some());
+    leader.wait("others have its copies", |map| !is_in_sync_on(map, id));
+    assert_eq!(leader.node.memory().refused, None);
+}
+
+#[test]
 fn a_node_name_is_given_once() {
     let world = World::new(1, 1);
     let process = &world.processes[0];

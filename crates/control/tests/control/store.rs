@@ -20,6 +20,10 @@ pub struct FaultyStore {
     pub transactions_held: AtomicBool,
     /// Only those that change a key that begins with this.
     pub held_prefix: Mutex<&'static str>,
+    /// Reads do not reach it.
+    pub reads_cut: AtomicBool,
+    /// Reads find nothing of the map, as if all had been deleted.
+    pub reads_empty: AtomicBool,
     /// The answer to the next transaction is lost, and nothing reaches the store any more.
     pub answers_lost: AtomicBool,
     /// Watches that begin now never tell anything.
@@ -38,6 +42,8 @@ impl FaultyStore {
             leases_cut: AtomicBool::new(false),
             transactions_held: AtomicBool::new(false),
             held_prefix: Mutex::new(""),
+            reads_cut: AtomicBool::new(false),
+            reads_empty: AtomicBool::new(false),
             answers_lost: AtomicBool::new(false),
             watches_silent: AtomicBool::new(false),
             held: AtomicU64::new(0),
@@ -56,8 +62,12 @@ impl FaultyStore {
 impl Store for FaultyStore {
     fn read<'a>(&'a self, prefix: &'a [u8]) -> StoreFuture<'a, Snapshot> {
         Box::pin(async move {
-            self.check(&self.cut)?;
-            self.inner.read(prefix).await
+            self.check(&self.reads_cut)?;
+            let mut snapshot = self.inner.read(prefix).await?;
+            if self.reads_empty.load(Ordering::SeqCst) && prefix.starts_with(b"coquina/map/") {
+                snapshot.items.clear();
+            }
+            Ok(snapshot)
         })
     }
 
