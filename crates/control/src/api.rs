@@ -349,7 +349,7 @@ pub struct DriveList {
 }
 
 /// A drive.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Drive {
     /// The drive.
     pub id: DriveId,

@@ -1,9 +1,9 @@
 //! `coquina drive ...`
 
 mod remove;
+mod scrub;
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use coquina_base::{check_name, format_size_bytes};
 use coquina_control::{Client, FolderError, FolderLock, api, running_server};
@@ -13,16 +13,11 @@ use coquina_node::drive::{self, CheckReport, DriveInfo, FormatRequest};
 
 use super::connect::client;
 use super::drive_argument::{self, DriveArgument};
-use super::status::{drive_state_text, drives_text};
+use super::status::drive_state_text;
 use crate::arguments::{Drive, Global};
 use crate::error::CliError;
 use crate::output::{self, print, print_json};
 use crate::progress::Progress;
-
-/// How often a scrub's progress is asked for.
-const SCRUB_POLL: Duration = Duration::from_millis(500);
-/// What a scrub has found is repaired within this time, or not at all for now.
-const REPAIR_WAIT: Duration = Duration::from_secs(5);
 
 pub fn run(global: &Global, command: &Drive) -> Result<(), CliError> {
     match command {
@@ -52,7 +47,7 @@ pub fn run(global: &Global, command: &Drive) -> Result<(), CliError> {
             remove::run(global, request, *yes, *no_wait)
         }
         Drive::Info { path } => show_info(global, &drive::info(path).map_err(explain)?),
-        Drive::Scrub { drive, no_wait } => scrub(global, drive.clone(), *no_wait),
+        Drive::Scrub { drive, no_wait } => scrub::run(global, drive.clone(), *no_wait),
         Drive::Check { path } => check(global, path),
     }
 }
@@ -209,51 +204,6 @@ fn as_server_knows(global: &Global, text: &str) -> Result<String, CliError> {
         return Ok(text.to_owned());
     }
     Ok(drive_argument::absolute(path)?.to_string_lossy().into_owned())
-}
-
-fn scrub(global: &Global, drive: Option<String>, no_wait: bool) -> Result<(), CliError> {
-    let client = client(global)?;
-    let drive = drive.map(|text| as_server_knows(global, &text)).transpose()?;
-    let request = api::ScrubDrives { drive, ..Default::default() };
-    let mut list = client.scrub_drives(&request)?;
-    let bad_before = bad_blocks(&list.drives);
-    if !no_wait {
-        let progress = Progress::new("scrub");
-        loop {
-            let running: Vec<f64> = list.drives.iter().filter_map(|drive| drive.scrub_percent).collect();
-            let Some(least) = running.iter().copied().reduce(f64::min) else { break };
-            progress.set("scrub", least / 100.0, format!("{} drive(s), {least:.0} %", running.len()));
-            std::thread::sleep(SCRUB_POLL);
-            list = client.drives()?;
-        }
-        let started = Instant::now();
-        while bad_blocks(&list.drives).1 > 0 && started.elapsed() < REPAIR_WAIT {
-            std::thread::sleep(SCRUB_POLL);
-            list = client.drives()?;
-        }
-    }
-    if global.json {
-        print_json(&list)?
-    } else {
-        print(&(drives_text(&list.drives) + "\n"))?
-    }
-    let (found, left) = bad_blocks(&list.drives);
-    if left > 0 && !no_wait {
-        return Err(CliError::failed(format!(
-            "{left} bad block(s), which the log of their node names, and which no other copy in reach could repair: restore \
-             their volumes, or bring the nodes with the other copies back; and replace the device"
-        )));
-    }
-    if found > bad_before.0 && !no_wait {
-        output::tell("bad blocks were found and repaired from other copies: think of replacing the device");
-    }
-    Ok(())
-}
-
-/// Blocks found bad so far, and those that are not repaired.
-fn bad_blocks(drives: &[api::Drive]) -> (u64, u64) {
-    let sum = |field: fn(&api::Drive) -> u64| drives.iter().map(field).fold(0, u64::saturating_add);
-    (sum(|drive| drive.bad_blocks), sum(|drive| drive.bad_blocks_left))
 }
 
 fn check(global: &Global, path: &Path) -> Result<(), CliError> {
