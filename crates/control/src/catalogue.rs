@@ -27,8 +27,8 @@ use coquina_cluster::{
     Write, operation,
 };
 
-use crate::api::CreateVolume;
-use crate::ask::ask_nodes;
+use crate::api::{CreateVolume, LeaderHealth};
+use crate::ask::{ask_leader, ask_nodes};
 use crate::backend::NodeBackend;
 use crate::coordinator_service::CoordinatorService;
 use crate::map_service::{ChangeError, MapService};
@@ -219,13 +219,12 @@ impl Catalogue {
         self.take_name(&make, &|map| map.volume(id).filter(|volume| volume.name == new_name).cloned())
     }
 
-    /// Removes a volume; refused while it has connections, unless `force`. Its name is free when this returns; its space is
-    /// freed by each node by itself.
+    /// Removes a volume; refused while it has connections, or may have some at a node that does not answer, unless `force`. Its
+    /// name is free when this returns; its space is freed by each node by itself.
     pub fn remove(&self, name: &str, force: bool) -> Result<VolumeRecord, CatalogueError> {
         let id = find(&self.map(), name)?.id;
-        let connections = if force { 0 } else { self.connections(id) };
-        if connections > 0 {
-            return Err(CatalogueError::Attached { name: name.to_owned(), connections });
+        if !force {
+            self.check_unused(id, name)?;
         }
         self.mark_removed(id, &|_| Ok(()))?;
         let map = self.map();
@@ -270,12 +269,37 @@ impl Catalogue {
         Ok(())
     }
 
-    /// Connections to a volume at all nodes that answer, and here.
-    fn connections(&self, id: VolumeId) -> u64 {
-        let others = ask_nodes(&self.map(), self.node);
+    /// Refuses if a volume has connections, or may have some: at a node that does not answer this process, and that the leader
+    /// does not count as dead. Without a leader nobody is known to be dead.
+    fn check_unused(&self, id: VolumeId, name: &str) -> Result<(), CatalogueError> {
+        let map = self.map();
+        let others = ask_nodes(&map, self.node);
+        let answers = |node: &NodeId| Some(*node) == self.node || others.contains_key(node);
+        let mut silent: Vec<(NodeId, String)> =
+            map.nodes().map(|node| (node.value.id, node.value.name.clone())).collect();
+        silent.retain(|(node, _)| !answers(node));
         let snapshots = others.into_values().map(|local| local.snapshot);
         let volumes = snapshots.chain([self.backend.snapshot()]).flat_map(|snapshot| snapshot.volumes);
-        volumes.filter(|volume| volume.id == id).map(|volume| volume.counters.connections).sum()
+        let connections =
+            volumes.filter(|volume| volume.id == id).map(|volume| volume.counters.connections).sum();
+        if connections > 0 {
+            return Err(CatalogueError::Attached { name: name.to_owned(), connections });
+        }
+        if !silent.is_empty() {
+            let dead = self.leader_health().map(|health| health.dead).unwrap_or_default();
+            silent.retain(|(node, _)| !dead.contains(node));
+        }
+        if silent.is_empty() {
+            return Ok(());
+        }
+        let nodes = silent.into_iter().map(|(_, name)| name).collect();
+        Err(CatalogueError::ConnectionsUnknown { name: name.to_owned(), nodes })
+    }
+
+    /// How the cluster is, as its leader sees it, be it this process. Blocks for up to a second.
+    pub(crate) fn leader_health(&self) -> Option<LeaderHealth> {
+        let here = self.coordinator.as_ref().and_then(|coordinator| coordinator.health_blocking());
+        here.or_else(|| self.map.leader().and_then(|leader| ask_leader(&leader.http)))
     }
 
     fn claim_layer(&self) -> Result<LayerId, CatalogueError> {

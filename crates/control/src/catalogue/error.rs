@@ -121,6 +121,18 @@ pub enum CatalogueError {
         /// How many.
         connections: u64,
     },
+    /// Nobody knows whether the volume has connections.
+    #[error(
+        "{}, so its connections to volume {name:?} are not known; bring it back, or remove the volume all the same with \
+         `coquina volume remove {name} --force`",
+        silent(nodes)
+    )]
+    ConnectionsUnknown {
+        /// The volume.
+        name: String,
+        /// Names of the nodes that do not answer.
+        nodes: Vec<String>,
+    },
     /// There is no such pool.
     #[error("no pool {name:?}; `coquina pool list` shows what there is")]
     PoolNotFound {
@@ -255,6 +267,14 @@ pub enum CatalogueError {
 
 fn in_copies(copies: u32) -> String {
     if copies == 1 { String::new() } else { format!(" in {copies} copies") }
+}
+
+/// Which nodes do not answer.
+fn silent(nodes: &[String]) -> String {
+    match nodes {
+        [node] => format!("node {node:?} does not answer"),
+        nodes => format!("each of the nodes {} does not answer", nodes.join(", ")),
+    }
 }
 
 /// Volumes for a message: all of a few, else the first ones and how many more there are.

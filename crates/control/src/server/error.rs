@@ -49,6 +49,7 @@ impl From<CatalogueError> for ApiError {
             CatalogueError::ShrinkNotConfirmed { .. } => (StatusCode::CONFLICT, "shrink_not_confirmed"),
             CatalogueError::Shrinking { .. } => (StatusCode::CONFLICT, "volume_shrinking"),
             CatalogueError::Attached { .. } => (StatusCode::CONFLICT, "volume_in_use"),
+            CatalogueError::ConnectionsUnknown { .. } => (StatusCode::CONFLICT, "connections_unknown"),
             CatalogueError::PoolNotFound { .. } => (StatusCode::NOT_FOUND, "pool_not_found"),
             CatalogueError::PoolAmbiguous { .. } => (StatusCode::CONFLICT, "pool_ambiguous"),
             CatalogueError::PoolOtherCopies { .. } => (StatusCode::CONFLICT, "pool_other_copies"),

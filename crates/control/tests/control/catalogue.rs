@@ -109,6 +109,23 @@ fn a_shrink_is_cut_off_after_every_node_refuses_the_old_size() {
 }
 
 #[test]
+fn a_volume_may_be_in_use_at_a_node_that_does_not_answer_unless_it_is_dead() {
+    let world = World::new(3, 1);
+    let leader = world.leader().unwrap();
+    let silent = world.processes.iter().find(|process| process.name != leader.name).unwrap();
+    for name in ["db", "forced"] {
+        leader.catalogue.create(&volume_request(name, GIB)).unwrap();
+    }
+    silent.server.stop();
+    let error = leader.catalogue.remove("db", false).unwrap_err().to_string();
+    assert!(error.contains(&format!("node {:?} does not answer", silent.name)), "{error}");
+    assert!(error.contains("--force"), "{error}");
+    leader.catalogue.remove("forced", true).unwrap();
+    silent.kill();
+    world.wait_for("it is known to be dead", |_| leader.catalogue.remove("db", false).is_ok());
+}
+
+#[test]
 fn a_removed_volume_goes_from_every_node_that_holds_some_of_it() {
     let world = World::new(3, 1);
     let process = &world.processes[0];
