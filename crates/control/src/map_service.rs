@@ -93,7 +93,7 @@ pub enum MapServiceError {
     Stopping,
 }
 
-/// Why the map was not changed, unless the text says that it may have been.
+/// Why the map was not changed, unless the text says that it was or may have been.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeError {
     /// It is not allowed.
@@ -102,6 +102,14 @@ pub enum ChangeError {
     /// The store does not take it.
     #[error("the cluster map cannot be changed now: {0}")]
     Store(#[from] StoreError),
+    /// The store has the change, and this process's map does not show it.
+    #[error("the change was made (revision {revision}), but this process does not see it yet: {reason}")]
+    NotSeen {
+        /// The store's revision with it.
+        revision: u64,
+        /// Why not.
+        reason: String,
+    },
     /// The map must not be used any more.
     #[error("{0}")]
     Refused(MapError),
@@ -359,7 +367,12 @@ impl MapService {
             let Some(write) = make(&map)? else { return Ok(map) };
             let tried = Write { record: None, ..write.clone() };
             let error = match self.write(write, None) {
-                Ok(revision) => return self.wait_for(|map| map.revision() >= revision),
+                // Whatever is wrong now, nobody must take the map for unchanged.
+                Ok(revision) => {
+                    let seen = self.wait_for(|map| map.revision() >= revision);
+                    return seen
+                        .map_err(|error| ChangeError::NotSeen { revision, reason: error.to_string() });
+                }
                 Err(ChangeError::Store(error)) => error,
                 Err(error) => return Err(error),
             };

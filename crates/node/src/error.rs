@@ -173,6 +173,10 @@ pub enum NodeError {
 impl NodeError {
     /// Whether nothing is wrong with a drive: the store of the cluster map did not take a change, or a reactor did not answer.
     pub(crate) fn is_passing(&self) -> bool {
-        matches!(self, NodeError::Stopping | NodeError::Change(ChangeError::Store(_) | ChangeError::Busy))
+        matches!(
+            self,
+            NodeError::Stopping
+                | NodeError::Change(ChangeError::Store(_) | ChangeError::Busy | ChangeError::NotSeen { .. })
+        )
     }
 }

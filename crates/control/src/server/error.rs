@@ -108,6 +108,7 @@ fn change_status(error: &ChangeError) -> (StatusCode, &'static str) {
     match error {
         ChangeError::Operation(error) => operation_status(error),
         ChangeError::Store(_) => (StatusCode::SERVICE_UNAVAILABLE, "store_unreachable"),
+        ChangeError::NotSeen { .. } => (StatusCode::SERVICE_UNAVAILABLE, "change_not_seen"),
         ChangeError::Refused(_) => (StatusCode::SERVICE_UNAVAILABLE, "map_unusable"),
         ChangeError::Busy => (StatusCode::CONFLICT, "conflict"),
         ChangeError::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),

@@ -87,6 +87,23 @@ fn a_change_that_was_made_is_not_said_to_be_refused_since_the_store_was_lost_the
 }
 
 #[test]
+fn a_change_that_is_not_seen_here_is_said_to_be_made() {
+    let store = EmbeddedStore::in_memory().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let way = Arc::new(FaultyStore::new(store));
+    way.watches_silent.store(true, Ordering::SeqCst);
+    let map = MapService::start(way.clone(), folder.path(), true, &mut |_| {}).unwrap();
+    let before = map.map().revision();
+    way.reads_cut.store(true, Ordering::SeqCst);
+    let error = map.change(&|view| operation::register_node(view, None, &node(1))).unwrap_err();
+    assert!(matches!(error, ChangeError::NotSeen { revision, .. } if revision > before), "{error:?}");
+    assert!(error.to_string().starts_with("the change was made (revision "), "{error}");
+    way.reads_cut.store(false, Ordering::SeqCst);
+    assert!(map.read_again().unwrap().node(node(1).id).is_some());
+    map.stop();
+}
+
+#[test]
 fn one_of_two_pools_of_a_name_is_made() {
     let world = World::new(2, 1);
     // The leader makes the groups, and must not be held up.
