@@ -21,11 +21,15 @@ const ROUNDS_CLEAN: u32 = 2;
 /// A round without a reason.
 const ROUND_INTERVAL_MAX: Duration = Duration::from_secs(600);
 
+/// Pause before a drive is let go of that could not be.
+const RELEASE_INTERVAL: Duration = Duration::from_secs(5);
+
 /// Runs until it is told to stop.
 pub(crate) fn run(shared: &Shared) {
     let mut seen: Option<(u64, BTreeSet<LayerId>)> = None;
     let mut known: BTreeSet<DriveId> = BTreeSet::new();
     let (mut clean, mut last) = (0, Instant::now());
+    let mut held_at: Option<Instant> = None;
     while !shared.stop.sleep(LOOK_INTERVAL) {
         let map = shared.map.map();
         if seen.as_ref().is_none_or(|(revision, _)| *revision != map.revision()) {
@@ -34,7 +38,10 @@ pub(crate) fn run(shared: &Shared) {
                 clean = 0;
             }
             seen = Some((map.revision(), active));
-            release_drives(shared, &map, &mut known);
+            held_at = release_drives(shared, &map, &mut known);
+        } else if held_at.is_some_and(|tried| tried.elapsed() >= RELEASE_INTERVAL) {
+            // No map may ever come again.
+            held_at = release_drives(shared, &map, &mut known);
         }
         let due = if clean < ROUNDS_CLEAN { ROUND_INTERVAL } else { ROUND_INTERVAL_MAX };
         if last.elapsed() < due {
@@ -87,21 +94,26 @@ pub(crate) fn round(shared: &Shared) -> Result<usize, String> {
     Ok(deleted)
 }
 
-/// Lets go of drives that were in the map and are not any more.
-fn release_drives(shared: &Shared, map: &MapView, known: &mut BTreeSet<DriveId>) {
+/// Lets go of drives that were in the map and are not any more. When this was tried last, if one is still held.
+fn release_drives(shared: &Shared, map: &MapView, known: &mut BTreeSet<DriveId>) -> Option<Instant> {
     for report in shared.backend.drive_reports() {
         if map.drive(report.drive).is_some() {
             known.insert(report.drive);
         }
     }
     let gone: Vec<DriveId> = known.iter().copied().filter(|drive| map.drive(*drive).is_none()).collect();
+    let mut is_held = false;
     for drive in gone {
         match shared.backend.drive_removed(drive) {
             Ok(()) => {
                 known.remove(&drive);
                 tracing::info!(%drive, "the drive was removed from the cluster and is let go");
             }
-            Err(error) => tracing::warn!(%drive, %error, "a removed drive is still held"),
+            Err(error) => {
+                is_held = true;
+                tracing::warn!(%drive, %error, "a removed drive is still held");
+            }
         }
     }
+    is_held.then(Instant::now)
 }

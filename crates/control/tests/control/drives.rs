@@ -1,6 +1,7 @@
 //! Drives and nodes leave: first their data, then they.
 
 use std::cell::RefCell;
+use std::time::Duration;
 
 use coquina_cluster::{DriveCondition, DriveState, Wanted, operation};
 use coquina_control::{CatalogueError, api};
@@ -39,9 +40,16 @@ fn a_drive_is_emptied_then_let_go() {
     assert!(planned.groups_left > 0);
     assert_eq!(process.map.map().drive(id).unwrap().wanted, Wanted::In);
     assert_eq!(process.catalogue.remove_drive(&remove(id)).unwrap(), planned);
+    process.node.memory().releases_hang = true;
     process.wait("the drive is gone", |map| map.drive(id).is_none());
-    world.wait_for("the node lets go", |_| process.node.memory().removed == [id]);
     process.wait("clean", is_clean);
+    // No map comes any more that would have it tried again.
+    let revision = process.map.map().revision();
+    std::thread::sleep(Duration::from_millis(2500));
+    assert_eq!(process.map.map().revision(), revision);
+    assert!(process.node.memory().removed.is_empty());
+    process.node.memory().releases_hang = false;
+    world.wait_for("the node lets go", |_| process.node.memory().removed == [id]);
 }
 
 #[test]

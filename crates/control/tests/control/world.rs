@@ -34,6 +34,8 @@ pub struct Memory {
     pub drives: BTreeMap<DriveId, DriveCondition>,
     pub layers: BTreeMap<ShardRef, BTreeSet<LayerId>>,
     pub removed: Vec<DriveId>,
+    /// Removed drives are not let go of.
+    pub releases_hang: bool,
     pub quiesced: Vec<VolumeId>,
     pub scrubs: Vec<Option<DriveId>>,
     pub connections: u64,
@@ -172,6 +174,9 @@ impl NodeBackend for FakeNode {
 
     fn drive_removed(&self, drive: DriveId) -> Result<(), BackendError> {
         let mut memory = self.memory();
+        if memory.releases_hang {
+            return Err(BackendError::Drive { drive, reason: "it hangs".to_owned() });
+        }
         memory.drives.remove(&drive);
         memory.removed.push(drive);
         Ok(())
