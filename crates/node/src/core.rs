@@ -465,6 +465,9 @@ impl Core {
             panic!("the shard answered request {client}, which is not under way");
         };
         self.count(&request, &answer);
+        if let Some(slot) = request.volume {
+            self.volumes.forget_unused(slot);
+        }
         match request.asker {
             Asker::Native(connection, header) => self.answer_native(connection, &header, answer),
             Asker::Gateway { gateway, number } => self.part_done(gateway, number, answer),

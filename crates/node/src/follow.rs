@@ -91,6 +91,7 @@ impl Core {
                 self.close_connection(index);
             }
             self.drop_gateway(slot);
+            self.volumes.forget_unused(slot);
         }
         for slot in changes.resized {
             self.tell_size(slot);

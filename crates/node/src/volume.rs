@@ -21,6 +21,8 @@ pub struct Volume {
     pub under_way: u32,
     /// Slot of its gateway, if it has one here.
     pub gateway: Option<usize>,
+    /// Whether it is served no more.
+    is_gone: bool,
 }
 
 impl Volume {
@@ -63,10 +65,13 @@ pub struct VolumeChanges {
     pub gone: Vec<usize>,
 }
 
-/// The volumes that a reactor serves. A slot is never given to another volume.
+/// The volumes that a reactor serves.
+///
+/// A slot is never given to another volume, whoever may still know its number: clients, connections, requests, gateways. All that
+/// stays of a volume that is gone, and that nothing uses any more, is its empty slot.
 #[derive(Default)]
 pub struct VolumeTable {
-    volumes: Vec<Option<Volume>>,
+    volumes: Vec<Option<Box<Volume>>>,
     by_id: HashMap<VolumeId, usize>,
     by_name: HashMap<String, usize>,
 }
@@ -102,8 +107,15 @@ impl VolumeTable {
             let slot = self.volumes.len();
             self.by_id.insert(record.id, slot);
             self.by_name.insert(record.name.clone(), slot);
-            let counters = VolumeCounters::default();
-            self.volumes.push(Some(Volume { record, revision, pool, counters, under_way: 0, gateway: None }));
+            self.volumes.push(Some(Box::new(Volume {
+                record,
+                revision,
+                pool,
+                counters: VolumeCounters::default(),
+                under_way: 0,
+                gateway: None,
+                is_gone: false,
+            })));
             return;
         };
         let Some(volume) = self.volumes[slot].as_mut() else { return };
@@ -127,22 +139,31 @@ impl VolumeTable {
     /// Takes a volume out of both tables; requests under way still find its slot.
     fn hide(&mut self, id: VolumeId) -> Option<usize> {
         let slot = self.by_id.remove(&id)?;
-        if let Some(volume) = &self.volumes[slot]
-            && self.by_name.get(&volume.record.name) == Some(&slot)
-        {
-            self.by_name.remove(&volume.record.name);
+        if let Some(volume) = &mut self.volumes[slot] {
+            volume.is_gone = true;
+            if self.by_name.get(&volume.record.name) == Some(&slot) {
+                self.by_name.remove(&volume.record.name);
+            }
         }
         Some(slot)
     }
 
+    /// Forgets a volume that is gone, unless something of it is under way or its gateway lasts.
+    pub fn forget_unused(&mut self, slot: usize) {
+        let is_unused = |volume: &Volume| volume.is_gone && volume.under_way == 0 && volume.gateway.is_none();
+        if self.get(slot).is_some_and(is_unused) {
+            self.volumes[slot] = None;
+        }
+    }
+
     /// A volume by its slot.
     pub fn get(&self, slot: usize) -> Option<&Volume> {
-        self.volumes.get(slot)?.as_ref()
+        self.volumes.get(slot)?.as_deref()
     }
 
     /// A volume by its slot, to be changed.
     pub fn get_mut(&mut self, slot: usize) -> Option<&mut Volume> {
-        self.volumes.get_mut(slot)?.as_mut()
+        self.volumes.get_mut(slot)?.as_deref_mut()
     }
 
     /// A volume that is served, by its slot.
@@ -175,34 +196,82 @@ impl VolumeTable {
 
     /// All volumes that are served.
     pub fn iter(&self) -> impl Iterator<Item = &Volume> {
-        self.by_id.values().filter_map(|slot| self.volumes[*slot].as_ref())
+        self.by_id.values().filter_map(|slot| self.volumes[*slot].as_deref())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use coquina_cluster::PoolId;
+    use coquina_base::Id128;
+    use coquina_cluster::{GroupId, PoolId};
 
     use super::*;
 
-    #[test]
-    fn what_a_shrink_cut_off_is_its_own_until_the_volume_grows_again() {
-        let mib = 1u32 << 20;
-        let mut record = VolumeRecord {
-            id: VolumeId::default(),
-            name: "disk".to_owned(),
+    const MIB: u32 = 1 << 20;
+
+    fn record(number: u8) -> VolumeRecord {
+        VolumeRecord {
+            id: VolumeId(Id128([number; 16])),
+            name: format!("disk{number}"),
             size_bytes: 6 << 20,
-            layer: LayerId(1),
+            layer: LayerId(u64::from(number)),
             created_unix_ns: 0,
             state: VolumeState::Active,
             attach_generation: 1,
-            shrinking_from_bytes: Some(12 << 20),
+            shrinking_from_bytes: None,
             size_max_bytes: Some(12 << 20),
             pool: PoolId::default(),
             family: 1,
-            stripe_unit_bytes: 4 * mib,
+            stripe_unit_bytes: 4 * MIB,
             stripe_count: 1,
+        }
+    }
+
+    #[test]
+    fn what_is_gone_is_forgotten_when_nothing_uses_it_and_its_slot_is_nobodys() {
+        let pool = Arc::new(PoolRecord {
+            id: PoolId::default(),
+            name: "default".to_owned(),
+            copies: 1,
+            min_copies: 1,
+            domain: "drive".to_owned(),
+            group_first: GroupId(0),
+            group_count: 1,
+            state: Default::default(),
+        });
+        let mut table = VolumeTable::default();
+        let add = |table: &mut VolumeTable, number| {
+            table.set(Arc::new(record(number)), 1, pool.clone(), &mut VolumeChanges::default());
+            table.by_id(record(number).id).unwrap()
         };
+        let slots = [1, 2, 3].map(|number| add(&mut table, number));
+        table.get_mut(slots[0]).unwrap().under_way = 1;
+        table.get_mut(slots[1]).unwrap().gateway = Some(7);
+        for number in 1..=2 {
+            let slot = table.hide(record(number).id).unwrap();
+            table.forget_unused(slot);
+            assert!(table.get(slot).is_some() && table.served(slot).is_none(), "it is in use");
+        }
+        table.forget_unused(slots[2]);
+        assert!(table.served(slots[2]).is_some(), "it is served");
+
+        table.get_mut(slots[0]).unwrap().under_way = 0;
+        table.get_mut(slots[1]).unwrap().gateway = None;
+        for slot in &slots[..2] {
+            table.forget_unused(*slot);
+            assert!(table.get(*slot).is_none());
+        }
+        // The same volume again, too, as after its pool was gone for a moment.
+        for number in [4, 1] {
+            assert!(!slots.contains(&add(&mut table, number)));
+        }
+        assert_eq!(table.iter().count(), 3);
+    }
+
+    #[test]
+    fn what_a_shrink_cut_off_is_its_own_until_the_volume_grows_again() {
+        let mib = MIB;
+        let mut record = VolumeRecord { shrinking_from_bytes: Some(12 << 20), ..record(1) };
         assert!(is_cut_off(&record, 1, 2 * mib, 2 * mib) && is_cut_off(&record, 2, 0, 4 * mib));
         assert!(!is_cut_off(&record, 1, mib, 2 * mib), "a part of it lies within the volume");
         assert!(!is_cut_off(&record, 3, 0, mib), "there was nothing before the shrink, either");
