@@ -31,7 +31,7 @@ pub(super) struct Shared {
     config: ServerConfig,
     http: String,
     pub(super) catalogue: Arc<Catalogue>,
-    changes: Semaphore,
+    changes: Arc<Semaphore>,
 }
 
 type SharedState = State<Arc<Shared>>;
@@ -39,7 +39,7 @@ pub(super) type Answer<T> = Result<Json<T>, ApiError>;
 
 impl Shared {
     pub(super) fn new(config: ServerConfig, http: String, catalogue: Arc<Catalogue>) -> Self {
-        Shared { config, http, catalogue, changes: Semaphore::new(CHANGES_MAX) }
+        Shared { config, http, catalogue, changes: Arc::new(Semaphore::new(CHANGES_MAX)) }
     }
 
     /// What this process counts.
@@ -121,9 +121,12 @@ async fn changing<T: Send + 'static>(
     shared: Arc<Shared>,
     work: impl FnOnce(&Shared) -> T + Send + 'static,
 ) -> Result<T, ApiError> {
-    let waiting = shared.clone();
-    // It is never closed.
-    let _permit = waiting.changes.acquire().await;
+    // It is never closed. A client that goes away ends its handler, but not the work: that has the permit.
+    let permit = shared.changes.clone().acquire_owned().await;
+    let work = move |shared: &Shared| {
+        let _permit = permit;
+        work(shared)
+    };
     blocking(shared, work).await
 }
 

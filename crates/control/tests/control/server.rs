@@ -242,6 +242,35 @@ fn health_says_503_only_if_something_does_not_work() {
     assert_eq!(health.entries[0].severity, Severity::Error);
 }
 
+/// Sends a request of which nobody waits for the answer.
+fn post_and_go_on(server: &Server, path: &str, body: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    let head = format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json");
+    write!(stream, "{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
+    stream
+}
+
+#[test]
+fn changes_whose_clients_went_away_count_until_they_are_done() {
+    const CHANGES_MAX: u64 = 16;
+    let server = Server::start();
+    let store = &server.world.processes[0].store;
+    *store.held_prefix.lock().unwrap() = "coquina/map/cluster";
+    store.transactions_held.store(true, Ordering::SeqCst);
+    let change = || post_and_go_on(&server, "/v1/cluster/overcommit", r#"{"percent":150}"#);
+    let held = || store.held.load(Ordering::SeqCst);
+    let streams: Vec<TcpStream> = (0..CHANGES_MAX).map(|_| change()).collect();
+    server.world.wait_for("all are on their way", |_| held() == CHANGES_MAX);
+    drop(streams);
+    let _more: Vec<TcpStream> = (0..4).map(|_| change()).collect();
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(held(), CHANGES_MAX);
+    store.transactions_held.store(false, Ordering::SeqCst);
+    server.world.wait_for("the others had their turn", |_| {
+        server.client().status(0).is_ok_and(|status| status.data.overcommit_percent == 150)
+    });
+}
+
 #[test]
 fn scrubs_are_started_by_path_identity_or_for_all() {
     let server = Server::start();
