@@ -45,7 +45,10 @@ pub(crate) fn ask_all<T: Send>(
     };
     std::thread::scope(|scope| {
         for _ in 0..addresses.len().min(THREADS_MAX) {
-            scope.spawn(work);
+            if std::thread::Builder::new().spawn_scoped(scope, work).is_err() {
+                // There are no more threads to be had: those that there are do it, and this one.
+                return work();
+            }
         }
     });
     answers.into_inner().unwrap_or_else(PoisonError::into_inner)

@@ -7,7 +7,7 @@ use coquina_base::{NodeId, VolumeId};
 use coquina_cluster::{HealthEntry, MapView};
 
 use crate::api::{LeaderHealth, Local};
-use crate::ask::{ask_leader, ask_nodes};
+use crate::ask::ask_nodes;
 use crate::backend::{GroupRole, GroupSnapshot};
 use crate::catalogue::Catalogue;
 use crate::counters::VolumeCounters;
@@ -104,12 +104,16 @@ impl Sample {
         let service = catalogue.map_service();
         let map = service.map();
         let leader = service.leader();
-        let here = catalogue.coordinator().and_then(|coordinator| coordinator.health_blocking());
+        let ask = || catalogue.leader_health();
         let (now, leader_health) = std::thread::scope(|scope| {
-            let asked =
-                scope.spawn(|| here.or_else(|| leader.as_ref().and_then(|leader| ask_leader(&leader.http))));
+            let asked = std::thread::Builder::new().spawn_scoped(scope, ask);
             let now = Moment::take(&map, own, true);
-            (now, asked.join().ok().flatten())
+            let health = match asked {
+                Ok(asked) => asked.join().ok().flatten(),
+                // There is no other thread to be had.
+                Err(_) => ask(),
+            };
+            (now, health)
         });
         Sample { now, before: None, leader, leader_health, store: service.state() }
     }
