@@ -19,7 +19,7 @@ pub use bench::{Bench, BenchDesign, BenchIo};
 pub use doctor::Doctor;
 pub use drive::Drive;
 pub use experiment::{BenchCompare, BenchList, BenchRun, BenchShow, BenchTune, Measured};
-pub use server::{Domains, Nbd, Node, NodeCommand, NodeStart, Running, StoreArguments, Tuning, Up};
+pub use server::{Domains, Nbd, Node, NodeCommand, NodeStart, Running, StoreArguments, Threads, Tuning, Up};
 pub use volume::{Pool, Volume};
 
 /// How long a thread looks for the next event before it sleeps.

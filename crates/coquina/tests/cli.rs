@@ -90,7 +90,7 @@ fn completions_are_scripts() {
 #[test]
 fn wrong_usage_ends_with_2_and_says_what_is_right() {
     let folder = folder();
-    let cases: [(&[&str], &str); 33] = [
+    let cases: [(&[&str], &str); 38] = [
         (&[], "Usage"),
         (&["volume", "create", "x"], "--size"),
         (&["volume", "create", "x", "--size", "ten"], "write it like 512M, 10G or 1.5TiB"),
@@ -124,6 +124,12 @@ fn wrong_usage_ends_with_2_and_says_what_is_right() {
         (&["status", "--interval", "-1"], "give a whole number from 0 to"),
         (&["demo", "--depth", "-1"], "give a whole number from 1 to"),
         (&["bench", "run", "curve-vs-ceph", "--client", "", "--plan"], "--client"),
+        // What a process without drives makes no use of.
+        (&["nbd", "--etcd", "http://x", "--index-memory", "1G"], "unexpected argument '--index-memory'"),
+        (&["nbd", "--etcd", "http://x", "--cache-memory", "1G"], "unexpected argument '--cache-memory'"),
+        (&["nbd", "--etcd", "http://x", "--zero-ahead", "0"], "unexpected argument '--zero-ahead'"),
+        (&["nbd", "--etcd", "http://x", "--tcp-only"], "unexpected argument '--tcp-only'"),
+        (&["nbd", "--etcd", "http://x", "--bind-cpu", "never"], "unexpected argument '--bind-cpu'"),
     ];
     for (arguments, part) in cases {
         let said = coquina(folder.path(), arguments);

@@ -69,10 +69,17 @@ pub struct Tuning {
     #[arg(long)]
     pub tcp_only: bool,
     #[command(flatten)]
-    pub busy_poll: BusyPoll,
+    pub threads: Threads,
     /// Whether a thread that serves NBD clients and drives binds itself to the processor of the drives' interrupts meanwhile
     #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]
     pub bind_cpu: BindCpu,
+}
+
+/// The part of it that concerns a process without drives, too.
+#[derive(Args, Clone, Default)]
+pub struct Threads {
+    #[command(flatten)]
+    pub busy_poll: BusyPoll,
     /// Number of reactor threads of a process [default: by the number of cores and shards]
     #[arg(long, value_name = "N", value_parser = whole::<u16>(1..=1024), allow_negative_numbers = true)]
     pub reactors: Option<u16>,
@@ -242,7 +249,7 @@ pub struct Nbd {
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:10810")]
     pub http: String,
     #[command(flatten)]
-    pub tuning: Tuning,
+    pub threads: Threads,
     #[command(flatten)]
     pub running: Running,
 }

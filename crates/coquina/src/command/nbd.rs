@@ -35,7 +35,7 @@ pub fn run(global: &Global, nbd: &Nbd) -> Result<(), CliError> {
     let lock = FolderLock::acquire(&global.dir)?;
     let listener = ControlListener::bind(&nbd.http)?;
     let maps = follow(global, &store)?;
-    let config = serving::gateway_config(listen, &nbd.tuning);
+    let config = serving::gateway_config(listen, &nbd.threads);
     let gateway = Node::start(config, maps.clone())?;
     let spec = ControlSpec {
         maps: maps.clone(),

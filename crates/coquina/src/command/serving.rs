@@ -14,7 +14,7 @@ use coquina_control::{FolderLock, MapServiceError, ServerFile};
 use coquina_node::NodeConfig;
 use coquina_store::StoreError;
 
-use crate::arguments::{Global, Running, Tuning};
+use crate::arguments::{Global, Running, Threads};
 use crate::error::CliError;
 use crate::{output, signal};
 
@@ -122,7 +122,7 @@ pub fn host_name() -> String {
 }
 
 /// A node without drives: an NBD server that is a client of the cluster.
-pub fn gateway_config(nbd: Vec<String>, tuning: &Tuning) -> NodeConfig {
+pub fn gateway_config(nbd: Vec<String>, threads: &Threads) -> NodeConfig {
     NodeConfig {
         identity: None,
         drives: Vec::new(),
@@ -133,9 +133,9 @@ pub fn gateway_config(nbd: Vec<String>, tuning: &Tuning) -> NodeConfig {
         cache_memory_bytes: Some(0),
         zero_ahead_bytes: 0,
         tcp_only: true,
-        busy_poll_ns: tuning.busy_poll.limit_ns(),
+        busy_poll_ns: threads.busy_poll.limit_ns(),
         bind_cpu: false,
-        reactors: tuning.reactors.map(usize::from),
+        reactors: threads.reactors.map(usize::from),
     }
 }
 

@@ -63,9 +63,9 @@ pub fn run(global: &Global, start: &NodeStart) -> Result<(), CliError> {
         cache_memory_bytes: start.tuning.cache_memory,
         zero_ahead_bytes: start.tuning.zero_ahead,
         tcp_only: start.tuning.tcp_only,
-        busy_poll_ns: start.tuning.busy_poll.limit_ns(),
+        busy_poll_ns: start.tuning.threads.busy_poll.limit_ns(),
         bind_cpu: start.tuning.may_bind(),
-        reactors: start.tuning.reactors.map(usize::from),
+        reactors: start.tuning.threads.reactors.map(usize::from),
     };
     let node = Node::start(config, maps.clone())?;
     let spec = ControlSpec {

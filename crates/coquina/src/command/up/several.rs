@@ -76,7 +76,7 @@ impl Scene<'_> {
         supervisor: &mut Supervisor,
         ask: impl Fn() + Send + Sync + 'static,
     ) -> Result<(), CliError> {
-        let config = serving::gateway_config(self.checked.nbd.clone(), &self.up.tuning);
+        let config = serving::gateway_config(self.checked.nbd.clone(), &self.up.tuning.threads);
         let gateway = Node::start(config, self.maps.clone())?;
         let spec = ControlSpec {
             maps: self.maps.clone(),
@@ -176,9 +176,9 @@ fn share(tuning: &Tuning, nodes: u64) -> Vec<OsString> {
     arguments.extend(["--cache-memory".to_owned(), cache.to_string()]);
     arguments.extend(["--zero-ahead".to_owned(), tuning.zero_ahead.to_string()]);
     arguments.extend(tuning.tcp_only.then(|| "--tcp-only".to_owned()));
-    arguments.extend(["--busy-poll-us".to_owned(), tuning.busy_poll.busy_poll_us.to_string()]);
+    arguments.extend(["--busy-poll-us".to_owned(), tuning.threads.busy_poll.busy_poll_us.to_string()]);
     arguments.extend((!tuning.may_bind()).then(|| "--bind-cpu=never".to_owned()));
-    if let Some(reactors) = tuning.reactors {
+    if let Some(reactors) = tuning.threads.reactors {
         arguments.extend(["--reactors".to_owned(), reactors.to_string()]);
     }
     arguments.into_iter().map(OsString::from).collect()

@@ -42,9 +42,9 @@ pub fn run(global: &Global, up: &Up, checked: Checked) -> Result<(), CliError> {
         cache_memory_bytes: up.tuning.cache_memory,
         zero_ahead_bytes: up.tuning.zero_ahead,
         tcp_only: up.tuning.tcp_only,
-        busy_poll_ns: up.tuning.busy_poll.limit_ns(),
+        busy_poll_ns: up.tuning.threads.busy_poll.limit_ns(),
         bind_cpu: up.tuning.may_bind(),
-        reactors: up.tuning.reactors.map(usize::from),
+        reactors: up.tuning.threads.reactors.map(usize::from),
     };
     let node = Node::start(config, maps.clone())?;
     let spec = ControlSpec {
