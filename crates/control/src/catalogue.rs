@@ -58,6 +58,16 @@ pub struct Catalogue {
 
 type Changed = Result<Option<Write>, CatalogueError>;
 
+/// Of the claim of a number: a change that is not seen here has made nothing that anybody asked for.
+fn only_claimed(error: CatalogueError) -> CatalogueError {
+    match error {
+        CatalogueError::Change(ChangeError::NotSeen { reason, .. }) => {
+            CatalogueError::Change(ChangeError::OnlyClaimed { reason })
+        }
+        other => other,
+    }
+}
+
 impl Catalogue {
     /// The catalogue of a process: the node that it is, if it is one, and its candidacy, if it has one.
     pub fn new(
@@ -309,7 +319,8 @@ impl Catalogue {
             // Should the answer be lost, the number stays unused and the next one is claimed.
             claimed.set(layer);
             Ok(Some(write))
-        })?;
+        })
+        .map_err(only_claimed)?;
         Ok(claimed.get())
     }
 

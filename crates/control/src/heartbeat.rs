@@ -30,6 +30,10 @@ const ANSWER_TIME_MAX: Duration = Duration::from_millis(400);
 const RELEASE_POLL: Duration = Duration::from_millis(5);
 /// How long a node that stops waits until its primaries are elsewhere.
 const LEAVE_TIME_MAX: Duration = Duration::from_secs(1);
+/// How long a stop waits for what is not urgent.
+const OTHERS_TIME_MAX: Duration = Duration::from_secs(1);
+/// Name of the thread that sends heartbeats.
+const HEARTBEAT: &str = "heartbeat";
 
 /// Has a backend follow the map, or refuse all I/O when the map must not be used any more.
 pub fn follow_map(map: &MapService, backend: Arc<dyn NodeBackend>) {
@@ -102,7 +106,7 @@ impl HeartbeatService {
             removed: AtomicBool::new(false),
         });
         let mut threads = Vec::new();
-        let works: [(&str, Work); 2] = [("heartbeat", run), ("layers", layers::run)];
+        let works: [(&str, Work); 2] = [(HEARTBEAT, run), ("layers", layers::run)];
         for (name, work) in works {
             let shared = shared.clone();
             threads.push(std::thread::Builder::new().name(name.to_owned()).spawn(move || work(&shared))?);
@@ -121,13 +125,20 @@ impl HeartbeatService {
     pub fn stop(&self, leaves: &dyn Fn() -> bool) {
         self.shared.stop.set();
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
-        for thread in threads {
+        let (heartbeats, others): (Vec<_>, Vec<_>) =
+            threads.into_iter().partition(|thread| thread.thread().name() == Some(HEARTBEAT));
+        for thread in heartbeats {
             // A panic of the thread was already reported by the panic hook.
             let _ = thread.join();
         }
         // Nothing is served by a refused map, so there is nothing to hand over.
         if leaves() && !refuses(&self.shared) {
             self.leave(leaves);
+        }
+        // One may be waiting for a drive that does not answer. It finds the node stopped, then.
+        let deadline = Instant::now() + OTHERS_TIME_MAX;
+        while others.iter().any(|thread| !thread.is_finished()) && Instant::now() < deadline {
+            std::thread::sleep(LOOK_INTERVAL);
         }
     }
 

@@ -110,6 +110,12 @@ pub enum ChangeError {
         /// Why not.
         reason: String,
     },
+    /// A number was claimed for something new, and this process's map does not show it: nothing is made of it.
+    #[error("nothing was made, since this process does not see the newest cluster map: {reason}; try again")]
+    OnlyClaimed {
+        /// Why not.
+        reason: String,
+    },
     /// The map must not be used any more.
     #[error("{0}")]
     Refused(MapError),

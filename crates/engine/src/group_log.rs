@@ -62,9 +62,14 @@ impl Shard {
         }
     }
 
+    /// Whether new changes of a group are taken here.
+    pub(crate) fn is_led_from_here(&self, group: u32) -> bool {
+        self.groups.groups.get(&group).is_some_and(|one| one.accepting.is_some())
+    }
+
     /// Ends what waits in a group that is not led from here any more: who leads it now answers, and here nobody may ever hear that anything
     /// is committed.
-    fn end_waiters(&mut self, group: u32) {
+    pub(crate) fn end_waiters(&mut self, group: u32) {
         let one = self.groups.get_mut(group);
         let (reads, changes) = (std::mem::take(&mut one.waiting), std::mem::take(&mut one.behind));
         self.groups.waiting -= reads.len() + changes.len();

@@ -200,7 +200,12 @@ impl Shard {
             && !operation.abandoned
         {
             let read = operation.to_waiting(token);
-            if self.wait_for_commit(read.group, &read) {
+            let (is_led, group) = (self.is_led_from_here(read.group), read.group);
+            if self.wait_for_commit(group, &read) {
+                if !is_led {
+                    // Its reign ended while the page was read.
+                    self.end_waiters(group);
+                }
                 self.unpin(read.range.layer.0, read.range.chunk, read.range.first, read.range.count);
                 let operation = self.reads.remove(key);
                 return self.pool.give_data(operation.data);

@@ -5,7 +5,9 @@
 use std::collections::BTreeMap;
 
 use coquina_base::{BLOCK_BYTES, LayerId};
-use coquina_engine::{Action, Operation, Origin, Outcome, Piece, Request, RequestToken, Shard, ShardConfig};
+use coquina_engine::{
+    Action, Failure, Operation, Origin, Outcome, Piece, Request, RequestToken, Shard, ShardConfig,
+};
 use coquina_simulator::drive::VirtualDrive;
 use coquina_simulator::random::Random;
 
@@ -129,4 +131,41 @@ fn a_read_that_waited_for_the_index_sees_nothing_that_is_not_committed() {
     }
     let stats = world.shard.stats();
     assert!(early > 0 && stats.reads_behind_commits > 0, "{early} did not wait; {stats:?}");
+}
+
+/// Its group was never forgotten, since it waited for a commit of which nobody would tell this copy.
+#[test]
+fn a_read_that_waits_for_the_index_ends_with_the_reign_of_its_copy() {
+    let mut world = World::new();
+    let mut random = Random::new(7);
+    let mut refused = 0;
+    for round in 0..200 {
+        world.shard.accept_changes(GROUP, Some(1));
+        for block in BLOCKS {
+            world.write(block);
+        }
+        while world.step() {}
+        world.commit();
+        for block in [600, 900] {
+            world.write(block);
+        }
+        while world.step() {}
+        world.commit();
+        let read = READS + round;
+        world.submit(read, BLOCKS[0], 2, Operation::Read);
+        for _ in 0..random.below(3) {
+            world.step();
+        }
+        let block = random.pick(&BLOCKS);
+        world.write(block);
+        world.shard.accept_changes(GROUP, None);
+        while world.step() {}
+        match &world.done[&read] {
+            Outcome::Read(_) => {}
+            Outcome::Failed(Failure::NotPrimary) => refused += 1,
+            other => panic!("round {round}: {other:?}"),
+        }
+        world.commit();
+    }
+    assert!(refused > 0, "none had to wait");
 }

@@ -39,7 +39,8 @@ impl Catalogue {
                 let (id, group_first, write) = operation::claim_pool(map)?;
                 claimed.set((id, group_first));
                 Ok(Some(write))
-            })?;
+            })
+            .map_err(super::only_claimed)?;
             let (id, group_first) = claimed.get();
             let pool = PoolRecord { id, group_first, ..policy.clone() };
             let is_last = |cluster: &ClusterRecord| Some(cluster.pool_next) == id.0.checked_add(1);

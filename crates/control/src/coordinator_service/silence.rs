@@ -59,7 +59,9 @@ pub(super) async fn watch(shared: &Arc<Shared>, lease: LeaseId) -> Ended {
             observed = None;
             continue;
         }
-        let Some(seen) = seen.filter(|_| !was_asleep) else {
+        // Who refuses the map sends no heartbeats, and so hears of no leader.
+        let refuses = shared.map.state().refused.is_some();
+        let Some(seen) = seen.filter(|_| !was_asleep && !refuses) else {
             observed = None;
             continue;
         };

@@ -109,6 +109,7 @@ fn change_status(error: &ChangeError) -> (StatusCode, &'static str) {
         ChangeError::Operation(error) => operation_status(error),
         ChangeError::Store(_) => (StatusCode::SERVICE_UNAVAILABLE, "store_unreachable"),
         ChangeError::NotSeen { .. } => (StatusCode::SERVICE_UNAVAILABLE, "change_not_seen"),
+        ChangeError::OnlyClaimed { .. } => (StatusCode::SERVICE_UNAVAILABLE, "store_unreachable"),
         ChangeError::Refused(_) => (StatusCode::SERVICE_UNAVAILABLE, "map_unusable"),
         ChangeError::Busy => (StatusCode::CONFLICT, "conflict"),
         ChangeError::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),

@@ -33,7 +33,7 @@ pub fn run(global: &Global, drive: Option<String>, no_wait: bool) -> Result<(), 
     let bad_before = bad_blocks(&list.drives);
     if !no_wait {
         let progress = Progress::new("scrub");
-        scrubs.begin(&list.drives, &client.nodes()?.nodes);
+        scrubs.begin(&list.drives, &client.nodes()?.nodes, request.drive.is_some());
         while !scrubs.running.is_empty() {
             let percents = list.drives.iter().filter_map(|drive| drive.scrub_percent);
             if let Some(least) = percents.reduce(f64::min) {
@@ -115,13 +115,13 @@ impl Scrubs {
     }
 
     /// The first look after scrubs were begun. A drive of a node that has taken the request, and does not answer now, counts as
-    /// one that is scrubbed.
-    fn begin(&mut self, drives: &[api::Drive], nodes: &[api::Node]) {
+    /// one that is scrubbed; where one drive was named, no other node has been asked.
+    fn begin(&mut self, drives: &[api::Drive], nodes: &[api::Node], is_one: bool) {
         let silent = |drive: &api::Drive| {
             let node = nodes.iter().find(|node| node.id == drive.node);
             drive.state != api::DriveState::GivenUp && node.is_none_or(|node| node.uptime_ns.is_none())
         };
-        let begun = drives.iter().filter(|drive| drive.scrub_percent.is_some() || silent(drive));
+        let begun = drives.iter().filter(|drive| drive.scrub_percent.is_some() || (!is_one && silent(drive)));
         self.running = begun.map(|drive| (drive.id, Running::new(drive))).collect();
         self.look(drives, nodes);
     }
@@ -190,7 +190,7 @@ mod tests {
         let mut scrubs = Scrubs::default();
         scrubs.know(&[node(1, Some(10)), node(2, Some(10))]);
         let drives = [drive(1, true, Some(1.0)), drive(2, true, Some(2.0))];
-        scrubs.begin(&drives, &[node(1, Some(11)), node(2, Some(11))]);
+        scrubs.begin(&drives, &[node(1, Some(11)), node(2, Some(11))], false);
         assert_eq!(scrubs.running.len(), 2);
         scrubs
     }
@@ -250,10 +250,22 @@ mod tests {
     }
 
     #[test]
+    fn a_node_that_is_down_does_not_matter_to_the_scrub_of_a_drive_elsewhere() {
+        let mut scrubs = Scrubs::default();
+        scrubs.know(&[node(1, Some(10))]);
+        let nodes = [node(1, Some(11)), node(2, None)];
+        scrubs.begin(&[drive(1, true, Some(1.0)), drive(2, false, None)], &nodes, true);
+        for _ in 0..LOOKS_UNSEEN_MAX {
+            scrubs.look(&[drive(1, true, None), drive(2, false, None)], &nodes);
+        }
+        assert!(scrubs.running.is_empty() && scrubs.lost.is_empty(), "{:?}", scrubs.lost);
+    }
+
+    #[test]
     fn a_drive_whose_node_is_silent_from_the_beginning_is_waited_for() {
         let mut scrubs = Scrubs::default();
         scrubs.know(&[node(1, Some(10))]);
-        scrubs.begin(&[drive(1, false, None)], &[node(1, None)]);
+        scrubs.begin(&[drive(1, false, None)], &[node(1, None)], false);
         assert_eq!(scrubs.running.len(), 1);
         scrubs.look(&[drive(1, true, None)], &[node(1, Some(1))]);
         assert!(scrubs.lost.len() == 1, "it was restarted");
