@@ -133,7 +133,7 @@ expect 2 "leave --client out" bench run other.toml --folder files --target plain
 expect 2 "takes no option of fio" bench tune other.toml --folder files --target plain-file --rate 300 --set fio:iodepth=1
 
 # Ctrl-C in the middle: what was measured is kept and marked.
-experiment long 20 0.6 "$SCENARIO" '"random_write", "random_read"' '1, 8'
+experiment long 8 0.6 "$SCENARIO" '"random_write", "random_read"' '1, 8'
 setsid "$COQUINA" bench run long.toml --quick --folder files --out cut --store-size 512M --target coquina-local --target plain-file \
     >cut.txt 2>cut.log &
 RUN=$!
