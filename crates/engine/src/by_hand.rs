@@ -53,6 +53,20 @@ fn config() -> ShardConfig {
     ShardConfig { copy: 1, cache_bytes: 0, ..ShardConfig::default() }
 }
 
+/// An empty drive with one shard.
+fn formatted(drive_bytes: usize, segment_bytes: u64, prewrite: bool) -> Memory {
+    let mut drive = Memory(vec![0; drive_bytes]);
+    let options = FormatOptions {
+        identity: Identity::default(),
+        shards: 1,
+        segment_bytes,
+        prewrite,
+        created_unix_ns: 1,
+    };
+    format_drive(&mut drive, &options).unwrap();
+    drive
+}
+
 fn open(drive: &mut Memory) -> Shard {
     Shard::open(drive, 0, 1, config()).unwrap()
 }
@@ -80,15 +94,7 @@ fn write_of(token: u64, chunk: u32, offset_bytes: u32, payload: &[u8]) -> Reques
 impl World {
     /// One shard of the smallest segments.
     fn new() -> World {
-        let mut drive = Memory(vec![0; 8 << 20]);
-        let options = FormatOptions {
-            identity: Identity::default(),
-            shards: 1,
-            segment_bytes: SEGMENT_BYTES_MIN,
-            prewrite: false,
-            created_unix_ns: 1,
-        };
-        format_drive(&mut drive, &options).unwrap();
+        let mut drive = formatted(8 << 20, SEGMENT_BYTES_MIN, false);
         let shard = open(&mut drive);
         World::of(drive, shard, 1)
     }

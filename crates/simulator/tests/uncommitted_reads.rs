@@ -66,6 +66,24 @@ impl World {
         self.last
     }
 
+    /// Commits all, and has a read begin whose regions are not in memory; sometimes it has got further.
+    fn begin_read(&mut self, round: u64, random: &mut Random) -> u64 {
+        while self.step() {}
+        self.commit();
+        // Others push these regions out of memory.
+        for block in [600, 900] {
+            self.write(block);
+        }
+        while self.step() {}
+        self.commit();
+        let read = READS + round;
+        self.submit(read, BLOCKS[0], 2, Operation::Read);
+        for _ in 0..random.below(3) {
+            self.step();
+        }
+        read
+    }
+
     fn commit(&mut self) {
         self.shard.commit(GROUP, self.last);
         while self.step() {}
@@ -101,19 +119,7 @@ fn a_read_that_waited_for_the_index_sees_nothing_that_is_not_committed() {
     let mut early = 0;
     for round in 0..400 {
         let committed = BLOCKS.map(|block| world.write(block));
-        while world.step() {}
-        world.commit();
-        // Others push these regions out of memory.
-        for block in [600, 900] {
-            world.write(block);
-        }
-        while world.step() {}
-        world.commit();
-        let read = READS + round;
-        world.submit(read, BLOCKS[0], 2, Operation::Read);
-        for _ in 0..random.below(3) {
-            world.step();
-        }
+        let read = world.begin_read(round, &mut random);
         let block = random.pick(&BLOCKS);
         let uncommitted = world.write(block);
         while world.step() {}
@@ -144,18 +150,7 @@ fn a_read_that_waits_for_the_index_ends_with_the_reign_of_its_copy() {
         for block in BLOCKS {
             world.write(block);
         }
-        while world.step() {}
-        world.commit();
-        for block in [600, 900] {
-            world.write(block);
-        }
-        while world.step() {}
-        world.commit();
-        let read = READS + round;
-        world.submit(read, BLOCKS[0], 2, Operation::Read);
-        for _ in 0..random.below(3) {
-            world.step();
-        }
+        let read = world.begin_read(round, &mut random);
         let block = random.pick(&BLOCKS);
         world.write(block);
         world.shard.accept_changes(GROUP, None);

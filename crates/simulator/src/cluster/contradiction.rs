@@ -10,7 +10,7 @@ use super::node::{copy_id, number_of};
 use super::world::World;
 use crate::violation::Violation;
 
-const GROUP: u32 = 1;
+pub(super) const GROUP: u32 = 1;
 /// Longer than anybody waits for anybody.
 const PATIENCE_NS: u64 = 5_000_000_000;
 
@@ -50,14 +50,20 @@ impl World {
         self.decide(GROUP, next);
         let answered = self.report.answered;
         self.pass(PATIENCE_NS)?;
+        self.goes_on_without(copy, answered)?;
+        self.hosts[copy].is_contradicted = false;
+        self.crash(self.node_of(copy), false);
+        Ok(())
+    }
+
+    /// The group must serve without a copy, and have answered more than so many requests.
+    pub(super) fn goes_on_without(&self, copy: usize, answered: u64) -> Result<(), Violation> {
         let config = self.coordinator.config(GROUP);
         let primary = config.primary().and_then(|primary| self.hosts[number_of(primary)].copies.as_ref());
         let serves = primary.and_then(|copies| copies.group(GROUP)).is_some_and(Group::is_serving);
         if !config.is_out(copy_id(copy)) || !serves || self.report.answered == answered {
             return Err(Violation::Hang(self.describe_hang()));
         }
-        self.hosts[copy].is_contradicted = false;
-        self.crash(self.node_of(copy), false);
         Ok(())
     }
 

@@ -1,13 +1,11 @@
 //! A drive that takes writes and does not end them, while its process lives: the coordinator sees nothing wrong with it.
 
-use coquina_replication::Group;
-
+use super::contradiction::GROUP;
 use super::faults::Ending;
-use super::node::{copy_id, number_of};
+use super::node::number_of;
 use super::world::World;
 use crate::violation::Violation;
 
-const GROUP: u32 = 1;
 /// Longer than a drive has for an answer, a lease lasts, and clients wait before they ask again.
 const PATIENCE_NS: u64 = 6_000_000_000;
 
@@ -23,12 +21,7 @@ impl World {
         self.pass(PATIENCE_NS / 6)?;
         let answered = self.report.answered;
         self.pass(PATIENCE_NS)?;
-        let config = self.coordinator.config(GROUP);
-        let primary = config.primary().and_then(|primary| self.hosts[number_of(primary)].copies.as_ref());
-        let serves = primary.and_then(|copies| copies.group(GROUP)).is_some_and(Group::is_serving);
-        if !config.is_out(copy_id(hung)) || !serves || self.report.answered == answered {
-            return Err(Violation::Hang(self.describe_hang()));
-        }
+        self.goes_on_without(hung, answered)?;
         self.hosts[hung].drive.faults_mut().clear();
         self.end_fault(Ending::Release(hung))
     }
