@@ -403,6 +403,10 @@ pub struct Round {
     pub is_steady: Option<bool>,
     /// Times that the load was run until it was steady, the one that counts included.
     pub passes: u32,
+    /// Physical cores that jobs were pinned to; two hardware threads of one count once. `None` where nothing was pinned, or on other
+    /// hosts, and in reports of older programs.
+    #[serde(default)]
+    pub cores_pinned: Option<u32>,
     /// CPU time; `None` where it could not be seen.
     #[serde(default, deserialize_with = "seen_cpu")]
     pub cpu: Option<CpuFigures>,
@@ -569,10 +573,16 @@ pub struct PublishedRow {
     pub copies: Option<u32>,
     /// Which client, where clients were reported one by one.
     pub client: Option<u32>,
+    /// How jobs lay on processors, as in [`Point`]: the figures are of these cases only.
+    #[serde(default)]
+    pub placement: Option<String>,
     /// Whose figure it is.
     pub system: String,
     /// Operations per second.
     pub iops: Option<f64>,
+    /// Operations per second by physical cores.
+    #[serde(default)]
+    pub iops_per_core: Option<f64>,
     /// Bandwidth in MiB/s.
     pub bandwidth_mib_s: Option<f64>,
     /// Mean latency in microseconds; that of reads, in a mix.

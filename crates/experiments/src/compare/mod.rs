@@ -224,6 +224,7 @@ fn name(metric: Metric) -> &'static str {
         Metric::LatencyMeanWrite => "latency_us_mean_write",
         Metric::LatencyP99 => "latency_us_p99",
         Metric::CpuPerIo => "cpu_machine_us_per_io",
+        Metric::IopsPerThread => "iops_per_hardware_thread",
         Metric::IopsPerCore => "iops_per_core",
         Metric::DriveBytes => "drive_bytes_per_user_byte",
     }

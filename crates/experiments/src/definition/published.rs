@@ -4,15 +4,19 @@ use serde::Deserialize;
 
 use crate::report::PublishedRow;
 
+use super::Placement;
+
 /// Names of columns that a table may have.
-const COLUMNS: [&str; 10] = [
+const COLUMNS: [&str; 12] = [
     "scenario",
     "workload",
     "depth",
     "copies",
     "client",
+    "placement",
     "system",
     "iops",
+    "iops_per_core",
     "bandwidth_mib_s",
     "latency_us_mean",
     "latency_us_mean_write",
@@ -24,8 +28,8 @@ const COLUMNS: [&str; 10] = [
 #[serde(deny_unknown_fields)]
 pub struct PublishedTable {
     /// Names of the columns: `scenario`, `workload` (`4k random write`) and `system` are texts; `depth`, `copies` and `client` are whole
-    /// numbers; `iops`, `bandwidth_mib_s` (MiB/s), `latency_us_mean` and `latency_us_mean_write` (microseconds) are numbers, as in
-    /// [`PublishedRow`]. Default: none.
+    /// numbers; `placement` is as in sweeps; `iops`, `iops_per_core`, `bandwidth_mib_s` (MiB/s), `latency_us_mean` and
+    /// `latency_us_mean_write` (microseconds) are numbers, as in [`PublishedRow`]. Default: none.
     #[serde(default)]
     columns: Vec<String>,
     /// Values by row, as many as there are columns. Default: none.
@@ -99,8 +103,10 @@ impl PublishedTable {
             depth: None,
             copies: None,
             client: None,
+            placement: None,
             system: String::new(),
             iops: None,
+            iops_per_core: None,
             bandwidth_mib_s: None,
             latency_us_mean: None,
             latency_us_mean_write: None,
@@ -121,11 +127,22 @@ fn set(row: &mut PublishedRow, column: &str, value: &Value) -> Result<(), ()> {
         "depth" => row.depth = value.count()?,
         "copies" => row.copies = value.count()?,
         "client" => row.client = value.count()?,
+        "placement" => row.placement = placement(&value.text()?)?,
         "iops" => row.iops = value.number()?,
+        "iops_per_core" => row.iops_per_core = value.number()?,
         "bandwidth_mib_s" => row.bandwidth_mib_s = value.number()?,
         "latency_us_mean" => row.latency_us_mean = value.number()?,
         "latency_us_mean_write" => row.latency_us_mean_write = value.number()?,
         _ => return Err(()),
     }
     Ok(())
+}
+
+fn placement(text: &str) -> Result<Option<String>, ()> {
+    match text {
+        "" => Ok(None),
+        "whole-cores" => Ok(Some(Placement::WholeCores.as_str().to_owned())),
+        "siblings" => Ok(Some(Placement::Siblings.as_str().to_owned())),
+        _ => Err(()),
+    }
 }

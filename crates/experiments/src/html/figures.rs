@@ -90,12 +90,17 @@ fn figure_set(view: &View<'_>, group: &Group<'_>, lines: &[Line<'_>]) -> String 
     let systems = published::systems(view.report, group);
     let mut entries: Vec<(Look, String)> =
         lines.iter().map(|line| (Look::Target(line.look), line.label.clone())).collect();
+    let latency =
+        if group.operation == Operation::Mixed70 { Metric::LatencyMeanRead } else { Metric::LatencyMean };
     if is_curve {
         // What was published without a depth has no place in a curve.
         let has_place = |system: &str| {
             let cases = lines.iter().flat_map(|line| &line.cases);
             let mut published = cases.flat_map(|case| published::of_case(view.report, group, &case.point));
-            published.any(|published| published.system == system)
+            published.any(|published| {
+                let is_drawn = |metric: &Metric| published.get(*metric).is_some();
+                published.system == system && [throughput_of(group), latency].iter().any(is_drawn)
+            })
         };
         let drawn = systems.iter().enumerate().filter(|(_, system)| has_place(system));
         entries.extend(drawn.map(|(place, system)| (Look::Published(place), format!("published: {system}"))));
@@ -103,8 +108,6 @@ fn figure_set(view: &View<'_>, group: &Group<'_>, lines: &[Line<'_>]) -> String 
     out += &legend(&entries);
     // Bars are flat: they stand above each other, with the distribution beside them.
     out += if is_curve { "<div class=\"plots\">" } else { "<div class=\"plots\"><div class=\"stack\">" };
-    let latency =
-        if group.operation == Operation::Mixed70 { Metric::LatencyMeanRead } else { Metric::LatencyMean };
     for metric in [throughput_of(group), latency, Metric::CpuPerIo] {
         let title = plot_title(metric, is_curve);
         let picture = match is_curve {

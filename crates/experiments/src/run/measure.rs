@@ -339,6 +339,8 @@ impl Shot<'_> {
             is_steady: (outcome_length >= SAMPLES_MIN).then_some(steady.is_steady),
             steadiness: steady.text,
             errors: outcome.errors,
+            // Where the cores of other hosts lie is not known here.
+            cores_pinned: placement::cores_pinned(self.point).filter(|_| self.hosts.is_empty()),
             ..Round::default()
         };
         // JSON has no word for what is no number, and readers would refuse the report.

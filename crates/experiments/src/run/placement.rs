@@ -55,6 +55,18 @@ pub fn processors(point: &Point) -> Option<Vec<u32>> {
     choose(placement, point.jobs, &cores()).ok()
 }
 
+/// Physical cores on which a point's jobs lie; `None` if nothing is pinned.
+pub fn cores_pinned(point: &Point) -> Option<u32> {
+    point.placement.as_deref()?;
+    Some(count_cores(&processors(point)?, &cores()))
+}
+
+/// Cores that any of these processors is a thread of.
+fn count_cores(processors: &[u32], cores: &[Vec<u32>]) -> u32 {
+    let holds_any = |threads: &&Vec<u32>| threads.iter().any(|thread| processors.contains(thread));
+    cores.iter().filter(holds_any).count() as u32
+}
+
 fn choose(placement: &str, jobs: u32, cores: &[Vec<u32>]) -> Result<Vec<u32>, String> {
     let jobs = jobs as usize;
     match placement {
@@ -102,6 +114,8 @@ mod tests {
         let cores = [vec![0, 4], vec![1, 5], vec![2, 6], vec![3, 7]];
         assert_eq!(choose("whole cores", 2, &cores), Ok(vec![0, 1]));
         assert_eq!(choose("siblings", 4, &cores), Ok(vec![0, 4, 1, 5]));
+        assert_eq!(count_cores(&[0, 4, 1, 5], &cores), 2, "siblings share a core");
+        assert_eq!(count_cores(&[0, 1, 2, 3], &cores), 4);
         assert!(choose("siblings", 1, &cores).is_err());
         assert!(choose("whole cores", 8, &cores).unwrap_err().contains("this machine has 4"));
         assert!(choose("siblings", 2, &[vec![0], vec![1]]).is_err());

@@ -135,7 +135,7 @@ fn metrics(group: &Group<'_>) -> Vec<Metric> {
     metrics.extend([Metric::LatencyP99, Metric::CpuPerIo]);
     // What a core gives is asked where hosts are sized: drives and jobs are added until cores are used up.
     if group.keys.contains(&Key::Jobs) || group.keys.contains(&Key::Drives) {
-        metrics.push(Metric::IopsPerCore);
+        metrics.extend([Metric::IopsPerThread, Metric::IopsPerCore]);
     }
     if group.operation.writes() {
         metrics.push(Metric::DriveBytes);
@@ -195,7 +195,12 @@ fn add_metric(
         .filter(|system| lines.iter().any(|line| published_figure(line, system, metric).is_some()))
         .collect();
     let (factor, unit) = unit(metric, &lines);
-    let (ratios, published_ratios) = (view.ratios(), published::ratios(view, &systems));
+    let (ratios, mut published_ratios) = (view.ratios(), published::ratios(view, &systems));
+    // Two systems that published for different points have no ratio.
+    published_ratios.retain(|(upper, lower, _)| {
+        let has = |line: &Line<'_>, place: &usize| published_figure(line, systems[*place], metric).is_some();
+        lines.iter().any(|line| has(line, upper) && has(line, lower))
+    });
     let column = |title: &str, kind| Column { title: title.to_owned(), kind };
     let mut columns: Vec<Column> =
         view.targets.iter().map(|label| column(label, ColumnKind::Measured)).collect();

@@ -87,15 +87,27 @@ fn published_notes(view: &View<'_>, group: &Group<'_>) -> Vec<String> {
             summed.clients
         ));
     }
-    if group.cases.len() > 1 && !published::has_best(group) {
+    if group.cases.len() > 1 {
+        // What has a row "best" needs no note, but for what has no column there.
+        let figures: &[(Metric, &str)] = match published::has_best(group) {
+            true => &[(Metric::IopsPerCore, "IOPS per core")],
+            false => &[
+                (Metric::Iops, "IOPS"),
+                (Metric::IopsPerCore, "IOPS per core"),
+                (Metric::Bandwidth, "MiB/s"),
+                (Metric::LatencyMean, "us"),
+            ],
+        };
         for published in published::without_depth(view.report, group) {
-            let figures = [(Metric::Iops, "IOPS"), (Metric::Bandwidth, "MiB/s"), (Metric::LatencyMean, "us")];
             let texts: Vec<String> = figures
                 .iter()
                 .filter_map(|(metric, unit)| {
                     published.get(*metric).map(|value| format!("{} {unit}", as_published(value)))
                 })
                 .collect();
+            if texts.is_empty() {
+                continue;
+            }
             notes.push(format!("published, without a depth: {}: {}", published.system, texts.join(", ")));
         }
     }

@@ -213,8 +213,31 @@ fn figures_without_a_depth_stand_beside_the_best_point() {
     let tables = super::tables(&jobs);
     let jobs = find(&tables, "one drive, jobs", "4k random read");
     assert_eq!(jobs.keys, ["placement", "jobs"]);
-    assert!(jobs.notes.iter().any(|note| note.contains("two threads of a core: 320,000 IOPS")));
-    assert_eq!(find(&tables, "drives", "4k random read").rows[5].keys, ["all"]);
+    // What a core gives is no figure of the drive, and stands in the rows of its placement.
+    assert_eq!(jobs.notes, ["published, without a depth: one drive, rated: 1,100,000 IOPS"]);
+    let row = |placement: &str, jobs_: &str| {
+        jobs.rows.iter().position(|row| row.keys == [placement, jobs_]).expect("a row")
+    };
+    let (whole, siblings) = (row("whole cores", "2"), row("siblings", "2"));
+    assert_eq!(cell(jobs, "IOPS per core", "two threads of a core", siblings), "320,000");
+    assert_eq!(cell(jobs, "IOPS per core", "two threads of a core", whole), "-");
+    assert_eq!(cell(jobs, "IOPS per core", "one thread of a core", whole), "195,000");
+    let published = |title: &str| {
+        let group = jobs.groups.iter().find(|group| group.title == title).unwrap();
+        group.columns.iter().filter(|column| column.kind != ColumnKind::Measured).count()
+    };
+    assert_eq!(
+        (published("IOPS"), published("IOPS per hardware thread"), published("IOPS per core")),
+        (0, 0, 2)
+    );
+    let of_one_core = |text: String| text.split(' ').next().unwrap().replace(',', "").parse::<f64>().unwrap();
+    let iops = of_one_core(cell(jobs, "IOPS", "nvme0n1", siblings));
+    let per_core = of_one_core(cell(jobs, "IOPS per core", "nvme0n1", siblings));
+    assert!((per_core / iops - 1.0).abs() < 0.01, "two jobs on one core: {per_core} of {iops}");
+    let drives = find(&tables, "drives", "4k random read");
+    assert_eq!(drives.rows[5].keys, ["all"]);
+    assert!(drives.groups.iter().all(|group| group.title != "IOPS per core"), "nothing is pinned");
+    assert!(drives.notes.iter().any(|note| note.ends_with("64 cores: 270,000 IOPS per core")));
 }
 
 #[test]

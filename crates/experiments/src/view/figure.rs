@@ -33,7 +33,9 @@ pub(crate) enum Metric {
     LatencyP99,
     /// CPU time of what makes and serves the load per operation, in microseconds; of the whole machine where servers cannot be seen.
     CpuPerIo,
-    /// Operations per second that one busy core gives.
+    /// Operations per second that one busy processor gives, as the kernel counts them: a hardware thread.
+    IopsPerThread,
+    /// Operations per second by the physical cores that jobs were pinned to.
     IopsPerCore,
     /// Bytes written to drives per byte written by users.
     DriveBytes,
@@ -41,7 +43,7 @@ pub(crate) enum Metric {
 
 impl Metric {
     /// All of them.
-    pub(crate) const ALL: [Metric; 9] = [
+    pub(crate) const ALL: [Metric; 10] = [
         Metric::Iops,
         Metric::Bandwidth,
         Metric::LatencyMean,
@@ -49,6 +51,7 @@ impl Metric {
         Metric::LatencyMeanWrite,
         Metric::LatencyP99,
         Metric::CpuPerIo,
+        Metric::IopsPerThread,
         Metric::IopsPerCore,
         Metric::DriveBytes,
     ];
@@ -63,6 +66,7 @@ impl Metric {
             Metric::LatencyMeanWrite => "mean write latency",
             Metric::LatencyP99 => "p99 latency",
             Metric::CpuPerIo => "CPU",
+            Metric::IopsPerThread => "IOPS per hardware thread",
             Metric::IopsPerCore => "IOPS per core",
             Metric::DriveBytes => "drive/user bytes",
         }
@@ -71,7 +75,7 @@ impl Metric {
     /// The unit of [`estimate`].
     pub(crate) fn unit(self) -> &'static str {
         match self {
-            Metric::Iops | Metric::IopsPerCore | Metric::DriveBytes => "",
+            Metric::Iops | Metric::IopsPerThread | Metric::IopsPerCore | Metric::DriveBytes => "",
             Metric::Bandwidth => "MiB/s",
             Metric::CpuPerIo => "us/IO",
             _ => "us",
@@ -80,7 +84,7 @@ impl Metric {
 
     /// Whether more is better.
     pub(crate) fn higher_is_better(self) -> bool {
-        matches!(self, Metric::Iops | Metric::Bandwidth | Metric::IopsPerCore)
+        matches!(self, Metric::Iops | Metric::Bandwidth | Metric::IopsPerThread | Metric::IopsPerCore)
     }
 
     /// Whether it is a time that may be shown in milliseconds.
@@ -105,7 +109,10 @@ impl Metric {
             Metric::LatencyP99 => (round.total.operations > 0 && round.total.latency_ns_p99 > 0)
                 .then_some(round.total.latency_ns_p99 as f64 / NS_PER_US),
             Metric::CpuPerIo => cpu_us_per_io(round).filter(|_| round.total.operations > 0),
-            Metric::IopsPerCore => cpu_us_per_io(round).map(|us| US_PER_S / us),
+            Metric::IopsPerThread => cpu_us_per_io(round).map(|us| US_PER_S / us),
+            Metric::IopsPerCore => {
+                round.cores_pinned.filter(|cores| *cores > 0).map(|cores| round.total.iops / f64::from(cores))
+            }
             Metric::DriveBytes => round.drive_bytes_per_user_byte,
         };
         value.filter(|value| value.is_finite() && *value >= 0.0)
@@ -259,6 +266,21 @@ mod tests {
         }
         assert_eq!(estimate(&untold, Metric::LatencyP99), None);
         assert_eq!(against(&untold, &untold, Metric::LatencyP99, Rounds::Paired), None);
+    }
+
+    /// CPU time counts hardware threads: both siblings of a core are busy where it gives its 320,000.
+    #[test]
+    fn two_siblings_are_one_core() {
+        let mut round = Round { cores_pinned: Some(1), ..Round::default() };
+        round.total.iops = 320_000.0;
+        let machine_us_per_io = Some(2.0 * US_PER_S / 320_000.0);
+        round.cpu = Some(crate::report::CpuFigures { machine_us_per_io, ..Default::default() });
+        assert_eq!(Metric::IopsPerThread.of_round(&round), Some(160_000.0));
+        assert_eq!(Metric::IopsPerCore.of_round(&round), Some(320_000.0));
+        for nothing_pinned in [None, Some(0)] {
+            round.cores_pinned = nothing_pinned;
+            assert_eq!(Metric::IopsPerCore.of_round(&round), None);
+        }
     }
 
     #[test]

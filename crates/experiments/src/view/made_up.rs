@@ -169,6 +169,10 @@ fn round(point: &Point, place: usize, number: u32, noise: &mut Noise) -> Round {
         steadiness: "no trend over 20 s".to_owned(),
         is_steady: Some(!(place == 0 && point.depth == 4 && number == 2)),
         passes: 1,
+        cores_pinned: point.placement.as_deref().map(|placement| match placement {
+            "siblings" => point.jobs.div_ceil(2),
+            _ => point.jobs,
+        }),
         cpu: Some(CpuFigures {
             machine_us_per_io: Some(us_per_io),
             busy_cores: us_per_io * iops / 1e6,

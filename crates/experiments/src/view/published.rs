@@ -12,6 +12,8 @@ pub(crate) struct Published<'a> {
     pub(crate) system: &'a str,
     /// Operations per second, of all clients.
     pub(crate) iops: Option<f64>,
+    /// Operations per second by physical cores.
+    pub(crate) iops_per_core: Option<f64>,
     /// MiB per second, of all clients.
     pub(crate) bandwidth_mib_s: Option<f64>,
     /// Mean latency in microseconds, of reads in a mix.
@@ -30,7 +32,8 @@ impl Published<'_> {
             Metric::Bandwidth => self.bandwidth_mib_s,
             Metric::LatencyMean | Metric::LatencyMeanRead => self.latency_us_mean,
             Metric::LatencyMeanWrite => self.latency_us_mean_write,
-            Metric::LatencyP99 | Metric::CpuPerIo | Metric::IopsPerCore | Metric::DriveBytes => None,
+            Metric::IopsPerCore => self.iops_per_core,
+            Metric::LatencyP99 | Metric::CpuPerIo | Metric::IopsPerThread | Metric::DriveBytes => None,
         }
         .filter(|value| value.is_finite())
     }
@@ -38,6 +41,11 @@ impl Published<'_> {
 
 fn fits_group(row: &PublishedRow, group: &Group<'_>) -> bool {
     row.scenario == group.scenario && row.workload == group.workload
+}
+
+/// Whether a row is of cases whose jobs lay on processors as those of this one do.
+fn is_of_placement(row: &PublishedRow, point: &Point) -> bool {
+    row.placement.is_some() && row.placement == point.placement
 }
 
 fn fits_copies(row: &PublishedRow, point: &Point) -> bool {
@@ -52,6 +60,9 @@ pub(crate) fn systems<'a>(report: &'a Report, group: &Group<'_>) -> Vec<&'a str>
     let mut systems: Vec<&str> = Vec::new();
     for row in report.published.iter().filter(|row| fits_group(row, group)) {
         let is_measured = match row.depth {
+            None if row.placement.is_some() => {
+                group.cases.iter().any(|case| is_of_placement(row, &case.point))
+            }
             None => group.cases.len() == 1 || has_best(group),
             depth => group.cases.iter().any(|case| Some(case.point.depth) == depth),
         };
@@ -71,8 +82,8 @@ pub(crate) fn has_best(group: &Group<'_>) -> bool {
 pub(crate) fn of_case<'a>(report: &'a Report, group: &Group<'_>, point: &Point) -> Vec<Published<'a>> {
     add_up(report.published.iter().filter(|row| {
         let depth = match row.depth {
-            None => group.cases.len() == 1,
-            depth => depth == Some(point.depth),
+            None => is_of_placement(row, point) || row.placement.is_none() && group.cases.len() == 1,
+            depth => depth == Some(point.depth) && (row.placement.is_none() || is_of_placement(row, point)),
         };
         fits_group(row, group) && fits_copies(row, point) && depth
     }))
@@ -81,11 +92,12 @@ pub(crate) fn of_case<'a>(report: &'a Report, group: &Group<'_>, point: &Point) 
 /// Figures that were published for a group as a whole, by system.
 pub(crate) fn without_depth<'a>(report: &'a Report, group: &Group<'_>) -> Vec<Published<'a>> {
     let Some(first) = group.cases.first() else { return Vec::new() };
+    let is_of_all = |row: &PublishedRow| row.depth.is_none() && row.placement.is_none();
     add_up(
         report
             .published
             .iter()
-            .filter(|row| fits_group(row, group) && fits_copies(row, &first.point) && row.depth.is_none()),
+            .filter(|row| fits_group(row, group) && fits_copies(row, &first.point) && is_of_all(row)),
     )
 }
 
@@ -114,6 +126,7 @@ fn add_up<'a>(rows: impl Iterator<Item = &'a PublishedRow>) -> Vec<Published<'a>
             Published {
                 system,
                 iops: sum(|row| row.iops),
+                iops_per_core: mean(|row| row.iops_per_core),
                 bandwidth_mib_s: sum(|row| row.bandwidth_mib_s),
                 latency_us_mean: mean(|row| row.latency_us_mean),
                 latency_us_mean_write: mean(|row| row.latency_us_mean_write),
