@@ -86,7 +86,8 @@ of_report three "all(y['cpu']['servers_us_per_io'] > 0 for c in r['cases'] for x
 # Rounds of 0.6 s are long enough to see what they take.
 of_report three "all(min(y['cpu']['machine_us_per_io'], y['cpu']['client_us_per_io']) > 0 for c in r['cases'] for x in c['results'] for y in x['rounds'])"
 of_report three "[t['copies'] for t in r['targets']] == [1, 1, 1] and r['versions']['fio']"
-of_report three "{(c['target'], c['reference']) for c in r['comparisons']} == {('Coquina, NBD', 'Coquina')}"
+of_report three "{(c['target'], c['reference']) for c in r['comparisons']} == {('Coquina, NBD', 'Coquina'), ('Coquina', 'plain file')}"
+of_report three "[t['is_plain'] for t in r['targets']] == [False, False, True]"
 grep -q '<svg' three/report.html || fail "no plot in the page"
 if grep -qE '(src|href)="?http' three/report.html; then fail "the page needs a network"; fi
 expect 1 "holds a report already" bench run small.toml --folder files --out three

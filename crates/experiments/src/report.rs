@@ -208,6 +208,16 @@ pub struct TargetFacts {
     pub server_processes: Vec<String>,
     /// Drives that hold it, when they are on this machine.
     pub drives: Vec<String>,
+    /// Whether it is a plain file or drive, which stores are measured beside. Reports of older programs do not say.
+    #[serde(default)]
+    pub is_plain: Option<bool>,
+}
+
+impl TargetFacts {
+    /// Whether it is a plain file or drive; of an older report those with one copy are taken for that.
+    pub fn is_plain_drive(&self) -> bool {
+        self.is_plain.unwrap_or(self.copies == Some(1))
+    }
 }
 
 /// Reads, writes or both, and in which order.

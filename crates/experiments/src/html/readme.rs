@@ -120,7 +120,12 @@ fn foot(report: &Report) -> String {
 
 /// The targets that are compared, or the first ones if none are.
 fn shown(view: &View<'_>) -> Vec<usize> {
-    let is_compared = |target: &usize| view.pairs.iter().any(|(own, other)| own == target || other == target);
+    // A plain drive beside stores that are compared has its place in tables.
+    let has_drives_only = view.main_pair().is_some_and(|pair| view.is_beside_a_drive(pair));
+    let is_drawn = |pair: &&(usize, usize)| has_drives_only || !view.is_beside_a_drive(**pair);
+    let is_compared = |target: &usize| {
+        view.pairs.iter().filter(is_drawn).any(|(own, other)| own == target || other == target)
+    };
     let targets = (0..view.targets.len()).filter(|target| view.pairs.is_empty() || is_compared(target));
     targets.take(TARGETS_MAX).collect()
 }
@@ -161,7 +166,11 @@ fn panel(
         let text = format!("{} {unit}", significant(figure.mean, 3));
         let (x, width) = (left + long + 7.0, text_width(&text));
         let _ = write!(out, "<text x=\"{x:.1}\" y=\"{:.1}\">{}</text>", y + 13.5, escape(&text));
-        let pair = view.pairs.iter().find(|(own, other)| *own == target && shown.contains(other));
+        let is_shown = |(own, other): &&(usize, usize)| {
+            // The head names one reference for all.
+            *own == target && shown.contains(other) && Some(*other) == view.main_pair().map(|pair| pair.1)
+        };
+        let pair = view.pairs.iter().find(is_shown);
         if let Some(compared) = pair.and_then(|pair| view.compared(case, *pair, metric)) {
             let (look, text) = match compared.verdict {
                 Verdict::NoDifferenceShown => {

@@ -1,6 +1,6 @@
 //! Targets, or settings, against each other: ratios with intervals, and verdicts.
 
-use crate::report::{CaseResult, Finding, Report, Round, TargetComparison};
+use crate::report::{CaseResult, Finding, Report, Round, TargetComparison, TargetFacts};
 use crate::statistics::{Comparison, Direction, Verdict, compare_paired, correct_for_several};
 
 /// What is compared of a round.
@@ -13,8 +13,8 @@ const METRICS: [Metric; 3] = [
 ];
 
 /// Pairs (column, its reference) of a run that compares targets. Stores are compared with the first one of another system, if
-/// there is one, and with the first one of their own system: what NBD costs, for example. Plain drives are compared with only
-/// where there is nothing else. `columns` are the systems, and whether they are plain drives.
+/// there is one, and with the first one of their own system: what NBD costs, for example. Last comes the first store beside the first
+/// plain drive; with the other plain drives it is compared only where there is nothing else. `columns` are the systems, and whether they are plain drives.
 pub fn references_of_targets(columns: &[(&str, bool)]) -> Vec<(usize, usize)> {
     let stores: Vec<usize> = (0..columns.len()).filter(|column| !columns[*column].1).collect();
     let Some(first) = stores.first() else {
@@ -30,18 +30,37 @@ pub fn references_of_targets(columns: &[(&str, bool)]) -> Vec<(usize, usize)> {
             pairs.push((*column, *first));
         }
     }
-    if pairs.is_empty() {
-        pairs.extend((0..columns.len()).filter(|column| columns[*column].1).map(|drive| (*first, drive)));
-    }
+    let drives = (0..columns.len()).filter(|column| columns[*column].1).map(|drive| (*first, drive));
+    let drives_max = if pairs.is_empty() { columns.len() } else { 1 };
+    pairs.extend(drives.take(drives_max));
     pairs
 }
 
+/// Whether a pair is a store beside a plain drive, which has one copy, and none of its work: a reference, and no rival. Such pairs are
+/// a family of their own, so that they take nothing from the verdicts of others.
+pub fn is_beside_a_drive(target: Option<&TargetFacts>, reference: Option<&TargetFacts>) -> bool {
+    let is_plain = |facts: Option<&TargetFacts>| facts.is_some_and(TargetFacts::is_plain_drive);
+    is_plain(reference) && !is_plain(target)
+}
+
+/// Corrects for how many there are in each of the two families; those of the second are so marked.
+pub fn correct_families<T: Copy>(all: &mut [(T, bool)], correct: impl Fn(&mut [T])) {
+    for is_second in [false, true] {
+        let mut family: Vec<T> =
+            all.iter().filter(|(_, of)| *of == is_second).map(|(each, _)| *each).collect();
+        correct(&mut family);
+        let places = all.iter_mut().filter(|(_, of)| *of == is_second);
+        places.zip(family).for_each(|((each, _), corrected)| *each = corrected);
+    }
+}
+
 /// Compares each column with its reference in all cases. Verdicts are corrected for how many comparisons there are of one
-/// metric.
+/// metric; those with plain drives apart.
 pub fn of(report: &Report, references: &[(usize, usize)]) -> Vec<TargetComparison> {
     let mut all = Vec::new();
     for (metric, direction, value) in METRICS {
-        let mut found: Vec<(TargetComparison, Comparison)> = Vec::new();
+        let mut found: Vec<TargetComparison> = Vec::new();
+        let mut comparisons: Vec<(Comparison, bool)> = Vec::new();
         for case in &report.cases {
             for (column, reference) in references {
                 let (Some(mine), Some(other)) = (case.results.get(*column), case.results.get(*reference))
@@ -64,12 +83,13 @@ pub fn of(report: &Report, references: &[(usize, usize)]) -> Vec<TargetCompariso
                     verdict: String::new(),
                     text: String::new(),
                 };
-                found.push((named, comparison));
+                found.push(named);
+                let facts = |column: &usize| report.targets.get(*column);
+                comparisons.push((comparison, is_beside_a_drive(facts(column), facts(reference))));
             }
         }
-        let mut comparisons: Vec<Comparison> = found.iter().map(|(_, comparison)| *comparison).collect();
-        correct_for_several(&mut comparisons);
-        for ((mut named, _), comparison) in found.into_iter().zip(comparisons) {
+        correct_families(&mut comparisons, correct_for_several);
+        for (mut named, (comparison, _)) in found.into_iter().zip(comparisons) {
             named.verdict = match comparison.verdict {
                 Verdict::Better => "better",
                 Verdict::Worse => "worse",
@@ -198,11 +218,39 @@ mod tests {
     }
 
     #[test]
+    fn plain_drives_take_nothing_from_the_verdicts_of_stores() {
+        // The two stores differ by so little that a second comparison in the family withdraws the verdict.
+        let results = [&[103.1, 104.2, 102.05], &[100.0, 100.0, 100.0], &[500.0, 100.0, 300.0]];
+        let labels = ["Coquina", "Ceph", "plain file"];
+        let results = labels.iter().zip(results).map(|(label, iops)| result(label, iops)).collect();
+        let case = Case { id: "c".into(), point: point(), results };
+        let mut report = Report { cases: vec![case], ..Report::default() };
+        report.targets = labels
+            .map(|label| TargetFacts {
+                label: label.to_owned(),
+                is_plain: Some(label == "plain file"),
+                ..TargetFacts::default()
+            })
+            .into();
+        let judged = |report: &Report, references: &[(usize, usize)]| {
+            let found = of(report, references);
+            let iops = found.into_iter().filter(|found| found.metric == "iops");
+            iops.map(|found| found.verdict).collect::<Vec<String>>()
+        };
+        assert_eq!(judged(&report, &[(0, 1)]), ["better"]);
+        assert_eq!(judged(&report, &[(0, 1), (0, 2)]), ["better", "no difference shown"]);
+        report.targets.clear();
+        assert_eq!(judged(&report, &[(0, 1), (0, 2)])[0], "no difference shown", "in one family");
+    }
+
+    #[test]
     fn stores_are_compared_with_another_system_and_with_the_first_of_their_own() {
         let (coquina, ceph, file) = (("Coquina", false), ("Ceph", false), ("file system", true));
-        assert_eq!(references_of_targets(&[coquina, coquina, file, ceph]), [(0, 3), (1, 3), (1, 0)]);
+        assert_eq!(references_of_targets(&[coquina, coquina, file, ceph]), [(0, 3), (1, 3), (1, 0), (0, 2)]);
         assert_eq!(references_of_targets(&[coquina, coquina]), [(1, 0)]);
+        assert_eq!(references_of_targets(&[file, coquina, coquina, file]), [(2, 1), (1, 0)]);
         assert_eq!(references_of_targets(&[coquina, file]), [(0, 1)]);
+        assert_eq!(references_of_targets(&[coquina, file, file]), [(0, 1), (0, 2)]);
         assert_eq!(references_of_targets(&[file, file]), [(1, 0)]);
         assert!(references_of_targets(&[coquina]).is_empty() && references_of_targets(&[]).is_empty());
     }

@@ -55,6 +55,7 @@ impl Run<'_> {
                 .map(|pid| format!("{} {pid}", coquina_host::process_name(pid)))
                 .collect();
             facts.drives = measure::drive_names(&target.places());
+            facts.is_plain = Some(target.is_baseline());
             all.push(facts);
         }
         make_labels_unique(&mut all, !self.settings.tried.is_empty());

@@ -71,7 +71,7 @@ fn line(view: &View<'_>, group: &Group<'_>, case: &Case) -> Option<String> {
         let pair = (*target, *reference);
         let ratio =
             |metric| view.compared(case, pair, metric).map(|found| (ratio_text(&found.ratio), found.doubt()));
-        let name = &view.short[*reference];
+        let name = view.reference_name(pair);
         match (ratio(throughput), is_named) {
             (Some((ratio, doubt)), true) => {
                 parts.push(format!("{ratio} times {name}{doubt}"));

@@ -108,6 +108,7 @@ fn target(place: usize, label: &str) -> TargetFacts {
         settings: settings.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
         server_processes: vec![["coquina-node", "ceph-osd", ""][place % 3].to_owned()],
         drives: (0..3).map(|number| format!("nvme{number}n1")).collect(),
+        is_plain: None,
     }
 }
 

@@ -17,8 +17,8 @@ pub(crate) mod made_up;
 
 use std::collections::HashMap;
 
-use crate::report::{Case, CaseResult, Report, Round, TargetComparison};
-use crate::run::comparisons::references_of_targets;
+use crate::report::{Case, CaseResult, Report, Round, TargetComparison, TargetFacts};
+use crate::run::comparisons::{correct_families, is_beside_a_drive, references_of_targets};
 use crate::spread::{Compared, Rounds, Spread, Verdict, correct_for_several};
 
 pub(crate) use figure::{Metric, estimate};
@@ -81,10 +81,27 @@ impl<'a> View<'a> {
 
     /// A pair with its name: `Coquina / Ceph`.
     pub(crate) fn ratios(&self) -> Vec<(usize, usize, String)> {
-        let name = |(target, reference): &(usize, usize)| {
-            (*target, *reference, format!("{} / {}", self.short[*target], self.short[*reference]))
+        let name = |pair: &(usize, usize)| {
+            (pair.0, pair.1, format!("{} / {}", self.short[pair.0], self.reference_name(*pair)))
         };
         self.pairs.iter().map(name).collect()
+    }
+
+    fn facts(&self, target: usize) -> Option<&'a TargetFacts> {
+        facts_of(self.report, self.targets.get(target)?)
+    }
+
+    /// The name of what a target is compared with: that of a plain drive says how few copies it has.
+    pub(crate) fn reference_name(&self, (target, reference): (usize, usize)) -> String {
+        let copies = |target| self.facts(target).and_then(|facts| facts.copies);
+        let is_less = copies(reference) == Some(1) && copies(target) != Some(1);
+        let more = if self.is_beside_a_drive((target, reference)) && is_less { ", one copy" } else { "" };
+        format!("{}{more}", self.short[reference])
+    }
+
+    /// Whether a pair is a store beside a plain drive.
+    pub(crate) fn is_beside_a_drive(&self, (target, reference): (usize, usize)) -> bool {
+        is_beside_a_drive(self.facts(target), self.facts(reference))
     }
 
     /// A pair in a case: as the report judges it, or else as its rounds do.
@@ -96,19 +113,20 @@ impl<'a> View<'a> {
     /// many comparisons there are of the same figure.
     fn judge(&mut self) {
         let said = said(self.report);
+        let are_beside: Vec<bool> = self.pairs.iter().map(|pair| self.is_beside_a_drive(*pair)).collect();
         for metric in Metric::ALL {
             let mut keys = Vec::new();
             let mut family = Vec::new();
             for case in &self.report.cases {
-                for pair in &self.pairs {
+                for (pair, is_beside) in self.pairs.iter().zip(&are_beside) {
                     if let Some(found) = self.compare(&said, case, *pair, metric) {
                         keys.push((case.id.as_str(), metric, *pair));
-                        family.push(found);
+                        family.push((found, *is_beside));
                     }
                 }
             }
-            correct_for_several(&mut family);
-            self.judged.extend(keys.into_iter().zip(family));
+            correct_families(&mut family, correct_for_several);
+            self.judged.extend(keys.into_iter().zip(family.into_iter().map(|(found, _)| found)));
         }
     }
 
@@ -176,7 +194,11 @@ fn said(report: &Report) -> HashMap<SaidKey<'_>, &TargetComparison> {
         .collect()
 }
 
-/// Pairs that the report compares, those of different systems first. One that compares nothing, such as that of an older program that
+fn facts_of<'a>(report: &'a Report, label: &str) -> Option<&'a TargetFacts> {
+    report.targets.iter().find(|facts| facts.label == label)
+}
+
+/// Pairs that the report compares, those of different systems first and stores beside plain drives last. One that compares nothing, such as that of an older program that
 /// was ended early, has the pairs that it would have compared.
 fn pairs(report: &Report, targets: &[&str]) -> Vec<(usize, usize)> {
     let place = |label: &str| targets.iter().position(|target| *target == label);
@@ -192,21 +214,22 @@ fn pairs(report: &Report, targets: &[&str]) -> Vec<(usize, usize)> {
     if pairs.is_empty() {
         pairs = usual_pairs(report, targets);
     }
-    let system = |target: usize| {
-        let found = report.targets.iter().find(|facts| facts.label == targets[target]);
-        found.and_then(|facts| facts.system.split_whitespace().next())
-    };
-    pairs.sort_by_key(|(target, reference)| system(*target) == system(*reference));
+    let facts = |target: usize| facts_of(report, targets[target]);
+    let system = |target: usize| facts(target).and_then(|facts| facts.system.split_whitespace().next());
+    pairs.sort_by_key(|(target, reference)| {
+        let is_beside = is_beside_a_drive(facts(*target), facts(*reference));
+        (is_beside, system(*target) == system(*reference))
+    });
     pairs
 }
 
-/// The pairs that a run compares. What is a plain drive such a report says by its copies only.
+/// The pairs that a run compares.
 fn usual_pairs(report: &Report, targets: &[&str]) -> Vec<(usize, usize)> {
-    let facts = |label: &&str| report.targets.iter().find(|facts| facts.label == **label);
     let columns: Vec<(&str, bool)> = targets
         .iter()
         .map(|label| {
-            facts(label).map_or((*label, false), |facts| (facts.system.as_str(), facts.copies == Some(1)))
+            let facts = facts_of(report, label);
+            facts.map_or((*label, false), |facts| (facts.system.as_str(), facts.is_plain_drive()))
         })
         .collect();
     references_of_targets(&columns)
@@ -242,9 +265,34 @@ mod tests {
         {
             (facts.system, facts.copies) = (system.to_owned(), Some(copies));
         }
-        assert_eq!(View::of(&report).pairs, [(0, 2), (1, 2), (1, 0)]);
-        report.comparisons = crate::run::comparisons::of(&report, &[(0, 2), (1, 2), (1, 0)]);
-        assert_eq!(View::of(&report).pairs, [(0, 2), (1, 2), (1, 0)]);
+        let pairs = [(0, 2), (1, 2), (1, 0), (0, 3)];
+        assert_eq!(View::of(&report).pairs, pairs);
+        report.comparisons = crate::run::comparisons::of(&report, &pairs);
+        assert_eq!(View::of(&report).pairs, pairs);
+        // Of an older report, which did not compare with the plain file.
+        report.comparisons = crate::run::comparisons::of(&report, &pairs[..3]);
+        assert_eq!(View::of(&report).pairs, pairs[..3]);
+    }
+
+    #[test]
+    fn a_store_beside_a_plain_file_comes_last_and_is_said_to_have_more_copies() {
+        let mut report = made_up("curve-vs-ceph", &["Coquina", "Coquina, NBD", "plain file"]);
+        let systems = [("Coquina", 3), ("Coquina", 3), ("file system", 1)];
+        for (facts, (system, copies)) in report.targets.iter_mut().zip(systems) {
+            (facts.system, facts.copies) = (system.to_owned(), Some(copies));
+            facts.is_plain = Some(copies == 1);
+        }
+        let view = View::of(&report);
+        assert_eq!(view.main_pair(), Some((1, 0)));
+        let names: Vec<String> = view.ratios().into_iter().map(|(.., name)| name).collect();
+        assert_eq!(names, ["Coquina, NBD / Coquina", "Coquina / plain file, one copy"]);
+        let lines = headline::headline(&view);
+        assert!(lines[0].contains(" times plain file, one copy"), "{lines:?}");
+        // The picture says once what it compares with.
+        let picture = crate::html::headline_svg(&report);
+        assert!(picture.contains("against Coquina<") && !picture.contains("plain file</text>"), "{picture}");
+        report.targets[0].copies = Some(1);
+        assert_eq!(View::of(&report).ratios()[1].2, "Coquina / plain file", "both have one");
     }
 
     #[test]
