@@ -211,6 +211,9 @@ pub struct TargetFacts {
     /// Whether it is a plain file or drive, which stores are measured beside. Reports of older programs do not say.
     #[serde(default)]
     pub is_plain: Option<bool>,
+    /// Drives of its own that can be added one by one, files too, whatever they lie on. Reports of older programs do not say.
+    #[serde(default)]
+    pub drive_count: Option<u32>,
 }
 
 impl TargetFacts {

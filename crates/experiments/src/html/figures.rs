@@ -160,11 +160,12 @@ fn curve(
     let is_straight = matches!(group.axis, Key::Drives | Key::Jobs);
     let mut series = Vec::new();
     for line in lines {
+        let target = view.targets[line.target];
         let dots_of = |metric: Metric| {
             sorted(line.cases.iter().filter_map(|case| {
                 let spread = estimate(view.result(case, line.target)?, metric)?;
                 let interval = interval(&spread).filter(|_| metric != Metric::LatencyP99);
-                Some(Dot { x: group.position(view.report, case), y: spread.mean, interval })
+                Some(Dot { x: group.position(view.report, case, target), y: spread.mean, interval })
             }))
         };
         series.push(Series {
@@ -179,10 +180,11 @@ fn curve(
     }
     for (place, system) in systems.iter().enumerate() {
         let cases = lines.first().map(|line| line.cases.as_slice()).unwrap_or_default();
+        let target = lines.first().map_or("", |line| view.targets[line.target]);
         let dots = sorted(cases.iter().filter_map(|case| {
             let published = published::of_case(view.report, group, &case.point);
             let y = published.iter().find(|published| published.system == *system)?.get(metric)?;
-            Some(Dot { x: group.position(view.report, case), y, interval: None })
+            Some(Dot { x: group.position(view.report, case, target), y, interval: None })
         }));
         series.push(Series { label: format!("published: {system}"), look: Look::Published(place), dots });
     }
@@ -234,10 +236,15 @@ fn sorted(dots: impl Iterator<Item = Dot>) -> Vec<Dot> {
 }
 
 fn x_ticks(view: &View<'_>, group: &Group<'_>, lines: &[Line<'_>]) -> Vec<(f64, String)> {
-    let has_figures = |case: &&&Case| case.results.iter().any(|result| result.good_rounds().next().is_some());
-    let cases = lines.iter().flat_map(|line| &line.cases).filter(has_figures);
-    let mut ticks: Vec<(f64, String)> =
-        cases.map(|case| (group.position(view.report, case), group.axis.text(&case.point))).collect();
+    let has_figures = |case: &&Case| case.results.iter().any(|result| result.good_rounds().next().is_some());
+    let mut ticks: Vec<(f64, String)> = Vec::new();
+    for line in lines {
+        let target = view.targets[line.target];
+        let cases = line.cases.iter().copied().filter(has_figures);
+        ticks.extend(
+            cases.map(|case| (group.position(view.report, case, target), group.axis.text(&case.point))),
+        );
+    }
     ticks.sort_by(|one, other| one.0.total_cmp(&other.0));
     ticks.dedup_by(|one, other| one.0 == other.0);
     ticks
@@ -301,8 +308,8 @@ fn distribution(view: &View<'_>, group: &Group<'_>, lines: &[Line<'_>]) -> Optio
         .iter()
         .filter_map(|line| {
             // Each variant has a point of its own that lies where the main one lies on the axis.
-            let position = group.position(view.report, main);
-            let case = line.cases.iter().find(|case| group.position(view.report, case) == position)?;
+            let position = |case: &Case| group.position(view.report, case, view.targets[line.target]);
+            let case = line.cases.iter().find(|case| position(case) == position(main))?;
             let dots = percentiles(view.result(case, line.target)?);
             Some(Series { label: line.label.clone(), look: Look::Trace(line.look), dots })
         })

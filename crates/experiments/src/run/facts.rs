@@ -56,6 +56,7 @@ impl Run<'_> {
                 .collect();
             facts.drives = measure::drive_names(&target.places());
             facts.is_plain = Some(target.is_baseline());
+            facts.drive_count = Some(target.drives());
             all.push(facts);
         }
         make_labels_unique(&mut all, !self.settings.tried.is_empty());

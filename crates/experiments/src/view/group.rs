@@ -158,11 +158,16 @@ impl<'a> Group<'a> {
         self.keys.iter().map(|key| key.phrase(&case.point)).collect::<Vec<_>>().join(", ")
     }
 
-    /// Where a case lies on the axis. All drives count as those of the targets, or as one more than the most that have figures.
-    pub(crate) fn position(&self, report: &Report, case: &Case) -> f64 {
+    /// Where a case lies on the axis for a target. All drives are as many as that has; where an older report does not say how many, as
+    /// many as the drives that hold targets, or one more than the most that have figures.
+    pub(crate) fn position(&self, report: &Report, case: &Case, target: &str) -> f64 {
         let number = self.axis.number(&case.point).unwrap_or(0.0);
         if self.axis != Key::Drives || number > 0.0 {
             return number;
+        }
+        let facts = report.targets.iter().find(|facts| facts.label == target);
+        if let Some(all) = facts.and_then(|facts| facts.drive_count).filter(|all| *all > 0) {
+            return all.into();
         }
         let has_figures =
             |case: &&&Case| case.results.iter().any(|result| result.good_rounds().next().is_some());
@@ -217,5 +222,38 @@ fn find_keys(group: &mut Group<'_>) {
     // What was offered always stands beside what was achieved.
     if group.has_rate() && !group.keys.contains(&Key::Rate) {
         group.keys.insert(0, Key::Rate);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::made_up::made_up;
+
+    #[test]
+    fn all_drives_are_those_of_the_target_and_not_the_disks_under_them() {
+        let mut report = made_up("nvme-scaling", &["four files", "eight files"]);
+        for (facts, count) in report.targets.iter_mut().zip([4, 8]) {
+            (facts.drives, facts.drive_count) = (vec!["sda".to_owned()], Some(count));
+        }
+        let all_at = |report: &Report, target: &str| {
+            let groups = groups(report);
+            let group = groups.iter().find(|group| group.axis == Key::Drives).unwrap();
+            let all = group.cases.iter().find(|case| case.point.drives == Some(0)).unwrap();
+            group.position(report, all, target)
+        };
+        assert_eq!((all_at(&report, "four files"), all_at(&report, "eight files")), (4.0, 8.0));
+        // The page has no more places on the axis than there are numbers of drives.
+        report.targets.truncate(1);
+        for case in &mut report.cases {
+            case.results.truncate(1);
+            if case.point.drives > Some(4) {
+                case.results[0].rounds.clear();
+            }
+        }
+        let page = crate::html::render(&report);
+        assert!(page.contains(">4</text>") && !page.contains(">all</text>"));
+        report.targets[0].drive_count = None;
+        assert_eq!(all_at(&report, "four files"), 5.0, "an older report");
     }
 }

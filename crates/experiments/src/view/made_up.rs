@@ -109,6 +109,7 @@ fn target(place: usize, label: &str) -> TargetFacts {
         server_processes: vec![["coquina-node", "ceph-osd", ""][place % 3].to_owned()],
         drives: (0..3).map(|number| format!("nvme{number}n1")).collect(),
         is_plain: None,
+        drive_count: None,
     }
 }
 
