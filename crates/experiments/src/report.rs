@@ -607,7 +607,7 @@ pub struct PublishedRow {
 /// Something worth knowing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
-    /// `verdict`, `copies`, `contradiction`, `unequal`, `stops-growing`, `limit`, `advice`, `not-steady`, `not-settled`, `rate-not-reached`,
+    /// `verdict`, `copies`, `contradiction`, `unequal`, `stops-growing`, `scaling`, `limit`, `advice`, `not-steady`, `not-settled`, `rate-not-reached`,
     /// `open-loop` or `note`.
     pub kind: String,
     /// What it is about: a case's id, a target's label, or a publication.

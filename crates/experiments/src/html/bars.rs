@@ -92,7 +92,7 @@ pub(super) fn hatch(look: Look, x: f64, y: f64, long: f64) -> String {
             4 => (5.0, 0.0),
             _ => (14.0, THICK),
         },
-        Look::Published(_) => return String::new(),
+        Look::Published(_) | Look::Straight(_) => return String::new(),
     };
     let mut path = String::new();
     let mut start = distance;

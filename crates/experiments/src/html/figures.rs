@@ -105,6 +105,10 @@ fn figure_set(view: &View<'_>, group: &Group<'_>, lines: &[Line<'_>]) -> String 
         let drawn = systems.iter().enumerate().filter(|(_, system)| has_place(system));
         entries.extend(drawn.map(|(place, system)| (Look::Published(place), format!("published: {system}"))));
     }
+    if is_curve && group.axis == Key::Drives {
+        let look = lines.first().map_or(0, |line| line.look);
+        entries.push((Look::Straight(look), "in proportion to the fewest drives".to_owned()));
+    }
     out += &legend(&entries);
     // Bars are flat: they stand above each other, with the distribution beside them.
     out += if is_curve { "<div class=\"plots\">" } else { "<div class=\"plots\"><div class=\"stack\">" };
@@ -168,11 +172,14 @@ fn curve(
                 Some(Dot { x: group.position(view.report, case, target), y: spread.mean, interval })
             }))
         };
-        series.push(Series {
-            label: line.label.clone(),
-            look: Look::Target(line.look),
-            dots: dots_of(metric),
-        });
+        let dots = dots_of(metric);
+        if is_throughput_of_drives(group, metric)
+            && let Some(dots) = straight_line(&dots)
+        {
+            let label = format!("{}, in proportion", line.label);
+            series.push(Series { label, look: Look::Straight(line.look), dots });
+        }
+        series.push(Series { label: line.label.clone(), look: Look::Target(line.look), dots });
         if metric.is_latency() {
             let label = format!("{}, 99th percentile", line.label);
             series.push(Series { label, look: Look::Tail(line.look), dots: dots_of(Metric::LatencyP99) });
@@ -208,6 +215,19 @@ fn curve(
         shade_before_0: false,
     };
     (!plot.is_empty()).then(|| plot.svg())
+}
+
+/// Whether a straight line is what drives would give that share nothing.
+fn is_throughput_of_drives(group: &Group<'_>, metric: Metric) -> bool {
+    group.axis == Key::Drives && matches!(metric, Metric::Iops | Metric::Bandwidth)
+}
+
+/// From the first dot on in proportion to it, up to where the last one is.
+fn straight_line(dots: &[Dot]) -> Option<Vec<Dot>> {
+    let [first, .., last] = dots else { return None };
+    let end = Dot { x: last.x, y: first.y * last.x / first.x, interval: None };
+    (first.x > 0.0 && last.x > first.x && end.y.is_finite())
+        .then(|| vec![Dot { interval: None, ..*first }, end])
 }
 
 fn y_format(metric: Metric) -> fn(f64) -> String {

@@ -91,10 +91,12 @@ impl Plot {
         };
         let mut out = open(WIDTH, HEIGHT, &self.title, &self.description());
         self.draw_axes(&mut out, &x_scale, &y_scale);
-        // What was published lies under what was measured.
-        let (published, measured): (Vec<&Series>, Vec<&Series>) =
-            self.series.iter().partition(|series| matches!(series.look, Look::Published(_)));
-        for series in published.into_iter().chain(measured) {
+        // What was not measured lies under what was.
+        let (under, measured): (Vec<&Series>, Vec<&Series>) = self
+            .series
+            .iter()
+            .partition(|series| matches!(series.look, Look::Published(_) | Look::Straight(_)));
+        for series in under.into_iter().chain(measured) {
             draw(&mut out, series, &x_scale, &y_scale);
         }
         out + "</svg>"

@@ -45,6 +45,7 @@ svg .bar{fill:none;stroke:currentColor;stroke-width:1.2}
 svg .whisker{fill:none;stroke:var(--text);stroke-width:1.4}
 svg g{fill:currentColor;stroke:currentColor;stroke-width:1}
 svg g.tail{fill:var(--back)}svg g.tail .line{stroke-width:1;fill:none}
+svg g.straight .line{stroke-width:1;fill:none}
 svg g.tail .fill{fill:currentColor;fill-opacity:.35}
 svg g.pub{fill:var(--back)}svg g.pub .line{stroke-width:1.2;fill:none}
 svg g.pub .fill{fill:none;stroke:currentColor;stroke-dasharray:4 3}

@@ -22,6 +22,8 @@ pub(super) enum Look {
     Published(usize),
     /// A target over time: a line without marks.
     Trace(usize),
+    /// What a target would give in proportion: a thin dotted line without marks.
+    Straight(usize),
 }
 
 impl Look {
@@ -30,6 +32,7 @@ impl Look {
         match self {
             Look::Target(place) | Look::Trace(place) => format!("s{}", place % COLOURS),
             Look::Tail(place) => format!("s{} tail", place % COLOURS),
+            Look::Straight(place) => format!("s{} straight", place % COLOURS),
             Look::Published(_) => "pub".to_owned(),
         }
     }
@@ -38,6 +41,7 @@ impl Look {
         match self {
             Look::Target(place) | Look::Tail(place) | Look::Trace(place) => DASHES[place % DASHES.len()],
             Look::Published(place) => PUBLISHED_DASHES[place % PUBLISHED_DASHES.len()],
+            Look::Straight(_) => "1.5 2.5",
         }
     }
 
@@ -55,7 +59,7 @@ impl Look {
             Look::Target(place) => mark(place, x, y, 3.6),
             Look::Tail(place) => mark(place, x, y, 2.6),
             Look::Published(place) => mark(place + 3, x, y, 2.4),
-            Look::Trace(_) => String::new(),
+            Look::Trace(_) | Look::Straight(_) => String::new(),
         }
     }
 }

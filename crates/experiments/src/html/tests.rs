@@ -73,6 +73,24 @@ fn a_page_is_well_formed_and_needs_nothing_else() {
 }
 
 #[test]
+fn drives_have_the_straight_line_beside_them() {
+    let mut report = made_up("nvme-scaling", &["drives"]);
+    report.targets[0].drive_count = Some(16);
+    let page = render(&report);
+    // One in the legend and one in the plot of throughput; none of latency or CPU, and none over jobs.
+    assert_eq!(page.matches("<g class=\"s0 straight\">").count(), 2);
+    assert!(page.contains("</svg>in proportion to the fewest drives</li>"));
+    // It ends at 16 times the first step.
+    let iops = |drives| {
+        let case = report.cases.iter().find(|case| case.point.drives == Some(drives)).unwrap();
+        crate::view::estimate(&case.results[0], crate::view::Metric::Iops).unwrap().mean
+    };
+    let short = |iops: f64| crate::view::format::short(iops);
+    let told = format!("drives, in proportion: {} to {}.", short(iops(1)), short(16.0 * iops(1)));
+    assert!(page.contains(&told), "{told}");
+}
+
+#[test]
 fn what_comes_from_outside_is_escaped() {
     let evil = "<script>alert('x')</script>\"&\u{1}";
     let mut report = made_up("curve-vs-ceph", &[evil, "Ceph"]);

@@ -1,4 +1,4 @@
-//! Where throughput stops growing with clients or drives, and how sure that is.
+//! Where throughput stops growing with clients or drives, how far drives are from a straight line, and how sure that is.
 //!
 //! Invariants:
 //! - only points that differ in nothing but the step are held against each other; "all drives" is as many as the target has;
@@ -15,6 +15,9 @@ use super::findings::finding;
 const ROUNDS_MIN: usize = 3;
 /// How the reason of a step begins that was left out because the one before had not grown.
 const ENDED: &str = "throughput grew by less than 5 %";
+
+/// Drives that give less than this share of what one gives alone have left the straight line.
+const SHARE_MIN: f64 = 0.9;
 
 /// Points of a curve with so many clients or drives. A target's last drive and "all drives" are one step.
 pub struct Step<'a> {
@@ -111,10 +114,19 @@ pub fn of(cases: &[Case], drives: &[u32]) -> Vec<Finding> {
             });
             let unsure = if ended { not_shown(&steps) } else { None };
             steps.sort_by_key(|step| step.count);
-            if let Some(text) = knee(&steps, case.point.drives.is_some()).or(unsure) {
-                let label = case.results.get(target).map_or("", |result| result.target.as_str());
-                let subject = format!("{}: {label}", curve_title(cases, &case.point));
+            let knee = knee(&steps);
+            let mut scaling = if case.point.drives.is_some() { Scaling::of(&steps) } else { None };
+            let label = case.results.get(target).map_or("", |result| result.target.as_str());
+            let subject = format!("{}: {label}", curve_title(cases, &case.point));
+            if let Some(mut text) = knee.or(unsure) {
+                if let Some(scaling) = scaling.take() {
+                    text += &format!("; {}{}", scaling.text, scaling.shared);
+                }
                 findings.push(finding("stops-growing", &subject, &text));
+            }
+            if let Some(scaling) = scaling {
+                let shared = if scaling.is_below { scaling.shared.as_str() } else { "" };
+                findings.push(finding("scaling", &subject, &format!("{}{shared}", scaling.text)));
             }
         }
     }
@@ -151,8 +163,8 @@ enum Sureness {
     Little,
 }
 
-/// The first step from which on rounds show of every later one that it is no growth, or little, and what that suggests.
-fn knee(steps: &[Step<'_>], are_drives: bool) -> Option<String> {
+/// The first step from which on rounds show of every later one that it is no growth, or little.
+fn knee(steps: &[Step<'_>]) -> Option<String> {
     let end = steps.last()?;
     let found = (0..steps.len() - 1).find_map(|at| Some((at, sureness(&steps[at], &steps[at + 1..])?)));
     let (at, sureness) = found?;
@@ -176,9 +188,6 @@ fn knee(steps: &[Step<'_>], are_drives: bool) -> Option<String> {
     };
     if let Some(limit) = limit_of(here.result).filter(|limit| !limit.text.is_empty()) {
         text += &format!("; the limit there: {}", limit.text);
-    }
-    if are_drives {
-        text += &suggestion(&steps[0], end);
     }
     Some(text)
 }
@@ -223,22 +232,65 @@ fn percent(low: f64, high: f64) -> String {
     format!("{:+.0} to {:+.0} %", (low - 1.0) * 100.0, (high - 1.0) * 100.0)
 }
 
-/// What a sum of drives that stops growing suggests.
-fn suggestion(first: &Step<'_>, end: &Step<'_>) -> String {
-    let each = |step: &Step<'_>| step.mean() / f64::from(step.count.max(1));
-    let alone = match first.count {
-        1 => "of what one gives alone".to_owned(),
-        _ => format!("of what each of {} gives", first.title),
-    };
-    let mut text =
-        format!("; with {}, each gives {:.0} % {alone}", end.title, each(end) / each(first) * 100.0);
+/// What each of several drives gives of what one gives alone: 100 % is a straight line.
+struct Scaling {
+    text: String,
+    /// Whether rounds show that the most drives are below [`SHARE_MIN`].
+    is_below: bool,
+    /// What drives that share something are to be looked at for.
+    shared: String,
+}
+
+impl Scaling {
+    /// Nothing of a target with one drive.
+    fn of(steps: &[Step<'_>]) -> Option<Self> {
+        let [first, later @ ..] = steps else { return None };
+        let end = later.last()?;
+        if first.count == 0 || first.mean() <= 0.0 {
+            return None;
+        }
+        let in_proportion = |step: &Step<'_>| f64::from(step.count) / f64::from(first.count);
+        let share = |step: &Step<'_>| step.mean() / first.mean() / in_proportion(step);
+        let interval = |step: &Step<'_>| {
+            let (low, high) = step.growth_over(first);
+            (low / in_proportion(step), high / in_proportion(step))
+        };
+        let alone = match first.count {
+            1 => "of what one gives alone".to_owned(),
+            _ => format!("of what each of {} gives", first.title),
+        };
+        let sure = match interval(end) {
+            (low, high) if high.is_finite() => format!("{:.0} to {:.0} %", low * 100.0, high * 100.0),
+            _ => format!("how sure that is takes {ROUNDS_MIN} rounds to tell"),
+        };
+        let mut text = format!("with {}, each gives {:.0} % ({sure}) {alone}", end.title, share(end) * 100.0);
+        // The first step that is below, with all that follow it.
+        let below = |is_below: &dyn Fn(&Step<'_>) -> bool| {
+            later.iter().rev().take_while(|step| is_below(step)).last().map(|step| step.title.as_str())
+        };
+        let shown = below(&|step| interval(step).1 < SHARE_MIN);
+        let by_means = below(&|step| share(step) < SHARE_MIN);
+        text += &match (shown, by_means) {
+            (Some(from), _) => format!("; below {:.0} % from {from} on", SHARE_MIN * 100.0),
+            (None, Some(from)) => format!(
+                "; the means are below {:.0} % from {from} on, which their rounds do not show",
+                SHARE_MIN * 100.0
+            ),
+            (None, None) => String::new(),
+        };
+        Some(Scaling { text, is_below: shown.is_some(), shared: shared(end) })
+    }
+}
+
+/// What drives are to be looked at for that give less together than each alone.
+fn shared(end: &Step<'_>) -> String {
     let mut names: Vec<&str> =
         end.result.good_rounds().flat_map(|round| &round.drives).map(|drive| drive.name.as_str()).collect();
     names.sort_unstable();
     names.dedup();
     let what_is_shared = "a RAID or volume, the cable and lanes of the host adapter, its driver, a backplane's expander, or the \
                           processors";
-    text += &match names.as_slice() {
+    match names.as_slice() {
         [] => format!(
             "; if they are files or partitions of one drive, that drive is the limit, otherwise look for what they share: \
              {what_is_shared}"
@@ -252,8 +304,7 @@ fn suggestion(first: &Step<'_>, end: &Step<'_>) -> String {
             names.join(", ")
         ),
         _ => format!("; look for what they share: {what_is_shared}"),
-    };
-    text
+    }
 }
 
 #[cfg(test)]

@@ -38,6 +38,11 @@ fn drives(steps: &[(u32, &[f64])], on: &[&str]) -> Vec<Case> {
     steps.iter().map(|(count, iops)| case(point(Some(*count), 1), iops, on)).collect()
 }
 
+/// Curves that stop growing.
+fn stops(cases: &[Case], drives: u32) -> Vec<Finding> {
+    of(cases, &[drives]).into_iter().filter(|finding| finding.kind == "stops-growing").collect()
+}
+
 fn only(cases: &[Case], drives: u32) -> String {
     let mut found = of(cases, &[drives]);
     assert_eq!(found.len(), 1, "{found:?}");
@@ -52,7 +57,7 @@ fn files_of_one_disk_stop_growing_at_the_first() {
     );
     let text = only(&cases, 4);
     assert!(text.starts_with("grows no more from 1 drive on: 1000 operations per second there"), "{text}");
-    assert!(text.contains("one drive, vda,") && text.contains("each gives 25 %"), "{text}");
+    assert!(text.contains("one drive, vda,") && text.contains("each gives 25 % (25 to 26 %)"), "{text}");
 }
 
 /// What is sampled under two partitions is their one drive, and under a file on a RAID all of its drives.
@@ -82,10 +87,10 @@ fn a_last_step_that_may_be_noise_is_no_knee() {
     let noisy: &[f64] = &[2400.0, 3600.0, 5400.0];
     let cases =
         drives(&[(1, &[990.0, 1000.0, 1010.0]), (3, &[3700.0, 3950.0, 4100.0]), (4, noisy)], &["a", "b"]);
-    assert_eq!(of(&cases, &[4]), []);
+    assert_eq!(stops(&cases, 4), []);
     // One or two rounds show nothing, however close they are.
-    assert_eq!(of(&drives(&[(1, &[1000.0]), (2, &[1000.0])], &["vda"]), &[2]), []);
-    assert_eq!(of(&drives(&[(1, &[1000.0, 1001.0]), (2, &[1000.0, 1001.0])], &["vda"]), &[2]), []);
+    assert_eq!(stops(&drives(&[(1, &[1000.0]), (2, &[1000.0])], &["vda"]), 2), []);
+    assert_eq!(stops(&drives(&[(1, &[1000.0, 1001.0]), (2, &[1000.0, 1001.0])], &["vda"]), 2), []);
 }
 
 #[test]
@@ -97,13 +102,45 @@ fn all_drives_are_as_many_as_there_are() {
         (4, &[398.0, 400.0, 402.0]),
         (0, &[397.0, 400.0, 403.0]),
     ];
-    assert_eq!(of(&drives(steps, &["a", "b", "c", "d"]), &[4]), []);
+    assert_eq!(stops(&drives(steps, &["a", "b", "c", "d"]), 4), []);
+    let text = only(&drives(steps, &["a", "b", "c", "d"]), 4);
+    assert_eq!(
+        text, "with 4 drives, each gives 100 % (98 to 102 %) of what one gives alone",
+        "a straight line"
+    );
     // A target with one drive has no curve.
     let one: &[(u32, &[f64])] = &[(1, &[99.0, 100.0, 101.0]), (0, &[99.0, 100.0, 101.0])];
     assert_eq!(of(&drives(one, &["a"]), &[1]), []);
     let text = only(&drives(&[steps[0], steps[1], (0, &[199.0, 200.0, 201.0])], &["a", "b", "c", "d"]), 4);
     assert!(text.contains("from 2 drives on") && text.contains("with all 4 drives"), "{text}");
-    assert!(text.contains("each gives 50 % of what one gives alone; look for what they share"), "{text}");
+    assert!(text.contains("each gives 50 % (49 to 51 %) of what one gives alone; below 90 %"), "{text}");
+    assert!(text.contains(" % from all 4 drives on; look for what they share"), "{text}");
+}
+
+/// Each step is more than 5 % faster than the one before, so that it never stops growing.
+#[test]
+fn drives_that_give_less_and_less_are_told_though_their_sum_grows() {
+    let around = |mean: f64| [mean * 0.99, mean, mean * 1.01];
+    let sums = [1.0, 1.8, 3.0, 4.6, 7.0].map(|sum| around(sum * 1000.0));
+    let steps: Vec<(u32, &[f64])> =
+        [1, 2, 4, 8, 16].into_iter().zip(sums.iter().map(|sum| &sum[..])).collect();
+    let found = of(&drives(&steps, &["a", "b"]), &[16]);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0].kind, "scaling");
+    let text = &found[0].text;
+    assert!(
+        text.starts_with("with 16 drives, each gives 44 % (43 to 45 %) of what one gives alone; "),
+        "{text}"
+    );
+    // 90 % with two, by the means: their rounds allow for more.
+    assert!(text.contains("; below 90 % from 4 drives on; they lie on 2 drives only (a, b)"), "{text}");
+    let few: Vec<(u32, &[f64])> = steps.iter().map(|(count, iops)| (*count, &iops[..1])).collect();
+    let text = only(&drives(&few, &["a"]), 16);
+    assert!(text.contains("each gives 44 % (how sure that is takes 3 rounds to tell)"), "{text}");
+    assert!(
+        text.ends_with("the means are below 90 % from 4 drives on, which their rounds do not show"),
+        "{text}"
+    );
 }
 
 #[test]
