@@ -80,6 +80,6 @@ body{font-size:9.5pt}main{max-width:none;padding:0}nav{display:none}h1{font-size
 h2,h3,h4,.legend,figcaption,caption{break-after:avoid}a{text-decoration:none}
 .plots{grid-template-columns:1fr 1fr;gap:10px 16px}.cards{grid-template-columns:repeat(3,1fr)}.card,li,tr{break-inside:avoid}
 table,.legend,figcaption,caption{font-size:7.6pt}th,td{padding:1.5px 5px}.wide{overflow:visible}
-table.words:not(.limits) :is(th,td){overflow-wrap:anywhere}details{border:0;padding:0}.note,.card .small,.card .what{font-size:8pt}
+table.words:not(.limits) :is(th,td){overflow-wrap:anywhere}details{border:0;padding:0}details::details-content{display:block;content-visibility:visible}.note,.card .small,.card .what{font-size:8pt}
 *{-webkit-print-color-adjust:exact;print-color-adjust:exact}}
 "#;

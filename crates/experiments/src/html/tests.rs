@@ -73,6 +73,28 @@ fn a_page_is_well_formed_and_needs_nothing_else() {
 }
 
 #[test]
+fn the_network_is_shown_and_what_is_shaded_is_told_where_it_is() {
+    let mut report = made_up("hdd-tuning", &["Coquina", "Ceph"]);
+    let page = render(&report);
+    assert!(page.contains(
+        "<figcaption>Network, both ways on the busiest interface but loopback, MiB/s</figcaption>"
+    ));
+    assert!(page.contains("MiB/s against seconds. Coquina: 953.674 to 953.674."), "1e9 bytes per second");
+    assert!(page.contains("What is shaded is load before") && page.contains("class=\"shade\""));
+    // Printed, what is folded is empty.
+    assert!(page.contains("<details open>") && !page.contains("<details>"));
+    for round in
+        report.cases.iter_mut().flat_map(|case| &mut case.results).flat_map(|result| &mut result.rounds)
+    {
+        round.utilisation.retain(|sample| sample.at_ms >= 0);
+        round.utilisation.iter_mut().for_each(|sample| sample.network_bytes_per_s = 0.0);
+    }
+    let page = render(&report);
+    assert!(!page.contains("<figcaption>Network") && page.contains("so is loopback"));
+    assert!(!page.contains("What is shaded"), "there was no warm-up");
+}
+
+#[test]
 fn drives_have_the_straight_line_beside_them() {
     let mut report = made_up("nvme-scaling", &["drives"]);
     report.targets[0].drive_count = Some(16);

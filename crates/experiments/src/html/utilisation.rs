@@ -22,7 +22,7 @@ const MIB: f64 = (1u64 << 20) as f64;
 /// What is plotted: title, how it is read, and the highest value, where there is one.
 type Curve = (&'static str, fn(&UtilisationSample) -> f64, Option<f64>);
 
-/// Busy cores, drives and bytes over time.
+/// Busy cores, drives and bytes over time. All is open from the start: browsers print nothing of what is folded.
 pub(super) fn section(out: &mut String, view: &View<'_>) {
     let shown: Vec<(&Group<'_>, &Case)> = view
         .groups
@@ -37,11 +37,20 @@ pub(super) fn section(out: &mut String, view: &View<'_>) {
         return;
     }
     *out += "<section id=\"utilisation\"><h2>The machine over time</h2>\
-             <p class=\"note\">One round of the main point of each workload. What is shaded is load before the measured time.</p>";
+             <p class=\"note\">One round of the main point of each workload. Curves of nothing but zeros are left out, and so is loopback, \
+             over which clusters on this machine talk.";
+    let has_warmup = |(_, case): &(&Group<'_>, &Case)| {
+        let rounds = case.results.iter().filter_map(middle_round);
+        rounds.into_iter().any(|round| round.utilisation.iter().any(|sample| sample.at_ms < 0))
+    };
+    if shown.iter().any(has_warmup) {
+        *out += " What is shaded is load before the measured time.";
+    }
+    *out += "</p>";
     for (group, case) in shown {
         let _ = write!(
             out,
-            "<details><summary>{}, {}, {}</summary>",
+            "<details open><summary>{}, {}, {}</summary>",
             escape(group.scenario),
             escape(&group.workload),
             escape(&group.phrase(case))
@@ -59,11 +68,16 @@ fn plots(out: &mut String, view: &View<'_>, case: &Case) {
     let entries: Vec<(Look, String)> =
         rounds.iter().map(|(target, _)| (Look::Trace(*target), view.targets[*target].to_owned())).collect();
     *out += &legend(&entries);
-    let curves: [Curve; 4] = [
+    let curves: [Curve; 5] = [
         ("Busy cores", |sample| sample.busy_cores, None),
         ("Busiest drive, % of the time", |sample| sample.drive_busy * 100.0, Some(100.0)),
         ("Written to drives, MiB/s", |sample| sample.write_bytes_per_s / MIB, None),
         ("Read from drives, MiB/s", |sample| sample.read_bytes_per_s / MIB, None),
+        (
+            "Network, both ways on the busiest interface but loopback, MiB/s",
+            |sample| sample.network_bytes_per_s / MIB,
+            None,
+        ),
     ];
     *out += "<div class=\"plots\">";
     for (title, of, y_max) in curves {

@@ -8,11 +8,11 @@ use coquina_host::{DriveCounter, Role, Sampler, SamplerSettings, Utilisation};
 
 use crate::definition::{Mode, object_set_bytes};
 use crate::generator::{Amount, Command, Format, GeneratorError, Load, Outcome, Running, share};
-use crate::report::{CpuFigures, DriveFigures, Point, ProcessFigures, Round, UtilisationSample};
+use crate::report::{CpuFigures, DriveFigures, Point, ProcessFigures, Round};
 use crate::statistics::{SAMPLES_MIN, sanity, steadiness};
 use crate::target::{Target, TargetError, lies_in_memory};
 
-use super::placement;
+use super::{over_time::over_time, placement};
 
 /// The machine is sampled this often, and more often in runs in which that gives fewer than [`SAMPLES_MIN_PER_RUN`].
 const SAMPLE_INTERVAL_MS: u64 = 250;
@@ -269,14 +269,17 @@ impl Shot<'_> {
         let began = beginning((now, ended), told, warmup, length);
         let seen = sampler.and_then(|sampler| {
             let (from, to) = looked_at(began, length)?;
-            let seen = sampler.window(from, to);
+            let seen = sampler.window(from, to)?;
+            let samples = over_time(&sampler, now, warmup, began, from, &seen.samples);
             sampler.stop();
-            seen
+            Some((seen, samples))
         });
+        let (seen, samples) = seen.unzip();
         let since_1970 =
             (now_unix + began.duration_since(now)).duration_since(UNIX_EPOCH).unwrap_or_default();
         let began_unix_ms = u64::try_from(since_1970.as_millis()).unwrap_or(0);
         let mut measured = self.measured(outcome, seen, began_unix_ms);
+        measured.round.utilisation = samples.unwrap_or_default();
         let format = commands.first().map(|command| command.format);
         measured.round.generator = format.map_or("", Format::generator).to_owned();
         Ok(Measured { hosts: hosts_of(&commands), ..measured })
@@ -367,7 +370,6 @@ impl Shot<'_> {
                     busy: drive.busy,
                 })
                 .collect();
-            round.utilisation = seen.samples.iter().map(|sample| UtilisationSample::from(*sample)).collect();
             let written_per_s: f64 = seen.drives.iter().map(|drive| drive.write_bytes_per_s).sum();
             let by_users = self.user_writes_bytes_per_s(&round);
             if by_users > 0.0 && !seen.drives.is_empty() {

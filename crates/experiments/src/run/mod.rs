@@ -17,6 +17,7 @@ mod fio_tried;
 mod knees;
 mod layout;
 mod measure;
+mod over_time;
 mod placement;
 mod plan;
 mod problems;
