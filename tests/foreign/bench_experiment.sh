@@ -88,6 +88,7 @@ of_report three "all(min(y['cpu']['machine_us_per_io'], y['cpu']['client_us_per_
 of_report three "[t['copies'] for t in r['targets']] == [1, 1, 1] and r['versions']['fio']"
 of_report three "{(c['target'], c['reference']) for c in r['comparisons']} == {('Coquina, NBD', 'Coquina'), ('Coquina', 'plain file')}"
 of_report three "[t['is_plain'] for t in r['targets']] == [False, False, True]"
+grep -q 'CPU at depth 8, us/IO: ' three.txt || fail "not told who takes the CPU: $(head -n 60 three.txt)"
 grep -q '<svg' three/report.html || fail "no plot in the page"
 if grep -qE '(src|href)="?http' three/report.html; then fail "the page needs a network"; fi
 expect 1 "holds a report already" bench run small.toml --folder files --out three

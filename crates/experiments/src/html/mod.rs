@@ -6,6 +6,7 @@
 //! - the page of a thousand cases is smaller than 5 MB: plots and rows of evidence are limited, tables of figures are not.
 
 mod bars;
+mod cpu;
 mod escape;
 mod facts;
 mod figures;

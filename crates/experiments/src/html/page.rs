@@ -11,7 +11,7 @@ use crate::view::{Group, Metric, View, contradictions, estimate};
 
 use super::escape::escape;
 use super::style::STYLE;
-use super::{facts, figures, tables, utilisation};
+use super::{cpu, facts, figures, tables, utilisation};
 
 /// Groups that have plots; the others have tables only.
 const GROUPS_WITH_PLOTS_MAX: usize = 48;
@@ -50,7 +50,7 @@ pub fn render(report: &Report) -> String {
          CPU; {NO_DIFFERENCE_MARK} means that no difference is shown, or none that is \
          certain among so many cases. Percentiles are those of all rounds together. CPU is the time that the generator, the \
          target's processes and the kernel's threads take per operation; where the target's cannot be seen, what the whole \
-         machine takes beyond what it does when idle. Dashed grey lines and <i>italic</i> columns are figures that others published for other \
+         machine takes beyond what it does when idle. By who takes it, kernel threads are with what they take when idle. Dashed grey lines and <i>italic</i> columns are figures that others published for other \
          machines: compare ratios and shapes with them, not heights.</p><p>coquina {}, report version {}.</p></footer>",
         escape(&report.program_version),
         report.report_version
@@ -180,6 +180,7 @@ fn scenario(out: &mut String, view: &View<'_>, number: usize, name: &str) {
             *out += &figures::figures(view, group);
         }
         tables::write(out, &table(view, group));
+        cpu::write(out, view, group);
     }
     *out += "</section>\n";
 }

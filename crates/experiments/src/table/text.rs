@@ -7,7 +7,7 @@ use comfy_table::{CellAlignment, Table as Grid, presets};
 use crate::report::Report;
 use crate::spread::{INTERVAL_TITLE, NO_DIFFERENCE_MARK};
 use crate::view::format::{clean, duration};
-use crate::view::{View, contradictions, headline, setup};
+use crate::view::{View, contradictions, cpu, headline, setup};
 
 use super::{ColumnKind, Table, tables_of};
 
@@ -41,7 +41,8 @@ pub fn text(report: &Report, width: usize) -> String {
         let line = format!("Load made by fio on: {}", clean(&report.hosts.join(", ")));
         let _ = writeln!(out, "{}\n", wrap(&line, width, "  "));
     }
-    for table in tables_of(&view) {
+    for (mut table, group) in tables_of(&view).into_iter().zip(&view.groups) {
+        table.notes.extend(cpu::line(&view, group));
         let _ = writeln!(out, "{}", table.to_text(width));
     }
     let legend = format!(

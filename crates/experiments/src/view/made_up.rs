@@ -178,6 +178,16 @@ fn round(point: &Point, place: usize, number: u32, noise: &mut Noise) -> Round {
         cpu: Some(CpuFigures {
             machine_us_per_io: Some(us_per_io),
             busy_cores: us_per_io * iops / 1e6,
+            client_us_per_io: us_per_io * 0.3,
+            servers_us_per_io: Some(us_per_io * 0.5),
+            kernel_threads_us_per_io: Some(us_per_io * 0.2),
+            processes: [("fio", 0.3), ("ceph-osd", 0.2), ("ceph-osd", 0.3)]
+                .map(|(name, share)| ProcessFigures {
+                    name: name.to_owned(),
+                    pid: number,
+                    us_per_io: us_per_io * share,
+                })
+                .into(),
             ..CpuFigures::default()
         }),
         drives: vec![DriveFigures { name: "nvme0n1".to_owned(), busy: 0.7, ..DriveFigures::default() }],

@@ -4,6 +4,7 @@
 //! - tables, plots and the headline take their figures from here, so that they cannot differ;
 //! - a report that was read from a file may hold anything: nothing here panics on it.
 
+pub(crate) mod cpu;
 pub(crate) mod figure;
 pub(crate) mod format;
 pub(crate) mod group;
