@@ -238,3 +238,18 @@ fn other_hosts_drives_and_settling_times_are_told() {
     let notes = compare(&first, &second).unwrap().notes.join("\n");
     assert!(!notes.contains("write cache"), "nothing is known of the same drive: {notes}");
 }
+
+#[test]
+fn ends_of_the_interval_of_a_small_ratio_can_be_told_apart() {
+    let first = made_up("curve-vs-ceph", &["Coquina"]);
+    let mut second = first.clone();
+    rounds(&mut second, "Coquina", |round| {
+        round.total.iops *= [0.0205, 0.0215, 0.021][round.round as usize % 3];
+    });
+    let comparison = compare(&first, &second).unwrap();
+    let ratio = comparison.cases[0].metrics[0].ratio.unwrap();
+    assert!(ratio.low > 0.0195 && ratio.high < 0.0225 && ratio.low < 0.0205, "{ratio:?}");
+    let ends = format!("0.021 ({:.3} to {:.3})", ratio.low, ratio.high);
+    let text = comparison.to_text(200);
+    assert!(text.contains(&ends), "{ends} is not in {text}");
+}

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use crate::spread::{INTERVAL_TITLE, Spread, Verdict};
 use crate::table::{Column, ColumnGroup, ColumnKind, Row, Table, wrap};
 use crate::view::Metric;
-use crate::view::format::{clean, measured_text, ratio_text, significant, utc};
+use crate::view::format::{clean, measured_text, ratio_end_text, ratio_text, significant, utc};
 
 use super::{ComparedCase, ComparedMetric, METRICS, ReportComparison, Side, name};
 
@@ -125,7 +125,10 @@ fn cells(compared: &ComparedMetric, metric: Metric) -> Vec<String> {
         |ratio| {
             ratio.half_width().map_or_else(
                 || ratio_text(ratio),
-                |_| format!("{} ({:.2} to {:.2})", ratio_text(ratio), ratio.low, ratio.high),
+                |_| {
+                    let (low, high) = (ratio_end_text(ratio.low), ratio_end_text(ratio.high));
+                    format!("{} ({low} to {high})", ratio_text(ratio))
+                },
             )
         },
     );

@@ -81,12 +81,17 @@ pub(crate) fn ratio_text(ratio: &Spread) -> String {
     let doubt = ratio.half_width().map_or(0.02, half);
     let decimals = match ratio.mean {
         // Far below 1, two digits that say something.
-        mean if mean < 0.1 => 3,
+        mean if mean < 0.1 => return significant(mean, 2),
         mean if mean < 1.0 => 2,
         mean => (if doubt > 0.1 { 1 } else { 2 }) - magnitude(mean),
     };
     let decimals = decimals.max(0);
     grouped(ratio.mean, usize::try_from(decimals).unwrap_or(0))
+}
+
+/// An end of a ratio's interval, or any other ratio without one.
+pub(crate) fn ratio_end_text(ratio: f64) -> String {
+    ratio_text(&Spread { mean: ratio, low: ratio, high: ratio, count: 1 })
 }
 
 /// A latency for people: `850 ns`, `12.3 us`, `4.56 ms`, `1.20 s`.
@@ -171,6 +176,12 @@ mod tests {
         assert_eq!(ratio_text(&spread(2.2607, 0.02)), "2.26");
         assert_eq!(ratio_text(&spread(2.2607, 0.4)), "2.3");
         assert_eq!(ratio_text(&spread(0.0213, 0.001)), "0.021");
+        assert_eq!(ratio_text(&spread(0.0016, 0.0001)), "0.0016");
+        assert_eq!(ratio_text(&spread(0.0004, 0.0001)), "0.00040");
+        assert_eq!(
+            [0.0, 0.0205, 0.4, 1.049, 12.34].map(ratio_end_text),
+            ["0", "0.021", "0.40", "1.05", "12.3"]
+        );
         assert_eq!(ratio_text(&spread(123.4, 1.0)), "123");
         assert_eq!(ratio_text(&spread(0.4, 0.1)), "0.40");
         assert_eq!((as_published(364.0), as_published(996.87)), ("364".to_owned(), "996.9".to_owned()));
