@@ -1,6 +1,9 @@
 //! Whether targets are equal enough to be compared.
 
-use crate::report::TargetFacts;
+use coquina_base::format_size_bytes;
+
+use crate::definition::{PlannedScenario, object_set_bytes};
+use crate::report::{Operation, TargetFacts};
 use crate::target::Target;
 
 /// What is not equal between targets that are compared, one line each. Plain drives are there to be compared with, and
@@ -73,6 +76,34 @@ fn differences_of(compared: &[&TargetFacts]) -> Vec<String> {
     found
 }
 
+/// What reads of whole objects measure, where all objects of a size are less than this host's memory.
+pub fn cached_objects(scenario: &PlannedScenario, volume_bytes: u64, memory_bytes: u64) -> Option<String> {
+    let reads = scenario.points.iter().filter(|planned| planned.point.operation == Operation::ObjectRead);
+    let mut sizes: Vec<u32> = reads.map(|planned| planned.point.block_bytes).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    let small = sizes.into_iter().filter_map(|block_bytes| {
+        let set_bytes = object_set_bytes(volume_bytes, block_bytes);
+        (set_bytes < memory_bytes).then(|| {
+            format!(
+                "{} objects of {} are {}",
+                set_bytes / u64::from(block_bytes.max(1)),
+                format_size_bytes(block_bytes.into()),
+                format_size_bytes(set_bytes)
+            )
+        })
+    });
+    let small: Vec<String> = small.collect();
+    (!small.is_empty()).then(|| {
+        format!(
+            "{}, and this host has {} of memory: servers with as much for their caches keep them all there, so that reads \
+             are those of caches and the network, and say nothing of drives",
+            small.join(", "),
+            format_size_bytes(memory_bytes)
+        )
+    })
+}
+
 /// What is to be told of targets whose writes are not durable, also of those that are not compared: their label, and why.
 pub fn notes(
     facts: &[TargetFacts],
@@ -129,6 +160,26 @@ mod tests {
         assert_eq!(unequal_cpu_of(&[&coquina, &coquina]), None);
         assert_eq!(unequal_cpu_of(&[&ceph, &ceph]), None, "none of them: it is the same");
         assert_eq!(unequal_cpu_of(&[&coquina]), None);
+    }
+
+    #[test]
+    fn reads_of_objects_that_fit_into_memory_are_said_to_be_of_caches() {
+        let experiment = crate::definition::Experiment::load("arm-vs-x86").unwrap();
+        let planned = crate::definition::expand(&experiment, crate::definition::ModeName::Full);
+        let told = cached_objects(&planned[0], 1 << 40, 8 << 30).unwrap();
+        assert!(
+            told.starts_with("4096 objects of 64 KiB are 256 MiB, and this host has 8 GiB of memory"),
+            "{told}"
+        );
+        assert_eq!(cached_objects(&planned[1], 1 << 40, 8 << 30), None, "16 GiB");
+        assert!(
+            cached_objects(&planned[1], 1 << 30, 8 << 30)
+                .unwrap()
+                .starts_with("256 objects of 4 MiB are 1 GiB")
+        );
+        let mut writes = planned[0].clone();
+        writes.points.retain(|planned| planned.point.operation == Operation::ObjectWrite);
+        assert_eq!(cached_objects(&writes, 1 << 40, 8 << 30), None);
     }
 
     #[test]

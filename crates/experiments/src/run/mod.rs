@@ -312,6 +312,10 @@ impl<'a> Run<'a> {
         for (subject, text) in fairness::notes(&self.report.targets, &refused, &self.columns) {
             self.find("note", &subject, &text);
         }
+        let memory_bytes = self.report.environment.memory_bytes;
+        if let Some(text) = fairness::cached_objects(scenario, layout.volume_bytes, memory_bytes) {
+            self.find("note", &scenario.name, &text);
+        }
         for text in self.refuse_unequal(&refused)? {
             self.find("unequal", &scenario.name, &text);
         }
