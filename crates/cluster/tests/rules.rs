@@ -141,7 +141,11 @@ fn more_than_half_silent_at_once_is_the_coordinators_isolation() {
     // Primaries that can be reached still say what they see: here, that all is well.
     run_ms(&mut world, 10_000);
     assert_eq!(groups(&world), before);
-    assert!(world.seats[0].coordinator.liveness().is_isolated());
+    let liveness = world.seats[0].coordinator.liveness();
+    assert!(liveness.is_isolated());
+    // Nobody is dead, and who is silent is known all the same.
+    let heard = |node| liveness.is_node_heard(node_id(node), world.now_ns);
+    assert_eq!([0, 1, 2, 3, 4].map(heard), [false, false, false, true, true]);
     let health = ClusterHealth::of(&world.seats[0].coordinator);
     assert!(health.entries.iter().any(|entry| entry.code == HealthCode::CoordinatorIsolated));
     (0..3).for_each(|node| world.nodes.get_mut(&node_id(node)).unwrap().reachable = true);

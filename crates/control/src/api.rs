@@ -360,6 +360,10 @@ pub struct Drive {
     /// Why it is missing.
     #[serde(default)]
     pub problem: Option<String>,
+    /// Its node does not answer this process, and the leader does not count it as dead, so that nobody can say here how the drive
+    /// is; `state` is `missing` then.
+    #[serde(default)]
+    pub unknown: bool,
     /// The node that has it.
     #[serde(default)]
     pub node: NodeId,

@@ -33,6 +33,7 @@ use crate::backend::NodeBackend;
 use crate::coordinator_service::CoordinatorService;
 use crate::map_service::{ChangeError, MapService};
 use crate::random::random_id;
+use crate::view::node_name;
 pub use drives::DriveRemoval;
 pub use error::CatalogueError;
 pub use nodes::NodeRemoval;
@@ -310,6 +311,16 @@ impl Catalogue {
     pub(crate) fn leader_health(&self) -> Option<LeaderHealth> {
         let here = self.coordinator.as_ref().and_then(|coordinator| coordinator.health_blocking());
         here.or_else(|| self.map.leader().and_then(|leader| ask_leader(&leader.http)))
+    }
+
+    /// Refuses to count a node that does not answer this process as lost, unless the leader does not hear it either.
+    fn check_silent(&self, map: &MapView, node: NodeId) -> Result<(), CatalogueError> {
+        let name = || node_name(map, node);
+        match self.leader_health() {
+            None => Err(CatalogueError::NodeUnknown { name: name() }),
+            Some(health) if health.heard.contains(&node) => Err(CatalogueError::NodeHeard { name: name() }),
+            Some(_) => Ok(()),
+        }
     }
 
     fn claim_layer(&self) -> Result<LayerId, CatalogueError> {

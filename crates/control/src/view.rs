@@ -161,6 +161,7 @@ pub(crate) fn drive(map: &MapView, record: &DriveRecord, sample: &Sample, shares
         path: record.path.clone(),
         state: drive_state(record, local, snapshot),
         problem: problem(map, record, local),
+        unknown: local.is_none() && record.state == DriveState::Healthy && !is_dead(sample, record.node),
         node: record.node,
         size_bytes: record.size_bytes,
         capacity_bytes: record.capacity_bytes,
@@ -180,6 +181,11 @@ pub(crate) fn drive(map: &MapView, record: &DriveRecord, sample: &Sample, shares
     }
 }
 
+/// Whether the leader counts a node as dead, as far as it could be asked.
+fn is_dead(sample: &Sample, node: NodeId) -> bool {
+    sample.leader_health.as_ref().is_some_and(|leader| leader.dead.contains(&node))
+}
+
 /// The state as it is seen now, which the record may not say yet.
 fn drive_state(
     record: &DriveRecord,
@@ -197,7 +203,7 @@ fn drive_state(
 
 fn problem(map: &MapView, record: &DriveRecord, local: Option<&NodeSnapshot>) -> Option<String> {
     match local {
-        None => Some(format!("node {} does not answer", node_name(map, record.node))),
+        None => Some(format!("node {} does not answer this process", node_name(map, record.node))),
         Some(local) if local.drive(record.id).is_none() => {
             Some(local.absent_reason(record.id).unwrap_or("its node does not serve it").to_owned())
         }
@@ -276,7 +282,7 @@ pub(crate) fn nodes(map: &MapView, sample: &Sample) -> Vec<api::Node> {
 
 fn node(map: &MapView, record: &NodeRecord, sample: &Sample, shares: &Shares) -> api::Node {
     let local = sample.now.nodes.get(&record.id);
-    let dead = sample.leader_health.as_ref().is_some_and(|leader| leader.dead.contains(&record.id));
+    let dead = is_dead(sample, record.id);
     let drives: Vec<&DriveRecord> = map.drives_of(record.id).collect();
     let of_drives = |field: fn(&(u64, u64)) -> u64| {
         drives.iter().filter_map(|drive| shares.get(&drive.id)).map(field).sum()

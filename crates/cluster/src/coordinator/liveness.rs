@@ -102,6 +102,13 @@ impl Liveness {
         self.nodes.get(&node).is_some_and(|watch| watch.heard && !watch.dead)
     }
 
+    /// Whether a node may be there: it was heard in time, or is not watched for long enough yet. Unlike the others this also
+    /// tells who is silent while the coordinator believes nobody dead.
+    pub fn is_node_heard(&self, node: NodeId, now_ns: u64) -> bool {
+        let in_time = |watch: &NodeWatch| now_ns.saturating_sub(watch.heard_ns) < self.node_dead_ns;
+        self.nodes.get(&node).is_some_and(|watch| !watch.dead && in_time(watch))
+    }
+
     /// Whether a node is believed dead.
     pub fn is_node_dead(&self, node: NodeId) -> bool {
         self.nodes.get(&node).is_some_and(|watch| watch.dead)

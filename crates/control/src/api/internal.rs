@@ -41,6 +41,9 @@ pub struct LeaderHealth {
     pub health: ClusterHealth,
     /// Nodes that it counts as dead.
     pub dead: Vec<NodeId>,
+    /// Nodes that it has heard in time, or does not watch for long enough yet to know.
+    #[serde(default)]
+    pub heard: Vec<NodeId>,
 }
 
 /// The answer to a heartbeat.

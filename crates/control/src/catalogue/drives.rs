@@ -17,6 +17,7 @@ use coquina_cluster::{
 
 use super::{Catalogue, CatalogueError};
 use crate::api::RemoveDrive;
+use crate::ask::ask_nodes;
 use crate::backend::NodeSnapshot;
 
 /// Digits of an identity that are enough to name something, if nothing else begins with them.
@@ -58,8 +59,8 @@ impl Catalogue {
             return Ok(DriveRemoval { drive, volumes_lost: Vec::new(), groups_left: 0 });
         }
         let give_up = request.lost || request.lose_data;
-        if give_up && drive.state == DriveState::Healthy && self.answers(&map, drive.node, id) {
-            return Err(CatalogueError::DriveWorks { path: drive.path });
+        if give_up && drive.state == DriveState::Healthy {
+            self.check_lost(&map, &drive)?;
         }
         let (volumes, pools) = loses(&map, |other| other.id == id);
         let names: Vec<String> = volumes.iter().map(|volume| volume.name.clone()).collect();
@@ -103,7 +104,7 @@ impl Catalogue {
         map: &MapView,
         leaves: &dyn Fn(&DriveRecord) -> bool,
     ) -> Result<(), CatalogueError> {
-        let others = crate::ask::ask_nodes(map, self.node).into_values().map(|local| local.snapshot);
+        let others = ask_nodes(map, self.node).into_values().map(|local| local.snapshot);
         let snapshots: Vec<NodeSnapshot> = others.chain([self.backend.snapshot()]).collect();
         let (mut moved_bytes, mut free_bytes) = (0u64, 0u64);
         for record in map.drives().map(|drive| &*drive.value) {
@@ -127,14 +128,19 @@ impl Catalogue {
         }
     }
 
-    /// Whether a node answers and serves a drive.
-    fn answers(&self, map: &MapView, node: NodeId, drive: DriveId) -> bool {
-        let serves = |snapshot: &NodeSnapshot| snapshot.drive(drive).is_some();
-        if Some(node) == self.node {
-            return serves(&self.backend.snapshot());
+    /// Refuses if a drive is served, or may be: its node does not answer this process, and is not known to be silent.
+    fn check_lost(&self, map: &MapView, drive: &DriveRecord) -> Result<(), CatalogueError> {
+        let snapshot = match Some(drive.node) == self.node {
+            true => Some(self.backend.snapshot()),
+            false => ask_nodes(map, self.node).remove(&drive.node).map(|local| local.snapshot),
+        };
+        match snapshot {
+            None => self.check_silent(map, drive.node),
+            Some(snapshot) if snapshot.drive(drive.id).is_some() => {
+                Err(CatalogueError::DriveWorks { path: drive.path.clone() })
+            }
+            Some(_) => Ok(()),
         }
-        let others = crate::ask::ask_nodes(map, self.node);
-        others.get(&node).is_some_and(|local| serves(&local.snapshot))
     }
 
     /// Removes the volumes and pools that have lost data for good.

@@ -243,6 +243,25 @@ pub enum CatalogueError {
         /// Its name.
         name: String,
     },
+    /// It is not known to be lost.
+    #[error(
+        "node {name:?} does not answer this process, but the process that leads hears it, or leads for too short a time to know, so \
+         it is not lost; ask another process with --server, or look at the network between them. If it is to be given up all \
+         the same, stop it first"
+    )]
+    NodeHeard {
+        /// Its name.
+        name: String,
+    },
+    /// Nobody knows whether it is lost.
+    #[error(
+        "node {name:?} does not answer this process, and no process that leads can be asked whether it is lost; try again in a \
+         moment, or ask another process with --server"
+    )]
+    NodeUnknown {
+        /// Its name.
+        name: String,
+    },
     /// Another node has to do it and could not be asked.
     #[error("node {name:?} has to do this: {source}")]
     OtherNode {

@@ -44,6 +44,7 @@ impl Catalogue {
             if answers {
                 return Err(CatalogueError::NodeAnswers { name: node.name });
             }
+            self.check_silent(&map, id)?;
             check_last_copies(&map, &node)?;
         }
         // Dry or not, it is decided in the same way.

@@ -174,10 +174,11 @@ impl<'a> Lead<'a> {
         match input {
             Input::Heartbeat(heartbeat, reply) => Next::Heartbeat(heartbeat, reply),
             Input::Health(reply) => {
-                let dead = |node: &NodeId| coordinator.liveness().is_node_dead(*node);
-                let nodes = coordinator.map().nodes().map(|node| node.value.id);
-                let dead = nodes.filter(dead).collect();
-                let _ = reply.send(LeaderHealth { health: ClusterHealth::of(coordinator), dead });
+                let (liveness, now_ns) = (coordinator.liveness(), boottime_ns());
+                let nodes = || coordinator.map().nodes().map(|node| node.value.id);
+                let dead = nodes().filter(|node| liveness.is_node_dead(*node)).collect();
+                let heard = nodes().filter(|node| liveness.is_node_heard(*node, now_ns)).collect();
+                let _ = reply.send(LeaderHealth { health: ClusterHealth::of(coordinator), dead, heard });
                 Next::Nothing
             }
             Input::Written { key, outcome } => {

@@ -64,6 +64,8 @@ impl From<CatalogueError> for ApiError {
             CatalogueError::Replaced { .. } => (StatusCode::CONFLICT, "volume_replaced"),
             CatalogueError::NotLost { .. } => (StatusCode::CONFLICT, "not_lost"),
             CatalogueError::NodeAnswers { .. } => (StatusCode::CONFLICT, "node_answers"),
+            CatalogueError::NodeHeard { .. } => (StatusCode::CONFLICT, "node_heard"),
+            CatalogueError::NodeUnknown { .. } => (StatusCode::CONFLICT, "node_unknown"),
             CatalogueError::OtherNode { source, .. } => other_node_status(source),
             CatalogueError::Operation(error) => operation_status(error),
             CatalogueError::Change(error) => change_status(error),

@@ -3,10 +3,10 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
-use coquina_cluster::{DriveCondition, DriveState, Wanted, operation};
+use coquina_cluster::{DriveCondition, DriveState, VolumeState, Wanted, operation};
 use coquina_control::{CatalogueError, api};
 
-use super::world::{World, is_clean, is_spread, volume_request};
+use super::world::{Process, World, is_clean, is_spread, volume_request};
 
 const GIB: u64 = 1 << 30;
 
@@ -170,10 +170,48 @@ fn a_node_leaves_in_order_and_a_lost_one_is_given_up() {
     let id = lost.catalogue.node().unwrap();
     lost.kill();
     let request = api::RemoveNode { node: "node-3".to_owned(), lost: true, ..Default::default() };
-    process.catalogue.remove_node(&request).unwrap();
+    // Not before it is known to be silent.
+    world.wait_for("it may be given up", |_| process.catalogue.remove_node(&request).is_ok());
     process.wait("the node is gone", |map| map.node(id).is_none());
     process.wait("clean", is_clean);
     assert_eq!(process.map.map().cluster().unwrap().given_up_drives.len(), 1);
+}
+
+#[test]
+fn what_does_not_answer_here_and_is_heard_by_the_leader_is_not_lost() {
+    let world = World::new(3, 1);
+    let of_role = |leads: bool| world.processes.iter().find(|other| other.coordinator.leads() == leads);
+    let (leader, silent) = (of_role(true).unwrap(), of_role(false).unwrap());
+    let other = |process: &&Process| process.name != leader.name && process.name != silent.name;
+    let process = world.processes.iter().find(other).unwrap();
+    let request = api::CreateVolume { copies: Some(1), ..volume_request("db", GIB) };
+    let volume = process.catalogue.create(&request).unwrap();
+    process.wait("clean, on all drives", is_spread);
+    let id = *silent.node.memory().drives.keys().next().unwrap();
+    let is_unknown = || {
+        let drives = process.client().drives().unwrap().drives;
+        drives.iter().find(|drive| drive.id == id).is_some_and(|drive| drive.unknown)
+    };
+    silent.server.stop();
+    for request in
+        [api::RemoveDrive { lost: true, ..remove(id) }, api::RemoveDrive { lose_data: true, ..remove(id) }]
+    {
+        for process in [process, leader] {
+            let error = message(process.catalogue.remove_drive(&request));
+            assert!(error.contains("does not answer") && error.contains("hears it"), "{error}");
+        }
+    }
+    let node = api::RemoveNode { node: silent.name.clone(), lost: true, ..api::RemoveNode::default() };
+    assert!(message(process.catalogue.remove_node(&node)).contains("hears it"));
+    assert!(is_unknown());
+    let map = process.map.map();
+    assert_eq!(map.drive(id).unwrap().state, DriveState::Healthy);
+    assert_eq!(map.volume(volume.id).unwrap().state, VolumeState::Active);
+
+    silent.kill();
+    let lose_data = api::RemoveDrive { lose_data: true, ..remove(id) };
+    world.wait_for("it may be given up", |_| process.catalogue.remove_drive(&lose_data).is_ok());
+    assert!(!is_unknown());
 }
 
 #[test]

@@ -177,7 +177,7 @@ fn every_process_tells_of_the_whole_cluster() {
     let drives = client.drives().unwrap().drives;
     let missing: Vec<_> = drives.iter().filter(|drive| drive.state == api::DriveState::Missing).collect();
     assert_eq!(missing.len(), 1);
-    assert_eq!(missing[0].problem.as_deref(), Some("node node-1 does not answer"));
+    assert_eq!(missing[0].problem.as_deref(), Some("node node-1 does not answer this process"));
     let data = client.status(0).unwrap().data;
     assert_eq!((data.live_bytes, data.capacity_bytes), (4 << 30, 2 * CAPACITY_BYTES));
     let scrub = client.scrub_drives(&api::ScrubDrives::default());

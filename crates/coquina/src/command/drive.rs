@@ -152,7 +152,8 @@ fn list_text(drives: &[api::Drive]) -> String {
     let mut text = table.trim_fmt() + "\n";
     for drive in drives {
         if let Some(problem) = &drive.problem {
-            text += &format!("{} is missing: {problem}\n", drive.id);
+            let state = if drive.unknown { "not known here" } else { "missing" };
+            text += &format!("{} is {state}: {problem}\n", drive.id);
         }
     }
     text

@@ -82,12 +82,16 @@ fn text(status: &api::Status) -> String {
 }
 
 fn drive_states_text(text: &mut String, drives: &[api::Drive]) {
-    let count = |state| drives.iter().filter(|drive| drive.state == state).count();
+    let count = |state| drives.iter().filter(|drive| drive.state == state && !drive.unknown).count();
     let _ = write!(text, "drives    {} of {} healthy", count(api::DriveState::Healthy), drives.len());
     for state in [api::DriveState::ReadOnly, api::DriveState::Missing, api::DriveState::GivenUp] {
         if count(state) > 0 {
             let _ = write!(text, ", {} {}", count(state), state_text(state));
         }
+    }
+    let unknown = drives.iter().filter(|drive| drive.unknown).count();
+    if unknown > 0 {
+        let _ = write!(text, ", {unknown} unknown");
     }
     let _ = writeln!(text);
 }
@@ -226,9 +230,10 @@ pub fn state_text(state: api::DriveState) -> &'static str {
     }
 }
 
-/// The state of a drive, or that it is to go.
+/// The state of a drive, or that it is to go, or that nobody who could be asked knows it.
 pub fn drive_state_text(drive: &api::Drive) -> &'static str {
     match (drive.state, drive.wanted) {
+        _ if drive.unknown => "unknown",
         (api::DriveState::Healthy, api::Wanted::Removing) => "removing",
         (state, _) => state_text(state),
     }

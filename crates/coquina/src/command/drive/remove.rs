@@ -16,13 +16,9 @@ pub fn run(global: &Global, request: api::RemoveDrive, yes: bool, no_wait: bool)
     }
     let plan = client.remove_drive(&api::RemoveDrive { dry_run: true, ..request.clone() })?;
     let drives = client.drives()?.drives;
-    let missing = drives.iter().any(|drive| drive.id == plan.id && drive.state == api::DriveState::Missing);
-    if missing && plan.groups_left > 0 && !request.lost {
-        return Err(CliError::failed(format!(
-            "drive {} is missing, so the {} copies on it cannot be moved away; bring it back, or give it up with --lost \
-             to have them made anew from others",
-            plan.path, plan.groups_left
-        )));
+    let drive = drives.iter().find(|drive| drive.id == plan.id);
+    if let Some(drive) = drive.filter(|_| plan.groups_left > 0 && !request.lost) {
+        check_there(drive)?;
     }
     output::confirm(&question(&plan, request.lost), yes)?;
     let request = api::RemoveDrive { drive: plan.id.to_string(), ..request };
@@ -43,6 +39,24 @@ pub fn run(global: &Global, request: api::RemoveDrive, yes: bool, no_wait: bool)
     let mut text = format!("removed drive {} ({})", removed.path, removed.id);
     removed.volumes_lost.iter().for_each(|name| text += &format!("\nremoved volume {name}"));
     show(global, &removed, &text)
+}
+
+/// Refuses to have a drive emptied that is missing, or of which nothing is known.
+fn check_there(drive: &api::Drive) -> Result<(), CliError> {
+    let api::Drive { path, groups, node_name, .. } = drive;
+    if drive.unknown {
+        return Err(CliError::failed(format!(
+            "node {node_name} does not answer this process, so it is not known how drive {path} is; ask another process with \
+             --server or --dir, or look at that node and the network to it"
+        )));
+    }
+    if drive.state == api::DriveState::Missing {
+        return Err(CliError::failed(format!(
+            "drive {path} is missing, so the {groups} copies on it cannot be moved away; bring it back, or give it up with \
+             --lost to have them made anew from others"
+        )));
+    }
+    Ok(())
 }
 
 fn question(plan: &api::RemovedDrive, lost: bool) -> String {
