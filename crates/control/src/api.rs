@@ -80,6 +80,9 @@ pub struct RemovedDrive {
     pub path: String,
     /// Volumes that are removed with it, by name.
     pub volumes_lost: Vec<String>,
+    /// The same volumes by identity.
+    #[serde(default)]
+    pub volume_ids_lost: Vec<VolumeId>,
     /// Whether nothing was done.
     pub dry_run: bool,
     /// Groups whose copy there has to be moved or made anew elsewhere before it is gone.

@@ -1,5 +1,6 @@
 //! What operators ask for.
 
+use coquina_base::VolumeId;
 use serde::{Deserialize, Serialize};
 
 /// Asks for a new volume.
@@ -76,6 +77,10 @@ pub struct RemoveDrive {
     /// Give up data that has its only good copy on it, if it is missing; the volumes of such pools are removed.
     #[serde(default)]
     pub lose_data: bool,
+    /// The volumes that may be removed with such data, as a dry run has told them: refused if there are others by now. Any that
+    /// there are without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volumes: Option<Vec<VolumeId>>,
     /// Only say what would be done.
     #[serde(default)]
     pub dry_run: bool,

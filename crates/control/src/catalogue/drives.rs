@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use coquina_base::{DriveId, NodeId};
+use coquina_base::{DriveId, NodeId, VolumeId};
 use coquina_cluster::{
     DriveRecord, DriveState, GroupRecord, MapView, OperationError, PoolId, VolumeRecord, VolumeState, Wanted,
     operation,
@@ -32,6 +32,8 @@ pub struct DriveRemoval {
     pub drive: DriveRecord,
     /// Volumes that are removed with it, by name.
     pub volumes_lost: Vec<String>,
+    /// The same by identity.
+    pub volume_ids_lost: Vec<VolumeId>,
     /// Groups whose copy there has to be moved or made anew elsewhere first.
     pub groups_left: u64,
 }
@@ -56,7 +58,8 @@ impl Catalogue {
             if !request.dry_run {
                 self.change(&|map| Ok(operation::want_drive(map, id, Wanted::In)?))?;
             }
-            return Ok(DriveRemoval { drive, volumes_lost: Vec::new(), groups_left: 0 });
+            let (volumes_lost, volume_ids_lost) = Default::default();
+            return Ok(DriveRemoval { drive, volumes_lost, volume_ids_lost, groups_left: 0 });
         }
         let give_up = request.lost || request.lose_data;
         if give_up && drive.state == DriveState::Healthy {
@@ -67,6 +70,13 @@ impl Catalogue {
         if !pools.is_empty() && drive.state != DriveState::Healthy && !request.lose_data {
             return Err(CatalogueError::DriveLost { path: drive.path, volumes: names });
         }
+        if let Some(agreed) = request.volumes.as_ref().filter(|_| request.lose_data) {
+            let others = volumes.iter().filter(|volume| !agreed.contains(&volume.id));
+            let others: Vec<String> = others.map(|volume| volume.name.clone()).collect();
+            if !others.is_empty() {
+                return Err(CatalogueError::OtherVolumesLost { path: drive.path, volumes: others });
+            }
+        }
         if !give_up {
             decide(&map, id, false)?;
             // Of one that is under way a part may have gone already.
@@ -75,8 +85,11 @@ impl Catalogue {
             }
         }
         let groups_left = map.used_shards_of(id).map(|(_, groups)| groups.len() as u64).sum();
-        let volumes_lost = if request.lose_data { names } else { Vec::new() };
-        let removal = DriveRemoval { drive, volumes_lost, groups_left };
+        let (volumes_lost, volume_ids_lost) = match request.lose_data {
+            true => (names, volumes.iter().map(|volume| volume.id).collect()),
+            false => Default::default(),
+        };
+        let removal = DriveRemoval { drive, volumes_lost, volume_ids_lost, groups_left };
         if request.dry_run {
             if !request.lose_data {
                 decide(&map, id, give_up)?;

@@ -203,6 +203,18 @@ pub enum CatalogueError {
         /// The volumes.
         volumes: Vec<String>,
     },
+    /// More volumes lose data than was agreed to.
+    #[error(
+        "drive {path} has by now the only good copy of data of {} as well, so that nothing was removed; repeat the command to be \
+         asked about all of them",
+        names(volumes)
+    )]
+    OtherVolumesLost {
+        /// Its path.
+        path: String,
+        /// The volumes that nobody agreed to lose.
+        volumes: Vec<String>,
+    },
     /// What was to be given up is not lost any more.
     #[error(
         "drive {path} has not the last good copy of volume {volume:?} any more, so that this volume was left; look at \

@@ -62,6 +62,7 @@ impl From<CatalogueError> for ApiError {
             CatalogueError::NodeNotFound { .. } => (StatusCode::NOT_FOUND, "node_not_found"),
             CatalogueError::NodeAmbiguous { .. } => (StatusCode::CONFLICT, "node_ambiguous"),
             CatalogueError::Replaced { .. } => (StatusCode::CONFLICT, "volume_replaced"),
+            CatalogueError::OtherVolumesLost { .. } => (StatusCode::CONFLICT, "other_volumes_lost"),
             CatalogueError::NotLost { .. } => (StatusCode::CONFLICT, "not_lost"),
             CatalogueError::NodeAnswers { .. } => (StatusCode::CONFLICT, "node_answers"),
             CatalogueError::NodeHeard { .. } => (StatusCode::CONFLICT, "node_heard"),

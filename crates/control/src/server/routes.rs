@@ -426,6 +426,7 @@ async fn remove_drive(
             id: removal.drive.id,
             path: removal.drive.path,
             volumes_lost: removal.volumes_lost,
+            volume_ids_lost: removal.volume_ids_lost,
             dry_run: request.dry_run,
             groups_left: removal.groups_left,
         })

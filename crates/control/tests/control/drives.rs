@@ -231,9 +231,18 @@ fn a_lost_drive_with_the_only_copy_is_given_up_by_name_only() {
     }
     let give_up = api::RemoveDrive { lose_data: true, ..remove(id) };
     let plan = api::RemoveDrive { dry_run: true, ..give_up.clone() };
-    assert_eq!(process.catalogue.remove_drive(&plan).unwrap().volumes_lost, ["db"]);
-    assert!(process.map.map().volume(volume.id).is_some());
-    assert_eq!(process.catalogue.remove_drive(&give_up).unwrap().volumes_lost, ["db"]);
+    let planned = process.catalogue.remove_drive(&plan).unwrap();
+    assert_eq!((planned.volumes_lost, &planned.volume_ids_lost), (vec!["db".to_owned()], &vec![volume.id]));
+    // One that is made before the answer was not on the screen.
+    let later = process.catalogue.create(&volume_request("later", GIB)).unwrap();
+    let agreed = api::RemoveDrive { volumes: Some(planned.volume_ids_lost), ..give_up.clone() };
+    let error = refused(&agreed).to_string();
+    assert!(error.contains("volume \"later\"") && !error.contains("\"db\""), "{error}");
+    for id in [volume.id, later.id] {
+        assert_eq!(process.map.map().volume(id).unwrap().state, VolumeState::Active);
+    }
+    let agreed = api::RemoveDrive { volumes: Some(vec![later.id, volume.id]), ..give_up };
+    assert_eq!(process.catalogue.remove_drive(&agreed).unwrap().volumes_lost, ["db", "later"]);
     process.wait("the drive is gone", |map| map.drive(id).is_none());
     assert_eq!(process.map.map().cluster().unwrap().given_up_drives, [id]);
     process.catalogue.create(&volume_request("again", GIB)).unwrap();

@@ -43,7 +43,8 @@ pub fn run(global: &Global, command: &Drive) -> Result<(), CliError> {
         Drive::Remove { drive, lost, lose_data, cancel, yes, no_wait } => {
             let drive = as_server_knows(global, drive)?;
             let (lost, cancel) = (*lost || *lose_data, *cancel);
-            let request = api::RemoveDrive { drive, lost, lose_data: *lose_data, cancel, dry_run: false };
+            let request =
+                api::RemoveDrive { drive, lost, lose_data: *lose_data, cancel, ..Default::default() };
             remove::run(global, request, *yes, *no_wait)
         }
         Drive::Info { path } => show_info(global, &drive::info(path).map_err(explain)?),

@@ -21,7 +21,8 @@ pub fn run(global: &Global, request: api::RemoveDrive, yes: bool, no_wait: bool)
         check_there(drive)?;
     }
     output::confirm(&question(&plan, request.lost), yes)?;
-    let request = api::RemoveDrive { drive: plan.id.to_string(), ..request };
+    let volumes = request.lose_data.then(|| plan.volume_ids_lost.clone());
+    let request = api::RemoveDrive { drive: plan.id.to_string(), volumes, ..request };
     let removed = client.remove_drive(&request)?;
     if no_wait {
         let text =
