@@ -6,7 +6,7 @@
 //!   should it come back, it is not taken back with what it holds;
 //! - every step leaves a state from which the removal can be repeated.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use coquina_base::{DriveId, NodeId, VolumeId};
@@ -18,7 +18,8 @@ use coquina_cluster::{
 use super::{Catalogue, CatalogueError};
 use crate::api::RemoveDrive;
 use crate::ask::ask_nodes;
-use crate::backend::NodeSnapshot;
+use crate::backend::{DriveSnapshot, NodeSnapshot};
+use crate::view::node_name;
 
 /// Digits of an identity that are enough to name something, if nothing else begins with them.
 pub(super) const PREFIX_MIN: usize = 4;
@@ -79,10 +80,7 @@ impl Catalogue {
         }
         if !give_up {
             decide(&map, id, false)?;
-            // Of one that is under way a part may have gone already.
-            if drive.wanted != Wanted::Removing {
-                self.check_room_elsewhere(&map, &|other| other.id == id)?;
-            }
+            self.check_room_elsewhere(&map, &|other| other.id == id)?;
         }
         let groups_left = map.used_shards_of(id).map(|(_, groups)| groups.len() as u64).sum();
         let (volumes_lost, volume_ids_lost) = match request.lose_data {
@@ -105,39 +103,61 @@ impl Catalogue {
 
     /// Gives a drive another share of the data.
     pub fn reweight_drive(&self, text: &str, weight: u64) -> Result<DriveRecord, CatalogueError> {
-        let drive = self.find_drive(text)?;
+        let map = self.map();
+        let drive = find(&map, text, self.node)?.clone();
+        if weight == 0 {
+            operation::reweight_drive(&map, drive.id, weight)?;
+            self.check_room_elsewhere(&map, &|other| other.id == drive.id)?;
+        }
         let map = self.change(&|map| Ok(operation::reweight_drive(map, drive.id, weight)?))?;
         Ok(map.drive(drive.id).cloned().unwrap_or(drive))
     }
 
-    /// Refuses to have more moved away than the drives that stay have room for, as far as their nodes say. A drive whose
-    /// node does not answer in time counts as empty; one that is missing has no room.
+    /// Refuses to have more moved away than the drives that stay have room for, with what leaves already, as far as nodes say. A
+    /// drive of which nothing is known counts as full. What leaves already is not asked about again.
     pub(super) fn check_room_elsewhere(
         &self,
         map: &MapView,
         leaves: &dyn Fn(&DriveRecord) -> bool,
     ) -> Result<(), CatalogueError> {
-        let others = ask_nodes(map, self.node).into_values().map(|local| local.snapshot);
-        let snapshots: Vec<NodeSnapshot> = others.chain([self.backend.snapshot()]).collect();
-        let (mut moved_bytes, mut free_bytes) = (0u64, 0u64);
-        for record in map.drives().map(|drive| &*drive.value) {
-            let found = snapshots.iter().find_map(|snapshot| snapshot.drive(record.id));
-            // That of a drive that does not answer is not known, and cannot be moved from it.
-            let shards = found.iter().flat_map(|drive| &drive.shards);
-            let live_bytes = shards.map(|shard| shard.stats.live_bytes).fold(0, u64::saturating_add);
-            if leaves(record) {
-                // From one that takes no changes or is missing nothing is moved: whether it is removed or not, its copies
-                // are made anew elsewhere. And what groups have left behind is only deleted.
-                if record.state == DriveState::Healthy && map.is_used(record.id) {
-                    moved_bytes = moved_bytes.saturating_add(live_bytes);
-                }
-            } else if takes_data(map, record) && record.state != DriveState::Missing {
-                free_bytes = free_bytes.saturating_add(record.capacity_bytes.saturating_sub(live_bytes));
+        let drives = || map.drives().map(|drive| &*drive.value);
+        // From one that takes no changes or is missing nothing is moved: whether it is removed or not, its copies are made anew
+        // elsewhere. And what groups have left behind is only deleted.
+        let is_moved = |drive: &DriveRecord| {
+            let begins = leaves(drive) && !leaves_already(map, drive);
+            begins && drive.state == DriveState::Healthy && map.is_used(drive.id)
+        };
+        if !drives().any(is_moved) {
+            return Ok(());
+        }
+        let mut snapshots: BTreeMap<NodeId, NodeSnapshot> =
+            ask_nodes(map, self.node).into_iter().map(|(node, local)| (node, local.snapshot)).collect();
+        snapshots.extend(self.node.map(|node| (node, self.backend.snapshot())));
+        let (mut moved_bytes, mut free_bytes, mut silent) = (0u64, 0u64, BTreeSet::new());
+        for drive in drives() {
+            let goes = leaves_already(map, drive) && map.is_used(drive.id);
+            let takes = takes_data(map, drive) && !leaves(drive) && drive.state != DriveState::Missing;
+            if !(goes || takes || is_moved(drive)) {
+                continue;
+            }
+            let snapshot = snapshots.get(&drive.node);
+            if snapshot.is_none() {
+                silent.insert(node_name(map, drive.node));
+            }
+            let live_bytes = snapshot.and_then(|snapshot| snapshot.drive(drive.id)).map(live_bytes);
+            let live_bytes = live_bytes.unwrap_or(drive.capacity_bytes);
+            if takes {
+                free_bytes = free_bytes.saturating_add(drive.capacity_bytes.saturating_sub(live_bytes));
+            } else {
+                moved_bytes = moved_bytes.saturating_add(live_bytes);
             }
         }
         match moved_bytes <= free_bytes {
             true => Ok(()),
-            false => Err(CatalogueError::NoRoomElsewhere { moved_bytes, free_bytes }),
+            false => {
+                let silent = silent.into_iter().collect();
+                Err(CatalogueError::NoRoomElsewhere { moved_bytes, free_bytes, silent })
+            }
         }
     }
 
@@ -225,6 +245,16 @@ pub(crate) fn takes_data(map: &MapView, drive: &DriveRecord) -> bool {
     let node_wanted = map.node(drive.node).is_some_and(|node| node.wanted == Wanted::In);
     let state_good = matches!(drive.state, DriveState::Healthy | DriveState::Missing);
     drive.wanted == Wanted::In && node_wanted && state_good && drive.weight > 0
+}
+
+/// Whether a drive's data is being moved away already, or made anew elsewhere for good.
+fn leaves_already(map: &MapView, drive: &DriveRecord) -> bool {
+    let node_leaves = map.node(drive.node).is_none_or(|node| node.wanted == Wanted::Removing);
+    drive.wanted == Wanted::Removing || node_leaves || drive.weight == 0
+}
+
+fn live_bytes(drive: &DriveSnapshot) -> u64 {
+    drive.shards.iter().map(|shard| shard.stats.live_bytes).fold(0, u64::saturating_add)
 }
 
 fn find<'a>(map: &'a MapView, text: &str, own: Option<NodeId>) -> Result<&'a DriveRecord, CatalogueError> {

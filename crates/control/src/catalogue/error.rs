@@ -79,16 +79,19 @@ pub enum CatalogueError {
     },
     /// The drives that stay cannot hold what has to be moved.
     #[error(
-        "{} would have to be moved away, and the other drives have room for {}; add a drive with `coquina drive add`, or \
+        "{} would have to be moved away, and the other drives have room for {}{}; add a drive with `coquina drive add`, or \
          trim or remove volumes",
         format_size_bytes(*moved_bytes),
-        format_size_bytes(*free_bytes)
+        format_size_bytes(*free_bytes),
+        counted_as_full(silent)
     )]
     NoRoomElsewhere {
-        /// What is in use on the drives that are to leave.
+        /// What is in use on the drives that are to leave, or leave already.
         moved_bytes: u64,
         /// What is free on all others that take data.
         free_bytes: u64,
+        /// Names of the nodes that do not answer, whose drives count as full.
+        silent: Vec<String>,
     },
     /// Shrinking cuts data off and was not confirmed.
     #[error(
@@ -305,6 +308,13 @@ fn silent(nodes: &[String]) -> String {
     match nodes {
         [node] => format!("node {node:?} does not answer"),
         nodes => format!("each of the nodes {} does not answer", nodes.join(", ")),
+    }
+}
+
+fn counted_as_full(nodes: &[String]) -> String {
+    match nodes {
+        [] => String::new(),
+        nodes => format!(" ({}, and drives there count as full)", silent(nodes)),
     }
 }
 

@@ -49,8 +49,7 @@ impl Catalogue {
         }
         // Dry or not, it is decided in the same way.
         operation::want_node(&map, id, Wanted::Removing)?;
-        // Of a removal that is under way a part may have gone already.
-        if !request.lost && node.wanted != Wanted::Removing {
+        if !request.lost {
             self.check_room_elsewhere(&map, &|drive| drive.node == id)?;
         }
         let groups: usize =

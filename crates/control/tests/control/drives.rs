@@ -14,14 +14,24 @@ fn message<T>(result: Result<T, CatalogueError>) -> String {
     result.map(drop).unwrap_err().to_string()
 }
 
-/// Why something is refused. A node that does not answer in time is taken to have room, so it is asked until it is.
-fn refusal<T>(world: &World, ask: impl Fn() -> Result<T, CatalogueError>) -> String {
-    let refused = RefCell::new(None);
-    world.wait_for("a refusal", |_| {
-        *refused.borrow_mut() = ask().err();
-        refused.borrow().is_some()
+/// Asks until it is refused with these words: a node that does not answer in time counts as full.
+fn refused<T>(world: &World, words: &[&str], ask: impl Fn() -> Result<T, CatalogueError>) {
+    let last = RefCell::new(String::new());
+    let holds = |_: &World| {
+        *last.borrow_mut() = ask().err().map(|error| error.to_string()).unwrap_or_default();
+        words.iter().all(|word| last.borrow().contains(word))
+    };
+    world.wait_for(&format!("a refusal with {words:?}"), holds);
+}
+
+/// The same until it is done.
+fn done<T>(world: &World, ask: impl Fn() -> Result<T, CatalogueError>) -> T {
+    let result = RefCell::new(None);
+    world.wait_for("what was asked for", |_| {
+        *result.borrow_mut() = ask().ok();
+        result.borrow().is_some()
     });
-    refused.into_inner().unwrap().to_string()
+    result.into_inner().unwrap()
 }
 
 fn remove(drive: impl ToString) -> api::RemoveDrive {
@@ -36,10 +46,10 @@ fn a_drive_is_emptied_then_let_go() {
     process.wait("clean, on all drives", is_spread);
     let id = *process.node.memory().drives.keys().next().unwrap();
     let plan = api::RemoveDrive { dry_run: true, ..remove(id) };
-    let planned = process.catalogue.remove_drive(&plan).unwrap();
+    let planned = done(&world, || process.catalogue.remove_drive(&plan));
     assert!(planned.groups_left > 0);
     assert_eq!(process.map.map().drive(id).unwrap().wanted, Wanted::In);
-    assert_eq!(process.catalogue.remove_drive(&remove(id)).unwrap(), planned);
+    assert_eq!(done(&world, || process.catalogue.remove_drive(&remove(id))), planned);
     process.node.memory().releases_hang = true;
     process.wait("the drive is gone", |map| map.drive(id).is_none());
     process.wait("clean", is_clean);
@@ -64,17 +74,16 @@ fn what_the_others_have_no_room_for_is_not_moved_away() {
     world.processes.iter().for_each(|process| process.node.memory().more_live_bytes = 30 * GIB);
     let room = "62 GiB would have to be moved away, and the other drives have room for 6 GiB";
     let plan = api::RemoveDrive { dry_run: true, ..remove(id) };
-    let error = refusal(&world, || process.catalogue.remove_drive(&plan));
-    assert!(error.contains(room) && error.contains("coquina drive add"), "{error}");
+    refused(&world, &[room, "coquina drive add"], || process.catalogue.remove_drive(&plan));
     let node = api::RemoveNode { node: "node-0".to_owned(), dry_run: true, ..api::RemoveNode::default() };
-    let error = refusal(&world, || process.catalogue.remove_node(&node));
-    assert!(error.contains("124 GiB would have to be moved away") && error.contains("for 4 GiB"), "{error}");
+    let room = "124 GiB would have to be moved away, and the other drives have room for 4 GiB";
+    refused(&world, &[room], || process.catalogue.remove_node(&node));
     assert_eq!(process.map.map().drive(id).unwrap().wanted, Wanted::In);
     let all_have = |more_live_bytes| {
         world.processes.iter().for_each(|process| process.node.memory().more_live_bytes = more_live_bytes);
     };
     world.processes[1].node.memory().more_live_bytes = 0;
-    process.catalogue.remove_drive(&remove(id)).unwrap();
+    done(&world, || process.catalogue.remove_drive(&remove(id)));
     // One that is under way may be asked for again, whatever room its copies have taken by then.
     all_have(30 * GIB);
     match process.catalogue.remove_drive(&remove(id)) {
@@ -84,7 +93,7 @@ fn what_the_others_have_no_room_for_is_not_moved_away() {
     process.wait("the drive is gone", |map| map.drive(id).is_none());
     all_have(0);
     let node = api::RemoveNode { node: "node-1".to_owned(), ..api::RemoveNode::default() };
-    let leaving = process.catalogue.remove_node(&node).unwrap().node.id;
+    let leaving = done(&world, || process.catalogue.remove_node(&node)).node.id;
     all_have(30 * GIB);
     match process.catalogue.remove_node(&node) {
         Ok(_) | Err(CatalogueError::NodeNotFound { .. }) => {}
@@ -104,8 +113,8 @@ fn what_nothing_has_to_be_moved_from_goes_without_room_elsewhere() {
     // 62 of 64 GiB of each drive are in use.
     world.processes.iter().for_each(|process| process.node.memory().more_live_bytes = 30 * GIB);
     let plan = |id| api::RemoveDrive { dry_run: true, ..remove(id) };
-    let error = refusal(&world, || process.catalogue.remove_drive(&plan(emptied)));
-    assert!(error.contains("62 GiB would have to be moved away"), "{error}");
+    let moved = "62 GiB would have to be moved away";
+    refused(&world, &[moved], || process.catalogue.remove_drive(&plan(emptied)));
     // Its groups have left, and what they had there is not deleted yet.
     process.map.change(&|map| operation::reweight_drive(map, emptied, 0)).unwrap();
     process.wait("nothing is on it", |map| !map.is_used(emptied));
@@ -114,6 +123,62 @@ fn what_nothing_has_to_be_moved_from_goes_without_room_elsewhere() {
     world.processes[2].node.memory().drives.insert(other, DriveCondition::ReadOnly);
     process.wait("read-only", |map| map.drive(other).unwrap().state == DriveState::ReadOnly);
     process.catalogue.remove_drive(&plan(other)).unwrap();
+}
+
+#[test]
+fn a_node_that_does_not_answer_has_no_room() {
+    let world = World::new(4, 1);
+    let process = &world.processes[0];
+    let request = api::CreateVolume { copies: Some(2), ..volume_request("db", GIB) };
+    process.catalogue.create(&request).unwrap();
+    process.wait("clean, on all drives", is_spread);
+    // 46 of 64 GiB of each drive are in use.
+    world.processes.iter().for_each(|process| process.node.memory().more_live_bytes = 22 * GIB);
+    let node = |name: &str| api::RemoveNode { node: name.to_owned(), ..api::RemoveNode::default() };
+    let plan = api::RemoveNode { dry_run: true, ..node("node-2") };
+    done(&world, || process.catalogue.remove_node(&plan));
+    world.processes[3].kill();
+    let room = "46 GiB would have to be moved away, and the other drives have room for 36 GiB";
+    refused(&world, &[room, "node \"node-3\" does not answer"], || process.catalogue.remove_node(&plan));
+    // That of the node itself is not asked about when it is lost.
+    let lost = api::RemoveNode { lost: true, ..node("node-3") };
+    done(&world, || process.catalogue.remove_node(&lost));
+}
+
+#[test]
+fn what_leaves_already_needs_its_room_too_and_is_not_asked_about_again() {
+    let world = World::new(4, 1);
+    let process = &world.processes[0];
+    let request = api::CreateVolume { copies: Some(1), ..volume_request("db", GIB) };
+    process.catalogue.create(&request).unwrap();
+    process.wait("clean, on all drives", is_spread);
+    let all_have = |more_live_bytes| {
+        world.processes.iter().for_each(|process| process.node.memory().more_live_bytes = more_live_bytes);
+    };
+    // 38 of 64 GiB of each drive are in use, and none of it moves.
+    all_have(18 * GIB);
+    world.processes.iter().for_each(|process| process.node.memory().moves_hang = true);
+    let drive = |index: usize| *world.processes[index].node.memory().drives.keys().next().unwrap();
+    let [one, other] = [1, 2].map(drive);
+    done(&world, || process.catalogue.remove_drive(&remove(one)));
+    let room = "76 GiB would have to be moved away, and the other drives have room for 52 GiB";
+    refused(&world, &[room], || process.catalogue.remove_drive(&remove(other)));
+    refused(&world, &[room], || process.catalogue.reweight_drive(&other.to_string(), 0));
+    let node = api::RemoveNode { node: "node-2".to_owned(), ..api::RemoveNode::default() };
+    refused(&world, &[room], || process.catalogue.remove_node(&node));
+    let again = |drive| process.catalogue.remove_drive(&remove(drive)).unwrap();
+    all_have(30 * GIB);
+    again(one);
+    process.catalogue.remove_drive(&api::RemoveDrive { cancel: true, ..remove(one) }).unwrap();
+    let room = "62 GiB would have to be moved away, and the other drives have room for 6 GiB";
+    refused(&world, &[room], || process.catalogue.reweight_drive(&other.to_string(), 0));
+    all_have(18 * GIB);
+    done(&world, || process.catalogue.reweight_drive(&other.to_string(), 0));
+    all_have(30 * GIB);
+    process.catalogue.reweight_drive(&other.to_string(), 0).unwrap();
+    again(other);
+    let map = process.map.map();
+    assert_eq!((map.drive(one).unwrap().wanted, map.drive(other).unwrap().wanted), (Wanted::In, Wanted::Removing));
 }
 
 #[test]
@@ -162,7 +227,7 @@ fn a_node_leaves_in_order_and_a_lost_one_is_given_up() {
     process.catalogue.create(&volume_request("db", GIB)).unwrap();
     process.wait("clean", is_clean);
     let request = api::RemoveNode { node: "node-4".to_owned(), ..api::RemoveNode::default() };
-    let leaving = process.catalogue.remove_node(&request).unwrap();
+    let leaving = done(&world, || process.catalogue.remove_node(&request));
     process.wait("the node is gone", |map| map.node(leaving.node.id).is_none());
     world.wait_for("the node knows", |world| world.processes[4].heartbeat.was_removed());
 
@@ -171,7 +236,7 @@ fn a_node_leaves_in_order_and_a_lost_one_is_given_up() {
     lost.kill();
     let request = api::RemoveNode { node: "node-3".to_owned(), lost: true, ..Default::default() };
     // Not before it is known to be silent.
-    world.wait_for("it may be given up", |_| process.catalogue.remove_node(&request).is_ok());
+    done(&world, || process.catalogue.remove_node(&request));
     process.wait("the node is gone", |map| map.node(id).is_none());
     process.wait("clean", is_clean);
     assert_eq!(process.map.map().cluster().unwrap().given_up_drives.len(), 1);
@@ -210,7 +275,7 @@ fn what_does_not_answer_here_and_is_heard_by_the_leader_is_not_lost() {
 
     silent.kill();
     let lose_data = api::RemoveDrive { lose_data: true, ..remove(id) };
-    world.wait_for("it may be given up", |_| process.catalogue.remove_drive(&lose_data).is_ok());
+    done(&world, || process.catalogue.remove_drive(&lose_data));
     assert!(!is_unknown());
 }
 

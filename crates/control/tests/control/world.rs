@@ -34,6 +34,8 @@ pub struct Memory {
     pub drives: BTreeMap<DriveId, DriveCondition>,
     pub layers: BTreeMap<ShardRef, BTreeSet<LayerId>>,
     pub removed: Vec<DriveId>,
+    /// Copies that are out get nothing.
+    pub moves_hang: bool,
     /// Removed drives are not let go of.
     pub releases_hang: bool,
     pub quiesced: Vec<VolumeId>,
@@ -132,7 +134,9 @@ impl NodeBackend for FakeNode {
     }
 
     fn proposals(&self) -> Vec<(GroupId, Config)> {
-        let Some(map) = self.memory().map.clone() else { return Vec::new() };
+        let memory = self.memory();
+        let Some(map) = memory.map.clone().filter(|_| !memory.moves_hang) else { return Vec::new() };
+        drop(memory);
         let here = |shard: ShardRef| map.node_of(shard) == Some(self.id);
         let mut proposals = Vec::new();
         for group in map.groups().filter(|group| group.primary().is_some_and(here)) {
