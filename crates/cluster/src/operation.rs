@@ -75,6 +75,17 @@ pub enum OperationError {
         "node {0:?} is being removed and takes no new drives; to keep it, `coquina node remove {0} --cancel` first"
     )]
     NodeLeaves(String),
+    /// A drive that is to stay on a node that goes.
+    #[error(
+        "drive {drive} goes with its node {node:?}, which is being removed; to keep it, cancel that: `coquina node remove {node} \
+         --cancel`"
+    )]
+    GoesWithNode {
+        /// The drive.
+        drive: DriveId,
+        /// Its node's name.
+        node: String,
+    },
     /// Nothing of that identity or name.
     #[error("there is no {0}")]
     NotFound(String),
@@ -317,10 +328,16 @@ pub fn want_drive(map: &MapView, id: DriveId, wanted: Wanted) -> Change {
     if drive.state == DriveState::GivenUp && wanted == Wanted::In {
         return Err(OperationError::GivenUp(id));
     }
+    let change = || change_drive(map, &DriveRecord { wanted, ..drive.clone() });
     if wanted == Wanted::Removing {
         check_leaving(map, &format!("drive {id}"), |other| other.id == id)?;
+        return change();
     }
-    change_drive(map, &DriveRecord { wanted, ..drive.clone() })
+    if let Some(node) = map.node(drive.node).filter(|node| node.wanted == Wanted::Removing) {
+        return Err(OperationError::GoesWithNode { drive: id, node: node.name.clone() });
+    }
+    let unchanged = vec![as_it_is(map, Key::Node(drive.node))];
+    Ok(change()?.map(|write| Write { unchanged, ..write }))
 }
 
 /// Says that a drive is lost for good. Its copies are made anew elsewhere. Refused if it has the last good copy of

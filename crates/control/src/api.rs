@@ -99,6 +99,9 @@ pub struct RemovedNode {
     pub name: String,
     /// Its drives.
     pub drives: Vec<DriveId>,
+    /// Those that go although the node stays after all, since they themselves are being removed.
+    #[serde(default)]
+    pub drives_leaving: Vec<DriveId>,
     /// Groups whose copy there has to be moved or made anew elsewhere before it is gone.
     pub groups_left: u64,
     /// Whether nothing was done.

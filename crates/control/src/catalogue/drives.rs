@@ -56,8 +56,9 @@ impl Catalogue {
         let drive = find(&map, &request.drive, self.node)?.clone();
         let id = drive.id;
         if request.cancel {
-            if !request.dry_run {
-                self.change(&|map| Ok(operation::want_drive(map, id, Wanted::In)?))?;
+            match request.dry_run {
+                true => drop(operation::want_drive(&map, id, Wanted::In)?),
+                false => drop(self.change(&|map| Ok(operation::want_drive(map, id, Wanted::In)?))?),
             }
             let (volumes_lost, volume_ids_lost) = Default::default();
             return Ok(DriveRemoval { drive, volumes_lost, volume_ids_lost, groups_left: 0 });

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use coquina_base::DriveId;
-use coquina_cluster::{DriveState, GroupId, MapView, NodeRecord, OperationError, Wanted, operation};
+use coquina_cluster::{
+    DriveRecord, DriveState, GroupId, MapView, NodeRecord, OperationError, Wanted, operation,
+};
 
 use super::drives::PREFIX_MIN;
 use super::{Catalogue, CatalogueError};
@@ -19,6 +21,8 @@ pub struct NodeRemoval {
     pub drives: Vec<DriveId>,
     /// Groups whose copy there has to be moved or made anew elsewhere first.
     pub groups_left: u64,
+    /// Drives that go all the same if the node is to stay after all, since they themselves are being removed.
+    pub drives_leaving: Vec<DriveId>,
 }
 
 impl Catalogue {
@@ -37,7 +41,9 @@ impl Catalogue {
             if !request.dry_run {
                 self.change(&|map| Ok(operation::want_node(map, id, Wanted::In)?))?;
             }
-            return Ok(NodeRemoval { node, drives, groups_left: 0 });
+            let leaves = |drive: &&DriveRecord| drive.wanted == Wanted::Removing;
+            let drives_leaving = self.map().drives_of(id).filter(leaves).map(|drive| drive.id).collect();
+            return Ok(NodeRemoval { node, drives, groups_left: 0, drives_leaving });
         }
         if request.lost {
             let answers = Some(id) == self.node || ask_nodes(&map, self.node).contains_key(&id);
@@ -54,7 +60,7 @@ impl Catalogue {
         }
         let groups: usize =
             drives.iter().flat_map(|drive| map.used_shards_of(*drive)).map(|(_, groups)| groups.len()).sum();
-        let removal = NodeRemoval { node, drives, groups_left: groups as u64 };
+        let removal = NodeRemoval { node, drives, groups_left: groups as u64, drives_leaving: Vec::new() };
         if request.dry_run {
             return Ok(removal);
         }

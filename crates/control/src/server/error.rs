@@ -91,6 +91,7 @@ fn operation_status(error: &OperationError) -> (StatusCode, &'static str) {
         OperationError::NameTaken { kind: "volume", .. } => (StatusCode::CONFLICT, "volume_exists"),
         OperationError::NameTaken { .. } => (StatusCode::CONFLICT, "name_taken"),
         OperationError::NodeLeaves(_) => (StatusCode::CONFLICT, "node_leaves"),
+        OperationError::GoesWithNode { .. } => (StatusCode::CONFLICT, "goes_with_node"),
         OperationError::NodeNameTaken { .. } => (StatusCode::CONFLICT, "node_name_taken"),
         OperationError::OtherCluster { .. } => (StatusCode::CONFLICT, "other_cluster"),
         OperationError::VersionsApart { .. } => (StatusCode::CONFLICT, "versions_apart"),

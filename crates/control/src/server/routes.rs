@@ -320,6 +320,7 @@ async fn remove_node(
             id: removal.node.id,
             name: removal.node.name,
             drives: removal.drives,
+            drives_leaving: removal.drives_leaving,
             groups_left: removal.groups_left,
             dry_run: request.dry_run,
         })

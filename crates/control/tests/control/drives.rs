@@ -178,7 +178,35 @@ fn what_leaves_already_needs_its_room_too_and_is_not_asked_about_again() {
     process.catalogue.reweight_drive(&other.to_string(), 0).unwrap();
     again(other);
     let map = process.map.map();
-    assert_eq!((map.drive(one).unwrap().wanted, map.drive(other).unwrap().wanted), (Wanted::In, Wanted::Removing));
+    assert_eq!(
+        (map.drive(one).unwrap().wanted, map.drive(other).unwrap().wanted),
+        (Wanted::In, Wanted::Removing)
+    );
+}
+
+#[test]
+fn what_goes_with_something_else_is_not_said_to_stay() {
+    let world = World::new(4, 1);
+    let process = &world.processes[0];
+    process.catalogue.create(&volume_request("db", GIB)).unwrap();
+    process.wait("clean, on all drives", is_spread);
+    world.processes.iter().for_each(|process| process.node.memory().moves_hang = true);
+    let id = *world.processes[2].node.memory().drives.keys().next().unwrap();
+    let node = api::RemoveNode { node: "node-2".to_owned(), ..api::RemoveNode::default() };
+    done(&world, || process.catalogue.remove_node(&node));
+    for dry_run in [true, false] {
+        let request = api::RemoveDrive { cancel: true, dry_run, ..remove(id) };
+        let error = message(process.catalogue.remove_drive(&request));
+        assert!(error.contains("coquina node remove node-2 --cancel"), "{error}");
+    }
+    process.catalogue.remove_drive(&remove(id)).unwrap();
+    let cancel = api::RemoveNode { cancel: true, ..node };
+    let stays = process.client().remove_node(&cancel).unwrap();
+    assert_eq!((stays.drives_leaving, stays.drives), (vec![id], vec![id]));
+    assert_eq!(process.map.map().drive(id).unwrap().wanted, Wanted::Removing);
+    process.catalogue.remove_drive(&api::RemoveDrive { cancel: true, ..remove(id) }).unwrap();
+    assert_eq!(process.catalogue.remove_node(&cancel).unwrap().drives_leaving, []);
+    assert_eq!(process.map.map().drive(id).unwrap().wanted, Wanted::In);
 }
 
 #[test]

@@ -27,7 +27,10 @@ fn remove(global: &Global, request: api::RemoveNode, yes: bool, no_wait: bool) -
     let client = client(global)?;
     if request.cancel {
         let node = client.remove_node(&request)?;
-        return show(global, &node, &format!("node {} stays", node.name));
+        let drives = client.drives()?.drives;
+        let leaving = drives.iter().filter(|drive| node.drives_leaving.contains(&drive.id));
+        let leaving: Vec<&str> = leaving.map(|drive| drive.path.as_str()).collect();
+        return show(global, &node, &stays_text(&node.name, &leaving));
     }
     let plan = client.remove_node(&api::RemoveNode { dry_run: true, ..request.clone() })?;
     let how = if request.lost { "made anew from other copies" } else { "moved to other nodes first" };
@@ -53,6 +56,17 @@ fn remove(global: &Global, request: api::RemoveNode, yes: bool, no_wait: bool) -
         })
     })?;
     show(global, &removed, &format!("removed node {} ({})", removed.name, removed.id))
+}
+
+/// What is said of a node that stays, with drives of it that go all the same.
+fn stays_text(name: &str, leaving: &[&str]) -> String {
+    let mut text = format!("node {name} stays");
+    for path in leaving {
+        text += &format!(
+            "\nits drive {path} is being removed by itself and goes; to keep it: coquina drive remove {name}:{path} --cancel"
+        );
+    }
+    text
 }
 
 fn show(global: &Global, removed: &api::RemovedNode, text: &str) -> Result<(), CliError> {
@@ -94,4 +108,16 @@ pub fn nodes_text(nodes: &[api::Node]) -> String {
         ]);
     }
     table.trim_fmt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drives_that_go_from_a_node_that_stays_are_named() {
+        assert_eq!(stays_text("n4", &[]), "node n4 stays");
+        let text = stays_text("n4", &["/dev/a", "/dev/b"]);
+        assert!(text.contains("drive remove n4:/dev/a --cancel") && text.contains("/dev/b"), "{text}");
+    }
 }
