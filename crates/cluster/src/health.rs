@@ -58,6 +58,8 @@ pub enum HealthCode {
     Overcommitted,
     /// The data of a removed volume could not be deleted yet.
     RemovalPending,
+    /// What a volume held beyond its new end could not be deleted yet.
+    ShrinkPending,
     /// Interfaces without certificates are reachable from other hosts.
     OpenInterface,
     /// A record of the map whose node or pool is not there.
@@ -89,6 +91,7 @@ impl HealthCode {
             HealthCode::DamagedLog => "DAMAGED_LOG",
             HealthCode::Overcommitted => "OVERCOMMITTED",
             HealthCode::RemovalPending => "REMOVAL_PENDING",
+            HealthCode::ShrinkPending => "SHRINK_PENDING",
             HealthCode::OpenInterface => "OPEN_INTERFACE",
             HealthCode::MapOrphan => "MAP_ORPHAN",
         }
@@ -104,7 +107,10 @@ impl HealthCode {
             | HealthCode::DriveFull
             | HealthCode::CopiesDiffer
             | HealthCode::DamagedLog => Severity::Error,
-            HealthCode::Removing | HealthCode::PoolPending | HealthCode::RemovalPending => Severity::Notice,
+            HealthCode::Removing
+            | HealthCode::PoolPending
+            | HealthCode::RemovalPending
+            | HealthCode::ShrinkPending => Severity::Notice,
             _ => Severity::Warning,
         }
     }
@@ -167,6 +173,10 @@ impl HealthCode {
             HealthCode::RemovalPending => {
                 "nothing while all nodes run, it goes on by itself; start the nodes that are down, or remove those that \
                  are gone for good"
+            }
+            HealthCode::ShrinkPending => {
+                "nothing while all nodes run, it goes on by itself; start the nodes that are down. If it stays, the log of the \
+                 process that leads says why"
             }
             HealthCode::MapOrphan => {
                 "nothing for a drive that nothing names, it goes by itself; otherwise report it, and keep a copy of the store: \

@@ -111,13 +111,22 @@ fn map_health(map: &MapView, entries: &mut Vec<HealthEntry>) {
         );
         entries.push(HealthEntry::usual(HealthCode::Overcommitted, "cluster", message));
     }
-    for volume in map.volumes().filter(|volume| volume.value.state == VolumeState::Removing) {
-        let subject = format!("volume {}", volume.value.name);
-        entries.push(HealthEntry::usual(
-            HealthCode::RemovalPending,
-            subject,
-            "not all nodes know yet that it is gone",
-        ));
+    for volume in map.volumes().map(|volume| &volume.value) {
+        let mut add = |code, message: String| {
+            entries.push(HealthEntry::usual(code, format!("volume {}", volume.name), message));
+        };
+        match (volume.state, volume.shrinking_from_bytes) {
+            (VolumeState::Removing, _) => {
+                add(HealthCode::RemovalPending, "not all nodes know yet that it is gone".to_owned());
+            }
+            (VolumeState::Active, Some(from_bytes)) => {
+                let size_bytes = volume.size_bytes;
+                let message =
+                    format!("what it held from byte {size_bytes} to {from_bytes} is not deleted yet");
+                add(HealthCode::ShrinkPending, message);
+            }
+            (VolumeState::Active, None) => {}
+        }
     }
 }
 

@@ -1,9 +1,10 @@
 //! Volumes and pools are made, changed and removed.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 
 use coquina_base::{LayerId, VOLUME_BYTES_MAX};
-use coquina_cluster::{ShardRef, VolumeState};
+use coquina_cluster::{HealthCode, Severity, ShardRef, VolumeState};
 use coquina_control::{CatalogueError, api};
 
 use super::world::{CAPACITY_BYTES, World, volume_request};
@@ -85,6 +86,27 @@ fn sizes_times_copies_add_up_to_the_capacity_times_overcommit_and_no_more() {
     assert!(matches!(catalogue.resize("b", 2 * GIB, false), Err(CatalogueError::NoRoom { .. })));
     catalogue.set_overcommit(200).unwrap();
     assert_eq!(catalogue.resize("b", 2 * GIB, false).unwrap().size_bytes, 2 * GIB);
+}
+
+#[test]
+fn a_shrink_that_is_not_done_is_told() {
+    let world = World::new(1, 1);
+    let process = &world.processes[0];
+    process.catalogue.create(&volume_request("db", 2 * GIB)).unwrap();
+    let pending = || {
+        let entries = process.client().health().unwrap().entries;
+        entries.into_iter().find(|entry| entry.code == HealthCode::ShrinkPending)
+    };
+    world.trimmer.fails.store(true, Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        let shrink = scope.spawn(|| process.catalogue.resize("db", GIB, true).unwrap());
+        world.wait_for("it has failed", |world| !world.trimmer.trims.lock().unwrap().is_empty());
+        let entry = pending().unwrap();
+        assert_eq!((entry.severity, entry.subject.as_str()), (Severity::Notice, "volume db"));
+        world.trimmer.fails.store(false, Ordering::SeqCst);
+        assert_eq!(shrink.join().unwrap().shrinking_from_bytes, None);
+    });
+    assert_eq!(pending(), None);
 }
 
 #[test]

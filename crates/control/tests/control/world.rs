@@ -193,6 +193,8 @@ pub struct FakeTrimmer {
     pub trims: Mutex<Vec<(String, u64, u64)>>,
     /// They take until this is taken back.
     pub held: AtomicBool,
+    /// They fail until this is taken back.
+    pub fails: AtomicBool,
 }
 
 impl Trimmer for FakeTrimmer {
@@ -210,7 +212,10 @@ impl Trimmer for FakeTrimmer {
         while self.held.load(Ordering::SeqCst) {
             std::thread::sleep(Duration::from_millis(10));
         }
-        Ok(())
+        match self.fails.load(Ordering::SeqCst) {
+            true => Err("this trimmer fails".to_owned()),
+            false => Ok(()),
+        }
     }
 }
 

@@ -52,10 +52,7 @@ pub fn run(global: &Global, command: &Volume) -> Result<(), CliError> {
             }
             let request = api::ResizeVolume { size_bytes: *size, allow_shrink: *size < before.size_bytes };
             let volume = client.resize_volume(name, &request)?;
-            show(global, &volume, |volume| {
-                let size = format_size_bytes(volume.size_bytes);
-                format!("volume {} has {size} now", volume.name)
-            })
+            show(global, &volume, resized_text)
         }
         Volume::Rename { name, new_name } => {
             let volume = client.rename_volume(name, &api::RenameVolume { new_name: new_name.clone() })?;
@@ -82,6 +79,18 @@ fn created_text(volume: &api::Volume) -> String {
     };
     let size = format_size_bytes(volume.size_bytes);
     format!("created volume {} of {size}, {copies} in pool {}", volume.name, volume.pool)
+}
+
+fn resized_text(volume: &api::Volume) -> String {
+    let text = format!("volume {} has {} now", volume.name, format_size_bytes(volume.size_bytes));
+    match volume.shrinking_from_bytes {
+        None => text,
+        Some(from_bytes) => format!(
+            "{text}; what lies beyond, up to {}, is still being deleted: until that is done it takes space, and the volume \
+             cannot grow. `coquina status` shows SHRINK_PENDING meanwhile",
+            format_size_bytes(from_bytes)
+        ),
+    }
 }
 
 fn show(
@@ -154,6 +163,11 @@ fn info_text(volume: &api::Volume) -> String {
         format!("trims        {} ({})", format_count(io.trims as f64), format_size_bytes(io.trim_bytes)),
         format!("errors       {}", io.errors),
     ];
+    if let Some(from_bytes) = volume.shrinking_from_bytes {
+        let from = format_size_bytes(from_bytes);
+        lines
+            .insert(5, format!("shrinking    from {from}: what lies beyond the size is still being deleted"));
+    }
     lines.push(format!(
         "copies       {} in pool {}, at least {} for writes",
         volume.copies, volume.pool, volume.min_copies
@@ -185,4 +199,37 @@ fn placement_text(placement: &[api::PlacementShare]) -> String {
         ]);
     }
     table.trim_fmt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shrink_that_is_not_done_is_not_said_to_be() {
+        let mut volume = api::Volume {
+            id: Default::default(),
+            name: "disk".to_owned(),
+            size_bytes: 5 << 30,
+            state: api::VolumeState::Active,
+            created_unix_ns: 0,
+            layer: 1,
+            shrinking_from_bytes: None,
+            groups: 0,
+            placement: Vec::new(),
+            pool: "default".to_owned(),
+            copies: 1,
+            min_copies: 1,
+            stripe_unit_bytes: 4 << 20,
+            stripe_count: 1,
+            groups_degraded: 0,
+            io: Default::default(),
+            rates: None,
+        };
+        assert_eq!(resized_text(&volume), "volume disk has 5 GiB now");
+        volume.shrinking_from_bytes = Some(10 << 30);
+        let text = resized_text(&volume);
+        assert!(text.contains("up to 10 GiB") && text.contains("cannot grow"), "{text}");
+        assert!(info_text(&volume).contains("shrinking    from 10 GiB"));
+    }
 }
