@@ -58,6 +58,8 @@ pub struct ClientCore {
     pub(crate) actions: Vec<LinkAction>,
     /// Whether the driver knows the map, so that nobody has to be asked for it.
     pub(crate) directed: bool,
+    /// Whether somebody has the volume open; one that is not directed is there for that.
+    pub(crate) is_open: bool,
     pub(crate) volume: Option<AttachedVolume>,
     /// The version of the map that told the volume's size. A notice may tell of a newer one than the table is of.
     pub(crate) size_version: u64,
@@ -109,6 +111,7 @@ impl ClientCore {
             completions: Vec::new(),
             actions: Vec::new(),
             directed: false,
+            is_open: true,
             volume: None,
             size_version: 0,
             striping: Striping::PLAIN,
@@ -268,6 +271,9 @@ impl ClientCore {
             }
             let number = self.window.add(part);
             self.dispatch(number, now_ns);
+        }
+        if !self.is_open && self.outstanding() == 0 {
+            self.disconnect();
         }
         for link in 0..self.links.len() {
             self.fill(link, now_ns);

@@ -78,6 +78,11 @@ impl VolumeClient {
         self.core.set_volume(volume, monotonic_ns());
     }
 
+    /// Tells a directed client whether anybody has the volume open: see [`ClientCore::set_open`].
+    pub fn set_open(&mut self, is_open: bool) {
+        self.core.set_open(is_open, monotonic_ns());
+    }
+
     /// Which shards are in this process from the next `set_volume` on.
     pub fn set_local(&mut self, shards: &[(DriveId, u32)]) {
         self.core.set_local(shards);

@@ -116,6 +116,32 @@ impl ClientCore {
         }
     }
 
+    /// Tells a directed client whether anybody has the volume open, which it takes for granted. If so, a node knows it by a
+    /// connection, although nothing was asked for yet; if not, there is none once all requests are finished.
+    pub fn set_open(&mut self, is_open: bool, now_ns: u64) {
+        assert!(self.directed, "others have it open");
+        if self.is_open != is_open {
+            self.is_open = is_open;
+            self.want_first(now_ns);
+        }
+    }
+
+    /// Connects to the primary of the first chunk, or to any if that one is not known.
+    fn want_first(&mut self, now_ns: u64) {
+        if !self.directed || !self.is_open || self.group_links.is_empty() {
+            return;
+        }
+        let mut links = std::iter::once(self.route(0)).chain(self.group_links.iter().copied());
+        if let Some(link) = links.find(|link| *link != NO_LINK) {
+            self.want(link, now_ns);
+        }
+    }
+
+    /// Closes all connections: nobody waits for anything.
+    pub(crate) fn disconnect(&mut self) {
+        self.drop_links(&[]);
+    }
+
     /// Which shards are in this process from the next `set_volume` on.
     pub fn set_local(&mut self, shards: &[(coquina_base::DriveId, u32)]) {
         self.config.local.clear();
@@ -146,6 +172,7 @@ impl ClientCore {
         self.volume = Some(AttachedVolume { size_bytes, ..volume.clone() });
         self.move_parts(now_ns);
         self.drop_links(&shard_links);
+        self.want_first(now_ns);
         self.renew_silent_links(now_ns);
         self.submit_early();
         Ok(())

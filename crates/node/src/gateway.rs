@@ -180,6 +180,8 @@ impl Core {
 
     fn look_after_gateway(&mut self, index: usize) -> bool {
         let Some(gateway) = self.gateways.get_mut(index) else { return false };
+        let is_open = self.volumes.get(gateway.volume).is_some_and(|volume| volume.exports > 0);
+        gateway.client().set_open(is_open);
         gateway.client().flush(&mut self.reactor);
         let mut parts = std::mem::take(&mut gateway.parts);
         gateway.client().take_local(&mut parts);
@@ -324,6 +326,11 @@ impl Core {
             connection.volume = slot;
             if let Some(volume) = slot.and_then(|slot| self.volumes.get_mut(slot)) {
                 volume.counters.connections += 1;
+                volume.exports += 1;
+            }
+            // The nodes hear of it before it asks for anything.
+            if let Some(gateway) = slot.and_then(|slot| self.gateway_of(slot)) {
+                self.gateways.touch(gateway);
             }
         }
         self.list(index);

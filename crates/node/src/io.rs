@@ -249,6 +249,12 @@ impl Core {
         let (file, generation) = (connection.file, connection.generation);
         if let Some(volume) = connection.volume.and_then(|slot| self.volumes.get_mut(slot)) {
             volume.counters.connections -= 1;
+            if matches!(connection.state, State::Nbd(_)) {
+                volume.exports -= 1;
+                if let Some(gateway) = volume.gateway {
+                    self.gateways.touch(gateway);
+                }
+            }
         }
         if let State::Native(native) = &connection.state
             && let Some((reference, _)) = native.shard

@@ -19,6 +19,8 @@ pub struct Volume {
     pub counters: VolumeCounters,
     /// Requests under way here.
     pub under_way: u32,
+    /// NBD clients here that have it open.
+    pub exports: u32,
     /// Slot of its gateway, if it has one here.
     pub gateway: Option<usize>,
     /// Whether it is served no more.
@@ -113,6 +115,7 @@ impl VolumeTable {
                 pool,
                 counters: VolumeCounters::default(),
                 under_way: 0,
+                exports: 0,
                 gateway: None,
                 is_gone: false,
             })));

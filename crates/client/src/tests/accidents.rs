@@ -502,3 +502,48 @@ fn an_attachment_that_is_over_ends_the_client_but_not_a_directed_one() {
         assert_eq!(outcome(&mut world).is_ok(), directed);
     }
 }
+
+#[test]
+fn a_node_knows_of_an_open_volume_before_anything_is_asked_for() {
+    let mut world = World::new(config(3), 3, 4, Striping::PLAIN, true);
+    let home = world.group(0);
+    let nodes =
+        |world: &World| world.wires().iter().filter_map(|link| world.node_of(*link)).collect::<Vec<_>>();
+    world.tell_table();
+    world.settle();
+    assert_eq!(nodes(&world), [world.primaries[home].unwrap()]);
+    // Idle is asleep.
+    assert_eq!(world.core.deadline_ns(), None);
+
+    let next = (world.primaries[home].unwrap() + 1) % 3;
+    world.promote(home, Some(next));
+    world.tell_table();
+    world.settle();
+    assert!(nodes(&world).contains(&next), "{:?}", nodes(&world));
+
+    // A node that is not there is tried again at a slow pace.
+    world.lives[next] = Life::Dead;
+    for link in world.wires() {
+        world.break_wire(link);
+    }
+    let before = world.connects.len();
+    world.pass(20_000 * MS);
+    assert!((15..80).contains(&(world.connects.len() - before)), "{}", world.connects.len() - before);
+    world.lives[next] = Life::Up;
+    world.pass(2_000 * MS);
+    assert!(nodes(&world).contains(&next));
+
+    // What is under way goes on when nobody has it open any more; then there is no connection left.
+    world.submit(1, RequestKind::Read, 0, 8);
+    world.core.set_open(false, world.now_ns);
+    world.settle();
+    assert!(outcome(&mut world).is_ok());
+    world.settle();
+    assert_eq!((nodes(&world), world.core.deadline_ns()), (vec![], None));
+    world.tell_table();
+    world.settle();
+    assert!(nodes(&world).is_empty());
+    world.core.set_open(true, world.now_ns);
+    world.settle();
+    assert_eq!(nodes(&world), [next]);
+}

@@ -159,7 +159,7 @@ fn a_part_under_way_here_is_answered_here_whatever_the_table_says() {
     world.tell_table();
     world.pump();
     assert_eq!(world.local_parts.len(), 1);
-    assert!(world.connects.is_empty());
+    assert!(world.arrivals.is_empty());
     world.settle();
     assert_eq!(world.completions.len(), 1);
     assert_eq!(world.arrivals[0].node, 1);

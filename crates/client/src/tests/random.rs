@@ -181,6 +181,10 @@ impl Campaign {
                 ]);
                 world.lives[node] = if is_local { Life::Up } else { life };
             }
+            (87..88, _) if self.directed => {
+                let is_open = self.random.below(2) == 0;
+                world.core.set_open(is_open, world.now_ns);
+            }
             (84..88, _) if world.refusals.len() < 2 => {
                 let status = self.random.pick(&[
                     Status::Busy,

@@ -18,6 +18,7 @@ use coquina_base::{ClusterId, DriveId, SessionId};
 use coquina_client::{ClientRequest, RequestKind, VolumeConnection};
 use coquina_cluster::{GroupRecord, ShardRef};
 use coquina_control::NodeBackend;
+use coquina_node::{Node, NodeConfig};
 use coquina_protocol::{
     Body, Header, Hello, Kind, VERSION_MAX, VERSION_MIN, decode, encode_hello, encode_plain,
 };
@@ -41,6 +42,44 @@ fn data_is_the_same_through_every_node() {
         .map(|machine| machine.node.snapshot().peers.iter().filter(|peer| peer.connected).count())
         .sum();
     assert_eq!(copies, 6, "each pair of copies has one connection, which both ends count");
+}
+
+#[test]
+fn a_node_knows_who_has_a_volume_open_at_a_gateway() {
+    let cluster = Cluster::start(1, 1);
+    cluster.make_volume("disk");
+    let config = NodeConfig {
+        identity: None,
+        drives: Vec::new(),
+        native: None,
+        ..cluster.node_config(cluster.folder.path(), 0)
+    };
+    let gateway = Node::start(config, cluster.service().clone()).unwrap();
+    let node = &cluster.machines[0].as_ref().unwrap().node;
+    let connections =
+        || node.snapshot().volumes.iter().map(|volume| volume.counters.connections).sum::<u64>();
+    let open = || {
+        let mut client = TcpStream::connect(&gateway.nbd_addresses()[0]).unwrap();
+        client.read_exact(&mut [0; 18]).unwrap();
+        // Fixed newstyle without zeroes, then the export by its name.
+        let mut request = 3u32.to_be_bytes().to_vec();
+        request.extend(b"IHAVEOPT\0\0\0\x01\0\0\0\x04disk");
+        client.write_all(&request).unwrap();
+        client.read_exact(&mut [0; 10]).unwrap();
+        client
+    };
+    assert_eq!(connections(), 0);
+    let clients = [open(), open()];
+    wait_for("the node knows", || connections() > 0);
+    let [first, second] = clients;
+    drop(first);
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(connections() > 0, "one of them has it open yet");
+    drop(second);
+    wait_for("nobody has it open", || connections() == 0);
+    let _again = open();
+    wait_for("the node knows again", || connections() > 0);
+    gateway.stop();
 }
 
 #[test]
