@@ -4,6 +4,7 @@
 //! - a limit that somebody set (an offered rate, a throttle) comes before what is busy because of it, and a shortage of
 //!   CPU before a drive that only has something in flight;
 //! - evidence lines carry the numbers, those of weak evidence say that they are weak;
+//! - others are blamed only where all that serves the target is known: they may be its servers elsewhere;
 //! - where nothing is near its limit, the answer is `unknown` with the figures, not a guess.
 
 mod rules;
@@ -22,6 +23,8 @@ use crate::report::{LimitFigures, Operation, UtilisationSample};
 pub struct Evidence {
     /// What the machine did in the measured time.
     pub utilisation: Utilisation,
+    /// Whether all processes that serve the target are known and could be seen. If not, others may be among them, here or elsewhere.
+    pub are_servers_known: bool,
     /// What was done.
     pub operation: Operation,
     /// Size of one operation.
@@ -131,7 +134,8 @@ impl From<Sample> for UtilisationSample {
 pub fn name_limit(evidence: &Evidence) -> Limit {
     let mut limit =
         rules::ALL.iter().find_map(|rule| rule(evidence)).unwrap_or_else(|| rules::unknown(evidence));
-    for line in text::summary(evidence) {
+    let may_serve = (!evidence.are_servers_known).then(|| text::others_may_serve(evidence));
+    for line in may_serve.into_iter().chain(text::summary(evidence)) {
         if !limit.evidence.contains(&line) {
             limit.evidence.push(line);
         }

@@ -104,6 +104,7 @@ fn name(utilisation: Utilisation, measured: &Measured, point: (Operation, u32, u
     let sampled = utilisation.sampler_cores;
     let limit = name_limit(&Evidence {
         utilisation,
+        are_servers_known: true,
         operation,
         block_bytes,
         outstanding,

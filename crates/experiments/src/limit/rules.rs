@@ -39,6 +39,9 @@ const IN_DRIVE: f64 = 0.5;
 /// A drive that flushes for this share of the time makes writes wait, though it may not be what bounds them.
 const FLUSHES_OFTEN: f64 = 0.5;
 
+/// Said of a target where nothing that is seen is busy, and not all that serves it is seen.
+const UNSEEN: &str = "; not all of the target's hosts and servers are seen";
+
 type Rule = fn(&Evidence) -> Option<Limit>;
 
 /// Asked one after the other; the first answer counts.
@@ -118,10 +121,11 @@ fn cpu(evidence: &Evidence) -> Option<Limit> {
     }
     let others = utilisation.role_cores(Role::Outside);
     if others >= OTHERS_NAMED_CORES {
-        text += &format!(", of which {others:.1} by others{}", named(utilisation));
-        lines.extend(outside_lines(utilisation));
+        text += &format!(", of which {others:.1} by {}", others_named(evidence));
+        lines.extend(outside_lines(evidence));
     }
-    if others + utilisation.steal_cores >= gone * OTHERS_BLAMED {
+    let blamed = if evidence.are_servers_known { others } else { 0.0 };
+    if blamed + utilisation.steal_cores >= gone * OTHERS_BLAMED {
         kind = LimitKind::Outside;
     } else if polls(evidence) {
         return None;
@@ -155,10 +159,14 @@ fn pinned(evidence: &Evidence) -> Option<Limit> {
         );
         let mut lines = vec![line];
         if rest >= busy * OTHERS_BLAMED && utilisation.role_cores(Role::Outside) >= rest * 0.5 {
-            lines.extend(outside_lines(utilisation));
-            let by = named(utilisation);
-            let text = format!("CPU: {place}, of which {rest:.1} by others{by}");
-            return limit(LimitKind::Outside, text, lines);
+            lines.extend(outside_lines(evidence));
+            let text = format!("CPU: {place}, of which {rest:.1} by {}", others_named(evidence));
+            let kind = match evidence.are_servers_known {
+                true => LimitKind::Outside,
+                false if allowed.len() == 1 => LimitKind::OneCore,
+                false => LimitKind::Cpu,
+            };
+            return limit(kind, text, lines);
         }
         if own >= busy * 0.5 {
             let kind = if allowed.len() == 1 { LimitKind::OneCore } else { LimitKind::Cpu };
@@ -253,7 +261,7 @@ fn outside(evidence: &Evidence) -> Option<Limit> {
     let others = utilisation.role_cores(Role::Outside);
     let waited = utilisation.pressures.is_some_and(|pressures| pressures.cpu_some >= 0.2);
     let is_short = utilisation.busy_cores >= all * 0.75 || waited;
-    (all > 0.0 && others >= all * 0.25 && is_short).then_some(())?;
+    (evidence.are_servers_known && all > 0.0 && others >= all * 0.25 && is_short).then_some(())?;
     let text = format!(
         "CPU taken by others: {others:.1} of {} busy outside of the benchmark{}",
         cores(utilisation.cores_online as usize),
@@ -262,7 +270,7 @@ fn outside(evidence: &Evidence) -> Option<Limit> {
             .map(|one| format!(" (process {}, pid {})", one.name, one.pid))
             .unwrap_or_default()
     );
-    limit(LimitKind::Outside, text, outside_lines(utilisation))
+    limit(LimitKind::Outside, text, outside_lines(evidence))
 }
 
 /// More at once gives more.
@@ -272,7 +280,7 @@ fn latency_limit(evidence: &Evidence) -> Option<Limit> {
     let growth = growth(evidence);
     let alone = outstanding == 1 && !matches!(growth, Growth::Stopped(_));
     (alone || matches!(growth, Growth::Grows(..))).then_some(())?;
-    let busy = nothing_or_what_is_busy(&evidence.utilisation);
+    let busy = nothing_or_what_is_busy(evidence);
     let each = latency(evidence.latency_ns_mean);
     let text = match evidence.rate_iops {
         // Latency counts from when an operation was due.
@@ -363,7 +371,8 @@ pub(super) fn unknown(evidence: &Evidence) -> Limit {
     if let Some(network) = busiest.filter(|network| bytes(network) >= 1e6) {
         parts.push(format!("network {} {}", network.name, mib_per_s(bytes(network))));
     }
-    let text = format!("unknown: nothing that is sampled is full ({})", parts.join(", "));
+    let unseen = if evidence.are_servers_known { "" } else { UNSEEN };
+    let text = format!("unknown: nothing that is sampled is full ({}){unseen}", parts.join(", "));
     Limit { kind: LimitKind::Unknown, text, evidence: growth(evidence).line().into_iter().collect() }
 }
 
@@ -464,9 +473,14 @@ fn busiest_drive(utilisation: &Utilisation, is_meant: fn(&DriveUse) -> bool) -> 
     drives.max_by(|left, right| left.busy.total_cmp(&right.busy))
 }
 
-/// The busiest process outside of the benchmark, if it is worth naming.
-fn named(utilisation: &Utilisation) -> String {
-    outsiders(utilisation).first().map(|one| format!(": {}", process(one))).unwrap_or_default()
+/// Others, and the busiest process outside of the benchmark, if it is worth naming.
+fn others_named(evidence: &Evidence) -> String {
+    let named = outsiders(&evidence.utilisation).first().map(|one| format!(": {}", process(one)));
+    match (evidence.are_servers_known, named) {
+        (true, named) => format!("others{}", named.unwrap_or_default()),
+        (false, None) => "others, which may serve the target".to_owned(),
+        (false, Some(named)) => format!("others{named}, which may serve the target"),
+    }
 }
 
 fn outsiders(utilisation: &Utilisation) -> Vec<&ProcessUse> {
@@ -475,16 +489,21 @@ fn outsiders(utilisation: &Utilisation) -> Vec<&ProcessUse> {
     utilisation.processes.iter().filter(is_named).take(OUTSIDERS_MAX).collect()
 }
 
-fn outside_lines(utilisation: &Utilisation) -> Vec<String> {
+fn outside_lines(evidence: &Evidence) -> Vec<String> {
+    let utilisation = &evidence.utilisation;
+    let what = match evidence.are_servers_known {
+        true => "outside of the benchmark",
+        false => "outside of the benchmark, or serving the target",
+    };
     let line = |one: &&ProcessUse| {
-        format!("outside of the benchmark: {} uses {:.2} cores", process(one), utilisation.process_cores(one))
+        format!("{what}: {} uses {:.2} cores", process(one), utilisation.process_cores(one))
     };
     let named = outsiders(utilisation);
     let known: f64 = named.iter().map(|one| utilisation.process_cores(one)).sum();
     let mut lines: Vec<String> = named.iter().map(line).collect();
     let rest = utilisation.role_cores(Role::Outside) - known;
     if rest >= OTHERS_NAMED_CORES {
-        lines.push(format!("outside of the benchmark: other, small or short processes use {rest:.2} cores"));
+        lines.push(format!("{what}: other, small or short processes use {rest:.2} cores"));
     }
     lines
 }
@@ -502,7 +521,8 @@ fn weak_drives(utilisation: &Utilisation) -> Vec<String> {
     utilisation.drives.iter().filter(busy).map(line).collect()
 }
 
-fn nothing_or_what_is_busy(utilisation: &Utilisation) -> String {
+fn nothing_or_what_is_busy(evidence: &Evidence) -> String {
+    let utilisation = &evidence.utilisation;
     let all = f64::from(utilisation.cores_online);
     if utilisation.busy_cores >= all * 0.7 {
         let of = cores(utilisation.cores_online as usize);
@@ -510,6 +530,7 @@ fn nothing_or_what_is_busy(utilisation: &Utilisation) -> String {
     }
     match busiest_drive(utilisation, |_| true).filter(|drive| drive.busy >= 0.7) {
         Some(drive) => format!("drive {} is waited for but not full", drive.name),
-        None => "nothing is busy".to_owned(),
+        None if evidence.are_servers_known => "nothing is busy".to_owned(),
+        None => format!("nothing on this host is busy{UNSEEN}"),
     }
 }

@@ -30,6 +30,7 @@ fn idle() -> Evidence {
             drives: vec![drive],
             ..Utilisation::default()
         },
+        are_servers_known: true,
         operation: Operation::RandomWrite,
         block_bytes: 4096,
         outstanding: 32,
@@ -135,6 +136,38 @@ fn a_core_that_others_took_is_named_when_work_waits_for_the_rest() {
     // Somebody else's core does no harm while nothing waits for it.
     evidence.utilisation.pressures = None;
     assert_eq!(name_limit(&evidence).kind, LimitKind::Unknown);
+}
+
+#[test]
+fn others_that_may_serve_the_target_are_not_blamed() {
+    let mut evidence = idle();
+    evidence.are_servers_known = false;
+    busy(&mut evidence, [1.0, 0.9]);
+    others(&mut evidence, 1.4);
+    let text = "CPU: 1.9 of 2 cores, of which 1.4 by others: yes (pid 123), which may serve the target";
+    let lines = assert_limit(&evidence, LimitKind::Cpu, text);
+    assert!(lines.contains("or serving the target: yes (pid 123) uses 1.40 cores"), "{lines}");
+    // Not where work waits for the rest, either.
+    busy(&mut evidence, [1.0, 0.6]);
+    let text = "unknown: nothing that is sampled is full (1.6 of 2 cores, drive vda 30 % busy); \
+        not all of the target's hosts and servers are seen";
+    let lines = assert_limit(&evidence, LimitKind::Unknown, text);
+    assert!(lines.contains("it may be among the others, which use 1.40 cores, or on other hosts"), "{lines}");
+    // Nor on a core on which the generator must run.
+    busy(&mut evidence, [1.0, 0.1]);
+    evidence.utilisation.processes[1].allowed_cores = vec![0];
+    let text = "CPU: 1.0 of the 1 core that fio (pid 10) may use, of which 0.8 by others: yes (pid 123), which may serve the target";
+    assert_limit(&evidence, LimitKind::OneCore, text);
+}
+
+#[test]
+fn of_a_target_that_is_not_seen_nobody_says_that_nothing_is_busy() {
+    let mut evidence = idle();
+    (evidence.outstanding, evidence.latency_ns_mean) = (1, 210_000.0);
+    evidence.are_servers_known = false;
+    let text = "latency at this depth: 1 in flight, 210 us each, nothing on this host is busy; \
+        not all of the target's hosts and servers are seen";
+    assert_limit(&evidence, LimitKind::Latency, text);
 }
 
 #[test]

@@ -85,6 +85,14 @@ pub(super) fn summary(evidence: &Evidence) -> Vec<String> {
     lines
 }
 
+/// Where what serves the target is not known.
+pub(super) fn others_may_serve(evidence: &Evidence) -> String {
+    let others = evidence.utilisation.role_cores(Role::Outside);
+    format!(
+        "not all that serves the target is known here: it may be among the others, which use {others:.2} cores, or on other hosts"
+    )
+}
+
 fn roles(utilisation: &Utilisation) -> String {
     let mut line = format!(
         "{:.2} of {} busy: generators {:.2}, targets {:.2}, harness {:.2}, kernel threads and interrupts {:.2}, others {:.2}",

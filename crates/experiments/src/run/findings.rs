@@ -10,7 +10,7 @@ use crate::report::{Case, CaseResult, Figures, Finding, Point, PublishedRow, Rep
 use crate::statistics::{SAMPLES_MIN, sanity, steadiness};
 
 use super::knees;
-use super::measure::Measured;
+use super::measure::{Measured, Servers};
 use super::rates;
 
 /// Mean operations per second of the good rounds.
@@ -63,6 +63,7 @@ pub fn name_limits(cases: &mut [Case], seen: &[Vec<Vec<Measured>>], drives: &[u3
                 };
                 let evidence = Evidence {
                     utilisation: utilisation.clone(),
+                    are_servers_known: measured.servers == Servers::All,
                     operation: point.operation,
                     block_bytes: point.block_bytes,
                     outstanding: point.outstanding(),

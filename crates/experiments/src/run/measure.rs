@@ -91,6 +91,22 @@ impl Idle {
         sampler.stop();
         Ok(idle)
     }
+
+    /// What is said of a machine that was busy before the run.
+    pub fn text(&self, are_servers_known: bool) -> String {
+        let cores = self.outside_us_per_s / 1e6;
+        let busiest = &self.busiest;
+        match are_servers_known {
+            true => format!(
+                "{cores:.1} cores were busy with something else before the run, most of it {busiest}: figures are lower and less sure \
+                 than on a quiet machine"
+            ),
+            false => format!(
+                "{cores:.1} cores were busy before the run, most of it {busiest}, which may serve a target: not all that does is known \
+                 here. If it is something else, figures are lower and less sure than on a quiet machine"
+            ),
+        }
+    }
 }
 
 fn sampler(
@@ -179,6 +195,18 @@ pub fn drives_under(places: &[PathBuf]) -> Vec<PathBuf> {
     found
 }
 
+/// Which of the processes that serve a target were seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Servers {
+    /// None: they may be elsewhere, hidden, or among the others.
+    #[default]
+    Unseen,
+    /// Those that are known; they may have others work for them.
+    Some,
+    /// All, or it has none, as a plain drive.
+    All,
+}
+
 /// A round, and what it rests on.
 #[derive(Clone, Debug)]
 pub struct Measured {
@@ -188,6 +216,8 @@ pub struct Measured {
     pub utilisation: Option<Utilisation>,
     /// The first failure of an operation.
     pub first_error: Option<String>,
+    /// What was seen of what serves the target.
+    pub servers: Servers,
     /// Other hosts that made the load.
     pub hosts: Vec<String>,
 }
@@ -349,16 +379,12 @@ impl Shot<'_> {
         // JSON has no word for what is no number, and readers would refuse the report.
         round.series.retain(|value| value.is_finite());
         round.contradictions = self.contradictions(&round, told_bytes_per_s);
+        let mut servers = Servers::Unseen;
         if let Some(seen) = &seen {
-            let servers = self.target.processes();
-            // /proc may hide the processes of others.
-            let sees_servers = match servers.is_empty() {
-                true => self.target.is_baseline(),
-                false => seen.processes.iter().any(|process| servers.contains(&process.pid)),
-            };
+            servers = self.servers(seen);
             // What other hosts take to make the load is not known here.
             if self.hosts.is_empty() {
-                round.cpu = cpu_figures(&round, seen, self.idle, self.others, sees_servers);
+                round.cpu = cpu_figures(&round, seen, self.idle, self.others, servers);
             }
             round.drives = seen
                 .drives
@@ -377,7 +403,18 @@ impl Shot<'_> {
                     Some(written_per_s / by_users).filter(|ratio| ratio.is_finite());
             }
         }
-        Measured { round, utilisation: seen, first_error: outcome.first_error, hosts: Vec::new() }
+        Measured { round, utilisation: seen, first_error: outcome.first_error, servers, hosts: Vec::new() }
+    }
+
+    /// /proc may hide the processes of others.
+    fn servers(&self, seen: &Utilisation) -> Servers {
+        let known = self.target.processes();
+        let are_seen = seen.processes.iter().any(|process| known.contains(&process.pid));
+        match self.target.are_processes_all() {
+            true if are_seen || known.is_empty() => Servers::All,
+            false if are_seen => Servers::Some,
+            _ => Servers::Unseen,
+        }
     }
 
     fn user_writes_bytes_per_s(&self, round: &Round) -> f64 {
@@ -428,7 +465,7 @@ fn cpu_figures(
     seen: &Utilisation,
     idle: &Idle,
     others: &[u32],
-    sees_servers: bool,
+    servers: Servers,
 ) -> Option<CpuFigures> {
     let share = |us_per_s: f64| us_per_s / round.total.iops;
     if seen.cores_online == 0 || !share(seen.busy_cores * 1e6).is_finite() {
@@ -441,7 +478,7 @@ fn cpu_figures(
         .map(|process| seen.process_cores(process))
         .sum();
     let seen_of_it = seen.role_cores(Role::Generator) + seen.role_cores(Role::Target);
-    let mine_us_per_s = if sees_servers && seen.sees_kernel_threads {
+    let mine_us_per_s = if servers == Servers::All && seen.sees_kernel_threads {
         Some(seen_of_it * 1e6 + (seen.role_cores(Role::Kernel) * 1e6 - idle.kernel_us_per_s).max(0.0))
     } else {
         // It cannot be less than the part that is seen: on a machine without a core to spare the load takes time away from
@@ -454,7 +491,7 @@ fn cpu_figures(
         machine_us_per_io: mine_us_per_s.map(share),
         busy_cores: seen.busy_cores,
         client_us_per_io: share(seen.role_cores(Role::Generator) * 1e6),
-        servers_us_per_io: sees_servers.then(|| share(seen.role_cores(Role::Target) * 1e6)),
+        servers_us_per_io: (servers != Servers::Unseen).then(|| share(seen.role_cores(Role::Target) * 1e6)),
         kernel_threads_us_per_io: seen
             .sees_kernel_threads
             .then(|| share(seen.role_cores(Role::Kernel) * 1e6)),
@@ -507,16 +544,28 @@ mod tests {
     #[test]
     fn cpu_that_was_not_seen_is_unknown() {
         let seen = Utilisation { seconds: 1.0, cores_online: 2, busy_cores: 0.5, ..Utilisation::default() };
-        let figures = |round: &Round, seen: &Utilisation, sees_servers| {
-            cpu_figures(round, seen, &Idle::default(), &[], sees_servers)
+        let figures = |round: &Round, seen: &Utilisation, servers| {
+            cpu_figures(round, seen, &Idle::default(), &[], servers)
         };
-        let found = figures(&round(1000.0), &seen, false).unwrap();
+        let found = figures(&round(1000.0), &seen, Servers::Unseen).unwrap();
         assert_eq!((found.machine_us_per_io, found.servers_us_per_io), (Some(500.0), None));
         assert_eq!(found.kernel_threads_us_per_io, None);
-        assert_eq!(figures(&round(1000.0), &seen, true).unwrap().servers_us_per_io, Some(0.0));
-        assert_eq!(figures(&round(0.0), &seen, true), None);
-        assert_eq!(figures(&round(f64::MIN_POSITIVE), &seen, true), None);
-        assert_eq!(figures(&round(1000.0), &Utilisation { cores_online: 0, ..seen }, true), None);
+        let all = |round: &Round, seen: &Utilisation| figures(round, seen, Servers::All);
+        assert_eq!(all(&round(1000.0), &seen).unwrap().servers_us_per_io, Some(0.0));
+        assert_eq!(all(&round(0.0), &seen), None);
+        assert_eq!(all(&round(f64::MIN_POSITIVE), &seen), None);
+        assert_eq!(all(&round(1000.0), &Utilisation { cores_online: 0, ..seen }), None);
+    }
+
+    #[test]
+    fn who_may_serve_a_target_is_not_something_else() {
+        let idle = Idle { outside_us_per_s: 4e5, busiest: "ceph-osd (pid 7)".to_owned(), ..Idle::default() };
+        assert!(
+            idle.text(true)
+                .starts_with("0.4 cores were busy with something else before the run, most of it ceph-osd")
+        );
+        let told = idle.text(false);
+        assert!(told.contains("ceph-osd (pid 7), which may serve a target"), "{told}");
     }
 
     #[test]
@@ -530,13 +579,14 @@ mod tests {
             sees_kernel_threads: true,
             ..Utilisation::default()
         };
-        let machine = |us_per_s: f64, sees_servers| {
+        let machine = |us_per_s: f64, servers| {
             let idle = Idle { us_per_s, kernel_us_per_s: us_per_s, ..Idle::default() };
-            cpu_figures(&round(1000.0), &seen, &idle, &[], sees_servers).unwrap().machine_us_per_io
+            cpu_figures(&round(1000.0), &seen, &idle, &[], servers).unwrap().machine_us_per_io
         };
-        assert_eq!(machine(1.9e6, false), None, "the generator alone takes 400 us");
-        assert_eq!(machine(1.5e6, false), Some(500.0));
-        assert_eq!(machine(1.9e6, true), Some(400.0));
+        assert_eq!(machine(1.9e6, Servers::Unseen), None, "the generator alone takes 400 us");
+        assert_eq!(machine(1.5e6, Servers::Unseen), Some(500.0));
+        assert_eq!(machine(1.5e6, Servers::Some), Some(500.0), "who listens may have others work");
+        assert_eq!(machine(1.9e6, Servers::All), Some(400.0));
     }
 
     #[test]

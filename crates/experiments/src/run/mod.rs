@@ -248,12 +248,7 @@ impl<'a> Run<'a> {
         (self.hooks.progress)(0.0, "looking at the idle machine");
         self.idle = measure::Idle::look(&self.places(), &self.all_processes(), self.hooks.stopped)?;
         if self.idle.outside_us_per_s > BUSY_US_PER_S_MAX {
-            let text = format!(
-                "{:.1} cores were busy with something else before the run, most of it {}: figures are lower and less sure than on \
-                 a quiet machine",
-                self.idle.outside_us_per_s / 1e6,
-                self.idle.busiest
-            );
+            let text = self.idle.text(self.targets.iter().all(|target| target.are_processes_all()));
             (self.hooks.say)(&text);
             self.find("note", "this machine", &text);
         }

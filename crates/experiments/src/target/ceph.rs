@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::local_ceph::LocalCeph;
+use super::servers::{self, Listeners};
 use super::{Context, Effect, Reach, TargetError, ceph_option, reach};
 use crate::generator::{GeneratorError, output_within};
 use crate::leftovers;
@@ -47,6 +48,8 @@ pub struct System {
     monitors: Vec<String>,
     /// Memory that OSDs try to stay within, most of it cache, as the cluster's settings have it; `None` if they were not told.
     memory_target: Option<String>,
+    /// Daemons of a cluster that runs, if all of them are on this host.
+    servers: Vec<u32>,
 }
 
 /// A new cluster on this machine, not yet started.
@@ -131,6 +134,7 @@ impl System {
         let version = version.split_whitespace().nth(2).unwrap_or("of unknown version").to_owned();
         self.connect(spec)?;
         self.look_at_pool(spec)?;
+        self.servers = self.look_for_servers(spec).unwrap_or_default();
         let memory_target = self.run(spec, "ceph", &["config", "get", "osd", MEMORY_TARGET]);
         self.memory_target = memory_target.ok().map(|value| value.trim().to_owned());
         self.version = version;
@@ -163,6 +167,37 @@ impl System {
             if there.is_empty() { "none".to_owned() } else { there.join(", ") }
         );
         Err(TargetError::Unusable { spec: spec.to_owned(), message })
+    }
+
+    /// Its monitors, OSDs and manager, by where they listen. `None` if any of them is not on this host, or cannot be seen.
+    fn look_for_servers(&self, spec: &str) -> Option<Vec<u32>> {
+        #[derive(Deserialize)]
+        struct OsdDump {
+            osds: Vec<Osd>,
+        }
+        #[derive(Deserialize)]
+        struct Osd {
+            up: u32,
+            public_addr: String,
+        }
+        #[derive(Deserialize)]
+        struct ManagerDump {
+            active_addr: String,
+        }
+        let all_here = self.monitors.iter().all(|address| servers::is_here(address));
+        if self.is_local || self.monitors.is_empty() || !all_here {
+            return None;
+        }
+        let dump = |of: &str| self.run(spec, "ceph", &[of, "dump", "--format", "json"]).ok();
+        let osds = serde_json::from_str::<OsdDump>(&dump("osd")?).ok()?.osds;
+        let osds = osds.iter().filter(|osd| osd.up == 1).map(|osd| osd.public_addr.as_str());
+        let listeners = Listeners::look();
+        let mut found = listeners.at_all(self.monitors.iter().map(String::as_str).chain(osds))?;
+        let manager = dump("mgr").and_then(|text| serde_json::from_str::<ManagerDump>(&text).ok());
+        // Load does not go through it.
+        found
+            .extend(manager.and_then(|one| listeners.at_all([one.active_addr.as_str()])).unwrap_or_default());
+        Some(found)
     }
 
     /// From where its monitors can be reached.
@@ -351,7 +386,7 @@ impl System {
 
     /// Daemons on this machine.
     pub fn processes(&self) -> Vec<u32> {
-        self.local.as_ref().map(LocalCeph::processes).unwrap_or_default()
+        self.local.as_ref().map_or_else(|| self.servers.clone(), LocalCeph::processes)
     }
 
     /// Files of OSDs on this machine.
@@ -528,6 +563,40 @@ esac
         system.borrow_mut().begin("rbd:pool/disk", &context).unwrap();
         let settings = system.borrow().settings();
         assert_eq!(settings.get(MEMORY_TARGET).map(String::as_str), Some("4294967296"), "{settings:?}");
+    }
+
+    #[test]
+    fn daemons_of_this_host_are_found_where_all_are_on_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let bind = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let (of_monitor, of_osd) = (bind(), bind());
+        let (monitor, here) = (of_monitor.local_addr().unwrap(), of_osd.local_addr().unwrap());
+        let found = |osds: &str| {
+            let answers = format!(
+                r#"
+case "$*" in
+*--version) echo 'ceph version 16.2.15 (hash) pacific (stable)' ;;
+*mon\ dump*) echo '{{"mons":[{{"public_addr":"{monitor}/0"}}]}}' ;;
+*osd\ dump*) echo '{{"osds":[{osds}]}}' ;;
+*osd\ pool\ ls) echo pool ;;
+*get\ pool\ size) echo 'size: 3' ;;
+*get\ pool\ min_size) echo 'min_size: 2' ;;
+*) exit 1 ;;
+esac
+"#
+            );
+            install(folder.path(), &answers, &["ceph"]);
+            let system = running("pool");
+            system.borrow_mut().programs = folder.path().to_owned();
+            let context = crate::target::tests::context(folder.path());
+            system.borrow_mut().begin("rbd:pool/disk", &context).unwrap();
+            system.borrow().processes()
+        };
+        let osd = |up: u32, address: &str| format!(r#"{{"up":{up},"public_addr":"{address}"}}"#);
+        let (here, there) = (osd(1, &format!("{here}/7")), "192.0.2.1:6800/7");
+        assert_eq!(found(&here), [std::process::id()]);
+        assert_eq!(found(&format!("{here},{}", osd(0, there))), [std::process::id()], "one is down");
+        assert!(found(&format!("{here},{}", osd(1, there))).is_empty(), "a part is not the whole");
     }
 
     #[test]

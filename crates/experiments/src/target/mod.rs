@@ -23,6 +23,7 @@ mod rbd;
 mod rbd_cache;
 mod reach;
 mod repeated;
+mod servers;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -227,6 +228,10 @@ pub trait Target {
     }
     /// Processes on this machine that serve it.
     fn processes(&self) -> Vec<u32>;
+    /// Whether nothing else serves it. Who listens may have the work done by others.
+    fn are_processes_all(&self) -> bool {
+        self.is_baseline() || !self.processes().is_empty()
+    }
     /// Files or devices on this machine that hold it.
     fn places(&self) -> Vec<PathBuf>;
     /// Whether it lies on drives of this host, as far as that can be known.

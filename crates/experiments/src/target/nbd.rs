@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::servers::Listeners;
 use super::{Context, Reach, Target, TargetError, reach};
 use crate::definition::Layout;
 use crate::generator::fio::{self, FioOptions};
@@ -16,13 +17,34 @@ pub struct NbdTarget {
     /// All exports were given up.
     may_write: bool,
     program: PathBuf,
+    /// Who listens, where that is on this host and can be seen.
+    servers: Vec<u32>,
 }
 
 impl NbdTarget {
     /// `uris` is a list with commas.
     pub fn new(spec: &str, uris: &str) -> Self {
         let uris = uris.split(',').filter(|uri| !uri.is_empty()).map(str::to_owned).collect();
-        NbdTarget { spec: spec.to_owned(), uris, size_bytes: 0, may_write: false, program: PathBuf::new() }
+        NbdTarget {
+            spec: spec.to_owned(),
+            uris,
+            size_bytes: 0,
+            may_write: false,
+            program: PathBuf::new(),
+            servers: Vec::new(),
+        }
+    }
+
+    /// Looks for who listens. None, if that of any export cannot be seen.
+    fn look_for_servers(&mut self) {
+        let listeners = Listeners::look();
+        let found: Vec<Vec<u32>> = self.uris.iter().map(|uri| listeners.of_uri(uri)).collect();
+        self.servers.clear();
+        if found.iter().all(|servers| !servers.is_empty()) {
+            self.servers = found.concat();
+            self.servers.sort_unstable();
+            self.servers.dedup();
+        }
     }
 
     /// Size of an export, asked with `nbdinfo`, which comes with libnbd.
@@ -80,6 +102,7 @@ impl Target for NbdTarget {
         self.program.clone_from(&context.program);
         let sizes: Result<Vec<u64>, TargetError> = self.uris.iter().map(|uri| self.size_of(uri)).collect();
         self.size_bytes = sizes?.into_iter().min().unwrap_or(0);
+        self.look_for_servers();
         // Whether an export holds something cannot be asked in general.
         let kept = self.uris.iter().find(|uri| !context.may_destroy(&self.spec, uri));
         self.may_write = kept.is_none();
@@ -125,6 +148,8 @@ impl Target for NbdTarget {
     }
 
     fn lay_out(&mut self, _layout: &Layout, _context: &Context<'_>) -> Result<bool, TargetError> {
+        // It may have been started again.
+        self.look_for_servers();
         Ok(self.may_write)
     }
 
@@ -147,7 +172,11 @@ impl Target for NbdTarget {
     }
 
     fn processes(&self) -> Vec<u32> {
-        Vec::new()
+        self.servers.clone()
+    }
+
+    fn are_processes_all(&self) -> bool {
+        false
     }
 
     fn places(&self) -> Vec<PathBuf> {
@@ -155,7 +184,7 @@ impl Target for NbdTarget {
     }
 
     fn is_on_this_host(&self) -> bool {
-        self.reach() != Reach::Anywhere
+        self.reach() != Reach::Anywhere || !self.servers.is_empty()
     }
 
     fn reach(&self) -> Reach {
@@ -163,4 +192,23 @@ impl Target for NbdTarget {
     }
 
     fn end(&mut self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_on_this_host_is_seen_but_may_not_be_all() {
+        let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let here = format!("nbd://{}/a", server.local_addr().unwrap());
+        let seen = |uris: &str| {
+            let mut target = NbdTarget::new("nbd", uris);
+            target.look_for_servers();
+            assert!(!target.are_processes_all());
+            (target.processes(), target.is_on_this_host())
+        };
+        assert_eq!(seen(&here), (vec![std::process::id()], true));
+        assert_eq!(seen(&format!("{here},nbd://192.0.2.1/b")), (vec![], true), "a part is not the whole");
+    }
 }

@@ -186,7 +186,7 @@ impl Target for RadosTarget {
     }
 
     fn is_on_this_host(&self) -> bool {
-        self.reach() != Reach::Anywhere
+        self.reach() != Reach::Anywhere || !self.processes().is_empty()
     }
 
     fn reach(&self) -> Reach {

@@ -372,7 +372,7 @@ impl Target for RbdTarget {
     }
 
     fn is_on_this_host(&self) -> bool {
-        self.reach() != Reach::Anywhere
+        self.reach() != Reach::Anywhere || !self.processes().is_empty()
     }
 
     fn reach(&self) -> Reach {

@@ -93,7 +93,7 @@ fn is_unspecified(name: &str) -> bool {
 }
 
 /// The host of an NBD URI; `None` if it is a socket of the file system. `nbd:///x` has none, and means localhost.
-fn host_of(uri: &str) -> Option<String> {
+pub(super) fn host_of(uri: &str) -> Option<String> {
     let (scheme, rest) = uri.split_once("://").unwrap_or(("", uri));
     if scheme.ends_with("+unix") {
         return None;

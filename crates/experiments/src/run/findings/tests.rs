@@ -165,6 +165,7 @@ fn drives_are_one_disk_where_only_one_was_sampled() {
             ..Default::default()
         }),
         first_error: None,
+        servers: Servers::All,
         hosts: Vec::new(),
     };
     assert!(share_one_disk(&[round(&["vda"]), round(&["vda"])]));
@@ -181,6 +182,7 @@ fn all_drives_have_as_much_in_flight_as_there_are_drives() {
         round: all.results[0].rounds[0].clone(),
         utilisation: Some(coquina_host::Utilisation::default()),
         first_error: None,
+        servers: Servers::All,
         hosts: Vec::new(),
     };
     let mut cases = [all];
