@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use coquina_base::{BLOCK_BYTES, BUSY_POLL_NS, SECTOR_BYTES};
+use coquina_host::monotonic_ns;
 use serde::{Deserialize, Serialize};
 
 use crate::error::ConfigError;
@@ -214,6 +215,10 @@ pub struct IoBenchConfig {
     /// How long the idle machine is looked at before the load begins; 0: not at all, then CPU is all that was busy.
     #[serde(rename = "baseline_s", with = "seconds", default = "baseline")]
     pub baseline: Duration,
+    /// When the load begins, by [`monotonic_ns`], so that several generators begin at once; when all jobs are ready, if that is later
+    /// or nothing is given.
+    #[serde(default)]
+    pub start_at_ns: Option<u64>,
     /// Ends when so many bytes were read or written in all, if the time is not out before. They may be a little more.
     #[serde(default)]
     pub end_after_bytes: Option<u64>,
@@ -240,6 +245,9 @@ pub struct IoBenchConfig {
     pub cpu_pids: Vec<u32>,
 }
 
+/// The load begins no later than this after its start time was given.
+const START_WAIT_MAX: Duration = Duration::from_secs(600);
+
 fn baseline() -> Duration {
     Duration::from_secs(1)
 }
@@ -256,6 +264,7 @@ impl IoBenchConfig {
             runtime: Duration::from_secs(10),
             warmup: Duration::from_secs(1),
             baseline: baseline(),
+            start_at_ns: None,
             end_after_bytes: None,
             size_bytes: 0,
             offset_bytes: 0,
@@ -292,6 +301,13 @@ impl IoBenchConfig {
         }
         if self.runtime.is_zero() || self.runtime > Duration::from_secs(30 * 86_400) {
             return Err(ConfigError::Runtime);
+        }
+        let now_ns = monotonic_ns();
+        if self
+            .start_at_ns
+            .is_some_and(|at_ns| at_ns.saturating_sub(now_ns) > START_WAIT_MAX.as_nanos() as u64)
+        {
+            return Err(ConfigError::StartAt);
         }
         if let Workload::Mix { read_percent } = self.workload
             && read_percent > 100

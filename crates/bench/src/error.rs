@@ -40,6 +40,9 @@ pub enum ConfigError {
     /// Not a run time.
     #[error("the run time must be above zero and at most 30 days")]
     Runtime,
+    /// Not a time to begin at.
+    #[error("the load would begin in more than 10 minutes")]
+    StartAt,
     /// Not a rate.
     #[error("a rate of 0 operations per second runs nothing")]
     Rate,

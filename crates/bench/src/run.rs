@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Barrier, Mutex, OnceLock, PoisonError};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::config::{IoBenchConfig, Range, TargetSpec};
 use crate::error::{BenchError, TargetError};
@@ -15,10 +15,12 @@ use crate::sweep;
 use crate::target::{self, Lane, LaneOptions, Readiness, Target};
 use crate::watch::{Watch, Watched};
 use crate::worker::{self, Job, JobResult, Pace};
-use coquina_host::{DriveCounter, Environment};
+use coquina_host::{DriveCounter, Environment, monotonic_ns};
 
 /// Number of the fill among the jobs.
 const FILL_JOB: u8 = 255;
+/// Whether the caller stops is asked so often before the load begins.
+const START_POLL: Duration = Duration::from_millis(50);
 
 /// What a run is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -236,6 +238,9 @@ impl Setup<'_> {
             }
             gate.opened(jobs as usize - handles.len());
             let failed = gate.failure();
+            if failed.is_none() {
+                wait_for_start(self.config, hooks.stop);
+            }
             let start = Instant::now();
             let _ = gate.start.set(failed.is_none().then_some(start));
             gate.go.wait();
@@ -343,6 +348,16 @@ impl Gate {
     fn opened(&self, missing: usize) {
         assert!(missing <= self.jobs);
         self.ready.wait();
+    }
+}
+
+/// Waits until the load is to begin, or the caller stops.
+fn wait_for_start(config: &IoBenchConfig, stop: &AtomicBool) {
+    while let Some(wait_ns) = config.start_at_ns.and_then(|at_ns| at_ns.checked_sub(monotonic_ns()))
+        && wait_ns > 0
+        && !stop.load(Relaxed)
+    {
+        std::thread::sleep(Duration::from_nanos(wait_ns).min(START_POLL));
     }
 }
 

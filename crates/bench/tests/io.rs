@@ -91,6 +91,23 @@ fn every_workload_runs_on_a_file_and_a_file_is_prewritten_before_it_is_used() {
 }
 
 #[test]
+fn the_load_begins_when_it_is_told_to() {
+    let folder = folder();
+    let config = IoBenchConfig {
+        size_bytes: 1 << 20,
+        baseline: Duration::ZERO,
+        start_at_ns: Some(coquina_host::monotonic_ns() + 700_000_000),
+        ..short(file(folder.path()), Workload::RandWrite)
+    };
+    let began = std::time::Instant::now();
+    run(&config).unwrap();
+    assert!(began.elapsed() >= Duration::from_millis(750), "700 ms, and the load of 70");
+    run(&config).unwrap();
+    let in_an_hour = Some(coquina_host::monotonic_ns() + 3_600_000_000_000);
+    assert!(run(&IoBenchConfig { start_at_ns: in_an_hour, ..config }).is_err());
+}
+
+#[test]
 fn a_verified_run_on_a_file_finds_nothing_wrong_until_a_block_is_changed() {
     let folder = folder();
     let mut config = short(file(folder.path()), Workload::Mix { read_percent: 50 });

@@ -397,6 +397,10 @@ pub struct Round {
     pub began_unix_ms: u64,
     /// Measured time.
     pub measured_s: f64,
+    /// Of several generators at once, for how long within `measured_s` not all of them measured, in seconds; `None` where there was one, or
+    /// where it cannot be known.
+    #[serde(default)]
+    pub skew_s: Option<f64>,
     /// What made the load: `fio` or `coquina bench io`. At a rate the latter counts latency from when an operation was due.
     #[serde(default)]
     pub generator: String,

@@ -100,6 +100,11 @@ impl ThreadClock {
     }
 }
 
+/// The host's clock that nobody sets (CLOCK_MONOTONIC), the same for all its processes.
+pub fn monotonic_ns() -> u64 {
+    ProcessClock(libc::CLOCK_MONOTONIC).now_ns().unwrap_or(0)
+}
+
 /// The short name of a process, or an empty text.
 pub fn process_name(pid: u32) -> String {
     std::fs::read_to_string(format!("/proc/{pid}/comm"))

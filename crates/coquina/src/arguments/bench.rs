@@ -97,6 +97,9 @@ pub struct BenchIo {
     /// Report the CPU time of this process too; repeat it for more [default: the local server's]
     #[arg(long = "cpu-pid", value_name = "PID")]
     pub cpu_pids: Vec<u32>,
+    /// When the load begins, in nanoseconds of CLOCK_MONOTONIC: several generators of a run begin at once
+    #[arg(long, value_name = "NS", hide = true)]
+    pub start_at: Option<u64>,
     /// Overwrite a block device without asking
     #[arg(long, short)]
     pub yes: bool,

@@ -104,6 +104,7 @@ fn config(
     config.end_after_bytes = arguments.bytes;
     config.baseline = Duration::from_secs_f64(arguments.baseline);
     config.warmup = Duration::from_secs_f64(arguments.warmup);
+    config.start_at_ns = arguments.start_at;
     config.size_bytes = arguments.size.unwrap_or(0);
     if arguments.size == Some(0) {
         return Err(CliError::usage(

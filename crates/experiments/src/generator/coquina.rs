@@ -1,6 +1,7 @@
 //! `coquina bench io`: arguments, and its JSON.
 
 use std::path::Path;
+use std::time::Duration;
 
 use serde::Deserialize;
 
@@ -71,6 +72,14 @@ pub fn command(program: &Path, target: &str, options: &[String], load: &Load) ->
     }
 }
 
+/// Has generators that are started one after the other begin at once, `wait` from now.
+pub fn begin_at_once(commands: &mut [Command], wait: Duration) {
+    let start_at_ns = coquina_host::monotonic_ns().saturating_add(wait.as_nanos() as u64);
+    for command in commands.iter_mut().filter(|command| command.format == Format::Coquina) {
+        command.arguments.extend(["--start-at".to_owned(), start_at_ns.to_string()]);
+    }
+}
+
 /// Named as fio does, but for the mix.
 fn pattern(operation: Operation) -> &'static str {
     match operation {
@@ -112,6 +121,7 @@ pub fn read(out: &str) -> Result<Outcome, String> {
     Ok(Outcome {
         measured_s: printed.measured_s,
         began_unix_ms: Some(printed.measured_began_unix_ms),
+        skew_s: None,
         told_bytes_per_s: printed.total.bytes_per_s,
         total: figures(printed.total),
         read: printed.read.map(figures),
@@ -179,6 +189,32 @@ mod tests {
             "bench io --json --yes --baseline 0 --target volume:a --dir /d --seed 3 --size 1073741824 --rw mix:70 --bs 4096 \
              --depth 8 --jobs 2 --bytes 5368709120 --warmup 0 --rate 500"
         );
+    }
+
+    #[test]
+    fn several_begin_at_once() {
+        let load = Load {
+            operation: Operation::RandomRead,
+            block_bytes: 4096,
+            depth: 1,
+            jobs: 1,
+            amount: Amount::Time { warmup_s: 0.5, runtime_s: 2.0 },
+            size_bytes: 1 << 30,
+            rate_iops: None,
+            seed: 3,
+            processors: None,
+        };
+        let volumes = ["volume:a".to_owned(), "volume:b".to_owned()];
+        let mut made = commands(Path::new("coquina"), &volumes, &[], &load);
+        let of_fio = Command { format: Format::Fio, ..made[0].clone() };
+        made.push(of_fio.clone());
+        let now_ns = coquina_host::monotonic_ns();
+        begin_at_once(&mut made, Duration::from_secs(5));
+        let starts: Vec<u64> =
+            made[..2].iter().map(|one| one.arguments.last().unwrap().parse().unwrap()).collect();
+        assert!(starts[0] == starts[1] && starts[0] >= now_ns + 5_000_000_000, "{starts:?}");
+        assert_eq!(made[0].arguments[made[0].arguments.len() - 2], "--start-at");
+        assert_eq!(made[2], of_fio, "it has no such option");
     }
 
     #[test]

@@ -197,6 +197,8 @@ pub struct Outcome {
     pub measured_s: f64,
     /// When it began, in milliseconds since 1970, if the generator says so.
     pub began_unix_ms: Option<u64>,
+    /// Of several generators, for how long not all of them measured, if they say when they began.
+    pub skew_s: Option<f64>,
     /// Reads and writes together.
     pub total: Figures,
     /// Bandwidth as the generator itself printed it, to be checked against its operations per second. 0 if it printed none.
@@ -225,7 +227,7 @@ impl Outcome {
 
     /// Puts the figures of generators that ran at the same time together. Where none of them did anything, that is a failure.
     pub fn merge(outcomes: Vec<Outcome>) -> Outcome {
-        let mut merged = Outcome::default();
+        let mut merged = Outcome { skew_s: skew_s(&outcomes), ..Outcome::default() };
         for (number, outcome) in outcomes.into_iter().enumerate() {
             merged.measured_s = merged.measured_s.max(outcome.measured_s);
             // The last one to begin counts: before, not all were at work.
@@ -252,6 +254,24 @@ impl Outcome {
         }
         merged
     }
+}
+
+/// How much longer than the time in which all measured the longest of them did.
+fn skew_s(outcomes: &[Outcome]) -> Option<f64> {
+    // What did nothing has no time of its own.
+    let measured: Vec<&Outcome> = outcomes.iter().filter(|outcome| !outcome.is_empty()).collect();
+    if measured.len() < 2 {
+        return None;
+    }
+    let began_s = |outcome: &Outcome| Some(outcome.began_unix_ms? as f64 / 1e3);
+    let began: Vec<f64> = measured.iter().map(|outcome| began_s(outcome)).collect::<Option<_>>()?;
+    let last_began_s = began.iter().copied().fold(f64::MIN, f64::max);
+    let ends = began.iter().zip(&measured).map(|(began_s, outcome)| began_s + outcome.measured_s);
+    let first_end_s = ends.fold(f64::MAX, f64::min);
+    let longest_s = measured.iter().map(|outcome| outcome.measured_s).fold(0.0, f64::max);
+    // Moments since 1970 in milliseconds: there is less than one in the rest of a number.
+    let skew_s = longest_s - (first_end_s - last_began_s).max(0.0);
+    Some((skew_s.max(0.0) * 1e3).round() / 1e3)
 }
 
 fn add_options(first: Option<Figures>, second: Option<Figures>) -> Option<Figures> {
@@ -331,6 +351,27 @@ mod tests {
         assert!(sum.latency_ns_p99 > 8_000_000, "{}", sum.latency_ns_p99);
         let without = Figures { operations: 300, latency_ns_mean: 1e6, ..Figures::default() };
         assert_eq!(add(&without, &figures(100, 5e6, 100)).latency_ns_mean, 2e6);
+    }
+
+    #[test]
+    fn generators_that_do_not_measure_at_once_are_told() {
+        let one = |began_unix_ms, measured_s| Outcome {
+            measured_s,
+            began_unix_ms: Some(began_unix_ms),
+            total: Figures { operations: 1, ..Figures::default() },
+            ..Outcome::default()
+        };
+        let now_ms = 1_800_000_000_000;
+        let skew_s = |all: Vec<Outcome>| Outcome::merge(all).skew_s;
+        assert_eq!(skew_s(vec![one(now_ms, 2.0)]), None);
+        assert_eq!(skew_s(vec![one(now_ms, 2.0), one(now_ms, 2.0)]), Some(0.0));
+        assert_eq!(skew_s(vec![one(now_ms, 2.0), one(now_ms + 300, 2.0), one(now_ms + 50, 2.0)]), Some(0.3));
+        assert_eq!(skew_s(vec![one(now_ms, 2.0), one(now_ms + 100, 1.5)]), Some(0.5), "one ended early");
+        assert_eq!(skew_s(vec![one(now_ms, 2.0), one(now_ms + 9000, 2.0)]), Some(2.0), "never at once");
+        let unknown = Outcome { began_unix_ms: None, ..one(now_ms, 2.0) };
+        assert_eq!(skew_s(vec![one(now_ms, 2.0), unknown]), None);
+        let idle = Outcome { began_unix_ms: Some(now_ms + 9000), ..Outcome::default() };
+        assert_eq!(skew_s(vec![one(now_ms, 2.0), one(now_ms, 2.0), idle]), Some(0.0));
     }
 
     #[test]

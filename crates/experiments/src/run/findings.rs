@@ -6,12 +6,15 @@ use coquina_host::{DriveEnvironment, doctor};
 
 use crate::definition::{Experiment, Mode, published_outstanding};
 use crate::limit::{Evidence, Neighbour, name_limit};
-use crate::report::{Case, CaseResult, Figures, Finding, Point, PublishedRow, Report};
+use crate::report::{Case, CaseResult, Figures, Finding, Point, PublishedRow, Report, Round};
 use crate::statistics::{SAMPLES_MIN, sanity, steadiness};
 
 use super::knees;
 use super::measure::{Measured, Servers};
 use super::rates;
+
+/// Of this share of the measured time it is told that not all generators measured at once.
+const SKEW_MAX: f64 = 0.02;
 
 /// Mean operations per second of the good rounds.
 pub fn mean_iops(result: &CaseResult) -> Option<f64> {
@@ -124,6 +127,7 @@ pub fn of_scenario(cases: &[Case], limits: &Mode, drives: &[u32]) -> Vec<Finding
         }
     }
     findings.extend(unsteady_over_rounds(cases, limits));
+    findings.extend(skewed(cases));
     findings.extend(knees::of(cases, drives));
     findings.extend(rates::of_scenario(cases));
     findings
@@ -172,6 +176,29 @@ fn unsteady_over_rounds(cases: &[Case], limits: &Mode) -> Option<Finding> {
         moved.len()
     );
     Some(finding("not-steady", subject, &text))
+}
+
+/// Generators of one load that did not measure at once: sums of what they did are of no one time. One finding for all, with the worst.
+fn skewed(cases: &[Case]) -> Option<Finding> {
+    let all = cases.iter().flat_map(|case| {
+        let results = case.results.iter();
+        results.flat_map(move |result| result.good_rounds().map(move |round| (case, result, round)))
+    });
+    let share =
+        |round: &Round| round.skew_s.map_or(0.0, |skew_s| skew_s / round.measured_s.max(f64::MIN_POSITIVE));
+    let skewed: Vec<_> = all.filter(|(_, _, round)| share(round) > SKEW_MAX).collect();
+    let (case, result, round) = skewed.iter().max_by(|a, b| share(a.2).total_cmp(&share(b.2)))?;
+    let text = format!(
+        "in {} rounds the generators did not all measure at once for more than {:.0} % of the time, up to {:.2} of {:.1} s ({}: {}): \
+         each has its own figures of these moments, and their sum may be too high. Longer rounds or fewer clients make that less",
+        skewed.len(),
+        SKEW_MAX * 100.0,
+        round.skew_s.unwrap_or(0.0),
+        round.measured_s,
+        case.id,
+        result.target
+    );
+    Some(finding("note", &case.point.scenario, &text))
 }
 
 /// What of the advice for storage this host does not follow.

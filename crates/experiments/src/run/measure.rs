@@ -7,10 +7,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use coquina_host::{DriveCounter, Role, Sampler, SamplerSettings, Utilisation};
 
 use crate::definition::{Mode, object_set_bytes};
-use crate::generator::{Amount, Command, Format, GeneratorError, Load, Outcome, Running, share};
+use crate::generator::{Amount, Command, Format, GeneratorError, Load, Outcome, Running, coquina, share};
 use crate::report::{CpuFigures, DriveFigures, Point, ProcessFigures, Round};
 use crate::statistics::{SAMPLES_MIN, sanity, steadiness};
-use crate::target::{Target, TargetError, lies_in_memory};
+use crate::target::{Target, TargetError, is_this_host, lies_in_memory};
 
 use super::{over_time::over_time, placement};
 
@@ -38,6 +38,9 @@ const BETWEEN_NS_MAX: f64 = 200e3;
 const EXTRA_TIME_MAX: Duration = Duration::from_secs(60);
 /// Time that a generator takes before its load begins, where it does not say when that was.
 const START_TIME: Duration = Duration::from_millis(500);
+/// Several generators begin at once when all should be ready: so long after the first is started, and so much longer for each.
+const AT_ONCE_TIME: Duration = Duration::from_millis(200);
+const AT_ONCE_TIME_EACH: Duration = Duration::from_millis(15);
 /// What is cut off a window at either end, so that it lies within the measured time; less where that is short.
 const EDGE: Duration = Duration::from_millis(50);
 /// What is measured for less long than this is not seen: the kernel counts idle time to 10 ms.
@@ -142,6 +145,14 @@ fn beginning(
 ) -> Instant {
     let latest = ended.checked_sub(length).unwrap_or(started).max(started);
     told.unwrap_or(started + START_TIME + warmup).min(latest)
+}
+
+/// How long generators have to get ready, so that they begin at once. One alone begins when it is.
+fn start_time(generators: usize) -> Duration {
+    match u32::try_from(generators).unwrap_or(u32::MAX) {
+        0 | 1 => Duration::ZERO,
+        count => AT_ONCE_TIME + AT_ONCE_TIME_EACH.saturating_mul(count),
+    }
 }
 
 /// The part of the measured time that is looked at. `None` where that is too short to see anything.
@@ -266,27 +277,35 @@ impl Shot<'_> {
     }
 
     fn pass(&self, pass: u32) -> Result<Measured, GeneratorError> {
-        let commands = self.commands(pass);
+        let mut commands = self.commands(pass);
         let watched = self.target.processes().into_iter().map(|pid| (pid, Role::Target));
         let watched = watched.chain(self.others.iter().map(|pid| (*pid, Role::Outside)));
         let drives = drives_to_sample(&self.target.places(), self.target.is_on_this_host());
         // A machine that does not let itself be looked at can still be measured.
         let sampler = sampler(self.limits.runtime_s, drives, watched.collect()).ok();
         let (now, now_unix) = (Instant::now(), SystemTime::now());
-        let mut running = Vec::new();
-        for command in &commands {
-            let started = Running::start(command, self.scratch)?;
-            if let Some(sampler) = &sampler {
-                sampler.watch(started.process(), Role::Generator);
-            }
-            running.push(started);
+        let start_time = start_time(commands.len());
+        coquina::begin_at_once(&mut commands, start_time);
+        // All before they are looked at, which takes its time.
+        let running: Result<Vec<Running>, GeneratorError> =
+            commands.iter().map(|command| Running::start(command, self.scratch)).collect();
+        let running = running?;
+        if let Some(sampler) = &sampler {
+            let processes: Vec<u32> = running.iter().map(Running::process).collect();
+            sampler.watch_all(&processes, Role::Generator);
         }
-        let time_max = Duration::from_secs_f64(self.limits.warmup_s + self.limits.runtime_s) + EXTRA_TIME_MAX;
+        let time_max = Duration::from_secs_f64(self.limits.warmup_s + self.limits.runtime_s)
+            + start_time
+            + EXTRA_TIME_MAX;
         let outcomes: Result<Vec<Outcome>, GeneratorError> =
             running.into_iter().map(|running| running.finish(time_max, self.stopped)).collect();
         // A sample at the end, so that what generators used up to there is known.
         let ended = sampler.as_ref().map_or_else(Instant::now, Sampler::mark);
-        let outcome = Outcome::merge(outcomes?);
+        let mut outcome = Outcome::merge(outcomes?);
+        if !self.hosts.iter().all(|host| is_this_host(host)) {
+            // Their clocks need not agree.
+            outcome.skew_s = None;
+        }
         if outcome.is_stopped {
             return Err(GeneratorError::Stopped);
         }
@@ -298,7 +317,10 @@ impl Shot<'_> {
         let warmup = Duration::from_secs_f64(self.limits.warmup_s);
         let began = beginning((now, ended), told, warmup, length);
         let seen = sampler.and_then(|sampler| {
-            let (from, to) = looked_at(began, length)?;
+            // While all were at work: the last one to begin tells when that was.
+            let together =
+                length.saturating_sub(Duration::from_secs_f64(outcome.skew_s.unwrap_or(0.0).max(0.0)));
+            let (from, to) = looked_at(began, together)?;
             let seen = sampler.window(from, to)?;
             let samples = over_time(&sampler, now, warmup, began, from, &seen.samples);
             sampler.stop();
@@ -364,6 +386,7 @@ impl Shot<'_> {
             round: self.round,
             began_unix_ms,
             measured_s: outcome.measured_s,
+            skew_s: outcome.skew_s,
             total: outcome.total,
             read: outcome.read,
             write: outcome.write,

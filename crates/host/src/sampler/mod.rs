@@ -88,10 +88,15 @@ impl Sampler {
     /// Gives a role to a process, its threads, and its descendants that have no role of their own, later ones as well.
     /// The role counts for all windows, also those that began before. A process that is not there is left out.
     pub fn watch(&self, pid: u32, role: Role) {
+        self.watch_all(&[pid], role);
+    }
+
+    /// The same for several, with one look at the host.
+    pub fn watch_all(&self, pids: &[u32], role: Role) {
         let mut state = self.shared.lock();
-        // The process may be younger than the last sample.
+        // The processes may be younger than the last sample.
         let _ = state.sample(false);
-        state.processes.watch(pid, role);
+        pids.iter().for_each(|pid| state.processes.watch(*pid, role));
         state.processes.forget_absent();
         let _ = state.detail();
     }

@@ -192,6 +192,24 @@ fn all_drives_have_as_much_in_flight_as_there_are_drives() {
 }
 
 #[test]
+fn generators_that_do_not_measure_at_once_are_told_once() {
+    let with = |skews_s: &[Option<f64>]| {
+        let mut case = case(2, &vec![(100.0, 0); skews_s.len()]);
+        for (round, skew_s) in case.results[0].rounds.iter_mut().zip(skews_s) {
+            (round.measured_s, round.skew_s) = (10.0, *skew_s);
+        }
+        case
+    };
+    assert_eq!(skewed(&[with(&[None, Some(0.19), Some(0.0)])]), None);
+    let found = skewed(&[with(&[Some(0.3), Some(0.1)]), with(&[Some(0.25), Some(2.5)])]).unwrap();
+    assert_eq!((found.kind.as_str(), found.subject.as_str()), ("note", "s"));
+    assert!(
+        found.text.starts_with("in 3 rounds") && found.text.contains("up to 2.50 of 10.0 s"),
+        "{found:?}"
+    );
+}
+
+#[test]
 fn of_what_is_too_short_to_tell_nothing_is_said() {
     let limits = Experiment::load("hdd-tuning").unwrap().modes.get(ModeName::Quick).clone();
     let of = |series: &[f64]| {
