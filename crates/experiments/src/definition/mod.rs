@@ -202,7 +202,7 @@ pub struct Scenario {
     /// Whether volumes are written full first. Default: true.
     #[serde(default = "yes")]
     pub fill: bool,
-    /// Whether volumes are read once before each case that reads, so that what fits into the caches of servers is there.
+    /// Whether volumes, or objects, are read once before each case that reads, so that what fits into the caches of servers is there.
     /// Default: false.
     #[serde(default)]
     pub warm_reads: bool,

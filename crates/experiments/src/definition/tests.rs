@@ -39,7 +39,22 @@ fn more_clients_of_the_ladder_are_more_load() {
     let quick = expand(&Experiment::load("ceph-2x-vs-3x").unwrap(), ModeName::Quick);
     let ladder = quick[0].points.iter().filter(|planned| planned.ladder == quick[0].points[0].ladder);
     let outstanding: Vec<u32> = ladder.map(|planned| planned.point.outstanding()).collect();
-    assert_eq!(outstanding, [32, 64, 128, 256]);
+    assert_eq!(outstanding, [32, 64, 256]);
+}
+
+#[test]
+fn stores_whose_reads_are_compared_begin_with_the_same_caches() {
+    for name in built_in_names() {
+        let experiment = Experiment::load(name).unwrap();
+        let is_store = |spec: &String| spec.contains("coquina") || spec.contains("ceph");
+        if !experiment.targets.iter().any(is_store) {
+            continue;
+        }
+        for scenario in expand(&experiment, ModeName::Default) {
+            let reads = scenario.points.iter().any(|planned| planned.point.operation.reads());
+            assert!(!reads || scenario.layout.warm_reads, "{name}: {}", scenario.name);
+        }
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::definition::{Aged, Layout, PREPARE_DEPTH, PlannedScenario, VOLUME_BYTES_MIN, object_set_bytes};
 use crate::generator::{Amount, GeneratorError, Load, Outcome, Running};
-use crate::report::Operation;
+use crate::report::{Operation, Point};
 use crate::target::{Target, TargetError};
 
 use super::{Run, RunError};
@@ -173,14 +173,10 @@ impl Run<'_> {
         self.load_blocks(target, layout, &what, Operation::RandomWrite, Amount::Bytes(bytes), block_bytes)
     }
 
-    /// Reads the volumes of all targets of the last case once, so that all begin it alike.
+    /// Reads the volumes, or objects, of all targets of the last case once, so that all begin it alike.
     pub(super) fn warm_up(&self, layout: &Layout) -> Result<(), RunError> {
         let Some(case) = self.report.cases.last() else { return Ok(()) };
-        if !layout.warm_reads
-            || !matches!(case.point.operation, Operation::RandomRead | Operation::SequentialRead)
-        {
-            return Ok(());
-        }
+        let Some((operation, bytes, block_bytes)) = warming(layout, &case.point) else { return Ok(()) };
         let mut warm = vec![false; self.targets.len()];
         for (column, result) in self.columns.iter().zip(&case.results) {
             let target = self.targets[column.target].as_ref();
@@ -190,15 +186,13 @@ impl Run<'_> {
             {
                 continue;
             }
-            let bytes = layout.volume_bytes * u64::from(layout.volumes);
-            let operation = Operation::SequentialRead;
             self.load_blocks(
                 target,
                 layout,
                 "reading it once",
                 operation,
                 Amount::Bytes(bytes),
-                FILL_BLOCK_BYTES,
+                block_bytes,
             )?;
         }
         Ok(())
@@ -241,6 +235,20 @@ impl Run<'_> {
         }
         Ok(())
     }
+}
+
+/// What is read before a point, how much of it, and in pieces of which size.
+pub(super) fn warming(layout: &Layout, point: &Point) -> Option<(Operation, u64, u32)> {
+    (layout.warm_reads && point.operation.reads()).then(|| match point.operation.is_of_objects() {
+        true => {
+            let bytes = object_set_bytes(layout.volume_bytes, point.block_bytes);
+            (Operation::ObjectRead, bytes, point.block_bytes)
+        }
+        false => {
+            let bytes = layout.volume_bytes.saturating_mul(layout.volumes.into());
+            (Operation::SequentialRead, bytes, FILL_BLOCK_BYTES)
+        }
+    })
 }
 
 /// Volumes of a scenario whose points add so many drives, each a volume of its own, where `there` are. 0 stands for all.

@@ -5,7 +5,7 @@ use super::facts::make_labels_unique;
 use super::*;
 use crate::definition::{Experiment, ModeName};
 use crate::generator::{Command, Load};
-use crate::report::TargetFacts;
+use crate::report::{Operation, TargetFacts};
 
 fn settings(toml: &str, targets: &[&str], folder: &std::path::Path) -> Settings {
     let targets = targets.iter().map(|target| (*target).to_owned()).collect();
@@ -217,6 +217,32 @@ fn a_plan_counts_runs_of_targets_that_can_do_a_case_and_of_settings() {
     assert_eq!(plan.settings, ["fio:a=1", "fio:a=2", "fio:b=1"]);
     assert_eq!(plan.scenarios[0].cases[0].runs, 8, "four columns, two rounds");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn all_that_is_read_is_read_once_before() {
+    let layout = Layout {
+        volumes: 3,
+        volume_bytes: 64 << 20,
+        copies: None,
+        stripe: None,
+        fill: true,
+        warm_reads: true,
+        aged: None,
+    };
+    let before = |layout: &Layout, operation| {
+        super::layout::warming(
+            layout,
+            &crate::report::Point { operation, block_bytes: 1 << 16, ..point(3, 1) },
+        )
+    };
+    let volumes = Some((Operation::SequentialRead, 192 << 20, 1 << 20));
+    assert_eq!(before(&layout, Operation::RandomRead), volumes);
+    assert_eq!(before(&layout, Operation::Mixed70), volumes);
+    let objects = Some((Operation::ObjectRead, 64 << 20, 1 << 16));
+    assert_eq!(before(&layout, Operation::ObjectRead), objects);
+    assert_eq!(before(&layout, Operation::RandomWrite), None);
+    assert_eq!(before(&Layout { warm_reads: false, ..layout }, Operation::RandomRead), None);
 }
 
 /// A store with so many copies, which counts what is written.
