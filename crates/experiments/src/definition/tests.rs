@@ -58,6 +58,15 @@ fn stores_whose_reads_are_compared_begin_with_the_same_caches() {
 }
 
 #[test]
+fn full_runs_have_room_for_the_published_volumes() {
+    for name in built_in_names() {
+        let experiment = Experiment::load(name).unwrap();
+        let published = experiment.scenarios.iter().map(|scenario| scenario.volume_size).max().unwrap();
+        assert!(experiment.modes.full.volume_bytes_max >= published, "{name}: {published}");
+    }
+}
+
+#[test]
 fn what_is_wrong_is_named() {
     for (from, to, wanted) in [
         ("format = 1", "format = 2", "format 2 is not known"),
