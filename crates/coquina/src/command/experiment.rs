@@ -362,15 +362,8 @@ fn finish(global: &Global, report: &Report, folder: &OutFolder, asked: &[String]
     let left = (!left.is_empty()).then(|| left_message(&left));
     // First: what follows may fail.
     left.iter().for_each(output::tell);
-    folder.write(report)?;
-    let page = folder.path.join(PAGE_FILE);
-    std::fs::write(&page, html::render(report)).map_err(|error| CliError::io("write", &page, &error))?;
-    if global.json {
-        print_json(report)?;
-    } else {
-        print(&text_of(report))?;
-    }
-    output::tell(format_args!("report: {}", page.display()));
+    deliver(report, folder, || if global.json { print_json(report) } else { print(&text_of(report)) })?;
+    output::tell(format_args!("report: {}", folder.path.join(PAGE_FILE).display()));
     match &report.interrupted {
         Some(reason) => {
             Err(CliError::failed(format!("the run ended early: {reason}; what was measured is kept")))
@@ -386,6 +379,27 @@ fn finish(global: &Global, report: &Report, folder: &OutFolder, asked: &[String]
             ))),
         },
     }
+}
+
+/// Writes the report and its page and prints the tables, each of them also where another cannot be: figures that took hours are not
+/// lost with a full disk. The errors come last.
+fn deliver(
+    report: &Report,
+    folder: &OutFolder,
+    print: impl FnOnce() -> Result<(), CliError>,
+) -> Result<(), CliError> {
+    let page = folder.path.join(PAGE_FILE);
+    let written = folder.write(report);
+    let page_written =
+        std::fs::write(&page, html::render(report)).map_err(|error| CliError::io("write", &page, &error));
+    let printed = print();
+    let failed = [written, page_written, printed].into_iter().filter_map(Result::err);
+    let mut failed: Vec<String> = failed.map(|error| error.to_string()).collect();
+    if failed.is_empty() {
+        return Ok(());
+    }
+    failed.extend(report.interrupted.iter().map(|reason| format!("the run ended early: {reason}")));
+    Err(CliError::failed(failed.join("\n")))
 }
 
 fn text_of(report: &Report) -> String {
@@ -467,6 +481,33 @@ fn plan_text(plan: &Plan) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_report_that_cannot_be_written_is_printed() {
+        let report = Report { interrupted: Some("stopped".to_owned()), ..Report::default() };
+        let deliver_to = |path: &Path, works: bool| {
+            let folder = OutFolder { path: path.to_owned(), is_new: false };
+            let mut printed = 0;
+            let print = || {
+                printed += 1;
+                if works { Ok(()) } else { Err(CliError::failed("cannot print")) }
+            };
+            let error = deliver(&report, &folder, print).err();
+            assert_eq!(printed, 1);
+            error.map(|error| (error.exit_code(), error.to_string()))
+        };
+        let folder = tempfile::tempdir().unwrap();
+        // A folder in the place of one file must not keep the other from being written.
+        std::fs::create_dir(folder.path().join(".report.json")).unwrap();
+        let (code, error) = deliver_to(folder.path(), false).unwrap();
+        assert!(error.contains("report.json") && error.contains("cannot print"), "{error}");
+        assert!(code == 1 && error.ends_with("the run ended early: stopped"), "{error}");
+        assert!(folder.path().join(PAGE_FILE).exists());
+        std::fs::remove_dir(folder.path().join(".report.json")).unwrap();
+        assert_eq!(deliver_to(folder.path(), true), None);
+        let (_, error) = deliver_to(&folder.path().join("gone"), true).unwrap();
+        assert!(error.contains(REPORT_FILE) && error.contains(PAGE_FILE), "{error}");
+    }
 
     #[test]
     fn each_ctrl_c_says_what_happens() {
