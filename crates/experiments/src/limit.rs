@@ -16,6 +16,7 @@ use coquina_host::Utilisation;
 use coquina_host::sampler::Sample;
 use serde::{Deserialize, Serialize};
 
+use crate::generator::BusyHost;
 use crate::report::{LimitFigures, Operation, UtilisationSample};
 
 /// What is known of one target at one point of an experiment.
@@ -25,6 +26,8 @@ pub struct Evidence {
     pub utilisation: Utilisation,
     /// Whether all processes that serve the target are known and could be seen. If not, others may be among them, here or elsewhere.
     pub are_servers_known: bool,
+    /// Other processes or hosts made the load (`--client`), which are not sampled.
+    pub load_hosts: Option<LoadHosts>,
     /// What was done.
     pub operation: Operation,
     /// Size of one operation.
@@ -43,6 +46,15 @@ pub struct Evidence {
     pub rate_iops: Option<f64>,
     /// Other points of the same sweep of the same target, in any order.
     pub neighbours: Vec<Neighbour>,
+}
+
+/// Hosts with `fio --server` that made the load.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LoadHosts {
+    /// As they were named.
+    pub names: Vec<String>,
+    /// The one whose jobs used most of their cores, if fio says so.
+    pub busiest: Option<BusyHost>,
 }
 
 /// Another point of a sweep over depth, jobs or clients, on the same drives; over drives, too, where all are one disk.
@@ -135,7 +147,8 @@ pub fn name_limit(evidence: &Evidence) -> Limit {
     let mut limit =
         rules::ALL.iter().find_map(|rule| rule(evidence)).unwrap_or_else(|| rules::unknown(evidence));
     let may_serve = (!evidence.are_servers_known).then(|| text::others_may_serve(evidence));
-    for line in may_serve.into_iter().chain(text::summary(evidence)) {
+    let not_sampled = evidence.load_hosts.as_ref().map(text::load_hosts);
+    for line in may_serve.into_iter().chain(not_sampled).chain(text::summary(evidence)) {
         if !limit.evidence.contains(&line) {
             limit.evidence.push(line);
         }

@@ -105,6 +105,7 @@ fn name(utilisation: Utilisation, measured: &Measured, point: (Operation, u32, u
     let limit = name_limit(&Evidence {
         utilisation,
         are_servers_known: true,
+        load_hosts: None,
         operation,
         block_bytes,
         outstanding,

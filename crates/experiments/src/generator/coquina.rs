@@ -131,6 +131,7 @@ pub fn read(out: &str) -> Result<Outcome, String> {
         errors: printed.errors.max(u64::from(gave_up.is_some())),
         first_error: gave_up.or(printed.first_error),
         is_stopped: false,
+        busiest_host: None,
     })
 }
 

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use super::{Amount, Command, Format, Load, Outcome, add, set_percentiles, share};
+use super::{Amount, BusyHost, Command, Format, Load, Outcome, add, set_percentiles, share};
 use crate::report::{Figures, Operation};
 use crate::statistics::LatencyHistogram;
 
@@ -236,6 +236,14 @@ struct Printed {
 struct Job {
     #[serde(default)]
     jobname: String,
+    /// The host that made this load, where another did.
+    #[serde(default)]
+    hostname: Option<String>,
+    /// Time of its threads on processors, in percent of how long they ran.
+    #[serde(default)]
+    usr_cpu: f64,
+    #[serde(default)]
+    sys_cpu: f64,
     error: i64,
     read: Direction,
     write: Direction,
@@ -271,6 +279,13 @@ pub fn read(out: &str, series: &str) -> Result<Outcome, String> {
     for job in &jobs {
         read = add(&read, &figures(&job.read)?);
         write = add(&write, &figures(&job.write)?);
+        if let Some(host) = &job.hostname {
+            let cores = (job.usr_cpu + job.sys_cpu) / 100.0;
+            if cores > 0.0 && outcome.busiest_host.as_ref().is_none_or(|busiest| cores > busiest.thread_cores)
+            {
+                outcome.busiest_host = Some(BusyHost { host: host.clone(), thread_cores: cores });
+            }
+        }
         outcome.told_bytes_per_s += job.read.bw_bytes + job.write.bw_bytes;
         let longest_ms = job.read.runtime.max(job.write.runtime);
         outcome.measured_s = outcome.measured_s.max(longest_ms as f64 / 1e3);

@@ -190,6 +190,15 @@ impl Format {
     }
 }
 
+/// A host with `fio --server`, as fio tells of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BusyHost {
+    /// Its name.
+    pub host: String,
+    /// Cores that each of its jobs used, on average.
+    pub thread_cores: f64,
+}
+
 /// What a generator has measured.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
@@ -217,6 +226,8 @@ pub struct Outcome {
     pub first_error: Option<String>,
     /// It was asked to end before its time.
     pub is_stopped: bool,
+    /// Of other hosts that made the load, the one whose jobs used most of their cores.
+    pub busiest_host: Option<BusyHost>,
 }
 
 impl Outcome {
@@ -247,6 +258,10 @@ impl Outcome {
             merged.errors += outcome.errors;
             merged.first_error = merged.first_error.or(outcome.first_error);
             merged.is_stopped |= outcome.is_stopped;
+            let cores = |host: &Option<BusyHost>| host.as_ref().map_or(0.0, |host| host.thread_cores);
+            if cores(&outcome.busiest_host) > cores(&merged.busiest_host) {
+                merged.busiest_host = outcome.busiest_host;
+            }
         }
         if merged.is_empty() && !merged.is_stopped {
             merged.errors = 1;

@@ -39,9 +39,6 @@ const IN_DRIVE: f64 = 0.5;
 /// A drive that flushes for this share of the time makes writes wait, though it may not be what bounds them.
 const FLUSHES_OFTEN: f64 = 0.5;
 
-/// Said of a target where nothing that is seen is busy, and not all that serves it is seen.
-const UNSEEN: &str = "; not all of the target's hosts and servers are seen";
-
 type Rule = fn(&Evidence) -> Option<Limit>;
 
 /// Asked one after the other; the first answer counts.
@@ -124,7 +121,7 @@ fn cpu(evidence: &Evidence) -> Option<Limit> {
         text += &format!(", of which {others:.1} by {}", others_named(evidence));
         lines.extend(outside_lines(evidence));
     }
-    let blamed = if evidence.are_servers_known { others } else { 0.0 };
+    let blamed = if are_others_known(evidence) { others } else { 0.0 };
     if blamed + utilisation.steal_cores >= gone * OTHERS_BLAMED {
         kind = LimitKind::Outside;
     } else if polls(evidence) {
@@ -161,7 +158,7 @@ fn pinned(evidence: &Evidence) -> Option<Limit> {
         if rest >= busy * OTHERS_BLAMED && utilisation.role_cores(Role::Outside) >= rest * 0.5 {
             lines.extend(outside_lines(evidence));
             let text = format!("CPU: {place}, of which {rest:.1} by {}", others_named(evidence));
-            let kind = match evidence.are_servers_known {
+            let kind = match are_others_known(evidence) {
                 true => LimitKind::Outside,
                 false if allowed.len() == 1 => LimitKind::OneCore,
                 false => LimitKind::Cpu,
@@ -179,6 +176,11 @@ fn pinned(evidence: &Evidence) -> Option<Limit> {
 /// A thread that makes load has a whole core.
 fn generator(evidence: &Evidence) -> Option<Limit> {
     (!gains_when_deeper(evidence)).then_some(())?;
+    let of_host = evidence.load_hosts.as_ref().and_then(|hosts| hosts.busiest.as_ref());
+    if let Some(busiest) = of_host.filter(|busiest| busiest.thread_cores >= FULL_THREAD) {
+        let text = format!("generator: fio on {} uses a whole core for each of its jobs", busiest.host);
+        return limit(LimitKind::Generator, text, Vec::new());
+    }
     let utilisation = &evidence.utilisation;
     let generators: Vec<&ProcessUse> =
         utilisation.processes.iter().filter(|process| process.role == Role::Generator).collect();
@@ -261,7 +263,7 @@ fn outside(evidence: &Evidence) -> Option<Limit> {
     let others = utilisation.role_cores(Role::Outside);
     let waited = utilisation.pressures.is_some_and(|pressures| pressures.cpu_some >= 0.2);
     let is_short = utilisation.busy_cores >= all * 0.75 || waited;
-    (evidence.are_servers_known && all > 0.0 && others >= all * 0.25 && is_short).then_some(())?;
+    (are_others_known(evidence) && all > 0.0 && others >= all * 0.25 && is_short).then_some(())?;
     let text = format!(
         "CPU taken by others: {others:.1} of {} busy outside of the benchmark{}",
         cores(utilisation.cores_online as usize),
@@ -371,7 +373,7 @@ pub(super) fn unknown(evidence: &Evidence) -> Limit {
     if let Some(network) = busiest.filter(|network| bytes(network) >= 1e6) {
         parts.push(format!("network {} {}", network.name, mib_per_s(bytes(network))));
     }
-    let unseen = if evidence.are_servers_known { "" } else { UNSEEN };
+    let unseen = unseen(evidence);
     let text = format!("unknown: nothing that is sampled is full ({}){unseen}", parts.join(", "));
     Limit { kind: LimitKind::Unknown, text, evidence: growth(evidence).line().into_iter().collect() }
 }
@@ -473,13 +475,40 @@ fn busiest_drive(utilisation: &Utilisation, is_meant: fn(&DriveUse) -> bool) -> 
     drives.max_by(|left, right| left.busy.total_cmp(&right.busy))
 }
 
+/// Whether processes outside of the benchmark are nothing but that: not servers of the target, and not what makes the load.
+fn are_others_known(evidence: &Evidence) -> bool {
+    evidence.are_servers_known && evidence.load_hosts.is_none()
+}
+
+/// Said where nothing that is seen is busy, and not all is seen.
+fn unseen(evidence: &Evidence) -> String {
+    let mut text = String::new();
+    if !evidence.are_servers_known {
+        text += "; not all of the target's hosts and servers are seen";
+    }
+    if evidence.load_hosts.is_some() {
+        text += "; load hosts are not sampled";
+    }
+    text
+}
+
+/// What others may be.
+fn may_be(evidence: &Evidence) -> &'static str {
+    match (evidence.are_servers_known, evidence.load_hosts.is_some()) {
+        (true, false) => "",
+        (false, false) => "which may serve the target",
+        (true, true) => "which may make the load",
+        (false, true) => "which may serve the target or make the load",
+    }
+}
+
 /// Others, and the busiest process outside of the benchmark, if it is worth naming.
 fn others_named(evidence: &Evidence) -> String {
     let named = outsiders(&evidence.utilisation).first().map(|one| format!(": {}", process(one)));
-    match (evidence.are_servers_known, named) {
-        (true, named) => format!("others{}", named.unwrap_or_default()),
-        (false, None) => "others, which may serve the target".to_owned(),
-        (false, Some(named)) => format!("others{named}, which may serve the target"),
+    let named = named.unwrap_or_default();
+    match may_be(evidence) {
+        "" => format!("others{named}"),
+        may_be => format!("others{named}, {may_be}"),
     }
 }
 
@@ -491,9 +520,9 @@ fn outsiders(utilisation: &Utilisation) -> Vec<&ProcessUse> {
 
 fn outside_lines(evidence: &Evidence) -> Vec<String> {
     let utilisation = &evidence.utilisation;
-    let what = match evidence.are_servers_known {
-        true => "outside of the benchmark",
-        false => "outside of the benchmark, or serving the target",
+    let what = match may_be(evidence) {
+        "" => "outside of the benchmark".to_owned(),
+        may_be => format!("not known to be of the benchmark, {may_be}"),
     };
     let line = |one: &&ProcessUse| {
         format!("{what}: {} uses {:.2} cores", process(one), utilisation.process_cores(one))
@@ -530,7 +559,9 @@ fn nothing_or_what_is_busy(evidence: &Evidence) -> String {
     }
     match busiest_drive(utilisation, |_| true).filter(|drive| drive.busy >= 0.7) {
         Some(drive) => format!("drive {} is waited for but not full", drive.name),
-        None if evidence.are_servers_known => "nothing is busy".to_owned(),
-        None => format!("nothing on this host is busy{UNSEEN}"),
+        None => match unseen(evidence) {
+            unseen if unseen.is_empty() => "nothing is busy".to_owned(),
+            unseen => format!("nothing on this host is busy{unseen}"),
+        },
     }
 }

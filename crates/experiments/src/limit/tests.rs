@@ -31,6 +31,7 @@ fn idle() -> Evidence {
             ..Utilisation::default()
         },
         are_servers_known: true,
+        load_hosts: None,
         operation: Operation::RandomWrite,
         block_bytes: 4096,
         outstanding: 32,
@@ -146,7 +147,7 @@ fn others_that_may_serve_the_target_are_not_blamed() {
     others(&mut evidence, 1.4);
     let text = "CPU: 1.9 of 2 cores, of which 1.4 by others: yes (pid 123), which may serve the target";
     let lines = assert_limit(&evidence, LimitKind::Cpu, text);
-    assert!(lines.contains("or serving the target: yes (pid 123) uses 1.40 cores"), "{lines}");
+    assert!(lines.contains("which may serve the target: yes (pid 123) uses 1.40 cores"), "{lines}");
     // Not where work waits for the rest, either.
     busy(&mut evidence, [1.0, 0.6]);
     let text = "unknown: nothing that is sampled is full (1.6 of 2 cores, drive vda 30 % busy); \
@@ -168,6 +169,36 @@ fn of_a_target_that_is_not_seen_nobody_says_that_nothing_is_busy() {
     let text = "latency at this depth: 1 in flight, 210 us each, nothing on this host is busy; \
         not all of the target's hosts and servers are seen";
     assert_limit(&evidence, LimitKind::Latency, text);
+}
+
+#[test]
+fn of_load_that_other_hosts_make_this_host_is_not_the_generator() {
+    let mut evidence = idle();
+    let mut hosts = LoadHosts { names: vec!["a".to_owned(), "b".to_owned()], busiest: None };
+    evidence.load_hosts = Some(hosts.clone());
+    (evidence.outstanding, evidence.latency_ns_mean) = (1, 210_000.0);
+    let text = "latency at this depth: 1 in flight, 210 us each, nothing on this host is busy; load hosts are not sampled";
+    let lines = assert_limit(&evidence, LimitKind::Latency, text);
+    assert!(lines.contains("load hosts are not sampled (a, b)"), "{lines}");
+    // fio knows of its own threads.
+    hosts.busiest = Some(BusyHost { host: "b".to_owned(), thread_cores: 0.97 });
+    evidence.load_hosts = Some(hosts);
+    let lines = assert_limit(
+        &evidence,
+        LimitKind::Generator,
+        "generator: fio on b uses a whole core for each of its jobs",
+    );
+    assert!(lines.contains("fio on b used 0.97 cores for each of its jobs"), "{lines}");
+    neighbours(&mut evidence, &[(16, 80_000.0)]);
+    assert_eq!(name_limit(&evidence).kind, LimitKind::Latency, "it polls");
+    // A fio --server on this host is none of the processes that are watched.
+    busy(&mut evidence, [1.0, 0.9]);
+    others(&mut evidence, 1.4);
+    evidence.outstanding = 32;
+    neighbours(&mut evidence, &[]);
+    evidence.load_hosts = Some(LoadHosts { names: vec!["127.0.0.1".to_owned()], busiest: None });
+    let text = "CPU: 1.9 of 2 cores, of which 1.4 by others: yes (pid 123), which may make the load";
+    assert_limit(&evidence, LimitKind::Cpu, text);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use coquina_host::sampler::{DriveUse, NetworkUse, ProcessUse, Role, ThrottleKind, Utilisation};
 
-use super::Evidence;
+use super::{Evidence, LoadHosts};
 
 /// Processes that a summary names.
 const PROCESSES_MAX: usize = 5;
@@ -91,6 +91,19 @@ pub(super) fn others_may_serve(evidence: &Evidence) -> String {
     format!(
         "not all that serves the target is known here: it may be among the others, which use {others:.2} cores, or on other hosts"
     )
+}
+
+/// What is sampled is another machine, or another process.
+pub(super) fn load_hosts(hosts: &LoadHosts) -> String {
+    let mut line =
+        format!("load hosts are not sampled ({}): what follows is of this host", hosts.names.join(", "));
+    if let Some(busiest) = &hosts.busiest {
+        line += &format!(
+            "; fio on {} used {:.2} cores for each of its jobs, as it says itself",
+            busiest.host, busiest.thread_cores
+        );
+    }
+    line
 }
 
 fn roles(utilisation: &Utilisation) -> String {

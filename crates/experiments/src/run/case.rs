@@ -128,6 +128,9 @@ impl Run<'_> {
                         self.report.hosts.push(host.clone());
                     }
                 }
+                if !self.report.hosts.is_empty() {
+                    self.find("note", "load hosts", &findings::of_load_hosts(&self.settings.hosts));
+                }
                 self.last_case().results[column].rounds.push(measured.round.clone());
                 let last = self.seen.last_mut().expect("pushed with the case");
                 last[column].push(measured);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use coquina_host::{DriveEnvironment, doctor};
 
 use crate::definition::{Experiment, Mode, published_outstanding};
-use crate::limit::{Evidence, Neighbour, name_limit};
+use crate::limit::{Evidence, LoadHosts, Neighbour, name_limit};
 use crate::report::{Case, CaseResult, Figures, Finding, Point, PublishedRow, Report, Round};
 use crate::statistics::{SAMPLES_MIN, sanity, steadiness};
 
@@ -28,6 +28,15 @@ pub fn left_out(label: &str, measured: &Measured) -> String {
     format!(
         "{label}: round {} is left out of all figures, with {} failure(s): {reason}",
         measured.round.round, measured.round.errors
+    )
+}
+
+/// What is told of hosts that made load.
+pub fn of_load_hosts(hosts: &[String]) -> String {
+    format!(
+        "load was made by fio --server on {}: what these machines are, what else they did and which fio they have are not known. The machine, \
+         its drives, CPU time and limits in this report are those of the host on which it was run",
+        hosts.join(", ")
     )
 }
 
@@ -67,6 +76,10 @@ pub fn name_limits(cases: &mut [Case], seen: &[Vec<Vec<Measured>>], drives: &[u3
                 let evidence = Evidence {
                     utilisation: utilisation.clone(),
                     are_servers_known: measured.servers == Servers::All,
+                    load_hosts: (!measured.hosts.is_empty()).then(|| LoadHosts {
+                        names: measured.hosts.clone(),
+                        busiest: measured.busiest_host.clone(),
+                    }),
                     operation: point.operation,
                     block_bytes: point.block_bytes,
                     outstanding: point.outstanding(),

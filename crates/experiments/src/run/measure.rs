@@ -7,7 +7,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use coquina_host::{DriveCounter, Role, Sampler, SamplerSettings, Utilisation};
 
 use crate::definition::{Mode, object_set_bytes};
-use crate::generator::{Amount, Command, Format, GeneratorError, Load, Outcome, Running, coquina, share};
+use crate::generator::{
+    Amount, BusyHost, Command, Format, GeneratorError, Load, Outcome, Running, coquina, share,
+};
 use crate::report::{CpuFigures, DriveFigures, Point, ProcessFigures, Round};
 use crate::statistics::{SAMPLES_MIN, sanity, steadiness};
 use crate::target::{Target, TargetError, is_this_host, lies_in_memory};
@@ -231,6 +233,8 @@ pub struct Measured {
     pub servers: Servers,
     /// Other hosts that made the load.
     pub hosts: Vec<String>,
+    /// The one of them whose jobs used most of their cores.
+    pub busiest_host: Option<BusyHost>,
 }
 
 /// What is measured.
@@ -426,7 +430,14 @@ impl Shot<'_> {
                     Some(written_per_s / by_users).filter(|ratio| ratio.is_finite());
             }
         }
-        Measured { round, utilisation: seen, first_error: outcome.first_error, servers, hosts: Vec::new() }
+        Measured {
+            round,
+            utilisation: seen,
+            first_error: outcome.first_error,
+            servers,
+            hosts: Vec::new(),
+            busiest_host: outcome.busiest_host,
+        }
     }
 
     /// /proc may hide the processes of others.

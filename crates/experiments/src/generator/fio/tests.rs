@@ -180,6 +180,17 @@ fn hosts_are_counted_once() {
 }
 
 #[test]
+fn the_busiest_host_is_told() {
+    assert_eq!(read(TWO_CLIENTS, "").unwrap().busiest_host, None, "it says nothing of processors here");
+    let with = |text: &str| read(&TWO_CLIENTS.replacen("\"error\": 0,", text, 1), "").unwrap();
+    let one = with("\"error\": 0, \"usr_cpu\": 60.5, \"sys_cpu\": 36.5,");
+    let busiest = one.busiest_host.clone().unwrap();
+    assert_eq!((busiest.host.as_str(), busiest.thread_cores), ("127.0.0.1", 0.97));
+    let other = with("\"error\": 0, \"usr_cpu\": 10, \"sys_cpu\": 20,");
+    assert_eq!(super::Outcome::merge(vec![other, one]).busiest_host, Some(busiest));
+}
+
+#[test]
 fn each_job_has_a_log_of_its_own() {
     let made = command(&FioOptions::default(), &load());
     assert!(made.files[0].1.contains("per_job_logs=1\n"), "{}", made.files[0].1);

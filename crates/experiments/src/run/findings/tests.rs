@@ -167,6 +167,7 @@ fn drives_are_one_disk_where_only_one_was_sampled() {
         first_error: None,
         servers: Servers::All,
         hosts: Vec::new(),
+        busiest_host: None,
     };
     assert!(share_one_disk(&[round(&["vda"]), round(&["vda"])]));
     assert!(!share_one_disk(&[round(&["vda"]), round(&["sda", "sdb"])]));
@@ -183,12 +184,14 @@ fn all_drives_have_as_much_in_flight_as_there_are_drives() {
         utilisation: Some(coquina_host::Utilisation::default()),
         first_error: None,
         servers: Servers::All,
-        hosts: Vec::new(),
+        hosts: vec!["192.0.2.7".to_owned()],
+        busiest_host: None,
     };
     let mut cases = [all];
     name_limits(&mut cases, &[vec![vec![seen]]], &[20]);
     let lines = cases[0].results[0].rounds[0].limit.evidence.join("\n");
     assert!(lines.contains(", 20 in flight,"), "{lines}");
+    assert!(lines.contains("load hosts are not sampled (192.0.2.7)"), "{lines}");
 }
 
 #[test]
