@@ -1,7 +1,7 @@
 //! Interrupts of drives and network interfaces: whether their queues share one core.
 //!
 //! Each queue's interrupts belong to the core that got most of them. What counts is whether busy queues are on different
-//! cores, not how busy each is: one queue may well do most of the work.
+//! cores, and whether one has most of many, not how busy each is: one queue may well do most of the work.
 
 use std::collections::BTreeMap;
 
@@ -11,6 +11,8 @@ use super::root::HostRoot;
 const CODE: &str = "INTERRUPTS";
 /// A queue with fewer since the start of the host says nothing.
 const BUSY_INTERRUPTS: u64 = 1000;
+/// Of so many busy queues more than half are too many for one core, where there are as many cores.
+const MANY_QUEUES: usize = 4;
 
 /// An interrupt of a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +55,13 @@ fn on_one_core(queues: &[&Queue]) -> bool {
     queues.len() > 1 && queues.iter().all(|queue| queue.core == queues[0].core)
 }
 
+/// The core with most of the queues, and how many these are.
+fn fullest_core(queues: &[&Queue]) -> (usize, usize) {
+    let mut by_core: BTreeMap<usize, usize> = BTreeMap::new();
+    queues.iter().for_each(|queue| *by_core.entry(queue.core).or_default() += 1);
+    by_core.into_iter().max_by_key(|(_, count)| *count).unwrap_or_default()
+}
+
 fn spread(root: &HostRoot, subject: &str, queues: &[&Queue], cores: usize) -> Finding {
     let mut used: Vec<usize> = queues.iter().map(|queue| queue.core).collect();
     used.sort_unstable();
@@ -60,10 +69,17 @@ fn spread(root: &HostRoot, subject: &str, queues: &[&Queue], cores: usize) -> Fi
     let busy =
         if queues.len() == 1 { "1 busy queue".to_owned() } else { format!("{} busy queues", queues.len()) };
     let on = if used.len() == 1 { format!("core {}", used[0]) } else { format!("{} cores", used.len()) };
-    let finding = Finding::new(CODE, subject).is(format!("{busy} on {on}"));
-    if !on_one_core(queues) {
+    let (fullest, count) = fullest_core(queues);
+    let has_most = queues.len() >= MANY_QUEUES
+        && cores >= queues.len()
+        && count * 2 > queues.len()
+        && count < queues.len();
+    let most = if has_most { format!(", {count} of them on core {fullest}") } else { String::new() };
+    let finding = Finding::new(CODE, subject).is(format!("{busy} on {on}{most}"));
+    if !has_most && !on_one_core(queues) {
         return finding;
     }
+    let level = if has_most { Level::Advice } else { Level::Warning };
     let affinity = |irq: u32| root.text(&format!("/proc/irq/{irq}/smp_affinity_list"));
     let commands = |value: &dyn Fn(usize, &Queue) -> Option<String>| -> Vec<String> {
         let each = queues.iter().enumerate().filter_map(|(index, queue)| {
@@ -74,10 +90,18 @@ fn spread(root: &HostRoot, subject: &str, queues: &[&Queue], cores: usize) -> Fi
     let how = commands(&|index, _| Some((index % cores).to_string()));
     let undo = commands(&|_, queue| affinity(queue.irq));
     let finding = finding
-        .should_be(Level::Warning, "spread over the cores")
+        .should_be(level, "spread over the cores")
         .why(
-            "One core handles all completions and packets; when it is full, drives and network wait for it while other \
-             cores are idle.",
+            match has_most {
+                true => {
+                    "One core handles most completions and packets; when it is full, drives and network wait for it while other \
+                     cores are idle."
+                }
+                false => {
+                    "One core handles all completions and packets; when it is full, drives and network wait for it while other \
+                     cores are idle."
+                }
+            },
         )
         .how(format!(
             "start irqbalance, or without it: {}. Queues of NVMe drives that the kernel places itself refuse that",
@@ -186,6 +210,29 @@ mod tests {
         );
         let findings = check(&host.root());
         assert_eq!((findings[0].level, findings[0].is.as_str()), (Level::Ok, "2 busy queues on 2 cores"));
+    }
+
+    #[test]
+    fn most_of_many_queues_on_one_core_are_told() {
+        let lines = |cores: &[usize]| -> String {
+            let line = |(index, core): (usize, &usize)| {
+                let counts: Vec<&str> = (0..4).map(|at| if at == *core { "50000" } else { "1" }).collect();
+                format!("{}: {} PCI-MSI {index}-edge eth0-TxRx-{index}\n", 30 + index, counts.join(" "))
+            };
+            cores.iter().enumerate().map(line).collect()
+        };
+        let found = |cores: &[usize]| check(&host(&lines(cores)).root()).remove(0);
+        let most = found(&[0, 0, 1, 0]);
+        assert_eq!(
+            (most.level, most.is.as_str()),
+            (Level::Advice, "4 busy queues on 2 cores, 3 of them on core 0")
+        );
+        assert!(most.how.contains("echo 1 > /proc/irq/31/smp_affinity_list"), "{most:?}");
+        assert!(most.undo.is_some());
+        assert_eq!(found(&[0, 0, 1, 2]).level, Level::Ok, "half of them");
+        assert_eq!(found(&[0, 0, 1]).level, Level::Ok, "few");
+        assert_eq!(found(&[0, 0, 0, 0, 1]).level, Level::Ok, "more queues than cores");
+        assert_eq!(found(&[0, 0, 0, 0]).level, Level::Warning, "all of them");
     }
 
     #[test]
