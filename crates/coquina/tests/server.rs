@@ -467,6 +467,38 @@ fn nodes_are_processes_of_their_own_and_one_can_be_removed() {
     assert_eq!(server.json(&["node", "list"])["nodes"].as_array().unwrap().len(), 2);
 }
 
+/// The start with five nodes was remembered before it failed, and every later one failed the same way.
+#[test]
+fn a_start_with_more_nodes_that_fails_changes_nothing() {
+    let folder = folder();
+    let drive = |name: &str| format!("{}:256M", folder.path().join(name).display());
+    let drives = ["a", "b", "c"].map(drive);
+    let options: Vec<&str> = drives.iter().flat_map(|drive| ["--drive", drive.as_str()]).collect();
+    let data = Server::start(folder.path(), &[&["--nodes", "3"], &options[..]].concat()).stop();
+    let remembered = || std::fs::read_to_string(data.join("nodes.json")).unwrap();
+    let before = remembered();
+    let more = drive("d");
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let held = listener.local_addr().unwrap().to_string();
+    let fails = |arguments: &[&str], part: &str| {
+        let anywhere = ["up", "--http", "127.0.0.1:0", "--listen", "127.0.0.1:0"];
+        let output = command(&anywhere).args(arguments).arg("--dir").arg(&data).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && error.contains(part), "{error}");
+        assert_eq!(remembered(), before);
+    };
+    fails(&["--nbd", "127.0.0.1:0", "--nodes", "5", "--drive", &more, "--drive", &more], "given twice");
+    fails(&["--nbd", &held, "--nodes", "5", "--drive", &more], &held);
+    fails(&["--nbd", "127.0.0.1:0", "--nodes", "2"], "has 3 nodes");
+    // As a start left it that failed in an older version.
+    std::fs::write(data.join("nodes.json"), "{\"nodes\":5}").unwrap();
+    let server = Server::start(folder.path(), &["--nodes", "3"]);
+    let nodes = server.json(&["node", "list"]);
+    assert_eq!(nodes["nodes"].as_array().unwrap().len(), 3);
+    wait(|| server.json(&["status"])["health"]["state"] == "ok");
+    assert_eq!(remembered(), before);
+}
+
 #[test]
 fn the_demo_loses_nothing_and_leaves_nothing() {
     let folder = folder();

@@ -44,7 +44,8 @@ impl NodesFile {
         }
     }
 
-    /// Which nodes the folder is for: as many as asked for, as before, or one.
+    /// Which nodes the folder is for: as many as asked for, as before, or one. Whether so few are enough for those that there
+    /// are is said by [`check_enough`](Self::check_enough).
     pub fn choose(folder: &Path, asked: Option<u16>) -> Result<NodesFile, CliError> {
         let before = NodesFile::read(folder)?;
         let nodes = before.as_ref().map(|before| before.nodes);
@@ -53,15 +54,21 @@ impl NodesFile {
                 "{} is the folder of a single node; for {asked} nodes give another folder with --dir",
                 folder.display()
             ))),
-            (Some(nodes), Some(asked)) if asked < nodes => Err(CliError::usage(format!(
-                "{} has {nodes} nodes; start it with at least as many (--nodes {nodes}), or leave --nodes out; \
-                 `coquina node remove` takes one out",
-                folder.display()
-            ))),
+            // Of one alone the files lie elsewhere.
+            (Some(nodes), Some(1)) if nodes > 1 => Err(too_few(folder, nodes)),
             _ => Ok(NodesFile {
                 nodes: asked.or(nodes).unwrap_or(1),
                 removed: before.map(|before| before.removed).unwrap_or_default(),
             }),
+        }
+    }
+
+    /// Refuses fewer nodes than the map has. More may have been remembered, by a start that failed.
+    pub fn check_enough(&self, folder: &Path, map: &MapView) -> Result<(), CliError> {
+        let numbers = map.nodes().filter_map(|node| number_of(&node.value.name));
+        match numbers.max() {
+            Some(highest) if highest > self.nodes => Err(too_few(folder, highest)),
+            _ => Ok(()),
         }
     }
 
@@ -95,6 +102,20 @@ impl NodesFile {
 /// The name of a node, from 1 on.
 pub fn node_name(number: usize) -> String {
     format!("node{number}")
+}
+
+/// Which one has that name.
+fn number_of(name: &str) -> Option<u16> {
+    let number = name.strip_prefix("node")?.parse().ok()?;
+    (node_name(usize::from(number)) == name).then_some(number)
+}
+
+fn too_few(folder: &Path, nodes: u16) -> CliError {
+    CliError::usage(format!(
+        "{} has {nodes} nodes; start it with at least as many (--nodes {nodes}), or leave --nodes out; \
+         `coquina node remove` takes one out",
+        folder.display()
+    ))
 }
 
 /// Deals drives out to nodes: one that the map knows goes to the node that has it, the others by turns. A node that has
@@ -143,6 +164,8 @@ fn argument(path: &Path, size_bytes: Option<u64>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use coquina_cluster::{Key, Record};
+
     use super::*;
 
     #[test]
@@ -164,12 +187,41 @@ mod tests {
         file.write(folder.path()).unwrap();
         assert_eq!(of(None).unwrap().names(), ["node1", "node3"]);
         assert_eq!(of(Some(4)).unwrap().names(), ["node1", "node3", "node4"]);
+        assert_eq!(of(Some(2)).unwrap().names(), ["node1"], "the map says whether that is enough");
 
         let single = tempfile::tempdir().unwrap();
         std::fs::write(single.path().join(NODE_FILE_NAME), "{}").unwrap();
         assert_eq!(NodesFile::choose(single.path(), None).unwrap().nodes, 1);
         let refused = NodesFile::choose(single.path(), Some(3)).unwrap_err().to_string();
         assert!(refused.contains("another folder"), "{refused}");
+    }
+
+    /// A start with 5 nodes that failed left a folder that could be started neither with 5 nor with the 3 that there are.
+    #[test]
+    fn as_many_nodes_as_the_map_has_are_enough() {
+        let folder = Path::new("/nowhere");
+        let node = |number: u8, name: &str| coquina_cluster::NodeRecord {
+            id: coquina_base::NodeId(coquina_base::Id128([number; 16])),
+            name: name.to_owned(),
+            addresses: Default::default(),
+            domains: Default::default(),
+            versions: Default::default(),
+            wanted: Default::default(),
+        };
+        let cluster =
+            coquina_cluster::ClusterRecord::new(coquina_base::ClusterId(coquina_base::Id128([1; 16])));
+        let mut records = vec![(Key::Cluster, 1, Record::Cluster(cluster))];
+        for (number, name) in [(1, "node1"), (2, "node3"), (3, "node07"), (4, "node"), (5, "n9")] {
+            records.push((Key::Node(node(number, name).id), 1, Record::Node(node(number, name))));
+        }
+        let map = MapView::load(records, 1).unwrap();
+        let check = |nodes| NodesFile { nodes, removed: Vec::new() }.check_enough(folder, &map);
+        assert!(check(3).is_ok() && check(5).is_ok());
+        let refused = check(2).unwrap_err();
+        assert!(refused.to_string().contains("has 3 nodes") && refused.exit_code() == 2, "{refused}");
+        assert!(
+            NodesFile { nodes: 1, removed: Vec::new() }.check_enough(folder, &MapView::default()).is_ok()
+        );
     }
 
     #[test]

@@ -37,12 +37,12 @@ pub fn run(global: &Global, up: &Up, checked: Checked) -> Result<(), CliError> {
     let stop = serving::Stop::watch(&up.running, ask.clone())?;
     let lock = FolderLock::acquire(&global.dir)?;
     let listener = ControlListener::bind(&up.http)?;
-    checked.nodes.write(&global.dir)?;
     let folder = global.dir.join(STORE_FOLDER_NAME);
     let store = EmbeddedStore::open(&folder, None).map_err(|error| CliError::failed(error.to_string()))?;
     let served = Served::start(store.clone(), &folder)?;
     let maps = MapService::start(Arc::new(store), &global.dir, true, &mut serving::tell_waiting())
         .map_err(serving::map_failed)?;
+    checked.nodes.check_enough(&global.dir, &maps.map())?;
     let is_new = maps.map().nodes().next().is_none();
     let specs = child_specs(global, up, &checked, &maps)?;
     let mut supervisor = Supervisor::new(specs, sender, events);
@@ -97,6 +97,8 @@ impl Scene<'_> {
     }
 
     fn serve(&self, control: &Control, supervisor: &mut Supervisor) -> Result<(), CliError> {
+        // As late as can be: a start that fails before leaves the folder with as many nodes as it had.
+        self.checked.nodes.write(&self.global.dir)?;
         let Some(started) = supervisor.start()? else { return Ok(()) };
         self.check_started(&started)?;
         super::prepare_pool(&control.file.http, self.up.overcommit, self.checked.copies)?;
