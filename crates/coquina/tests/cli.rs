@@ -327,6 +327,20 @@ fn a_damaged_state_is_not_overwritten() {
 }
 
 #[test]
+fn without_any_node_left_the_start_says_how_to_add_one() {
+    let folder = folder();
+    let data = folder.path().join("coquina-data");
+    std::fs::create_dir(&data).unwrap();
+    std::fs::write(data.join("nodes.json"), "{\"nodes\":2,\"removed\":[1,2]}").unwrap();
+    let up = ["up", "--http", "127.0.0.1:0", "--nbd", "127.0.0.1:0", "--listen", "127.0.0.1:0"];
+    for more in [&[][..], &["--nodes", "2"], &["--copies", "1"]] {
+        let said = coquina(folder.path(), &[&up[..], more].concat());
+        said.fails(2, &["all nodes of ./coquina-data were removed; give --nodes 3 to add one"]);
+    }
+    assert_eq!(std::fs::read_dir(&data).unwrap().count(), 1, "nothing was made");
+}
+
+#[test]
 fn a_plain_file_can_be_measured_and_verified() {
     let folder = folder();
     let arguments = [

@@ -61,6 +61,13 @@ fn check(global: &Global, up: &Up) -> Result<Checked, CliError> {
     address::check_closed(&all, up.running.insecure)?;
     let drives = drives::parse_all(&up.drives)?;
     let nodes = NodesFile::choose(&global.dir, up.nodes)?;
+    if nodes.nodes > 1 && nodes.names().is_empty() {
+        return Err(CliError::usage(format!(
+            "all nodes of {} were removed; give --nodes {} to add one",
+            global.dir.display(),
+            nodes.nodes.saturating_add(1)
+        )));
+    }
     let count = u16::try_from(nodes.names().len()).unwrap_or(u16::MAX);
     let copies = up.copies.unwrap_or_else(|| u32::from(count.min(COPIES_DEFAULT_MAX)));
     if copies > u32::from(count) && nodes.nodes > 1 {
