@@ -22,14 +22,18 @@ pub struct NodeFile {
 }
 
 impl NodeFile {
+    /// Reads it. `None`: the folder is no node's yet.
+    pub fn read(folder: &Path) -> Result<Option<NodeFile>, FolderError> {
+        read_json(&path(folder))
+    }
+
     /// Reads it, or makes a new one with a new identity.
     pub fn open(folder: &Path) -> Result<NodeFile, FolderError> {
-        let path = path(folder);
-        if let Some(file) = read_json(&path)? {
+        if let Some(file) = NodeFile::read(folder)? {
             return Ok(file);
         }
-        let id =
-            random_id().map_err(|source| FolderError::Io { doing: "make an identity for", path, source })?;
+        let failed = |source| FolderError::Io { doing: "make an identity for", path: path(folder), source };
+        let id = random_id().map_err(failed)?;
         let file = NodeFile { node: NodeId(id), name: None };
         file.save(folder)?;
         Ok(file)

@@ -340,6 +340,38 @@ fn without_any_node_left_the_start_says_how_to_add_one() {
     assert_eq!(std::fs::read_dir(&data).unwrap().count(), 1, "nothing was made");
 }
 
+/// A store was made there, found to be empty, and the advice was to delete what remembers the cluster.
+#[test]
+fn the_folder_of_a_node_whose_map_is_elsewhere_gets_no_map() {
+    let folder = folder();
+    let data = folder.path().join("coquina-data");
+    std::fs::create_dir(&data).unwrap();
+    let (cluster, node) = ("c1".repeat(16), "de".repeat(16));
+    let file = format!("{{\"cluster\":\"{cluster}\",\"store\":\"1\",\"revision\":7}}");
+    std::fs::write(data.join("cluster.json"), file).unwrap();
+    let left = || {
+        let entries = std::fs::read_dir(&data).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<_> = entries.map(|name| name.into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    let up = ["up", "--http", "127.0.0.1:0", "--nbd", "127.0.0.1:0", "--listen", "127.0.0.1:0"];
+    let format = ["drive", "format", "new:256M", "--json"];
+    coquina(folder.path(), &format).fails(1, &[&cluster, "is no node's"]);
+    std::fs::write(data.join("node.json"), format!("{{\"node\":\"{node}\"}}")).unwrap();
+    for more in [&[][..], &["--nodes", "3"]] {
+        let said = coquina(folder.path(), &[&up[..], more].concat());
+        said.fails(1, &[&cluster, "whose map is elsewhere", "coquina node"]);
+        assert!(!said.error.contains("cluster.json"), "{}", said.error);
+    }
+    assert!(!folder.path().join("new").exists());
+    let said = coquina(folder.path(), &format);
+    assert_eq!(said.code, Some(0), "{}", said.error);
+    let info: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!((&info["cluster"], &info["node"]), (&cluster.into(), &node.into()));
+    assert_eq!(left(), ["cluster.json", "node.json"], "nothing was made");
+}
+
 #[test]
 fn a_plain_file_can_be_measured_and_verified() {
     let folder = folder();

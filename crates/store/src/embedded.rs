@@ -80,6 +80,11 @@ impl EmbeddedStore {
         Self::on(Box::new(FolderMedium::open(folder)?), known)
     }
 
+    /// Whether there is one in a folder.
+    pub fn is_in(folder: &Path) -> bool {
+        medium::is_in(folder)
+    }
+
     /// A store that keeps nothing beyond this process.
     pub fn in_memory() -> Result<Self, StoreError> {
         Self::on(Box::new(NoMedium), None)

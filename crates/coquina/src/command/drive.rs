@@ -5,8 +5,8 @@ mod scrub;
 
 use std::path::{Path, PathBuf};
 
-use coquina_base::{check_name, format_size_bytes};
-use coquina_control::{Client, FolderError, FolderLock, api, running_server};
+use coquina_base::{ClusterId, check_name, format_size_bytes};
+use coquina_control::{Client, FolderError, FolderLock, NodeFile, api, running_server};
 use coquina_engine::{Identity, SuperblockError};
 use coquina_node::NodeError;
 use coquina_node::drive::{self, CheckReport, DriveInfo, FormatRequest};
@@ -90,6 +90,9 @@ fn cluster_and_node(global: &Global) -> Result<(Identity, Option<MadeCluster>), 
     match running_server(&global.dir) {
         Ok(server) => Ok((from_server(&Client::new(&server.http)?)?, None)),
         Err(FolderError::NotRunning { .. }) => {
+            if let Some(cluster) = super::up::cluster_without_map(&global.dir)? {
+                return Ok((of_stopped_node(&global.dir, cluster)?, None));
+            }
             let was_there = global.dir.exists();
             let lock = FolderLock::acquire(&global.dir)?;
             // Somebody else may have made it in between, and then more than the lock is in it.
@@ -100,6 +103,17 @@ fn cluster_and_node(global: &Global) -> Result<(Identity, Option<MadeCluster>), 
             Ok((Identity { cluster, node, ..Identity::default() }, made))
         }
         Err(other) => Err(other.into()),
+    }
+}
+
+/// The identity of a node whose map is elsewhere. Nothing is made.
+fn of_stopped_node(folder: &Path, cluster: ClusterId) -> Result<Identity, CliError> {
+    match NodeFile::read(folder)? {
+        Some(file) => Ok(Identity { cluster, node: file.node, ..Identity::default() }),
+        None => Err(CliError::failed(format!(
+            "{} belongs to cluster {cluster} and is no node's, as that of a gateway; give the folder of a node with --dir",
+            folder.display()
+        ))),
     }
 }
 

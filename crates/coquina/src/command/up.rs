@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use coquina_base::{ClusterId, NodeId};
-use coquina_control::{Client, ClientError, MapService, NodeFile, api};
+use coquina_control::{Client, ClientError, ClusterFile, MapService, NodeFile, api};
 use coquina_store::EmbeddedStore;
 
 use self::plan::NodesFile;
@@ -60,6 +60,7 @@ fn check(global: &Global, up: &Up) -> Result<Checked, CliError> {
     let all = [&[up.http.clone(), up.listen.clone()], nbd.as_slice()].concat();
     address::check_closed(&all, up.running.insecure)?;
     let drives = drives::parse_all(&up.drives)?;
+    refuse_without_map(&global.dir)?;
     let nodes = NodesFile::choose(&global.dir, up.nodes)?;
     if nodes.nodes > 1 && nodes.names().is_empty() {
         return Err(CliError::usage(format!(
@@ -108,6 +109,29 @@ fn once_drives_are_known<T>(mut create: impl FnMut() -> Result<T, ClientError>) 
 /// not have heard yet.
 fn lacks_drives(error: &ClientError) -> bool {
     matches!(error, ClientError::Refused { code, .. } if code == "too_few_domains" || code == "no_healthy_drive")
+}
+
+/// The cluster of a folder that belongs to one and has no map of it: its map is elsewhere, unless it was lost.
+pub fn cluster_without_map(folder: &Path) -> Result<Option<ClusterId>, CliError> {
+    // What is wrong with the folder itself is said when it is taken.
+    if !folder.is_dir() {
+        return Ok(None);
+    }
+    let known = ClusterFile::read(folder)?.map(|file| file.cluster);
+    Ok(known.filter(|_| !EmbeddedStore::is_in(&folder.join(STORE_FOLDER_NAME))))
+}
+
+/// Makes no new map beside what remembers another one.
+fn refuse_without_map(folder: &Path) -> Result<(), CliError> {
+    let Some(cluster) = cluster_without_map(folder)? else { return Ok(()) };
+    Err(CliError::failed(format!(
+        "{folder} belongs to cluster {cluster}, and its map is not there ({store}): this is the folder of a node or gateway \
+         whose map is elsewhere, in etcd or in the folder above, or {STORE_FOLDER_NAME}/ was lost. Start the node as it was \
+         started before (`coquina node`, or `coquina up` with the folder above), bring {STORE_FOLDER_NAME}/ back from a \
+         backup, or give another folder with --dir for a new cluster",
+        folder = folder.display(),
+        store = folder.join(STORE_FOLDER_NAME).display(),
+    )))
 }
 
 /// The cluster and the node of a folder that nobody serves now, made if there are none.

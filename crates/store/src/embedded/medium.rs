@@ -62,6 +62,11 @@ fn lock_exclusive(file: &File) -> io::Result<bool> {
     Ok(false)
 }
 
+/// Whether a folder has a file.
+pub(super) fn is_in(folder: &Path) -> bool {
+    folder.join(FILE_NAME).exists()
+}
+
 /// Makes a folder with those above it, so that it is there after a power cut.
 fn make_folder(folder: &Path) -> Result<(), StoreError> {
     let absolute = std::path::absolute(folder).map_err(StoreError::io("make", folder))?;
