@@ -40,6 +40,8 @@ pub enum HealthCode {
     PoolPending,
     /// The store of the map does not answer: the map cannot change, I/O goes on.
     StoreUnreachable,
+    /// The store of the map answers and takes no changes: it is full, say.
+    StoreRefusesChanges,
     /// No process leads: nobody decides on failures.
     NoLeader,
     /// No room for new data.
@@ -82,6 +84,7 @@ impl HealthCode {
             HealthCode::Removing => "REMOVING",
             HealthCode::PoolPending => "POOL_PENDING",
             HealthCode::StoreUnreachable => "STORE_UNREACHABLE",
+            HealthCode::StoreRefusesChanges => "STORE_REFUSES_CHANGES",
             HealthCode::NoLeader => "NO_LEADER",
             HealthCode::DriveFull => "DRIVE_FULL",
             HealthCode::DriveNearlyFull => "DRIVE_NEARLY_FULL",
@@ -146,6 +149,10 @@ impl HealthCode {
             HealthCode::StoreUnreachable => {
                 "start etcd, or look at the network to it; I/O goes on, but no failure is handled and nothing can be \
                  changed until it answers"
+            }
+            HealthCode::StoreRefusesChanges => {
+                "do what the message says, such as making room in etcd; I/O goes on, but no failure is handled and nothing \
+                 can be changed until it takes changes"
             }
             HealthCode::NoLeader => {
                 "nothing if it lasts for seconds only; otherwise look whether the store answers and the nodes' clocks run"

@@ -162,6 +162,7 @@ async fn run(shared: &Arc<Shared>, mut stopped: watch::Receiver<bool>) {
         if *stopped.borrow() {
             return;
         }
+        let mut pause = RETRY_PAUSE;
         if shared.map.state().refused.is_none() {
             match candidacy(shared, &mut stopped).await {
                 Ok(Ended::Stopped) => return,
@@ -171,12 +172,15 @@ async fn run(shared: &Arc<Shared>, mut stopped: watch::Receiver<bool>) {
                 }
                 Ok(Ended::Replaced) => tracing::warn!("another process leads now"),
                 Err(StoreError::LeaseLost { .. }) => tracing::warn!("the lease was lost; campaigning anew"),
-                Err(error) => tracing::debug!(%error, "cannot campaign now"),
+                Err(error) => {
+                    tracing::debug!(%error, "cannot campaign now");
+                    pause = shared.map.refused_with(&error).map_or(pause, |refused| refused.max(pause));
+                }
             }
         }
         tokio::select! {
             _ = stopped.wait_for(|stopped| *stopped) => return,
-            () = tokio::time::sleep(RETRY_PAUSE) => {}
+            () = tokio::time::sleep(pause) => {}
         }
     }
 }
@@ -185,12 +189,14 @@ async fn run(shared: &Arc<Shared>, mut stopped: watch::Receiver<bool>) {
 async fn candidacy(shared: &Arc<Shared>, stopped: &mut watch::Receiver<bool>) -> Result<Ended, StoreError> {
     let store = shared.map.store().clone();
     let mut keeper = LeaseKeeper::grant(store.clone(), LEASE_SECONDS).await?;
+    shared.map.lease_granted();
     let lease = keeper.lease();
     let candidate =
         Candidate { http: shared.config.http.clone(), node: shared.config.node, process: std::process::id() };
     let value = serde_json::to_vec(&candidate).unwrap_or_default();
     let leading = async {
         let leadership = campaign(&*store, ELECTION, value, lease).await?;
+        shared.map.changes_taken();
         let before = shared.map.leader_before(leadership.create_revision);
         tracing::info!(term = leadership.create_revision, "this process leads the cluster");
         let (inputs, receiver) = mpsc::unbounded_channel();

@@ -78,6 +78,14 @@ fn store_health(known: &Known<'_>, entries: &mut Vec<HealthEntry>) {
     }
 }
 
+/// What a process says of itself, so that all others tell it, too.
+pub(crate) fn of_process(store: &StoreState) -> Vec<HealthEntry> {
+    let refused = store.changes_refused.as_ref();
+    let entry =
+        |reason: &String| HealthEntry::usual(HealthCode::StoreRefusesChanges, "store", reason.clone());
+    refused.map(|refused| entry(&refused.reason)).into_iter().collect()
+}
+
 /// Without a leader nodes that do not answer are told as that; nobody has judged them.
 fn nodes_health(map: &MapView, known: &Known<'_>, entries: &mut Vec<HealthEntry>) {
     for node in map.nodes().filter(|node| !known.nodes.contains_key(&node.value.id)) {
@@ -240,7 +248,7 @@ mod tests {
     fn a_lost_store_and_a_lost_leader_are_told() {
         let store = StoreState {
             unreachable: Some((std::time::Instant::now(), "refused".to_owned())),
-            refused: None,
+            ..StoreState::default()
         };
         let entries = derive(&map(), &Known { store, ..Known::default() }, &[]);
         let codes: Vec<_> = entries.iter().map(|entry| entry.code).collect();

@@ -45,7 +45,9 @@ pub use counters::VolumeCounters;
 pub use folder::{FolderError, FolderLock, ServerFile, running_server};
 pub use heartbeat::{HeartbeatService, follow_map};
 pub use histogram::{LATENCY_BUCKETS, LatencyHistogram};
-pub use map_service::{ChangeError, Leader, MapFollower, MapService, MapServiceError, StoreState};
+pub use map_service::{
+    ChangeError, ChangesRefused, Leader, MapFollower, MapService, MapServiceError, StoreState,
+};
 pub use metrics::MetricsOptions;
 pub use node_file::NodeFile;
 pub use random::{random_id, random_u64};

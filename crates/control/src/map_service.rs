@@ -9,6 +9,7 @@
 //!   a thread of their own, and so has what is written to the folder, whose disk may hang;
 //! - nobody waits for that thread without an end.
 
+mod changes;
 mod follow;
 mod followers;
 mod leader;
@@ -28,6 +29,7 @@ use tokio::sync::{mpsc as async_mpsc, watch};
 
 use crate::cluster_file::ClusterFile;
 use crate::folder::FolderError;
+pub use changes::ChangesRefused;
 use follow::Started;
 pub(crate) use leader::Candidate;
 pub use leader::Leader;
@@ -132,6 +134,8 @@ pub enum ChangeError {
 pub struct StoreState {
     /// Why the store does not answer, and since when, if it does not.
     pub unreachable: Option<(Instant, String)>,
+    /// Why it takes no changes, if it does not though it answers.
+    pub changes_refused: Option<ChangesRefused>,
     /// Why nothing may be served by the map any more.
     pub refused: Option<MapError>,
 }
@@ -456,8 +460,11 @@ impl MapService {
         let transaction = transaction(write, fence);
         let store = self.store.clone();
         let (reply, answer) = mpsc::channel();
+        let shared = self.shared.clone();
         let task = self.runtime.spawn(async move {
-            let _ = reply.send(store.transaction(transaction).await);
+            let result = store.transaction(transaction).await;
+            shared.changed_with(&result);
+            let _ = reply.send(result);
         });
         match answer.recv_timeout(ANSWER_TIME_MAX) {
             Ok(result) => Ok(result?),

@@ -255,11 +255,14 @@ impl<'a> Lead<'a> {
     /// Makes a fenced write in the background.
     fn write(&self, write: Write) {
         let (store, inputs, fence) = (self.store.clone(), self.inputs.clone(), self.leadership.fence());
-        let key = write.key;
+        let (key, map) = (write.key, self.shared.map.clone());
         tokio::spawn(async move {
             let result = store.transaction(transaction(write, Some(fence.clone()))).await;
             let outcome = match result {
-                Ok(_) => WriteOutcome::Done,
+                Ok(_) => {
+                    map.changes_taken();
+                    WriteOutcome::Done
+                }
                 Err(StoreError::Conflict { current, .. }) => {
                     let holds = |fence: &Compare| match fence {
                         Compare::CreateRevision { key, revision } => {
@@ -274,8 +277,9 @@ impl<'a> Lead<'a> {
                     WriteOutcome::Conflict
                 }
                 Err(error) => {
-                    tracing::warn!(%key, %error, "a change of the map is tried again");
-                    tokio::time::sleep(RETRY_PAUSE).await;
+                    // Told once, by who notes it or finds that the store does not answer.
+                    tracing::debug!(%key, %error, "a change of the map is tried again");
+                    tokio::time::sleep(map.refused_with(&error).unwrap_or(RETRY_PAUSE)).await;
                     WriteOutcome::Failed
                 }
             };

@@ -356,6 +356,7 @@ impl Follower {
                 Ok(_) => self.reached(),
                 Err(error) => drop(self.trouble(&error).await),
             }
+            self.shared.probe_changes(&*self.store).await;
         }
     }
 

@@ -19,6 +19,7 @@ use super::{CHANGES_MAX, ServerConfig, internal};
 use crate::api;
 use crate::catalogue::{Catalogue, CatalogueError};
 use crate::client::Client;
+use crate::health;
 use crate::metrics::render_metrics;
 use crate::sample::{Moment, Sample};
 use crate::view;
@@ -45,6 +46,8 @@ impl Shared {
     /// What this process counts.
     pub(super) fn local(&self) -> api::Local {
         let service = self.catalogue.map_service();
+        let mut snapshot = self.catalogue.backend().snapshot();
+        snapshot.health.extend(health::of_process(&service.state()));
         api::Local {
             cluster: service.cluster(),
             node: self.catalogue.node(),
@@ -52,7 +55,7 @@ impl Shared {
             process: std::process::id(),
             map_revision: service.followed(),
             nbd: self.config.nbd.clone(),
-            snapshot: self.catalogue.backend().snapshot(),
+            snapshot,
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use coquina_base::NodeId;
 use coquina_cluster::{HealthCode, Key, MapView, Wanted, Write, operation};
-use coquina_control::{ChangeError, MapService, MapServiceError};
+use coquina_control::{ChangeError, CoordinatorConfig, CoordinatorService, MapService, MapServiceError};
 use coquina_store::{EmbeddedStore, Operation, Store, Transaction};
 
 use super::world::{Process, World, is_clean, register_node, unknown_node, volume_request};
@@ -218,4 +218,44 @@ fn a_change_that_others_make_at_the_same_time_is_decided_anew() {
     let map = world.processes[0].map.read_again().unwrap();
     assert_eq!(map.cluster().unwrap().layer_next, 41);
     assert!(world.processes[1].map.wait_followed(map.revision(), Duration::from_secs(10)));
+}
+
+/// Nothing told it but the log, several times a second for each record.
+#[test]
+fn a_full_store_is_told_and_not_asked_all_the_time() {
+    let world = prepared();
+    let (leader, other) = leader_and_other(&world);
+    let third = world
+        .processes
+        .iter()
+        .find(|process| process.name != leader.name && process.name != other.name)
+        .unwrap();
+    let fill =
+        |full| world.processes.iter().for_each(|process| process.store.full.store(full, Ordering::SeqCst));
+    let told = || {
+        let entries = other.client().health().unwrap().entries;
+        entries.into_iter().find(|entry| entry.code == HealthCode::StoreRefusesChanges)
+    };
+    assert_eq!(told(), None);
+    fill(true);
+    third.kill();
+    world.wait_for("the leader is refused", |_| leader.store.refused.load(Ordering::SeqCst) > 0);
+    std::thread::sleep(Duration::from_secs(10));
+    let refused = leader.store.refused.load(Ordering::SeqCst);
+    assert!(refused < 10, "it was tried {refused} times in 10 s");
+    let entry = told().expect("another process tells what the leader met");
+    assert!(entry.message.contains("database space exceeded"), "{entry:?}");
+    assert!(leader.coordinator.leads(), "a lease that is there is kept");
+    // Who would lead meanwhile cannot.
+    let config = CoordinatorConfig { http: String::new(), node: None, trimmer: world.trimmer.clone() };
+    let candidate = CoordinatorService::start(other.map.clone(), config).unwrap();
+    world.wait_for("the candidate is refused", |_| other.map.state().changes_refused.is_some());
+    std::thread::sleep(Duration::from_secs(3));
+    let refused = other.store.refused.load(Ordering::SeqCst);
+    assert!(refused < 8, "it was tried {refused} times in 3 s");
+    fill(false);
+    let id = third.catalogue.node().unwrap();
+    other.wait("nothing in sync there", |map| !is_in_sync_on(map, id));
+    world.wait_for("the entry is gone", |_| told().is_none());
+    candidate.stop();
 }

@@ -28,6 +28,10 @@ pub struct FaultyStore {
     pub answers_lost: AtomicBool,
     /// Watches that begin now never tell anything.
     pub watches_silent: AtomicBool,
+    /// It takes no changes, and grants no leases.
+    pub full: AtomicBool,
+    /// What it refused for that.
+    pub refused: AtomicU64,
     /// Transactions that were held.
     pub held: AtomicU64,
     /// Those of them that were refused when they arrived.
@@ -46,9 +50,20 @@ impl FaultyStore {
             reads_empty: AtomicBool::new(false),
             answers_lost: AtomicBool::new(false),
             watches_silent: AtomicBool::new(false),
+            full: AtomicBool::new(false),
+            refused: AtomicU64::new(0),
             held: AtomicU64::new(0),
             held_refused: AtomicU64::new(0),
         }
+    }
+
+    fn check_room(&self) -> Result<(), StoreError> {
+        if !self.full.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        self.refused.fetch_add(1, Ordering::SeqCst);
+        let reason = "database space exceeded".to_owned();
+        Err(StoreError::Full { endpoint: "store".to_owned(), reason })
     }
 
     fn check(&self, cut: &AtomicBool) -> Result<(), StoreError> {
@@ -74,6 +89,7 @@ impl Store for FaultyStore {
     fn transaction(&self, transaction: Transaction) -> StoreFuture<'_, u64> {
         Box::pin(async move {
             self.check(&self.cut)?;
+            self.check_room()?;
             let prefix = *self.held_prefix.lock().unwrap();
             let concerned = |operation: &Operation| operation.key().starts_with(prefix.as_bytes());
             let held = self.transactions_held.load(Ordering::SeqCst)
@@ -108,6 +124,7 @@ impl Store for FaultyStore {
     fn lease_grant(&self, seconds: u64) -> StoreFuture<'_, Lease> {
         Box::pin(async move {
             self.check(&self.leases_cut)?;
+            self.check_room()?;
             self.inner.lease_grant(seconds).await
         })
     }
