@@ -42,6 +42,8 @@ pub enum HealthCode {
     StoreUnreachable,
     /// The store of the map answers and takes no changes: it is full, say.
     StoreRefusesChanges,
+    /// A process cannot write its folder.
+    FolderNotWritten,
     /// No process leads: nobody decides on failures.
     NoLeader,
     /// No room for new data.
@@ -85,6 +87,7 @@ impl HealthCode {
             HealthCode::PoolPending => "POOL_PENDING",
             HealthCode::StoreUnreachable => "STORE_UNREACHABLE",
             HealthCode::StoreRefusesChanges => "STORE_REFUSES_CHANGES",
+            HealthCode::FolderNotWritten => "FOLDER_NOT_WRITTEN",
             HealthCode::NoLeader => "NO_LEADER",
             HealthCode::DriveFull => "DRIVE_FULL",
             HealthCode::DriveNearlyFull => "DRIVE_NEARLY_FULL",
@@ -153,6 +156,10 @@ impl HealthCode {
             HealthCode::StoreRefusesChanges => {
                 "do what the message says, such as making room in etcd; I/O goes on, but no failure is handled and nothing \
                  can be changed until it takes changes"
+            }
+            HealthCode::FolderNotWritten => {
+                "look at the disk under the folder of that process (--dir), and make room there; until then its next start may \
+                 not notice that the store went back"
             }
             HealthCode::NoLeader => {
                 "nothing if it lasts for seconds only; otherwise look whether the store answers and the nodes' clocks run"

@@ -79,11 +79,15 @@ fn store_health(known: &Known<'_>, entries: &mut Vec<HealthEntry>) {
 }
 
 /// What a process says of itself, so that all others tell it, too.
-pub(crate) fn of_process(store: &StoreState) -> Vec<HealthEntry> {
+pub(crate) fn of_process(store: &StoreState, process: &str) -> Vec<HealthEntry> {
+    let not_remembered = store.not_remembered.as_ref().map(|reason| {
+        let message = format!("it cannot be remembered how far the store is: {reason}");
+        HealthEntry::usual(HealthCode::FolderNotWritten, process, message)
+    });
     let refused = store.changes_refused.as_ref();
     let entry =
         |reason: &String| HealthEntry::usual(HealthCode::StoreRefusesChanges, "store", reason.clone());
-    refused.map(|refused| entry(&refused.reason)).into_iter().collect()
+    refused.map(|refused| entry(&refused.reason)).into_iter().chain(not_remembered).collect()
 }
 
 /// Without a leader nodes that do not answer are told as that; nobody has judged them.

@@ -136,6 +136,8 @@ pub struct StoreState {
     pub unreachable: Option<(Instant, String)>,
     /// Why it takes no changes, if it does not though it answers.
     pub changes_refused: Option<ChangesRefused>,
+    /// Why it is not remembered how far the store is, if it is not.
+    pub not_remembered: Option<String>,
     /// Why nothing may be served by the map any more.
     pub refused: Option<MapError>,
 }

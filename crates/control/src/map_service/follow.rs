@@ -68,7 +68,9 @@ pub(super) async fn run(mut begin: Begin, started: &mpsc::Sender<Started>) {
     };
     let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
     let folder = begin.folder.clone();
-    let saver = match Saver::start(Box::new(move |file| file.save(&folder))) {
+    let for_saver = shared.clone();
+    let tell = move |failed: Option<String>| for_saver.remembered_with(failed);
+    let saver = match Saver::start(Box::new(move |file| file.save(&folder)), Box::new(tell)) {
         Ok(saver) => saver,
         Err(error) => {
             let _ = started.send(Started::Failed(MapServiceError::System(error)));
@@ -86,7 +88,7 @@ pub(super) async fn run(mut begin: Begin, started: &mpsc::Sender<Started>) {
         saver,
         refusing: Mutex::new(None),
     };
-    follower.save();
+    follower.save(false);
     let mut stopped = begin.stopped.clone();
     tokio::select! {
         _ = stopped.wait_for(|stopped| *stopped) => {}
@@ -95,7 +97,7 @@ pub(super) async fn run(mut begin: Begin, started: &mpsc::Sender<Started>) {
         () = leader::follow(&follower.shared, begin.store.clone()) => {}
         () = follower.follow(&mut begin.read_requests) => {}
     }
-    if let Some(number) = follower.save()
+    if let Some(number) = follower.save(true)
         && !follower.saver.wait(number, STOP_WAIT).await
     {
         let file = follower.file();
@@ -195,6 +197,15 @@ struct Follower {
     saver: Saver,
     /// Why the map must not be used any more, before it is told: nothing else is remembered from then on.
     refusing: Mutex<Option<MapError>>,
+}
+
+impl Shared {
+    /// What became of a save of `cluster.json`: why it failed, if it did.
+    fn remembered_with(&self, failed: Option<String>) {
+        if self.state().store.not_remembered != failed {
+            self.change_state(|state| state.store.not_remembered = failed);
+        }
+    }
 }
 
 /// Why the watch is begun anew.
@@ -365,8 +376,11 @@ impl Follower {
         let mut hangs = false;
         loop {
             tokio::time::sleep(SAVE_INTERVAL).await;
-            let Some(number) = self.save() else { continue };
+            let Some(number) = self.save(false) else { continue };
             let came_back = self.saver.wait(number, SAVE_TIME_MAX).await;
+            if !came_back {
+                self.shared.remembered_with(Some(format!("{}: the disk does not answer", self.file())));
+            }
             if !came_back && !hangs {
                 tracing::error!(
                     file = self.file(),
@@ -412,7 +426,7 @@ impl Follower {
         // a disk that hangs must not keep I/O going by a map that is wrong.
         let why = self.refusal().unwrap_or_else(|| error.clone());
         self.refusing().get_or_insert(why.clone());
-        if let Some(number) = self.save()
+        if let Some(number) = self.save(true)
             && !self.saver.wait(number, REFUSAL_WAIT).await
         {
             tracing::error!(
@@ -452,7 +466,7 @@ impl Follower {
 
     /// Has `cluster.json` be written, if there is anything new; returns the number of that save. What the store was before it
     /// went back stays in it, and why it was refused.
-    fn save(&self) -> Option<u64> {
+    fn save(&self, at_once: bool) -> Option<u64> {
         let refused = match self.refusal() {
             // A record that cannot be read can be mended.
             Some(MapError::Invalid(_)) => return None,
@@ -463,7 +477,7 @@ impl Follower {
             file = self.saver.newest().unwrap_or(file);
             file.refused = refused;
         }
-        Some(self.saver.save(file))
+        Some(self.saver.save(file, at_once))
     }
 }
 

@@ -205,3 +205,21 @@ fn a_store_that_loses_the_map_stops_everything() {
     assert!(matches!(&error, MapServiceError::StoreLost { .. }), "{error}");
     assert!(error.to_string().contains("cluster.json"), "{error}");
 }
+
+#[test]
+fn a_folder_that_cannot_be_written_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    // What is written first cannot be a folder.
+    std::fs::create_dir(folder.path().join("cluster.new.json")).unwrap();
+    let service = start(&EmbeddedStore::in_memory().unwrap(), folder.path(), true).unwrap();
+    let until = Instant::now() + Duration::from_secs(10);
+    while service.state().not_remembered.is_none() {
+        assert!(Instant::now() < until, "nothing is told");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    service.change(&|map| operation::register_node(map, None, &node(1))).unwrap();
+    let [entry] = &crate::health::of_process(&service.state(), "node n1")[..] else { panic!("no entry") };
+    assert_eq!((entry.code.as_str(), entry.subject.as_str()), ("FOLDER_NOT_WRITTEN", "node n1"));
+    assert!(entry.message.contains("cluster.new.json"), "{entry:?}");
+    service.stop();
+}

@@ -47,7 +47,11 @@ impl Shared {
     pub(super) fn local(&self) -> api::Local {
         let service = self.catalogue.map_service();
         let mut snapshot = self.catalogue.backend().snapshot();
-        snapshot.health.extend(health::of_process(&service.state()));
+        let process = match self.catalogue.node() {
+            Some(node) => format!("node {}", view::node_name(&service.map(), node)),
+            None => format!("process {}", self.http),
+        };
+        snapshot.health.extend(health::of_process(&service.state(), &process));
         api::Local {
             cluster: service.cluster(),
             node: self.catalogue.node(),
