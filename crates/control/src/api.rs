@@ -20,7 +20,7 @@
 //! | `GET /v1/drives` | | [`DriveList`] |
 //! | `POST /v1/drives/add` | [`AddDrive`] | [`Drive`] |
 //! | `POST /v1/drives/reweight` | [`ReweightDrive`] | [`Drive`] |
-//! | `POST /v1/drives/scrub` | [`ScrubDrives`] | [`DriveList`] |
+//! | `POST /v1/drives/scrub` | [`ScrubDrives`] | [`ScrubBegun`] |
 //! | `POST /v1/drives/remove` | [`RemoveDrive`] | [`RemovedDrive`] |
 //! | `GET /v1/groups?volume=NAME` | | [`GroupList`] |
 //! | `POST /v1/cluster/overcommit` | [`SetOvercommit`] | [`DataSummary`] |
@@ -352,6 +352,27 @@ pub struct Rates {
 pub struct DriveList {
     /// By identity.
     pub drives: Vec<Drive>,
+}
+
+/// Scrubs that have begun.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ScrubBegun {
+    /// All drives, by identity.
+    pub drives: Vec<Drive>,
+    /// Nodes on which none has begun that should have.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failed: Vec<ScrubFailed>,
+}
+
+/// A node on which no scrub has begun.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScrubFailed {
+    /// The node.
+    pub node: NodeId,
+    /// Its name.
+    pub name: String,
+    /// Why not.
+    pub reason: String,
 }
 
 /// A drive.

@@ -161,7 +161,7 @@ impl Client {
     }
 
     /// Starts a scrub.
-    pub fn scrub_drives(&self, request: &api::ScrubDrives) -> Result<api::DriveList, ClientError> {
+    pub fn scrub_drives(&self, request: &api::ScrubDrives) -> Result<api::ScrubBegun, ClientError> {
         self.post("/v1/drives/scrub", request)
     }
 

@@ -17,6 +17,7 @@ use super::error::{ApiError, Body};
 use super::guard::{HostNames, guard};
 use super::{CHANGES_MAX, ServerConfig, internal};
 use crate::api;
+use crate::ask::for_each_at_once;
 use crate::catalogue::{Catalogue, CatalogueError};
 use crate::client::Client;
 use crate::health;
@@ -392,36 +393,53 @@ async fn reweight_drive(
 async fn scrub_drives(
     State(shared): SharedState,
     Body(request): Body<api::ScrubDrives>,
-) -> Answer<api::DriveList> {
-    let drives = changing(shared, move |shared| {
-        scrub(shared, &request)?;
-        Ok::<_, ApiError>(if request.local_only { Vec::new() } else { show_drives(shared) })
+) -> Answer<api::ScrubBegun> {
+    let begun = changing(shared, move |shared| {
+        let failed = scrub(shared, &request)?;
+        let drives = if request.local_only { Vec::new() } else { show_drives(shared) };
+        Ok::<_, ApiError>(api::ScrubBegun { drives, failed })
     });
-    Ok(Json(api::DriveList { drives: drives.await?? }))
+    Ok(Json(begun.await??))
 }
 
-/// Starts a scrub of a drive or of all, here and at other nodes.
-fn scrub(shared: &Shared, request: &api::ScrubDrives) -> Result<(), ApiError> {
+/// Starts a scrub of a drive or of all, here and at other nodes, all at the same time. Returns where it did not begin; an error if
+/// it began nowhere.
+fn scrub(shared: &Shared, request: &api::ScrubDrives) -> Result<Vec<api::ScrubFailed>, ApiError> {
     let catalogue = &shared.catalogue;
     let drive = request.drive.as_deref().map(|text| catalogue.find_drive(text)).transpose()?;
     let here = drive.as_ref().is_none_or(|drive| Some(drive.node) == catalogue.node());
+    let mut results: Vec<(NodeId, Result<(), ApiError>)> = Vec::new();
     if here && catalogue.node().is_some() || request.local_only {
-        catalogue.backend().scrub_start(drive.as_ref().map(|drive| drive.id))?;
-    }
-    if request.local_only {
-        return Ok(());
+        let begun = catalogue.backend().scrub_start(drive.as_ref().map(|drive| drive.id));
+        results.push((catalogue.node().unwrap_or_default(), begun.map_err(ApiError::from)));
     }
     let map = catalogue.map();
-    let others = map.nodes().map(|node| node.value.id).filter(|node| Some(*node) != catalogue.node());
-    let mut result = Ok(());
-    for node in others.filter(|node| drive.as_ref().is_none_or(|drive| drive.node == *node)) {
+    let is_asked = |node: &NodeId| {
+        !request.local_only
+            && Some(*node) != catalogue.node()
+            && drive.as_ref().is_none_or(|drive| drive.node == *node)
+    };
+    let others: Vec<NodeId> = map.nodes().map(|node| node.value.id).filter(is_asked).collect();
+    let asked = for_each_at_once(&others, |node| {
         let drive = drive.as_ref().map(|drive| drive.id.to_string());
         let request = api::ScrubDrives { drive, local_only: true };
-        let asked = at_node(shared, node, |client| client.scrub_drives(&request));
-        // A node that is down keeps none of the others from it.
-        result = result.and(asked.map(drop));
+        at_node(shared, *node, |client| client.scrub_drives(&request)).map(drop)
+    });
+    let asked = others.into_iter().zip(asked).filter_map(|(node, asked)| Some((node, asked?)));
+    results.extend(asked.map(|(node, asked)| (node, asked.map_err(ApiError::from))));
+    let nowhere = results.iter().all(|(_, begun)| begun.is_err());
+    let mut failed = Vec::new();
+    for (node, begun) in results {
+        match begun {
+            Ok(()) => {}
+            Err(error) if nowhere => return Err(error),
+            Err(error) => {
+                let (name, reason) = (view::node_name(&map, node), error.message().to_owned());
+                failed.push(api::ScrubFailed { node, name, reason });
+            }
+        }
     }
-    Ok(result?)
+    Ok(failed)
 }
 
 async fn remove_drive(

@@ -180,8 +180,12 @@ fn every_process_tells_of_the_whole_cluster() {
     assert_eq!(missing[0].problem.as_deref(), Some("node node-1 does not answer this process"));
     let data = client.status(0).unwrap().data;
     assert_eq!((data.live_bytes, data.capacity_bytes), (4 << 30, 2 * CAPACITY_BYTES));
-    let scrub = client.scrub_drives(&api::ScrubDrives::default());
-    assert_eq!(code(scrub), (503, "other_node_unreachable".to_owned()));
+    let scrub = client.scrub_drives(&api::ScrubDrives::default()).unwrap();
+    let failed: Vec<_> = scrub.failed.iter().map(|failed| failed.name.as_str()).collect();
+    assert_eq!((scrub.drives.len(), failed), (3, vec!["node-1"]), "those of the others have begun");
+    assert!(scrub.failed[0].reason.contains("cannot reach"), "{scrub:?}");
+    let silent = api::ScrubDrives { drive: Some(missing[0].id.to_string()), local_only: false };
+    assert_eq!(code(client.scrub_drives(&silent)), (503, "other_node_unreachable".to_owned()));
     assert_eq!(
         world.processes[2].node.memory().scrubs.len() + world.processes[0].node.memory().scrubs.len(),
         2

@@ -29,11 +29,19 @@ pub fn run(global: &Global, drive: Option<String>, no_wait: bool) -> Result<(), 
         scrubs.know(&client.nodes()?.nodes);
     }
     let request = api::ScrubDrives { drive, ..Default::default() };
-    let mut list = client.scrub_drives(&request)?;
+    let api::ScrubBegun { drives, failed } = client.scrub_drives(&request)?;
+    for node in &failed {
+        let (name, reason) = (&node.name, &node.reason);
+        scrubs.lost.push(format!(
+            "drives of node {name} are not scrubbed, since that did not begin: {reason}; bring it back and scrub them"
+        ));
+    }
+    let mut list = api::DriveList { drives };
     let bad_before = bad_blocks(&list.drives);
     if !no_wait {
         let progress = Progress::new("scrub");
-        scrubs.begin(&list.drives, &client.nodes()?.nodes, request.drive.is_some());
+        let asked = |node: NodeId| request.drive.is_none() && failed.iter().all(|failed| failed.node != node);
+        scrubs.begin(&list.drives, &client.nodes()?.nodes, asked);
         while !scrubs.running.is_empty() {
             let percents = list.drives.iter().filter_map(|drive| drive.scrub_percent);
             if let Some(least) = percents.reduce(f64::min) {
@@ -115,13 +123,15 @@ impl Scrubs {
     }
 
     /// The first look after scrubs were begun. A drive of a node that has taken the request, and does not answer now, counts as
-    /// one that is scrubbed; where one drive was named, no other node has been asked.
-    fn begin(&mut self, drives: &[api::Drive], nodes: &[api::Node], is_one: bool) {
+    /// one that is scrubbed; `asked` says which have, but for the one of a drive that was named.
+    fn begin(&mut self, drives: &[api::Drive], nodes: &[api::Node], asked: impl Fn(NodeId) -> bool) {
         let silent = |drive: &api::Drive| {
             let node = nodes.iter().find(|node| node.id == drive.node);
             drive.state != api::DriveState::GivenUp && node.is_none_or(|node| node.uptime_ns.is_none())
         };
-        let begun = drives.iter().filter(|drive| drive.scrub_percent.is_some() || (!is_one && silent(drive)));
+        let begun = drives
+            .iter()
+            .filter(|drive| drive.scrub_percent.is_some() || (asked(drive.node) && silent(drive)));
         self.running = begun.map(|drive| (drive.id, Running::new(drive))).collect();
         self.look(drives, nodes);
     }
@@ -190,7 +200,7 @@ mod tests {
         let mut scrubs = Scrubs::default();
         scrubs.know(&[node(1, Some(10)), node(2, Some(10))]);
         let drives = [drive(1, true, Some(1.0)), drive(2, true, Some(2.0))];
-        scrubs.begin(&drives, &[node(1, Some(11)), node(2, Some(11))], false);
+        scrubs.begin(&drives, &[node(1, Some(11)), node(2, Some(11))], |_| true);
         assert_eq!(scrubs.running.len(), 2);
         scrubs
     }
@@ -254,7 +264,7 @@ mod tests {
         let mut scrubs = Scrubs::default();
         scrubs.know(&[node(1, Some(10))]);
         let nodes = [node(1, Some(11)), node(2, None)];
-        scrubs.begin(&[drive(1, true, Some(1.0)), drive(2, false, None)], &nodes, true);
+        scrubs.begin(&[drive(1, true, Some(1.0)), drive(2, false, None)], &nodes, |_| false);
         for _ in 0..LOOKS_UNSEEN_MAX {
             scrubs.look(&[drive(1, true, None), drive(2, false, None)], &nodes);
         }
@@ -265,9 +275,18 @@ mod tests {
     fn a_drive_whose_node_is_silent_from_the_beginning_is_waited_for() {
         let mut scrubs = Scrubs::default();
         scrubs.know(&[node(1, Some(10))]);
-        scrubs.begin(&[drive(1, false, None)], &[node(1, None)], false);
+        scrubs.begin(&[drive(1, false, None)], &[node(1, None)], |_| true);
         assert_eq!(scrubs.running.len(), 1);
         scrubs.look(&[drive(1, true, None)], &[node(1, Some(1))]);
         assert!(scrubs.lost.len() == 1, "it was restarted");
+    }
+
+    #[test]
+    fn a_drive_whose_scrub_did_not_begin_is_not_waited_for() {
+        let mut scrubs = Scrubs::default();
+        let nodes = [node(1, Some(11)), node(2, None)];
+        let asked = |node: NodeId| node.0.0[0] != 2;
+        scrubs.begin(&[drive(1, true, Some(1.0)), drive(2, false, None)], &nodes, asked);
+        assert_eq!(scrubs.running.keys().map(|drive| drive.0.0[0]).collect::<Vec<_>>(), [1]);
     }
 }
