@@ -45,8 +45,12 @@ pub fn width() -> usize {
 
 /// Prints a value as JSON.
 pub fn print_json(value: &impl Serialize) -> Result<(), CliError> {
-    let text = serde_json::to_string_pretty(value).map_err(no_json)?;
-    print(&(text + "\n"))
+    print(&json_text(value)?)
+}
+
+/// A value as JSON for people.
+pub fn json_text(value: &impl Serialize) -> Result<String, CliError> {
+    serde_json::to_string_pretty(value).map(|text| text + "\n").map_err(no_json)
 }
 
 /// Prints a value as one line of JSON. Says whether there is a reader.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 
 use coquina_host::doctor::{self, Finding, HostRoot, Level, Question};
 use serde::Serialize;
@@ -10,7 +11,11 @@ use serde::Serialize;
 use super::drive_argument::absolute;
 use crate::arguments::{Doctor, Global};
 use crate::error::CliError;
-use crate::output::{self, print, print_json};
+use crate::output::{self, json_text, print_while_read};
+use crate::signal;
+
+/// The signal that ends the process at once, even within a change.
+const FORCE_AT: u32 = 2;
 
 /// What is printed as JSON.
 #[derive(Serialize)]
@@ -41,18 +46,60 @@ pub fn run(global: &Global, command: &Doctor) -> Result<(), CliError> {
         doctor::check_drive(&root, drive).map_err(|error| CliError::failed(error.to_string()))?;
     }
     let mut findings = doctor::examine(&root, &question);
+    let mut left = 0;
     if command.apply {
-        for finding in findings.iter_mut().filter(|finding| is_covered(&question, finding)) {
+        // The first Ctrl-C lets the change that is under way be made, and no other.
+        let stop = signal::stop_flag(FORCE_AT, || {})?;
+        let is_changed =
+            |finding: &&mut Finding| finding.level >= Level::Advice && is_covered(&question, finding);
+        let covered = findings.iter_mut().filter(is_changed).collect();
+        let apply = |finding: &mut Finding| {
             doctor::apply(&root, finding);
-        }
+        };
+        left = change(covered, &|| stop.load(Ordering::Relaxed), apply, &mut |text| output::tell(text));
     }
     let report = Report::of(findings);
-    if global.json {
-        print_json(&report)?;
-    } else {
-        print(&text(&report, &question, command.apply))?;
+    let shown = if global.json { json_text(&report) } else { Ok(text(&report, &question, command.apply)) };
+    let is_read = shown.and_then(|text| print_while_read(&text));
+    show_undo_again(is_read, &report.undo, &mut |text| output::tell(text))?;
+    if left > 0 {
+        return Err(CliError::failed(format!("stopped; {left} change(s) were not made")));
     }
     verdict(&report)
+}
+
+/// Makes changes one after another, each after its undo was told: whatever ends this process, it is known then. Returns how many were
+/// not made, since somebody asked for a stop.
+fn change(
+    covered: Vec<&mut Finding>,
+    is_stopped: &dyn Fn() -> bool,
+    mut apply: impl FnMut(&mut Finding),
+    tell: &mut dyn FnMut(&str),
+) -> usize {
+    let count = covered.len();
+    for (made, finding) in covered.into_iter().enumerate() {
+        if is_stopped() {
+            return count - made;
+        }
+        if let Some(undo) = &finding.undo {
+            tell(&format!("changing {} {}; to undo it, as root: {undo}", finding.subject, finding.code));
+        }
+        apply(finding);
+    }
+    0
+}
+
+/// Where the report could not be shown, at least the undo is told.
+fn show_undo_again(
+    is_read: Result<bool, CliError>,
+    undo: &[String],
+    tell: &mut dyn FnMut(&str),
+) -> Result<(), CliError> {
+    if !matches!(is_read, Ok(true)) && !undo.is_empty() {
+        tell("To undo what was changed, as root:");
+        undo.iter().for_each(|command| tell(command));
+    }
+    is_read.map(drop)
 }
 
 fn question(command: &Doctor) -> Result<Question, CliError> {
@@ -257,6 +304,39 @@ mod tests {
         assert!(failed.undo.is_empty());
         assert!(text(&failed, &Question::default(), true).contains("Nothing was changed."));
         assert!(verdict(&failed).unwrap_err().to_string().contains("/sys is read-only"));
+    }
+
+    /// All was changed first and all was told after, which a stop or a full disk under the output kept anybody from seeing.
+    #[test]
+    fn each_undo_is_told_before_its_change_and_again_where_the_report_is_not_shown() {
+        let mut findings = ["FIRST", "SECOND", "THIRD"]
+            .map(|code| Finding { undo: Some(format!("undo {code}")), ..finding(Level::Warning, code) });
+        let log = std::cell::RefCell::new(Vec::new());
+        let apply = |finding: &mut Finding| {
+            log.borrow_mut().push(finding.code.clone());
+            let applied = Applied { before: "a".to_owned(), after: "b".to_owned(), error: None };
+            finding.applied = Some(applied);
+        };
+        let mut tell = |text: &str| {
+            let undo = text.rsplit(": ").next().unwrap_or_default();
+            log.borrow_mut().push(undo.to_owned());
+        };
+        let is_stopped = || log.borrow().iter().any(|line| line == "SECOND");
+        assert_eq!(change(findings.iter_mut().collect(), &is_stopped, apply, &mut tell), 1);
+        assert_eq!(*log.borrow(), ["undo FIRST", "FIRST", "undo SECOND", "SECOND"]);
+
+        let report = Report::of(findings.to_vec());
+        for (is_read, fails, told) in [
+            (Err(CliError::failed("no space left")), true, true),
+            (Ok(false), false, true),
+            (Ok(true), false, false),
+        ] {
+            let mut lines = Vec::new();
+            let shown = show_undo_again(is_read, &report.undo, &mut |text| lines.push(text.to_owned()));
+            assert_eq!(shown.is_err(), fails);
+            let expected: &[&str] = if told { &["undo FIRST", "undo SECOND"] } else { &[] };
+            assert!(lines.iter().skip(1).eq(expected), "{lines:?}");
+        }
     }
 
     #[test]
