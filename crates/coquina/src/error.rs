@@ -7,6 +7,9 @@ use coquina_node::NodeError;
 /// Exit code of a node that was removed from the cluster.
 pub const EXIT_CODE_REMOVED: u8 = 3;
 
+/// Exit code of a process that was stopped by a signal before it served.
+pub const EXIT_CODE_INTERRUPTED: u8 = 130;
+
 /// Why a command ended without success.
 #[derive(Debug)]
 pub enum CliError {
@@ -14,6 +17,8 @@ pub enum CliError {
     Usage(String),
     /// Everything else: exit code 1.
     Failed(String),
+    /// A signal asked for a stop before anything was served: exit code 130. Nothing more is said.
+    Interrupted,
     /// The node is not in the cluster any more: exit code 3, so that nobody starts it again.
     Removed(String),
 }
@@ -34,11 +39,12 @@ impl CliError {
         CliError::Failed(format!("cannot {doing} {}: {error}", path.display()))
     }
 
-    /// 2 for wrong usage, 3 for a node that was removed, else 1.
+    /// 2 for wrong usage, 3 for a node that was removed, 130 after a signal, else 1.
     pub fn exit_code(&self) -> u8 {
         match self {
             CliError::Usage(_) => 2,
             CliError::Failed(_) => 1,
+            CliError::Interrupted => EXIT_CODE_INTERRUPTED,
             CliError::Removed(_) => EXIT_CODE_REMOVED,
         }
     }
@@ -50,6 +56,7 @@ impl std::fmt::Display for CliError {
             CliError::Usage(message) | CliError::Failed(message) | CliError::Removed(message) => {
                 formatter.write_str(message)
             }
+            CliError::Interrupted => formatter.write_str("stopped before it served"),
         }
     }
 }

@@ -24,6 +24,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
+        Err(error @ CliError::Interrupted) => ExitCode::from(error.exit_code()),
         Err(error) => {
             output::tell(format_args!("error: {error}"));
             ExitCode::from(error.exit_code())

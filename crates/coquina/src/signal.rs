@@ -3,10 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use crate::error::CliError;
-
-/// Exit code of a process ended by Ctrl-C.
-const EXIT_CODE_INTERRUPTED: i32 = 130;
+use crate::error::{CliError, EXIT_CODE_INTERRUPTED};
 
 /// Set by the first signal. `on_first` runs once, on the thread that handles signals. The signal with number
 /// `force_at` ends the process at once.
@@ -30,7 +27,7 @@ pub fn stop_flag_with(
         seen.store(true, Ordering::Relaxed);
         on_each(number);
         if number >= force_at {
-            std::process::exit(EXIT_CODE_INTERRUPTED);
+            std::process::exit(i32::from(EXIT_CODE_INTERRUPTED));
         }
     })
     .map_err(|error| CliError::failed(format!("cannot handle signals: {error}")))?;

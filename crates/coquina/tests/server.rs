@@ -457,6 +457,8 @@ fn nodes_are_processes_of_their_own_and_one_can_be_removed() {
     server.fails(&["pool", "create", "wide", "--copies", "4"], "4");
     server.json(&["pool", "create", "scratch", "--copies", "1"]);
     server.json(&["pool", "remove", "scratch"]);
+    server.json(&["pool", "create", "scratch", "--copies", "2"]);
+    server.json(&["pool", "remove", "scratch"]);
     server.json(&["node", "remove", "node2", "--yes"]);
     wait(|| server.json(&["node", "list"])["nodes"].as_array().unwrap().len() == 2);
     wait(|| std::fs::read_to_string(data.join("nodes.json")).unwrap().contains("[2]"));
@@ -497,6 +499,27 @@ fn a_start_with_more_nodes_that_fails_changes_nothing() {
     assert_eq!(nodes["nodes"].as_array().unwrap().len(), 3);
     wait(|| server.json(&["status"])["health"]["state"] == "ok");
     assert_eq!(remembered(), before);
+}
+
+/// It was not heard for 40 s, and then it ended as if it had served.
+#[test]
+fn a_signal_is_heard_while_nodes_of_an_earlier_start_are_waited_for() {
+    let folder = folder();
+    let data = folder.path().join("data");
+    std::fs::create_dir_all(data.join("node1")).unwrap();
+    let held = std::fs::File::create(data.join("node1/lock")).unwrap();
+    rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let log = folder.path().join("log");
+    let anywhere = ["up", "--nodes", "2", "--http", "127.0.0.1:0", "--nbd", "127.0.0.1:0"];
+    let mut command = command(&[&anywhere[..], &["--listen", "127.0.0.1:0"]].concat());
+    command.arg("--dir").arg(&data).stdin(Stdio::null()).stdout(Stdio::null());
+    let child = command.stderr(std::fs::File::create(&log).unwrap()).spawn().unwrap();
+    let server = Server { child, folder: data };
+    wait(|| std::fs::read_to_string(&log).unwrap().contains("are still stopping"));
+    let begin = Instant::now();
+    server.signal(rustix::process::Signal::INT);
+    assert_eq!(server.end(), Some(130), "{}", std::fs::read_to_string(&log).unwrap());
+    assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
 }
 
 #[test]

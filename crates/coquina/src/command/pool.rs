@@ -1,5 +1,7 @@
 //! `coquina pool ...`
 
+use std::time::{Duration, Instant};
+
 use coquina_base::{check_name, format_size_bytes};
 use coquina_control::api;
 
@@ -7,6 +9,10 @@ use super::connect::client;
 use crate::arguments::{Global, Pool};
 use crate::error::CliError;
 use crate::output::{self, print, print_json};
+
+/// How long it is waited until a pool is gone.
+const REMOVED_WITHIN: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_millis(50);
 
 pub fn run(global: &Global, command: &Pool) -> Result<(), CliError> {
     match command {
@@ -31,8 +37,25 @@ pub fn run(global: &Global, command: &Pool) -> Result<(), CliError> {
             let list = client(global)?.pools()?;
             if global.json { print_json(&list) } else { print(&list_text(&list.pools)) }
         }
-        Pool::Remove { name } => show(global, &client(global)?.remove_pool(name)?, "removed"),
+        Pool::Remove { name } => remove(global, name),
     }
+}
+
+/// Its name is free only when the process that leads has deleted its groups.
+fn remove(global: &Global, name: &str) -> Result<(), CliError> {
+    let client = client(global)?;
+    let pool = client.remove_pool(name)?;
+    let begin = Instant::now();
+    while client.pools()?.pools.iter().any(|other| other.id == pool.id) {
+        if begin.elapsed() >= REMOVED_WITHIN {
+            output::tell(format_args!(
+                "pool {name} is still being removed: its name is free when `coquina pool list` does not show it any more"
+            ));
+            return show(global, &pool, "removing");
+        }
+        std::thread::sleep(POLL);
+    }
+    show(global, &pool, "removed")
 }
 
 fn show(global: &Global, pool: &api::Pool, done: &str) -> Result<(), CliError> {

@@ -15,7 +15,7 @@ use coquina_node::NodeConfig;
 use coquina_store::StoreError;
 
 use crate::arguments::{Global, Running, Threads};
-use crate::error::CliError;
+use crate::error::{CliError, EXIT_CODE_INTERRUPTED};
 use crate::{output, signal};
 
 /// Where NBD is served unless something else is said.
@@ -24,12 +24,11 @@ pub const NBD_DEFAULT: &str = "127.0.0.1:10809";
 pub const HOST_LABEL: &str = "host";
 /// The signal that ends the process at once.
 const FORCE_AT: u32 = 2;
-/// Exit code of a process that was stopped before it served.
-const EXIT_CODE_INTERRUPTED: i32 = 130;
 
 /// Asks for a stop: signals, the end of the input, and the REST interface do.
 pub struct Stop {
     serving: Arc<AtomicBool>,
+    signalled: Arc<AtomicBool>,
     input_ended: Arc<AtomicBool>,
 }
 
@@ -42,9 +41,9 @@ impl Stop {
     ) -> Result<Stop, CliError> {
         let serving = Arc::new(AtomicBool::new(false));
         let (is_serving, on_signal) = (serving.clone(), ask.clone());
-        signal::stop_flag(FORCE_AT, move || {
+        let signalled = signal::stop_flag(FORCE_AT, move || {
             if !is_serving.load(Ordering::Relaxed) {
-                std::process::exit(EXIT_CODE_INTERRUPTED);
+                std::process::exit(i32::from(EXIT_CODE_INTERRUPTED));
             }
             on_signal();
         })?;
@@ -56,7 +55,12 @@ impl Stop {
                 ask();
             })?;
         }
-        Ok(Stop { serving, input_ended })
+        Ok(Stop { serving, signalled, input_ended })
+    }
+
+    /// Whether a signal has come.
+    pub fn was_signalled(&self) -> bool {
+        self.signalled.load(Ordering::Relaxed)
     }
 
     /// Whether standard input has ended, if that asks for a stop.

@@ -47,7 +47,7 @@ pub fn run(global: &Global, up: &Up, checked: Checked) -> Result<(), CliError> {
     let specs = child_specs(global, up, &checked, &maps)?;
     let mut supervisor = Supervisor::new(specs, sender, events);
     stop.serving();
-    let result = Scene { global, up, checked: &checked, lock: &lock, maps: &maps, is_new }.play(
+    let result = Scene { global, up, checked: &checked, lock: &lock, stop: &stop, maps: &maps, is_new }.play(
         listener,
         &mut supervisor,
         ask,
@@ -65,6 +65,7 @@ struct Scene<'a> {
     up: &'a Up,
     checked: &'a Checked,
     lock: &'a FolderLock,
+    stop: &'a serving::Stop,
     maps: &'a Arc<MapService>,
     is_new: bool,
 }
@@ -99,7 +100,9 @@ impl Scene<'_> {
     fn serve(&self, control: &Control, supervisor: &mut Supervisor) -> Result<(), CliError> {
         // As late as can be: a start that fails before leaves the folder with as many nodes as it had.
         self.checked.nodes.write(&self.global.dir)?;
-        let Some(started) = supervisor.start()? else { return Ok(()) };
+        let Some(started) = supervisor.start()? else {
+            return if self.stop.was_signalled() { Err(CliError::Interrupted) } else { Ok(()) };
+        };
         self.check_started(&started)?;
         super::prepare_pool(&control.file.http, self.up.overcommit, self.checked.copies)?;
         let what = format!("{} with {} nodes", self.global.dir.display(), self.checked.nodes.names().len());

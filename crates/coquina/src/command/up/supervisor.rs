@@ -56,10 +56,12 @@ impl Supervisor {
         Supervisor { slots: specs.into_iter().map(slot).collect(), folders, sender, events }
     }
 
-    /// Starts all, and waits until each serves or has ended. Says `false` if somebody asked for a stop meanwhile.
+    /// Starts all, and waits until each serves or has ended. `None` if somebody asked for a stop meanwhile.
     pub fn start(&mut self) -> Result<Option<Started>, CliError> {
         let begin = Instant::now();
-        self.wait_for_folders(begin)?;
+        if !self.wait_for_folders(begin)? {
+            return Ok(None);
+        }
         for number in 0..self.slots.len() {
             self.slots[number].child.start(number, self.sender.clone())?;
         }
@@ -93,8 +95,9 @@ impl Supervisor {
         Ok(Some(started))
     }
 
-    /// Children of a supervisor that was killed stop by themselves, which may take a while.
-    fn wait_for_folders(&self, begin: Instant) -> Result<(), CliError> {
+    /// Children of a supervisor that was killed stop by themselves, which may take a while. `false` if somebody asked for a stop
+    /// meanwhile.
+    fn wait_for_folders(&self, begin: Instant) -> Result<bool, CliError> {
         let mut said = false;
         while let Some(folder) = self.folders.iter().find(|folder| is_taken(folder)) {
             if begin.elapsed() > STOP_TIME_MAX {
@@ -107,9 +110,13 @@ impl Supervisor {
                 info!("nodes of an earlier start are still stopping");
                 said = true;
             }
-            std::thread::sleep(POLL);
+            match self.events.recv_timeout(POLL) {
+                Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return Ok(false),
+                // None of these has been started yet.
+                Ok(Event::OutputEnded(_)) | Err(RecvTimeoutError::Timeout) => {}
+            }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Keeps them running until somebody asks for a stop. One that says that it was removed from the cluster is not started
@@ -259,6 +266,20 @@ mod tests {
 
     fn process(folder: &Path) -> Option<u32> {
         running_server(folder).ok().map(|server| server.process)
+    }
+
+    #[test]
+    fn a_stop_is_heard_while_nodes_of_an_earlier_start_are_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let specs = vec![spec(folder.path(), "first")];
+        let earlier = FolderLock::acquire(&specs[0].folder).unwrap();
+        let (sender, events) = mpsc::channel();
+        let mut supervisor = Supervisor::new(specs, sender.clone(), events);
+        sender.send(Event::Stop).unwrap();
+        let begin = Instant::now();
+        assert!(supervisor.start().unwrap().is_none());
+        assert!(begin.elapsed() < STOP_TIME_MAX / 2, "{:?}", begin.elapsed());
+        drop(earlier);
     }
 
     #[test]
