@@ -372,6 +372,26 @@ fn the_folder_of_a_node_whose_map_is_elsewhere_gets_no_map() {
     assert_eq!(left(), ["cluster.json", "node.json"], "nothing was made");
 }
 
+/// The drive was made, and not found again by the next start.
+#[test]
+fn paths_of_drives_that_are_no_text_are_refused_before_anything_is_made() {
+    use std::os::unix::ffi::OsStrExt;
+    let folder = folder();
+    let odd = folder.path().join(std::ffi::OsStr::from_bytes(b"odd\xff"));
+    let up = ["up", "--http", "127.0.0.1:0", "--nbd", "127.0.0.1:0", "--listen", "127.0.0.1:0"];
+    for more in [&[][..], &["--nodes", "3"], &["--nodes", "2", "--drive", "/nowhere/d:1G"]] {
+        let output = command(folder.path()).args(up).args(more).arg("--dir").arg(&odd).output().unwrap();
+        Said::of(&output).fails(2, &["is not UTF-8", "--dir"]);
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing was made");
+    // As seen from there, the path is text.
+    std::fs::create_dir(&odd).unwrap();
+    let data = folder.path().join("data");
+    let arguments = [&up[..], &["--drive", "d:256M", "--dir", data.to_str().unwrap()]].concat();
+    Said::of(&command(&odd).args(arguments).output().unwrap()).fails(2, &["is not UTF-8", "--drive"]);
+    assert!(!data.exists() && std::fs::read_dir(&odd).unwrap().count() == 0);
+}
+
 #[test]
 fn a_plain_file_can_be_measured_and_verified() {
     let folder = folder();

@@ -69,6 +69,12 @@ pub enum NodeError {
         /// Ours.
         expected: coquina_base::ClusterId,
     },
+    /// The map keeps paths as text.
+    #[error("the path of drive {path} is not UTF-8, and could not be found again; name another path")]
+    PathNotText {
+        /// The drive.
+        path: PathBuf,
+    },
     /// Somebody else's data.
     #[error("drive {path} holds {what}; name another drive, or erase it with --force")]
     ForeignData {

@@ -110,6 +110,9 @@ pub(crate) fn open_drives(
     identity: Identity,
     map: &MapView,
 ) -> Result<Drives, NodeError> {
+    if let Some(spec) = specs.iter().find(|spec| spec.path.to_str().is_none()) {
+        return Err(NodeError::PathNotText { path: spec.path.clone() });
+    }
     let mut drives = Drives::default();
     for spec in specs {
         match (open_drive(spec, identity, map), spec.remembered) {

@@ -188,7 +188,7 @@ fn add(global: &Global, text: &str, node: Option<String>, force: bool) -> Result
 /// `PATH[:SIZE]` with the path in full.
 fn in_full(text: &str) -> Result<String, CliError> {
     let argument = drive_argument::parse(text)?;
-    let path = drive_argument::absolute(&argument.path)?;
+    let path = drive_argument::for_map(&argument.path)?;
     Ok(match argument.size_bytes {
         Some(size_bytes) => format!("{}:{size_bytes}", path.display()),
         None => path.display().to_string(),

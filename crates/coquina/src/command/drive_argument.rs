@@ -38,6 +38,18 @@ pub fn parse(text: &str) -> Result<DriveArgument, CliError> {
     }
 }
 
+/// The path of a drive as the cluster map names it, which is text.
+pub fn for_map(path: &Path) -> Result<PathBuf, CliError> {
+    let path = absolute(path)?;
+    match path.to_str() {
+        Some(_) => Ok(path),
+        None => Err(CliError::usage(format!(
+            "the path of drive {} is not UTF-8, and could not be found again; give another folder (--dir) or path (--drive)",
+            path.display()
+        ))),
+    }
+}
+
 /// The path as the cluster map names it: absolute, and without symbolic links as far as it exists.
 pub fn absolute(path: &Path) -> Result<PathBuf, CliError> {
     let absolute = std::path::absolute(path).map_err(|error| CliError::io("resolve", path, &error))?;

@@ -19,7 +19,7 @@ use coquina_store::EmbeddedStore;
 
 use self::plan::NodesFile;
 use crate::arguments::{Global, Up};
-use crate::command::drive_argument::DriveArgument;
+use crate::command::drive_argument::{DriveArgument, for_map};
 use crate::command::serving::{self, address, drives};
 use crate::error::CliError;
 
@@ -68,6 +68,10 @@ fn check(global: &Global, up: &Up) -> Result<Checked, CliError> {
             global.dir.display(),
             nodes.nodes.saturating_add(1)
         )));
+    }
+    // The first drives of a new folder lie in it.
+    if drives.len() < nodes.names().len() && !EmbeddedStore::is_in(&global.dir.join(STORE_FOLDER_NAME)) {
+        for_map(&global.dir)?;
     }
     let count = u16::try_from(nodes.names().len()).unwrap_or(u16::MAX);
     let copies = up.copies.unwrap_or_else(|| u32::from(count.min(COPIES_DEFAULT_MAX)));

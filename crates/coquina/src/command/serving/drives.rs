@@ -6,7 +6,7 @@ use coquina_base::{NodeId, format_size_bytes};
 use coquina_cluster::{DriveRecord, DriveState, MapView};
 use coquina_node::DriveSpec;
 
-use crate::command::drive_argument::{DriveArgument, absolute, parse};
+use crate::command::drive_argument::{DriveArgument, for_map, parse};
 use crate::error::CliError;
 
 /// Size of the first drive where there is room for it.
@@ -22,9 +22,11 @@ pub struct Chosen {
     pub notes: Vec<String>,
 }
 
-/// Reads all `--drive` options.
+/// Reads all `--drive` options. Paths that the map could not keep are refused.
 pub fn parse_all(texts: &[String]) -> Result<Vec<DriveArgument>, CliError> {
-    texts.iter().map(|text| parse(text)).collect()
+    let drives: Vec<DriveArgument> = texts.iter().map(|text| parse(text)).collect::<Result<_, _>>()?;
+    drives.iter().try_for_each(|drive| for_map(&drive.path).map(drop))?;
+    Ok(drives)
 }
 
 /// Chooses the drives of a node. One that has none gets a first one in `first_in`, if that is given.
@@ -37,7 +39,7 @@ pub fn choose(
 ) -> Result<Chosen, CliError> {
     let mut drives = Vec::new();
     for drive in given {
-        let path = absolute(&drive.path)?;
+        let path = for_map(&drive.path)?;
         if drives.iter().any(|spec: &DriveSpec| spec.path == path) {
             return Err(CliError::usage(format!("drive {} is given twice", path.display())));
         }
@@ -75,7 +77,7 @@ fn add_remembered(drives: &mut Vec<DriveSpec>, record: &DriveRecord) {
 }
 
 fn first_drive(folder: &Path, force: bool, notes: &mut Vec<String>) -> Result<DriveSpec, CliError> {
-    let path = absolute(&folder.join("drive0"))?;
+    let path = for_map(&folder.join("drive0"))?;
     if path.exists() {
         return Ok(DriveSpec { path, size_bytes: None, force, remembered: None });
     }

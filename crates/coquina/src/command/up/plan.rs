@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use coquina_cluster::MapView;
 use serde::{Deserialize, Serialize};
 
-use crate::command::drive_argument::{DriveArgument, absolute};
+use crate::command::drive_argument::{DriveArgument, for_map};
 use crate::command::serving::drives::first_drive_bytes_of;
 use crate::error::CliError;
 
@@ -130,7 +130,7 @@ pub fn deal(
     let mut dealt = vec![Vec::new(); nodes];
     let mut paths: Vec<PathBuf> = Vec::new();
     for (number, drive) in given.into_iter().enumerate() {
-        let path = absolute(&drive.path)?;
+        let path = for_map(&drive.path)?;
         if paths.contains(&path) {
             return Err(CliError::usage(format!("drive {} is given twice", path.display())));
         }
@@ -141,7 +141,7 @@ pub fn deal(
     for (name, drives) in names.iter().zip(&mut dealt) {
         let known = map.node_by_name(name).is_some_and(|node| map.drives_of(node.id).next().is_some());
         if drives.is_empty() && !known {
-            let path = absolute(&folder.join(name).join("drive0"))?;
+            let path = for_map(&folder.join(name).join("drive0"))?;
             let size_bytes =
                 if path.exists() { None } else { Some(first_drive_bytes_of(folder, nodes as u64)?) };
             drives.push(argument(&path, size_bytes));
