@@ -140,13 +140,17 @@ impl ClientCore {
     pub(crate) fn damaged(&mut self, link: u32, number: u64) {
         let Some(part) = self.window.get(number) else { return };
         part.damaged += 1;
-        let attempts = part.damaged;
+        let (attempts, request) = (part.damaged, part.request);
+        if self.is_withdrawn(request) {
+            return self.finish_part(number, Err(ClientError::Withdrawn));
+        }
         if attempts > DAMAGED_MAX {
             let address = self.links[link as usize].address.clone();
             self.finish_part(number, Err(ClientError::Damaged { address, attempts }));
         } else {
             self.take_back(link, number);
             self.links[link as usize].unsent.push_back(number);
+            self.sends_again = true;
         }
     }
 

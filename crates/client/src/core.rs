@@ -48,7 +48,7 @@ pub struct ClientCore {
     /// Requests that are not yet wholly made into parts.
     backlog: VecDeque<u32>,
     /// Requests submitted before the volume was open.
-    early: Vec<ClientRequest>,
+    pub(crate) early: Vec<ClientRequest>,
     pub(crate) window: Window,
     /// Parts to be tried again later.
     pub(crate) parked: Vec<Parked>,
@@ -56,6 +56,8 @@ pub struct ClientCore {
     held: Vec<u32>,
     completions: Vec<ClientCompletion>,
     pub(crate) actions: Vec<LinkAction>,
+    /// Whether a part that was sent before waits to be sent again.
+    pub(crate) sends_again: bool,
     /// Whether the driver knows the map, so that nobody has to be asked for it.
     pub(crate) directed: bool,
     /// Whether somebody has the volume open; one that is not directed is there for that.
@@ -110,6 +112,7 @@ impl ClientCore {
             held: Vec::new(),
             completions: Vec::new(),
             actions: Vec::new(),
+            sends_again: false,
             directed: false,
             is_open: true,
             volume: None,
@@ -196,6 +199,7 @@ impl ClientCore {
             issued_bytes: 0,
             parts_outstanding: 0,
             error: None,
+            is_withdrawn: false,
             extents: Vec::new(),
         };
         let index = self.free_requests.pop().unwrap_or_else(|| {
@@ -235,7 +239,7 @@ impl ClientCore {
     }
 
     /// Finishes a request at once.
-    fn refuse(&mut self, request: ClientRequest, result: Result<(), ClientError>) {
+    pub(crate) fn refuse(&mut self, request: ClientRequest, result: Result<(), ClientError>) {
         let ClientRequest { token, buffer, .. } = request;
         self.completions.push(ClientCompletion { token, result, buffer, extents: Vec::new() });
     }
@@ -278,6 +282,7 @@ impl ClientCore {
         for link in 0..self.links.len() {
             self.fill(link, now_ns);
         }
+        self.sends_again &= self.links.iter().any(|link| !link.is_local && !link.unsent.is_empty());
     }
 
     /// Makes messages of a link's unsent parts.
@@ -356,7 +361,7 @@ impl ClientCore {
         self.finish_if_done(part.request);
     }
 
-    fn finish_if_done(&mut self, index: u32) {
+    pub(crate) fn finish_if_done(&mut self, index: u32) {
         let Some(request) = self.requests[index as usize].as_mut() else { return };
         if !request.is_finished() {
             return;

@@ -113,6 +113,21 @@ impl VolumeClient {
         self.core.local_done(number, result, monotonic_ns());
     }
 
+    /// Withdraws requests: see [`ClientCore::withdraw`].
+    pub fn withdraw(&mut self, is_meant: impl Fn(u64) -> bool) {
+        self.core.withdraw(is_meant);
+    }
+
+    /// Whether requests were refused, or sent in vain, and are tried again.
+    pub fn tries_again(&self) -> bool {
+        self.core.tries_again()
+    }
+
+    /// Whether the next `flush` may send something again: see [`ClientCore::may_send_again`].
+    pub fn may_send_again(&self) -> bool {
+        self.core.may_send_again(monotonic_ns())
+    }
+
     /// Gives up for good: everything outstanding and everything to come fails with `error`.
     pub fn fail(&mut self, error: ClientError) {
         self.core.fail(error);

@@ -64,6 +64,9 @@ pub enum ClientError {
     /// The client's own ring or thread failed.
     #[error("{0}")]
     Local(String),
+    /// Nobody waited for the request any more. Whether a write took effect is unknown.
+    #[error("the request was withdrawn")]
+    Withdrawn,
     /// The volume was closed while the request was outstanding.
     #[error("the volume is closed")]
     Closed,

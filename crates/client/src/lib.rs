@@ -26,6 +26,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod volume;
+mod withdraw;
 
 pub use config::ClientConfig;
 pub use core::{ClientCore, LinkAction};

@@ -29,6 +29,9 @@ impl ClientCore {
         if part.in_flight {
             self.take_back(part.link, number);
         }
+        if self.is_withdrawn(part.request) {
+            return self.finish_part(number, Err(ClientError::Withdrawn));
+        }
         let link = self.route(part.chunk);
         if link != part.link && link != NO_LINK {
             return self.dispatch(number, now_ns);

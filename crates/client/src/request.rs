@@ -162,6 +162,8 @@ pub(crate) struct Request {
     pub(crate) issued_bytes: u64,
     pub(crate) parts_outstanding: u32,
     pub(crate) error: Option<ClientError>,
+    /// Nobody waits for it any more.
+    pub(crate) is_withdrawn: bool,
     /// Answers to a map request: offset within the request, extents of that part.
     pub(crate) extents: Vec<(u64, Vec<Extent>)>,
 }

@@ -6,6 +6,7 @@ use coquina_protocol::{
 };
 
 use crate::core::{ClientCore, LinkAction};
+use crate::error::ClientError;
 use crate::link::LinkState;
 
 /// Pause before the second attempt to connect; doubles up to the largest.
@@ -92,6 +93,7 @@ impl ClientCore {
                     && part.link == link
                     && !part.parked
                 {
+                    self.sends_again |= part.sends > 0;
                     entry.unsent.push_back(number);
                 }
             }
@@ -138,10 +140,11 @@ impl ClientCore {
         entry.enter(LinkState::Backoff { until_ns: now_ns.max(from_ns + pause_ns) }, now_ns);
         self.actions.push(LinkAction::Close { link });
         for number in self.window.numbers() {
-            if let Some(part) = self.window.get(number)
-                && part.link == link
-            {
-                part.in_flight = false;
+            let Some(part) = self.window.get(number).filter(|part| part.link == link) else { continue };
+            part.in_flight = false;
+            let request = part.request;
+            if self.is_withdrawn(request) {
+                self.finish_part(number, Err(ClientError::Withdrawn));
             }
         }
         if link == 0 {

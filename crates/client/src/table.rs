@@ -96,6 +96,7 @@ impl ClientCore {
         let link = self.route(chunk);
         if let Some(part) = self.window.get(number) {
             part.link = link;
+            self.sends_again |= part.sends > 0;
         }
         if link == NO_LINK {
             return self.park(number, Status::NotServing, "no primary is known", now_ns);
@@ -241,9 +242,12 @@ impl ClientCore {
             }
             if part.in_flight {
                 let link = self.route(part.chunk);
+                // One that was withdrawn goes nowhere else. A part in this process is always answered.
+                if link == part.link || link == NO_LINK || self.is_withdrawn(part.request) {
+                    continue;
+                }
                 let old = &mut self.links[part.link as usize];
-                // A part in this process is always answered.
-                if link == part.link || link == NO_LINK || old.is_local {
+                if old.is_local {
                     continue;
                 }
                 old.uncount(part.length_bytes);

@@ -7,4 +7,5 @@ mod consistent;
 mod local;
 mod random;
 mod striping;
+mod withdraw;
 mod world;

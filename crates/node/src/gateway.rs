@@ -180,6 +180,11 @@ impl Core {
 
     fn look_after_gateway(&mut self, index: usize) -> bool {
         let Some(gateway) = self.gateways.get_mut(index) else { return false };
+        if gateway.client().may_send_again() {
+            let slot = gateway.volume;
+            self.close_hung_up(slot);
+        }
+        let Some(gateway) = self.gateways.get_mut(index) else { return false };
         let is_open = self.volumes.get(gateway.volume).is_some_and(|volume| volume.exports > 0);
         gateway.client().set_open(is_open);
         gateway.client().flush(&mut self.reactor);

@@ -10,6 +10,7 @@ use crate::connection::{
 };
 use crate::core::{Core, tag};
 use crate::native::Next;
+use crate::request::ConnectionKey;
 
 /// Most connections of a reactor; more are refused by closing them.
 const CONNECTIONS_MAX: usize = 16_384;
@@ -137,8 +138,7 @@ impl Core {
         }
         let Some(connection) = self.connections.get_mut(index) else { return };
         if connection.held_back {
-            connection.received = Some(received);
-            return;
+            return self.hold_back(index, received);
         }
         let held = received.data().len();
         let room = connection.needed_bytes.saturating_sub(held);
@@ -239,7 +239,7 @@ impl Core {
         self.close_connection(index);
     }
 
-    /// Ends a connection now. Its requests under way go on, but nobody is told.
+    /// Ends a connection now. Nobody is told of its requests under way: what is with a shard goes on.
     pub(crate) fn close_connection(&mut self, index: usize) {
         let Some(connection) = self.connections.get_mut(index) else { return };
         if connection.closed {
@@ -247,6 +247,11 @@ impl Core {
         }
         connection.closed = true;
         let (file, generation) = (connection.file, connection.generation);
+        if matches!(connection.state, State::Nbd(_)) && connection.under_way > 0 {
+            let slot = connection.volume;
+            self.withdraw_nbd(ConnectionKey { index, generation }, slot);
+        }
+        let Some(connection) = self.connections.get(index) else { return };
         if let Some(volume) = connection.volume.and_then(|slot| self.volumes.get_mut(slot)) {
             volume.counters.connections -= 1;
             if matches!(connection.state, State::Nbd(_)) {

@@ -36,6 +36,7 @@ mod stop;
 mod sweep;
 mod threads;
 mod volume;
+mod withdraw;
 
 pub use error::NodeError;
 pub use node::{Node, NodeConfig, NodeIdentity};

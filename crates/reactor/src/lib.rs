@@ -36,7 +36,7 @@ pub use error::{DriveProblem, Errno, ListenProblem, ReactorError};
 pub use interrupts::Interrupts;
 pub use operation::{Completion, Payload};
 pub use placement::{Placement, Work};
-pub use reactor::{FileId, Reactor, ReactorConfig, Wait};
+pub use reactor::{FileId, Incoming, Reactor, ReactorConfig, Wait};
 pub use receive::ReceiveBuffer;
 pub use send::SendList;
 pub use shortcut::listen_nearby;

@@ -5,6 +5,7 @@
 //! - a file is closed only when none of its operations is in flight;
 //! - the user data of a ring entry is the index of its slot.
 
+mod hang_up;
 mod leaving;
 mod sending;
 mod unread;
@@ -28,6 +29,7 @@ use crate::sched_stat::SchedStat;
 use crate::shortcut::{connect_nearby, prepare_accepted};
 use crate::socket::{GiveUp, give_up, open_socket};
 use crate::waker::Waker;
+pub use hang_up::Incoming;
 use unread::{Unread, UnreadLists};
 
 /// How often an operation that the kernel could not do yet is tried again.

@@ -197,6 +197,16 @@ impl Campaign {
                 ]);
                 world.refusals.push_back(Some(status));
             }
+            (90, _) => {
+                let token = self.random.below(self.next_token);
+                world.core.withdraw(|one| one == token);
+            }
+            (91, _) => {
+                let group = self.random.below(world.primaries.len() as u64) as usize;
+                if world.refusing_groups.remove(&group).is_none() {
+                    world.refusing_groups.insert(group, Status::TooFewCopies);
+                }
+            }
             (88..90, _) if self.directed => {
                 world.tell_table();
             }

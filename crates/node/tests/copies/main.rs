@@ -4,6 +4,7 @@
 
 mod cluster;
 mod damage;
+mod nbd;
 mod rejoin;
 mod repair;
 mod slots;

@@ -1,0 +1,189 @@
+//! Requests that nobody waits for any more: they must not write over what came later.
+
+use coquina_cluster::Striping;
+use coquina_protocol::Status;
+
+use super::world::{Life, World, config, drive, tags};
+use crate::{ClientError, RequestKind};
+
+const MS: u64 = 1_000_000;
+const SECTORS: u64 = coquina_base::CHUNK_BYTES / super::world::SECTOR;
+
+fn world() -> World {
+    let mut world = World::new(config(2), 2, 2, Striping::PLAIN, false);
+    world.primaries = vec![Some(0); 2];
+    world.settle();
+    world
+}
+
+/// Withdraws write 1 of block 0, writes it anew, and looks what it holds in the end. Nothing of the first may come to a server later.
+fn withdraw_and_write(world: &mut World) {
+    world.core.withdraw(|token| token == 1);
+    let arrived = world.arrivals.len();
+    world.refusals.clear();
+    for token in [2, 3] {
+        world.submit(token, RequestKind::Write, 0, 8);
+        world.settle();
+    }
+    world.pass(40_000 * MS);
+    world.submit(4, RequestKind::Read, 0, 8);
+    world.pass(40_000 * MS);
+    let read = world.completions.iter().find(|done| done.token == 4).unwrap();
+    assert_eq!(tags(&read.buffer), [3; 8]);
+    let withdrawn = world.completions.iter().find(|done| done.token == 1).unwrap();
+    assert_eq!(withdrawn.result, Err(ClientError::Withdrawn));
+    assert_eq!(world.completions.len(), 4);
+    assert!(world.arrivals[arrived..].iter().all(|arrival| arrival.number != 1));
+}
+
+#[test]
+fn what_is_parked_ends_at_once() {
+    let mut world = world();
+    world.refusals = vec![Some(Status::TooFewCopies); 1000].into();
+    world.submit(1, RequestKind::Write, 0, 8);
+    world.pass(100 * MS);
+    assert!(world.completions.is_empty());
+    world.core.withdraw(|token| token == 1);
+    world.pump();
+    assert_eq!(world.completions.len(), 1);
+    withdraw_and_write(&mut world);
+}
+
+#[test]
+fn what_is_under_way_and_refused_then_is_not_tried_again() {
+    let mut world = world();
+    world.submit(0, RequestKind::Write, 64, 8);
+    world.settle();
+    world.completions.clear();
+    world.refusals = vec![Some(Status::NotServing); 1].into();
+    world.submit(1, RequestKind::Write, 0, 8);
+    world.pump();
+    world.core.withdraw(|token| token == 1);
+    world.pump();
+    assert!(world.completions.is_empty(), "it may take effect still");
+    world.settle();
+    assert_eq!(world.completions.len(), 1);
+    withdraw_and_write(&mut world);
+}
+
+#[test]
+fn what_is_under_way_and_answered_counts() {
+    let mut world = world();
+    world.submit(0, RequestKind::Write, 64, 8);
+    world.settle();
+    world.submit(1, RequestKind::Write, 0, 8);
+    world.pump();
+    withdraw_and_write_after(&mut world);
+}
+
+/// The server has taken it before what follows.
+fn withdraw_and_write_after(world: &mut World) {
+    world.completions.clear();
+    world.core.withdraw(|token| token == 1);
+    for token in [2, 3] {
+        world.submit(token, RequestKind::Write, 0, 8);
+    }
+    world.settle();
+    assert_eq!(world.completions.len(), 3);
+    assert!(world.sectors.values().any(|tag| *tag == 3));
+}
+
+#[test]
+fn a_connection_that_breaks_ends_it() {
+    let mut world = world();
+    world.submit(0, RequestKind::Write, 64, 8);
+    world.settle();
+    world.completions.clear();
+    world.lives[0] = Life::Stopped;
+    world.submit(1, RequestKind::Write, 0, 8);
+    world.pump();
+    world.core.withdraw(|token| token == 1);
+    for link in world.wires() {
+        world.break_wire(link);
+    }
+    world.pump();
+    assert_eq!(world.completions.len(), 1);
+    world.lives[0] = Life::Up;
+    withdraw_and_write(&mut world);
+}
+
+#[test]
+fn a_newer_table_does_not_move_it() {
+    let mut world = world();
+    world.submit(0, RequestKind::Write, 64, 8);
+    world.settle();
+    world.completions.clear();
+    world.lives[0] = Life::Stopped;
+    world.submit(1, RequestKind::Write, 0, 8);
+    world.pump();
+    world.core.withdraw(|token| token == 1);
+    for group in 0..2 {
+        world.promote(group, Some(1));
+    }
+    world.break_wire(0);
+    world.pass(2_000 * MS);
+    assert!(world.completions.is_empty(), "the former primary has it");
+    world.pass(15_000 * MS);
+    assert_eq!(world.completions.len(), 1);
+    withdraw_and_write(&mut world);
+}
+
+#[test]
+fn what_waits_for_a_connection_ends_at_once() {
+    let mut world = world();
+    world.lives[0] = Life::CutOff;
+    world.submit(1, RequestKind::Write, 0, 8);
+    world.pump();
+    assert!(world.completions.is_empty());
+    world.core.withdraw(|token| token == 1);
+    world.pump();
+    assert_eq!(world.completions.len(), 1);
+    world.lives[0] = Life::Up;
+    withdraw_and_write(&mut world);
+}
+
+#[test]
+fn a_part_in_this_process_is_waited_for_and_not_handed_out_again() {
+    let mut config = config(0);
+    config.local = vec![(drive(0), 7)];
+    let mut world = World::new(config, 1, 1, Striping::PLAIN, true);
+    world.tell_table();
+    world.submit(1, RequestKind::Write, 0, 8);
+    world.pump();
+    world.core.withdraw(|token| token == 1);
+    world.pump();
+    assert_eq!((world.local_parts.len(), world.completions.len()), (1, 0));
+    world.refusals = [Some(Status::TooFewCopies)].into();
+    world.serve_local(0);
+    world.pump();
+    assert_eq!((world.local_parts.len(), world.completions.len()), (0, 1));
+    withdraw_and_write(&mut world);
+}
+
+#[test]
+fn no_more_parts_are_made_of_a_large_one_and_others_go_on() {
+    let mut world = world();
+    world.size_bytes = 16_384 * coquina_base::CHUNK_BYTES;
+    world.version += 1;
+    world.tell_size(0, world.size_bytes, world.version);
+    world.settle();
+    world.submit(1, RequestKind::Discard, 0, 8192 * SECTORS);
+    world.submit(2, RequestKind::Write, 0, 8);
+    world.pump();
+    world.core.withdraw(|token| token == 1);
+    world.settle();
+    assert_eq!(world.completions.len(), 2);
+    assert!(world.arrivals.len() < 20, "{}", world.arrivals.len());
+}
+
+#[test]
+fn what_came_before_the_volume_was_open_ends_as_well() {
+    let mut world = World::new(config(1), 1, 1, Striping::PLAIN, false);
+    for token in [1, 2] {
+        world.submit(token, RequestKind::Write, 0, 8);
+    }
+    world.core.withdraw(|token| token == 1);
+    world.settle();
+    assert_eq!(world.completions.iter().filter(|done| done.result.is_ok()).count(), 1);
+    assert!(world.sectors.values().all(|tag| *tag == 2));
+}
