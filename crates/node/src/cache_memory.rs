@@ -8,6 +8,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 
 use coquina_base::{AlignedBuf, SharedBlock};
 use coquina_engine::{CacheMemory, FrameMemory};
+use rustix::thread::{sched_getaffinity, sched_setaffinity};
 
 /// Slabs that are touched ahead for each shard whose cache grows.
 const SLABS_AHEAD: usize = 4;
@@ -24,12 +25,21 @@ fn made_ahead<T: Send + 'static>(ahead: usize, make: impl Fn() -> T + Send + 'st
     let work = move || {
         // Of this thread alone, in Linux. Each may stand back; where that is refused, it runs as the others do.
         let _ = rustix::process::setpriority_process(None, NICENESS);
+        run_anywhere();
         while give.send(make()).is_ok() {}
     };
     if let Err(error) = std::thread::Builder::new().name("cache memory".to_owned()).spawn(work) {
         tracing::warn!(%error, "no thread for the block cache's memory: reads wait until it has grown, and frames of moved blocks do not stay in memory");
     }
     things
+}
+
+/// A thread begins where the one that makes it may run, and a reactor stays on one processor for a while. The process's first thread never
+/// does: it has what whoever runs the process has given it.
+fn run_anywhere() {
+    if let Ok(processors) = sched_getaffinity(Some(rustix::process::getpid())) {
+        let _ = sched_setaffinity(None, &processors);
+    }
 }
 
 /// Where a shard's cache gets memory. The thread that touches it starts when memory is asked for the first time, and sleeps while
@@ -96,6 +106,23 @@ mod tests {
         let things = made_ahead(1, niceness);
         assert_eq!(things.recv_timeout(Duration::from_secs(60)).unwrap(), NICENESS);
         assert_eq!(niceness(), before, "only that thread does");
+    }
+
+    #[test]
+    fn the_thread_does_not_stay_on_the_processor_of_the_reactor_that_makes_it() {
+        let processors = || sched_getaffinity(None).unwrap();
+        let all = sched_getaffinity(Some(rustix::process::getpid())).unwrap();
+        // A thread of its own: a test may run on the first one of the process.
+        let reactor = std::thread::spawn(move || {
+            let first = (0..rustix::thread::CpuSet::MAX_CPU).find(|cpu| all.is_set(*cpu)).unwrap();
+            let mut one = rustix::thread::CpuSet::new();
+            one.set(first);
+            sched_setaffinity(None, &one).unwrap();
+            let things = made_ahead(1, processors);
+            assert_eq!(things.recv_timeout(Duration::from_secs(60)).unwrap(), all);
+            assert_eq!(processors(), one, "only that thread is free");
+        });
+        reactor.join().unwrap();
     }
 
     #[test]
