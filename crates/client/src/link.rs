@@ -104,9 +104,10 @@ impl Link {
             && (is_local || self.address == shard.address)
     }
 
-    /// Whether another part may be sent.
+    /// Whether another part may be sent. One less than a server takes: from a client that has as many under way it may read no ping.
     pub(crate) fn has_room(&self) -> bool {
-        self.in_flight < self.requests_max && self.in_flight_bytes < IN_FLIGHT_BYTES_MAX
+        self.in_flight < self.requests_max.saturating_sub(1).max(1)
+            && self.in_flight_bytes < IN_FLIGHT_BYTES_MAX
     }
 
     /// Counts a part that is sent, or handed out.

@@ -161,7 +161,8 @@ impl Core {
             features: 0,
             cluster: self.cluster,
             node: self.node,
-            requests_max: REQUESTS_MAX,
+            // Nothing is read from who has `REQUESTS_MAX` under way, not even a ping.
+            requests_max: REQUESTS_MAX - 1,
         };
         let connection = &mut self.connections[index];
         if let State::Native(native) = &mut connection.state {

@@ -72,6 +72,32 @@ fn no_more_is_sent_than_a_server_reads() {
     assert_eq!(world.completions.len(), 41);
 }
 
+/// A server reads nothing from who has as many requests under way as it takes: the ping would not be read, and the connection count as broken.
+#[test]
+fn a_ping_is_read_however_much_is_under_way() {
+    let mut world = world(0);
+    for token in 0..20 {
+        world.submit(token, RequestKind::Write, token * 8, 8);
+    }
+    world.pump();
+    for requests_max in [5, 2, 1] {
+        world.break_wire(1);
+        world.requests_max = requests_max;
+        world.lives[0] = Life::Stopped;
+        world.pass(1100 * MS);
+        world.lives[0] = Life::Up;
+        while world.serve(1) && world.core.links[1].in_flight == 0 {
+            world.deliver(1, usize::MAX);
+            world.pump();
+        }
+        assert_eq!(world.core.links[1].in_flight, (requests_max - 1).max(1));
+    }
+    world.pass(5_000 * MS);
+    assert_eq!(world.completions.len(), 20);
+}
+
+}
+
 #[test]
 fn a_killed_primary_with_link_0_on_it_is_left_for_its_successor() {
     let mut world = world(0);
