@@ -14,7 +14,7 @@ pub const RECEIVE_BYTES_MIN: usize = 16 << 10;
 pub const RECEIVE_BYTES_BUSY: usize = 1 << 20;
 /// Larger receive buffers are given back when they are empty.
 pub const RECEIVE_BYTES_KEPT: usize = 4 << 20;
-/// Largest message of a client that has not introduced itself.
+/// Largest message of a client that has not opened a volume.
 pub const GREETING_BYTES_MAX: usize = 16 << 10;
 /// Requests of one connection that are under way at the same time.
 pub const REQUESTS_MAX: u32 = 1024;
@@ -22,6 +22,8 @@ pub const REQUESTS_MAX: u32 = 1024;
 pub const OUTPUT_BYTES_MAX: usize = 64 << 20;
 /// A client that has not said what it wants by then is dropped.
 pub const HANDSHAKE_NS_MAX: u64 = 10_000_000_000;
+/// One of whose message a part has come, and then nothing for so long, is dropped.
+pub const MESSAGE_NS_MAX: u64 = 60_000_000_000;
 /// A client that takes nothing for so long is dropped.
 pub const SEND_NS_MAX: u64 = 60_000_000_000;
 
@@ -127,6 +129,10 @@ pub struct Connection {
     pub volume: Option<usize>,
     /// When it came.
     pub since_ns: u64,
+    /// When something last came, or was last taken up again.
+    pub received_ns: u64,
+    /// Whether a message has begun to come that is not all there.
+    pub is_within_message: bool,
     /// When a send last went on.
     pub sent_ns: u64,
     /// Bytes that must be there for the next step.
@@ -157,6 +163,12 @@ impl Connection {
         }
         self.held_back |= self.is_full();
         self.is_full().then_some(Next::Continue)
+    }
+
+    /// Whether memory waits for the rest of a message.
+    pub fn awaits_rest(&self) -> bool {
+        let lands = matches!(&self.state, State::Native(native) if native.landing.is_some());
+        self.is_within_message || lands
     }
 
     /// Whether it still has to say what it wants.

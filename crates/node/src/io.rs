@@ -86,6 +86,8 @@ impl Core {
             volume: None,
             since_ns: self.now_ns,
             sent_ns: self.now_ns,
+            received_ns: self.now_ns,
+            is_within_message: false,
             needed_bytes: 0,
         })
     }
@@ -128,7 +130,10 @@ impl Core {
     }
 
     pub(crate) fn parse(&mut self, index: usize, mut received: ReceiveBuffer) {
-        let next = match self.connections[index].protocol() {
+        let connection = &mut self.connections[index];
+        connection.received_ns = self.now_ns;
+        connection.is_within_message = false;
+        let next = match connection.protocol() {
             Protocol::Nbd => self.parse_nbd(index, &mut received),
             Protocol::Native => self.parse_native(index, &mut received),
             Protocol::Peer => self.parse_peer(index, &mut received),
@@ -141,6 +146,7 @@ impl Core {
             return self.hold_back(index, received);
         }
         let held = received.data().len();
+        connection.is_within_message = held > 0;
         let room = connection.needed_bytes.saturating_sub(held);
         let is_peer = connection.protocol() == Protocol::Peer;
         let busy = if connection.volume.is_some() || is_peer {

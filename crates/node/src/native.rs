@@ -45,10 +45,9 @@ impl Core {
                     }
                     let needed = coquina_protocol::message_bytes(received.data()).ok().flatten().unwrap_or(0);
                     let connection = &mut self.connections[index];
-                    let greeted = matches!(&connection.state, State::Native(native) if native.greeted);
-                    if !greeted && needed > GREETING_BYTES_MAX {
+                    if connection.volume.is_none() && needed > GREETING_BYTES_MAX {
                         // No memory for what somebody unknown only announces.
-                        self.drop_connection(index, "no Hello");
+                        self.drop_connection(index, "a large message before an Open");
                         return Next::Gone;
                     }
                     connection.needed_bytes = needed;

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use coquina_base::DriveId;
 use coquina_cluster::ShardRef;
 
-use crate::connection::{HANDSHAKE_NS_MAX, SEND_NS_MAX};
+use crate::connection::{HANDSHAKE_NS_MAX, MESSAGE_NS_MAX, SEND_NS_MAX};
 use crate::core::{Core, HOUSEKEEPING_NS, tag};
 
 /// An I/O that takes so long is worth a warning; of a drive that answers nothing for so long the coordinator is told.
@@ -84,7 +84,8 @@ impl Core {
                 let lasts = |since_ns, ns_max| is_late(since_ns, awake_since_ns, now_ns, ns_max);
                 let handshake = connection.is_in_handshake() && lasts(connection.since_ns, HANDSHAKE_NS_MAX);
                 let send = connection.sending && lasts(connection.sent_ns, SEND_NS_MAX);
-                !connection.closed && (handshake || send)
+                let message = connection.awaits_rest() && lasts(connection.received_ns, MESSAGE_NS_MAX);
+                !connection.closed && (handshake || send || message)
             })
             .map(|(index, _)| index)
             .collect();

@@ -38,14 +38,16 @@ impl ReceiveBuffer {
         if self.bytes.len() - self.end >= length_bytes {
             return;
         }
-        if self.start > 0 {
+        let held_bytes = self.end - self.start;
+        if self.bytes.len() - held_bytes < length_bytes {
+            // Zeros of the system take no memory before they are written over: what a peer only announces costs nothing.
+            let mut grown = vec![0; held_bytes + length_bytes];
+            grown[..held_bytes].copy_from_slice(self.data());
+            self.bytes = grown;
+        } else {
             self.bytes.copy_within(self.start..self.end, 0);
-            self.end -= self.start;
-            self.start = 0;
         }
-        if self.bytes.len() - self.end < length_bytes {
-            self.bytes.resize(self.end + length_bytes, 0);
-        }
+        (self.start, self.end) = (0, held_bytes);
     }
 
     /// How much can be received without moving or growing.
@@ -121,6 +123,39 @@ mod tests {
         buffer.consume(11);
         buffer.shrink_if_empty(4);
         assert_eq!(buffer.capacity_bytes(), 4);
+    }
+
+    #[test]
+    fn grows_behind_what_it_has() {
+        let mut buffer = ReceiveBuffer::with_capacity_bytes(8);
+        buffer.extend(b"abcdefgh");
+        buffer.consume(3);
+        buffer.reserve(7);
+        assert_eq!((buffer.data(), buffer.capacity_bytes(), buffer.room_bytes()), (&b"defgh"[..], 12, 7));
+        buffer.extend(b"ijklmno");
+        assert_eq!(buffer.data(), b"defghijklmno");
+    }
+
+    /// Pages of this process in memory.
+    fn resident_pages() -> usize {
+        let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+        statm.split(' ').nth(1).unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn room_that_nothing_comes_into_takes_no_memory() {
+        let before = resident_pages();
+        let buffers: Vec<_> = (0..100)
+            .map(|_| {
+                let mut buffer = ReceiveBuffer::with_capacity_bytes(16 << 10);
+                buffer.extend(b"a header of a message of 32 MiB");
+                buffer.reserve(32 << 20);
+                buffer
+            })
+            .collect();
+        assert!(buffers.iter().all(|buffer| buffer.room_bytes() >= 32 << 20));
+        let taken = resident_pages().saturating_sub(before);
+        assert!(taken < (100 << 20) / 4096, "{taken} pages for 3.2 GB that were announced");
     }
 
     #[test]

@@ -137,6 +137,32 @@ fn who_announces_a_large_message_before_a_hello_is_sent_away() {
 }
 
 #[test]
+fn who_announces_a_large_message_without_a_volume_is_sent_away() {
+    let cluster = Cluster::start(1, 1);
+    let node = &cluster.machines[0].as_ref().unwrap().node;
+    let mut stream = TcpStream::connect(node.native_address()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let mut head = Vec::new();
+    let hello = Hello {
+        version_min: 1,
+        version_max: 1,
+        features: 0,
+        cluster: ClusterId::default(),
+        session: SessionId(5),
+        shard: None,
+        client: "test",
+    };
+    encode_hello(&mut head, &Header::new(Kind::Hello), &hello);
+    let length_bytes = 4 << 20;
+    Header { length_bytes, body_bytes: length_bytes + 4, ..Header::new(Kind::Write) }.encode(&mut head);
+    stream.write_all(&head).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    assert!(matches!(decode(&answer), Ok(None | Some(_))), "at most the answer to the Hello, and the end");
+    assert_eq!(node.snapshot().dropped_connections, 1);
+}
+
+#[test]
 fn large_writes_are_the_same_everywhere() {
     let cluster = Cluster::start(3, 2);
     cluster.make_volume("disk");
