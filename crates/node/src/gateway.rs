@@ -10,7 +10,7 @@ use coquina_client::{
 };
 use coquina_cluster::ShardRef;
 use coquina_copies::{Answer as CopyAnswer, Operation, Request};
-use coquina_engine::{Piece, ReadData};
+use coquina_engine::ReadData;
 use coquina_nbd::{
     BlockState, BlockStatusReply, Command, ErrorCode, Event, ExportInfo, ExportRefusal, LookUpPurpose,
     ReplyEncoder,
@@ -23,6 +23,7 @@ use crate::connection::{Connection, State};
 use crate::core::{Core, tag};
 use crate::native::{Next, status_of, status_of_refusal, wire_extent};
 use crate::request::{Answer, Asker, ConnectionKey, HoppingRequest, NbdRequest, volume_number};
+use crate::spare::SpareBuffers;
 
 /// Bytes that one request to cache may bring into memory.
 const CACHE_BYTES_MAX: u64 = 32 << 20;
@@ -30,10 +31,6 @@ const CACHE_BYTES_MAX: u64 = 32 << 20;
 const MAP_BYTES_MAX: u64 = 64 << 20;
 /// Data below this size is copied into the reply rather than sent from where it lies.
 const COPY_BYTES_MAX: usize = 16 << 10;
-/// Buffers that are kept for the next requests.
-const SPARE_BUFFERS_MAX: usize = 256;
-/// Larger ones are not kept.
-const SPARE_BLOCKS_MAX: usize = 256;
 
 /// A volume's client.
 pub struct Gateway {
@@ -48,7 +45,7 @@ pub struct Gateway {
     /// Parts for shards of this process.
     parts: Vec<LocalPart>,
     completions: Vec<ClientCompletion>,
-    spare: Vec<AlignedBuf>,
+    spare: SpareBuffers,
     /// Parts that are with a shard.
     pub handed_out: usize,
     /// Whether it is to be looked after in this turn.
@@ -67,7 +64,7 @@ impl Gateway {
             session,
             parts: Vec::new(),
             completions: Vec::new(),
-            spare: Vec::new(),
+            spare: SpareBuffers::default(),
             handed_out: 0,
             listed: false,
             has_ended: false,
@@ -96,15 +93,18 @@ impl Gateway {
 
     /// A buffer of at least so many bytes, with anything in it.
     fn buffer(&mut self, length_bytes: usize) -> AlignedBuf {
-        let blocks = length_bytes.div_ceil(BLOCK_BYTES);
-        let fits = self.spare.iter().rposition(|buffer| buffer.blocks() == blocks);
-        fits.map_or_else(|| AlignedBuf::zeroed(blocks), |index| self.spare.swap_remove(index))
+        self.spare.take(length_bytes.div_ceil(BLOCK_BYTES))
     }
 
-    fn keep(&mut self, buffer: AlignedBuf) {
-        if (1..=SPARE_BLOCKS_MAX).contains(&buffer.blocks()) && self.spare.len() < SPARE_BUFFERS_MAX {
-            self.spare.push(buffer);
-        }
+    /// Takes a buffer back for the next requests.
+    pub(crate) fn keep(&mut self, buffer: AlignedBuf) {
+        self.spare.give(buffer);
+    }
+
+    /// Buffers that it keeps.
+    #[cfg(test)]
+    pub(crate) fn spare_buffers(&self) -> usize {
+        self.spare.len()
     }
 }
 
@@ -498,16 +498,6 @@ impl Core {
         let rest = encode_answer(connection, &request, result, buffer, &extents);
         self.list(key.index);
         rest
-    }
-
-    /// Keeps buffers that were sent from.
-    pub(crate) fn keep_buffers(&mut self, data: ReadData) {
-        let Some(gateway) = self.gateways.first() else { return };
-        for piece in data.pieces {
-            if let Piece::Data { buffer, .. } = piece {
-                gateway.keep(buffer);
-            }
-        }
     }
 }
 

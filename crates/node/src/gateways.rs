@@ -52,11 +52,6 @@ impl Gateways {
         self.all.get_mut(number)
     }
 
-    /// Any one.
-    pub fn first(&mut self) -> Option<&mut Gateway> {
-        self.all.iter_mut().next().map(|(_, gateway)| gateway)
-    }
-
     /// Numbers and volumes of those that have not ended.
     pub fn volumes(&self) -> Vec<(usize, usize)> {
         let lasting = self.all.iter().filter(|(_, gateway)| !gateway.has_ended);

@@ -211,14 +211,7 @@ impl Core {
 
     pub(crate) fn sent(&mut self, index: usize, completion: Completion) {
         let Payload::Send(mut list) = completion.payload else { return };
-        let mut data = ReadData::default();
-        list.recycle(|buffer| data.pieces.push(Piece::Data { buffer, start_bytes: 0, length_bytes: 0 }));
-        if !data.pieces.is_empty() {
-            match self.shards.iter_mut().find(|slot| !slot.released) {
-                Some(slot) => slot.copies_mut().recycle(data),
-                None => self.keep_buffers(data),
-            }
-        }
+        self.recycle_sent(index, &mut list);
         let Some(connection) = self.connections.get_mut(index) else { return };
         connection.sending = false;
         connection.spare = Some(list);
@@ -229,6 +222,26 @@ impl Core {
         if !connection.closed && (connection.closing || connection.held_back || !connection.output.is_empty())
         {
             self.list(index);
+        }
+    }
+
+    /// Gives the buffers that were sent from back to where they came from: a gateway, or a shard.
+    fn recycle_sent(&mut self, index: usize, list: &mut SendList) {
+        let connection = self.connections.get(index);
+        if let Some(connection) = connection.filter(|one| one.protocol() == Protocol::Nbd) {
+            let volume = connection.volume.and_then(|slot| self.volumes.get(slot));
+            let gateway = volume.and_then(|volume| volume.gateway);
+            return match gateway.and_then(|gateway| self.gateways.get_mut(gateway)) {
+                Some(gateway) => list.recycle(|buffer| gateway.keep(buffer)),
+                None => list.recycle(drop),
+            };
+        }
+        let mut data = ReadData::default();
+        list.recycle(|buffer| data.pieces.push(Piece::Data { buffer, start_bytes: 0, length_bytes: 0 }));
+        if !data.pieces.is_empty()
+            && let Some(slot) = self.shards.iter_mut().find(|slot| !slot.released)
+        {
+            slot.copies_mut().recycle(data);
         }
     }
 

@@ -31,6 +31,7 @@ mod proposals;
 mod rejoin;
 mod request;
 mod snapshot;
+mod spare;
 mod stalls;
 mod stop;
 mod sweep;

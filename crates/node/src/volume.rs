@@ -204,7 +204,7 @@ impl VolumeTable {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use coquina_base::Id128;
     use coquina_cluster::{GroupId, PoolId};
 
@@ -230,9 +230,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn what_is_gone_is_forgotten_when_nothing_uses_it_and_its_slot_is_nobodys() {
-        let pool = Arc::new(PoolRecord {
+    fn pool() -> Arc<PoolRecord> {
+        Arc::new(PoolRecord {
             id: PoolId::default(),
             name: "default".to_owned(),
             copies: 1,
@@ -241,7 +240,19 @@ mod tests {
             group_first: GroupId(0),
             group_count: 1,
             state: Default::default(),
-        });
+        })
+    }
+
+    /// A table of one volume, in slot 0.
+    pub(crate) fn table_of_one() -> VolumeTable {
+        let mut table = VolumeTable::default();
+        table.set(Arc::new(record(1)), 1, pool(), &mut VolumeChanges::default());
+        table
+    }
+
+    #[test]
+    fn what_is_gone_is_forgotten_when_nothing_uses_it_and_its_slot_is_nobodys() {
+        let pool = pool();
         let mut table = VolumeTable::default();
         let add = |table: &mut VolumeTable, number| {
             table.set(Arc::new(record(number)), 1, pool.clone(), &mut VolumeChanges::default());

@@ -1,13 +1,18 @@
 //! A reactor's loop, turned by hand, without a thread.
 
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{TryRecvError, channel};
 
-use coquina_base::{BLOCK_BYTES, Id128, SharedBlock};
+use coquina_base::{AlignedBuf, BLOCK_BYTES, Id128, SharedBlock};
+use coquina_client::{ClientConfig, VolumeClient};
 use coquina_engine::{FormatOptions, Identity, Piece, Shard, ShardConfig, format_drive};
-use coquina_reactor::{DriveFile, DriveOptions, ReactorConfig, SyncDevice, mailbox};
+use coquina_reactor::{DriveFile, DriveOptions, Payload, ReactorConfig, SendList, SyncDevice, mailbox};
 use tempfile::TempDir;
 
 use super::*;
+use crate::connection::{MESSAGE_NS_MAX, Protocol};
+use crate::gateway::Gateway;
 use crate::threads::{Seed, SeedShard, core_of};
 
 const DRIVE: DriveId = DriveId(Id128([7; 16]));
@@ -145,4 +150,70 @@ fn a_drive_that_comes_while_the_reactor_stops_is_closed_as_well() {
         turn(&mut core);
     }
     panic!("the stop waits for a drive that was not told");
+}
+
+/// A connection, and the other end of it.
+fn connect(core: &mut Core, protocol: Protocol) -> (usize, UnixStream) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let file = core.reactor.attach(ours.into());
+    let before: Vec<usize> = core.connections.iter().map(|(index, _)| index).collect();
+    core.adopt(file, protocol, None);
+    let index = core.connections.iter().map(|(index, _)| index).find(|index| !before.contains(index));
+    (index.unwrap(), theirs)
+}
+
+/// They went to a shard, which had no use for them, and each read had to have another one.
+#[test]
+fn buffers_of_nbd_answers_go_back_to_the_gateway_of_the_volume() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut core = core_with_drive(&folder);
+    core.volumes = crate::volume::tests::table_of_one();
+    for volume in [7, 0] {
+        let client = VolumeClient::directed(ClientConfig::new("", "disk", 1), tag::GATEWAY);
+        core.gateways.insert(Gateway::new(client, volume, 1));
+    }
+    core.volumes.get_mut(0).unwrap().gateway = Some(1);
+    let (index, _theirs) = connect(&mut core, Protocol::Nbd);
+    core.connections[index].volume = Some(0);
+    let mut list = SendList::new();
+    list.push_buffer(AlignedBuf::zeroed(16), 0, 65536);
+    core.sent(index, Completion { token: 0, result: Ok(65536), payload: Payload::Send(list) });
+    let spare = [0, 1].map(|gateway| core.gateways.get_mut(gateway).unwrap().spare_buffers());
+    assert_eq!(spare, [0, 1]);
+}
+
+#[test]
+fn who_announces_a_message_and_sends_no_more_of_it_is_dropped() {
+    let mut core = bare_core();
+    let mut clients: Vec<(usize, UnixStream)> = (0..100).map(|_| connect(&mut core, Protocol::Nbd)).collect();
+    // One that has nothing to say may stay.
+    clients.push(connect(&mut core, Protocol::Nbd));
+    for (index, client) in &mut clients[..100] {
+        // The client's flags, and an option of which 4,000 bytes are still to come.
+        client.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x07\0\0\x0f\xa0").unwrap();
+        core.connections[*index].volume = Some(0);
+    }
+    clients[100].1.write_all(b"\0\0\0\x03").unwrap();
+    core.connections[clients[100].0].volume = Some(0);
+    for _ in 0..TURNS_MAX {
+        core.service();
+        turn(&mut core);
+        if core.connections.iter().filter(|(_, one)| one.awaits_rest()).count() == 100 {
+            break;
+        }
+    }
+    let began_ns = core.now_ns;
+    while core.now_ns < began_ns + MESSAGE_NS_MAX - 2_000_000_000 {
+        core.housekeeping();
+        core.now_ns += 1_000_000_000;
+    }
+    assert_eq!(core.dropped_connections, 0);
+    // One goes on.
+    core.connections[clients[0].0].received_ns = core.now_ns;
+    for _ in 0..4 {
+        core.housekeeping();
+        core.now_ns += 1_000_000_000;
+    }
+    assert_eq!(core.dropped_connections, 99);
+    assert!(!core.connections[clients[0].0].closed && !core.connections[clients[100].0].closed);
 }
