@@ -4,8 +4,11 @@
 //! - an older table never replaces a newer one, nor an older size a newer one, whether a table or a notice tells of it;
 //! - a part goes only to the link that the present table names, however long ago it was first sent.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use coquina_base::DriveId;
 use coquina_cluster::{Striping, mix};
-use coquina_protocol::{AttachedVolume, GROUP_UNKNOWN, ShardRef, Status};
+use coquina_protocol::{AttachedVolume, GROUP_UNKNOWN, Status};
 
 use crate::core::{ClientCore, LinkAction};
 use crate::error::ClientError;
@@ -77,6 +80,14 @@ impl Asking {
         }
         self.at = self.addresses.iter().position(|address| Some(address) == present.as_ref()).unwrap_or(0);
     }
+}
+
+/// Whether a link is of an earlier table, is not connected and not in this one. No part is in flight there, and all others are put where
+/// they belong when the table is adopted.
+fn is_unused(link: &Link, wanted: &BTreeSet<((DriveId, u32), &str)>) -> bool {
+    let is_wanted =
+        !link.is_local && link.shard.is_some_and(|shard| wanted.contains(&(shard, link.address.as_str())));
+    link.state == LinkState::Idle && !is_wanted
 }
 
 impl ClientCore {
@@ -196,21 +207,35 @@ impl ClientCore {
 
     /// The link of each of the table's shards, made if there is none.
     fn shard_links(&mut self, volume: &AttachedVolume) -> Result<Vec<u32>, String> {
+        let local: BTreeSet<_> = self.config.local.iter().copied().collect();
+        let mut known: BTreeMap<_, Vec<u32>> = BTreeMap::new();
+        for (index, link) in self.links.iter().enumerate().skip(1) {
+            if let Some(shard) = link.shard {
+                known.entry((shard, link.is_local)).or_default().push(index as u32);
+            }
+        }
+        let wanted: BTreeSet<_> =
+            volume.shards.iter().map(|shard| ((shard.drive, shard.shard), shard.address.as_str())).collect();
         let mut shard_links: Vec<u32> = Vec::with_capacity(volume.shards.len());
+        let mut unused = 1;
         for shard in &volume.shards {
             let name = (shard.drive, shard.shard);
-            let is_local = self.config.local.contains(&name);
-            let is_link = |link: &Link| link.serves(shard, is_local);
-            let known = self.links.iter().skip(1).position(is_link).map(|index| index + 1);
-            if let Some(link) = known {
-                shard_links.push(link as u32);
+            let is_local = local.contains(&name);
+            let same_name = known.entry((name, is_local)).or_default();
+            let link = same_name.iter().find(|link| self.links[**link as usize].serves(shard, is_local));
+            if let Some(link) = link {
+                shard_links.push(*link);
                 continue;
             }
             let new = match is_local {
                 true => Link::local(name),
                 false => Link::new(shard.address.clone(), Some(name)),
             };
-            let link = self.unused_link(&volume.shards).unwrap_or(self.links.len());
+            // Those before it are in use, and stay so.
+            while self.links.get(unused).is_some_and(|link| !is_unused(link, &wanted)) {
+                unused += 1;
+            }
+            let link = unused;
             if link >= LINKS_MAX {
                 return Err("the volume is spread over more shards than a client connects to".to_owned());
             }
@@ -218,17 +243,10 @@ impl ClientCore {
                 Some(unused) => *unused = new,
                 None => self.links.push(new),
             }
+            same_name.push(link as u32);
             shard_links.push(link as u32);
         }
         Ok(shard_links)
-    }
-
-    /// A link of an earlier table that is not connected and not in this one. No part is in flight there, and all others
-    /// are put where they belong when the table is adopted.
-    fn unused_link(&self, shards: &[ShardRef]) -> Option<usize> {
-        let is_wanted = |link: &Link| shards.iter().any(|shard| link.serves(shard, false));
-        let is_unused = |link: &Link| link.state == LinkState::Idle && !is_wanted(link);
-        self.links.iter().skip(1).position(is_unused).map(|index| index + 1)
     }
 
     /// Puts every part where the new table says: also those that are on their way to a shard that was primary
@@ -276,10 +294,12 @@ impl ClientCore {
 
     /// Closes the connections that no table needs any more.
     fn drop_links(&mut self, shard_links: &[u32]) {
+        let mut is_needed = vec![false; self.links.len()];
+        shard_links.iter().for_each(|link| is_needed[*link as usize] = true);
         for link in 1..self.links.len() as u32 {
             let entry = &self.links[link as usize];
             let is_idle = entry.is_local || entry.in_flight > 0 || entry.state == LinkState::Idle;
-            if !is_idle && !shard_links.contains(&link) {
+            if !is_idle && !is_needed[link as usize] {
                 self.reset_link(link as usize);
                 self.links[link as usize].state = LinkState::Idle;
                 self.actions.push(LinkAction::Close { link });

@@ -227,3 +227,32 @@ fn statuses_that_do_not_pass_fail_the_request() {
         assert_eq!(world.completions[0].result.clone().unwrap_err().status(), Some(status));
     }
 }
+
+/// It took cubic time: minutes for so many.
+#[test]
+fn a_table_of_very_many_shards_is_taken_over_at_once() {
+    const SHARDS: u32 = 5000;
+    let mut world = world();
+    let mut table = world.table();
+    let shard = |number: u32| coquina_protocol::ShardRef {
+        drive: drive(0),
+        shard: number,
+        address: super::world::address(1),
+    };
+    table.shards = (0..SHARDS).map(shard).collect();
+    table.groups = (0..8192).map(|group| group % SHARDS).collect();
+    let local: Vec<_> = (0..SHARDS).step_by(7).map(|number| (drive(0), number)).collect();
+    world.core.set_local(&local);
+    let started = std::time::Instant::now();
+    for first in [0, 0, SHARDS, 0] {
+        table.map_version += 1;
+        // Others in the place of all that are not here, and back.
+        table.shards = (first..first + SHARDS).map(shard).collect();
+        world.core.set_volume(&table, world.now_ns);
+        world.pump();
+    }
+    assert!(world.core.failure().is_none());
+    let links = world.core.links() as usize;
+    assert!(links <= 2 + 2 * SHARDS as usize, "links that are not used serve again: {links}");
+    assert!(started.elapsed().as_secs() < 10);
+}
