@@ -158,7 +158,7 @@ fn answers(mut requests: &[u8]) -> Vec<u8> {
                 };
                 encode_hello_reply(&mut out, &header.reply(Kind::HelloReply), &hello);
             }
-            Body::Open(_) => encode_open_reply(&mut out, &header.reply(Kind::OpenReply), &table()),
+            Body::Open(_) => encode_open_reply(&mut out, &header.reply(Kind::OpenReply), &table()).unwrap(),
             Body::Read => {
                 let payload = vec![7; header.length_bytes as usize];
                 encode_data_head_for(&mut out, &header.reply(Kind::ReadReply), &payload);

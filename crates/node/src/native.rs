@@ -190,16 +190,20 @@ impl Core {
         if open.attach_generation != 0 && open.attach_generation != attached.attach_generation {
             return self.reply_error(index, header, Status::StaleHandle);
         }
+        let connection = &mut self.connections[index];
+        let reply = Header { handle: slot as u64 + 1, ..header.reply(Kind::OpenReply) };
+        if let Err(error) = encode_open_reply(connection.output.bytes(), &reply, &attached) {
+            let text = format!("the table of the pool: {error}");
+            encode_error(connection.output.bytes(), header, Status::Invalid, &text);
+            return self.list(index);
+        }
         if let Some(volume) = self.volumes.get_mut(slot) {
             volume.counters.connections += 1;
         }
-        let connection = &mut self.connections[index];
         let before = connection.volume.replace(slot);
         if let State::Native(native) = &mut connection.state {
             native.read_only = open.read_only;
         }
-        let reply = Header { handle: slot as u64 + 1, ..header.reply(Kind::OpenReply) };
-        encode_open_reply(connection.output.bytes(), &reply, &attached);
         if let Some(volume) = before.and_then(|slot| self.volumes.get_mut(slot)) {
             volume.counters.connections -= 1;
         }

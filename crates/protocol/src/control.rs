@@ -215,11 +215,25 @@ struct WireNotify {
 
 /// Appends `header` with its body's length, then the body that `write` appends.
 fn encode_body(out: &mut Vec<u8>, header: &Header, write: impl FnOnce(&mut Vec<u8>)) {
+    let fits = try_encode_body(out, header, write).is_ok();
+    assert!(fits, "a control message fits into a body");
+}
+
+/// The same, or nothing if that is more than a message carries.
+fn try_encode_body(
+    out: &mut Vec<u8>,
+    header: &Header,
+    write: impl FnOnce(&mut Vec<u8>),
+) -> Result<(), ProtocolError> {
     let mut body = Vec::new();
     write(&mut body);
-    assert!(body.len() <= crate::BODY_BYTES_MAX, "a control message fits into a body");
-    Header { body_bytes: body.len() as u32, ..*header }.encode(out);
+    let body_bytes = u32::try_from(body.len()).unwrap_or(u32::MAX);
+    if body.len() > crate::BODY_BYTES_MAX {
+        return Err(ProtocolError::BodyTooLarge(body_bytes));
+    }
+    Header { body_bytes, ..*header }.encode(out);
     out.extend_from_slice(&body);
+    Ok(())
 }
 
 /// At most [`TEXT_BYTES_MAX`] bytes of a text, cut between characters.
@@ -282,9 +296,14 @@ pub fn encode_open(out: &mut Vec<u8>, header: &Header, open: &OpenRequest<'_>) {
     });
 }
 
-/// Appends the answer to an open request; `header.handle` is the handle. Of very many nodes only the first are told.
+/// Appends the answer to an open request; `header.handle` is the handle. Of very many nodes only the first are told. Fails if the table is
+/// larger than a message: some 100,000 shards.
 /// Panics if a group names no shard, a shard has no address, or the number of groups is not a power of two.
-pub fn encode_open_reply(out: &mut Vec<u8>, header: &Header, reply: &AttachedVolume) {
+pub fn encode_open_reply(
+    out: &mut Vec<u8>,
+    header: &Header,
+    reply: &AttachedVolume,
+) -> Result<(), ProtocolError> {
     let shard_count = reply.shards.len() as u32;
     let group_count = reply.groups.len();
     assert!(group_count.is_power_of_two() && group_count <= GROUPS_MAX as usize, "a pool's groups");
@@ -293,7 +312,7 @@ pub fn encode_open_reply(out: &mut Vec<u8>, header: &Header, reply: &AttachedVol
     assert!(reply.shards.iter().all(|shard| !shard.address.is_empty()), "each shard is somewhere");
     let name = cut(&reply.name);
     let nodes = &reply.nodes[..reply.nodes.len().min(NODES_MAX)];
-    encode_body(out, header, |body| {
+    try_encode_body(out, header, |body| {
         let wire = WireOpenReply {
             volume: reply.volume,
             size_bytes: reply.size_bytes.into(),
@@ -332,7 +351,7 @@ pub fn encode_open_reply(out: &mut Vec<u8>, header: &Header, reply: &AttachedVol
             body.extend_from_slice(&(address.len() as u16).to_le_bytes());
             body.extend_from_slice(address.as_bytes());
         }
-    });
+    })
 }
 
 /// Appends a notification.

@@ -80,7 +80,8 @@ fn message() -> impl Strategy<Value = Vec<u8>> {
                     &hello_reply(identity, number),
                 ),
                 2 => encode_open(&mut out, &Header { kind: Kind::Open, ..header }, &open(identity, flag)),
-                3 => encode_open_reply(&mut out, &Header { kind: Kind::OpenReply, ..header }, &attached),
+                3 => encode_open_reply(&mut out, &Header { kind: Kind::OpenReply, ..header }, &attached)
+                    .unwrap(),
                 4 | 5 => {
                     let kind = if which == 4 { Kind::Write } else { Kind::ReadReply };
                     encode_data_head_for(&mut out, &Header { kind, ..header }, &payload);
@@ -250,7 +251,7 @@ proptest! {
         encode_open(&mut out, &Header { kind: Kind::Open, ..header }, &open(identity, flag));
         prop_assert_eq!(decode_one(&out).body, Body::Open(open(identity, flag)));
         out.clear();
-        encode_open_reply(&mut out, &Header { kind: Kind::OpenReply, ..header }, &attached);
+        encode_open_reply(&mut out, &Header { kind: Kind::OpenReply, ..header }, &attached).unwrap();
         prop_assert_eq!(decode_one(&out).body, Body::OpenReply(Box::new(attached)));
         out.clear();
         encode_notify(&mut out, &Header { kind: Kind::Notify, ..header }, &notify(identity, number));
@@ -443,7 +444,7 @@ fn table() -> AttachedVolume {
 #[test]
 fn the_open_reply_has_the_documented_bytes() {
     let mut out = Vec::new();
-    encode_open_reply(&mut out, &Header::new(Kind::OpenReply), &table());
+    encode_open_reply(&mut out, &Header::new(Kind::OpenReply), &table()).unwrap();
     let body = &out[HEADER_BYTES..];
     assert_eq!(body[..16], [1; 16]);
     for (at, value) in [(16, 0x0203), (24, 0x0405), (32, 0x0607), (40, 0x0809), (48, 0x0a0b_0c0d_0e0f_1011)] {
@@ -462,9 +463,26 @@ fn the_open_reply_has_the_documented_bytes() {
 }
 
 #[test]
+fn a_table_that_no_message_holds_is_an_error() {
+    let shard = |number| ShardRef {
+        drive: DriveId(Id128([2; 16])),
+        shard: number,
+        address: "192.168.100.100:10900".to_owned(),
+    };
+    let table = |shards| AttachedVolume { shards: (0..shards).map(shard).collect(), ..table() };
+    let mut out = vec![7];
+    encode_open_reply(&mut out, &Header::new(Kind::OpenReply), &table(90_000)).unwrap();
+    assert!(decode(&out[1..]).unwrap().is_some());
+    out.truncate(1);
+    let error = encode_open_reply(&mut out, &Header::new(Kind::OpenReply), &table(100_000)).unwrap_err();
+    assert!(matches!(error, ProtocolError::BodyTooLarge(_)), "{error}");
+    assert_eq!(out, [7], "nothing of it is sent");
+}
+
+#[test]
 fn tables_that_make_no_sense_are_refused() {
     let mut good = Vec::new();
-    encode_open_reply(&mut good, &Header::new(Kind::OpenReply), &table());
+    encode_open_reply(&mut good, &Header::new(Kind::OpenReply), &table()).unwrap();
     let changed = |at: usize, bytes: &[u8]| {
         let mut message = good.clone();
         message[HEADER_BYTES + at..HEADER_BYTES + at + bytes.len()].copy_from_slice(bytes);

@@ -387,7 +387,7 @@ impl World {
                 self.wires.get_mut(&link).unwrap().is_open = true;
                 let table = self.lagging.get(&node).cloned().unwrap_or_else(|| self.table());
                 let header = Header { handle: u64::from(link) + 1, ..header.reply(Kind::OpenReply) };
-                encode_open_reply(&mut out, &header, &table);
+                encode_open_reply(&mut out, &header, &table).unwrap();
             }
             Body::Ping => encode_plain(&mut out, &header.reply(Kind::PingReply)),
             body => {

@@ -240,7 +240,7 @@ fn answer(peer: &mut Peer, message: &Message<'_>, state: &mut State, out: &mut V
             }
             peer.open = true;
             let header = Header { handle: 40 + u64::from(state.opens), ..header.reply(Kind::OpenReply) };
-            encode_open_reply(out, &header, &attached(state));
+            encode_open_reply(out, &header, &attached(state)).unwrap();
             true
         }
         Body::Ping => {
