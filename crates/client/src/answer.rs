@@ -120,7 +120,7 @@ impl ClientCore {
             return Ok(Some(*part));
         }
         let entry = &mut self.links[link as usize];
-        if entry.strays == 0 || number >= self.window.numbers().end {
+        if entry.strays == 0 || number >= self.window.next() {
             return Err(format!("the server answered request {number}, which it was not asked"));
         }
         entry.strays -= 1;

@@ -11,15 +11,15 @@ use std::collections::VecDeque;
 use coquina_base::SECTOR_BYTES;
 use coquina_cluster::Striping;
 use coquina_protocol::{
-    AttachedVolume, FLAG_BEYOND_END, FLAG_CLIENT_CHECKS, FLAG_NO_HOLE, FLAG_RETRY, Header, Status,
-    encode_data_head_for, encode_plain,
+    AttachedVolume, FLAG_BEYOND_END, FLAG_CLIENT_CHECKS, FLAG_NO_HOLE, FLAG_RETRY, Header, REQUEST_WINDOW,
+    Status, encode_data_head_for, encode_plain,
 };
 use coquina_reactor::SendList;
 
 use crate::config::ClientConfig;
 use crate::error::ClientError;
 use crate::link::{Link, LinkState};
-use crate::request::{Buffer, ClientCompletion, ClientRequest, Request, RequestKind, Window};
+use crate::request::{Buffer, ClientCompletion, ClientRequest, Part, Request, RequestKind, Window};
 use crate::table::Asking;
 
 /// What the driver must do with a connection. The link is a small number that starts at 0.
@@ -47,6 +47,8 @@ pub struct ClientCore {
     free_requests: Vec<u32>,
     /// Requests that are not yet wholly made into parts.
     backlog: VecDeque<u32>,
+    /// The same, of which the next part waits for an old one of its placement group.
+    behind_aside: Vec<u32>,
     /// Requests submitted before the volume was open.
     pub(crate) early: Vec<ClientRequest>,
     pub(crate) window: Window,
@@ -106,8 +108,9 @@ impl ClientCore {
             requests: Vec::new(),
             free_requests: Vec::new(),
             backlog: VecDeque::new(),
+            behind_aside: Vec::new(),
             early: Vec::new(),
-            window: Window::new(),
+            window: Window::new(REQUEST_WINDOW),
             parked: Vec::new(),
             held: Vec::new(),
             completions: Vec::new(),
@@ -254,19 +257,25 @@ impl ClientCore {
     /// Makes parts of waiting requests as far as the window allows, and messages of parts whose links take
     /// them. To be called after submits and answers, before `take_send`.
     pub fn pump(&mut self, now_ns: u64) {
-        while !self.window.is_full()
-            && let Some(index) = self.backlog.front().copied()
-        {
-            let Some(request) = self.requests[index as usize].as_mut() else {
-                self.backlog.pop_front();
-                continue;
-            };
-            if request.error.is_some() {
+        while let Some(index) = self.backlog.front().copied() {
+            let Some(request) = self.requests[index as usize].as_ref().filter(|one| one.error.is_none())
+            else {
                 self.backlog.pop_front();
                 self.finish_if_done(index);
                 continue;
+            };
+            let next_chunk = request.next_chunk(&self.striping);
+            if self.window.is_full() && !self.lay_stuck_aside() {
+                break;
             }
-            let part = request.next_part(&self.striping, index, now_ns);
+            let group = next_chunk.map_or(0, |chunk| self.group_index(chunk));
+            if self.window.is_held(group) {
+                self.backlog.pop_front();
+                self.behind_aside.push(index);
+                continue;
+            }
+            let Some(request) = self.requests[index as usize].as_mut() else { continue };
+            let part = Part { group, ..request.next_part(&self.striping, index, now_ns) };
             if request.issued_bytes == request.length_bytes {
                 self.backlog.pop_front();
             } else if !request.has_data() {
@@ -283,6 +292,18 @@ impl ClientCore {
             self.fill(link, now_ns);
         }
         self.sends_again &= self.links.iter().any(|link| !link.is_local && !link.unsent.is_empty());
+    }
+
+    /// Lays the oldest part aside if it waits for what may take long, so that others need not. Says whether it is.
+    fn lay_stuck_aside(&mut self) -> bool {
+        let Some(part) = self.window.oldest() else { return false };
+        let was_refused = part.parked || part.refused_ns < u64::MAX;
+        let is_stuck = was_refused
+            || self.links.get(part.link as usize).is_none_or(|link| match link.state {
+                LinkState::Ready => link.probes > 0,
+                _ => link.attempts > 0,
+            });
+        is_stuck && self.window.lay_aside()
     }
 
     /// Makes messages of a link's unsent parts.
@@ -349,6 +370,10 @@ impl ClientCore {
     /// Ends a part, and its request if it was the last.
     pub(crate) fn finish_part(&mut self, number: u64, result: Result<(), ClientError>) {
         let Some(part) = self.window.remove(number) else { return };
+        if !self.behind_aside.is_empty() && !self.window.is_held(part.group) {
+            // Some of them may wait for others still.
+            self.behind_aside.drain(..).rev().for_each(|index| self.backlog.push_front(index));
+        }
         if part.in_flight {
             self.links[part.link as usize].uncount(part.length_bytes);
         }
@@ -376,6 +401,7 @@ impl ClientCore {
         self.free_requests.push(index);
         if request.issued_bytes < request.length_bytes {
             self.backlog.retain(|waiting| *waiting != index);
+            self.behind_aside.retain(|waiting| *waiting != index);
         }
         request.extents.sort_by_key(|(at_bytes, _)| *at_bytes);
         let extents = request.extents.into_iter().flat_map(|(_, extents)| extents).collect();
@@ -410,7 +436,8 @@ impl ClientCore {
             }
             self.finish_part(number, Err(error.clone()));
         }
-        for index in std::mem::take(&mut self.backlog) {
+        let behind_aside = std::mem::take(&mut self.behind_aside);
+        for index in std::mem::take(&mut self.backlog).into_iter().chain(behind_aside) {
             if let Some(request) = self.requests[index as usize].as_mut() {
                 request.error.get_or_insert(error.clone());
             }

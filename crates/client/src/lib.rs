@@ -7,8 +7,8 @@
 //! Invariants:
 //! - a request's parts keep their request numbers however often they are sent, so that a server applies each
 //!   change once;
-//! - the newest request number is less than [`REQUEST_WINDOW`](coquina_protocol::REQUEST_WINDOW) above the
-//!   floor, and no number below the floor is unanswered;
+//! - the newest request number of a placement group is less than [`REQUEST_WINDOW`](coquina_protocol::REQUEST_WINDOW) above
+//!   the oldest unanswered one of the group, and no number below the floor is unanswered;
 //! - data that a read gives has matched its checksums.
 
 mod answer;

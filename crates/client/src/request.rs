@@ -1,5 +1,6 @@
 //! Requests of a program, and the parts into which they are split where they leave a chunk.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use coquina_base::AlignedBuf;
@@ -178,6 +179,13 @@ impl Request {
         matches!(self.kind, RequestKind::Read | RequestKind::Write)
     }
 
+    /// The chunk of the next part.
+    pub(crate) fn next_chunk(&self, striping: &Striping) -> Option<u32> {
+        let start = self.offset_bytes + self.issued_bytes;
+        let extent = striping.extents(start, self.length_bytes - self.issued_bytes).next()?;
+        Some(extent.place.chunk)
+    }
+
     /// Cuts the next part off: what lies together in a chunk.
     pub(crate) fn next_part(&mut self, striping: &Striping, request: u32, now_ns: u64) -> Part {
         let start = self.offset_bytes + self.issued_bytes;
@@ -192,6 +200,7 @@ impl Request {
             request,
             link: NO_LINK,
             chunk: extent.place.chunk,
+            group: 0,
             offset_bytes: extent.place.offset_bytes,
             length_bytes: extent.length_bytes,
             at_bytes,
@@ -217,6 +226,8 @@ pub(crate) struct Part {
     /// Where it was sent or waits; [`NO_LINK`] if no primary of its group was known.
     pub(crate) link: u32,
     pub(crate) chunk: u32,
+    /// Its placement group, counted from the pool's first.
+    pub(crate) group: u32,
     pub(crate) offset_bytes: u32,
     pub(crate) length_bytes: u32,
     /// Where its data lies in the request's buffer.
@@ -237,30 +248,82 @@ pub(crate) struct Part {
 }
 
 /// The unanswered parts, found by request number.
+///
+/// A server knows the numbers of each placement group by itself, up to some distance below the newest one there. So one that waits for
+/// long holds back the others of its group and no more: it is laid aside, and while it is there its group gets no new numbers.
 pub(crate) struct Window {
+    /// The newest ones, by the remainder of their numbers.
     parts: Vec<Option<Part>>,
-    /// No number below is unanswered.
-    floor: u64,
+    /// Those that were laid aside; all below `first`.
+    aside: BTreeMap<u64, Part>,
+    /// How many of each group are.
+    groups_aside: BTreeMap<u32, u32>,
+    /// No number below is unanswered and not laid aside.
+    first: u64,
     /// The next number to be given.
     next: u64,
 }
 
+/// Parts that are laid aside at most.
+const ASIDE_MAX: usize = REQUEST_WINDOW as usize;
+
 impl Window {
-    pub(crate) fn new() -> Window {
-        Window { parts: vec![None; REQUEST_WINDOW as usize], floor: 1, next: 1 }
+    /// One that holds so many before any is laid aside: [`REQUEST_WINDOW`], or fewer.
+    pub(crate) fn new(numbers: u64) -> Window {
+        Window {
+            parts: vec![None; numbers as usize],
+            aside: BTreeMap::new(),
+            groups_aside: BTreeMap::new(),
+            first: 1,
+            next: 1,
+        }
+    }
+
+    fn place(&self, number: u64) -> usize {
+        (number % self.parts.len() as u64) as usize
     }
 
     pub(crate) fn is_full(&self) -> bool {
-        self.next - self.floor >= REQUEST_WINDOW
+        self.next - self.first >= self.parts.len() as u64
     }
 
+    /// No number below is unanswered.
     pub(crate) fn floor(&self) -> u64 {
-        self.floor
+        self.aside.first_key_value().map_or(self.first, |(number, _)| *number)
     }
 
-    /// All numbers that may be unanswered.
-    pub(crate) fn numbers(&self) -> std::ops::Range<u64> {
-        self.floor..self.next
+    /// The next number to be given.
+    pub(crate) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// All numbers that may be unanswered, rising.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u64> + use<> {
+        let aside: Vec<u64> = self.aside.keys().copied().collect();
+        aside.into_iter().chain(self.first..self.next)
+    }
+
+    /// The oldest part that is not laid aside.
+    pub(crate) fn oldest(&self) -> Option<&Part> {
+        self.peek(self.first)
+    }
+
+    /// Lays that one aside; says whether it could be.
+    pub(crate) fn lay_aside(&mut self) -> bool {
+        if self.aside.len() >= ASIDE_MAX {
+            return false;
+        }
+        let number = self.first;
+        if let Some(part) = self.remove(number) {
+            *self.groups_aside.entry(part.group).or_default() += 1;
+            self.aside.insert(number, part);
+        }
+        true
+    }
+
+    /// Whether a group gets no new numbers, because an old part of it is unanswered.
+    pub(crate) fn is_held(&self, group: u32) -> bool {
+        self.groups_aside.contains_key(&group)
     }
 
     /// Gives the part the next number.
@@ -268,32 +331,42 @@ impl Window {
         assert!(!self.is_full(), "the window has room");
         let number = self.next;
         self.next += 1;
-        self.parts[(number % REQUEST_WINDOW) as usize] = Some(part);
+        let place = self.place(number);
+        self.parts[place] = Some(part);
         number
     }
 
     pub(crate) fn get(&mut self, number: u64) -> Option<&mut Part> {
-        if !self.numbers().contains(&number) {
-            return None;
+        if !(self.first..self.next).contains(&number) {
+            return self.aside.get_mut(&number);
         }
-        self.parts[(number % REQUEST_WINDOW) as usize].as_mut()
+        let place = self.place(number);
+        self.parts[place].as_mut()
     }
 
     pub(crate) fn peek(&self, number: u64) -> Option<&Part> {
-        if !self.numbers().contains(&number) {
-            return None;
+        if !(self.first..self.next).contains(&number) {
+            return self.aside.get(&number);
         }
-        self.parts[(number % REQUEST_WINDOW) as usize].as_ref()
+        self.parts[self.place(number)].as_ref()
     }
 
     /// Takes an answered part out.
     pub(crate) fn remove(&mut self, number: u64) -> Option<Part> {
-        if !self.numbers().contains(&number) {
-            return None;
+        if !(self.first..self.next).contains(&number) {
+            let part = self.aside.remove(&number)?;
+            if let Some(left) = self.groups_aside.get_mut(&part.group) {
+                *left -= 1;
+                if *left == 0 {
+                    self.groups_aside.remove(&part.group);
+                }
+            }
+            return Some(part);
         }
-        let part = self.parts[(number % REQUEST_WINDOW) as usize].take();
-        while self.floor < self.next && self.parts[(self.floor % REQUEST_WINDOW) as usize].is_none() {
-            self.floor += 1;
+        let place = self.place(number);
+        let part = self.parts[place].take();
+        while self.first < self.next && self.parts[self.place(self.first)].is_none() {
+            self.first += 1;
         }
         part
     }

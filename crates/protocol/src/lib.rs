@@ -39,8 +39,8 @@ pub const PAYLOAD_BYTES_MAX: usize = coquina_base::CHUNK_BYTES as usize;
 pub const BODY_BYTES_MAX: usize = PAYLOAD_BYTES_MAX + coquina_base::CHUNK_BLOCKS as usize * 4 + 4096;
 /// Longest text in a control message: a name, an address, an explanation.
 pub const TEXT_BYTES_MAX: usize = 1024;
-/// Request numbers of a session that may lie between the floor and the newest, which bounds what a server
-/// remembers of a session.
+/// Request numbers of a session that may lie between the oldest unanswered one of a placement group and the newest of that group, which
+/// bounds what a server remembers of a session.
 pub const REQUEST_WINDOW: u64 = 2048;
 /// Bytes that requests of one connection may transfer or change while they are under way. A server reads nothing more from a client that
 /// has as many, or more, until some are answered.

@@ -96,6 +96,70 @@ fn a_ping_is_read_however_much_is_under_way() {
     assert_eq!(world.completions.len(), 20);
 }
 
+/// They waited for it, for up to 30 s, once so many numbers were given.
+#[test]
+fn a_group_that_takes_nothing_holds_no_other_back() {
+    let mut world = world(0);
+    world.requests_max = 1024;
+    let sectors = coquina_base::CHUNK_BYTES / SECTOR;
+    let stuck = world.group(0);
+    assert!((1..4).all(|chunk| world.group(chunk) != stuck));
+    world.refusing_groups.insert(stuck, Status::TooFewCopies);
+    // Two that are refused, in turn with others, and one of each kind at the end.
+    for token in 0..5000 {
+        let chunk = if token == 0 || token == 1000 { 0 } else { 1 + token % 3 };
+        world.submit(token, RequestKind::Write, chunk * sectors + token, 1);
+    }
+    world.settle();
+    for token in 5000..5100 {
+        world.submit(token, RequestKind::Write, (token % 4) * sectors + token, 1);
+    }
+    world.pass(1000 * MS);
+    assert_eq!(world.completions.len(), 4998 + 75);
+    assert!(world.completions.iter().all(|done| done.result.is_ok()));
+    let seen = world.arrivals.iter().filter(|arrival| arrival.chunk == 0);
+    assert!(seen.map(|arrival| arrival.number).max() <= Some(1001), "the group gets no new numbers");
+    world.refusing_groups.clear();
+    world.pass(1000 * MS);
+    assert_eq!(world.completions.len(), 5100);
+    assert!(world.completions.iter().all(|done| done.result.is_ok()));
+    for token in 0..5100 {
+        let chunk = match token {
+            0 | 1000 => 0,
+            token if token < 5000 => 1 + token % 3,
+            token => token % 4,
+        };
+        assert_eq!(world.sectors[&(chunk as u32, token as u32)], token);
+    }
+}
+
+#[test]
+fn who_waits_behind_a_group_that_takes_nothing_is_told_when_that_is_given_up() {
+    let mut world = world(0);
+    let sectors = coquina_base::CHUNK_BYTES / SECTOR;
+    world.refusing_groups.insert(world.group(0), Status::TooFewCopies);
+    for token in 0..3000 {
+        let chunk = if token == 0 || token > 2990 { 0 } else { 1 + token % 3 };
+        world.submit(token, RequestKind::Write, chunk * sectors + token, 1);
+    }
+    // Over both, of which one part is written.
+    world.submit(3000, RequestKind::Discard, sectors - 8, 16);
+    world.pass(29_000 * MS);
+    world.core.withdraw(|token| token == 2995);
+    world.pass(33_000 * MS);
+    assert_eq!(world.completions.len(), 3001);
+    assert_eq!(world.completions.iter().filter(|done| done.result.is_err()).count(), 11);
+    // The whole client gives up while some wait.
+    world.submit(1, RequestKind::Write, 0, 8);
+    for token in 3001..6000 {
+        world.submit(token, RequestKind::Write, (1 + token % 3) * sectors + token, 1);
+    }
+    world.settle();
+    world.submit(2, RequestKind::Write, 0, 8);
+    world.settle();
+    world.core.fail(ClientError::Closed);
+    world.pump();
+    assert_eq!(world.core.outstanding(), 0);
 }
 
 #[test]

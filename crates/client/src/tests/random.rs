@@ -6,6 +6,7 @@ use coquina_cluster::Striping;
 use coquina_protocol::Status;
 
 use super::world::{Life, World, config, drive, tags};
+use crate::request::Window;
 use crate::{ClientError, RequestKind};
 
 const MS: u64 = 1_000_000;
@@ -60,7 +61,9 @@ impl Campaign {
         let stripe_unit_bytes = random.pick(&[4096, 16384, 4 << 20]);
         let striping = Striping { stripe_unit_bytes, stripe_count: random.pick(&[1, 2, 5]) };
         let groups = random.pick(&[1, 2, 8]);
-        let world = World::new(config, nodes, groups, striping, directed);
+        let mut world = World::new(config, nodes, groups, striping, directed);
+        world.window = random.pick(&[3, 8, 2048]);
+        world.core.window = Window::new(world.window);
         Campaign {
             world,
             random,
@@ -241,6 +244,7 @@ impl Campaign {
     fn heal(&mut self) {
         let world = &mut self.world;
         world.refusals.clear();
+        world.refusing_groups.clear();
         world.lagging.clear();
         world.lives.fill(Life::Up);
         let nodes = world.lives.len();
@@ -255,7 +259,7 @@ impl Campaign {
         self.finish();
         assert!(self.open.is_empty(), "all requests are finished, but {}", self.open.len());
         assert_eq!(self.world.core.outstanding(), 0);
-        assert!(self.world.core.window.numbers().is_empty() && self.world.core.parked.is_empty());
+        assert!(self.world.core.window.numbers().next().is_none() && self.world.core.parked.is_empty());
     }
 }
 

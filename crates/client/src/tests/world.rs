@@ -74,6 +74,12 @@ pub(crate) struct World {
     floor: u64,
     /// What the next data requests are refused with.
     pub(crate) refusals: VecDeque<Option<Status>>,
+    /// How far behind the newest number of its group an unanswered one may be.
+    pub(crate) window: u64,
+    /// Groups that refuse everything, and how.
+    pub(crate) refusing_groups: HashMap<usize, Status>,
+    /// The newest number that each group has seen.
+    newest: HashMap<usize, u64>,
     /// How many nodes tell an older table than the present one, and that table.
     pub(crate) lagging: HashMap<usize, AttachedVolume>,
     /// What nodes answer opens with.
@@ -140,6 +146,9 @@ impl World {
             applied: HashSet::new(),
             floor: 0,
             refusals: VecDeque::new(),
+            window: REQUEST_WINDOW,
+            refusing_groups: HashMap::new(),
+            newest: HashMap::new(),
             lagging: HashMap::new(),
             refused_opens: HashMap::new(),
             arrivals: Vec::new(),
@@ -444,7 +453,14 @@ impl World {
         payload: &[u8],
         data: &mut [u8],
     ) -> Result<(), Status> {
-        assert!(floor <= number && number - floor < REQUEST_WINDOW);
+        assert!(floor <= number, "no number below the floor is unanswered");
+        let newest = self.newest.entry(self.group(chunk)).or_default();
+        *newest = number.max(*newest);
+        let is_wanted = self.core.window.peek(number).is_some();
+        assert!(!is_wanted || *newest - number < self.window, "{number} is not forgotten");
+        if let Some(status) = self.refusing_groups.get(&self.group(chunk)) {
+            return Err(*status);
+        }
         if self.primaries[self.group(chunk)] != Some(node) {
             return Err([Status::NotServing, Status::NotHere, Status::StaleEpoch][number as usize % 3]);
         }
