@@ -51,9 +51,9 @@ pub enum PayloadError {
         /// What came.
         got: usize,
     },
-    /// Blocks that this copy missed are not those that the sender had read: they can be asked for again.
+    /// Blocks are not those that the sender meant: they are asked for again.
     #[error(
-        "missed blocks came that do not match their checksums: they went bad on the way or in the sender's memory"
+        "blocks came that do not match their checksums: they went bad on the way or in the sender's memory"
     )]
     Checksum,
 }
@@ -107,18 +107,38 @@ pub(crate) fn check(message: &Message, bytes: &[u8]) -> Result<(), PayloadError>
     if got != needed {
         return Err(PayloadError::Length { needed, got });
     }
-    // What a client or a primary sends is compared by the engine; these could not be asked for again there.
-    let Message::Recover { range, .. } = message else { return Ok(()) };
-    let is_good = runs(*range, bytes).all(|run| match run.content {
-        Content::Data { checksums_le, payload } => checksums_le
-            .as_chunks::<4>()
-            .0
-            .iter()
-            .zip(payload.chunks_exact(BLOCK_BYTES))
-            .all(|(checksum, block)| u32::from_le_bytes(*checksum) == crc32c_block(block)),
-        Content::Hole | Content::Bad { .. } => true,
-    });
+    // Here, since what the group and the engine have taken cannot be asked for again.
+    let is_good = match message {
+        Message::Append { entry, .. } => is_entry_good(bytes, entry),
+        Message::Tail { entries, .. } => {
+            let mut rest = bytes;
+            entries.iter().all(|entry| {
+                let (one, behind) = rest.split_at(entry_bytes(entry));
+                rest = behind;
+                is_entry_good(one, entry)
+            })
+        }
+        Message::Recover { range, .. } => runs(*range, bytes).all(|run| match run.content {
+            Content::Data { checksums_le, payload } => are_blocks_good(checksums_le, payload),
+            Content::Hole | Content::Bad { .. } => true,
+        }),
+        _ => true,
+    };
     if is_good { Ok(()) } else { Err(PayloadError::Checksum) }
+}
+
+fn is_entry_good(bytes: &[u8], entry: &Entry) -> bool {
+    if entry.kind != EntryKind::Write {
+        return true;
+    }
+    let (checksums_le, payload) = split_entry(bytes, entry);
+    are_blocks_good(checksums_le, payload)
+}
+
+fn are_blocks_good(checksums_le: &[u8], payload: &[u8]) -> bool {
+    let checksums = checksums_le.as_chunks::<4>().0.iter();
+    let mut pairs = checksums.zip(payload.chunks_exact(BLOCK_BYTES));
+    pairs.all(|(checksum, block)| u32::from_le_bytes(*checksum) == crc32c_block(block))
 }
 
 fn mask(bytes: &[u8]) -> Option<u32> {

@@ -75,7 +75,8 @@ pub enum Operation<'a> {
         payload: &'a [u8],
         /// CRC32C of each whole block of the payload, in little-endian order, as made by the client.
         /// Checked on arrival. Empty where the client makes none; then they are made here. Only for
-        /// payloads of whole aligned blocks.
+        /// payloads of whole aligned blocks. Those of entries and recovered data that come from another copy must have been
+        /// compared by whoever took them: here it would be too late to ask for them again.
         checksums_le: &'a [u8],
     },
     /// Forgets data: the whole blocks within the range read as zeros and take no space. Parts of blocks at its ends

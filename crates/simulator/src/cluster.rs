@@ -113,6 +113,8 @@ fn run(seed: u64, verbose: bool, adjust: impl FnOnce(&mut ClusterPlan)) -> Resul
     // Groups go on without drives that hang, in half of all that the real coordinator leads.
     let hung_ms: Option<u64> = Random::new(seed ^ 0x6875_6e67).pick(&[None, None, Some(30), Some(100)]);
     plan.hung_ns = hung_ms.map(|hung_ms| hung_ms * 1_000_000);
+    // Apart from the rest again, in one of four.
+    plan.flip_seed = Random::new(seed ^ 0x666c_6970).chance(1, 4).then_some(seed);
     adjust(&mut plan);
     let mut world = World::new(plan, random, verbose)?;
     world.run()?;

@@ -3,112 +3,15 @@
 #![allow(clippy::unwrap_used)]
 
 use coquina_base::LayerId;
-use coquina_copies::{Answer, Event, Payload, ShardCopies, Sink};
-use coquina_engine::{Action, IoError, Shard, ShardConfig};
+use coquina_engine::IoError;
 use coquina_replication::{
-    BlockRange, Config, CopyId, Entry, EntryKind, History, Message, PayloadRef, RecoveryToken, Run, Settings,
-    Violation,
+    BlockRange, CopyId, Entry, EntryKind, History, Message, PayloadRef, Run, Settings, Violation,
 };
-use coquina_simulator::drive::VirtualDrive;
 
 mod common;
 
-use common::{config, formatted_drive};
-
-const GROUP: u32 = 7;
-const ME: u64 = 1;
-const TURN_NS: u64 = 100_000_000;
-/// More than anything here takes.
-const TURNS: u32 = 20;
-
-/// What a shard wants done.
-#[derive(Default)]
-struct Outbox {
-    ios: Vec<Action>,
-    proposals: Vec<Config>,
-    violations: Vec<Violation>,
-}
-
-impl Sink for Outbox {
-    fn send(&mut self, _to: CopyId, _group: u32, _message: &Message, _payload: Payload<'_>) {}
-
-    fn disconnect(&mut self, from: CopyId) {
-        panic!("{from:?} was to be disconnected");
-    }
-
-    fn answer(&mut self, client: u64, answer: Answer) {
-        panic!("request {client} was answered with {answer:?}, and nobody has asked");
-    }
-
-    fn io(&mut self, action: Action) {
-        self.ios.push(action);
-    }
-
-    fn propose(&mut self, group: u32, config: Config) {
-        assert_eq!(group, GROUP);
-        self.proposals.push(config);
-    }
-
-    fn compare(&mut self, _group: u32, copy: CopyId, _token: RecoveryToken) {
-        panic!("nothing is to be compared with {copy:?}");
-    }
-
-    fn event(&mut self, event: Event) {
-        if let Event::Violation(_, violation) = event {
-            self.violations.push(violation);
-        }
-    }
-}
-
-struct World {
-    drive: VirtualDrive,
-    copies: ShardCopies,
-    now_ns: u64,
-    out: Outbox,
-}
-
-impl World {
-    fn new() -> World {
-        let mut drive = formatted_drive();
-        let config = ShardConfig { copy: ME, cache_bytes: 0, ..ShardConfig::default() };
-        let shard = Shard::open(&mut drive, 0, 1, config).unwrap();
-        World { drive, copies: ShardCopies::new(shard, 1), now_ns: 1, out: Outbox::default() }
-    }
-
-    /// Of a group whose first configuration is this one, with a connection to copy 2.
-    fn with_group(config: Config) -> World {
-        let mut world = World::new();
-        world.copies.open_group(GROUP, Settings::for_tests(CopyId(ME)), config, &mut world.out);
-        world.turns(Ok(()));
-        world.copies.connected(world.now_ns, CopyId(2), &mut world.out);
-        world
-    }
-
-    /// A message of copy 2.
-    fn receive(&mut self, message: Message) {
-        self.copies.receive(self.now_ns, CopyId(2), GROUP, message, &[], &mut self.out).unwrap();
-    }
-
-    fn tick(&mut self) {
-        self.copies.tick(self.now_ns, &mut self.out);
-    }
-
-    /// Lets everything come to its end, with this result.
-    fn turns(&mut self, result: Result<(), IoError>) {
-        for _ in 0..TURNS {
-            self.now_ns += TURN_NS;
-            self.copies.turn(self.now_ns, &mut self.out);
-            for action in std::mem::take(&mut self.out.ios) {
-                assert!(self.drive.submit(self.now_ns, 0, action).is_none(), "only I/O is handed out");
-            }
-            let Some(next_ns) = self.drive.next_completion_ns() else { continue };
-            self.now_ns = self.now_ns.max(next_ns);
-            while let Some(done) = self.drive.complete_next(self.now_ns) {
-                self.copies.io_done(done.io, done.buffer, done.result.and(result), &mut self.out);
-            }
-        }
-    }
-}
+use common::config;
+use common::copy::{GROUP, ME, TURN_NS, TURNS, World};
 
 /// The coordinator thinks it alive, and what made it the primary never becomes durable on it.
 #[test]

@@ -135,19 +135,47 @@ impl World {
         self.note_bytes(bytes);
         self.count_message(to, &message);
         self.say(|| format!("{from} -> {to}, group {group}: {message:?}"));
-        let mut result = Ok(());
+        let flipped = self.flip(&message, rest);
+        let rest = flipped.as_deref().unwrap_or(rest);
+        let (mut result, mut is_received) = (Ok(()), false);
         let is_release = matches!(message, Message::Released { .. });
         let mut begins = false;
         self.with_copy(to, |copies, now_ns, out| {
             let serves = |copies: &ShardCopies| copies.group(group).is_some_and(Group::is_serving);
             let served = serves(copies);
             result = copies.receive(now_ns, copy_id(from), group, message, rest, out);
+            is_received = true;
             begins = is_release && !served && serves(copies);
         })?;
         if begins {
             self.report.saw(Rare::ServedByRelease);
         }
-        result.map_err(|error| Violation::Group(error.to_string()))
+        if flipped.is_none() {
+            return result.map_err(|error| Violation::Group(error.to_string()));
+        }
+        if is_received && result.is_ok() {
+            return Err(Violation::Group(format!("copy {to} has taken a block of which a bit had flipped")));
+        }
+        self.report.faults += 1;
+        self.report.saw(Rare::BitFlipped);
+        self.break_link(link);
+        Ok(())
+    }
+
+    /// What came behind an entry, now and then with a bit flipped.
+    fn flip(&mut self, message: &Message, data: &[u8]) -> Option<Vec<u8>> {
+        let is_calm = self.calm;
+        let random = self.flips.as_mut().filter(|_| !is_calm && !data.is_empty())?;
+        let has_entries = matches!(message, Message::Append { .. } | Message::Tail { .. });
+        // Tails are few.
+        let one_in = if matches!(message, Message::Tail { .. }) { 4 } else { 400 };
+        if !has_entries || !random.chance(1, one_in) {
+            return None;
+        }
+        let mut data = data.to_vec();
+        let byte = random.below(data.len() as u64) as usize;
+        data[byte] ^= 1 << random.below(8);
+        Some(data)
     }
 
     /// Makes a connection where there is none, or gives one up that has been blocked for long.

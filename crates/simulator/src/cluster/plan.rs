@@ -61,6 +61,8 @@ pub struct ClusterPlan {
     pub hung_ns: Option<u64>,
     /// Whether drives rot, and how.
     pub rot_seed: Option<u64>,
+    /// Whether bits of blocks flip on their way from copy to copy, and which.
+    pub flip_seed: Option<u64>,
 }
 
 impl ClusterPlan {
@@ -163,6 +165,7 @@ impl ClusterPlan {
             dead_ns: random.pick(&[100, 250]) * MS,
             hung_ns: None,
             rot_seed: None,
+            flip_seed: None,
         }
     }
 }

@@ -13,6 +13,8 @@ pub enum Rare {
     AllDown,
     /// A connection broke.
     LinkBroken,
+    /// A bit of what a copy sent flipped on its way.
+    BitFlipped,
     /// A node was cut off.
     Partition,
     /// One direction was blocked.
@@ -101,11 +103,12 @@ pub enum Rare {
 
 impl Rare {
     /// All of them.
-    pub const ALL: [Rare; 46] = [
+    pub const ALL: [Rare; 47] = [
         Rare::NodeCrash,
         Rare::PowerCut,
         Rare::AllDown,
         Rare::LinkBroken,
+        Rare::BitFlipped,
         Rare::Partition,
         Rare::OneWay,
         Rare::DriveStall,

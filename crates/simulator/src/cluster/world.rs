@@ -112,6 +112,7 @@ pub struct World {
     pub model: Model,
     /// What rots, in clusters where drives do.
     pub rot: Option<Rot>,
+    pub flips: Option<Random>,
     /// The newest layer: it will be deleted, as those between [`LAYERS`] and it have been.
     pub doomed: u64,
     pub report: ClusterReport,
@@ -155,6 +156,7 @@ impl World {
             next_version: 1,
             model: Model::default(),
             rot: plan.rot_seed.map(Rot::new),
+            flips: plan.flip_seed.map(Random::new),
             doomed: LAYERS + 1,
             report: ClusterReport::default(),
             calm: false,

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "not every test needs all of it")]
 
+pub mod copy;
+
 use coquina_engine::{Action, FormatOptions, Identity, Outcome, RequestToken, Shard, format_drive};
 use coquina_replication::{Config, CopyId};
 use coquina_simulator::drive::{Latency, VirtualDrive};

@@ -1,0 +1,124 @@
+//! One copy of a group on a drive of its own, to which tests say what the others do.
+
+use coquina_copies::{Answer, Event, Payload, PayloadError, ShardCopies, Sink};
+use coquina_engine::{Action, Event as EngineEvent, Failure, IoError, Shard, ShardConfig};
+use coquina_replication::{Config, CopyId, Message, RecoveryToken, Settings, Violation};
+use coquina_simulator::drive::VirtualDrive;
+
+use super::formatted_drive;
+
+pub const GROUP: u32 = 7;
+pub const ME: u64 = 1;
+pub const TURN_NS: u64 = 100_000_000;
+/// More than anything here takes.
+pub const TURNS: u32 = 20;
+
+/// What a shard wants done.
+#[derive(Default)]
+pub struct Outbox {
+    pub sent: Vec<Message>,
+    pub answers: Vec<(u64, Answer)>,
+    pub proposals: Vec<Config>,
+    pub violations: Vec<Violation>,
+    pub halted: Vec<Failure>,
+    pub engine: Vec<EngineEvent>,
+    ios: Vec<Action>,
+}
+
+impl Sink for Outbox {
+    fn send(&mut self, _to: CopyId, _group: u32, message: &Message, _payload: Payload<'_>) {
+        self.sent.push(message.clone());
+    }
+
+    fn disconnect(&mut self, from: CopyId) {
+        panic!("{from:?} was to be disconnected");
+    }
+
+    fn answer(&mut self, client: u64, answer: Answer) {
+        self.answers.push((client, answer));
+    }
+
+    fn io(&mut self, action: Action) {
+        self.ios.push(action);
+    }
+
+    fn propose(&mut self, group: u32, config: Config) {
+        assert_eq!(group, GROUP);
+        self.proposals.push(config);
+    }
+
+    fn compare(&mut self, _group: u32, copy: CopyId, _token: RecoveryToken) {
+        panic!("nothing is to be compared with {copy:?}");
+    }
+
+    fn event(&mut self, event: Event) {
+        match event {
+            Event::Violation(_, violation) => self.violations.push(violation),
+            Event::Halted(_, failure) => self.halted.push(failure),
+            Event::Engine(event) => self.engine.push(event),
+            _ => {}
+        }
+    }
+}
+
+pub struct World {
+    pub drive: VirtualDrive,
+    pub copies: ShardCopies,
+    pub now_ns: u64,
+    pub out: Outbox,
+}
+
+impl World {
+    #[allow(clippy::needless_update, reason = "the settings have one field more with mutations")]
+    pub fn new() -> World {
+        let mut drive = formatted_drive();
+        let config = ShardConfig { copy: ME, cache_bytes: 0, ..ShardConfig::default() };
+        let shard = Shard::open(&mut drive, 0, 1, config).unwrap();
+        World { drive, copies: ShardCopies::new(shard, 1), now_ns: 1, out: Outbox::default() }
+    }
+
+    /// Of a group whose first configuration is this one, with a connection to copy 2.
+    pub fn with_group(config: Config) -> World {
+        let mut world = World::new();
+        world.copies.open_group(GROUP, Settings::for_tests(CopyId(ME)), config, &mut world.out);
+        world.turns(Ok(()));
+        world.copies.connected(world.now_ns, CopyId(2), &mut world.out);
+        world
+    }
+
+    /// A message of copy 2.
+    pub fn receive(&mut self, message: Message) {
+        self.receive_with(message, &[]).unwrap();
+    }
+
+    /// The same, with data behind it.
+    pub fn receive_with(&mut self, message: Message, data: &[u8]) -> Result<(), PayloadError> {
+        self.copies.receive(self.now_ns, CopyId(2), GROUP, message, data, &mut self.out)
+    }
+
+    /// The connection to copy 2 breaks, and there is another one.
+    pub fn reconnect(&mut self) {
+        self.copies.disconnected(self.now_ns, CopyId(2), &mut self.out);
+        self.copies.connected(self.now_ns, CopyId(2), &mut self.out);
+    }
+
+    pub fn tick(&mut self) {
+        self.copies.tick(self.now_ns, &mut self.out);
+    }
+
+    /// Lets everything come to its end, with this result.
+    pub fn turns(&mut self, result: Result<(), IoError>) {
+        for _ in 0..TURNS {
+            self.now_ns += TURN_NS;
+            self.copies.turn(self.now_ns, &mut self.out);
+            for action in std::mem::take(&mut self.out.ios) {
+                assert!(self.drive.submit(self.now_ns, 0, action).is_none(), "only I/O is handed out");
+            }
+            let Some(next_ns) = self.drive.next_completion_ns() else { continue };
+            self.now_ns = self.now_ns.max(next_ns);
+            while let Some(done) = self.drive.complete_next(self.now_ns) {
+                self.copies.io_done(done.io, done.buffer, done.result.and(result), &mut self.out);
+            }
+        }
+    }
+}
