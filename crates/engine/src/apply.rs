@@ -458,13 +458,15 @@ impl Shard {
         let waiters = self.page_waiters.remove(&key).unwrap_or_default();
         if !good {
             self.event(Event::Damage { offset_bytes: 0, reason: "a page of the index cannot be read" });
+            // Before anybody is answered: groups halt, and send their clients to copies that have what could not be looked up here.
+            self.poison(5);
             for waiter in waiters {
                 match waiter {
                     PageWaiter::Read(operation) => self.fail_read(operation, Failure::BadBlock),
                     PageWaiter::Change(request) => self.fail(request.token, Failure::ReadOnly),
                 }
             }
-            return self.poison(5);
+            return;
         }
         for waiter in waiters {
             match waiter {

@@ -16,6 +16,7 @@ mod damaged_logs;
 mod ends_of_checkpoints;
 mod hung_drives;
 mod last_chunk;
+mod lost_pages;
 mod merges;
 mod records;
 mod repairs;

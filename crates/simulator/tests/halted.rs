@@ -3,9 +3,10 @@
 #![allow(clippy::unwrap_used)]
 
 use coquina_base::LayerId;
-use coquina_engine::IoError;
+use coquina_copies::{Answer, Operation, Request};
+use coquina_engine::{Event as EngineEvent, IoError};
 use coquina_replication::{
-    BlockRange, CopyId, Entry, EntryKind, History, Message, PayloadRef, Run, Settings, Violation,
+    BlockRange, CopyId, Entry, EntryKind, History, Message, PayloadRef, Refusal, Run, Settings, Violation,
 };
 
 mod common;
@@ -92,4 +93,49 @@ fn a_primary_whose_log_parts_from_that_of_a_backup_leaves_it_to_people() {
         world.tick();
     }
     assert!(world.out.proposals.is_empty(), "{:?}", world.out.proposals);
+}
+
+/// What it holds may be good on other copies: clients ask there, and are not told that their data is bad.
+#[test]
+fn who_waits_for_an_index_page_that_cannot_be_read_is_sent_elsewhere() {
+    let mut world = World::with_group(config(1, &[ME], &[2]));
+    let ask = |world: &mut World, client: u64, offset_bytes: u32, operation: Operation<'_>| {
+        let length_bytes = match operation {
+            Operation::Write { payload, .. } => payload.len() as u32,
+            _ => 4096,
+        };
+        let request = Request {
+            client,
+            group: GROUP,
+            session: 9,
+            request: client,
+            volume: 5,
+            generation: 1,
+            layer: LayerId(1),
+            chunk: 0,
+            offset_bytes,
+            length_bytes,
+            operation,
+        };
+        world.copies.request(world.now_ns, &request, &mut world.out);
+    };
+    for client in [1, 2] {
+        let operation = Operation::Write { payload: &[7; 4096], checksums_le: &[] };
+        ask(&mut world, client, client as u32 * 8192, operation);
+        world.turns(Ok(()));
+        assert!(matches!(world.out.answers.pop(), Some((_, Answer::Done))));
+    }
+    world.copies.shard_mut().set_index_memory_bytes(0);
+    world.turns(Ok(()));
+    assert!(world.copies.shard().stats().index_page_evictions > 0);
+    ask(&mut world, 3, 8192, Operation::Read);
+    ask(&mut world, 4, 8192 + 512, Operation::Write { payload: &[1; 512], checksums_le: &[] });
+    world.turns(Err(IoError(5)));
+    assert!(world.out.engine.iter().any(|event| matches!(event, EngineEvent::Damage { .. })));
+    assert!(world.copies.is_halted(GROUP));
+    let answers: Vec<_> = world.out.answers.iter().map(|(client, _)| *client).collect();
+    assert_eq!(answers, [3, 4]);
+    for (_, answer) in &world.out.answers {
+        assert!(matches!(answer, Answer::Refused(Refusal::NotServing)), "{answer:?}");
+    }
 }
