@@ -147,14 +147,14 @@ impl<C: ChangedSet> Group<C> {
             Message::Grant { config_epoch, sent_ns } if config_epoch == epoch => {
                 let lease_ns = self.settings.lease_ns();
                 let Some(primary) = &mut self.primary else { return };
-                let proposed = primary.joining.as_ref().is_some_and(|joining| joining.proposed);
                 if let Some(peer) = primary.peers.get_mut(&from) {
                     peer.lease.granted(sent_ns, lease_ns);
                     peer.waiting_since_ns = None;
                 } else if let Some(learner) = primary.learners.get_mut(&from) {
                     learner.lease.granted(sent_ns, lease_ns);
-                    // Before it is proposed it holds commits up by acknowledging nothing, whatever it grants.
-                    if proposed {
+                    // What it grants is not what it acknowledges, and it holds commits up: its drive may hang, and then the
+                    // coordinator neither adds it nor says so.
+                    if learner.acked >= self.log.last {
                         learner.waiting_since_ns = None;
                     }
                 }

@@ -431,6 +431,34 @@ fn a_copy_about_to_be_added_that_grants_and_acknowledges_nothing_is_asked_anew()
     assert_eq!(driver.group.committed(), 2);
 }
 
+/// The coordinator does not add a copy whose drive hangs, and says nothing. Nobody but the primary ends that, and commits wait.
+#[test]
+fn a_copy_proposed_for_addition_that_grants_and_acknowledges_nothing_holds_nobody_up_for_long() {
+    let mut driver = serving_with_a_learner();
+    let two = config(2, &[ME], &[OTHER]);
+    let ack = Message::StreamAck { config_epoch: 2, position: 1, durable: 0 };
+    let actions = driver.input(Input::Message(OTHER, ack));
+    assert!(actions.contains(&Action::Propose(two.with(OTHER))), "{actions:?}");
+    driver.request(1, 1, EntryKind::Write);
+    driver.append(1, EntryKind::Write);
+    assert_eq!(driver.sync(), [], "it needs that copy, too");
+    driver.input(Input::Tick);
+    for is_ended in [false, false, true] {
+        driver.now_ns += 500;
+        let grant = Message::Grant { config_epoch: 2, sent_ns: driver.now_ns };
+        driver.input(Input::Message(OTHER, grant));
+        let actions = driver.input(Input::Tick);
+        assert_eq!(actions.contains(&Action::Propose(two.renewed())), is_ended, "{actions:?}");
+    }
+    assert_eq!(driver.group.committed(), 0, "only a configuration ends what was proposed");
+    driver.input(Input::Config(two.renewed()));
+    let actions = driver.sync();
+    assert!(actions.contains(&Action::Answer(Token(1))), "{actions:?}");
+    driver.request(2, 1, EntryKind::Write);
+    driver.append(2, EntryKind::Write);
+    assert!(driver.sync().contains(&Action::Answer(Token(2))));
+}
+
 /// Alone, and two copies that are out follow. A write is committed; the first one has what it missed, and not that.
 fn serving_with_one_to_be_added_and_another() -> (Driver, Config) {
     let two = config(2, &[ME], &[OTHER, THIRD]);
