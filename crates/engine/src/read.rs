@@ -200,18 +200,23 @@ impl Shard {
             && !operation.abandoned
         {
             let read = operation.to_waiting(token);
-            let (is_led, group) = (self.is_led_from_here(read.group), read.group);
-            if self.wait_for_commit(group, &read) {
-                if !is_led {
-                    // Its reign ended while the page was read.
-                    self.end_waiters(group);
-                }
+            if self.wait_again(&read) {
                 self.unpin(read.range.layer.0, read.range.chunk, read.range.first, read.range.count);
                 let operation = self.reads.remove(key);
                 return self.pool.give_data(operation.data);
             }
         }
         self.continue_read_pinned(key, true);
+    }
+
+    /// Whether a read that was under way must wait until changes are committed; notes it then. If the reign of this copy ended meanwhile
+    /// it is ended instead.
+    fn wait_again(&mut self, read: &WaitingRead) -> bool {
+        let waits = self.wait_for_commit(read.group, read);
+        if waits && !self.is_led_from_here(read.group) {
+            self.end_waiters(read.group);
+        }
+        waits
     }
 
     fn continue_read_pinned(&mut self, key: usize, pinned: bool) {
@@ -484,7 +489,7 @@ impl Shard {
                 if operation.is_for_copy {
                     return self.read_block(operation.target, place, true);
                 }
-                if !self.wait_for_commit(read.group, &read) {
+                if !self.wait_again(&read) {
                     self.start_waiting_read(&read);
                 }
             }

@@ -117,3 +117,23 @@ fn what_waits_for_an_entry_that_is_cut_goes_on() {
     assert!(matches!(outcome, Some(Outcome::Changed)), "{outcome:?}");
     assert_eq!(world.shard.groups.waiting, 0);
 }
+
+/// What was read is bad, and has been replaced by what is not committed: it waited for that, though nobody commits anything here any more.
+#[test]
+fn a_read_that_begins_anew_after_its_reign_ends() {
+    let mut world = World::new();
+    world.shard.accept_changes(GROUP, Some(1));
+    world.submit_new(1, 10, 1);
+    world.commit(1);
+    world.holds_reads = true;
+    world.submit_read(100, 10);
+    assert_eq!(world.held.len(), 1);
+    world.submit_new(2, 10, 1);
+    assert_eq!(world.answered(), [1, 2]);
+    world.shard.accept_changes(GROUP, None);
+    world.end_held(true);
+    world.settle();
+    let outcome = world.outcome(100);
+    assert!(matches!(outcome, Some(Outcome::Failed(Failure::NotPrimary))), "{outcome:?}");
+    assert_eq!(world.shard.groups.waiting, 0);
+}
