@@ -460,7 +460,7 @@ impl Shard {
     }
 
     /// Ends the reads that wait until changes are committed.
-    pub(crate) fn fail_waiting_reads(&mut self) {
+    pub(crate) fn fail_waiting_reads(&mut self, failure: Failure) {
         let mut tokens = Vec::new();
         for group in self.groups.groups.values_mut() {
             self.groups.waiting -= group.waiting.len();
@@ -473,7 +473,7 @@ impl Shard {
         }
         tokens.sort_unstable();
         for token in tokens {
-            self.fail(token, Failure::Device);
+            self.fail(token, failure);
         }
     }
 

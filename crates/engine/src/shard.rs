@@ -447,8 +447,8 @@ impl Shard {
     pub fn close(&mut self) {
         self.closing = true;
         self.start_checkpoint();
-        // Nobody will say any more that what they wait for is committed.
-        self.fail_waiting_reads();
+        // Nobody will say any more that what they wait for is committed: whoever leads the group next answers them.
+        self.fail_waiting_reads(Failure::NotPrimary);
         self.end_repairs();
     }
 
@@ -639,7 +639,7 @@ impl Shard {
         for key in 0..self.reads.capacity() {
             self.abandon_read(key);
         }
-        self.fail_waiting_reads();
+        self.fail_waiting_reads(Failure::Device);
     }
 }
 

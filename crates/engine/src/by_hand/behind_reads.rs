@@ -137,3 +137,23 @@ fn a_read_that_begins_anew_after_its_reign_ends() {
     assert!(matches!(outcome, Some(Outcome::Failed(Failure::NotPrimary))), "{outcome:?}");
     assert_eq!(world.shard.groups.waiting, 0);
 }
+
+/// Whoever leads the group next has what they wait for; of a drive that is given up nobody knows.
+#[test]
+fn reads_that_wait_are_sent_elsewhere_by_a_stop() {
+    for (is_stop, failure) in [(true, Failure::NotPrimary), (false, Failure::Device)] {
+        let mut world = with_waiters();
+        if is_stop {
+            world.shard.close();
+        } else {
+            world.shard.give_up(5);
+        }
+        world.settle();
+        match world.outcome(100) {
+            Some(Outcome::Failed(got)) => assert_eq!(got, failure),
+            other => panic!("{other:?}"),
+        }
+        assert!(matches!(world.outcome(4), Some(Outcome::Failed(Failure::ReadOnly))));
+        assert_eq!(world.shard.groups.waiting, 0);
+    }
+}
