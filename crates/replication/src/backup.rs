@@ -9,7 +9,7 @@ use crate::changed::ChangedSet;
 use crate::group::{Actions, Group, Query};
 use crate::message::Message;
 use crate::returning::Learning;
-use crate::types::{CopyId, Entry};
+use crate::types::{CopyId, Entry, Recovery};
 
 impl<C: ChangedSet> Group<C> {
     /// Answers a query whose configuration is persisted.
@@ -36,7 +36,7 @@ impl<C: ChangedSet> Group<C> {
                     last,
                     committed: self.log.committed,
                     incomplete_since: self.recovery.as_ref().map(|recovery| recovery.since),
-                    intact: self.intact,
+                    intact: self.intact && !self.recovery.as_ref().is_some_and(Recovery::is_of_nothing),
                 };
                 self.send(to, message, actions);
             }

@@ -5,6 +5,8 @@
 //! - everything that is taken comes from one connection of one primary under one configuration; when it breaks, the
 //!   next one starts with a new query, and `since` and `beyond` stay.
 
+use coquina_base::CHUNK_BLOCKS;
+
 use crate::api::{Action, Violation};
 use crate::changed::{ChangedSet, RangeSet};
 use crate::group::{Actions, Group};
@@ -45,16 +47,19 @@ impl<C: ChangedSet> Group<C> {
             return self.violate(Violation::Gap { expected: self.log.last, got: at }, actions);
         }
         let former = self.recovery.take();
+        let is_of_nothing = former.as_ref().is_some_and(Recovery::is_of_nothing);
         let mut beyond = RangeSet::default();
         let ranges = former.iter().flat_map(|recovery| recovery.beyond.iter().copied());
         ranges.chain(self.log.above(at).map(|entry| entry.range)).for_each(|range| beyond.insert(range));
         let since = former.map_or(at, |recovery| recovery.since.min(at));
-        let recovery = Recovery { since, beyond: beyond.ranges().collect() };
+        // One that has said that nothing is certain, and is compared, stays so until it is in sync.
+        let beyond = if is_of_nothing { Vec::new() } else { few_runs(&beyond) };
+        let recovery = Recovery { since, beyond };
         self.log.cut(at);
         self.commit_heard = self.log.committed;
         self.log.record(Effect::Cut, None);
-        self.recovery = Some(recovery.clone());
-        actions.push(Action::Cut { at, recovery });
+        actions.push(Action::Cut { at, recovery: recovery.for_log() });
+        self.recovery = Some(recovery);
     }
 
     /// The cut is durable.
@@ -95,4 +100,22 @@ impl<C: ChangedSet> Group<C> {
         self.complete = true;
         actions.push(Action::SetSessions(sessions));
     }
+}
+
+/// The runs of a set. If they are too many for the log, near ones of a chunk become one: what lies between them is pushed for nothing.
+fn few_runs(set: &RangeSet) -> Vec<BlockRange> {
+    let mut runs: Vec<BlockRange> = set.ranges().collect();
+    let mut gap_blocks = 1;
+    while runs.len() > Recovery::RUNS_MAX && gap_blocks <= CHUNK_BLOCKS {
+        runs.dedup_by(|next, run| {
+            let is_near =
+                (next.layer, next.chunk) == (run.layer, run.chunk) && next.first - run.end() <= gap_blocks;
+            if is_near {
+                run.count = next.end() - run.first;
+            }
+            is_near
+        });
+        gap_blocks *= 2;
+    }
+    runs
 }

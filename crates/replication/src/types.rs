@@ -190,3 +190,18 @@ pub struct Recovery {
     /// Blocks that had changes which were cut: they may hold data that never was committed.
     pub beyond: Vec<BlockRange>,
 }
+
+impl Recovery {
+    /// Most runs of blocks in a record of the log, which must fit the smallest segment.
+    pub const RUNS_MAX: usize = 1_024;
+
+    /// Of a copy that can name nothing that it has for certain: all of it is compared.
+    pub(crate) fn is_of_nothing(&self) -> bool {
+        self.since == 0 && self.beyond.is_empty()
+    }
+
+    /// As it goes into the log: with too many runs for that it says that nothing is certain.
+    pub(crate) fn for_log(&self) -> Recovery {
+        if self.beyond.len() > Recovery::RUNS_MAX { Recovery::default() } else { self.clone() }
+    }
+}

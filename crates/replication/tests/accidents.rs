@@ -6,6 +6,9 @@ use coquina_replication::{
     PayloadRef, RangeSet, Refusal, Run, Settings, Start, Token, Violation,
 };
 
+#[path = "accidents/cuts.rs"]
+mod cuts;
+
 const ME: CopyId = CopyId(1);
 const OTHER: CopyId = CopyId(2);
 const THIRD: CopyId = CopyId(3);

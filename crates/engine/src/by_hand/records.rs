@@ -1,6 +1,6 @@
 //! Records of placement groups of which each takes several entries.
 
-use coquina_replication::{CopyId, Sessions, Window};
+use coquina_replication::{BlockRange, CopyId, Recovery, Sessions, Window};
 
 use super::*;
 use crate::groups::{Group, Record};
@@ -63,4 +63,19 @@ fn parts_of_a_session_table_add_up_however_they_were_cut() {
         }
         assert!(group.sessions == table, "fences cut {fences:?}");
     }
+}
+
+#[test]
+fn the_longest_cut_fits_the_smallest_segments() {
+    let range = |number| BlockRange { layer: LAYER, chunk: number / 512, first: number % 512 * 2, count: 1 };
+    let beyond: Vec<BlockRange> = (0..Recovery::RUNS_MAX as u32).map(range).collect();
+    let recovery = Recovery { since: 0, beyond };
+    let mut world = World::new();
+    // Wherever in a segment it falls.
+    for _ in 0..9 {
+        world.shard.submit_record(GROUP, &Record::Cut { at: 0, recovery: recovery.clone() });
+        world.change(write_of(1, 0, 0, &[7; BLOCK_BYTES]));
+    }
+    let world = world.reopen();
+    assert_eq!(world.shard.group_start(GROUP).unwrap().recovery, Some(recovery));
 }
