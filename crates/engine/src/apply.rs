@@ -15,6 +15,9 @@ use crate::session::RequestState;
 use crate::shard::{PageWaiter, Shard};
 use crate::write::regions_of;
 
+/// Blocks of a write, on average over a frame, up to which it counts as small.
+const SMALL_WRITE_BLOCKS: u32 = 8;
+
 impl Shard {
     pub(crate) fn frame_durable(&mut self, number: u64, buffer: AlignedBuf) {
         if self.poisoned.is_some() {
@@ -117,14 +120,7 @@ impl Shard {
                 index += 1;
             }
         }
-        let buffer = if header.head == Head::Cold && !flight.is_footer {
-            let segment = self.geometry.segment_of(header.location);
-            let blocks = self.frame_blocks_max_of(Head::Cold) as usize + 1;
-            let bytes_max = self.cache.bytes_left();
-            self.kept_frames.keep(segment, header.location, buffer, blocks, bytes_max)
-        } else {
-            buffer
-        };
+        let buffer = self.keep_frame(&header, flight.is_footer, buffer);
         self.recycle_frame(buffer, flight.changes);
         self.frame_of_groups_applied();
         if !self.repeats.is_empty() {
@@ -133,6 +129,22 @@ impl Shard {
         if has_trims && !self.behind_trims.is_empty() {
             self.resubmit_behind_trims();
         }
+    }
+
+    /// What the cleaner may need stays in memory; gives a buffer that serves in place of the frame's.
+    fn keep_frame(&mut self, header: &FrameHeader, is_footer: bool, buffer: AlignedBuf) -> AlignedBuf {
+        let segment = self.geometry.segment_of(header.location);
+        let blocks = self.frame_blocks_max_of(Head::Cold) as usize + 1;
+        let bytes_max = self.cache.bytes_left();
+        if header.head == Head::Cold && !is_footer {
+            return self.kept_frames.keep(segment, header.location, buffer, blocks, bytes_max);
+        }
+        // What large writes wrote is read back in large pieces, or is overwritten as a whole.
+        let is_small = header.data_blocks <= SMALL_WRITE_BLOCKS * header.entries;
+        if header.head != Head::Meta && self.read_cost.is_dear() && (is_footer || is_small) {
+            self.kept_frames.keep_copy(segment, header.location, &buffer, is_footer, blocks, bytes_max);
+        }
+        buffer
     }
 
     /// Tries those again that waited for trims which are applied now. Others may always be under way, as when a whole volume is

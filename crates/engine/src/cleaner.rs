@@ -339,12 +339,26 @@ impl Shard {
 
     fn read_footer_of(&mut self, victim: u32, blocks: u64) {
         let end = self.geometry.segment_start(victim) + u64::from(self.geometry.segment_blocks);
+        if let Some(footer) = self.kept_footer(victim, end) {
+            return self.footer_read(footer, Ok(()), true);
+        }
         self.issue_read(IoPurpose::Cleaner(u32::MAX), end - blocks, blocks as usize);
+    }
+
+    /// A footer that stayed in memory; `end` is the end of its segment.
+    fn kept_footer(&mut self, victim: u32, end: u64) -> Option<AlignedBuf> {
+        let trailer = Trailer::decode(self.kept_frames.find(victim, end - 1, 1)?)?;
+        let blocks = u64::from(trailer.blocks.min(self.geometry.segment_blocks));
+        let footer = self.kept_frames.find(victim, end - blocks, blocks)?;
+        let mut buffer = self.pool.take(blocks as usize);
+        buffer.clear();
+        buffer.extend_from_bytes(footer);
+        Some(buffer)
     }
 
     pub(crate) fn cleaner_read_done(&mut self, slot: u32, buffer: AlignedBuf, result: Result<(), IoError>) {
         if slot == u32::MAX {
-            return self.footer_read(buffer, result);
+            return self.footer_read(buffer, result, false);
         }
         let Some(read) = self.cleaner.reads.get_mut(slot as usize) else { return };
         read.failed = result.is_err();
@@ -354,7 +368,7 @@ impl Shard {
         }
     }
 
-    fn footer_read(&mut self, buffer: AlignedBuf, result: Result<(), IoError>) {
+    fn footer_read(&mut self, buffer: AlignedBuf, result: Result<(), IoError>, was_in_memory: bool) {
         let Some(victim) = self.cleaner.next.as_ref().map(|next| next.number) else {
             panic!("a footer that nobody waits for")
         };
@@ -385,7 +399,13 @@ impl Shard {
                 return;
             }
         }
+        let blocks = buffer.blocks() as u64;
         self.pool.give(buffer);
+        if was_in_memory {
+            // It changed there.
+            self.kept_frames.forget(victim);
+            return self.read_footer_of(victim, blocks);
+        }
         self.mark_damaged(victim);
         self.segments.remove_reader(victim);
         self.cleaner.next = None;

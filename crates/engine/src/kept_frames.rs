@@ -1,6 +1,8 @@
-//! Frames of moved blocks that stay in memory, so that the cleaner need not read them when it moves these blocks again.
+//! Frames that stay in memory, so that the cleaner need not read them when it moves their blocks.
 //!
-//! A frame's own buffer is what stays: nothing is copied for it. Another buffer takes its place among those that serve for frames.
+//! Frames of moved blocks stay in their own buffers: nothing is copied for them. Another buffer takes its place among those that serve
+//! for frames. Where the drive's reads are dear, small writes of users are copied into such buffers, as many frames as one has room
+//! for, and footers behind them ([`ReadCost`]).
 //! What stays takes only memory that the block cache may have and does not: as that grows, frames go. (A few buffers are beside that: those
 //! that are made ready, and those of frames that are being moved.)
 //!
@@ -9,13 +11,45 @@
 
 use std::collections::BTreeMap;
 
-use coquina_base::AlignedBuf;
+use coquina_base::{AlignedBuf, BLOCK_BYTES};
+
+use crate::pool::may_be_registered;
 
 /// Gives a buffer with room for as many blocks as the first number says, of which as many as the second are in memory already; none if
 /// none is at hand.
 pub type FrameMemory = Box<dyn FnMut(usize, usize) -> Option<AlignedBuf> + Send>;
 
-/// A frame that stayed.
+/// What a read of the cleaner takes on average from which on it is dear, ns: a copy of all that users write costs the processor
+/// less then than the reads cost the drive. SSDs take less, busy ones too; disks and drives that a cloud throttles take more.
+const DEAR_READ_NS: u64 = 1_000_000;
+/// Reads after which an older one counts half, about.
+const READS_REMEMBERED: u64 = 16;
+/// Blocks between frames that are passed over in a buffer: what lies there is not needed.
+const GAP_BLOCKS: u64 = 8;
+
+/// What reads of the cleaner have taken of late.
+#[derive(Default)]
+pub(crate) struct ReadCost {
+    mean_ns: u64,
+    is_dear: bool,
+}
+
+impl ReadCost {
+    /// Counts a read that took so long.
+    pub fn count(&mut self, took_ns: u64) {
+        let rest_ns = self.mean_ns - self.mean_ns / READS_REMEMBERED;
+        self.mean_ns = rest_ns.saturating_add(took_ns / READS_REMEMBERED);
+        let bound_ns = if self.is_dear { DEAR_READ_NS / 2 } else { DEAR_READ_NS };
+        self.is_dear = self.mean_ns >= bound_ns;
+    }
+
+    /// Whether to keep what users write rather than to read it.
+    pub fn is_dear(&self) -> bool {
+        self.is_dear
+    }
+}
+
+/// A frame that stayed, or several that lie behind each other.
 pub(crate) struct KeptFrame {
     /// Where its header lies.
     pub location: u64,
@@ -68,26 +102,80 @@ impl KeptFrames {
         if buffer.blocks() < blocks / 2 || buffer.slab().is_some() {
             return buffer;
         }
-        let capacity = buffer.capacity_blocks();
-        let bytes = bytes_of(&buffer);
-        let serves = |spare: &mut AlignedBuf| spare.capacity_blocks() == capacity;
-        let replacement = match self.spare.pop_if(serves) {
-            Some(spare) => {
-                self.bytes -= bytes_of(&spare);
-                Some(spare)
-            }
-            None if self.bytes + bytes > bytes_max => None,
-            None => match &mut self.memory {
-                Some(memory) => memory(capacity, blocks),
-                None => Some(AlignedBuf::with_capacity_blocks(capacity)),
-            },
+        let Some(replacement) = self.take_buffer(buffer.capacity_blocks(), blocks, bytes_max) else {
+            return buffer;
         };
-        let Some(replacement) = replacement else { return buffer };
-        self.bytes += bytes;
+        self.insert(segment, location, buffer);
+        replacement
+    }
+
+    /// Keeps a copy of a frame, behind the one before it where that has room. `blocks` and `bytes_max` are as above. The buffers are those
+    /// that frames of moved blocks have; where these are registered, nothing is kept. A footer takes no buffer of its own.
+    pub fn keep_copy(
+        &mut self,
+        segment: u32,
+        location: u64,
+        frame: &[u8],
+        is_footer: bool,
+        blocks: usize,
+        bytes_max: u64,
+    ) {
+        let frame_blocks = frame.len() / BLOCK_BYTES;
+        let capacity = blocks.next_power_of_two();
+        if may_be_registered(blocks) {
+            return;
+        }
+        let last = self.segments.get_mut(&segment).and_then(|frames| frames.last_mut());
+        if let Some(last) = last {
+            let (used, end) = (last.buffer.blocks(), last.end());
+            assert!(end <= location, "frames stay in order");
+            let room = if is_footer { last.buffer.capacity_blocks() } else { blocks };
+            let at = (location - last.location) as usize;
+            if location - end <= GAP_BLOCKS && at + frame_blocks <= room {
+                last.buffer.resize_blocks(at + frame_blocks);
+                last.buffer[used * BLOCK_BYTES..at * BLOCK_BYTES].fill(0);
+                last.buffer[at * BLOCK_BYTES..].copy_from_slice(frame);
+                return;
+            }
+        }
+        if is_footer || frame_blocks > blocks {
+            return;
+        }
+        let Some(mut buffer) = self.take_buffer(capacity, blocks, bytes_max) else { return };
+        buffer.clear();
+        buffer.extend_from_bytes(frame);
+        self.insert(segment, location, buffer);
+    }
+
+    /// A buffer of that capacity, if there is memory for it; it does not count yet.
+    fn take_buffer(&mut self, capacity: usize, blocks: usize, bytes_max: u64) -> Option<AlignedBuf> {
+        let serves = |spare: &mut AlignedBuf| spare.capacity_blocks() == capacity;
+        if let Some(spare) = self.spare.pop_if(serves) {
+            self.bytes -= bytes_of(&spare);
+            return Some(spare);
+        }
+        if self.bytes + (capacity * BLOCK_BYTES) as u64 > bytes_max {
+            return None;
+        }
+        match &mut self.memory {
+            Some(memory) => memory(capacity, blocks),
+            None => Some(AlignedBuf::with_capacity_blocks(capacity)),
+        }
+    }
+
+    fn insert(&mut self, segment: u32, location: u64, buffer: AlignedBuf) {
+        self.bytes += bytes_of(&buffer);
         let frames = self.segments.entry(segment).or_default();
         assert!(frames.last().is_none_or(|last| last.end() <= location), "frames stay in order");
         frames.push(KeptFrame { location, buffer });
-        replacement
+    }
+
+    /// Blocks that stayed, if all of them did and lie together.
+    pub fn find(&self, segment: u32, location: u64, blocks: u64) -> Option<&[u8]> {
+        let frames = self.segments.get(&segment)?;
+        let frame = frames.get(frames.partition_point(|frame| frame.end() <= location))?;
+        let at = location.checked_sub(frame.location)? as usize * BLOCK_BYTES;
+        frame.buffer.get(at..at + blocks as usize * BLOCK_BYTES)
     }
 
     /// Takes out a segment's frames that begin before a location.
@@ -138,20 +226,19 @@ impl KeptFrames {
     pub fn damage(&mut self) {
         let frames = self.segments.values_mut().flatten();
         frames.for_each(|frame| {
-            frame.buffer.chunks_exact_mut(coquina_base::BLOCK_BYTES).for_each(|block| block[1000] ^= 4);
+            frame.buffer.chunks_exact_mut(BLOCK_BYTES).for_each(|block| block[1000] ^= 4);
         });
     }
 }
 
 fn bytes_of(buffer: &AlignedBuf) -> u64 {
-    (buffer.capacity_blocks() * coquina_base::BLOCK_BYTES) as u64
+    (buffer.capacity_blocks() * BLOCK_BYTES) as u64
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use coquina_base::BLOCK_BYTES;
 
     const CAPACITY: usize = 8;
 
@@ -226,5 +313,81 @@ mod tests {
         assert!(!keep(&mut frames, 1, 104, frame(1, 4), 100));
         frames.forget(1);
         assert!(keep(&mut frames, 1, 100, frame(1, 4), 100), "what is spare needs none");
+    }
+
+    /// As many blocks as a buffer has room for, and less than those that frames may have.
+    const WIDE: usize = 128;
+    const PART: usize = WIDE - 20;
+
+    fn copy(frames: &mut KeptFrames, location: u64, tag: u8, blocks: usize, is_footer: bool) {
+        let frame = vec![tag; blocks * BLOCK_BYTES];
+        frames.keep_copy(1, location, &frame, is_footer, PART, (2 * WIDE * BLOCK_BYTES) as u64);
+    }
+
+    #[test]
+    fn copies_lie_behind_each_other_until_a_buffer_is_full() {
+        let mut frames = KeptFrames::default();
+        let large = PART - 30;
+        copy(&mut frames, 100, 1, large, false);
+        let end = 100 + large as u64;
+        copy(&mut frames, end + 3, 2, 10, false);
+        assert_eq!(frames.bytes(), (WIDE * BLOCK_BYTES) as u64, "one buffer");
+        assert!(frames.find(1, 100, large as u64).unwrap().iter().all(|byte| *byte == 1));
+        assert!(
+            frames.find(1, end, 3).unwrap().iter().all(|byte| *byte == 0),
+            "what lies between is not there"
+        );
+        assert!(frames.find(1, end + 3, 10).unwrap().iter().all(|byte| *byte == 2));
+        assert!(frames.find(1, 99, 2).is_none() && frames.find(1, end + 12, 2).is_none());
+        assert!(frames.find(2, 100, 1).is_none());
+        // A footer may have the room that frames leave; it takes none of its own.
+        copy(&mut frames, end + 13, 3, 20, true);
+        assert!(frames.find(1, end + 13, 20).unwrap().iter().all(|byte| *byte == 3));
+        copy(&mut frames, end + 60, 4, 5, true);
+        assert!(frames.find(1, end + 60, 5).is_none());
+        // What lies too far behind, or has no room there, takes the next buffer, as long as there is memory.
+        copy(&mut frames, end + 60, 5, PART, false);
+        assert_eq!(frames.bytes(), (2 * WIDE * BLOCK_BYTES) as u64);
+        let next = end + 60 + PART as u64;
+        copy(&mut frames, next, 6, 1, false);
+        assert!(frames.find(1, next, 1).is_none());
+        assert_eq!(frames.bytes(), (2 * WIDE * BLOCK_BYTES) as u64);
+        let taken = frames.take_before(1, u64::MAX);
+        assert_eq!(taken.iter().map(|frame| frame.location).collect::<Vec<_>>(), [100, end + 60]);
+        assert_eq!(frames.bytes(), 0);
+    }
+
+    #[test]
+    fn a_buffer_that_serves_again_shows_nothing_of_what_it_held() {
+        let mut frames = KeptFrames::default();
+        copy(&mut frames, 100, 9, PART, false);
+        frames.forget(1);
+        copy(&mut frames, 100, 1, 1, false);
+        copy(&mut frames, 104, 2, 1, false);
+        assert_eq!(frames.bytes(), (WIDE * BLOCK_BYTES) as u64);
+        assert!(frames.find(1, 101, 3).unwrap().iter().all(|byte| *byte == 0));
+        assert!(frames.find(1, 105, 1).is_none());
+    }
+
+    #[test]
+    fn nothing_is_copied_where_buffers_are_registered() {
+        let mut frames = KeptFrames::default();
+        frames.keep_copy(1, 100, &[1; BLOCK_BYTES], false, coquina_base::KEPT_BLOCKS, u64::MAX);
+        assert_eq!(frames.bytes(), 0);
+    }
+
+    #[test]
+    fn reads_become_dear_and_cheap_again() {
+        let mut cost = ReadCost::default();
+        (0..200).for_each(|_| cost.count(DEAR_READ_NS / 2));
+        assert!(!cost.is_dear());
+        cost.count(u64::MAX);
+        assert!(cost.is_dear(), "one that took for ever");
+        (0..2000).for_each(|_| cost.count(DEAR_READ_NS / 4));
+        assert!(!cost.is_dear());
+        (0..200).for_each(|_| cost.count(2 * DEAR_READ_NS));
+        assert!(cost.is_dear());
+        (0..200).for_each(|_| cost.count(DEAR_READ_NS * 3 / 4));
+        assert!(cost.is_dear(), "not much less");
     }
 }

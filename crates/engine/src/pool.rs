@@ -25,6 +25,11 @@ pub struct Pool {
     data: Vec<ReadData>,
 }
 
+/// Whether buffers of so many blocks lie in memory that reactors may have registered, of which there is little.
+pub fn may_be_registered(blocks: usize) -> bool {
+    (KEPT_FROM_BLOCKS..=KEPT_BLOCKS).contains(&blocks)
+}
+
 fn class_of(blocks: usize) -> usize {
     (blocks.max(1).next_power_of_two().ilog2() as usize).min(CLASSES - 1)
 }
@@ -32,7 +37,7 @@ fn class_of(blocks: usize) -> usize {
 impl Pool {
     /// A buffer with room for so many blocks; its length and content are left over.
     pub fn take(&mut self, blocks: usize) -> AlignedBuf {
-        if (KEPT_FROM_BLOCKS..=KEPT_BLOCKS).contains(&blocks) {
+        if may_be_registered(blocks) {
             return self.kept.pop().unwrap_or_else(AlignedBuf::kept);
         }
         let class = class_of(blocks);

@@ -611,6 +611,7 @@ fn assemble(
         capacity_blocks: 0,
         cache: BlockCache::new(config.cache_bytes),
         kept_frames: Default::default(),
+        read_cost: Default::default(),
         config,
         geometry,
         drive: drive.identity.drive,

@@ -31,7 +31,7 @@ use crate::groups::Groups;
 use crate::hash::FixedState;
 use crate::index::Index;
 use crate::index_region::RegionKey;
-use crate::kept_frames::{FrameMemory, KeptFrames};
+use crate::kept_frames::{FrameMemory, KeptFrames, ReadCost};
 use crate::log::Log;
 use crate::merge::Merge;
 use crate::pool::Pool;
@@ -208,6 +208,7 @@ pub struct Shard {
     pub(crate) groups: Groups,
     pub(crate) cache: BlockCache,
     pub(crate) kept_frames: KeptFrames,
+    pub(crate) read_cost: ReadCost,
     pub(crate) log: Log,
     pub(crate) actions: VecDeque<Action>,
     pub(crate) ios: Slab<Io>,
@@ -313,7 +314,10 @@ impl Shard {
                 self.read_piece_done(operation, piece, location, first, buffer, result);
             }
             IoPurpose::Page(key) => self.page_loaded(key, buffer, result),
-            IoPurpose::Cleaner(slot) => self.cleaner_read_done(slot, buffer, result),
+            IoPurpose::Cleaner(slot) => {
+                self.read_cost.count(self.now_ns.saturating_sub(done.issued_ns));
+                self.cleaner_read_done(slot, buffer, result);
+            }
             IoPurpose::Entry(read) => self.entry_read_done(read, buffer, result),
             IoPurpose::Prewrite => self.prewrite_done(result),
             IoPurpose::Scrub => self.scrub_read_done(buffer, result),

@@ -4,12 +4,17 @@
 
 use coquina_base::{BLOCK_BYTES, LayerId};
 use coquina_engine::{Operation, Origin, Outcome, Request, RequestToken, Shard, ShardConfig, ShardStats};
-use coquina_simulator::drive::VirtualDrive;
+use coquina_simulator::drive::{Latency, VirtualDrive};
 use coquina_simulator::random::Random;
 
 mod common;
 
-use common::{SEGMENT_BYTES, formatted_drive};
+use common::{SEGMENT_BYTES, formatted_drive, formatted_with};
+
+/// A drive whose reads are not dear.
+const FAST: Latency = Latency { least_ns: 10_000, most_ns: 200_000, slow_one_in: 1_000_000 };
+/// One whose reads are.
+const SLOW: Latency = Latency { least_ns: 1_500_000, most_ns: 2_500_000, slow_one_in: 1_000_000 };
 
 /// Blocks of the volume: most of what the drive holds.
 const BLOCKS: u32 = 700;
@@ -58,8 +63,9 @@ impl Drive {
 
 /// Overwrites at random, trims a little, and reads everything in the end, after a start, too; the cache's memory goes bad each
 /// `damage_rounds`.
-fn overwrite(cache_bytes: u64, damage_rounds: Option<u64>) -> ShardStats {
-    let mut drive = Drive { drive: formatted_drive(), now_ns: 1, requests: 0 };
+fn overwrite(latency: Latency, cache_bytes: u64, damage_rounds: Option<u64>) -> ShardStats {
+    let drive = formatted_with(8 << 20, SEGMENT_BYTES, latency);
+    let mut drive = Drive { drive, now_ns: 1, requests: 0 };
     let mut shard = drive.open(cache_bytes);
     let mut random = Random::new(3);
     let mut tags: Vec<u64> = (1..=u64::from(BLOCKS)).collect();
@@ -95,8 +101,8 @@ fn overwrite(cache_bytes: u64, damage_rounds: Option<u64>) -> ShardStats {
 
 #[test]
 fn what_is_moved_again_is_not_read() {
-    let with = overwrite(64 << 20, None);
-    let without = overwrite(0, None);
+    let with = overwrite(FAST, 64 << 20, None);
+    let without = overwrite(FAST, 0, None);
     assert!(with.cleaner_bytes > 8 << 20, "the cleaner had work: {with:?}");
     // What clients wrote is read when it is moved first; about half of it is overwritten before it is moved again.
     assert!(with.cleaner_cached_bytes > with.cleaner_bytes / 3, "{with:?}");
@@ -104,17 +110,32 @@ fn what_is_moved_again_is_not_read() {
     assert!(saved_bytes > with.cleaner_cached_bytes, "{with:?} {without:?}");
     assert_eq!(without.cleaner_cached_bytes, 0);
     // A small cache has room at first only.
-    let small = overwrite(1 << 20, None);
+    let small = overwrite(FAST, 1 << 20, None);
     assert!(small.cleaner_cached_bytes < with.cleaner_cached_bytes / 2, "{small:?}");
     assert!(small.cache_bytes <= 1 << 20);
 }
 
 #[test]
 fn what_bad_memory_has_changed_is_read_from_the_drive() {
-    let good = overwrite(64 << 20, None);
-    let bad = overwrite(64 << 20, Some(100));
+    let good = overwrite(FAST, 64 << 20, None);
+    let bad = overwrite(FAST, 64 << 20, Some(100));
     assert!(bad.cache_hits > 0 && bad.cache_hits < good.cache_hits, "{bad:?} {good:?}");
     assert!(bad.cleaner_cached_bytes > 0 && bad.cleaner_cached_bytes < good.cleaner_cached_bytes);
+    assert_eq!((bad.bad_blocks, bad.log_cuts, bad.poisoned), (0, 0, false), "the drive's blocks were good");
+}
+
+#[test]
+fn what_users_write_stays_where_reads_are_dear() {
+    let fast = overwrite(FAST, 64 << 20, None);
+    let slow = overwrite(SLOW, 64 << 20, None);
+    let share = |stats: &ShardStats| stats.cleaner_cached_bytes * 100 / stats.cleaner_bytes;
+    assert!(share(&fast) < 70 && share(&slow) > 85, "{fast:?} {slow:?}");
+    // Footers behind users' frames stay, too; in segments as small as these there is no room for them behind moved ones.
+    assert!(slow.drive_read_bytes < fast.drive_read_bytes / 3, "{fast:?} {slow:?}");
+    let small = overwrite(SLOW, 1 << 20, None);
+    assert!(small.cache_bytes <= 1 << 20 && share(&small) < share(&slow) / 2, "{small:?}");
+    let bad = overwrite(SLOW, 64 << 20, Some(100));
+    assert!(share(&bad) > 0 && share(&bad) < share(&slow), "{bad:?}");
     assert_eq!((bad.bad_blocks, bad.log_cuts, bad.poisoned), (0, 0, false), "the drive's blocks were good");
 }
 

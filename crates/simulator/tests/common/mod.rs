@@ -19,7 +19,12 @@ pub fn formatted_drive() -> VirtualDrive {
 
 /// An empty drive with one shard.
 pub fn formatted(drive_bytes: u64, segment_bytes: u64) -> VirtualDrive {
-    let mut drive = VirtualDrive::new(drive_bytes, Latency::default(), Random::new(1));
+    formatted_with(drive_bytes, segment_bytes, Latency::default())
+}
+
+/// The same, of another speed.
+pub fn formatted_with(drive_bytes: u64, segment_bytes: u64, latency: Latency) -> VirtualDrive {
+    let mut drive = VirtualDrive::new(drive_bytes, latency, Random::new(1));
     let options = FormatOptions {
         identity: Identity::default(),
         shards: 1,
