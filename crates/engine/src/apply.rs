@@ -139,10 +139,16 @@ impl Shard {
         if header.head == Head::Cold && !is_footer {
             return self.kept_frames.keep(segment, header.location, buffer, blocks, bytes_max);
         }
-        // What large writes wrote is read back in large pieces, or is overwritten as a whole.
-        let is_small = header.data_blocks <= SMALL_WRITE_BLOCKS * header.entries;
-        if header.head != Head::Meta && self.read_cost.is_dear() && (is_footer || is_small) {
-            self.kept_frames.keep_copy(segment, header.location, &buffer, is_footer, blocks, bytes_max);
+        if header.head == Head::Meta || !self.read_cost.is_dear() {
+            return buffer;
+        }
+        if is_footer {
+            let written = u64::from(self.segments.get(segment).written_blocks);
+            let frames_end = self.geometry.segment_start(segment) + written;
+            self.kept_frames.keep_footer(segment, frames_end, header.location, &buffer);
+        } else if header.data_blocks <= SMALL_WRITE_BLOCKS * header.entries {
+            // What large writes wrote is read back in large pieces, or is overwritten as a whole.
+            self.kept_frames.keep_copy(segment, header.location, &buffer, blocks, bytes_max);
         }
         buffer
     }

@@ -24,8 +24,6 @@ pub type FrameMemory = Box<dyn FnMut(usize, usize) -> Option<AlignedBuf> + Send>
 const DEAR_READ_NS: u64 = 1_000_000;
 /// Reads after which an older one counts half, about.
 const READS_REMEMBERED: u64 = 16;
-/// Blocks between frames that are passed over in a buffer: what lies there is not needed.
-const GAP_BLOCKS: u64 = 8;
 
 /// What reads of the cleaner have taken of late.
 #[derive(Default)]
@@ -109,42 +107,42 @@ impl KeptFrames {
         replacement
     }
 
-    /// Keeps a copy of a frame, behind the one before it where that has room. `blocks` and `bytes_max` are as above. The buffers are those
-    /// that frames of moved blocks have; where these are registered, nothing is kept. A footer takes no buffer of its own.
-    pub fn keep_copy(
-        &mut self,
-        segment: u32,
-        location: u64,
-        frame: &[u8],
-        is_footer: bool,
-        blocks: usize,
-        bytes_max: u64,
-    ) {
-        let frame_blocks = frame.len() / BLOCK_BYTES;
-        let capacity = blocks.next_power_of_two();
-        if may_be_registered(blocks) {
+    /// Keeps a copy of a frame, behind the one before it where that stayed and has room. `blocks` and `bytes_max` are as above. The
+    /// buffers are those that frames of moved blocks have; where these are registered, nothing is kept.
+    pub fn keep_copy(&mut self, segment: u32, location: u64, frame: &[u8], blocks: usize, bytes_max: u64) {
+        if may_be_registered(blocks) || self.append(segment, location, location, frame, blocks) {
             return;
         }
-        let last = self.segments.get_mut(&segment).and_then(|frames| frames.last_mut());
-        if let Some(last) = last {
-            let (used, end) = (last.buffer.blocks(), last.end());
-            assert!(end <= location, "frames stay in order");
-            let room = if is_footer { last.buffer.capacity_blocks() } else { blocks };
-            let at = (location - last.location) as usize;
-            if location - end <= GAP_BLOCKS && at + frame_blocks <= room {
-                last.buffer.resize_blocks(at + frame_blocks);
-                last.buffer[used * BLOCK_BYTES..at * BLOCK_BYTES].fill(0);
-                last.buffer[at * BLOCK_BYTES..].copy_from_slice(frame);
-                return;
-            }
-        }
-        if is_footer || frame_blocks > blocks {
+        let capacity = blocks.next_power_of_two();
+        if frame.len() / BLOCK_BYTES > blocks {
             return;
         }
         let Some(mut buffer) = self.take_buffer(capacity, blocks, bytes_max) else { return };
         buffer.clear();
         buffer.extend_from_bytes(frame);
         self.insert(segment, location, buffer);
+    }
+
+    /// The same for a footer; `frames_end` is where the last frame before it ends. It takes no buffer of its own.
+    pub fn keep_footer(&mut self, segment: u32, frames_end: u64, location: u64, footer: &[u8]) {
+        self.append(segment, frames_end, location, footer, usize::MAX);
+    }
+
+    /// Puts a frame behind the one that ends where it says, if that stayed and its buffer has room within so many blocks.
+    fn append(&mut self, segment: u32, frames_end: u64, location: u64, frame: &[u8], blocks: usize) -> bool {
+        let last = self.segments.get_mut(&segment).and_then(|frames| frames.last_mut());
+        let Some(last) = last.filter(|last| last.end() == frames_end && frames_end <= location) else {
+            return false;
+        };
+        let (used, at) = (last.buffer.blocks(), (location - last.location) as usize);
+        let end = at + frame.len() / BLOCK_BYTES;
+        if end > blocks.min(last.buffer.capacity_blocks()) {
+            return false;
+        }
+        last.buffer.resize_blocks(end);
+        last.buffer[used * BLOCK_BYTES..at * BLOCK_BYTES].fill(0);
+        last.buffer[at * BLOCK_BYTES..].copy_from_slice(frame);
+        true
     }
 
     /// A buffer of that capacity, if there is memory for it; it does not count yet.
@@ -319,51 +317,63 @@ mod tests {
     const WIDE: usize = 128;
     const PART: usize = WIDE - 20;
 
-    fn copy(frames: &mut KeptFrames, location: u64, tag: u8, blocks: usize, is_footer: bool) {
+    fn copy(frames: &mut KeptFrames, location: u64, tag: u8, blocks: usize) {
         let frame = vec![tag; blocks * BLOCK_BYTES];
-        frames.keep_copy(1, location, &frame, is_footer, PART, (2 * WIDE * BLOCK_BYTES) as u64);
+        frames.keep_copy(1, location, &frame, PART, (2 * WIDE * BLOCK_BYTES) as u64);
+    }
+
+    fn footer(frames: &mut KeptFrames, frames_end: u64, location: u64, tag: u8, blocks: usize) {
+        frames.keep_footer(1, frames_end, location, &vec![tag; blocks * BLOCK_BYTES]);
     }
 
     #[test]
     fn copies_lie_behind_each_other_until_a_buffer_is_full() {
         let mut frames = KeptFrames::default();
         let large = PART - 30;
-        copy(&mut frames, 100, 1, large, false);
+        copy(&mut frames, 100, 1, large);
         let end = 100 + large as u64;
-        copy(&mut frames, end + 3, 2, 10, false);
+        copy(&mut frames, end, 2, 10);
         assert_eq!(frames.bytes(), (WIDE * BLOCK_BYTES) as u64, "one buffer");
         assert!(frames.find(1, 100, large as u64).unwrap().iter().all(|byte| *byte == 1));
-        assert!(
-            frames.find(1, end, 3).unwrap().iter().all(|byte| *byte == 0),
-            "what lies between is not there"
-        );
-        assert!(frames.find(1, end + 3, 10).unwrap().iter().all(|byte| *byte == 2));
-        assert!(frames.find(1, 99, 2).is_none() && frames.find(1, end + 12, 2).is_none());
+        assert!(frames.find(1, end, 10).unwrap().iter().all(|byte| *byte == 2));
+        assert!(frames.find(1, 99, 2).is_none() && frames.find(1, end + 9, 2).is_none());
         assert!(frames.find(2, 100, 1).is_none());
-        // A footer may have the room that frames leave; it takes none of its own.
-        copy(&mut frames, end + 13, 3, 20, true);
-        assert!(frames.find(1, end + 13, 20).unwrap().iter().all(|byte| *byte == 3));
-        copy(&mut frames, end + 60, 4, 5, true);
-        assert!(frames.find(1, end + 60, 5).is_none());
-        // What lies too far behind, or has no room there, takes the next buffer, as long as there is memory.
-        copy(&mut frames, end + 60, 5, PART, false);
+        // What lies behind a frame that did not stay takes the next buffer, as long as there is memory.
+        copy(&mut frames, end + 13, 3, PART);
         assert_eq!(frames.bytes(), (2 * WIDE * BLOCK_BYTES) as u64);
-        let next = end + 60 + PART as u64;
-        copy(&mut frames, next, 6, 1, false);
+        let next = end + 13 + PART as u64;
+        copy(&mut frames, next, 4, 1);
         assert!(frames.find(1, next, 1).is_none());
         assert_eq!(frames.bytes(), (2 * WIDE * BLOCK_BYTES) as u64);
         let taken = frames.take_before(1, u64::MAX);
-        assert_eq!(taken.iter().map(|frame| frame.location).collect::<Vec<_>>(), [100, end + 60]);
+        assert_eq!(taken.iter().map(|frame| frame.location).collect::<Vec<_>>(), [100, end + 13]);
         assert_eq!(frames.bytes(), 0);
+    }
+
+    #[test]
+    fn a_footer_takes_the_room_that_frames_leave_and_covers_no_frame_that_did_not_stay() {
+        let mut frames = KeptFrames::default();
+        footer(&mut frames, 100, 100, 1, 2);
+        assert_eq!(frames.bytes(), 0, "no buffer of its own");
+        copy(&mut frames, 100, 2, PART);
+        let end = 100 + PART as u64;
+        footer(&mut frames, end + 2, end + 3, 3, 5);
+        assert!(frames.find(1, end + 3, 5).is_none(), "a frame of 2 blocks lies between");
+        footer(&mut frames, end, end + 3, 4, WIDE - PART);
+        assert!(frames.find(1, end + 3, 1).is_none(), "no room");
+        footer(&mut frames, end, end + 3, 5, 5);
+        assert!(frames.find(1, end + 3, 5).unwrap().iter().all(|byte| *byte == 5));
+        assert!(frames.find(1, end, 3).unwrap().iter().all(|byte| *byte == 0), "nothing was written there");
+        assert_eq!(frames.bytes(), (WIDE * BLOCK_BYTES) as u64);
     }
 
     #[test]
     fn a_buffer_that_serves_again_shows_nothing_of_what_it_held() {
         let mut frames = KeptFrames::default();
-        copy(&mut frames, 100, 9, PART, false);
+        copy(&mut frames, 100, 9, PART);
         frames.forget(1);
-        copy(&mut frames, 100, 1, 1, false);
-        copy(&mut frames, 104, 2, 1, false);
+        copy(&mut frames, 100, 1, 1);
+        footer(&mut frames, 101, 104, 2, 1);
         assert_eq!(frames.bytes(), (WIDE * BLOCK_BYTES) as u64);
         assert!(frames.find(1, 101, 3).unwrap().iter().all(|byte| *byte == 0));
         assert!(frames.find(1, 105, 1).is_none());
@@ -372,7 +382,7 @@ mod tests {
     #[test]
     fn nothing_is_copied_where_buffers_are_registered() {
         let mut frames = KeptFrames::default();
-        frames.keep_copy(1, 100, &[1; BLOCK_BYTES], false, coquina_base::KEPT_BLOCKS, u64::MAX);
+        frames.keep_copy(1, 100, &[1; BLOCK_BYTES], coquina_base::KEPT_BLOCKS, u64::MAX);
         assert_eq!(frames.bytes(), 0);
     }
 

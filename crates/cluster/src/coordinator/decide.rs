@@ -153,8 +153,16 @@ impl Context<'_> {
 
     /// Rule 2.
     fn proposal(&self, group: &GroupRecord, proposal: &Proposal) -> Option<GroupRecord> {
-        let primary = group.primary()?;
-        if proposal.group != group.id || proposal.epoch != group.epoch || !self.is_alive(primary) {
+        let life = self.life(group.primary()?);
+        // One whose drive hangs may be the only good copy: another that has caught up is welcome, and without a new epoch it would
+        // wait for one that joins and answers nothing. Whom it blames may be right.
+        let is_heard = match proposal.change {
+            ProposedChange::Add(_) | ProposedChange::Renew => {
+                matches!(life, ShardLife::Alive | ShardLife::Hung)
+            }
+            ProposedChange::Remove(_) => life == ShardLife::Alive,
+        };
+        if proposal.group != group.id || proposal.epoch != group.epoch || !is_heard {
             return None;
         }
         match proposal.change {
