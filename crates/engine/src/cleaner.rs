@@ -137,6 +137,8 @@ pub struct CleanerTask {
     retry_ns: u64,
     /// How often they were tried again in vain.
     retries: u32,
+    /// Victims chosen so far.
+    victims: u64,
     /// Victims whose moves are on their way.
     settling: Vec<u32>,
     /// Victims of which blocks were left to be repaired, or to be read since they are not what they were in memory.
@@ -160,15 +162,17 @@ impl CleanerTask {
         self.retry_ns
     }
 
-    /// Changes whenever the cleaner gets on.
-    pub fn progress(&self) -> u64 {
+    /// Changes whenever the cleaner gets on. With all of a victim in memory, a turn may end with the next one where it began with
+    /// this one: so victims are counted.
+    pub fn progress(&self) -> [u64; 2] {
         let next = self.next.as_ref().map_or(0, |next| 1 + u64::from(next.items.is_some()));
         let flags = u64::from(self.flushing) << 59 | u64::from(self.stuck) << 58 | next << 56;
-        (self.phase as u64) << 60
+        let steps = (self.phase as u64) << 60
             | flags
             | (self.checked as u64) << 40
             | (self.moving.as_ref().map_or(0, |moving| moving.moved as u64 + 1)) << 20
-            | self.todo.len() as u64
+            | self.todo.len() as u64;
+        [steps, self.victims]
     }
 
     /// Whether it waits for users to pause.
@@ -311,6 +315,7 @@ impl Shard {
         self.cleaner.ratio += (ratio - self.cleaner.ratio) / 8.0;
         self.cleaner.stuck = false;
         self.cleaner.next = Some(NextVictim { number: victim, items: None });
+        self.cleaner.victims += 1;
         self.segments.get_mut(victim).readers += 1;
         let blocks = self.cleaner.footer_blocks.max(FOOTER_BLOCKS);
         self.read_footer_of(victim, blocks.min(u64::from(self.geometry.segment_blocks)));

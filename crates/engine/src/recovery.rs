@@ -661,7 +661,7 @@ fn assemble(
         page_scratch: Vec::new(),
         replaying: false,
         again: true,
-        progress_seen: [0; 4],
+        progress_seen: [0; 5],
     }
 }
 

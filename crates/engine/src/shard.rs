@@ -265,7 +265,7 @@ pub struct Shard {
     pub(crate) replaying: bool,
     /// The last turn got on with something.
     pub(crate) again: bool,
-    pub(crate) progress_seen: [u64; 4],
+    pub(crate) progress_seen: [u64; 5],
 }
 
 impl Shard {
@@ -419,8 +419,9 @@ impl Shard {
     }
 
     /// Changes whenever background work got on: then the next turn may do more, whether I/O is under way or not.
-    fn progress(&self) -> [u64; 4] {
-        [self.log.frame_next, self.checkpoint.progress(), self.cleaner.progress(), self.chunks_deleted]
+    fn progress(&self) -> [u64; 5] {
+        let [steps, victims] = self.cleaner.progress();
+        [self.log.frame_next, self.checkpoint.progress(), steps, victims, self.chunks_deleted]
     }
 
     /// The next thing that the driver must do.
