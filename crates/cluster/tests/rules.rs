@@ -107,7 +107,7 @@ fn groups_go_on_without_a_drive_that_hangs_while_enough_others_are_there() {
 }
 
 #[test]
-fn the_only_copy_gets_others_though_its_drive_hangs() {
+fn the_only_copy_gets_others_though_its_drive_is_said_to_hang() {
     let mut world = World::new(1);
     world.min_copies = 1;
     (0..2).for_each(|node| world.add_node(node, node, 1));
@@ -117,11 +117,11 @@ fn the_only_copy_gets_others_though_its_drive_hangs() {
     world.nodes.get_mut(&node_id(1)).unwrap().up = false;
     run_ms(&mut world, 2_500);
     assert_eq!(out_and_in(&world), (vec![drive_id(1)], vec![drive_id(0)]));
-    world.hung.insert(drive_id(0));
+    world.said_to_hang.insert(drive_id(0));
     world.nodes.get_mut(&node_id(1)).unwrap().up = true;
     run_ms(&mut world, 5_000);
     assert_eq!(out_and_in(&world), (vec![drive_id(0)], vec![drive_id(1)]), "and it is not needed any more");
-    world.hung.clear();
+    world.said_to_hang.clear();
     world.run_until_clean(400);
 }
 

@@ -129,6 +129,8 @@ pub struct World {
     pub suspects: bool,
     /// Drives that answer nothing, as their nodes say.
     pub hung: BTreeSet<DriveId>,
+    /// Drives that are said to hang though they answer again.
+    pub said_to_hang: BTreeSet<DriveId>,
     /// Of pools that are made.
     pub min_copies: u32,
     /// Heartbeats that come again much later.
@@ -173,6 +175,7 @@ impl World {
             counts: Counts::default(),
             suspects: true,
             hung: BTreeSet::new(),
+            said_to_hang: BTreeSet::new(),
             min_copies: 1,
             late: Vec::new(),
             next_drive: 0,
@@ -435,7 +438,7 @@ impl World {
             let report = |(drive, condition): (&DriveId, &DriveCondition)| DriveReport {
                 drive: *drive,
                 condition: *condition,
-                hung: self.hung.contains(drive),
+                hung: self.hung.contains(drive) || self.said_to_hang.contains(drive),
             };
             let heartbeat = Heartbeat {
                 node: id,
