@@ -33,19 +33,24 @@ pub fn unequal_cpu(
     facts: &[TargetFacts],
     refused: &[Option<String>],
 ) -> Option<String> {
-    unequal_cpu_of(&compared(targets, facts, refused))
+    let all = targets.iter().zip(facts).zip(refused);
+    let compared: Vec<(&TargetFacts, bool)> = all
+        .filter(|((target, _), refusal)| !target.is_baseline() && refusal.is_none())
+        .map(|((target, facts), _)| (facts, target.are_processes_all()))
+        .collect();
+    unequal_cpu_of(&compared)
 }
 
-fn unequal_cpu_of(compared: &[&TargetFacts]) -> Option<String> {
+fn unequal_cpu_of(compared: &[(&TargetFacts, bool)]) -> Option<String> {
     let labels = |are_seen: bool| -> Vec<&str> {
-        let those = compared.iter().filter(|facts| facts.server_processes.is_empty() != are_seen);
-        those.map(|facts| facts.label.as_str()).collect()
+        let those = compared.iter().filter(|(_, all_are_seen)| *all_are_seen == are_seen);
+        those.map(|(facts, _)| facts.label.as_str()).collect()
     };
     let (seen, unseen) = (labels(true), labels(false));
     (!seen.is_empty() && !unseen.is_empty()).then(|| {
         format!(
-            "of {} it holds the processes that serve it; those behind {} cannot be seen from here, and what they take on other hosts is \
-             in no figure: their ratio says nothing",
+            "of {} it holds the processes that serve it; those behind {} cannot all be told from here: what they take on other hosts is in \
+             no figure, and on this one they are counted with all that runs: their ratio says nothing",
             seen.join(" and "),
             unseen.join(" and ")
         )
@@ -147,19 +152,18 @@ mod tests {
 
     #[test]
     fn cpu_of_targets_whose_servers_are_elsewhere_is_not_compared_in_silence() {
-        let seen = |label, processes: &[&str]| TargetFacts {
-            server_processes: processes.iter().map(|process| (*process).to_owned()).collect(),
-            ..facts(label, Some(3), Some(true))
-        };
-        let (coquina, ceph) = (seen("Coquina", &["coquina 7"]), seen("Ceph", &[]));
-        let told = unequal_cpu_of(&[&coquina, &ceph]).unwrap();
+        let of = |label| facts(label, Some(3), Some(true));
+        // An export's server that listens here is seen, and may have others work for it.
+        let ceph = TargetFacts { server_processes: vec!["nbdkit 7".to_owned()], ..of("Ceph") };
+        let (coquina, ceph) = ((&of("Coquina"), true), (&ceph, false));
+        let told = unequal_cpu_of(&[coquina, ceph]).unwrap();
         assert!(
             told.starts_with("of Coquina it holds") && told.contains("those behind Ceph cannot"),
             "{told}"
         );
-        assert_eq!(unequal_cpu_of(&[&coquina, &coquina]), None);
-        assert_eq!(unequal_cpu_of(&[&ceph, &ceph]), None, "none of them: it is the same");
-        assert_eq!(unequal_cpu_of(&[&coquina]), None);
+        assert_eq!(unequal_cpu_of(&[coquina, coquina]), None);
+        assert_eq!(unequal_cpu_of(&[ceph, ceph]), None, "none of them: it is the same");
+        assert_eq!(unequal_cpu_of(&[coquina]), None);
     }
 
     #[test]
