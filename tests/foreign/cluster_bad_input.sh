@@ -128,9 +128,15 @@ last_good_copy() {
     node_launch n3
     wait_until 60 node_answers n3 || fail "n3 does not answer"
     sleep 3
+    # Who leads must have been silent to n1 for long enough: refused it is in any case.
+    wait_until 20 is_kept_as_last || fail "$(ask gateway node remove n1 --lost --yes --no-wait 2>&1)"
     expect 1 'last|only|no other' ask gateway drive remove "$SCRATCH/n1.drive" --lost --yes --no-wait
     expect 1 'last|only|no other' ask gateway node remove n1 --lost --yes --no-wait
     node_start n1
+}
+
+is_kept_as_last() {
+    ask gateway node remove n1 --lost --yes --no-wait 2>&1 | grep -qE 'last|only|no other'
 }
 
 # A store that is not what it was: I/O is refused, whoever started when. `$1` says what was done to it.

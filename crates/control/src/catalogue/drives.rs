@@ -136,7 +136,9 @@ impl Catalogue {
         snapshots.extend(self.node.map(|node| (node, self.backend.snapshot())));
         let (mut moved_bytes, mut free_bytes, mut silent) = (0u64, 0u64, BTreeSet::new());
         for drive in drives() {
-            let goes = leaves_already(map, drive) && map.is_used(drive.id);
+            // Of one that was given up nothing is moved, and what was made anew elsewhere counts there already.
+            let is_given_up = drive.state == DriveState::GivenUp;
+            let goes = leaves_already(map, drive) && !is_given_up && map.is_used(drive.id);
             let takes = takes_data(map, drive) && !leaves(drive) && drive.state != DriveState::Missing;
             if !(goes || takes || is_moved(drive)) {
                 continue;

@@ -41,7 +41,9 @@ impl Catalogue {
             if !request.dry_run {
                 self.change(&|map| Ok(operation::want_node(map, id, Wanted::In)?))?;
             }
-            let leaves = |drive: &&DriveRecord| drive.wanted == Wanted::Removing;
+            // One that was given up does not come back.
+            let leaves =
+                |drive: &&DriveRecord| drive.wanted == Wanted::Removing && drive.state != DriveState::GivenUp;
             let drives_leaving = self.map().drives_of(id).filter(leaves).map(|drive| drive.id).collect();
             return Ok(NodeRemoval { node, drives, groups_left: 0, drives_leaving });
         }

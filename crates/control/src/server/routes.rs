@@ -25,6 +25,10 @@ use crate::metrics::render_metrics;
 use crate::sample::{Moment, Sample};
 use crate::view;
 
+/// Longest wait for a connection to a node that is asked to begin a scrub, and for its answer: to begin takes moments.
+const SCRUB_CONNECT_MAX: Duration = Duration::from_secs(5);
+const SCRUB_BEGIN_MAX: Duration = Duration::from_secs(30);
+
 const REQUEST_BYTES_MAX: usize = 64 << 10;
 /// A heartbeat of a node with very many groups that all ask for something.
 const HEARTBEAT_BYTES_MAX: usize = 16 << 20;
@@ -357,10 +361,20 @@ fn at_node<T>(
     node: NodeId,
     ask: impl FnOnce(&Client) -> Result<T, crate::client::ClientError>,
 ) -> Result<T, CatalogueError> {
+    at_node_with(shared, node, Client::new, ask)
+}
+
+/// The same with a client that is made as it says.
+fn at_node_with<T>(
+    shared: &Shared,
+    node: NodeId,
+    client: impl FnOnce(&str) -> Result<Client, crate::client::ClientError>,
+    ask: impl FnOnce(&Client) -> Result<T, crate::client::ClientError>,
+) -> Result<T, CatalogueError> {
     let map = shared.catalogue.map();
     let (name, http) =
         map.node(node).map(|node| (node.name.clone(), node.addresses.http.clone())).unwrap_or_default();
-    let answer = Client::new(&http).and_then(|client| ask(&client));
+    let answer = client(&http).and_then(|client| ask(&client));
     answer.map_err(|source| CatalogueError::OtherNode { name, source })
 }
 
@@ -423,7 +437,9 @@ fn scrub(shared: &Shared, request: &api::ScrubDrives) -> Result<Vec<api::ScrubFa
     let asked = for_each_at_once(&others, |node| {
         let drive = drive.as_ref().map(|drive| drive.id.to_string());
         let request = api::ScrubDrives { drive, local_only: true };
-        at_node(shared, *node, |client| client.scrub_drives(&request)).map(drop)
+        // A node that hangs must not keep whoever asks from what the others say.
+        let client = |address: &str| Client::with_patience(address, SCRUB_CONNECT_MAX, SCRUB_BEGIN_MAX);
+        at_node_with(shared, *node, client, |client| client.scrub_drives(&request)).map(drop)
     });
     let asked = others.into_iter().zip(asked).filter_map(|(node, asked)| Some((node, asked?)));
     results.extend(asked.map(|(node, asked)| (node, asked.map_err(ApiError::from))));

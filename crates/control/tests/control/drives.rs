@@ -141,8 +141,16 @@ fn a_node_that_does_not_answer_has_no_room() {
     let room = "46 GiB would have to be moved away, and the other drives have room for 36 GiB";
     refused(&world, &[room, "node \"node-3\" does not answer"], || process.catalogue.remove_node(&plan));
     // That of the node itself is not asked about when it is lost.
+    world.processes.iter().for_each(|process| process.node.memory().moves_hang = true);
     let lost = api::RemoveNode { lost: true, ..node("node-3") };
     done(&world, || process.catalogue.remove_node(&lost));
+    // From what was given up nothing is moved, while its groups still name it: 24 of 80 GiB are needed.
+    world.processes.iter().for_each(|process| process.node.memory().more_live_bytes = 0);
+    let given_up = |map: &coquina_cluster::MapView| {
+        map.drives().any(|drive| drive.value.state == DriveState::GivenUp && map.is_used(drive.value.id))
+    };
+    done(&world, || process.catalogue.remove_node(&plan));
+    assert!(given_up(&process.map.map()));
 }
 
 #[test]
