@@ -151,6 +151,7 @@ impl ClientCore {
             self.take_back(link, number);
             self.links[link as usize].unsent.push_back(number);
             self.sends_again = true;
+            self.begins_again = true;
         }
     }
 

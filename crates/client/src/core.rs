@@ -22,6 +22,9 @@ use crate::link::{Link, LinkState};
 use crate::request::{Buffer, ClientCompletion, ClientRequest, Part, Request, RequestKind, Window};
 use crate::table::Asking;
 
+/// A part that is not answered for so long holds others back no more, even if its server answers pings.
+pub(crate) const STUCK_NS: u64 = 500_000_000;
+
 /// What the driver must do with a connection. The link is a small number that starts at 0.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LinkAction {
@@ -46,9 +49,9 @@ pub struct ClientCore {
     pub(crate) requests: Vec<Option<Request>>,
     free_requests: Vec<u32>,
     /// Requests that are not yet wholly made into parts.
-    backlog: VecDeque<u32>,
+    pub(crate) backlog: VecDeque<u32>,
     /// The same, of which the next part waits for an old one of its placement group.
-    behind_aside: Vec<u32>,
+    pub(crate) behind_aside: Vec<u32>,
     /// Requests submitted before the volume was open.
     pub(crate) early: Vec<ClientRequest>,
     pub(crate) window: Window,
@@ -58,8 +61,12 @@ pub struct ClientCore {
     held: Vec<u32>,
     completions: Vec<ClientCompletion>,
     pub(crate) actions: Vec<LinkAction>,
-    /// Whether a part that was sent before waits to be sent again.
+    /// Whether a part waits to be sent that was sent before, or has waited long for its connection.
     pub(crate) sends_again: bool,
+    /// Whether such a part, or another late one, has come to be sent since the last `pump`.
+    pub(crate) begins_again: bool,
+    /// When its driver was last told to look who is gone.
+    pub(crate) looked_ns: u64,
     /// Whether the driver knows the map, so that nobody has to be asked for it.
     pub(crate) directed: bool,
     /// Whether somebody has the volume open; one that is not directed is there for that.
@@ -116,6 +123,8 @@ impl ClientCore {
             completions: Vec::new(),
             actions: Vec::new(),
             sends_again: false,
+            begins_again: false,
+            looked_ns: 0,
             directed: false,
             is_open: true,
             volume: None,
@@ -201,6 +210,7 @@ impl ClientCore {
             buffer: Buffer::Owned(buffer),
             issued_bytes: 0,
             parts_outstanding: 0,
+            asked_ns: u64::MAX,
             error: None,
             is_withdrawn: false,
             extents: Vec::new(),
@@ -257,6 +267,11 @@ impl ClientCore {
     /// Makes parts of waiting requests as far as the window allows, and messages of parts whose links take
     /// them. To be called after submits and answers, before `take_send`.
     pub fn pump(&mut self, now_ns: u64) {
+        for index in self.backlog.iter().rev() {
+            let request = self.requests[*index as usize].as_mut();
+            let Some(request) = request.filter(|request| request.asked_ns == u64::MAX) else { break };
+            request.asked_ns = now_ns;
+        }
         while let Some(index) = self.backlog.front().copied() {
             let Some(request) = self.requests[index as usize].as_ref().filter(|one| one.error.is_none())
             else {
@@ -265,7 +280,7 @@ impl ClientCore {
                 continue;
             };
             let next_chunk = request.next_chunk(&self.striping);
-            if self.window.is_full() && !self.lay_stuck_aside() {
+            if self.window.is_full() && !self.lay_stuck_aside(now_ns) {
                 break;
             }
             let group = next_chunk.map_or(0, |chunk| self.group_index(chunk));
@@ -292,13 +307,15 @@ impl ClientCore {
             self.fill(link, now_ns);
         }
         self.sends_again &= self.links.iter().any(|link| !link.is_local && !link.unsent.is_empty());
+        self.begins_again = false;
     }
 
     /// Lays the oldest part aside if it waits for what may take long, so that others need not. Says whether it is.
-    fn lay_stuck_aside(&mut self) -> bool {
+    fn lay_stuck_aside(&mut self, now_ns: u64) -> bool {
         let Some(part) = self.window.oldest() else { return false };
         let was_refused = part.parked || part.refused_ns < u64::MAX;
         let is_stuck = was_refused
+            || now_ns >= part.started_ns.saturating_add(STUCK_NS)
             || self.links.get(part.link as usize).is_none_or(|link| match link.state {
                 LinkState::Ready => link.probes > 0,
                 _ => link.attempts > 0,
@@ -369,8 +386,10 @@ impl ClientCore {
 
     /// Ends a part, and its request if it was the last.
     pub(crate) fn finish_part(&mut self, number: u64, result: Result<(), ClientError>) {
+        let group = self.window.peek(number).map_or(0, |part| part.group);
+        let was_held = self.window.is_held(group);
         let Some(part) = self.window.remove(number) else { return };
-        if !self.behind_aside.is_empty() && !self.window.is_held(part.group) {
+        if was_held && !self.window.is_held(group) {
             // Some of them may wait for others still.
             self.behind_aside.drain(..).rev().for_each(|index| self.backlog.push_front(index));
         }

@@ -124,7 +124,7 @@ impl VolumeClient {
     }
 
     /// Whether the next `flush` may send something again: see [`ClientCore::may_send_again`].
-    pub fn may_send_again(&self) -> bool {
+    pub fn may_send_again(&mut self) -> bool {
         self.core.may_send_again(monotonic_ns())
     }
 

@@ -2,7 +2,7 @@
 
 use coquina_protocol::{Header, Kind, Status, encode_plain};
 
-use crate::core::{ClientCore, LinkAction, Parked};
+use crate::core::{ClientCore, LinkAction, Parked, STUCK_NS};
 use crate::error::ClientError;
 use crate::link::{Link, LinkState};
 use crate::request::NO_LINK;
@@ -198,7 +198,10 @@ impl ClientCore {
     pub fn deadline_ns(&self) -> Option<u64> {
         let parked = self.parked.iter().map(|parked| parked.until_ns).min();
         let asking = self.asking.due_ns.filter(|_| !self.asking.is_under_way);
+        let may_lay_aside = !self.backlog.is_empty() && self.window.is_full() && self.window.has_room_aside();
+        let oldest = self.window.oldest().filter(|_| may_lay_aside);
+        let stuck = oldest.map(|part| part.started_ns.saturating_add(STUCK_NS));
         let links = (0..self.links.len() as u32).filter_map(|link| self.link_due_ns(link));
-        links.chain(parked).chain(asking).min()
+        links.chain(parked).chain(asking).chain(stuck).min()
     }
 }

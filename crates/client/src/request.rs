@@ -162,6 +162,8 @@ pub(crate) struct Request {
     /// How much of it was made into parts.
     pub(crate) issued_bytes: u64,
     pub(crate) parts_outstanding: u32,
+    /// When it was first looked at; `u64::MAX` before.
+    pub(crate) asked_ns: u64,
     pub(crate) error: Option<ClientError>,
     /// Nobody waits for it any more.
     pub(crate) is_withdrawn: bool,
@@ -303,6 +305,16 @@ impl Window {
         aside.into_iter().chain(self.first..self.next)
     }
 
+    /// All parts, in any order.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = &Part> {
+        self.aside.values().chain(self.parts.iter().flatten())
+    }
+
+    /// Whether one more can be laid aside.
+    pub(crate) fn has_room_aside(&self) -> bool {
+        self.aside.len() < ASIDE_MAX
+    }
+
     /// The oldest part that is not laid aside.
     pub(crate) fn oldest(&self) -> Option<&Part> {
         self.peek(self.first)
@@ -310,7 +322,7 @@ impl Window {
 
     /// Lays that one aside; says whether it could be.
     pub(crate) fn lay_aside(&mut self) -> bool {
-        if self.aside.len() >= ASIDE_MAX {
+        if !self.has_room_aside() {
             return false;
         }
         let number = self.first;

@@ -89,12 +89,12 @@ impl ClientCore {
             entry.enter(LinkState::Ready, now_ns);
             entry.unsent.clear();
             for number in self.window.numbers() {
-                if let Some(part) = self.window.get(number)
-                    && part.link == link
-                    && !part.parked
-                {
-                    self.sends_again |= part.sends > 0;
-                    entry.unsent.push_back(number);
+                let Some(part) = self.window.peek(number).copied() else { continue };
+                if part.link == link && !part.parked {
+                    self.links[link as usize].unsent.push_back(number);
+                    let may_be_stale = self.may_be_stale(&part, now_ns);
+                    self.sends_again |= may_be_stale;
+                    self.begins_again |= may_be_stale;
                 }
             }
         }

@@ -107,7 +107,10 @@ impl ClientCore {
         let link = self.route(chunk);
         if let Some(part) = self.window.get(number) {
             part.link = link;
+            let part = *part;
+            // What is late for want of room alone is not tried again.
             self.sends_again |= part.sends > 0;
+            self.begins_again |= self.may_be_stale(&part, now_ns);
         }
         if link == NO_LINK {
             return self.park(number, Status::NotServing, "no primary is known", now_ns);

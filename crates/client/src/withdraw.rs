@@ -6,6 +6,13 @@
 
 use crate::core::ClientCore;
 use crate::error::ClientError;
+use crate::link::{Link, LinkState};
+use crate::request::Part;
+
+/// Who has waited so long may have given up.
+const LATE_NS: u64 = 100_000_000;
+/// Time between two looks for who is gone, while nothing is tried again anew.
+const LOOK_NS_MIN: u64 = 5_000_000;
 
 impl ClientCore {
     /// Withdraws the requests that `is_meant`, by their tokens. They complete with an error: at once, but for those of which a part is with a
@@ -47,13 +54,48 @@ impl ClientCore {
         self.requests[request as usize].as_ref().is_some_and(|request| request.is_withdrawn)
     }
 
-    /// Whether requests are tried again, or will be.
-    pub(crate) fn tries_again(&self) -> bool {
-        self.sends_again || !self.parked.is_empty()
+    /// Whether a request has waited so long that its client may have given it up.
+    fn is_late(&self, request: u32, now_ns: u64) -> bool {
+        let request = self.requests[request as usize].as_ref();
+        request.is_some_and(|request| request.asked_ns.saturating_add(LATE_NS) <= now_ns)
     }
 
-    /// Whether something is about to be sent that was sent before and may be long out of date, if it was withdrawn unnoticed.
-    pub fn may_send_again(&self, now_ns: u64) -> bool {
-        self.sends_again || self.parked.iter().any(|parked| parked.until_ns <= now_ns)
+    /// Whether a part that is to be sent was sent before, or is late.
+    pub(crate) fn may_be_stale(&self, part: &Part, now_ns: u64) -> bool {
+        part.sends > 0 || self.is_late(part.request, now_ns)
+    }
+
+    /// Whether parts wait for a connection that is being made, or made anew.
+    fn waits_for_links(&self) -> bool {
+        let is_made = |link: &Link| !matches!(link.state, LinkState::Idle | LinkState::Ready);
+        let waits = |part: &Part| !part.parked && self.links.get(part.link as usize).is_some_and(is_made);
+        self.links.iter().any(is_made) && self.window.parts().any(waits)
+    }
+
+    /// Whether requests are tried again, or will be.
+    pub(crate) fn tries_again(&self) -> bool {
+        self.sends_again || !self.parked.is_empty() || self.waits_for_links()
+    }
+
+    /// Whether something late waits, or has waited, for room.
+    fn has_late(&self, now_ns: u64) -> bool {
+        let is_late =
+            |number: &u64| self.window.peek(*number).is_some_and(|part| self.is_late(part.request, now_ns));
+        !self.behind_aside.is_empty()
+            || self.backlog.front().is_some_and(|request| self.is_late(*request, now_ns))
+            || self.links.iter().any(|link| link.unsent.front().is_some_and(is_late))
+    }
+
+    /// Whether something is about to be sent that may be long out of date, if it was withdrawn unnoticed. Of what only waits for room, or for
+    /// a connection, it is told from time to time.
+    pub fn may_send_again(&mut self, now_ns: u64) -> bool {
+        let is_due = self.begins_again || self.parked.iter().any(|parked| parked.until_ns <= now_ns);
+        let is_time = now_ns >= self.looked_ns.saturating_add(LOOK_NS_MIN);
+        let waits = || self.sends_again || self.has_late(now_ns) || self.waits_for_links();
+        let is_told = is_due || is_time && waits();
+        if is_told {
+            self.looked_ns = now_ns;
+        }
+        is_told
     }
 }

@@ -294,7 +294,9 @@ impl Core {
 
     /// Whether something is under way that others must be held to.
     fn is_waiting_for_others(&self) -> bool {
-        let is_held = |connection: &Connection| connection.sending || connection.is_in_handshake();
+        let is_held = |connection: &Connection| {
+            connection.sending || connection.is_in_handshake() || connection.awaits_rest()
+        };
         !self.accept_again.is_empty()
             || self.stopping_since_ns.is_some()
             || self.connections.iter().any(|(_, connection)| is_held(connection))

@@ -50,6 +50,8 @@ pub struct Gateway {
     pub handed_out: usize,
     /// Whether it is to be looked after in this turn.
     pub listed: bool,
+    /// The turn in which it sends nothing, because the ends of its clients' connections may come with the next.
+    pub(crate) waits_in: Option<u64>,
     /// Its volume is gone.
     pub has_ended: bool,
 }
@@ -67,6 +69,7 @@ impl Gateway {
             spare: SpareBuffers::default(),
             handed_out: 0,
             listed: false,
+            waits_in: None,
             has_ended: false,
         }
     }
@@ -88,6 +91,9 @@ impl Gateway {
 
     /// When its client wants to be looked after, by the monotonic clock.
     pub fn deadline_ns(&self) -> Option<u64> {
+        if self.waits_in.is_some() {
+            return Some(0);
+        }
         self.client.as_ref().and_then(|client| client.deadline_ns())
     }
 
@@ -179,10 +185,22 @@ impl Core {
     }
 
     fn look_after_gateway(&mut self, index: usize) -> bool {
+        let turn = self.turns;
         let Some(gateway) = self.gateways.get_mut(index) else { return false };
+        if gateway.waits_in == Some(turn) {
+            return self.answer_finished(index);
+        }
+        let has_waited = gateway.waits_in.take().is_some();
         if gateway.client().may_send_again() {
-            let slot = gateway.volume;
-            self.close_hung_up(slot);
+            let (slot, reads_ahead) = (gateway.volume, gateway.client().tries_again());
+            let reads = self.close_hung_up(slot, reads_ahead);
+            if let Some(gateway) = self.gateways.get_mut(index)
+                && reads
+                && !has_waited
+            {
+                gateway.waits_in = Some(turn);
+                return self.answer_finished(index);
+            }
         }
         let Some(gateway) = self.gateways.get_mut(index) else { return false };
         let is_open = self.volumes.get(gateway.volume).is_some_and(|volume| volume.exports > 0);

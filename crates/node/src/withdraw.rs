@@ -23,43 +23,49 @@ impl Core {
     }
 
     /// Closes the NBD connections to a volume whose clients are gone. Of one that is read from no further, because much of it is under way,
-    /// nothing else would tell.
-    pub(crate) fn close_hung_up(&mut self, slot: usize) {
-        let waiting: Vec<usize> = self
-            .connections
-            .iter()
-            .filter(|(_, one)| one.volume == Some(slot) && one.protocol() == Protocol::Nbd)
-            .filter(|(_, one)| one.under_way > 0 && !one.closed)
-            .map(|(index, _)| index)
-            .collect();
-        for index in waiting {
-            match self.connections[index].received.take() {
-                Some(received) => self.hold_back(index, received),
-                None if self.reactor.incoming(self.connections[index].file) == Incoming::End => {
-                    self.close_connection(index);
-                }
-                None => {}
+    /// nothing else would tell. Says whether more is received from one, behind which its end may come.
+    pub(crate) fn close_hung_up(&mut self, slot: usize, reads_ahead: bool) -> bool {
+        let mut reads = false;
+        for index in 0..self.connections.capacity() {
+            let Some(one) = self.connections.get(index) else { continue };
+            let is_nbd = one.volume == Some(slot) && one.protocol() == Protocol::Nbd;
+            if is_nbd && one.under_way > 0 && !one.closed {
+                reads |= self.look_for_end(index, reads_ahead);
             }
         }
+        reads
+    }
+
+    /// Closes a connection whose client is gone. Says whether more is received from it.
+    fn look_for_end(&mut self, index: usize, reads_ahead: bool) -> bool {
+        let connection = &mut self.connections[index];
+        match self.reactor.incoming(connection.file) {
+            Incoming::Gone => self.close_connection(index),
+            // One that has said that it disconnects may close its sending direction, and what it asked for is done all the same.
+            Incoming::End if !connection.closing => self.close_connection(index),
+            Incoming::Bytes if reads_ahead => {
+                let has_room = |received: &mut ReceiveBuffer| received.data().len() < AHEAD_BYTES_MAX;
+                if let Some(mut received) = connection.received.take_if(has_room) {
+                    received.reserve(received.data().len().max(RECEIVE_BYTES_BUSY));
+                    self.reactor.receive(connection.file, received, tag::RECEIVE | index as u64);
+                    return true;
+                }
+            }
+            Incoming::Bytes | Incoming::End | Incoming::Nothing => {}
+        }
+        false
     }
 
     /// Keeps what was received from a client of which no request is taken for now. While requests of its volume are refused and tried again,
     /// more is received, as far as something is there: the end of the connection comes behind it.
-    pub(crate) fn hold_back(&mut self, index: usize, mut received: ReceiveBuffer) {
-        let connection = &self.connections[index];
+    pub(crate) fn hold_back(&mut self, index: usize, received: ReceiveBuffer) {
+        let connection = &mut self.connections[index];
+        connection.received = Some(received);
         let gateway = connection.volume.and_then(|slot| self.volumes.get(slot)).and_then(|one| one.gateway);
         let is_nbd = connection.protocol() == Protocol::Nbd && connection.under_way > 0;
         let gateway = gateway.filter(|_| is_nbd).and_then(|gateway| self.gateways.get_mut(gateway));
         if gateway.is_some_and(|gateway| gateway.client().tries_again()) {
-            match self.reactor.incoming(connection.file) {
-                Incoming::End => return self.close_connection(index),
-                Incoming::Bytes if received.data().len() < AHEAD_BYTES_MAX => {
-                    received.reserve(received.data().len().max(RECEIVE_BYTES_BUSY));
-                    return self.reactor.receive(connection.file, received, tag::RECEIVE | index as u64);
-                }
-                Incoming::Bytes | Incoming::Nothing => {}
-            }
+            self.look_for_end(index, true);
         }
-        self.connections[index].received = Some(received);
     }
 }

@@ -3,7 +3,7 @@
 use coquina_cluster::Striping;
 use coquina_protocol::{CONNECTION_BYTES_MAX, Status};
 
-use super::world::{Life, SECTOR, World, address, config, tags};
+use super::world::{Life, SECTOR, World, address, config, drive, tags};
 use crate::link::IN_FLIGHT_BYTES_MAX;
 use crate::{ClientError, RequestKind};
 
@@ -131,6 +131,29 @@ fn a_group_that_takes_nothing_holds_no_other_back() {
         };
         assert_eq!(world.sectors[&(chunk as u32, token as u32)], token);
     }
+}
+
+/// In this process nobody is asked whether it is there.
+#[test]
+fn a_group_that_does_not_answer_holds_no_other_back() {
+    let mut config = config(0);
+    config.local = vec![(drive(0), 7)];
+    let mut world = World::new(config, 1, 4, Striping::PLAIN, true);
+    world.tell_table();
+    let sectors = coquina_base::CHUNK_BYTES / SECTOR;
+    world.silent_groups.insert(world.group(0));
+    for token in 0..5000 {
+        let chunk = if token == 0 || token == 1000 { 0 } else { 1 + token % 3 };
+        world.submit(token, RequestKind::Write, chunk * sectors + token, 1);
+    }
+    world.pass(400 * MS);
+    assert!(world.completions.len() < 2048, "it may only be slow");
+    world.pass(600 * MS);
+    assert_eq!(world.completions.len(), 4998);
+    world.silent_groups.clear();
+    world.settle();
+    assert_eq!(world.completions.len(), 5000);
+    assert!(world.completions.iter().all(|done| done.result.is_ok()));
 }
 
 #[test]

@@ -4,6 +4,7 @@ use coquina_cluster::Striping;
 use coquina_protocol::Status;
 
 use super::world::{Life, World, config, drive, tags};
+use crate::request::Window;
 use crate::{ClientError, RequestKind};
 
 const MS: u64 = 1_000_000;
@@ -16,8 +17,9 @@ fn world() -> World {
     world
 }
 
-/// Withdraws write 1 of block 0, writes it anew, and looks what it holds in the end. Nothing of the first may come to a server later.
-fn withdraw_and_write(world: &mut World) {
+/// Withdraws write 1 of block 0, which is request `number`, writes it anew, and looks what it holds in the end. Nothing of the first may
+/// come to a server later.
+fn withdraw_and_write(world: &mut World, number: u64) {
     world.core.withdraw(|token| token == 1);
     let arrived = world.arrivals.len();
     world.refusals.clear();
@@ -33,7 +35,7 @@ fn withdraw_and_write(world: &mut World) {
     let withdrawn = world.completions.iter().find(|done| done.token == 1).unwrap();
     assert_eq!(withdrawn.result, Err(ClientError::Withdrawn));
     assert_eq!(world.completions.len(), 4);
-    assert!(world.arrivals[arrived..].iter().all(|arrival| arrival.number != 1));
+    assert!(world.arrivals[arrived..].iter().all(|arrival| arrival.number != number));
 }
 
 #[test]
@@ -46,7 +48,7 @@ fn what_is_parked_ends_at_once() {
     world.core.withdraw(|token| token == 1);
     world.pump();
     assert_eq!(world.completions.len(), 1);
-    withdraw_and_write(&mut world);
+    withdraw_and_write(&mut world, 1);
 }
 
 #[test]
@@ -63,7 +65,7 @@ fn what_is_under_way_and_refused_then_is_not_tried_again() {
     assert!(world.completions.is_empty(), "it may take effect still");
     world.settle();
     assert_eq!(world.completions.len(), 1);
-    withdraw_and_write(&mut world);
+    withdraw_and_write(&mut world, 2);
 }
 
 #[test]
@@ -85,7 +87,7 @@ fn withdraw_and_write_after(world: &mut World) {
     }
     world.settle();
     assert_eq!(world.completions.len(), 3);
-    assert!(world.sectors.values().any(|tag| *tag == 3));
+    assert!((0..8).all(|sector| world.sectors[&(0, sector)] == 3));
 }
 
 #[test]
@@ -104,7 +106,7 @@ fn a_connection_that_breaks_ends_it() {
     world.pump();
     assert_eq!(world.completions.len(), 1);
     world.lives[0] = Life::Up;
-    withdraw_and_write(&mut world);
+    withdraw_and_write(&mut world, 2);
 }
 
 #[test]
@@ -125,7 +127,7 @@ fn a_newer_table_does_not_move_it() {
     assert!(world.completions.is_empty(), "the former primary has it");
     world.pass(15_000 * MS);
     assert_eq!(world.completions.len(), 1);
-    withdraw_and_write(&mut world);
+    withdraw_and_write(&mut world, 2);
 }
 
 #[test]
@@ -139,7 +141,7 @@ fn what_waits_for_a_connection_ends_at_once() {
     world.pump();
     assert_eq!(world.completions.len(), 1);
     world.lives[0] = Life::Up;
-    withdraw_and_write(&mut world);
+    withdraw_and_write(&mut world, 1);
 }
 
 #[test]
@@ -157,7 +159,7 @@ fn a_part_in_this_process_is_waited_for_and_not_handed_out_again() {
     world.serve_local(0);
     world.pump();
     assert_eq!((world.local_parts.len(), world.completions.len()), (0, 1));
-    withdraw_and_write(&mut world);
+    withdraw_and_write(&mut world, 1);
 }
 
 #[test]
@@ -186,4 +188,86 @@ fn what_came_before_the_volume_was_open_ends_as_well() {
     world.settle();
     assert_eq!(world.completions.iter().filter(|done| done.result.is_ok()).count(), 1);
     assert!(world.sectors.values().all(|tag| *tag == 2));
+}
+
+/// A write that waits for a connection until the server greets, which takes so long.
+fn wait_for_link(milliseconds: u64) -> World {
+    let mut world = world();
+    world.lives[0] = Life::CutOff;
+    world.submit(1, RequestKind::Write, 0, 8);
+    world.pump();
+    assert!(world.core.tries_again(), "more is received of who asked for it");
+    world.pass(milliseconds * MS);
+    world.core.may_send_again(world.now_ns);
+    world.lives[0] = Life::Up;
+    world.connect(0);
+    world.pump();
+    world.now_ns += 5 * MS;
+    for link in world.wires() {
+        world.finish_send(link);
+        while world.serve(link) {}
+        while world.deliver(link, usize::MAX) {}
+    }
+    world
+}
+
+#[test]
+fn what_was_never_sent_is_looked_after_when_it_is_late() {
+    for (milliseconds, is_late) in [(20, false), (200, true)] {
+        let mut world = wait_for_link(milliseconds);
+        assert!(world.arrivals.is_empty());
+        assert_eq!(world.core.may_send_again(world.now_ns), is_late);
+        assert_eq!(world.core.tries_again(), is_late);
+        world.settle();
+        assert_eq!(world.completions.len(), 1);
+        assert!(!world.core.tries_again());
+    }
+}
+
+#[test]
+fn what_waits_for_room_is_looked_after_from_time_to_time_when_it_is_late() {
+    let mut world = world();
+    world.submit(0, RequestKind::Write, 64, 8);
+    world.settle();
+    world.lives[0] = Life::Stopped;
+    // Four are sent, others wait for the link or for numbers.
+    for window in [1000, 5] {
+        world.pass(10 * MS);
+        world.core.window = Window::new(window);
+        for token in 1..20 {
+            world.submit(token, RequestKind::Write, 8 * token, 8);
+        }
+        world.pump();
+        assert!(!world.core.may_send_again(world.now_ns));
+        world.now_ns += 200 * MS;
+        assert!(world.core.may_send_again(world.now_ns));
+        assert!(!world.core.may_send_again(world.now_ns + MS));
+        assert!(world.core.may_send_again(world.now_ns + 5 * MS));
+        world.core.withdraw(|_| true);
+        for link in world.wires() {
+            world.break_wire(link);
+        }
+        world.lives[0] = Life::Up;
+        world.pass(100 * MS);
+        world.lives[0] = Life::Stopped;
+    }
+}
+
+#[test]
+fn while_a_connection_is_made_anew_its_parts_are_tried_again() {
+    let mut world = world();
+    world.submit(0, RequestKind::Write, 64, 8);
+    world.settle();
+    world.lives[0] = Life::CutOff;
+    world.submit(1, RequestKind::Write, 0, 8);
+    world.pump();
+    assert!(!world.core.tries_again());
+    for link in world.wires() {
+        world.break_wire(link);
+    }
+    world.pump();
+    assert!(world.core.tries_again());
+    world.core.withdraw(|_| true);
+    world.pump();
+    assert!(!world.core.tries_again(), "nothing waits for it");
 }

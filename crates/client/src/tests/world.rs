@@ -78,6 +78,8 @@ pub(crate) struct World {
     pub(crate) window: u64,
     /// Groups that refuse everything, and how.
     pub(crate) refusing_groups: HashMap<usize, Status>,
+    /// Groups in this process that take everything and answer nothing.
+    pub(crate) silent_groups: HashSet<usize>,
     /// The newest number that each group has seen.
     newest: HashMap<usize, u64>,
     /// How many nodes tell an older table than the present one, and that table.
@@ -148,6 +150,7 @@ impl World {
             refusals: VecDeque::new(),
             window: REQUEST_WINDOW,
             refusing_groups: HashMap::new(),
+            silent_groups: HashSet::new(),
             newest: HashMap::new(),
             lagging: HashMap::new(),
             refused_opens: HashMap::new(),
@@ -514,6 +517,11 @@ impl World {
         self.core.local_done(part.number, answer, self.now_ns);
     }
 
+    /// A part that a shard in this process takes and answers.
+    fn answering(&self) -> Option<usize> {
+        self.local_parts.iter().position(|part| !self.silent_groups.contains(&self.group(part.chunk)))
+    }
+
     /// Everything that can happen without time passing happens.
     pub(crate) fn settle(&mut self) {
         loop {
@@ -523,8 +531,8 @@ impl World {
                 self.connect(index);
                 moved = true;
             }
-            while !self.local_parts.is_empty() {
-                self.serve_local(0);
+            while let Some(index) = self.answering() {
+                self.serve_local(index);
                 moved = true;
             }
             for link in self.wires() {

@@ -5,13 +5,16 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{TryRecvError, channel};
 
 use coquina_base::{AlignedBuf, BLOCK_BYTES, Id128, SharedBlock};
-use coquina_client::{ClientConfig, VolumeClient};
+use coquina_client::{ClientConfig, ClientRequest, RequestKind, VolumeClient};
+use coquina_cluster::Striping;
 use coquina_engine::{FormatOptions, Identity, Piece, Shard, ShardConfig, format_drive};
+use coquina_nbd::Cookie;
+use coquina_protocol::AttachedVolume;
 use coquina_reactor::{DriveFile, DriveOptions, Payload, ReactorConfig, SendList, SyncDevice, mailbox};
 use tempfile::TempDir;
 
 use super::*;
-use crate::connection::{MESSAGE_NS_MAX, Protocol};
+use crate::connection::{MESSAGE_NS_MAX, Protocol, REQUESTS_MAX};
 use crate::gateway::Gateway;
 use crate::threads::{Seed, SeedShard, core_of};
 
@@ -202,6 +205,10 @@ fn who_announces_a_message_and_sends_no_more_of_it_is_dropped() {
             break;
         }
     }
+    // Without a shard it would not wake.
+    core.timer_runs = false;
+    core.wait(core.now_ns);
+    assert!(core.timer_runs);
     let began_ns = core.now_ns;
     while core.now_ns < began_ns + MESSAGE_NS_MAX - 2_000_000_000 {
         core.housekeeping();
@@ -216,4 +223,81 @@ fn who_announces_a_message_and_sends_no_more_of_it_is_dropped() {
     }
     assert_eq!(core.dropped_connections, 99);
     assert!(!core.connections[clients[0].0].closed && !core.connections[clients[100].0].closed);
+}
+
+#[test]
+fn a_reactor_whose_clients_have_nothing_to_say_sleeps() {
+    let mut core = bare_core();
+    let (index, _theirs) = connect(&mut core, Protocol::Nbd);
+    core.connections[index].volume = Some(0);
+    core.service();
+    turn(&mut core);
+    core.wait(core.now_ns);
+    assert!(!core.timer_runs);
+}
+
+/// The end of a connection that was read from no further came too late: what was asked for there had been sent again.
+#[test]
+fn a_gateway_that_tries_again_receives_from_its_clients_first() {
+    let mut core = bare_core();
+    core.volumes = crate::volume::tests::table_of_one();
+    let mut client = VolumeClient::directed(ClientConfig::new("", "disk", 1), tag::GATEWAY);
+    // Nobody listens there.
+    let shard = coquina_protocol::ShardRef { drive: DRIVE, shard: 0, address: "127.0.0.1:1".to_owned() };
+    client.set_volume(&AttachedVolume {
+        volume: coquina_base::VolumeId(Id128([9; 16])),
+        name: "disk".to_owned(),
+        size_bytes: 1 << 20,
+        layer: coquina_base::LayerId(1),
+        attach_generation: 1,
+        map_version: 1,
+        family: 1,
+        group_first: 0,
+        stripe_unit_bytes: Striping::PLAIN.stripe_unit_bytes,
+        stripe_count: Striping::PLAIN.stripe_count,
+        read_only: false,
+        shards: vec![shard],
+        groups: vec![0],
+        nodes: Vec::new(),
+    });
+    core.gateways.insert(Gateway::new(client, 0, 1));
+    let (index, mut theirs) = connect(&mut core, Protocol::Nbd);
+    let connection = &mut core.connections[index];
+    connection.volume = Some(0);
+    connection.under_way = REQUESTS_MAX;
+    let key = ConnectionKey { index, generation: connection.generation };
+    let volume = core.volumes.get_mut(0).unwrap();
+    (volume.gateway, volume.exports, volume.counters.connections) = (Some(0), 1, 1);
+    let token = core.nbd_requests.insert(NbdRequest {
+        connection: key,
+        cookie: Cookie(1),
+        offset_bytes: 0,
+        length_bytes: 4096,
+        held_bytes: 0,
+        answer: crate::request::Answer::Success,
+    }) as u64;
+    let (kind, buffer) = (RequestKind::Discard, AlignedBuf::new());
+    let request = ClientRequest { token, kind, offset_bytes: 0, length_bytes: 4096, buffer };
+    core.gateways.touch(0).unwrap().client().submit(request);
+    core.look_after_gateways();
+    assert!(core.gateways.get_mut(0).unwrap().waits_in.is_none());
+    theirs.write_all(&[0; 100]).unwrap();
+    for _ in 0..2 {
+        core.gateways.touch(0).unwrap();
+        core.look_after_gateways();
+        assert!(core.connections[index].received.is_none(), "it is received from");
+        assert_eq!(core.gateways.get_mut(0).unwrap().waits_in, Some(0));
+        assert_eq!(core.gateways.due_ns(), 0);
+    }
+    drop(theirs);
+    for _ in 0..TURNS_MAX {
+        turn(&mut core);
+        if core.connections.get(index).is_none_or(|one| one.closed) {
+            break;
+        }
+    }
+    core.turns += 1;
+    core.look_after_gateways();
+    assert!(core.nbd_requests.is_empty(), "it is withdrawn");
+    assert!(core.gateways.get_mut(0).unwrap().waits_in.is_none());
 }

@@ -1,7 +1,7 @@
 //! NBD clients that give a connection up and go on with another one.
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 use coquina_cluster::{GroupRecord, Key, PoolRecord, Record};
@@ -10,6 +10,7 @@ use crate::cluster::Cluster;
 
 const READ: u16 = 0;
 const WRITE: u16 = 1;
+const DISCONNECT: u16 = 2;
 
 /// An NBD client that sends what it is told to.
 struct NbdClient {
@@ -31,15 +32,15 @@ impl NbdClient {
         NbdClient { stream, cookie: 0 }
     }
 
-    /// A request for block 0.
-    fn ask(&mut self, command: u16, payload: &[u8]) {
+    /// A request for so much of block 0.
+    fn ask(&mut self, command: u16, length_bytes: u32, payload: &[u8]) {
         self.cookie += 1;
         let mut request = 0x2560_9513_u32.to_be_bytes().to_vec();
         request.extend_from_slice(&[0, 0]);
         request.extend_from_slice(&command.to_be_bytes());
         request.extend_from_slice(&self.cookie.to_be_bytes());
         request.extend_from_slice(&0_u64.to_be_bytes());
-        request.extend_from_slice(&4096_u32.to_be_bytes());
+        request.extend_from_slice(&length_bytes.to_be_bytes());
         request.extend_from_slice(payload);
         self.stream.write_all(&request).unwrap();
     }
@@ -51,11 +52,11 @@ impl NbdClient {
     }
 
     fn write(&mut self, fill: u8) {
-        self.ask(WRITE, &[fill; 4096]);
+        self.ask(WRITE, 4096, &[fill; 4096]);
     }
 
     fn read(&mut self) -> u8 {
-        self.ask(READ, &[]);
+        self.ask(READ, 4096, &[]);
         self.answer();
         let mut block = [0; 4096];
         self.stream.read_exact(&mut block).unwrap();
@@ -105,4 +106,26 @@ fn writes_of_a_connection_that_was_given_up_do_not_come_after_those_of_the_next(
             std::thread::sleep(Duration::from_millis(50));
         }
     }
+}
+
+/// Its writes were withdrawn when they were refused once, since nothing more could come from it.
+#[test]
+fn who_disconnects_and_only_receives_is_answered() {
+    let cluster = Cluster::with_reactors(1, 1, 2);
+    cluster.make_volume("disk");
+    let address = cluster.machines[0].as_ref().unwrap().node.nbd_addresses()[0].clone();
+    need_copies(&cluster, 2);
+    let mut client = NbdClient::open(&address, "disk");
+    for fill in 1..=3 {
+        client.write(fill);
+    }
+    client.ask(DISCONNECT, 0, &[]);
+    client.stream.shutdown(Shutdown::Write).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    need_copies(&cluster, 1);
+    for _ in 0..3 {
+        client.answer();
+    }
+    assert_eq!(client.stream.read(&mut [0; 16]).unwrap(), 0, "it is closed then");
+    assert_ne!(NbdClient::open(&address, "disk").read(), 0);
 }

@@ -13,20 +13,25 @@ pub enum Incoming {
     Bytes,
     /// Perhaps bytes, and then no more: the other side has closed it, or its sending direction.
     End,
+    /// Nothing goes either way any more.
+    Gone,
 }
 
 impl Reactor {
     /// What a receive would find. It would tell of the end only behind all that was sent before.
     pub fn incoming(&self, file: FileId) -> Incoming {
-        let Some(index) = self.find(file) else { return Incoming::End };
-        let Some(descriptor) = &self.files[index as usize].descriptor else { return Incoming::End };
+        let Some(index) = self.find(file) else { return Incoming::Gone };
+        let Some(descriptor) = &self.files[index as usize].descriptor else { return Incoming::Gone };
         let mut polled = [PollFd::new(descriptor, PollFlags::IN | PollFlags::RDHUP)];
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         if poll(&mut polled, Some(&at_once)).is_err() {
             return Incoming::Nothing;
         }
         let told = polled[0].revents();
-        if told.intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR) {
+        if told.intersects(PollFlags::HUP | PollFlags::ERR) {
+            return Incoming::Gone;
+        }
+        if told.contains(PollFlags::RDHUP) {
             return Incoming::End;
         }
         if told.contains(PollFlags::IN) { Incoming::Bytes } else { Incoming::Nothing }
@@ -60,7 +65,16 @@ mod tests {
         wait_for(&reactor, Incoming::Nothing);
         theirs.write_all(b"bytes").unwrap();
         wait_for(&reactor, Incoming::Bytes);
-        drop(theirs);
+        theirs.shutdown(std::net::Shutdown::Write).unwrap();
         wait_for(&reactor, Incoming::End);
+        // What it will not take ends it.
+        drop(theirs);
+        let mut list = crate::SendList::new();
+        list.bytes().extend_from_slice(b"answer");
+        let completion = reactor.send(file, list, 1);
+        if completion.is_none() {
+            reactor.turn(crate::Wait::Forever, &mut Vec::new()).unwrap();
+        }
+        wait_for(&reactor, Incoming::Gone);
     }
 }
