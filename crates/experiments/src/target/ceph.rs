@@ -18,7 +18,7 @@ use crate::leftovers;
 pub type Shared = Rc<RefCell<System>>;
 
 /// Placement groups are peering again for a while after a pool's size was changed.
-const SETTLE_TIME_MAX: Duration = Duration::from_secs(60);
+const SETTLE_TIME_MAX: Duration = Duration::from_secs(300);
 const POLL: Duration = Duration::from_millis(300);
 /// Monitors that do not answer in this time are not there; Ceph's programs would wait for five minutes.
 const CONNECT_TIME_S: &str = "20";
