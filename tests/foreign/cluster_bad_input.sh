@@ -136,7 +136,9 @@ last_good_copy() {
 }
 
 is_kept_as_last() {
-    ask gateway node remove n1 --lost --yes --no-wait 2>&1 | grep -qE 'last|only|no other'
+    local output
+    output=$(ask gateway node remove n1 --lost --yes --no-wait 2>&1 || true)
+    grep -qE 'last|only|no other' <<<"$output"
 }
 
 # A store that is not what it was: I/O is refused, whoever started when. `$1` says what was done to it.
