@@ -17,6 +17,15 @@ fn world() -> World {
     world
 }
 
+/// The same with a connection: a write to other blocks has been answered.
+fn connected_world() -> World {
+    let mut world = world();
+    world.submit(0, RequestKind::Write, 64, 8);
+    world.settle();
+    world.completions.clear();
+    world
+}
+
 /// Withdraws write 1 of block 0, which is request `number`, writes it anew, and looks what it holds in the end. Nothing of the first may
 /// come to a server later.
 fn withdraw_and_write(world: &mut World, number: u64) {
@@ -53,10 +62,7 @@ fn what_is_parked_ends_at_once() {
 
 #[test]
 fn what_is_under_way_and_refused_then_is_not_tried_again() {
-    let mut world = world();
-    world.submit(0, RequestKind::Write, 64, 8);
-    world.settle();
-    world.completions.clear();
+    let mut world = connected_world();
     world.refusals = vec![Some(Status::NotServing); 1].into();
     world.submit(1, RequestKind::Write, 0, 8);
     world.pump();
@@ -70,9 +76,7 @@ fn what_is_under_way_and_refused_then_is_not_tried_again() {
 
 #[test]
 fn what_is_under_way_and_answered_counts() {
-    let mut world = world();
-    world.submit(0, RequestKind::Write, 64, 8);
-    world.settle();
+    let mut world = connected_world();
     world.submit(1, RequestKind::Write, 0, 8);
     world.pump();
     withdraw_and_write_after(&mut world);
@@ -92,10 +96,7 @@ fn withdraw_and_write_after(world: &mut World) {
 
 #[test]
 fn a_connection_that_breaks_ends_it() {
-    let mut world = world();
-    world.submit(0, RequestKind::Write, 64, 8);
-    world.settle();
-    world.completions.clear();
+    let mut world = connected_world();
     world.lives[0] = Life::Stopped;
     world.submit(1, RequestKind::Write, 0, 8);
     world.pump();
@@ -111,10 +112,7 @@ fn a_connection_that_breaks_ends_it() {
 
 #[test]
 fn a_newer_table_does_not_move_it() {
-    let mut world = world();
-    world.submit(0, RequestKind::Write, 64, 8);
-    world.settle();
-    world.completions.clear();
+    let mut world = connected_world();
     world.lives[0] = Life::Stopped;
     world.submit(1, RequestKind::Write, 0, 8);
     world.pump();
@@ -226,9 +224,7 @@ fn what_was_never_sent_is_looked_after_when_it_is_late() {
 
 #[test]
 fn what_waits_for_room_is_looked_after_from_time_to_time_when_it_is_late() {
-    let mut world = world();
-    world.submit(0, RequestKind::Write, 64, 8);
-    world.settle();
+    let mut world = connected_world();
     world.lives[0] = Life::Stopped;
     // Four are sent, others wait for the link or for numbers.
     for window in [1000, 5] {
@@ -255,9 +251,7 @@ fn what_waits_for_room_is_looked_after_from_time_to_time_when_it_is_late() {
 
 #[test]
 fn while_a_connection_is_made_anew_its_parts_are_tried_again() {
-    let mut world = world();
-    world.submit(0, RequestKind::Write, 64, 8);
-    world.settle();
+    let mut world = connected_world();
     world.lives[0] = Life::CutOff;
     world.submit(1, RequestKind::Write, 0, 8);
     world.pump();

@@ -37,6 +37,14 @@ fn leader_and_other(world: &World) -> (&Process, &Process) {
     (leader, other)
 }
 
+/// The same of three.
+fn leader_and_others(world: &World) -> (&Process, &Process, &Process) {
+    let (leader, other) = leader_and_other(world);
+    let mut rest =
+        world.processes.iter().filter(|process| ![&leader.name, &other.name].contains(&&process.name));
+    (leader, other, rest.next().unwrap())
+}
+
 #[test]
 fn another_process_leads_when_the_leader_is_killed_and_its_node_is_found_dead_at_once() {
     let world = prepared();
@@ -95,12 +103,7 @@ fn a_node_that_stops_in_order_hands_its_primaries_over() {
 #[test]
 fn a_leader_whose_lease_ran_out_writes_nothing_more() {
     let world = prepared();
-    let (leader, other) = leader_and_other(&world);
-    let third = world
-        .processes
-        .iter()
-        .find(|process| process.name != leader.name && process.name != other.name)
-        .unwrap();
+    let (leader, other, third) = leader_and_others(&world);
     // The leader's changes are on their way for long, and its lease runs out meanwhile.
     leader.store.transactions_held.store(true, Ordering::SeqCst);
     third.kill();
@@ -224,12 +227,7 @@ fn a_change_that_others_make_at_the_same_time_is_decided_anew() {
 #[test]
 fn a_full_store_is_told_and_not_asked_all_the_time() {
     let world = prepared();
-    let (leader, other) = leader_and_other(&world);
-    let third = world
-        .processes
-        .iter()
-        .find(|process| process.name != leader.name && process.name != other.name)
-        .unwrap();
+    let (leader, other, third) = leader_and_others(&world);
     let fill =
         |full| world.processes.iter().for_each(|process| process.store.full.store(full, Ordering::SeqCst));
     let told = || {
