@@ -112,9 +112,25 @@ pub fn process_name(pid: u32) -> String {
         .unwrap_or_default()
 }
 
+/// Bytes of a process that are in memory, or `None` where that cannot be seen.
+pub fn resident_bytes(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"))?;
+    kib.parse::<u64>().ok()?.checked_mul(1024)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_of_a_process_is_seen() {
+        let before = resident_bytes(std::process::id()).unwrap();
+        let held = vec![1u8; 64 << 20];
+        let after = resident_bytes(std::process::id()).unwrap();
+        assert!(after >= before + (48 << 20) && held.len() == 64 << 20, "{before} {after}");
+        assert_eq!(resident_bytes(u32::MAX), None);
+    }
 
     #[test]
     fn unused_is_idle_waiting_and_stolen_time() {

@@ -12,7 +12,7 @@ mod environment;
 mod error;
 pub mod sampler;
 
-pub use cpu::{MachineCpu, ProcessClock, ThreadClock, monotonic_ns, process_name};
+pub use cpu::{MachineCpu, ProcessClock, ThreadClock, monotonic_ns, process_name, resident_bytes};
 pub use drive::DriveCounter;
 pub use environment::{DriveEnvironment, Environment};
 pub use error::{HostError, ProcError};

@@ -134,8 +134,8 @@ pub struct Measured {
     /// Size of each volume, 16M at least, rounded down to a multiple of that [default: the experiment's, or less where the targets have less room]
     #[arg(long, value_name = "SIZE", value_parser = volume_size, allow_hyphen_values = true)]
     pub volume_size: Option<u64>,
-    /// Size of each drive of stores that are made for the run, 64M at least, 1G for ceph-local [default: 2G with --quick, or 1G where the disk
-    /// is slow and stores are aged; else 16G]
+    /// Size of each drive of stores that are made for the run, 64M at least, 1G for ceph-local [default: 2G with --quick, or 1G where stores
+    /// are aged; else 16G]
     #[arg(long, value_name = "SIZE", value_parser = store_size, allow_hyphen_values = true)]
     pub store_size: Option<u64>,
     /// Open loop: offer this many operations per second in every case, whatever the target does; latency counts from when one was due

@@ -12,7 +12,7 @@ use coquina_experiments::html;
 use coquina_experiments::leftovers;
 use coquina_experiments::report::{REPORT_VERSION, Report};
 use coquina_experiments::run::{self, Assignment, AssignmentError, Hooks, Plan, RunError, Settings};
-use coquina_experiments::target::{LocalCoquina, Opener, TargetError};
+use coquina_experiments::target::{LocalCoquina, Opener};
 use coquina_host::doctor;
 
 use crate::arguments::{Arguments, BenchCompare, BenchRun, BenchShow, BenchTune, Global, Measured};
@@ -64,7 +64,7 @@ pub fn run(global: &Global, arguments: &BenchRun) -> Result<(), CliError> {
         return plan(global, &settings);
     }
     let folder = OutFolder::make(&arguments.what, &settings.experiment.name)?;
-    let report = with_progress(|hooks| measure(&mut settings, &arguments.what, hooks), &folder)?;
+    let report = with_progress(|hooks| run::run(&settings, hooks), &folder)?;
     finish(global, &report, &folder, &[&arguments.targets[..], &arguments.peers[..]].concat())
 }
 
@@ -83,11 +83,11 @@ pub fn tune(global: &Global, arguments: &BenchTune) -> Result<(), CliError> {
         return plan(global, &settings);
     }
     let folder = OutFolder::make(&arguments.what, &format!("tune-{}", settings.experiment.name))?;
-    let report = with_progress(|hooks| measure(&mut settings, &arguments.what, hooks), &folder)?;
+    let report = with_progress(|hooks| run::run(&settings, hooks), &folder)?;
     finish(global, &report, &folder, std::slice::from_ref(&arguments.target))
 }
 
-/// Refuses what could not be run, before a plan of it is shown, the disk is looked at, or a folder for the report is made.
+/// Refuses what could not be run, before a plan of it is shown or a folder for the report is made.
 fn check(settings: &Settings) -> Result<(), CliError> {
     if settings.plan().is_empty() {
         let (name, only) = (&settings.experiment.name, settings.only.join(" or "));
@@ -131,21 +131,6 @@ fn check_setting(targets: &[String], assignment: &Assignment) -> Result<(), CliE
         }
         _ => Ok(()),
     }
-}
-
-/// Runs it, on stores that suit the disk if nobody said how large they are.
-fn measure(settings: &mut Settings, what: &Measured, hooks: &Hooks<'_>) -> Result<Report, RunError> {
-    if what.store_size.is_none() {
-        (hooks.progress)(0.0, "looking at the disk");
-        let told = store_size::suit_disk(settings, hooks.stopped);
-        if (hooks.stopped)() {
-            return Err(TargetError::Stopped.into());
-        }
-        if let Some(told) = told {
-            (hooks.say)(&told);
-        }
-    }
-    run::run(settings, hooks)
 }
 
 /// `coquina bench show`.
@@ -198,7 +183,7 @@ fn settings(
         return Err(CliError::failed(format!("the folder {} does not exist; make it", folder.display())));
     }
     let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Ok(Settings {
+    let mut settings = Settings {
         experiment,
         mode,
         limits,
@@ -208,7 +193,7 @@ fn settings(
         folder,
         program,
         server,
-        store_bytes: what.store_size.unwrap_or(store_size::default_bytes(mode)),
+        store_bytes: 0,
         volume_bytes: what.volume_size,
         rate_iops: what.rate,
         destroy: what.destroy.clone(),
@@ -217,7 +202,9 @@ fn settings(
         seed: what.seed.unwrap_or(clock.as_secs()),
         command: command_line(),
         tried: Vec::new(),
-    })
+    };
+    settings.store_bytes = what.store_size.unwrap_or_else(|| store_size::default_bytes(&settings));
+    Ok(settings)
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, CliError> {

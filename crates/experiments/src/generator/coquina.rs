@@ -69,6 +69,7 @@ pub fn command(program: &Path, target: &str, options: &[String], load: &Load) ->
         files: Vec::new(),
         format: Format::Coquina,
         processors: load.processors.clone(),
+        runtime_s: load.amount.runtime_s(),
     }
 }
 

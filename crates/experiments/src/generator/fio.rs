@@ -164,6 +164,7 @@ pub fn command(options: &FioOptions, load: &Load) -> Command {
         files: vec![("job.fio".to_owned(), job)],
         format: Format::Fio,
         processors: None,
+        runtime_s: load.amount.runtime_s(),
     }
 }
 
@@ -262,8 +263,8 @@ struct Direction {
     lat_ns: serde_json::Value,
 }
 
-/// Reads what fio printed, and its log of operations per second.
-pub fn read(out: &str, series: &str) -> Result<Outcome, String> {
+/// Reads what fio printed, and its log of operations per second. It was to measure for `runtime_s`.
+pub fn read(out: &str, series: &str, runtime_s: Option<f64>) -> Result<Outcome, String> {
     let json = out.find("\n{").map(|at| at + 1).or_else(|| out.starts_with('{').then_some(0));
     let json = &out[json.ok_or("there is no JSON")?..];
     // Messages may follow the JSON.
@@ -277,8 +278,8 @@ pub fn read(out: &str, series: &str) -> Result<Outcome, String> {
     let mut outcome = Outcome { series_interval_ms: SERIES_INTERVAL_MS, ..Outcome::default() };
     let (mut read, mut write) = (Figures::default(), Figures::default());
     for job in &jobs {
-        read = add(&read, &figures(&job.read)?);
-        write = add(&write, &figures(&job.write)?);
+        read = add(&read, &figures(&job.read, runtime_s)?);
+        write = add(&write, &figures(&job.write, runtime_s)?);
         if let Some(host) = &job.hostname {
             let cores = (job.usr_cpu + job.sys_cpu) / 100.0;
             if cores > 0.0 && outcome.busiest_host.as_ref().is_none_or(|busiest| cores > busiest.thread_cores)
@@ -286,9 +287,13 @@ pub fn read(out: &str, series: &str) -> Result<Outcome, String> {
                 outcome.busiest_host = Some(BusyHost { host: host.clone(), thread_cores: cores });
             }
         }
-        outcome.told_bytes_per_s += job.read.bw_bytes + job.write.bw_bytes;
-        let longest_ms = job.read.runtime.max(job.write.runtime);
-        outcome.measured_s = outcome.measured_s.max(longest_ms as f64 / 1e3);
+        for direction in [&job.read, &job.write] {
+            let measured_s = direction.measured_s(runtime_s);
+            if measured_s > 0.0 {
+                outcome.told_bytes_per_s += direction.bw_bytes * direction.runtime_s() / measured_s;
+            }
+            outcome.measured_s = outcome.measured_s.max(measured_s);
+        }
         if job.error != 0 {
             let reason = std::io::Error::from_raw_os_error(i32::try_from(job.error).unwrap_or(libc::EIO));
             outcome.errors += 1;
@@ -303,7 +308,26 @@ pub fn read(out: &str, series: &str) -> Result<Outcome, String> {
     Ok(outcome)
 }
 
-fn figures(direction: &Direction) -> Result<Figures, String> {
+impl Direction {
+    fn runtime_s(&self) -> f64 {
+        self.runtime as f64 / 1e3
+    }
+
+    /// fio's own time goes on until the last operation is done, and it begins none in the meantime: 128 of 100 ms each make a second
+    /// 1.1 of them, or more. The operations that it counts are those that it began, of which with a full queue there are as many as
+    /// were done up to the end of the time that was asked for.
+    fn measured_s(&self, runtime_s: Option<f64>) -> f64 {
+        runtime_s.map_or(self.runtime_s(), |runtime_s| self.runtime_s().min(runtime_s))
+    }
+
+    /// fio's own figure where it was not at work for longer than it should be.
+    fn iops(&self, runtime_s: Option<f64>) -> f64 {
+        let measured_s = self.measured_s(runtime_s);
+        if measured_s < self.runtime_s() { self.total_ios as f64 / measured_s } else { self.iops }
+    }
+}
+
+fn figures(direction: &Direction, runtime_s: Option<f64>) -> Result<Figures, String> {
     let histogram = LatencyHistogram::from_fio(&direction.lat_ns).unwrap_or_default();
     // fio counts the operations in flight at the end with the bytes and the latencies, and not with its rate. So that a slow
     // target with many of them gets the right bandwidth, it is the rate times the bytes of an operation. What fio itself says
@@ -312,8 +336,8 @@ fn figures(direction: &Direction) -> Result<Figures, String> {
     let bytes_per_operation = direction.io_bytes as f64 / counted.max(1) as f64;
     let mut figures = Figures {
         operations: direction.total_ios,
-        iops: direction.iops,
-        bytes_per_s: direction.iops * bytes_per_operation,
+        iops: direction.iops(runtime_s),
+        bytes_per_s: direction.iops(runtime_s) * bytes_per_operation,
         latency_ns_mean: direction.lat_ns["mean"].as_f64().or_else(|| histogram.mean()).unwrap_or(0.0),
         latency_ns_max: histogram.percentiles().map_or(0, |found| found.latency_ns_max),
         latency_histogram: histogram.pairs(),

@@ -138,6 +138,16 @@ pub fn share(whole: u64, part: u64, parts: u64) -> u64 {
     whole / parts + u64::from(part < whole % parts)
 }
 
+impl Amount {
+    /// Seconds that are measured, where that is what bounds it.
+    pub fn runtime_s(self) -> Option<f64> {
+        match self {
+            Amount::Time { runtime_s, .. } => Some(runtime_s),
+            Amount::Fill | Amount::Bytes(_) => None,
+        }
+    }
+}
+
 /// How much load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Amount {
@@ -169,6 +179,8 @@ pub struct Command {
     pub format: Format,
     /// Processors that the whole process is kept on, where it cannot be told to keep its jobs on them.
     pub processors: Option<Vec<u32>>,
+    /// Seconds that it is to measure, if load is made for some time.
+    pub runtime_s: Option<f64>,
 }
 
 /// What a generator prints.

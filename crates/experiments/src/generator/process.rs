@@ -28,6 +28,7 @@ pub struct Running {
     child: Child,
     folder: TempDir,
     format: Format,
+    runtime_s: Option<f64>,
     program: String,
     started: Instant,
     started_at: SystemTime,
@@ -77,6 +78,7 @@ impl Running {
             child,
             folder,
             format: command.format,
+            runtime_s: command.runtime_s,
             program,
             started: Instant::now(),
             started_at: SystemTime::now(),
@@ -124,7 +126,7 @@ impl Running {
         };
         let out = read("stdout")?;
         let parsed = match self.format {
-            Format::Fio => fio::read(&out, &self.series()),
+            Format::Fio => fio::read(&out, &self.series(), self.runtime_s),
             Format::Coquina => coquina::read(&out),
         };
         let parsed = parsed.and_then(|outcome| match outcome.is_empty() && !status.success() {
@@ -368,6 +370,7 @@ mod tests {
             files: vec![("out.json".to_owned(), json.to_owned())],
             format: Format::Fio,
             processors: None,
+            runtime_s: None,
         };
         let running = Running::start(&command, scratch.path()).unwrap();
         running.finish(Duration::from_secs(20), &|| false).unwrap()
@@ -400,6 +403,7 @@ mod tests {
             files: vec![("out.json".to_owned(), json.to_owned())],
             format: Format::Coquina,
             processors: None,
+            runtime_s: None,
         };
         let running = Running::start(&command, scratch.path()).unwrap();
         let outcome = running.finish(Duration::from_secs(20), &|| false).unwrap();
@@ -432,6 +436,7 @@ mod tests {
             files: Vec::new(),
             format: Format::Fio,
             processors: None,
+            runtime_s: None,
         };
         let running = Running::start(&command, scratch.path()).unwrap();
         let error = running.finish(Duration::from_secs(20), &|| false).unwrap_err().to_string();
@@ -448,6 +453,7 @@ mod tests {
             files: vec![("job.fio".to_owned(), "[global]\nx=$a\n[volume0]\nfilename=/srv/a#b\n".to_owned())],
             format: Format::Fio,
             processors: None,
+            runtime_s: None,
         };
         let Err(error) = Running::start(&command, scratch.path()) else { panic!("it was started") };
         assert!(error.to_string().contains("\"/srv/a#b\" holds '#'"), "{error}");
@@ -471,6 +477,7 @@ mod tests {
             files: vec![("job.fio".to_owned(), job.to_owned())],
             format,
             processors: None,
+            runtime_s: None,
         };
         let job = "[global]\nwrite_iops_log={folder}/series\n[volume0]\nfilename=/srv/{folder}/x\n";
         let Err(error) = Running::start(&command(Format::Fio, job), scratch.path()) else {

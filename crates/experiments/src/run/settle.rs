@@ -4,12 +4,12 @@ use crate::definition::{Layout, Mode, PlannedPoint, SETTLE_PASSES_MAX};
 use crate::generator::GeneratorError;
 use crate::target::TargetError;
 
-use super::measure::Measured;
+use super::measure::{Measured, SETTLING};
 use super::plan::LOAD_EXTRA_S;
 use super::{Run, RunError};
 
 impl Run<'_> {
-    /// Gives a store that was aged so much of the case's own load that its throughput is steady: it does what it will go on doing then. Not
+    /// Gives a store that was aged so much of the case's own load that its throughput is steady and its servers take no more memory: it does what it will go on doing then. Not
     /// where that would undo its age: sequential writes lay the store out in order again. The rounds tell of whatever fails here.
     pub(super) fn settle(&mut self, planned: &PlannedPoint, layout: &Layout) -> Result<(), RunError> {
         let settle_s = self.settings.limits.settle_s;
@@ -33,7 +33,7 @@ impl Run<'_> {
             let share = self.runs_done / self.runs_all.max(1.0);
             let label = self.label(column);
             (self.hooks.progress)(share, &format!("{}: {label}, settling", planned.id));
-            match self.shoot(planned, layout, column, 0, &limits)? {
+            match self.shoot(planned, layout, column, SETTLING, &limits)? {
                 Err(GeneratorError::Stopped) => return Err(TargetError::Stopped.into()),
                 Err(_) if (self.hooks.stopped)() => return Err(TargetError::Stopped.into()),
                 Ok(measured) if measured.round.is_good() => {
@@ -48,8 +48,8 @@ impl Run<'_> {
     fn note_settled(&mut self, planned: &PlannedPoint, column: usize, measured: &Measured, passes_max: u32) {
         let settled_s = f64::from(measured.round.passes) * self.settings.limits.settle_s;
         self.last_case().results[column].settled_s = settled_s;
-        if measured.round.is_steady == Some(false) {
-            let text = unsettled(&self.label(column), settled_s, passes_max);
+        if let Some(what) = unsettled(measured.round.is_steady, measured.grown) {
+            let text = told_of_unsettled(&self.label(column), &what, settled_s, passes_max);
             self.find("not-settled", &planned.id, &text);
         }
     }
@@ -87,11 +87,22 @@ fn passes_within(time_s: f64, taken_s: f64, settle_s: f64, loads: usize) -> u32 
     (passes as u32).clamp(1, SETTLE_PASSES_MAX)
 }
 
-fn unsettled(label: &str, seconds: f64, passes_max: u32) -> String {
+/// What a store had not come to an end with; none if all.
+fn unsettled(is_steady: Option<bool>, grown: Option<f64>) -> Option<String> {
+    let not_steady = (is_steady == Some(false)).then(|| "its throughput was still not steady".to_owned());
+    let growing = grown.map(|share| {
+        format!(
+            "its servers still took more memory ({:.0} % more in the last part of it), which takes its time",
+            share * 100.0
+        )
+    });
+    let all: Vec<String> = not_steady.into_iter().chain(growing).collect();
+    (!all.is_empty()).then(|| all.join(", and "))
+}
+
+fn told_of_unsettled(label: &str, what: &str, seconds: f64, passes_max: u32) -> String {
     let why = if passes_max < SETTLE_PASSES_MAX { ", for which there was no more time" } else { "" };
-    format!(
-        "{label}: its throughput was still not steady after {seconds} s of this load{why}: it may do otherwise in the long run"
-    )
+    format!("{label}: {what} after {seconds} s of this load{why}: it may do otherwise in the long run")
 }
 
 #[cfg(test)]
@@ -111,11 +122,22 @@ mod tests {
 
     #[test]
     fn what_has_not_settled_says_for_how_long_and_why() {
-        let text = unsettled("Ceph", 10.0, 2);
+        assert_eq!(unsettled(Some(true), None), None);
+        assert_eq!(unsettled(None, None), None, "too short to be judged");
+        let not_steady = unsettled(Some(false), None).unwrap();
+        let text = told_of_unsettled("Ceph", &not_steady, 10.0, 2);
         assert!(
-            text.contains("Ceph: ") && text.contains("after 10 s") && text.contains("no more time"),
+            text.starts_with("Ceph: its throughput")
+                && text.contains("after 10 s")
+                && text.contains("no more time"),
             "{text}"
         );
-        assert!(!unsettled("Ceph", 20.0, SETTLE_PASSES_MAX).contains("no more time"));
+        assert!(!text.contains("memory"), "{text}");
+        let text = told_of_unsettled("Ceph", &not_steady, 20.0, SETTLE_PASSES_MAX);
+        assert!(!text.contains("no more time"), "{text}");
+        let growing = unsettled(Some(true), Some(0.31)).unwrap();
+        assert!(growing.contains("31 % more") && !growing.contains("throughput"), "{growing}");
+        let both = unsettled(Some(false), Some(0.31)).unwrap();
+        assert!(both.contains("steady, and its servers still took more memory"), "{both}");
     }
 }

@@ -120,15 +120,15 @@ fn figures_come_from_its_json() {
  "write": {"total_ios": 1000, "io_bytes": 4096000, "iops": 500.0, "runtime": 2000,
   "lat_ns": {"min": 1, "max": 90000, "mean": 2000.0, "bins": {"1000": 900, "80000": 100}}}}]}
 fio: another one"#;
-    let outcome = read(printed, "999500, 400, 1, 0, 0\n1000001, 600, 1, 0, 0\n999501, 100, 1, 0, 0\n1000001, 100, 1, 0, 0\n1000501, 7, 1, 0, 0\n").unwrap();
+    let outcome = read(printed, "999500, 400, 1, 0, 0\n1000001, 600, 1, 0, 0\n999501, 100, 1, 0, 0\n1000001, 100, 1, 0, 0\n1000501, 7, 1, 0, 0\n", None).unwrap();
     assert_eq!(outcome.total.operations, 1000);
     assert_eq!(outcome.total.bytes_per_s, 2_048_000.0);
     assert!((80000..81000).contains(&outcome.total.latency_ns_p99), "{}", outcome.total.latency_ns_p99);
     assert_eq!(outcome.series, [500.0, 700.0]);
     assert_eq!(outcome.began_unix_ms, Some(999_000));
     assert_eq!((outcome.read, outcome.errors), (None, 0));
-    assert!(read("no JSON at all", "").is_err());
-    assert!(read("{\"jobs\": []}", "").is_err());
+    assert!(read("no JSON at all", "", None).is_err());
+    assert!(read("{\"jobs\": []}", "", None).is_err());
 }
 
 #[test]
@@ -167,22 +167,22 @@ const TWO_CLIENTS: &str = include_str!("two_clients.json");
 
 #[test]
 fn hosts_are_counted_once() {
-    let two = read(TWO_CLIENTS, "").unwrap();
+    let two = read(TWO_CLIENTS, "", None).unwrap();
     assert_eq!(two.total.operations, 13 + 12, "and not those of all clients once more");
     assert!((two.total.iops - 24.975).abs() < 0.001, "{}", two.total.iops);
     assert_eq!(two.told_bytes_per_s, 53194.0 + 49102.0);
     assert_eq!(two.total.latency_histogram.iter().map(|(_, count)| count).sum::<u64>(), 25);
     assert_eq!(two.measured_s, 1.001);
     // Two jobs of one host are one group.
-    let one = read(ONE_CLIENT, "").unwrap();
+    let one = read(ONE_CLIENT, "", None).unwrap();
     assert_eq!(one.total.operations, 24);
     assert_eq!(one.total.latency_ns_mean, 388_743.625);
 }
 
 #[test]
 fn the_busiest_host_is_told() {
-    assert_eq!(read(TWO_CLIENTS, "").unwrap().busiest_host, None, "it says nothing of processors here");
-    let with = |text: &str| read(&TWO_CLIENTS.replacen("\"error\": 0,", text, 1), "").unwrap();
+    assert_eq!(read(TWO_CLIENTS, "", None).unwrap().busiest_host, None, "it says nothing of processors here");
+    let with = |text: &str| read(&TWO_CLIENTS.replacen("\"error\": 0,", text, 1), "", None).unwrap();
     let one = with("\"error\": 0, \"usr_cpu\": 60.5, \"sys_cpu\": 36.5,");
     let busiest = one.busiest_host.clone().unwrap();
     assert_eq!((busiest.host.as_str(), busiest.thread_cores), ("127.0.0.1", 0.97));
@@ -203,7 +203,27 @@ fn what_it_says_of_its_bandwidth_is_kept() {
  "read": {"total_ios": 0, "io_bytes": 0, "bw_bytes": 0, "iops": 0.0, "runtime": 0, "lat_ns": {"min": 0, "max": 0, "mean": 0.0}},
  "write": {"total_ios": 100, "io_bytes": 524288, "bw_bytes": 262144, "iops": 50.0, "runtime": 2000,
   "lat_ns": {"min": 1, "max": 9000, "mean": 2000.0, "bins": {"1000": 128}}}}]}"#;
-    let outcome = read(printed, "").unwrap();
+    let outcome = read(printed, "", None).unwrap();
     assert_eq!(outcome.total.bytes_per_s, 50.0 * 4096.0);
     assert_eq!(outcome.told_bytes_per_s, 262_144.0);
+}
+
+#[test]
+fn time_in_which_the_last_operations_end_is_not_measured() {
+    // A queue of 64 that is served one after the other, 640 per second: at the end of 1.2 s fio begins no more, and is done 0.1 s later.
+    let printed = r#"{"jobs": [{"jobname": "volume0", "error": 0,
+ "read": {"total_ios": 0, "io_bytes": 0, "bw_bytes": 0, "iops": 0.0, "runtime": 0, "lat_ns": {"min": 0, "max": 0, "mean": 0.0}},
+ "write": {"total_ios": 768, "io_bytes": 3407872, "bw_bytes": 2621440, "iops": 590.769231, "runtime": 1300,
+  "lat_ns": {"min": 1, "max": 100000000, "mean": 100000000.0, "bins": {"100000000": 832}}}}]}"#;
+    let outcome = read(printed, "", Some(1.2)).unwrap();
+    assert_eq!((outcome.total.iops, outcome.measured_s), (640.0, 1.2));
+    assert_eq!(outcome.total.bytes_per_s, 640.0 * 4096.0);
+    // All that it moved, those in flight at the end included, in the time that was measured.
+    assert!((outcome.told_bytes_per_s - 832.0 * 4096.0 / 1.2).abs() < 1.0, "{}", outcome.told_bytes_per_s);
+    // Who ended before its time, or was not to work for a time, is believed.
+    for runtime_s in [None, Some(2.0)] {
+        let outcome = read(printed, "", runtime_s).unwrap();
+        assert_eq!((outcome.total.iops, outcome.measured_s), (590.769_231, 1.3));
+        assert_eq!(outcome.told_bytes_per_s, 2_621_440.0);
+    }
 }
