@@ -316,9 +316,9 @@ impl Catalogue {
     /// Refuses to count a node that does not answer this process as lost, unless the leader does not hear it either.
     fn check_silent(&self, map: &MapView, node: NodeId) -> Result<(), CatalogueError> {
         let name = || node_name(map, node);
-        match self.leader_health() {
+        match self.leader_health().and_then(|health| health.heard) {
             None => Err(CatalogueError::NodeUnknown { name: name() }),
-            Some(health) if health.heard.contains(&node) => Err(CatalogueError::NodeHeard { name: name() }),
+            Some(heard) if heard.contains(&node) => Err(CatalogueError::NodeHeard { name: name() }),
             Some(_) => Ok(()),
         }
     }

@@ -41,9 +41,9 @@ pub struct LeaderHealth {
     pub health: ClusterHealth,
     /// Nodes that it counts as dead.
     pub dead: Vec<NodeId>,
-    /// Nodes that it has heard in time, or does not watch for long enough yet to know.
+    /// Nodes that it has heard in time, or does not watch for long enough yet to know. `None` if it does not say: an older version.
     #[serde(default)]
-    pub heard: Vec<NodeId>,
+    pub heard: Option<Vec<NodeId>>,
 }
 
 /// The answer to a heartbeat.
@@ -62,4 +62,20 @@ pub struct Quiesce {
     pub volume: VolumeId,
     /// The map.
     pub map_revision: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_older_leader_does_not_say_whom_it_hears() {
+        let health = serde_json::to_value(LeaderHealth::default()).unwrap();
+        let mut older = health.clone();
+        older.as_object_mut().unwrap().remove("heard");
+        assert_eq!(serde_json::from_value::<LeaderHealth>(older).unwrap().heard, None);
+        let with = LeaderHealth { heard: Some(Vec::new()), ..LeaderHealth::default() };
+        let text = serde_json::to_string(&with).unwrap();
+        assert_eq!(serde_json::from_str::<LeaderHealth>(&text).unwrap(), with, "it hears nobody");
+    }
 }

@@ -98,7 +98,13 @@ impl Catalogue {
         if request.lose_data {
             self.give_up_pools(&removal.drive, volumes, pools)?;
         }
-        self.change(&|map| Ok(decide(map, id, give_up)?))?;
+        self.change(&|map| {
+            let back = map.drive(id).filter(|now| give_up && has_come_back(&removal.drive, now));
+            match back {
+                Some(now) => Err(CatalogueError::DriveWorks { path: now.path.clone() }),
+                None => Ok(decide(map, id, give_up)?),
+            }
+        })?;
         Ok(removal)
     }
 
@@ -179,6 +185,15 @@ impl Catalogue {
         }
     }
 
+    /// The same of one that was lost a moment ago. What the map says of it is looked at with the change itself.
+    fn check_still_lost(&self, drive: &DriveRecord) -> Result<(), CatalogueError> {
+        let map = self.map();
+        match map.drive(drive.id) {
+            Some(now) if now.state == DriveState::Healthy => self.check_lost(&map, now),
+            _ => Ok(()),
+        }
+    }
+
     /// Removes the volumes and pools that have lost data for good.
     fn give_up_pools(
         &self,
@@ -187,10 +202,14 @@ impl Catalogue {
         pools: BTreeSet<PoolId>,
     ) -> Result<(), CatalogueError> {
         for volume in volumes {
-            // Looked at again with each: it takes a while, and copies may come back meanwhile.
+            // Looked at again with each: it takes a while, and the drive or other copies may come back meanwhile.
+            self.check_still_lost(drive)?;
             self.mark_removed(volume.id, &|map| {
                 let (lost, _) = loses(map, |other| other.id == drive.id);
                 let path = drive.path.clone();
+                if map.drive(drive.id).is_some_and(|now| has_come_back(drive, now)) {
+                    return Err(CatalogueError::DriveWorks { path });
+                }
                 match lost.iter().any(|other| other.id == volume.id) {
                     true => Ok(()),
                     false => Err(CatalogueError::NotLost { path, volume: volume.name.clone() }),
@@ -210,6 +229,11 @@ impl Catalogue {
         self.map.wait_for_map(EMPTY_TIME_MAX, pools_gone).ok_or_else(emptying)?;
         Ok(())
     }
+}
+
+/// A drive that took no changes, or was missing, takes them again.
+fn has_come_back(before: &DriveRecord, now: &DriveRecord) -> bool {
+    before.state != DriveState::Healthy && now.state == DriveState::Healthy
 }
 
 fn decide(

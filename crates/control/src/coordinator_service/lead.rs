@@ -177,7 +177,7 @@ impl<'a> Lead<'a> {
                 let (liveness, now_ns) = (coordinator.liveness(), boottime_ns());
                 let nodes = || coordinator.map().nodes().map(|node| node.value.id);
                 let dead = nodes().filter(|node| liveness.is_node_dead(*node)).collect();
-                let heard = nodes().filter(|node| liveness.is_node_heard(*node, now_ns)).collect();
+                let heard = Some(nodes().filter(|node| liveness.is_node_heard(*node, now_ns)).collect());
                 let _ = reply.send(LeaderHealth { health: ClusterHealth::of(coordinator), dead, heard });
                 Next::Nothing
             }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use coquina_base::{Id128, NodeId};
+use coquina_base::{Id128, NodeId, VolumeId};
 use coquina_cluster::{
     DriveCondition, DriveState, NodeRecord, OperationError, VersionRange, VolumeState, Wanted, operation,
 };
@@ -203,4 +203,34 @@ fn data_is_given_up_by_what_the_store_has_not_by_an_old_map() {
     process.wait("the drive is gone", |map| map.drive(id).is_none());
     assert_eq!(process.map.map().volume(volume.id).unwrap().state, VolumeState::Active);
     old.stop();
+}
+
+#[test]
+fn a_drive_that_comes_back_while_its_volumes_are_given_up_keeps_the_rest() {
+    let world = World::new(1, 2);
+    let process = &world.processes[0];
+    let request = |name| api::CreateVolume { copies: Some(1), ..volume_request(name, GIB) };
+    let volumes = ["first", "second"].map(|name| process.catalogue.create(&request(name)).unwrap().id);
+    process.wait("clean, on both drives", is_spread);
+    let id = *process.node.memory().drives.keys().next().unwrap();
+    process.node.memory().drives.insert(id, DriveCondition::Failed);
+    process.wait("missing", |map| map.drive(id).unwrap().state == DriveState::Missing);
+    *process.store.held_prefix.lock().unwrap() = "coquina/map/volumes/";
+    process.store.transactions_held.store(true, Ordering::SeqCst);
+    let held = process.store.held.load(Ordering::SeqCst);
+    let request = api::RemoveDrive { drive: id.to_string(), lose_data: true, ..Default::default() };
+    let error = std::thread::scope(|scope| {
+        let removed = scope.spawn(|| process.catalogue.remove_drive(&request));
+        until(|| process.store.held.load(Ordering::SeqCst) > held);
+        process.node.memory().drives.insert(id, DriveCondition::Serving);
+        process.wait("it is back", |map| map.drive(id).unwrap().state == DriveState::Healthy);
+        process.store.transactions_held.store(false, Ordering::SeqCst);
+        removed.join().unwrap().unwrap_err()
+    });
+    assert!(matches!(error, CatalogueError::DriveWorks { .. }), "{error}");
+    let map = process.map.read_again().unwrap();
+    let active = |id: &VolumeId| map.volume(*id).is_some_and(|volume| volume.state == VolumeState::Active);
+    // The change of the first was on its way when it came back.
+    assert!(volumes.iter().filter(|id| active(id)).count() >= 1);
+    assert_eq!(map.drive(id).unwrap().state, DriveState::Healthy);
 }
