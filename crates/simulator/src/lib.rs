@@ -19,6 +19,7 @@ pub mod random;
 mod real;
 pub mod rot;
 pub mod runner;
+pub mod spread;
 pub mod subject;
 #[cfg(test)]
 mod toy;

@@ -3,6 +3,7 @@
 use coquina_simulator::cluster::{
     ClusterReport, Rare, idle_messages_per_s, run_contradicted, run_seed, run_with_hung_drive,
 };
+use coquina_simulator::spread::spread;
 
 /// Enough to reach every rare state but one: a leader that finds out by a write that it leads no more.
 const SEEDS: u64 = 100;
@@ -21,7 +22,7 @@ fn check(seed: u64) -> ClusterReport {
 #[test]
 fn no_acknowledged_write_is_lost_in_thousands_of_faults() {
     let mut total = ClusterReport::default();
-    (1..=SEEDS).chain([DEPOSED]).for_each(|seed| total.add(&check(seed)));
+    spread((1..=SEEDS).chain([DEPOSED]), check).iter().for_each(|report| total.add(report));
     assert!(total.faults > 50 * SEEDS, "{total:#?}");
     assert_eq!(total.missing(), Vec::<Rare>::new(), "{total:#?}");
 }
@@ -41,7 +42,7 @@ const FOUND: [u64; 8] = [417, 92_006, 29_000_014, 33_001_197, 36_002_439, 36_005
 
 #[test]
 fn seeds_that_found_something_once_find_nothing() {
-    FOUND.iter().for_each(|seed| drop(check(*seed)));
+    spread(FOUND, |seed| drop(check(seed)));
 }
 
 #[test]

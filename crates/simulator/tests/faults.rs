@@ -3,12 +3,13 @@
 use coquina_engine::Shard;
 use coquina_simulator::device_faults::{self, FaultReport, Scenario};
 use coquina_simulator::rot::{self, RotReport};
+use coquina_simulator::spread::spread;
 
 #[test]
 fn rot_never_gives_wrong_data() {
     let mut total = RotReport::default();
-    for seed in 1..=30 {
-        match rot::run_seed::<Shard>(seed, |_| {}) {
+    for (seed, result) in (1..).zip(spread(1..=30, |seed| rot::run_seed::<Shard>(seed, |_| {}))) {
+        match result {
             Ok(report) => total.add(&report),
             Err(failure) => {
                 panic!("{failure}\nreproduce: cargo run -p coquina-simulator -- rot --seed {seed}")
@@ -42,8 +43,9 @@ fn any_byte_of_superblocks_frames_and_checkpoints_may_rot() {
 #[test]
 fn failing_drives_lose_nothing_and_hang_nothing() {
     let mut total = FaultReport::default();
-    for seed in 1..=30 {
-        match device_faults::run_seed::<Shard>(seed, &device_faults::SCENARIOS, |_| {}) {
+    let run = |seed| device_faults::run_seed::<Shard>(seed, &device_faults::SCENARIOS, |_| {});
+    for (seed, result) in (1..).zip(spread(1..=30, run)) {
+        match result {
             Ok(report) => total.add(&report),
             Err(failure) => {
                 panic!("{failure}\nreproduce: cargo run -p coquina-simulator -- faults --seed {seed}")

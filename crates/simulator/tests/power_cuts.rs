@@ -3,6 +3,7 @@
 use coquina_engine::{Shard, ShardConfig};
 use coquina_simulator::campaign::run_seed;
 use coquina_simulator::counters::Counters;
+use coquina_simulator::spread::spread;
 
 /// Enough to reach every counter.
 const SEEDS: u64 = 45;
@@ -11,8 +12,8 @@ const CUTS: u64 = 20;
 #[test]
 fn no_acknowledged_write_is_lost_in_thousands_of_cuts() {
     let mut total = Counters::default();
-    for seed in 1..=SEEDS {
-        match run_seed::<Shard>(seed, CUTS, |_| {}) {
+    for (seed, result) in (1..).zip(spread(1..=SEEDS, |seed| run_seed::<Shard>(seed, CUTS, |_| {}))) {
+        match result {
             Ok(report) => total.add(&report.counters),
             Err(failure) => panic!(
                 "{failure}\nreproduce: cargo run -p coquina-simulator -- cuts --seed {seed} --cuts {CUTS}"
@@ -29,11 +30,13 @@ const FOUND: [u64; 7] = [49, 54, 71, 79, 110, 137, 164];
 #[test]
 fn seeds_that_found_something_once_find_nothing() {
     let usual = ShardConfig::default().batch_blocks_min;
-    for seed in FOUND {
-        let result = run_seed::<Shard>(seed, CUTS, |plan| {
+    let results = spread(FOUND, |seed| {
+        run_seed::<Shard>(seed, CUTS, |plan| {
             plan.config.batch_blocks_min = usual;
             plan.config.batch_blocks_loaded_min = 0;
-        });
+        })
+    });
+    for result in results {
         if let Err(failure) = result {
             panic!("{failure}");
         }
