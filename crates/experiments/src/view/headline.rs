@@ -65,10 +65,8 @@ fn line(view: &View<'_>, group: &Group<'_>, case: &Case) -> Option<String> {
         Some(format!("{} {} {unit}", view.short[target], measured_text(&own)))
     };
     let mut parts: Vec<String> = Vec::new();
-    for (place, (target, reference)) in view.pairs.iter().enumerate() {
-        let is_named = view.pairs[..place].iter().any(|(other, _)| other == target);
-        let Some(mut text) = shown(*target) else { continue };
-        let pair = (*target, *reference);
+    for (is_named, pair) in by_target(&view.pairs) {
+        let Some(mut text) = shown(pair.0) else { continue };
         let ratio =
             |metric| view.compared(case, pair, metric).map(|found| (ratio_text(&found.ratio), found.doubt()));
         let name = view.reference_name(pair);
@@ -92,4 +90,13 @@ fn line(view: &View<'_>, group: &Group<'_>, case: &Case) -> Option<String> {
     (!parts.is_empty()).then(|| {
         format!("{}, {}, {}: {}", group.scenario, group.workload, group.phrase(case), parts.join("; "))
     })
+}
+
+/// Pairs with those of one target behind each other, and whether the target was named before: what stands without a name is of the
+/// target before it.
+fn by_target(pairs: &[(usize, usize)]) -> Vec<(bool, (usize, usize))> {
+    let mut sorted: Vec<(usize, usize)> = pairs.to_vec();
+    sorted.sort_by_key(|(target, _)| pairs.iter().position(|(other, _)| other == target));
+    let is_named = |place: usize| place > 0 && sorted[place - 1].0 == sorted[place].0;
+    sorted.iter().enumerate().map(|(place, pair)| (is_named(place), *pair)).collect()
 }

@@ -276,6 +276,27 @@ mod tests {
     }
 
     #[test]
+    fn the_headline_tells_all_ratios_of_a_target_before_it_names_the_next() {
+        let mut report = made_up("curve-vs-ceph", &["Coquina", "Coquina, NBD", "Ceph", "plain file"]);
+        let systems = [("Coquina", 3), ("Coquina", 3), ("Ceph", 3), ("file system", 1)];
+        for (facts, (system, copies)) in report.targets.iter_mut().zip(systems) {
+            (facts.system, facts.copies) = (system.to_owned(), Some(copies));
+            facts.is_plain = Some(copies == 1);
+        }
+        let view = View::of(&report);
+        assert_eq!(view.pairs, [(0, 2), (1, 2), (1, 0), (0, 3)]);
+        let lines = headline::headline(&view);
+        let mut both =
+            lines.iter().filter_map(|line| Some((line, line.split_once("; Coquina, NBD ")?))).peekable();
+        assert!(both.peek().is_some(), "{lines:?}");
+        for (line, (native, nbd)) in both {
+            assert_eq!(native.matches(" times plain file").count(), 1, "{line}");
+            assert_eq!(nbd.matches(" times Coquina").count(), 1, "{line}");
+            assert!(!nbd.contains("plain file"), "{line}");
+        }
+    }
+
+    #[test]
     fn a_store_beside_a_plain_file_comes_last_and_is_said_to_have_more_copies() {
         let mut report = made_up("curve-vs-ceph", &["Coquina", "Coquina, NBD", "plain file"]);
         let systems = [("Coquina", 3), ("Coquina", 3), ("file system", 1)];
