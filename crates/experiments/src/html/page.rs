@@ -140,7 +140,7 @@ fn short(out: &mut String, view: &View<'_>) {
         let unit = if metric == Metric::Iops { "IOPS" } else { "MiB/s" };
         let of =
             |target: usize, metric| view.result(case, target).and_then(|result| estimate(result, metric));
-        for (place, (upper, lower, title)) in view.ratios().iter().enumerate().take(3) {
+        for (place, (upper, lower, title)) in view.ratios(group).iter().enumerate().take(3) {
             let Some(compared) = view.compared(case, (*upper, *lower), metric) else { continue };
             let (ratio, title, doubt) = (ratio_text(&compared.ratio), escape(title), compared.doubt());
             let _ = match place {

@@ -195,7 +195,7 @@ fn add_metric(
         .filter(|system| lines.iter().any(|line| published_figure(line, system, metric).is_some()))
         .collect();
     let (factor, unit) = unit(metric, &lines);
-    let (ratios, mut published_ratios) = (view.ratios(), published::ratios(view, &systems));
+    let (ratios, mut published_ratios) = (view.ratios(group), published::ratios(view, &systems));
     // Two systems that published for different points have no ratio.
     published_ratios.retain(|(upper, lower, _)| {
         let has = |line: &Line<'_>, place: &usize| published_figure(line, systems[*place], metric).is_some();

@@ -98,6 +98,7 @@ impl Key {
 }
 
 /// Cases of one scenario and workload.
+#[derive(Clone)]
 pub(crate) struct Group<'a> {
     /// The scenario.
     pub(crate) scenario: &'a str,

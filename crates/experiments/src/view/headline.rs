@@ -69,7 +69,7 @@ fn line(view: &View<'_>, group: &Group<'_>, case: &Case) -> Option<String> {
         let Some(mut text) = shown(pair.0) else { continue };
         let ratio =
             |metric| view.compared(case, pair, metric).map(|found| (ratio_text(&found.ratio), found.doubt()));
-        let name = view.reference_name(pair);
+        let name = view.reference_name(pair, group);
         match (ratio(throughput), is_named) {
             (Some((ratio, doubt)), true) => {
                 parts.push(format!("{ratio} times {name}{doubt}"));

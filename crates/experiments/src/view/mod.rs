@@ -80,10 +80,10 @@ impl<'a> View<'a> {
         case.results.iter().find(|result| result.target == *label)
     }
 
-    /// A pair with its name: `Coquina / Ceph`.
-    pub(crate) fn ratios(&self) -> Vec<(usize, usize, String)> {
+    /// Pairs with their names in a group: `Coquina / Ceph`.
+    pub(crate) fn ratios(&self, group: &Group<'_>) -> Vec<(usize, usize, String)> {
         let name = |pair: &(usize, usize)| {
-            (pair.0, pair.1, format!("{} / {}", self.short[pair.0], self.reference_name(*pair)))
+            (pair.0, pair.1, format!("{} / {}", self.short[pair.0], self.reference_name(*pair, group)))
         };
         self.pairs.iter().map(name).collect()
     }
@@ -92,12 +92,30 @@ impl<'a> View<'a> {
         facts_of(self.report, self.targets.get(target)?)
     }
 
-    /// The name of what a target is compared with: that of a plain drive says how few copies it has.
-    pub(crate) fn reference_name(&self, (target, reference): (usize, usize)) -> String {
+    /// The name of what a target is compared with. That of a plain drive says where the store reads what its caches hold, which the
+    /// drive has none of, and how few copies it writes.
+    pub(crate) fn reference_name(&self, (target, reference): (usize, usize), group: &Group<'_>) -> String {
         let copies = |target| self.facts(target).and_then(|facts| facts.copies);
         let is_less = copies(reference) == Some(1) && copies(target) != Some(1);
-        let more = if self.is_beside_a_drive((target, reference)) && is_less { ", one copy" } else { "" };
-        format!("{}{more}", self.short[reference])
+        let mut name = self.short[reference].clone();
+        if !self.is_beside_a_drive((target, reference)) {
+            return name;
+        }
+        let is_warm = self.has_warm_reads(group);
+        if is_less && (group.operation.writes() || !is_warm) {
+            name += ", one copy";
+        }
+        let is_in_memory = self.facts(reference).is_some_and(|facts| facts.durable == Some(false));
+        if is_warm && !is_in_memory {
+            name += if group.operation.writes() { ", reads from the drive" } else { ", from the drive" };
+        }
+        name
+    }
+
+    /// Whether stores were read once before the cases of a group, so that their caches hold what fits into them.
+    fn has_warm_reads(&self, group: &Group<'_>) -> bool {
+        let mut layouts = self.report.layouts.iter().filter(|layout| layout.scenario == group.scenario);
+        group.operation.reads() && layouts.any(|layout| layout.warm_reads)
     }
 
     /// Whether a pair is a store beside a plain drive.
@@ -257,6 +275,7 @@ pub(crate) fn contradictions(report: &Report) -> Vec<(&str, &str, &str)> {
 mod tests {
     use super::made_up::made_up;
     use super::*;
+    use crate::report::Operation;
 
     #[test]
     fn a_report_without_comparisons_has_the_pairs_of_a_finished_one() {
@@ -306,7 +325,7 @@ mod tests {
         }
         let view = View::of(&report);
         assert_eq!(view.main_pair(), Some((1, 0)));
-        let names: Vec<String> = view.ratios().into_iter().map(|(.., name)| name).collect();
+        let names: Vec<String> = view.ratios(&view.groups[0]).into_iter().map(|(.., name)| name).collect();
         assert_eq!(names, ["Coquina, NBD / Coquina", "Coquina / plain file, one copy"]);
         let lines = headline::headline(&view);
         assert!(lines[0].contains(" times plain file, one copy"), "{lines:?}");
@@ -314,7 +333,35 @@ mod tests {
         let picture = crate::html::headline_svg(&report);
         assert!(picture.contains("against Coquina<") && !picture.contains("plain file</text>"), "{picture}");
         report.targets[0].copies = Some(1);
-        assert_eq!(View::of(&report).ratios()[1].2, "Coquina / plain file", "both have one");
+        let view = View::of(&report);
+        assert_eq!(view.ratios(&view.groups[0])[1].2, "Coquina / plain file", "both have one");
+    }
+
+    #[test]
+    fn reads_from_the_drive_are_told_apart_from_reads_of_warm_caches() {
+        let mut report = made_up("curve-vs-ceph", &["Coquina", "plain file"]);
+        for (facts, copies) in report.targets.iter_mut().zip([3, 1]) {
+            (facts.copies, facts.is_plain) = (Some(copies), Some(copies == 1));
+        }
+        report.layouts.iter_mut().for_each(|layout| layout.warm_reads = true);
+        let name = |report: &Report, operation: Operation| {
+            let view = View::of(report);
+            let mut group = view.groups[0].clone();
+            group.operation = operation;
+            view.reference_name((0, 1), &group)
+        };
+        assert_eq!(name(&report, Operation::RandomRead), "plain file, from the drive");
+        assert_eq!(name(&report, Operation::Mixed70), "plain file, one copy, reads from the drive");
+        assert_eq!(name(&report, Operation::RandomWrite), "plain file, one copy");
+        // All that shows ratios has it.
+        let told = |text: &str| text.contains("plain file, from the drive");
+        let view = View::of(&report);
+        assert!(headline::headline(&view).iter().any(|line| told(line)));
+        assert!(told(&crate::html::render(&report)) && told(&crate::table::text(&report, 200)));
+        report.targets[1].durable = Some(false);
+        assert_eq!(name(&report, Operation::RandomRead), "plain file", "it lies in memory");
+        report.layouts.iter_mut().for_each(|layout| layout.warm_reads = false);
+        assert_eq!(name(&report, Operation::RandomRead), "plain file, one copy");
     }
 
     #[test]
