@@ -331,6 +331,11 @@ impl Point {
         Point { drives: loaded, ..self.clone() }
     }
 
+    /// Volumes that take load on a target that has so many drives; where drives are added, each is one.
+    pub fn volumes_on(&self, drives: u32) -> u32 {
+        self.on(drives).drives.unwrap_or_else(|| self.loaded_volumes())
+    }
+
     /// Operations that a closed loop keeps in flight, all clients together: one client or more per volume, or per drive where drives are
     /// added, whose volumes are then the only ones that take load. Where all drives are meant, how many that is must be known, see
     /// [`Point::on`].

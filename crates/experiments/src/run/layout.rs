@@ -53,14 +53,13 @@ impl Run<'_> {
             }
             let target = self.targets[index].as_ref();
             if layout.fill {
-                self.load_blocks(
-                    target,
-                    &layout,
-                    "writing it full",
-                    Operation::SequentialWrite,
-                    Amount::Fill,
-                    FILL_BLOCK_BYTES,
-                )?;
+                let blocks = Blocks {
+                    operation: Operation::SequentialWrite,
+                    amount: Amount::Fill,
+                    block_bytes: FILL_BLOCK_BYTES,
+                    volumes: layout.volumes,
+                };
+                self.load_blocks(target, &layout, "writing it full", blocks)?;
             }
             if let Some(aged) = layout.aged {
                 self.age(target, &layout, aged)?;
@@ -100,14 +99,13 @@ impl Run<'_> {
             for (index, target) in self.targets.iter().enumerate() {
                 if refused[index].is_none() && !target.keeps_its_data() {
                     let what = format!("writing objects of {}", crate::report::format_block(block_bytes));
-                    self.load_blocks(
-                        target.as_ref(),
-                        layout,
-                        &what,
-                        Operation::ObjectWrite,
-                        Amount::Fill,
+                    let blocks = Blocks {
+                        operation: Operation::ObjectWrite,
+                        amount: Amount::Fill,
                         block_bytes,
-                    )?;
+                        volumes: layout.volumes,
+                    };
+                    self.load_blocks(target.as_ref(), layout, &what, blocks)?;
                 }
             }
         }
@@ -168,15 +166,19 @@ impl Run<'_> {
         }
         let held_bytes = layout.volume_bytes.saturating_mul(layout.volumes.into());
         let bytes = held_bytes.saturating_mul(aged.overwrites.into());
-        let block_bytes = u32::try_from(aged.block).unwrap_or(1 << 16);
         let what = format!("overwriting it {} times", aged.overwrites);
-        self.load_blocks(target, layout, &what, Operation::RandomWrite, Amount::Bytes(bytes), block_bytes)
+        let blocks = Blocks {
+            operation: Operation::RandomWrite,
+            amount: Amount::Bytes(bytes),
+            block_bytes: u32::try_from(aged.block).unwrap_or(1 << 16),
+            volumes: layout.volumes,
+        };
+        self.load_blocks(target, layout, &what, blocks)
     }
 
-    /// Reads the volumes, or objects, of all targets of the last case once, so that all begin it alike.
+    /// Reads the volumes, or objects, that the last case loads once on all its targets, so that all begin it alike.
     pub(super) fn warm_up(&self, layout: &Layout) -> Result<(), RunError> {
         let Some(case) = self.report.cases.last() else { return Ok(()) };
-        let Some((operation, bytes, block_bytes)) = warming(layout, &case.point) else { return Ok(()) };
         let mut warm = vec![false; self.targets.len()];
         for (column, result) in self.columns.iter().zip(&case.results) {
             let target = self.targets[column.target].as_ref();
@@ -186,14 +188,9 @@ impl Run<'_> {
             {
                 continue;
             }
-            self.load_blocks(
-                target,
-                layout,
-                "reading it once",
-                operation,
-                Amount::Bytes(bytes),
-                block_bytes,
-            )?;
+            if let Some(blocks) = warming(layout, &case.point, target.drives()) {
+                self.load_blocks(target, layout, "reading it once", blocks)?;
+            }
         }
         Ok(())
     }
@@ -203,15 +200,14 @@ impl Run<'_> {
         target: &dyn Target,
         layout: &Layout,
         what: &str,
-        operation: Operation,
-        amount: Amount,
-        block_bytes: u32,
+        blocks: Blocks,
     ) -> Result<(), RunError> {
+        let Blocks { operation, amount, block_bytes, volumes } = blocks;
         let keeps = operation.writes() && target.keeps_its_data();
         assert!(!keeps, "{} was not given up, and {what} would write to it", target.spec());
         let share = self.runs_done / self.runs_all.max(1.0);
         (self.hooks.progress)(share, &format!("{}: {what}", target.spec()));
-        let volumes: Vec<u32> = (0..layout.volumes).collect();
+        let volumes: Vec<u32> = (0..volumes).collect();
         let load = Load {
             operation,
             block_bytes,
@@ -237,18 +233,34 @@ impl Run<'_> {
     }
 }
 
-/// What is read before a point, how much of it, and in pieces of which size.
-pub(super) fn warming(layout: &Layout, point: &Point) -> Option<(Operation, u64, u32)> {
-    (layout.warm_reads && point.operation.reads()).then(|| match point.operation.is_of_objects() {
+/// What is written or read besides what is measured.
+#[derive(Debug, PartialEq)]
+pub(super) struct Blocks {
+    pub operation: Operation,
+    pub amount: Amount,
+    pub block_bytes: u32,
+    /// The first ones of the layout.
+    pub volumes: u32,
+}
+
+/// What is read before a point on a target that has so many drives.
+pub(super) fn warming(layout: &Layout, point: &Point, drives: u32) -> Option<Blocks> {
+    if !layout.warm_reads || !point.operation.reads() {
+        return None;
+    }
+    // What the case does not load would only push what it loads out of caches.
+    let volumes = point.volumes_on(drives).min(layout.volumes);
+    let (operation, bytes, block_bytes) = match point.operation.is_of_objects() {
         true => {
             let bytes = object_set_bytes(layout.volume_bytes, point.block_bytes);
             (Operation::ObjectRead, bytes, point.block_bytes)
         }
         false => {
-            let bytes = layout.volume_bytes.saturating_mul(layout.volumes.into());
+            let bytes = layout.volume_bytes.saturating_mul(volumes.into());
             (Operation::SequentialRead, bytes, FILL_BLOCK_BYTES)
         }
-    })
+    };
+    Some(Blocks { operation, amount: Amount::Bytes(bytes), block_bytes, volumes })
 }
 
 /// Volumes of a scenario whose points add so many drives, each a volume of its own, where `there` are. 0 stands for all.

@@ -359,7 +359,7 @@ impl Shot<'_> {
     fn commands(&self, pass: u32) -> Vec<Command> {
         let point = self.point;
         let clients = point.clients.max(1);
-        let volumes = point.on(self.target.drives()).drives.unwrap_or_else(|| point.loaded_volumes());
+        let volumes = point.volumes_on(self.target.drives());
         let mut commands = Vec::new();
         for client in 0..clients {
             let mine = volumes_of(client, clients, volumes);

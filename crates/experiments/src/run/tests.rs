@@ -4,8 +4,8 @@ use std::rc::Rc;
 use super::facts::make_labels_unique;
 use super::*;
 use crate::definition::{Experiment, ModeName};
-use crate::generator::{Command, Load};
-use crate::report::{Operation, TargetFacts};
+use crate::generator::{Amount, Command, Load};
+use crate::report::{Operation, Point, TargetFacts};
 
 fn settings(toml: &str, targets: &[&str], folder: &std::path::Path) -> Settings {
     let targets = targets.iter().map(|target| (*target).to_owned()).collect();
@@ -230,19 +230,27 @@ fn all_that_is_read_is_read_once_before() {
         warm_reads: true,
         aged: None,
     };
-    let before = |layout: &Layout, operation| {
-        super::layout::warming(
-            layout,
-            &crate::report::Point { operation, block_bytes: 1 << 16, ..point(3, 1) },
-        )
+    let before = |layout: &Layout, point: &Point| {
+        let blocks = super::layout::warming(layout, point, 2)?;
+        Some((blocks.operation, blocks.amount, blocks.block_bytes, blocks.volumes))
     };
-    let volumes = Some((Operation::SequentialRead, 192 << 20, 1 << 20));
-    assert_eq!(before(&layout, Operation::RandomRead), volumes);
-    assert_eq!(before(&layout, Operation::Mixed70), volumes);
-    let objects = Some((Operation::ObjectRead, 64 << 20, 1 << 16));
-    assert_eq!(before(&layout, Operation::ObjectRead), objects);
-    assert_eq!(before(&layout, Operation::RandomWrite), None);
-    assert_eq!(before(&Layout { warm_reads: false, ..layout }, Operation::RandomRead), None);
+    let of = |operation| Point { operation, block_bytes: 1 << 16, ..point(3, 1) };
+    let reads = |volumes: u32| {
+        Some((Operation::SequentialRead, Amount::Bytes(u64::from(volumes) << 26), 1 << 20, volumes))
+    };
+    assert_eq!(before(&layout, &of(Operation::RandomRead)), reads(3));
+    assert_eq!(before(&layout, &of(Operation::Mixed70)), reads(3));
+    let objects = Some((Operation::ObjectRead, Amount::Bytes(64 << 20), 1 << 16, 3));
+    assert_eq!(before(&layout, &of(Operation::ObjectRead)), objects);
+    assert_eq!(before(&layout, &of(Operation::RandomWrite)), None);
+    // Only what the case loads: the rest would push that out of caches.
+    let one_client = Point { volumes_per_client: Some(1), ..of(Operation::RandomRead) };
+    assert_eq!(before(&layout, &one_client), reads(1));
+    assert_eq!(before(&layout, &Point { clients: 2, ..one_client }), reads(2));
+    let drives = |drives| Point { drives: Some(drives), ..of(Operation::RandomRead) };
+    assert_eq!(before(&layout, &drives(1)), reads(1));
+    assert_eq!(before(&layout, &drives(0)), reads(2), "all that the target has");
+    assert_eq!(before(&Layout { warm_reads: false, ..layout }, &of(Operation::RandomRead)), None);
 }
 
 /// A store with so many copies, which counts what is written.
