@@ -2,7 +2,7 @@
 
 use crate::definition::{Layout, Mode, PlannedPoint};
 use crate::generator::GeneratorError;
-use crate::report::{Case, CaseResult, Point};
+use crate::report::{Case, CaseResult, Finding, Point};
 use crate::target::{Target, TargetError};
 
 use super::measure::{Measured, Shot};
@@ -10,6 +10,8 @@ use super::{Column, Run, RunError, findings, knees, placement, quiet};
 
 /// Cases in a row in which a target fails before it is given up.
 const FAILURES_MAX: u32 = 3;
+/// What the note on hosts that made load is about.
+const LOAD_HOSTS: &str = "load hosts";
 
 /// Why a target cannot do a point, or this machine not on it.
 pub(super) fn refusal_of_point(target: &dyn Target, point: &Point) -> Option<String> {
@@ -123,14 +125,7 @@ impl Run<'_> {
                     let text = findings::left_out(&self.label(column), &measured);
                     self.find("failed", &planned.id, &text);
                 }
-                for host in &measured.hosts {
-                    if !self.report.hosts.contains(host) {
-                        self.report.hosts.push(host.clone());
-                    }
-                }
-                if !self.report.hosts.is_empty() {
-                    self.find("note", "load hosts", &findings::of_load_hosts(&self.settings.hosts));
-                }
+                self.note_load_hosts(&measured.hosts);
                 self.last_case().results[column].rounds.push(measured.round.clone());
                 let last = self.seen.last_mut().expect("pushed with the case");
                 last[column].push(measured);
@@ -147,6 +142,23 @@ impl Run<'_> {
                 self.find("failed", &planned.id, &format!("{label}: {error}"));
                 self.last_case().results[column].skipped = Some(error.to_string());
                 Ok(())
+            }
+        }
+    }
+
+    /// Hosts that made load now. There is one note, of all that ever did.
+    pub(super) fn note_load_hosts(&mut self, hosts: &[String]) {
+        for host in hosts {
+            if !self.report.hosts.contains(host) {
+                self.report.hosts.push(host.clone());
+            }
+        }
+        if !self.report.hosts.is_empty() {
+            let text = findings::of_load_hosts(&self.report.hosts);
+            let is_it = |finding: &Finding| finding.kind == "note" && finding.subject == LOAD_HOSTS;
+            match self.report.findings.iter_mut().find(|finding| is_it(finding)) {
+                Some(note) => note.text = text,
+                None => self.find("note", LOAD_HOSTS, &text),
             }
         }
     }

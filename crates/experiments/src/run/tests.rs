@@ -295,14 +295,9 @@ impl Target for Store {
     fn end(&mut self) {}
 }
 
-#[test]
-fn unequal_stores_are_refused_before_anything_is_written() {
-    let folder = tempfile::tempdir().unwrap();
-    let settings = settings(EXPERIMENT, &["a", "b"], folder.path());
-    let planned = settings.plan();
-    let hooks = Hooks { stopped: &|| false, say: &|_| {}, progress: &|_, _| {}, partial: &|_| {} };
-    let context = Context {
-        folder: folder.path().to_owned(),
+fn context_of(settings: &Settings) -> Context<'static> {
+    Context {
+        folder: settings.folder.clone(),
         program: settings.program.clone(),
         server: Vec::new(),
         store_bytes: 1 << 30,
@@ -311,7 +306,34 @@ fn unequal_stores_are_refused_before_anything_is_written() {
         destroy: Vec::new(),
         stopped: &|| false,
         say: &|_| {},
+    }
+}
+
+#[test]
+fn hosts_that_made_no_load_are_not_said_to_have_made_any() {
+    let folder = tempfile::tempdir().unwrap();
+    let hosts = ["a", "b", "c"].map(str::to_owned);
+    let settings = Settings { hosts: hosts.to_vec(), ..settings(EXPERIMENT, &["plain-file"], folder.path()) };
+    let hooks = Hooks { stopped: &|| false, say: &|_| {}, progress: &|_, _| {}, partial: &|_| {} };
+    let mut run = Run::new(&settings, &hooks, context_of(&settings), Vec::new(), &[]);
+    let told = |run: &mut Run<'_>, hosts: &[String]| {
+        run.note_load_hosts(hosts);
+        let notes = run.report.findings.iter().map(|note| note.text.split(':').next().unwrap().to_owned());
+        notes.collect::<Vec<String>>()
     };
+    assert_eq!(told(&mut run, &[]), Vec::<String>::new());
+    assert_eq!(told(&mut run, &hosts[..1]), ["load was made by fio --server on a"]);
+    assert_eq!(told(&mut run, &hosts[..2]), ["load was made by fio --server on a, b"]);
+    assert_eq!(told(&mut run, &hosts[..1]), ["load was made by fio --server on a, b"]);
+}
+
+#[test]
+fn unequal_stores_are_refused_before_anything_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = settings(EXPERIMENT, &["a", "b"], folder.path());
+    let planned = settings.plan();
+    let hooks = Hooks { stopped: &|| false, say: &|_| {}, progress: &|_, _| {}, partial: &|_| {} };
+    let context = context_of(&settings);
     let loads = Rc::new(Cell::new(0));
     let store = |spec: &str, copies| -> Box<dyn Target> {
         Box::new(Store { spec: spec.to_owned(), copies, laid_out: false, loads: loads.clone() })
