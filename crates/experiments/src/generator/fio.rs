@@ -23,6 +23,8 @@ pub use engine::{Engine, for_files, need, parse};
 /// host makes the load `series_iops.1.log.HOST`.
 pub const SERIES_PREFIX: &str = "series_iops.";
 const SERIES_INTERVAL_MS: u64 = 500;
+/// Lines of a log come so much late, and fio prints its figures so long after its end at least.
+const SERIES_SLACK_MS: u64 = 100;
 /// Size and depth of sequential writes that fill a volume.
 const FILL_BLOCK: &str = "1m";
 const FILL_DEPTH: u32 = 16;
@@ -231,6 +233,9 @@ struct Printed {
     /// In place of `jobs` when other hosts made the load; the last is the sum of all, if there are several.
     #[serde(default)]
     client_stats: Vec<Job>,
+    /// When it printed this, soon after the end of the load; not told where other hosts made the load.
+    #[serde(default)]
+    timestamp_ms: u64,
 }
 
 #[derive(Deserialize)]
@@ -270,6 +275,7 @@ pub fn read(out: &str, series: &str, runtime_s: Option<f64>) -> Result<Outcome, 
     // Messages may follow the JSON.
     let mut values = serde_json::Deserializer::from_str(json).into_iter::<Printed>();
     let printed = values.next().ok_or("there is no JSON")?.map_err(|error| error.to_string())?;
+    let printed_at_ms = Some(printed.timestamp_ms).filter(|at_ms| *at_ms > 0);
     let jobs = if printed.jobs.is_empty() { printed.client_stats } else { printed.jobs };
     let jobs: Vec<Job> = jobs.into_iter().filter(|job| job.jobname != "All clients").collect();
     if jobs.is_empty() {
@@ -277,6 +283,7 @@ pub fn read(out: &str, series: &str, runtime_s: Option<f64>) -> Result<Outcome, 
     }
     let mut outcome = Outcome { series_interval_ms: SERIES_INTERVAL_MS, ..Outcome::default() };
     let (mut read, mut write) = (Figures::default(), Figures::default());
+    let mut runtime_ms = 0;
     for job in &jobs {
         read = add(&read, &figures(&job.read, runtime_s)?);
         write = add(&write, &figures(&job.write, runtime_s)?);
@@ -293,6 +300,7 @@ pub fn read(out: &str, series: &str, runtime_s: Option<f64>) -> Result<Outcome, 
                 outcome.told_bytes_per_s += direction.bw_bytes * direction.runtime_s() / measured_s;
             }
             outcome.measured_s = outcome.measured_s.max(measured_s);
+            runtime_ms = runtime_ms.max(direction.runtime);
         }
         if job.error != 0 {
             let reason = std::io::Error::from_raw_os_error(i32::try_from(job.error).unwrap_or(libc::EIO));
@@ -305,6 +313,11 @@ pub fn read(out: &str, series: &str, runtime_s: Option<f64>) -> Result<Outcome, 
         (outcome.read, outcome.write) = (Some(read), Some(write));
     }
     (outcome.began_unix_ms, outcome.series) = read_series(series, outcome.measured_s);
+    // What would have ended after it was printed began an interval earlier, of which there is no line.
+    let is_over = |began_ms: &u64| {
+        printed_at_ms.is_none_or(|at_ms| began_ms.saturating_add(runtime_ms) <= at_ms + SERIES_SLACK_MS)
+    };
+    outcome.began_unix_ms = outcome.began_unix_ms.filter(is_over);
     Ok(outcome)
 }
 
@@ -348,7 +361,7 @@ fn figures(direction: &Direction, runtime_s: Option<f64>) -> Result<Figures, Str
 }
 
 /// Sums the lines of all jobs: `time in ms since 1970, operations per second, direction, size, offset`; gives when the
-/// measured time began, too. fio writes no line for an interval in which a job did nothing: that is a zero. The last interval with a line
+/// measured time began, too, unless more than one line is missing at the ends: then nobody knows. fio writes no line for an interval in which a job did nothing: that is a zero. The last interval with a line
 /// counts only if it is whole for all or others follow; of those that follow without any line, the last may not have been whole.
 fn read_series(text: &str, measured_s: f64) -> (Option<u64>, Vec<f64>) {
     let lines = text.lines().filter_map(|line| {
@@ -356,7 +369,11 @@ fn read_series(text: &str, measured_s: f64) -> (Option<u64>, Vec<f64>) {
         Some((fields.next()?.parse::<u64>().ok()?, fields.next()?.parse::<f64>().ok()?))
     });
     let lines: Vec<(u64, f64)> = lines.collect();
-    let Some(first_ms) = lines.iter().map(|(at_ms, _)| *at_ms).min() else { return (None, Vec::new()) };
+    let all_ms = || lines.iter().map(|(at_ms, _)| *at_ms);
+    let (Some(first_ms), Some(last_ms)) = (all_ms().min(), all_ms().max()) else { return (None, Vec::new()) };
+    // Often the last interval has no line either, though it is whole.
+    let missing_ms = measured_s * 1e3 - (last_ms - first_ms + SERIES_INTERVAL_MS) as f64;
+    let spans_all = missing_ms.abs() <= (SERIES_INTERVAL_MS + SERIES_SLACK_MS) as f64;
     let intervals = (measured_s * 1e3 / SERIES_INTERVAL_MS as f64) as usize;
     let mut sums: BTreeMap<usize, (f64, u32)> = BTreeMap::new();
     for (at_ms, iops) in lines {
@@ -375,7 +392,7 @@ fn read_series(text: &str, measured_s: f64) -> (Option<u64>, Vec<f64>) {
         _ => seen - usize::from(!is_last_whole),
     };
     let series = (0..end).map(|interval| sums.get(&interval).map_or(0.0, |(sum, _)| *sum)).collect();
-    (first_ms.checked_sub(SERIES_INTERVAL_MS), series)
+    (first_ms.checked_sub(SERIES_INTERVAL_MS).filter(|_| spans_all), series)
 }
 
 #[cfg(test)]

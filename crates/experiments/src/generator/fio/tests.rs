@@ -161,6 +161,35 @@ fn what_did_nothing_for_a_while_is_a_zero_in_the_series() {
     assert_eq!(series(&[(500, 1), (9_000_000_000, 1)], 2.0), [1.0, 0.0, 0.0], "the clock was set");
 }
 
+#[test]
+fn who_did_nothing_at_first_is_not_said_to_have_begun_late() {
+    // Two of 2 s, both from 10,000 ms on: fio prints its figures soon after 12,000 ms, and often has no line of the last interval.
+    let printed = |at_ms: u64| {
+        format!(
+            r#"{{"timestamp_ms": {at_ms}, "jobs": [{{"jobname": "volume0", "error": 0,
+ "read": {{"total_ios": 100, "io_bytes": 409600, "iops": 50.0, "runtime": 2001, "lat_ns": {{"mean": 2000.0}}}},
+ "write": {{"total_ios": 0, "io_bytes": 0, "iops": 0.0, "runtime": 0, "lat_ns": {{}}}}}}]}}"#
+        )
+    };
+    let of = |at_ms: u64, ends_ms: &[u64]| {
+        let log: String = ends_ms.iter().map(|at_ms| format!("{at_ms}, 50, 0, 0, 0\n")).collect();
+        read(&printed(at_ms), &log, Some(2.0)).unwrap()
+    };
+    let began = |at_ms, ends_ms: &[u64]| of(at_ms, ends_ms).began_unix_ms;
+    let whole = [10_500, 11_001, 11_500, 12_000];
+    assert_eq!(began(12_070, &whole), Some(10_000));
+    assert_eq!(began(12_015, &whole[..3]), Some(10_000));
+    assert_eq!(began(12_070, &whole[1..]), None, "it was printed 0.4 s before the end of that");
+    assert_eq!(began(12_070, &whole[1..3]), None);
+    // Of the load of other hosts fio does not say when it printed.
+    assert_eq!(began(0, &whole[..3]), Some(10_000));
+    assert_eq!(began(0, &whole[1..3]), None, "two of four intervals");
+    assert_eq!(began(0, &whole[2..]), None);
+    assert_eq!(began(0, &[10_500, 9_000_000]), None, "the clock was set");
+    let skew_s = |second: &[u64]| Outcome::merge(vec![of(12_070, &whole), of(12_070, second)]).skew_s;
+    assert_eq!((skew_s(&whole), skew_s(&whole[1..])), (Some(0.0), None));
+}
+
 /// What fio 3.33 printed for one and for two hosts, each `fio --server`, without what is not read.
 const ONE_CLIENT: &str = include_str!("one_client.json");
 const TWO_CLIENTS: &str = include_str!("two_clients.json");
