@@ -213,11 +213,26 @@ fn unix_listeners(text: &str) -> Vec<(PathBuf, u64)> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::net::TcpListener;
     use std::os::unix::net::UnixListener;
+    use std::time::{Duration, Instant};
 
     use super::*;
+
+    /// Waits until what is looked for is so. A program that another test is just starting holds the sockets of this process until it
+    /// runs.
+    pub fn wait_for<T: PartialEq + std::fmt::Debug>(wanted: &T, mut look: impl FnMut() -> T) {
+        let began = Instant::now();
+        loop {
+            let found = look();
+            if found == *wanted {
+                return;
+            }
+            assert!(began.elapsed() < Duration::from_secs(20), "{found:?} in place of {wanted:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
 
     #[test]
     fn who_listens_is_found() {
@@ -227,19 +242,20 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a socket");
         let _unix = UnixListener::bind(&path).unwrap();
-        let found = Listeners::look();
-        assert_eq!(found.at(address), me);
+        wait_for(&(me.clone(), me.clone()), || {
+            let found = Listeners::look();
+            (found.at(address), found.at_path(&path))
+        });
         let socket = path.to_string_lossy().replace('/', "%2F").replace(' ', "%20");
-        assert_eq!(found.of_uri(&format!("nbd+unix:///x?socket={socket}")), me);
-        assert_eq!(found.of_uri(&format!("nbd://localhost:{}/x", address.port())), me);
-        assert_eq!(found.at_all([address.to_string().as_str(), &format!("{address}/123")]), Some(me));
-        assert_eq!(
-            found.at_all([address.to_string().as_str(), "192.0.2.1:6800/1"]),
-            None,
-            "one is elsewhere"
-        );
+        wait_for(&me, || Listeners::look().of_uri(&format!("nbd+unix:///x?socket={socket}")));
+        wait_for(&me, || Listeners::look().of_uri(&format!("nbd://localhost:{}/x", address.port())));
+        let (here, again) = (address.to_string(), format!("{address}/123"));
+        wait_for(&Some(me), || Listeners::look().at_all([here.as_str(), &again]));
+        let one_is_elsewhere = [here.as_str(), "192.0.2.1:6800/1"];
+        assert_eq!(Listeners::look().at_all(one_is_elsewhere), None);
         drop(tcp);
-        assert!(Listeners::look().at(address).is_empty(), "what was only used before");
+        // What was only used before.
+        wait_for(&vec![], || Listeners::look().at(address));
     }
 
     #[test]
