@@ -10,8 +10,9 @@ use crate::report::{Case, CaseResult, Figures, Finding, Point, PublishedRow, Rep
 use crate::statistics::{SAMPLES_MIN, sanity, steadiness};
 
 use super::knees;
-use super::measure::{Measured, Servers};
+use super::measure::Measured;
 use super::rates;
+use super::servers::Servers;
 
 /// Of this share of the measured time it is told that not all generators measured at once.
 const SKEW_MAX: f64 = 0.02;

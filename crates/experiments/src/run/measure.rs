@@ -14,7 +14,7 @@ use crate::report::{CpuFigures, DriveFigures, Point, ProcessFigures, Round};
 use crate::statistics::{SAMPLES_MIN, sanity, steadiness};
 use crate::target::{Target, TargetError, is_this_host, lies_in_memory};
 
-use super::{over_time::over_time, placement};
+use super::{over_time::over_time, placement, servers::Servers};
 
 /// The machine is sampled this often, and more often in runs in which that gives fewer than [`SAMPLES_MIN_PER_RUN`].
 const SAMPLE_INTERVAL_MS: u64 = 250;
@@ -206,18 +206,6 @@ pub fn drives_under(places: &[PathBuf]) -> Vec<PathBuf> {
         }
     }
     found
-}
-
-/// Which of the processes that serve a target were seen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Servers {
-    /// None: they may be elsewhere, hidden, or among the others.
-    #[default]
-    Unseen,
-    /// Those that are known; they may have others work for them.
-    Some,
-    /// All, or it has none, as a plain drive.
-    All,
 }
 
 /// A round, and what it rests on.
@@ -422,7 +410,8 @@ impl Shot<'_> {
         round.contradictions = self.contradictions(&round, told_bytes_per_s);
         let mut servers = Servers::Unseen;
         if let Some(seen) = &seen {
-            servers = self.servers(seen);
+            let pids: Vec<u32> = seen.processes.iter().map(|process| process.pid).collect();
+            servers = Servers::of(&self.target.processes(), self.target.are_processes_all(), &pids);
             // What other hosts take to make the load is not known here.
             if self.hosts.is_empty() {
                 round.cpu = cpu_figures(&round, seen, self.idle, self.others, servers);
@@ -452,17 +441,6 @@ impl Shot<'_> {
             hosts: Vec::new(),
             busiest_host: outcome.busiest_host,
             grown: None,
-        }
-    }
-
-    /// /proc may hide the processes of others.
-    fn servers(&self, seen: &Utilisation) -> Servers {
-        let known = self.target.processes();
-        let are_seen = seen.processes.iter().any(|process| known.contains(&process.pid));
-        match self.target.are_processes_all() {
-            true if are_seen || known.is_empty() => Servers::All,
-            false if are_seen => Servers::Some,
-            _ => Servers::Unseen,
         }
     }
 

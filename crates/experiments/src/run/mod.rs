@@ -23,6 +23,7 @@ mod plan;
 mod problems;
 mod quiet;
 pub(crate) mod rates;
+mod servers;
 mod settings;
 mod settings_tried;
 mod settle;

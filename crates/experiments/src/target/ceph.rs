@@ -134,7 +134,7 @@ impl System {
         let version = version.split_whitespace().nth(2).unwrap_or("of unknown version").to_owned();
         self.connect(spec)?;
         self.look_at_pool(spec)?;
-        self.servers = self.look_for_servers(spec).unwrap_or_default();
+        self.look_again(spec);
         let memory_target = self.run(spec, "ceph", &["config", "get", "osd", MEMORY_TARGET]);
         self.memory_target = memory_target.ok().map(|value| value.trim().to_owned());
         self.version = version;
@@ -167,6 +167,11 @@ impl System {
             if there.is_empty() { "none".to_owned() } else { there.join(", ") }
         );
         Err(TargetError::Unusable { spec: spec.to_owned(), message })
+    }
+
+    /// Looks for the daemons of a cluster that runs: some may have been started, or started again.
+    pub fn look_again(&mut self, spec: &str) {
+        self.servers = self.look_for_servers(spec).unwrap_or_default();
     }
 
     /// Its monitors, OSDs and manager, by where they listen. `None` if any of them is not on this host, or cannot be seen.
@@ -512,6 +517,8 @@ pub(super) mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::target::Target;
+    use crate::target::servers::tests::wait_for;
 
     /// Puts a script into a folder under the names of programs.
     pub fn install(folder: &Path, script: &str, programs: &[&str]) {
@@ -571,7 +578,7 @@ esac
         let bind = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let (of_monitor, of_osd) = (bind(), bind());
         let (monitor, here) = (of_monitor.local_addr().unwrap(), of_osd.local_addr().unwrap());
-        let found = |osds: &str| {
+        let answer = |osds: &str| {
             let answers = format!(
                 r#"
 case "$*" in
@@ -586,17 +593,35 @@ esac
 "#
             );
             install(folder.path(), &answers, &["ceph"]);
+        };
+        let context = crate::target::tests::context(folder.path());
+        let begun = |osds: &str| {
+            answer(osds);
             let system = running("pool");
             system.borrow_mut().programs = folder.path().to_owned();
-            let context = crate::target::tests::context(folder.path());
             system.borrow_mut().begin("rbd:pool/disk", &context).unwrap();
-            system.borrow().processes()
+            system
         };
         let osd = |up: u32, address: &str| format!(r#"{{"up":{up},"public_addr":"{address}"}}"#);
         let (here, there) = (osd(1, &format!("{here}/7")), "192.0.2.1:6800/7");
-        assert_eq!(found(&here), [std::process::id()]);
-        assert_eq!(found(&format!("{here},{}", osd(0, there))), [std::process::id()], "one is down");
-        assert!(found(&format!("{here},{}", osd(1, there))).is_empty(), "a part is not the whole");
+        let (me, one_is_down) = (vec![std::process::id()], format!("{here},{}", osd(0, there)));
+        wait_for(&me, || begun(&here).borrow().processes());
+        wait_for(&me, || begun(&one_is_down).borrow().processes());
+        let system = begun(&format!("{here},{}", osd(1, there)));
+        assert!(system.borrow().processes().is_empty(), "a part is not the whole");
+        // What is started, or started again, in the meantime is found by the next scenario.
+        let mut target = crate::target::rados::RadosTarget::of("rados:pool", system);
+        let layout = crate::target::tests::layout(1);
+        answer(&here);
+        wait_for(&me, || {
+            target.lay_out(&layout, &context).unwrap();
+            target.processes()
+        });
+        drop(of_osd);
+        wait_for(&vec![], || {
+            target.lay_out(&layout, &context).unwrap();
+            target.processes()
+        });
     }
 
     #[test]

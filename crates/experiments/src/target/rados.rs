@@ -57,7 +57,12 @@ impl Written {
 impl RadosTarget {
     /// On a cluster that runs.
     pub fn running(spec: &str, pool: &str) -> Self {
-        RadosTarget { spec: spec.to_owned(), system: ceph::running(pool), written: Written::default() }
+        RadosTarget::of(spec, ceph::running(pool))
+    }
+
+    /// Objects of that cluster.
+    pub fn of(spec: &str, system: Shared) -> Self {
+        RadosTarget { spec: spec.to_owned(), system, written: Written::default() }
     }
 }
 
@@ -156,6 +161,7 @@ impl Target for RadosTarget {
     }
 
     fn lay_out(&mut self, _layout: &Layout, _context: &Context<'_>) -> Result<bool, TargetError> {
+        self.system.borrow_mut().look_again(&self.spec);
         Ok(false)
     }
 

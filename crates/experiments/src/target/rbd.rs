@@ -300,6 +300,7 @@ impl Target for RbdTarget {
 
     fn lay_out(&mut self, layout: &Layout, context: &Context<'_>) -> Result<bool, TargetError> {
         self.remove_made();
+        self.system.borrow_mut().look_again(&self.spec);
         if let Some(copies) = layout.copies {
             self.system.borrow_mut().set_copies(&self.spec, copies, context)?;
         }
