@@ -184,7 +184,8 @@ impl Target for NbdTarget {
     }
 
     fn is_on_this_host(&self) -> bool {
-        self.reach() != Reach::Anywhere || !self.servers.is_empty()
+        // Who listens here on an address that others reach may pass on what it gets.
+        self.uris.iter().all(|uri| reach::of_uris([uri.as_str()]) != Reach::Anywhere)
     }
 
     fn reach(&self) -> Reach {
@@ -210,6 +211,18 @@ mod tests {
             (target.processes(), target.is_on_this_host())
         };
         wait_for(&(vec![std::process::id()], true), || seen(&here));
-        assert!(seen(&format!("{here},nbd://192.0.2.1/b")).0.is_empty(), "a part is not the whole");
+        assert_eq!(seen(&format!("{here},nbd://192.0.2.1/b")), (vec![], false), "a part is not the whole");
+    }
+
+    #[test]
+    fn drives_of_this_host_tell_nothing_of_a_server_that_may_pass_on_what_it_gets() {
+        let is_here = |uris: &str, servers: &[u32]| {
+            let mut target = NbdTarget::new("nbd", uris);
+            target.servers = servers.to_vec();
+            target.is_on_this_host()
+        };
+        assert!(!is_here("nbd://192.0.2.1/a", &[7]), "though its process is known");
+        assert!(is_here("nbd://127.0.0.1/a", &[]) && is_here("nbd+unix:///a?socket=/s", &[]));
+        assert!(!is_here("nbd://127.0.0.1/a,nbd://192.0.2.1/b", &[7]));
     }
 }
