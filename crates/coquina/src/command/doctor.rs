@@ -190,6 +190,10 @@ fn text(report: &Report, question: &Question, apply: bool) -> String {
             Some((applied, None)) => {
                 let _ = writeln!(text, "  done  it was {} and is {}", applied.before, applied.after);
             }
+            // What may be changed is left only where somebody asked for a stop.
+            None if apply && is_covered(question, finding) => {
+                let _ = writeln!(text, "  not done: stopped");
+            }
             None if apply && finding.change.is_some() => {
                 let _ = writeln!(
                     text,
@@ -358,6 +362,28 @@ mod tests {
         assert!(shown.contains("`coquina doctor --drive /dev/sda --apply` runs 1 of them"), "{shown}");
         let shown = text(&report, &named, true);
         assert!(shown.contains("not done: with --drive only settings of these drives"), "{shown}");
+    }
+
+    #[test]
+    fn what_a_stop_left_undone_is_told_as_such() {
+        let mut findings = [finding(Level::Warning, "FIRST"), finding(Level::Warning, "SECOND")];
+        let apply = |finding: &mut Finding| {
+            let applied = Applied { before: "a".to_owned(), after: "b".to_owned(), error: None };
+            finding.applied = Some(applied);
+        };
+        let asked = std::cell::Cell::new(0);
+        let is_stopped = || asked.replace(asked.get() + 1) > 0;
+        assert_eq!(change(findings.iter_mut().collect(), &is_stopped, apply, &mut |_| {}), 1);
+        let decide = Finding { change: None, ..finding(Level::Advice, "DECIDE") };
+        let report = Report::of(findings.into_iter().chain([decide]).collect());
+        for drives in [vec![], vec!["/dev/sda".into()]] {
+            let shown = text(&report, &Question { drives, folder: None }, true);
+            assert_eq!(shown.matches("  not done: stopped\n").count(), 1, "{shown}");
+            assert!(
+                shown.contains("this is for you to decide") && !shown.contains("with --drive"),
+                "{shown}"
+            );
+        }
     }
 
     #[test]
