@@ -349,22 +349,29 @@ fn finish(global: &Global, report: &Report, folder: &OutFolder, asked: &[String]
     let left = (!left.is_empty()).then(|| left_message(&left));
     // First: what follows may fail.
     left.iter().for_each(output::tell);
-    deliver(report, folder, || if global.json { print_json(report) } else { print(&text_of(report)) })?;
-    output::tell(format_args!("report: {}", folder.path.join(PAGE_FILE).display()));
-    match &report.interrupted {
-        Some(reason) => {
+    let print_it = || if global.json { print_json(report) } else { print(&text_of(report)) };
+    let delivered = deliver(report, folder, print_it);
+    if delivered.is_ok() {
+        output::tell(format_args!("report: {}", folder.path.join(PAGE_FILE).display()));
+    }
+    let mut problems = run::problems(report, asked);
+    problems.extend(left.map(|_| LEFT.to_owned()));
+    verdict(delivered, report, &problems)
+}
+
+/// All that went wrong. Where a report could not be written, nobody else tells of operations that failed.
+fn verdict(delivered: Result<(), CliError>, report: &Report, problems: &[String]) -> Result<(), CliError> {
+    let listed = problems.join("\n  ");
+    match (delivered, &report.interrupted) {
+        (Err(error), _) if problems.is_empty() => Err(error),
+        (Err(error), _) => Err(CliError::failed(format!("{error}\nBesides, not all is well:\n  {listed}"))),
+        (Ok(()), Some(reason)) => {
             Err(CliError::failed(format!("the run ended early: {reason}; what was measured is kept")))
         }
-        None => match [run::problems(report, asked), left.into_iter().map(|_| LEFT.to_owned()).collect()]
-            .concat()
-            .as_slice()
-        {
-            [] => Ok(()),
-            problems => Err(CliError::failed(format!(
-                "the report is written, but not all is well:\n  {}",
-                problems.join("\n  ")
-            ))),
-        },
+        (Ok(()), None) if problems.is_empty() => Ok(()),
+        (Ok(()), None) => {
+            Err(CliError::failed(format!("the report is written, but not all is well:\n  {listed}")))
+        }
     }
 }
 
@@ -494,6 +501,27 @@ mod tests {
         assert_eq!(deliver_to(folder.path(), true), None);
         let (_, error) = deliver_to(&folder.path().join("gone"), true).unwrap();
         assert!(error.contains(REPORT_FILE) && error.contains(PAGE_FILE), "{error}");
+    }
+
+    #[test]
+    fn failed_operations_are_told_also_where_the_report_cannot_be_written() {
+        let mut report = Report::default();
+        let problems = ["case 1: 7 operation(s) failed".to_owned(), LEFT.to_owned()];
+        let full = || Err(CliError::failed("cannot write report.json: no space left"));
+        let told = |delivered, report: &Report, problems: &[String]| {
+            verdict(delivered, report, problems).map_err(|error| error.to_string())
+        };
+        let error = told(full(), &report, &problems).unwrap_err();
+        for part in ["no space left\n", "\n  case 1: 7 operation(s) failed\n", LEFT] {
+            assert!(error.contains(part), "{part}: {error}");
+        }
+        assert!(!error.contains("is written"), "{error}");
+        assert_eq!(told(full(), &report, &[]).unwrap_err(), "cannot write report.json: no space left");
+        let error = told(Ok(()), &report, &problems).unwrap_err();
+        assert!(error.starts_with("the report is written, but not all is well:\n  case 1: "), "{error}");
+        assert_eq!(told(Ok(()), &report, &[]), Ok(()));
+        report.interrupted = Some("stopped by its user".to_owned());
+        assert!(told(Ok(()), &report, &problems).unwrap_err().contains("stopped by its user"));
     }
 
     #[test]
