@@ -30,7 +30,7 @@ up
 volume_create disk 48M
 wait_until 30 is_well || fail "not well: $(coquina status)"
 expect 1 "already runs" "$COQUINA" up --nodes 3 --dir "$DATA" --http 127.0.0.1:0 --nbd 127.0.0.1:0
-expect 2 "has 3 nodes" "$COQUINA" up --nodes 1 --dir "$DATA" --http 127.0.0.1:0 --nbd 127.0.0.1:0
+expect 2 "was made for 3 nodes" "$COQUINA" up --nodes 1 --dir "$DATA" --http 127.0.0.1:0 --nbd 127.0.0.1:0
 
 "$PYTHON" "$CLIENTS/acknowledged.py" during "$SCRATCH/state" "$SEED" "$(uri disk)" "$SCRATCH/stop-load" 5 &
 LOAD_PID=$!

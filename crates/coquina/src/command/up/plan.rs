@@ -54,8 +54,12 @@ impl NodesFile {
                 "{} is the folder of a single node; for {asked} nodes give another folder with --dir",
                 folder.display()
             ))),
-            // Of one alone the files lie elsewhere.
-            (Some(nodes), Some(1)) if nodes > 1 => Err(too_few(folder, nodes)),
+            // Of one alone the files lie elsewhere. How many there are is not known yet: a start may have failed.
+            (Some(nodes), Some(1)) if nodes > 1 => Err(CliError::usage(format!(
+                "{} was made for {nodes} nodes; start it with --nodes {nodes}, or leave --nodes out; for a single node give another \
+                 folder with --dir",
+                folder.display()
+            ))),
             _ => Ok(NodesFile {
                 nodes: asked.or(nodes).unwrap_or(1),
                 removed: before.map(|before| before.removed).unwrap_or_default(),
@@ -175,7 +179,6 @@ mod tests {
         assert_eq!((of(None).unwrap().nodes, of(Some(3)).unwrap().nodes), (1, 3));
         of(Some(3)).unwrap().write(folder.path()).unwrap();
         assert_eq!((of(None).unwrap().nodes, of(Some(4)).unwrap().nodes), (3, 4));
-        assert!(of(Some(1)).unwrap_err().to_string().contains("has 3 nodes"));
         // A write that fails half-way, as on a full disk, must not harm what is there.
         let (path, before) = (folder.path().join(NODES_FILE_NAME), folder.path().join("before"));
         std::fs::hard_link(&path, &before).unwrap();
@@ -194,6 +197,20 @@ mod tests {
         assert_eq!(NodesFile::choose(single.path(), None).unwrap().nodes, 1);
         let refused = NodesFile::choose(single.path(), Some(3)).unwrap_err().to_string();
         assert!(refused.contains("another folder"), "{refused}");
+    }
+
+    /// A first start that fails leaves a folder of which no node can be removed.
+    #[test]
+    fn a_folder_for_several_nodes_says_so_where_one_is_asked_for() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join(NODES_FILE_NAME), "{\"nodes\":3}").unwrap();
+        let refused = NodesFile::choose(folder.path(), Some(1)).unwrap_err();
+        assert_eq!(refused.exit_code(), 2);
+        let text = refused.to_string();
+        for part in ["was made for 3 nodes", "--nodes 3", "another folder with --dir"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(!text.contains("has 3 nodes") && !text.contains("node remove"), "{text}");
     }
 
     /// A start with 5 nodes that failed left a folder that could be started neither with 5 nor with the 3 that there are.
