@@ -123,6 +123,8 @@ pub struct Connection {
     pub listed: bool,
     /// To be closed when everything is sent.
     pub closing: bool,
+    /// Whether its client sends no more, and all it has sent was received.
+    pub ended: bool,
     /// Being closed.
     pub closed: bool,
     /// Slot of the volume it works on.

@@ -24,6 +24,7 @@ use crate::core::{Core, tag};
 use crate::native::{Next, status_of, status_of_refusal, wire_extent};
 use crate::request::{Answer, Asker, ConnectionKey, HoppingRequest, NbdRequest, volume_number};
 use crate::spare::SpareBuffers;
+use crate::withdraw::Ahead;
 
 /// Bytes that one request to cache may bring into memory.
 const CACHE_BYTES_MAX: u64 = 32 << 20;
@@ -191,12 +192,11 @@ impl Core {
             return self.answer_finished(index);
         }
         let has_waited = gateway.waits_in.take().is_some();
-        if gateway.client().may_send_again() {
+        if gateway.client().may_send_again() || has_waited {
             let (slot, reads_ahead) = (gateway.volume, gateway.client().tries_again());
-            let reads = self.close_hung_up(slot, reads_ahead);
+            let ahead = self.close_hung_up(slot, reads_ahead);
             if let Some(gateway) = self.gateways.get_mut(index)
-                && reads
-                && !has_waited
+                && (ahead == Ahead::End || ahead == Ahead::Bytes && !has_waited)
             {
                 gateway.waits_in = Some(turn);
                 return self.answer_finished(index);

@@ -82,6 +82,7 @@ impl Core {
             held_back: false,
             listed: false,
             closing: false,
+            ended: false,
             closed: false,
             volume: None,
             since_ns: self.now_ns,
@@ -179,7 +180,7 @@ impl Core {
             return;
         }
         match completion.result {
-            Ok(0) => self.close_connection(index),
+            Ok(0) => self.ended(index, received),
             Err(errno) => {
                 tracing::warn!(%errno, "receiving from a connection failed");
                 self.close_connection(index);

@@ -5,12 +5,23 @@
 
 use coquina_reactor::{Incoming, ReceiveBuffer};
 
-use crate::connection::{Protocol, RECEIVE_BYTES_BUSY};
+use crate::connection::{Protocol, RECEIVE_BYTES_BUSY, State};
 use crate::core::{Core, tag};
 use crate::request::ConnectionKey;
 
 /// What is received from a client at most while no request of it is taken.
 const AHEAD_BYTES_MAX: usize = 64 << 20;
+
+/// What is received from a connection, behind which its end may come.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Ahead {
+    /// Nothing that has to be waited for.
+    Nothing,
+    /// As much as there is for now. Its client may go on for long.
+    Bytes,
+    /// The rest, and then the end.
+    End,
+}
 
 impl Core {
     /// Takes back what a connection's client asked of its volume's gateway and no shard has yet.
@@ -23,37 +34,59 @@ impl Core {
     }
 
     /// Closes the NBD connections to a volume whose clients are gone. Of one that is read from no further, because much of it is under way,
-    /// nothing else would tell. Says whether more is received from one, behind which its end may come.
-    pub(crate) fn close_hung_up(&mut self, slot: usize, reads_ahead: bool) -> bool {
-        let mut reads = false;
+    /// nothing else would tell. Says what is received from them.
+    pub(crate) fn close_hung_up(&mut self, slot: usize, reads_ahead: bool) -> Ahead {
+        let mut ahead = Ahead::Nothing;
         for index in 0..self.connections.capacity() {
             let Some(one) = self.connections.get(index) else { continue };
             let is_nbd = one.volume == Some(slot) && one.protocol() == Protocol::Nbd;
             if is_nbd && one.under_way > 0 && !one.closed {
-                reads |= self.look_for_end(index, reads_ahead);
+                ahead = ahead.max(self.look_for_end(index, reads_ahead));
             }
         }
-        reads
+        ahead
     }
 
-    /// Closes a connection whose client is gone. Says whether more is received from it.
-    fn look_for_end(&mut self, index: usize, reads_ahead: bool) -> bool {
-        let connection = &mut self.connections[index];
+    /// Closes a connection whose client is gone. Says what is received from it.
+    fn look_for_end(&mut self, index: usize, reads_ahead: bool) -> Ahead {
+        let connection = &self.connections[index];
         match self.reactor.incoming(connection.file) {
-            Incoming::Gone => self.close_connection(index),
-            // One that has said that it disconnects may close its sending direction, and what it asked for is done all the same.
-            Incoming::End if !connection.closing => self.close_connection(index),
-            Incoming::Bytes if reads_ahead => {
-                let has_room = |received: &mut ReceiveBuffer| received.data().len() < AHEAD_BYTES_MAX;
-                if let Some(mut received) = connection.received.take_if(has_room) {
-                    received.reserve(received.data().len().max(RECEIVE_BYTES_BUSY));
-                    self.reactor.receive(connection.file, received, tag::RECEIVE | index as u64);
-                    return true;
-                }
+            Incoming::Gone => {
+                self.close_connection(index);
+                Ahead::Nothing
             }
-            Incoming::Bytes | Incoming::End | Incoming::Nothing => {}
+            // One that has said that it disconnects may close its sending direction, and what it asked for is done all the same.
+            Incoming::End if connection.closing || connection.ended => Ahead::Nothing,
+            // Whether it has said so is known when the rest is received.
+            Incoming::End => {
+                self.receive_ahead(index, usize::MAX);
+                Ahead::End
+            }
+            Incoming::Bytes if reads_ahead && self.receive_ahead(index, AHEAD_BYTES_MAX) => Ahead::Bytes,
+            Incoming::Bytes | Incoming::Nothing => Ahead::Nothing,
         }
-        false
+    }
+
+    /// Receives more from a client of which no request is taken, unless so much is there already.
+    fn receive_ahead(&mut self, index: usize, bytes_max: usize) -> bool {
+        let connection = &mut self.connections[index];
+        let has_room = |received: &mut ReceiveBuffer| received.data().len() < bytes_max;
+        let Some(mut received) = connection.received.take_if(has_room) else { return false };
+        received.reserve(received.data().len().clamp(RECEIVE_BYTES_BUSY, AHEAD_BYTES_MAX));
+        self.reactor.receive(connection.file, received, tag::RECEIVE | index as u64);
+        true
+    }
+
+    /// A client sends no more. It is gone, unless it says in what was received that it disconnects.
+    pub(crate) fn ended(&mut self, index: usize, received: ReceiveBuffer) {
+        let connection = &mut self.connections[index];
+        let disconnects =
+            matches!(&connection.state, State::Nbd(session) if session.disconnects_within(received.data()));
+        if !disconnects {
+            return self.close_connection(index);
+        }
+        connection.ended = true;
+        self.parse(index, received);
     }
 
     /// Keeps what was received from a client of which no request is taken for now. While requests of its volume are refused and tried again,

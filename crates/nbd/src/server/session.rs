@@ -170,6 +170,12 @@ impl ServerSession {
         self.needed_bytes
     }
 
+    /// Whether the client says in this input, which begins with the first byte not yet consumed, that it disconnects, behind nothing but
+    /// whole requests.
+    pub fn disconnects_within(&self, input: &[u8]) -> bool {
+        matches!(&self.state, State::Transmission(transmission) if transmission.disconnects_within(input))
+    }
+
     fn step(&mut self, rest: &[u8], output: &mut Vec<u8>) -> Step {
         match &mut self.state {
             State::ClientFlags => self.take_client_flags(rest),

@@ -53,6 +53,22 @@ impl Transmission {
         }
     }
 
+    /// Whether there is a disconnect in the input, behind nothing but whole requests.
+    pub fn disconnects_within(&self, input: &[u8]) -> bool {
+        let mut at = self.skip.as_ref().map_or(0, |skip| skip.remaining_bytes);
+        while let Some(header) = input.get(at..).and_then(RequestHeader::parse) {
+            if !header.has_right_magic() {
+                return false;
+            }
+            at += match header.command {
+                command::DISC => return true,
+                command::WRITE => REQUEST_HEADER_BYTES + header.length_bytes as usize,
+                _ => REQUEST_HEADER_BYTES,
+            };
+        }
+        false
+    }
+
     fn take_request(&self, header: &RequestHeader, output: &mut Vec<u8>) -> Step {
         match header.check(&self.limits, PayloadRange { start: 0, end: 0 }) {
             Ok(command) => Step::Event(REQUEST_HEADER_BYTES, request_event(header, command)),

@@ -279,6 +279,23 @@ fn disconnect_ends_the_session_and_what_follows_is_dropped() {
 }
 
 #[test]
+fn a_disconnect_is_found_behind_whole_requests_only() {
+    let mut driver = open("disk", true);
+    let write = [bad(0, CMD_WRITE, 0, 512), vec![0x25; 512]].concat();
+    let requests = [bad(0, CMD_TRIM, 0, 512), write, bad(0, CMD_READ, 0, 512)].concat();
+    let mut input = [requests.clone(), bad(0, CMD_DISC, 0, 0)].concat();
+    assert!(driver.session.disconnects_within(&input));
+    assert!((0..input.len()).all(|length| !driver.session.disconnects_within(&input[..length])));
+    input[0] ^= 1;
+    assert!(!driver.session.disconnects_within(&input));
+    // The payload of a refused write is skipped as it comes.
+    assert!(driver.receive(&bad(0, CMD_WRITE, 0, 513)));
+    let disconnect = bad(0, CMD_DISC, 0, 0);
+    assert!(!driver.session.disconnects_within(&disconnect));
+    assert!(driver.session.disconnects_within(&[vec![0; 513], disconnect].concat()));
+}
+
+#[test]
 fn wrong_magic_drops_the_connection() {
     let mut message = bad(0, CMD_READ, 0, 512);
     message[0] ^= 1;

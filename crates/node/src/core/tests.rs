@@ -1,6 +1,7 @@
 //! A reactor's loop, turned by hand, without a thread.
 
 use std::io::Write as _;
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{TryRecvError, channel};
 
@@ -236,13 +237,11 @@ fn a_reactor_whose_clients_have_nothing_to_say_sleeps() {
     assert!(!core.timer_runs);
 }
 
-/// The end of a connection that was read from no further came too late: what was asked for there had been sent again.
-#[test]
-fn a_gateway_that_tries_again_receives_from_its_clients_first() {
+/// A reactor with a volume's gateway, whose shard is where nobody listens.
+fn core_with_gateway() -> Core {
     let mut core = bare_core();
     core.volumes = crate::volume::tests::table_of_one();
     let mut client = VolumeClient::directed(ClientConfig::new("", "disk", 1), tag::GATEWAY);
-    // Nobody listens there.
     let shard = coquina_protocol::ShardRef { drive: DRIVE, shard: 0, address: "127.0.0.1:1".to_owned() };
     client.set_volume(&AttachedVolume {
         volume: coquina_base::VolumeId(Id128([9; 16])),
@@ -261,13 +260,21 @@ fn a_gateway_that_tries_again_receives_from_its_clients_first() {
         nodes: Vec::new(),
     });
     core.gateways.insert(Gateway::new(client, 0, 1));
+    core.volumes.get_mut(0).unwrap().gateway = Some(0);
+    core
+}
+
+/// The end of a connection that was read from no further came too late: what was asked for there had been sent again.
+#[test]
+fn a_gateway_that_tries_again_receives_from_its_clients_first() {
+    let mut core = core_with_gateway();
     let (index, mut theirs) = connect(&mut core, Protocol::Nbd);
     let connection = &mut core.connections[index];
     connection.volume = Some(0);
     connection.under_way = REQUESTS_MAX;
     let key = ConnectionKey { index, generation: connection.generation };
     let volume = core.volumes.get_mut(0).unwrap();
-    (volume.gateway, volume.exports, volume.counters.connections) = (Some(0), 1, 1);
+    (volume.exports, volume.counters.connections) = (1, 1);
     let token = core.nbd_requests.insert(NbdRequest {
         connection: key,
         cookie: Cookie(1),
@@ -299,5 +306,52 @@ fn a_gateway_that_tries_again_receives_from_its_clients_first() {
     core.turns += 1;
     core.look_after_gateways();
     assert!(core.nbd_requests.is_empty(), "it is withdrawn");
+    assert!(core.gateways.get_mut(0).unwrap().waits_in.is_none());
+}
+
+/// An NBD request for the first block.
+fn nbd_request(command: u16) -> Vec<u8> {
+    let mut request = 0x2560_9513_u32.to_be_bytes().to_vec();
+    request.extend_from_slice(&[0, 0]);
+    request.extend_from_slice(&command.to_be_bytes());
+    request.extend_from_slice(&[0; 18]);
+    request.extend_from_slice(&4096_u16.to_be_bytes());
+    request
+}
+
+/// That it disconnects was received, but not yet looked at, when it was taken for gone.
+#[test]
+fn who_disconnects_and_sends_no_more_is_not_gone_before_that_is_received() {
+    let mut core = core_with_gateway();
+    let (index, mut theirs) = connect(&mut core, Protocol::Nbd);
+    let name = core.volumes.names().remove(0);
+    let mut hello = b"\0\0\0\x03IHAVEOPT\0\0\0\x01".to_vec();
+    hello.extend_from_slice(&(name.len() as u32).to_be_bytes());
+    hello.extend_from_slice(name.as_bytes());
+    hello.extend_from_slice(&nbd_request(4));
+    theirs.write_all(&hello).unwrap();
+    for _ in 0..TURNS_MAX {
+        core.service();
+        turn(&mut core);
+        if core.connections[index].under_way > 0 {
+            break;
+        }
+    }
+    core.look_after_gateways();
+    std::thread::sleep(std::time::Duration::from_millis(10));
+    assert!(core.connections[index].received.is_none(), "it is received from");
+    theirs.write_all(&nbd_request(2)).unwrap();
+    theirs.shutdown(Shutdown::Write).unwrap();
+    for _ in 0..2 {
+        core.gateways.touch(0).unwrap();
+        core.look_after_gateways();
+        assert_eq!(core.gateways.get_mut(0).unwrap().waits_in, Some(core.turns));
+        core.turns += 1;
+    }
+    assert!(!core.connections[index].closed);
+    turn(&mut core);
+    core.look_after_gateways();
+    assert!(core.connections[index].closing && !core.connections[index].closed);
+    assert_eq!(core.nbd_requests.len(), 1, "it is tried again");
     assert!(core.gateways.get_mut(0).unwrap().waits_in.is_none());
 }

@@ -114,18 +114,21 @@ fn who_disconnects_and_only_receives_is_answered() {
     let cluster = Cluster::with_reactors(1, 1, 2);
     cluster.make_volume("disk");
     let address = cluster.machines[0].as_ref().unwrap().node.nbd_addresses()[0].clone();
-    need_copies(&cluster, 2);
-    let mut client = NbdClient::open(&address, "disk");
-    for fill in 1..=3 {
-        client.write(fill);
+    // Behind as many requests as are taken at once, or as many bytes, that it disconnects is read, but not obeyed yet.
+    for (writes, length_bytes) in [(3, 4096), (1500, 4096), (2, 32 << 20), (3, 32 << 20)] {
+        need_copies(&cluster, 2);
+        let mut client = NbdClient::open(&address, "disk");
+        for fill in 1..=writes {
+            client.ask(WRITE, length_bytes, &vec![fill as u8 | 1; length_bytes as usize]);
+        }
+        client.ask(DISCONNECT, 0, &[]);
+        client.stream.shutdown(Shutdown::Write).unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        need_copies(&cluster, 1);
+        for _ in 0..writes {
+            client.answer();
+        }
+        assert_eq!(client.stream.read(&mut [0; 16]).unwrap(), 0, "it is closed then");
+        assert_ne!(NbdClient::open(&address, "disk").read(), 0);
     }
-    client.ask(DISCONNECT, 0, &[]);
-    client.stream.shutdown(Shutdown::Write).unwrap();
-    std::thread::sleep(Duration::from_millis(300));
-    need_copies(&cluster, 1);
-    for _ in 0..3 {
-        client.answer();
-    }
-    assert_eq!(client.stream.read(&mut [0; 16]).unwrap(), 0, "it is closed then");
-    assert_ne!(NbdClient::open(&address, "disk").read(), 0);
 }
