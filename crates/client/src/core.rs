@@ -81,6 +81,9 @@ pub struct ClientCore {
     pub(crate) group_links: Vec<u32>,
     pub(crate) asking: Asking,
     pub(crate) failed: Option<ClientError>,
+    /// How often all that waits was searched for one request.
+    #[cfg(test)]
+    pub(crate) searches: usize,
 }
 
 /// A part that waits for its time to be tried again.
@@ -133,6 +136,8 @@ impl ClientCore {
             group_shift: 0,
             group_links: Vec::new(),
             failed: None,
+            #[cfg(test)]
+            searches: 0,
         }
     }
 
@@ -418,7 +423,12 @@ impl ClientCore {
         };
         let Some(mut request) = self.requests[index as usize].take() else { return };
         self.free_requests.push(index);
-        if request.issued_bytes < request.length_bytes {
+        // What was withdrawn was taken out with others.
+        if request.issued_bytes < request.length_bytes && !request.is_withdrawn {
+            #[cfg(test)]
+            {
+                self.searches += 1;
+            }
             self.backlog.retain(|waiting| *waiting != index);
             self.behind_aside.retain(|waiting| *waiting != index);
         }

@@ -7,12 +7,16 @@
 use crate::core::ClientCore;
 use crate::error::ClientError;
 use crate::link::{Link, LinkState};
-use crate::request::Part;
+use crate::request::{Part, Request};
 
 /// Who has waited so long may have given up.
 const LATE_NS: u64 = 100_000_000;
 /// Time between two looks for who is gone, while nothing is tried again anew.
 const LOOK_NS_MIN: u64 = 5_000_000;
+
+fn is_withdrawn(requests: &[Option<Request>], index: u32) -> bool {
+    requests[index as usize].as_ref().is_some_and(|request| request.is_withdrawn)
+}
 
 impl ClientCore {
     /// Withdraws the requests that `is_meant`, by their tokens. They complete with an error: at once, but for those of which a part is with a
@@ -29,14 +33,17 @@ impl ClientCore {
             // No more parts are made of it.
             request.error.get_or_insert(ClientError::Withdrawn);
         }
+        // All at once: to look for each of them among everybody's requests may take long.
+        let (requests, window) = (&self.requests, &self.window);
+        self.backlog.retain(|index| !is_withdrawn(requests, *index));
+        self.behind_aside.retain(|index| !is_withdrawn(requests, *index));
+        let lasts =
+            |number: &u64| window.peek(*number).is_none_or(|part| !is_withdrawn(requests, part.request));
+        self.links.iter_mut().for_each(|link| link.unsent.retain(lasts));
         for number in self.window.numbers() {
             let Some(part) = self.window.peek(number) else { continue };
-            let (request, link) = (part.request, part.link);
-            if part.in_flight || !self.is_withdrawn(request) {
+            if part.in_flight || !self.is_withdrawn(part.request) {
                 continue;
-            }
-            if let Some(link) = self.links.get_mut(link as usize) {
-                link.unsent.retain(|waiting| *waiting != number);
             }
             self.finish_part(number, Err(ClientError::Withdrawn));
         }
@@ -51,7 +58,7 @@ impl ClientCore {
 
     /// Whether nobody waits for a request any more.
     pub(crate) fn is_withdrawn(&self, request: u32) -> bool {
-        self.requests[request as usize].as_ref().is_some_and(|request| request.is_withdrawn)
+        is_withdrawn(&self.requests, request)
     }
 
     /// Whether a request has waited so long that its client may have given it up.

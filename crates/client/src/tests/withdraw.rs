@@ -176,6 +176,26 @@ fn no_more_parts_are_made_of_a_large_one_and_others_go_on() {
     assert!(world.arrivals.len() < 20, "{}", world.arrivals.len());
 }
 
+/// Each of them was looked for among all that waited.
+#[test]
+fn many_of_many_more_end_at_once() {
+    let mut world = connected_world();
+    world.lives[0] = Life::Stopped;
+    for token in 1..=100_000 {
+        world.submit(token, RequestKind::Discard, 8 * (token % 1000), 8);
+    }
+    world.pump();
+    // Some have numbers, and others none.
+    world.core.withdraw(|token| (1501..=2500).contains(&token));
+    world.pump();
+    assert_eq!(world.completions.len(), 1000);
+    assert_eq!(world.core.searches, 0);
+    world.core.withdraw(|_| true);
+    world.pump();
+    assert_eq!(world.completions.len(), 100_000 - 4, "four are under way");
+    assert_eq!(world.core.searches, 0);
+}
+
 #[test]
 fn what_came_before_the_volume_was_open_ends_as_well() {
     let mut world = World::new(config(1), 1, 1, Striping::PLAIN, false);
