@@ -310,6 +310,7 @@ impl ClientCore {
         }
         for link in 0..self.links.len() {
             self.fill(link, now_ns);
+            self.drop_left_over(link as u32);
         }
         self.sends_again &= self.links.iter().any(|link| !link.is_local && !link.unsent.is_empty());
         self.begins_again = false;

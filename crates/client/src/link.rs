@@ -42,6 +42,8 @@ pub(crate) struct Link {
     pub(crate) strays: u32,
     /// Whether the shard is in this process: always ready, and never sent to.
     pub(crate) is_local: bool,
+    /// Whether no table needs it any more: it goes with its last part.
+    pub(crate) is_left_over: bool,
     /// Numbers of parts to be sent, in order.
     pub(crate) unsent: VecDeque<u64>,
     /// What goes out with the next send.
@@ -74,6 +76,7 @@ impl Link {
             in_flight_bytes: 0,
             strays: 0,
             is_local: false,
+            is_left_over: false,
             unsent: VecDeque::new(),
             list: SendList::new(),
             spare: SendList::new(),

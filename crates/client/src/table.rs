@@ -295,19 +295,35 @@ impl ClientCore {
         self.unpark(now_ns);
     }
 
-    /// Closes the connections that no table needs any more.
+    /// Closes the connections that no table needs any more. One on which parts are in flight stays until they have ended.
     fn drop_links(&mut self, shard_links: &[u32]) {
         let mut is_needed = vec![false; self.links.len()];
         shard_links.iter().for_each(|link| is_needed[*link as usize] = true);
         for link in 1..self.links.len() as u32 {
-            let entry = &self.links[link as usize];
-            let is_idle = entry.is_local || entry.in_flight > 0 || entry.state == LinkState::Idle;
-            if !is_idle && !is_needed[link as usize] {
-                self.reset_link(link as usize);
-                self.links[link as usize].state = LinkState::Idle;
-                self.actions.push(LinkAction::Close { link });
+            let entry = &mut self.links[link as usize];
+            let is_idle = entry.is_local || entry.state == LinkState::Idle;
+            entry.is_left_over = !is_idle && !is_needed[link as usize];
+            if entry.is_left_over && entry.in_flight == 0 {
+                self.drop_link(link);
             }
         }
+    }
+
+    /// Closes a connection that was left over if its last part has ended.
+    pub(crate) fn drop_left_over(&mut self, link: u32) {
+        let entry = &self.links[link as usize];
+        let is_done = entry.is_left_over && entry.in_flight == 0;
+        if is_done && !self.window.parts().any(|part| part.link == link && !part.parked) {
+            self.drop_link(link);
+        }
+    }
+
+    fn drop_link(&mut self, link: u32) {
+        self.reset_link(link as usize);
+        let entry = &mut self.links[link as usize];
+        entry.state = LinkState::Idle;
+        entry.is_left_over = false;
+        self.actions.push(LinkAction::Close { link });
     }
 
     /// Makes connections anew that were silent when parts were moved away from them: what waits there to be sent is of no use

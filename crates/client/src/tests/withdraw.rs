@@ -128,6 +128,39 @@ fn a_newer_table_does_not_move_it() {
     withdraw_and_write(&mut world, 2);
 }
 
+/// It was made anew each second, until the next table.
+#[test]
+fn a_connection_that_only_it_was_on_goes_with_it() {
+    for is_answered in [false, true] {
+        let mut world = World::new(config(2), 2, 2, Striping::PLAIN, true);
+        world.primaries = vec![Some(0); 2];
+        world.tell_table();
+        world.submit(0, RequestKind::Write, 64, 8);
+        world.settle();
+        world.completions.clear();
+        world.lives[0] = Life::Stopped;
+        world.submit(1, RequestKind::Write, 0, 8);
+        world.pump();
+        world.core.withdraw(|token| token == 1);
+        world.version += 1;
+        // Who leads no group is not in a table.
+        let mut table = world.table();
+        table.shards.remove(0);
+        world.core.set_volume(&table, world.now_ns);
+        world.pass(2_000 * MS);
+        assert!(world.completions.is_empty(), "the former primary has it");
+        let wires = world.wires().len();
+        world.lives[0] = if is_answered { Life::Up } else { Life::Dead };
+        world.pass(15_000 * MS);
+        assert_eq!(world.completions.len(), 1);
+        assert_eq!(world.wires().len(), wires - 1);
+        let connects = world.connects.len();
+        world.pass(20_000 * MS);
+        assert_eq!(world.connects.len(), connects, "nothing is wanted there any more");
+        assert_eq!(world.core.deadline_ns(), None);
+    }
+}
+
 #[test]
 fn what_waits_for_a_connection_ends_at_once() {
     let mut world = world();
