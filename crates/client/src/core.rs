@@ -318,15 +318,19 @@ impl ClientCore {
 
     /// Lays the oldest part aside if it waits for what may take long, so that others need not. Says whether it is.
     fn lay_stuck_aside(&mut self, now_ns: u64) -> bool {
+        self.has_stuck(now_ns) && self.window.lay_aside()
+    }
+
+    /// Whether the oldest part waits for what may take long.
+    pub(crate) fn has_stuck(&self, now_ns: u64) -> bool {
         let Some(part) = self.window.oldest() else { return false };
         let was_refused = part.parked || part.refused_ns < u64::MAX;
-        let is_stuck = was_refused
+        was_refused
             || now_ns >= part.started_ns.saturating_add(STUCK_NS)
             || self.links.get(part.link as usize).is_none_or(|link| match link.state {
                 LinkState::Ready => link.probes > 0,
                 _ => link.attempts > 0,
-            });
-        is_stuck && self.window.lay_aside()
+            })
     }
 
     /// Makes messages of a link's unsent parts.

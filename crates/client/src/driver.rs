@@ -123,6 +123,11 @@ impl VolumeClient {
         self.core.tries_again()
     }
 
+    /// Whether more is to be received of who asks: see [`ClientCore::reads_ahead`].
+    pub fn reads_ahead(&self) -> bool {
+        self.core.reads_ahead(monotonic_ns())
+    }
+
     /// Whether the next `flush` may send something again: see [`ClientCore::may_send_again`].
     pub fn may_send_again(&mut self) -> bool {
         self.core.may_send_again(monotonic_ns())

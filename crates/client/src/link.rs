@@ -107,10 +107,17 @@ impl Link {
             && (is_local || self.address == shard.address)
     }
 
-    /// Whether another part may be sent. One less than a server takes: from a client that has as many under way it may read no ping.
+    /// Whether another part may be sent.
     pub(crate) fn has_room(&self) -> bool {
-        self.in_flight < self.requests_max.saturating_sub(1).max(1)
-            && self.in_flight_bytes < IN_FLIGHT_BYTES_MAX
+        self.room() > 0
+    }
+
+    /// How many parts more may be sent. One less than a server takes: from a client that has as many under way it may read no ping.
+    pub(crate) fn room(&self) -> usize {
+        if self.in_flight_bytes >= IN_FLIGHT_BYTES_MAX {
+            return 0;
+        }
+        self.requests_max.saturating_sub(1).max(1).saturating_sub(self.in_flight) as usize
     }
 
     /// Counts a part that is sent, or handed out.

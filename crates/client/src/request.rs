@@ -286,7 +286,12 @@ impl Window {
     }
 
     pub(crate) fn is_full(&self) -> bool {
-        self.next - self.first >= self.parts.len() as u64
+        self.room() == 0
+    }
+
+    /// How many numbers can be given.
+    pub(crate) fn room(&self) -> usize {
+        self.parts.len().saturating_sub((self.next - self.first) as usize)
     }
 
     /// No number below is unanswered.

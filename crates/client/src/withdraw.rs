@@ -4,6 +4,8 @@
 //! still; what it refuses, and what was on a connection that
 //! breaks, ends. It does not move to another server.
 
+use coquina_protocol::REQUEST_WINDOW;
+
 use crate::core::ClientCore;
 use crate::error::ClientError;
 use crate::link::{Link, LinkState};
@@ -11,7 +13,7 @@ use crate::request::{Part, Request};
 
 /// Who has waited so long may have given up.
 const LATE_NS: u64 = 100_000_000;
-/// Time between two looks for who is gone, while nothing is tried again anew.
+/// Time between two looks for who is gone, while nothing can go that is tried again, or is late.
 const LOOK_NS_MIN: u64 = 5_000_000;
 
 fn is_withdrawn(requests: &[Option<Request>], index: u32) -> bool {
@@ -93,10 +95,32 @@ impl ClientCore {
             || self.links.iter().any(|link| link.unsent.front().is_some_and(is_late))
     }
 
-    /// Whether something is about to be sent that may be long out of date, if it was withdrawn unnoticed. Of what only waits for room, or for
-    /// a connection, it is told from time to time.
+    /// Whether more is to be received of who asks, as far as it comes: behind it may be the end of who asked for what waits.
+    pub fn reads_ahead(&self, now_ns: u64) -> bool {
+        self.tries_again() || self.has_late(now_ns)
+    }
+
+    /// Whether the next `pump` has room for something that was sent before, or is late.
+    fn has_room_for_stale(&self, now_ns: u64) -> bool {
+        let numbers = match self.window.room() {
+            // Others get their numbers when the oldest are laid aside.
+            0 if self.has_stuck(now_ns) => REQUEST_WINDOW as usize,
+            room => room,
+        };
+        let is_stale =
+            |number: &u64| self.window.peek(*number).is_some_and(|part| self.may_be_stale(part, now_ns));
+        self.backlog.iter().take(numbers).any(|request| self.is_late(*request, now_ns))
+            || self.links.iter().any(|link| {
+                link.state == LinkState::Ready && link.unsent.iter().take(link.room()).any(is_stale)
+            })
+    }
+
+    /// Whether something is about to be sent that may be long out of date, if it was withdrawn unnoticed. Of what waits for room, or for
+    /// a connection, it is told from time to time as well.
     pub fn may_send_again(&mut self, now_ns: u64) -> bool {
-        let is_due = self.begins_again || self.parked.iter().any(|parked| parked.until_ns <= now_ns);
+        let is_due = self.begins_again
+            || self.parked.iter().any(|parked| parked.until_ns <= now_ns)
+            || self.has_room_for_stale(now_ns);
         let is_time = now_ns >= self.looked_ns.saturating_add(LOOK_NS_MIN);
         let waits = || self.sends_again || self.has_late(now_ns) || self.waits_for_links();
         let is_told = is_due || is_time && waits();

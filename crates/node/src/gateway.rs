@@ -193,7 +193,7 @@ impl Core {
         }
         let has_waited = gateway.waits_in.take().is_some();
         if gateway.client().may_send_again() || has_waited {
-            let (slot, reads_ahead) = (gateway.volume, gateway.client().tries_again());
+            let (slot, reads_ahead) = (gateway.volume, gateway.client().reads_ahead());
             let ahead = self.close_hung_up(slot, reads_ahead);
             if let Some(gateway) = self.gateways.get_mut(index)
                 && (ahead == Ahead::End || ahead == Ahead::Bytes && !has_waited)
