@@ -118,14 +118,9 @@ impl VolumeClient {
         self.core.withdraw(is_meant);
     }
 
-    /// Whether requests were refused, or sent in vain, and are tried again.
-    pub fn tries_again(&self) -> bool {
-        self.core.tries_again()
-    }
-
-    /// Whether more is to be received of who asks: see [`ClientCore::reads_ahead`].
-    pub fn reads_ahead(&self) -> bool {
-        self.core.reads_ahead(monotonic_ns())
+    /// How much of who asks is to be there at most: see [`ClientCore::ahead_bytes_max`].
+    pub fn ahead_bytes_max(&self) -> usize {
+        self.core.ahead_bytes_max(monotonic_ns())
     }
 
     /// Whether the next `flush` may send something again: see [`ClientCore::may_send_again`].

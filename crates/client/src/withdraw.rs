@@ -16,6 +16,11 @@ const LATE_NS: u64 = 100_000_000;
 /// Time between two looks for who is gone, while nothing can go that is tried again, or is late.
 const LOOK_NS_MIN: u64 = 5_000_000;
 
+/// What is received from a client at most while no request of it is taken, and requests are tried again.
+const AHEAD_BYTES_MAX: usize = 64 << 20;
+/// The same while some are late.
+const AHEAD_BYTES_MAX_LATE: usize = 4 << 20;
+
 fn is_withdrawn(requests: &[Option<Request>], index: u32) -> bool {
     requests[index as usize].as_ref().is_some_and(|request| request.is_withdrawn)
 }
@@ -95,9 +100,14 @@ impl ClientCore {
             || self.links.iter().any(|link| link.unsent.front().is_some_and(is_late))
     }
 
-    /// Whether more is to be received of who asks, as far as it comes: behind it may be the end of who asked for what waits.
-    pub fn reads_ahead(&self, now_ns: u64) -> bool {
-        self.tries_again() || self.has_late(now_ns)
+    /// How many bytes of who asks, and is read from no further, are to be there at most: behind them may be the end of who asked for what
+    /// waits. Where nothing but room is missing, a client that lives should be held back instead.
+    pub fn ahead_bytes_max(&self, now_ns: u64) -> usize {
+        match self.tries_again() {
+            true => AHEAD_BYTES_MAX,
+            false if self.has_late(now_ns) => AHEAD_BYTES_MAX_LATE,
+            false => 0,
+        }
     }
 
     /// Whether the next `pump` has room for something that was sent before, or is late.

@@ -193,8 +193,8 @@ impl Core {
         }
         let has_waited = gateway.waits_in.take().is_some();
         if gateway.client().may_send_again() || has_waited {
-            let (slot, reads_ahead) = (gateway.volume, gateway.client().reads_ahead());
-            let ahead = self.close_hung_up(slot, reads_ahead);
+            let (slot, bytes_max) = (gateway.volume, gateway.client().ahead_bytes_max());
+            let ahead = self.close_hung_up(slot, bytes_max);
             if let Some(gateway) = self.gateways.get_mut(index)
                 && (ahead == Ahead::End || ahead == Ahead::Bytes && !has_waited)
             {

@@ -9,8 +9,8 @@ use crate::connection::{Protocol, RECEIVE_BYTES_BUSY, State};
 use crate::core::{Core, tag};
 use crate::request::ConnectionKey;
 
-/// What is received from a client at most while no request of it is taken.
-const AHEAD_BYTES_MAX: usize = 64 << 20;
+/// The room for more grows with what is there, up to this.
+const RECEIVE_BYTES_AHEAD_MAX: usize = 64 << 20;
 
 /// What is received from a connection, behind which its end may come.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -34,21 +34,21 @@ impl Core {
     }
 
     /// Closes the NBD connections to a volume whose clients are gone. Of one that is read from no further, because much of it is under way,
-    /// nothing else would tell. Says what is received from them.
-    pub(crate) fn close_hung_up(&mut self, slot: usize, reads_ahead: bool) -> Ahead {
+    /// nothing else would tell. Of others so much is received that `bytes_max` are there. Says what is received.
+    pub(crate) fn close_hung_up(&mut self, slot: usize, bytes_max: usize) -> Ahead {
         let mut ahead = Ahead::Nothing;
         for index in 0..self.connections.capacity() {
             let Some(one) = self.connections.get(index) else { continue };
             let is_nbd = one.volume == Some(slot) && one.protocol() == Protocol::Nbd;
             if is_nbd && one.under_way > 0 && !one.closed {
-                ahead = ahead.max(self.look_for_end(index, reads_ahead));
+                ahead = ahead.max(self.look_for_end(index, bytes_max));
             }
         }
         ahead
     }
 
     /// Closes a connection whose client is gone. Says what is received from it.
-    fn look_for_end(&mut self, index: usize, reads_ahead: bool) -> Ahead {
+    fn look_for_end(&mut self, index: usize, bytes_max: usize) -> Ahead {
         let connection = &self.connections[index];
         match self.reactor.incoming(connection.file) {
             Incoming::Gone => {
@@ -62,7 +62,7 @@ impl Core {
                 self.receive_ahead(index, usize::MAX);
                 Ahead::End
             }
-            Incoming::Bytes if reads_ahead && self.receive_ahead(index, AHEAD_BYTES_MAX) => Ahead::Bytes,
+            Incoming::Bytes if self.receive_ahead(index, bytes_max) => Ahead::Bytes,
             Incoming::Bytes | Incoming::Nothing => Ahead::Nothing,
         }
     }
@@ -72,7 +72,7 @@ impl Core {
         let connection = &mut self.connections[index];
         let has_room = |received: &mut ReceiveBuffer| received.data().len() < bytes_max;
         let Some(mut received) = connection.received.take_if(has_room) else { return false };
-        received.reserve(received.data().len().clamp(RECEIVE_BYTES_BUSY, AHEAD_BYTES_MAX));
+        received.reserve(received.data().len().clamp(RECEIVE_BYTES_BUSY, RECEIVE_BYTES_AHEAD_MAX));
         self.reactor.receive(connection.file, received, tag::RECEIVE | index as u64);
         true
     }
@@ -89,16 +89,17 @@ impl Core {
         self.parse(index, received);
     }
 
-    /// Keeps what was received from a client of which no request is taken for now. While requests of its volume are refused and tried again,
-    /// more is received, as far as something is there: the end of the connection comes behind it.
+    /// Keeps what was received from a client of which no request is taken for now. While requests of its volume are tried again, or are
+    /// late, more is received, as far as something is there: the end of the connection comes behind it.
     pub(crate) fn hold_back(&mut self, index: usize, received: ReceiveBuffer) {
         let connection = &mut self.connections[index];
         connection.received = Some(received);
         let gateway = connection.volume.and_then(|slot| self.volumes.get(slot)).and_then(|one| one.gateway);
         let is_nbd = connection.protocol() == Protocol::Nbd && connection.under_way > 0;
         let gateway = gateway.filter(|_| is_nbd).and_then(|gateway| self.gateways.get_mut(gateway));
-        if gateway.is_some_and(|gateway| gateway.client().tries_again()) {
-            self.look_for_end(index, true);
+        let bytes_max = gateway.map_or(0, |gateway| gateway.client().ahead_bytes_max());
+        if bytes_max > 0 {
+            self.look_for_end(index, bytes_max);
         }
     }
 }
