@@ -7,7 +7,7 @@ use std::thread::available_parallelism;
 ///
 /// # Panics
 ///
-/// When one of them does, once those that have begun are done.
+/// When one of them does, once the other processors have run what is left.
 pub fn spread<T: Send>(seeds: impl IntoIterator<Item = u64>, run: impl Fn(u64) -> T + Sync) -> Vec<T> {
     let seeds: Vec<u64> = seeds.into_iter().collect();
     let threads = available_parallelism().map_or(1, usize::from).min(seeds.len());

@@ -7,7 +7,7 @@
 //! - every step leaves a state from which the removal can be repeated.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use coquina_base::{DriveId, NodeId, VolumeId};
 use coquina_cluster::{
@@ -25,6 +25,9 @@ use crate::view::node_name;
 pub(super) const PREFIX_MIN: usize = 4;
 /// How long it is waited until volumes and pools are gone that lose data.
 const EMPTY_TIME_MAX: Duration = Duration::from_secs(20);
+
+/// After so long it is asked again whether a drive is lost whose volumes are given up.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// What a removal of a drive does, or has done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -201,9 +204,13 @@ impl Catalogue {
         volumes: Vec<VolumeRecord>,
         pools: BTreeSet<PoolId>,
     ) -> Result<(), CatalogueError> {
+        let mut checked = Instant::now();
         for volume in volumes {
-            // Looked at again with each: it takes a while, and the drive or other copies may come back meanwhile.
-            self.check_still_lost(drive)?;
+            // Looked at again: it takes a while, and the drive or other copies may come back meanwhile. To ask a host that is off takes a second.
+            if checked.elapsed() >= CHECK_INTERVAL {
+                self.check_still_lost(drive)?;
+                checked = Instant::now();
+            }
             self.mark_removed(volume.id, &|map| {
                 let (lost, _) = loses(map, |other| other.id == drive.id);
                 let path = drive.path.clone();

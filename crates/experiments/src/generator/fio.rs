@@ -312,7 +312,7 @@ pub fn read(out: &str, series: &str, runtime_s: Option<f64>) -> Result<Outcome, 
     if read.operations > 0 && write.operations > 0 {
         (outcome.read, outcome.write) = (Some(read), Some(write));
     }
-    (outcome.began_unix_ms, outcome.series) = read_series(series, outcome.measured_s);
+    (outcome.began_unix_ms, outcome.series) = read_series(series, outcome.measured_s, runtime_ms);
     // What would have ended after it was printed began an interval earlier, of which there is no line.
     let is_over = |began_ms: &u64| {
         printed_at_ms.is_none_or(|at_ms| began_ms.saturating_add(runtime_ms) <= at_ms + SERIES_SLACK_MS)
@@ -361,9 +361,10 @@ fn figures(direction: &Direction, runtime_s: Option<f64>) -> Result<Figures, Str
 }
 
 /// Sums the lines of all jobs: `time in ms since 1970, operations per second, direction, size, offset`; gives when the
-/// measured time began, too, unless more than one line is missing at the ends: then nobody knows. fio writes no line for an interval in which a job did nothing: that is a zero. The last interval with a line
-/// counts only if it is whole for all or others follow; of those that follow without any line, the last may not have been whole.
-fn read_series(text: &str, measured_s: f64) -> (Option<u64>, Vec<f64>) {
+/// measured time began, too, unless more than one line is missing at the ends of the time that fio was at work: then nobody knows. fio writes
+/// no line for an interval in which a job did nothing: that is a zero. The last interval with a line counts only if it is whole for all or
+/// others follow; of those that follow without any line, the last may not have been whole.
+fn read_series(text: &str, measured_s: f64, runtime_ms: u64) -> (Option<u64>, Vec<f64>) {
     let lines = text.lines().filter_map(|line| {
         let mut fields = line.split(',').map(str::trim);
         Some((fields.next()?.parse::<u64>().ok()?, fields.next()?.parse::<f64>().ok()?))
@@ -372,8 +373,8 @@ fn read_series(text: &str, measured_s: f64) -> (Option<u64>, Vec<f64>) {
     let all_ms = || lines.iter().map(|(at_ms, _)| *at_ms);
     let (Some(first_ms), Some(last_ms)) = (all_ms().min(), all_ms().max()) else { return (None, Vec::new()) };
     // Often the last interval has no line either, though it is whole.
-    let missing_ms = measured_s * 1e3 - (last_ms - first_ms + SERIES_INTERVAL_MS) as f64;
-    let spans_all = missing_ms.abs() <= (SERIES_INTERVAL_MS + SERIES_SLACK_MS) as f64;
+    let span_ms = last_ms - first_ms + SERIES_INTERVAL_MS;
+    let spans_all = runtime_ms.abs_diff(span_ms) <= SERIES_INTERVAL_MS + SERIES_SLACK_MS;
     let intervals = (measured_s * 1e3 / SERIES_INTERVAL_MS as f64) as usize;
     let mut sums: BTreeMap<usize, (f64, u32)> = BTreeMap::new();
     for (at_ms, iops) in lines {

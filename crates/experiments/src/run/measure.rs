@@ -266,9 +266,9 @@ impl Shot<'_> {
     pub fn take(&self) -> Result<Measured, GeneratorError> {
         let mut passes = 1;
         loop {
-            let before = self.memory_of_servers();
+            let before = (self.round == SETTLING).then(|| self.memory_of_servers());
             let mut measured = self.pass(passes)?;
-            measured.grown = grown(before, self.memory_of_servers()).filter(|_| self.round == SETTLING);
+            measured.grown = before.and_then(|before| grown(before, self.memory_of_servers()));
             measured.round.passes = passes;
             let is_steady = measured.round.is_steady != Some(false) && measured.grown.is_none();
             if is_steady || !measured.round.is_good() || passes >= self.limits.passes_max {

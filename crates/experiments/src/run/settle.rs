@@ -9,8 +9,9 @@ use super::plan::LOAD_EXTRA_S;
 use super::{Run, RunError};
 
 impl Run<'_> {
-    /// Gives a store that was aged so much of the case's own load that its throughput is steady and its servers take no more memory: it does what it will go on doing then. Not
-    /// where that would undo its age: sequential writes lay the store out in order again. The rounds tell of whatever fails here.
+    /// Gives a store that was aged so much of the case's own load that its throughput is steady and its servers take no more memory: it does
+    /// what it will go on doing then. Not where that would undo its age: sequential writes lay the store out in order again. The rounds tell
+    /// of whatever fails here.
     pub(super) fn settle(&mut self, planned: &PlannedPoint, layout: &Layout) -> Result<(), RunError> {
         let settle_s = self.settings.limits.settle_s;
         if !settles(planned, layout, settle_s) {

@@ -133,7 +133,7 @@ fio: another one"#;
 
 #[test]
 fn series_of_garbage_is_empty() {
-    assert_eq!(read_series("a, b\n\n1\n", 2.0), (None, Vec::new()));
+    assert_eq!(read_series("a, b\n\n1\n", 2.0, 2000), (None, Vec::new()));
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn what_did_nothing_for_a_while_is_a_zero_in_the_series() {
     let series = |lines: &[(u64, u32)], measured_s: f64| {
         let text: String =
             lines.iter().map(|(at_ms, iops)| format!("{at_ms}, {iops}, 0, 4096, 0\n")).collect();
-        read_series(&text, measured_s).1
+        read_series(&text, measured_s, (measured_s * 1e3) as u64).1
     };
     let whole = [(500, 10), (1000, 11), (1500, 12), (2000, 13)];
     assert_eq!(series(&whole, 2.0), [10.0, 11.0, 12.0, 13.0]);
@@ -225,14 +225,22 @@ fn each_job_has_a_log_of_its_own() {
     assert!(made.files[0].1.contains("per_job_logs=1\n"), "{}", made.files[0].1);
 }
 
+/// What fio prints of a job that only writes, with these figures.
+fn printed_writes(figures: &str) -> String {
+    let idle = r#""total_ios": 0, "io_bytes": 0, "bw_bytes": 0, "iops": 0.0, "runtime": 0, "lat_ns": {"min": 0, "max": 0, "mean": 0.0}"#;
+    format!(
+        r#"{{"jobs": [{{"jobname": "volume0", "error": 0, "read": {{{idle}}}, "write": {{{figures}}}}}]}}"#
+    )
+}
+
 #[test]
 fn what_it_says_of_its_bandwidth_is_kept() {
     // 100 operations of 4 KiB were counted in 2 s, and 28 more ended when it was over.
-    let printed = r#"{"jobs": [{"jobname": "volume0", "error": 0,
- "read": {"total_ios": 0, "io_bytes": 0, "bw_bytes": 0, "iops": 0.0, "runtime": 0, "lat_ns": {"min": 0, "max": 0, "mean": 0.0}},
- "write": {"total_ios": 100, "io_bytes": 524288, "bw_bytes": 262144, "iops": 50.0, "runtime": 2000,
-  "lat_ns": {"min": 1, "max": 9000, "mean": 2000.0, "bins": {"1000": 128}}}}]}"#;
-    let outcome = read(printed, "", None).unwrap();
+    let printed = printed_writes(
+        r#""total_ios": 100, "io_bytes": 524288, "bw_bytes": 262144, "iops": 50.0, "runtime": 2000,
+           "lat_ns": {"min": 1, "max": 9000, "mean": 2000.0, "bins": {"1000": 128}}"#,
+    );
+    let outcome = read(&printed, "", None).unwrap();
     assert_eq!(outcome.total.bytes_per_s, 50.0 * 4096.0);
     assert_eq!(outcome.told_bytes_per_s, 262_144.0);
 }
@@ -240,19 +248,30 @@ fn what_it_says_of_its_bandwidth_is_kept() {
 #[test]
 fn time_in_which_the_last_operations_end_is_not_measured() {
     // A queue of 64 that is served one after the other, 640 per second: at the end of 1.2 s fio begins no more, and is done 0.1 s later.
-    let printed = r#"{"jobs": [{"jobname": "volume0", "error": 0,
- "read": {"total_ios": 0, "io_bytes": 0, "bw_bytes": 0, "iops": 0.0, "runtime": 0, "lat_ns": {"min": 0, "max": 0, "mean": 0.0}},
- "write": {"total_ios": 768, "io_bytes": 3407872, "bw_bytes": 2621440, "iops": 590.769231, "runtime": 1300,
-  "lat_ns": {"min": 1, "max": 100000000, "mean": 100000000.0, "bins": {"100000000": 832}}}}]}"#;
-    let outcome = read(printed, "", Some(1.2)).unwrap();
+    let printed = printed_writes(
+        r#""total_ios": 768, "io_bytes": 3407872, "bw_bytes": 2621440, "iops": 590.769231, "runtime": 1300,
+           "lat_ns": {"min": 1, "max": 100000000, "mean": 100000000.0, "bins": {"100000000": 832}}"#,
+    );
+    let outcome = read(&printed, "", Some(1.2)).unwrap();
     assert_eq!((outcome.total.iops, outcome.measured_s), (640.0, 1.2));
     assert_eq!(outcome.total.bytes_per_s, 640.0 * 4096.0);
     // All that it moved, those in flight at the end included, in the time that was measured.
     assert!((outcome.told_bytes_per_s - 832.0 * 4096.0 / 1.2).abs() < 1.0, "{}", outcome.told_bytes_per_s);
     // Who ended before its time, or was not to work for a time, is believed.
     for runtime_s in [None, Some(2.0)] {
-        let outcome = read(printed, "", runtime_s).unwrap();
+        let outcome = read(&printed, "", runtime_s).unwrap();
         assert_eq!((outcome.total.iops, outcome.measured_s), (590.769_231, 1.3));
         assert_eq!(outcome.told_bytes_per_s, 2_621_440.0);
     }
+}
+
+#[test]
+fn when_it_began_is_known_of_one_whose_last_operations_end_late() {
+    let printed = printed_writes(
+        r#""total_ios": 200, "io_bytes": 1343488, "iops": 60.606, "runtime": 3300,
+           "lat_ns": {"min": 1, "max": 1300000000, "mean": 1280000000.0, "bins": {"1280000000": 328}}"#,
+    );
+    let lines = (1..=6).map(|line| format!("{}, 100, 1, 0, 0\n", 1_000_000 + line * 500));
+    let outcome = read(&printed, &lines.collect::<String>(), Some(2.0)).unwrap();
+    assert_eq!((outcome.measured_s, outcome.began_unix_ms), (2.0, Some(1_000_000)));
 }
