@@ -328,9 +328,11 @@ impl Direction {
 
     /// fio's own time goes on until the last operation is done, and it begins none in the meantime: 128 of 100 ms each make a second
     /// 1.1 of them, or more. The operations that it counts are those that it began, of which with a full queue there are as many as
-    /// were done up to the end of the time that was asked for.
+    /// were done up to the end of the time that was asked for. One that went on for longer than that must
+    /// not count as shorter: the operation that ended last began no earlier than the longest latency before.
     fn measured_s(&self, runtime_s: Option<f64>) -> f64 {
-        runtime_s.map_or(self.runtime_s(), |runtime_s| self.runtime_s().min(runtime_s))
+        let began_last_s = self.runtime_s() - self.lat_ns["max"].as_f64().unwrap_or(0.0) / 1e9;
+        runtime_s.map_or(self.runtime_s(), |runtime_s| self.runtime_s().min(runtime_s.max(began_last_s)))
     }
 
     /// fio's own figure where it was not at work for longer than it should be.

@@ -275,3 +275,18 @@ fn when_it_began_is_known_of_one_whose_last_operations_end_late() {
     let outcome = read(&printed, &lines.collect::<String>(), Some(2.0)).unwrap();
     assert_eq!((outcome.measured_s, outcome.began_unix_ms), (2.0, Some(1_000_000)));
 }
+
+#[test]
+fn a_run_that_goes_on_for_too_long_counts_as_long() {
+    let printed = printed_writes(
+        r#""total_ios": 11400, "io_bytes": 46825472, "bw_bytes": 27544395, "iops": 6705.882, "runtime": 1700,
+           "lat_ns": {"min": 1, "max": 60000000, "mean": 4740000.0, "bins": {"4740000": 11432}}"#,
+    );
+    let outcome = read(&printed, "", Some(1.2)).unwrap();
+    assert!((outcome.measured_s - 1.64).abs() < 1e-9, "{}", outcome.measured_s);
+    assert!(
+        (outcome.total.iops * outcome.total.latency_ns_mean / 1e9 - 32.0).abs() < 1.5,
+        "{}",
+        outcome.total.iops
+    );
+}
