@@ -255,14 +255,6 @@ impl Cluster {
         snapshot.drives[0].shards[0].stats.live_bytes / 4096
     }
 
-    /// Waits until so many groups ask for a change.
-    pub fn wait_for_proposals(&self, count: usize) {
-        wait_for("proposals", || {
-            let proposed = self.machines.iter().flatten().map(|machine| machine.node.proposals().len());
-            proposed.sum::<usize>() == count
-        });
-    }
-
     /// Changes all groups as an operator of the test wants.
     pub fn change_groups(&self, change: impl Fn(&GroupRecord) -> GroupRecord) {
         let map = self.service().map();
@@ -274,10 +266,15 @@ impl Cluster {
     }
 }
 
-pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
+pub fn wait_for(what: &str, holds: impl FnMut() -> bool) {
+    wait_for_or_tell(what, holds, String::new);
+}
+
+/// The same, with more to be told if it was in vain.
+pub fn wait_for_or_tell(what: &str, mut holds: impl FnMut() -> bool, more: impl Fn() -> String) {
     let started = Instant::now();
     while !holds() {
-        assert!(started.elapsed() < Duration::from_secs(60), "waited in vain for {what}");
+        assert!(started.elapsed() < Duration::from_secs(60), "waited in vain for {what}{}", more());
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -6,11 +6,11 @@ use std::os::unix::fs::FileExt;
 
 use coquina_base::DriveId;
 use coquina_client::{RequestKind, VolumeConnection};
-use coquina_cluster::{GroupRecord, HealthCode};
+use coquina_cluster::{GroupRecord, HealthCode, ProposedChange};
 use coquina_control::NodeBackend;
 use coquina_reactor::{Wait, monotonic_ns};
 
-use crate::cluster::{Cluster, GROUPS, check_round, open, request, wait_for, write_round};
+use crate::cluster::{Cluster, GROUPS, check_round, open, request, write_round};
 
 pub const BLOCKS: u64 = 512;
 const BLOCK: u64 = 4096;
@@ -112,13 +112,10 @@ fn a_drive_with_a_damaged_log_comes_back_once_others_have_taken_over() {
     assert!(snapshot.absent[0].reason.contains("acknowledged"), "{}", snapshot.absent[0].reason);
     // The others take over.
     take_out(&cluster, damaged);
-    wait_for("the drive to be used again", || log_cuts(&cluster, 0) == 1);
+    cluster.wait_for("the drive to be used again", || log_cuts(&cluster, 0) == 1);
     check_round(&mut connection, BLOCKS, 4);
     write_round(&mut connection, BLOCKS / 4, 5);
-    wait_for("its copies to be proposed again", || {
-        let proposed = cluster.machines.iter().flatten().flat_map(|machine| machine.node.proposals());
-        proposed.filter(|(_, config)| config.in_sync.len() == 3).count() == GROUPS as usize
-    });
+    cluster.wait_for_additions(GROUPS as usize);
     // It alone has the data then.
     change_places(&cluster);
     let mut connection = open(&cluster, "disk");
@@ -127,6 +124,32 @@ fn a_drive_with_a_damaged_log_comes_back_once_others_have_taken_over() {
     cluster.restart(0);
     let snapshot = cluster.machines[0].as_ref().unwrap().node.snapshot();
     assert_eq!((snapshot.drives.len(), log_cuts(&cluster, 0)), (1, 0), "its log is whole again");
+}
+
+/// Nobody knows whether it will be added under the epoch under which that was proposed, and it may have nothing any more.
+#[test]
+fn a_drive_that_goes_when_its_copies_were_proposed_is_brought_up_under_the_next_epoch() {
+    let (mut cluster, mut connection) = written(3, 3, 1);
+    let damaged = cluster.drive_of(0);
+    damage_log(&mut cluster, 0, |frames| frames / 2);
+    take_out(&cluster, damaged);
+    cluster.restart(0);
+    cluster.wait_for_additions(GROUPS as usize);
+    let before: Vec<u64> = cluster.service().map().groups().map(|group| group.epoch).collect();
+    cluster.stop(0);
+    cluster.wait_for("the next epoch to be asked for", || {
+        cluster.groups_that_want(|change| change == ProposedChange::Renew) == GROUPS as usize
+    });
+    cluster.restart(0);
+    cluster.wait_for_additions(GROUPS as usize);
+    let after: Vec<u64> = cluster.service().map().groups().map(|group| group.epoch).collect();
+    assert_eq!((before.len(), after.len()), (GROUPS as usize, GROUPS as usize));
+    assert!(before.iter().zip(&after).all(|(before, after)| before < after), "{before:?} {after:?}");
+    write_round(&mut connection, BLOCKS / 4, 2);
+    // It alone has the data then.
+    change_places(&cluster);
+    let mut connection = open(&cluster, "disk");
+    check_round(&mut connection, BLOCKS / 4, 2);
 }
 
 #[test]
@@ -151,14 +174,14 @@ fn groups_that_were_lost_whole_are_not_served_as_empty_ones() {
     // Nobody brings it up.
     cluster.stop(1);
     cluster.restart(0);
-    wait_for("the groups to be open", || cluster.groups_open(0) == GROUPS as usize);
+    cluster.wait_for("the groups to be open", || cluster.groups_open(0) == GROUPS as usize);
     assert_eq!((log_cuts(&cluster, 0), cluster.live_blocks(0)), (1, 0), "nothing is left");
     cluster.stop(0);
     cluster.restart(1);
     change_places(&cluster);
     cluster.stop(1);
     cluster.restart(0);
-    wait_for("all groups to be told", || {
+    cluster.wait_for("all groups to be told", || {
         let snapshot = cluster.machines[0].as_ref().unwrap().node.snapshot();
         snapshot.health.iter().filter(|entry| entry.code == HealthCode::DamagedLog).count() == GROUPS as usize
     });

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod cluster;
+mod coordinator;
 mod damage;
 mod nbd;
 mod rejoin;
@@ -209,7 +210,7 @@ fn a_new_primary_serves_what_the_old_one_acknowledged() {
     check_round(&mut connection, 256, 2);
     // It comes back and catches up: then it is proposed.
     cluster.restart(0);
-    cluster.wait_for_proposals(GROUPS as usize);
+    cluster.wait_for_additions(GROUPS as usize);
     cluster.change_groups(|group| {
         let mut in_sync = group.others.clone();
         in_sync.extend(&group.in_sync);
@@ -243,7 +244,7 @@ fn what_moved_away_is_freed_and_may_come_back() {
         },
         false => group.clone(),
     });
-    cluster.wait_for_proposals(moving);
+    cluster.wait_for_additions(moving);
     cluster.change_groups(|group| match group.others.is_empty() {
         false => {
             let (gone, stays): (Vec<_>, Vec<_>) = group.in_sync.iter().partition(|shard| shard.drive == left);
@@ -265,7 +266,7 @@ fn what_moved_away_is_freed_and_may_come_back() {
         let others = vec![ShardRef { drive: left, shard: 0 }];
         GroupRecord { epoch: group.epoch + 1, others, ..group.clone() }
     });
-    cluster.wait_for_proposals(GROUPS as usize);
+    cluster.wait_for_additions(GROUPS as usize);
     cluster.change_groups(|group| {
         let in_sync = group.others.clone();
         GroupRecord { epoch: group.epoch + 1, in_sync, others: group.in_sync.clone(), ..group.clone() }
@@ -303,7 +304,7 @@ fn a_copy_of_which_nothing_is_known_is_sent_what_differs() {
     // Written on while it is compared.
     cluster.restart(0);
     write_round(&mut connection, 64, 2);
-    cluster.wait_for_proposals(GROUPS as usize);
+    cluster.wait_for_additions(GROUPS as usize);
     let sent: u64 = cluster
         .machines
         .iter()

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use coquina_cluster::{DriveRecord, Key, Record};
 use coquina_control::NodeBackend;
 
-use crate::cluster::{Cluster, check_round, wait_for};
+use crate::cluster::{Cluster, check_round};
 use crate::damage::{BLOCKS, damage_log, take_out, written};
 use crate::store::RefusingStore;
 
@@ -25,9 +25,9 @@ fn a_drive_that_the_store_did_not_take_back_is_tried_again_though_the_map_stays(
     cluster.put(Key::Drive(damaged), Record::Drive(moved));
     store.refusals_left.store(2, Ordering::SeqCst);
     take_out(&cluster, damaged);
-    wait_for("the store to refuse that", || store.refusals_left.load(Ordering::SeqCst) < 2);
+    cluster.wait_for("the store to refuse that", || store.refusals_left.load(Ordering::SeqCst) < 2);
     // Nobody changes the map from here on.
-    wait_for("the drive to be used again", || served(&cluster) == 1);
+    cluster.wait_for("the drive to be used again", || served(&cluster) == 1);
     assert_eq!(store.refusals_left.load(Ordering::SeqCst), 0, "the second attempt was refused, too");
     check_round(&mut connection, BLOCKS, 4);
 }

@@ -144,7 +144,7 @@ fn what_is_bad_on_all_copies_left_does_not_keep_another_from_coming_back() {
         assert!(spoil_those(&cluster, node, |byte| meant.contains(&byte)) >= 4);
     }
     cluster.restart(0);
-    cluster.wait_for_proposals(GROUPS as usize);
+    cluster.wait_for_additions(GROUPS as usize);
     // It serves then.
     cluster.change_groups(|group| {
         let in_sync = group.others.iter().chain(&group.in_sync).copied().collect();

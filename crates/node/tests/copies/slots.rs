@@ -50,7 +50,7 @@ fn a_new_drive_is_not_taken_for_one_that_was_removed() {
         let others = vec![ShardRef { drive, shard: 0 }];
         GroupRecord { epoch: group.epoch + 1, others, ..group.clone() }
     });
-    cluster.wait_for_proposals(GROUPS as usize);
+    cluster.wait_for_additions(GROUPS as usize);
     cluster.change_groups(|group| {
         let in_sync = group.others.clone();
         GroupRecord { epoch: group.epoch + 1, in_sync, others: group.in_sync.clone(), ..group.clone() }
