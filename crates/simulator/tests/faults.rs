@@ -8,14 +8,11 @@ use coquina_simulator::spread::spread;
 #[test]
 fn rot_never_gives_wrong_data() {
     let mut total = RotReport::default();
-    for (seed, result) in (1..).zip(spread(1..=30, |seed| rot::run_seed::<Shard>(seed, |_| {}))) {
-        match result {
-            Ok(report) => total.add(&report),
-            Err(failure) => {
-                panic!("{failure}\nreproduce: cargo run -p coquina-simulator -- rot --seed {seed}")
-            }
-        }
-    }
+    let run = |seed| match rot::run_seed::<Shard>(seed, |_| {}) {
+        Ok(report) => report,
+        Err(failure) => panic!("{failure}\nreproduce: cargo run -p coquina-simulator -- rot --seed {seed}"),
+    };
+    spread(1..=30, run).iter().for_each(|report| total.add(report));
     // Damage of the log refuses the start; only a spoilt index page or footer is damage of a running shard, and rare.
     let RotReport { refused, bad_blocks, unharmed, checks_failed, scrubs_found, .. } = total;
     let all = [refused, bad_blocks, unharmed, checks_failed, scrubs_found];
@@ -43,15 +40,13 @@ fn any_byte_of_superblocks_frames_and_checkpoints_may_rot() {
 #[test]
 fn failing_drives_lose_nothing_and_hang_nothing() {
     let mut total = FaultReport::default();
-    let run = |seed| device_faults::run_seed::<Shard>(seed, &device_faults::SCENARIOS, |_| {});
-    for (seed, result) in (1..).zip(spread(1..=30, run)) {
-        match result {
-            Ok(report) => total.add(&report),
-            Err(failure) => {
-                panic!("{failure}\nreproduce: cargo run -p coquina-simulator -- faults --seed {seed}")
-            }
+    let run = |seed| match device_faults::run_seed::<Shard>(seed, &device_faults::SCENARIOS, |_| {}) {
+        Ok(report) => report,
+        Err(failure) => {
+            panic!("{failure}\nreproduce: cargo run -p coquina-simulator -- faults --seed {seed}")
         }
-    }
+    };
+    spread(1..=30, run).iter().for_each(|report| total.add(report));
     let FaultReport { writes_failed, reads_failed, writes_stalled, poisoned, starts_refused, .. } = total;
     let all = [writes_failed, reads_failed, writes_stalled, poisoned, starts_refused];
     assert!(all.iter().all(|count| *count > 0), "{total:?}");

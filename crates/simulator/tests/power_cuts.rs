@@ -12,14 +12,13 @@ const CUTS: u64 = 20;
 #[test]
 fn no_acknowledged_write_is_lost_in_thousands_of_cuts() {
     let mut total = Counters::default();
-    for (seed, result) in (1..).zip(spread(1..=SEEDS, |seed| run_seed::<Shard>(seed, CUTS, |_| {}))) {
-        match result {
-            Ok(report) => total.add(&report.counters),
-            Err(failure) => panic!(
-                "{failure}\nreproduce: cargo run -p coquina-simulator -- cuts --seed {seed} --cuts {CUTS}"
-            ),
+    let run = |seed| match run_seed::<Shard>(seed, CUTS, |_| {}) {
+        Ok(report) => report.counters,
+        Err(failure) => {
+            panic!("{failure}\nreproduce: cargo run -p coquina-simulator -- cuts --seed {seed} --cuts {CUTS}")
         }
-    }
+    };
+    spread(1..=SEEDS, run).iter().for_each(|counters| total.add(counters));
     assert!(total.cuts() >= SEEDS * CUTS);
     assert_eq!(total.missing(), Vec::<&str>::new(), "{total:#?}");
 }
@@ -30,17 +29,15 @@ const FOUND: [u64; 7] = [49, 54, 71, 79, 110, 137, 164];
 #[test]
 fn seeds_that_found_something_once_find_nothing() {
     let usual = ShardConfig::default().batch_blocks_min;
-    let results = spread(FOUND, |seed| {
-        run_seed::<Shard>(seed, CUTS, |plan| {
+    spread(FOUND, |seed| {
+        let result = run_seed::<Shard>(seed, CUTS, |plan| {
             plan.config.batch_blocks_min = usual;
             plan.config.batch_blocks_loaded_min = 0;
-        })
-    });
-    for result in results {
+        });
         if let Err(failure) = result {
             panic!("{failure}");
         }
-    }
+    });
 }
 
 /// A large write that came into the log in part was refused for lack of space when it was sent again: the model took it for
