@@ -119,13 +119,13 @@ impl VolumeClient {
     }
 
     /// How much of who asks is to be there at most: see [`ClientCore::ahead_bytes_max`].
-    pub fn ahead_bytes_max(&self) -> usize {
-        self.core.ahead_bytes_max(monotonic_ns())
+    pub fn ahead_bytes_max(&self, now_ns: u64) -> usize {
+        self.core.ahead_bytes_max(now_ns)
     }
 
-    /// Whether the next `flush` may send something again: see [`ClientCore::may_send_again`].
-    pub fn may_send_again(&mut self) -> bool {
-        self.core.may_send_again(monotonic_ns())
+    /// Whether a `flush_at` with the same time may send something again: see [`ClientCore::may_send_again`].
+    pub fn may_send_again(&mut self, now_ns: u64) -> bool {
+        self.core.may_send_again(now_ns)
     }
 
     /// Gives up for good: everything outstanding and everything to come fails with `error`.
@@ -175,7 +175,11 @@ impl VolumeClient {
 
     /// Queues everything that is to be sent, connected or closed. To be called before each turn.
     pub fn flush(&mut self, reactor: &mut Reactor) {
-        let now_ns = monotonic_ns();
+        self.flush_at(reactor, monotonic_ns());
+    }
+
+    /// The same with the time of a look: nothing becomes late between the two. A time of `monotonic_ns`.
+    pub fn flush_at(&mut self, reactor: &mut Reactor, now_ns: u64) {
         if self.core.deadline_ns().is_some_and(|deadline_ns| deadline_ns <= now_ns) {
             self.core.tick(now_ns);
         }

@@ -315,6 +315,25 @@ fn one_of_several_addresses_is_enough() {
     assert!(matches!(error, ClientError::Address(_)), "{error}");
 }
 
+/// The two read the clock one after the other, and what had become late between them was sent without a look.
+#[test]
+fn what_is_late_is_judged_by_the_same_time_by_a_look_and_the_flush_after_it() {
+    const MS: u64 = 1_000_000;
+    let fake = Fake::start(16 << 20);
+    let table = fake.attached();
+    let local = table.shards.iter().map(|shard| (shard.drive, shard.shard)).collect();
+    let config = ClientConfig { local, ..VolumeConnection::config("", "disk") };
+    let mut reactor = Reactor::new(ReactorConfig::default()).unwrap();
+    let mut client = VolumeClient::directed(config, 1 << 32);
+    client.set_volume(&table);
+    client.submit(write(1, 0, 4096, 5));
+    // Far from what the clock says.
+    let now_ns = coquina_reactor::monotonic_ns() + 3_600_000 * MS;
+    client.flush_at(&mut reactor, now_ns);
+    assert!(!client.may_send_again(now_ns + 99 * MS));
+    assert!(client.may_send_again(now_ns + 100 * MS));
+}
+
 #[test]
 fn a_directed_client_uses_what_it_is_told_and_hands_out_what_is_here() {
     let fake = Fake::start(16 << 20);

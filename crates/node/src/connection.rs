@@ -7,6 +7,7 @@ use coquina_reactor::{FileId, ReceiveBuffer, SendList};
 use coquina_replication::CopyId;
 
 use crate::native::Next;
+use crate::waiting::Waiting;
 
 /// Room for the first bytes of a connection.
 pub const RECEIVE_BYTES_MIN: usize = 16 << 10;
@@ -119,6 +120,8 @@ pub struct Connection {
     pub under_way_bytes: u64,
     /// Whether requests wait in `received` because too many are under way.
     pub held_back: bool,
+    /// Since when what it has sent may wait for that.
+    pub waiting: Waiting,
     /// Whether it is in the list of connections that need a look.
     pub listed: bool,
     /// To be closed when everything is sent.

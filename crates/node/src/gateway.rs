@@ -16,7 +16,7 @@ use coquina_nbd::{
     ReplyEncoder,
 };
 use coquina_protocol::{ExtentKind, Status};
-use coquina_reactor::{Completion, ReceiveBuffer, random_u64};
+use coquina_reactor::{Completion, ReceiveBuffer, monotonic_ns, random_u64};
 
 use crate::command::Command as CoreCommand;
 use crate::connection::{Connection, State};
@@ -24,7 +24,7 @@ use crate::core::{Core, tag};
 use crate::native::{Next, status_of, status_of_refusal, wire_extent};
 use crate::request::{Answer, Asker, ConnectionKey, HoppingRequest, NbdRequest, volume_number};
 use crate::spare::SpareBuffers;
-use crate::withdraw::Ahead;
+use crate::withdraw::{Ahead, RECEIVES_AHEAD_MAX};
 
 /// Bytes that one request to cache may bring into memory.
 const CACHE_BYTES_MAX: u64 = 32 << 20;
@@ -53,6 +53,8 @@ pub struct Gateway {
     pub listed: bool,
     /// The turn in which it sends nothing, because the ends of its clients' connections may come with the next.
     pub(crate) waits_in: Option<u64>,
+    /// Turns in a row in which it did.
+    pub(crate) waited_turns: u32,
     /// Its volume is gone.
     pub has_ended: bool,
 }
@@ -71,6 +73,7 @@ impl Gateway {
             handed_out: 0,
             listed: false,
             waits_in: None,
+            waited_turns: 0,
             has_ended: false,
         }
     }
@@ -191,21 +194,23 @@ impl Core {
         if gateway.waits_in == Some(turn) {
             return self.answer_finished(index);
         }
-        let has_waited = gateway.waits_in.take().is_some();
-        if gateway.client().may_send_again() || has_waited {
-            let (slot, bytes_max) = (gateway.volume, gateway.client().ahead_bytes_max());
+        let waited = gateway.waits_in.take().map_or(0, |_| gateway.waited_turns);
+        // One time for both: nothing is late for the flush that was not for the look.
+        let now_ns = monotonic_ns();
+        if gateway.client().may_send_again(now_ns) || waited > 0 {
+            let (slot, bytes_max) = (gateway.volume, gateway.client().ahead_bytes_max(now_ns));
             let ahead = self.close_hung_up(slot, bytes_max);
             if let Some(gateway) = self.gateways.get_mut(index)
-                && (ahead == Ahead::End || ahead == Ahead::Bytes && !has_waited)
+                && (ahead == Ahead::End || ahead == Ahead::Bytes && waited < RECEIVES_AHEAD_MAX)
             {
-                gateway.waits_in = Some(turn);
+                (gateway.waits_in, gateway.waited_turns) = (Some(turn), waited + 1);
                 return self.answer_finished(index);
             }
         }
         let Some(gateway) = self.gateways.get_mut(index) else { return false };
-        let is_open = self.volumes.get(gateway.volume).is_some_and(|volume| volume.exports > 0);
+        let is_open = self.volumes.get(gateway.volume).is_some_and(|one| !one.nbd_connections.is_empty());
         gateway.client().set_open(is_open);
-        gateway.client().flush(&mut self.reactor);
+        gateway.client().flush_at(&mut self.reactor, now_ns);
         let mut parts = std::mem::take(&mut gateway.parts);
         gateway.client().take_local(&mut parts);
         let acted = !parts.is_empty();
@@ -349,7 +354,7 @@ impl Core {
             connection.volume = slot;
             if let Some(volume) = slot.and_then(|slot| self.volumes.get_mut(slot)) {
                 volume.counters.connections += 1;
-                volume.exports += 1;
+                volume.nbd_connections.push(index);
             }
             // The nodes hear of it before it asks for anything.
             if let Some(gateway) = slot.and_then(|slot| self.gateway_of(slot)) {

@@ -11,6 +11,7 @@ use crate::connection::{
 use crate::core::{Core, tag};
 use crate::native::Next;
 use crate::request::ConnectionKey;
+use crate::waiting::Waiting;
 
 /// Most connections of a reactor; more are refused by closing them.
 const CONNECTIONS_MAX: usize = 16_384;
@@ -80,6 +81,7 @@ impl Core {
             under_way: 0,
             under_way_bytes: 0,
             held_back: false,
+            waiting: Waiting::default(),
             listed: false,
             closing: false,
             ended: false,
@@ -116,7 +118,7 @@ impl Core {
                 connection.held_back = false;
                 if let Some(received) = connection.received.take() {
                     acted = true;
-                    self.parse(index, received);
+                    self.take_up(index, received);
                 }
             }
             self.send(index);
@@ -146,6 +148,7 @@ impl Core {
         if connection.held_back {
             return self.hold_back(index, received);
         }
+        connection.waiting.taken();
         let held = received.data().len();
         connection.is_within_message = held > 0;
         let room = connection.needed_bytes.saturating_sub(held);
@@ -185,7 +188,10 @@ impl Core {
                 tracing::warn!(%errno, "receiving from a connection failed");
                 self.close_connection(index);
             }
-            Ok(_) => self.parse(index, received),
+            Ok(_) => {
+                connection.waiting.received(&received);
+                self.take_up(index, received);
+            }
         }
     }
 
@@ -275,7 +281,7 @@ impl Core {
         if let Some(volume) = connection.volume.and_then(|slot| self.volumes.get_mut(slot)) {
             volume.counters.connections -= 1;
             if matches!(connection.state, State::Nbd(_)) {
-                volume.exports -= 1;
+                volume.nbd_connections.retain(|one| *one != index);
                 if let Some(gateway) = volume.gateway {
                     self.gateways.touch(gateway);
                 }

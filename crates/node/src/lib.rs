@@ -37,6 +37,7 @@ mod stop;
 mod sweep;
 mod threads;
 mod volume;
+mod waiting;
 mod withdraw;
 
 pub use error::NodeError;

@@ -19,8 +19,8 @@ pub struct Volume {
     pub counters: VolumeCounters,
     /// Requests under way here.
     pub under_way: u32,
-    /// NBD clients here that have it open.
-    pub exports: u32,
+    /// Connections of the NBD clients here that have it open.
+    pub nbd_connections: Vec<usize>,
     /// Slot of its gateway, if it has one here.
     pub gateway: Option<usize>,
     /// Whether it is served no more.
@@ -115,7 +115,7 @@ impl VolumeTable {
                 pool,
                 counters: VolumeCounters::default(),
                 under_way: 0,
-                exports: 0,
+                nbd_connections: Vec::new(),
                 gateway: None,
                 is_gone: false,
             })));

@@ -3,7 +3,7 @@
 //! A client that gives a connection up sends its requests again on another one, perhaps to another reactor, and newer ones behind them. What
 //! it sent before must not be tried again after that: it would write over newer data.
 
-use coquina_reactor::{Incoming, ReceiveBuffer};
+use coquina_reactor::{Incoming, ReceiveBuffer, monotonic_ns};
 
 use crate::connection::{Protocol, RECEIVE_BYTES_BUSY, State};
 use crate::core::{Core, tag};
@@ -11,6 +11,11 @@ use crate::request::ConnectionKey;
 
 /// The room for more grows with what is there, up to this.
 const RECEIVE_BYTES_AHEAD_MAX: usize = 64 << 20;
+
+/// The same of one that was held back for long and has room again, beside the message that is on its way.
+const BYTES_AHEAD_MAX_HELD: usize = 4 << 20;
+/// Receives in a row, or turns with one, after which a client that goes on sending is taken for one that lives.
+pub(crate) const RECEIVES_AHEAD_MAX: u32 = 8;
 
 /// What is received from a connection, behind which its end may come.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -37,10 +42,12 @@ impl Core {
     /// nothing else would tell. Of others so much is received that `bytes_max` are there. Says what is received.
     pub(crate) fn close_hung_up(&mut self, slot: usize, bytes_max: usize) -> Ahead {
         let mut ahead = Ahead::Nothing;
-        for index in 0..self.connections.capacity() {
-            let Some(one) = self.connections.get(index) else { continue };
-            let is_nbd = one.volume == Some(slot) && one.protocol() == Protocol::Nbd;
-            if is_nbd && one.under_way > 0 && !one.closed {
+        let connections = |core: &Core| core.volumes.get(slot).map_or(0, |one| one.nbd_connections.len());
+        // From the end: who is closed leaves the list, and nobody before it moves.
+        for at in (0..connections(self)).rev() {
+            let index = self.volumes.get(slot).and_then(|one| one.nbd_connections.get(at).copied());
+            let Some(index) = index else { continue };
+            if self.connections[index].under_way > 0 {
                 ahead = ahead.max(self.look_for_end(index, bytes_max));
             }
         }
@@ -67,14 +74,63 @@ impl Core {
         }
     }
 
-    /// Receives more from a client of which no request is taken, unless so much is there already.
+    /// Receives more from a client of which no request is taken, unless so much is there already. Whether it is being received.
     fn receive_ahead(&mut self, index: usize, bytes_max: usize) -> bool {
         let connection = &mut self.connections[index];
-        let has_room = |received: &mut ReceiveBuffer| received.data().len() < bytes_max;
-        let Some(mut received) = connection.received.take_if(has_room) else { return false };
-        received.reserve(received.data().len().clamp(RECEIVE_BYTES_BUSY, RECEIVE_BYTES_AHEAD_MAX));
-        self.reactor.receive(connection.file, received, tag::RECEIVE | index as u64);
+        let Some(received) = &connection.received else {
+            return connection.held_back || connection.waiting.receives_ahead > 0;
+        };
+        if received.data().len() >= bytes_max {
+            return false;
+        }
+        let received = connection.received.take().unwrap_or_default();
+        self.receive_behind(index, received, bytes_max);
         true
+    }
+
+    fn receive_behind(&mut self, index: usize, mut received: ReceiveBuffer, bytes_max: usize) {
+        let held = received.data().len();
+        let room_max = bytes_max.saturating_sub(held).clamp(RECEIVE_BYTES_BUSY, RECEIVE_BYTES_AHEAD_MAX);
+        received.reserve(held.clamp(RECEIVE_BYTES_BUSY, room_max));
+        self.reactor.receive(self.connections[index].file, received, tag::RECEIVE | index as u64);
+    }
+
+    /// Takes requests from what was received. If they may have waited for long, because their connection was held back, nothing is taken
+    /// of a client that is gone: what it has sent is received first, up to the end, and `ended` decides.
+    ///
+    /// The end may lie behind more than the socket has room for. So of one that still has bytes more is received, as long as each receive
+    /// finds some, up to `RECEIVES_AHEAD_MAX` of them and `BYTES_AHEAD_MAX_HELD`. What is there then is taken, since a client that lives may
+    /// go on for ever: an end behind more than that, or one that is still on its way through the network, comes too late for it.
+    pub(crate) fn take_up(&mut self, index: usize, received: ReceiveBuffer) {
+        let connection = &mut self.connections[index];
+        let takes_late = connection.protocol() == Protocol::Nbd
+            && connection.waiting.is_late(self.now_ns)
+            && !(connection.is_full() || connection.closing || connection.ended);
+        if !takes_late {
+            return self.parse(index, received);
+        }
+        let mut bytes_max = connection.needed_bytes.saturating_add(BYTES_AHEAD_MAX_HELD);
+        let receives_more = match self.reactor.incoming(connection.file) {
+            Incoming::Gone => return self.close_connection(index),
+            // It ends: no more comes than the system has.
+            Incoming::End => {
+                bytes_max = usize::MAX;
+                true
+            }
+            Incoming::Bytes => {
+                connection.waiting.receives_ahead < RECEIVES_AHEAD_MAX && received.data().len() < bytes_max
+            }
+            Incoming::Nothing => {
+                connection.waiting.socket_is_empty();
+                false
+            }
+        };
+        if receives_more {
+            connection.waiting.receives_ahead += 1;
+            return self.receive_behind(index, received, bytes_max);
+        }
+        connection.waiting.receives_ahead = 0;
+        self.parse(index, received);
     }
 
     /// A client sends no more. It is gone, unless it says in what was received that it disconnects.
@@ -93,11 +149,12 @@ impl Core {
     /// late, more is received, as far as something is there: the end of the connection comes behind it.
     pub(crate) fn hold_back(&mut self, index: usize, received: ReceiveBuffer) {
         let connection = &mut self.connections[index];
+        connection.waiting.held_back(self.now_ns, &received);
         connection.received = Some(received);
         let gateway = connection.volume.and_then(|slot| self.volumes.get(slot)).and_then(|one| one.gateway);
         let is_nbd = connection.protocol() == Protocol::Nbd && connection.under_way > 0;
         let gateway = gateway.filter(|_| is_nbd).and_then(|gateway| self.gateways.get_mut(gateway));
-        let bytes_max = gateway.map_or(0, |gateway| gateway.client().ahead_bytes_max());
+        let bytes_max = gateway.map_or(0, |gateway| gateway.client().ahead_bytes_max(monotonic_ns()));
         if bytes_max > 0 {
             self.look_for_end(index, bytes_max);
         }

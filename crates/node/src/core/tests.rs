@@ -19,6 +19,8 @@ use crate::connection::{MESSAGE_NS_MAX, Protocol, REQUESTS_MAX};
 use crate::gateway::Gateway;
 use crate::threads::{Seed, SeedShard, core_of};
 
+mod gone;
+
 const DRIVE: DriveId = DriveId(Id128([7; 16]));
 /// Turns that the release of a drive or a stop may take, of up to 10 ms each: less than a stop waits for a silent drive.
 const TURNS_MAX: u32 = 1000;
@@ -264,17 +266,16 @@ fn core_with_gateway() -> Core {
     core
 }
 
-/// The end of a connection that was read from no further came too late: what was asked for there had been sent again.
-#[test]
-fn a_gateway_that_tries_again_receives_from_its_clients_first() {
-    let mut core = core_with_gateway();
-    let (index, mut theirs) = connect(&mut core, Protocol::Nbd);
+/// A client that is read from no further, and what it asked for is tried again.
+fn client_of_what_is_tried_again(core: &mut Core) -> (usize, UnixStream) {
+    let (index, theirs) = connect(core, Protocol::Nbd);
     let connection = &mut core.connections[index];
     connection.volume = Some(0);
     connection.under_way = REQUESTS_MAX;
     let key = ConnectionKey { index, generation: connection.generation };
     let volume = core.volumes.get_mut(0).unwrap();
-    (volume.exports, volume.counters.connections) = (1, 1);
+    volume.nbd_connections.push(index);
+    volume.counters.connections = 1;
     let token = core.nbd_requests.insert(NbdRequest {
         connection: key,
         cookie: Cookie(1),
@@ -288,6 +289,14 @@ fn a_gateway_that_tries_again_receives_from_its_clients_first() {
     core.gateways.touch(0).unwrap().client().submit(request);
     core.look_after_gateways();
     assert!(core.gateways.get_mut(0).unwrap().waits_in.is_none());
+    (index, theirs)
+}
+
+/// The end of a connection that was read from no further came too late: what was asked for there had been sent again.
+#[test]
+fn a_gateway_that_tries_again_receives_from_its_clients_first() {
+    let mut core = core_with_gateway();
+    let (index, mut theirs) = client_of_what_is_tried_again(&mut core);
     theirs.write_all(&[0; 100]).unwrap();
     for _ in 0..2 {
         core.gateways.touch(0).unwrap();
@@ -319,17 +328,21 @@ fn nbd_request(command: u16) -> Vec<u8> {
     request
 }
 
+/// What a client says that opens the volume.
+fn hello(core: &Core) -> Vec<u8> {
+    let name = core.volumes.names().remove(0);
+    let mut hello = b"\0\0\0\x03IHAVEOPT\0\0\0\x01".to_vec();
+    hello.extend_from_slice(&(name.len() as u32).to_be_bytes());
+    hello.extend_from_slice(name.as_bytes());
+    hello
+}
+
 /// That it disconnects was received, but not yet looked at, when it was taken for gone.
 #[test]
 fn who_disconnects_and_sends_no_more_is_not_gone_before_that_is_received() {
     let mut core = core_with_gateway();
     let (index, mut theirs) = connect(&mut core, Protocol::Nbd);
-    let name = core.volumes.names().remove(0);
-    let mut hello = b"\0\0\0\x03IHAVEOPT\0\0\0\x01".to_vec();
-    hello.extend_from_slice(&(name.len() as u32).to_be_bytes());
-    hello.extend_from_slice(name.as_bytes());
-    hello.extend_from_slice(&nbd_request(4));
-    theirs.write_all(&hello).unwrap();
+    theirs.write_all(&[hello(&core), nbd_request(4)].concat()).unwrap();
     for _ in 0..TURNS_MAX {
         core.service();
         turn(&mut core);
