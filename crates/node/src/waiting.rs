@@ -59,3 +59,55 @@ impl Waiting {
         self.received_since_ns.saturating_add(LATE_NS) <= now_ns
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn buffer(bytes: usize) -> ReceiveBuffer {
+        let mut received = ReceiveBuffer::with_capacity_bytes(100);
+        received.extend(&vec![0; bytes]);
+        received
+    }
+
+    #[test]
+    fn what_was_never_held_back_is_new() {
+        let mut waiting = Waiting::default();
+        waiting.received(&buffer(100));
+        waiting.taken();
+        assert!(!waiting.is_late(u64::MAX - 1));
+    }
+
+    #[test]
+    fn what_lay_in_the_socket_is_as_old_as_what_was_received() {
+        let mut waiting = Waiting::default();
+        waiting.held_back(10 * MS, &buffer(60));
+        assert!(!waiting.is_late(109 * MS) && waiting.is_late(110 * MS));
+        // As much as there is room for: there may be more.
+        waiting.taken();
+        waiting.received(&buffer(100));
+        assert!(waiting.is_late(110 * MS));
+        waiting.held_back(111 * MS, &buffer(100));
+        waiting.taken();
+        waiting.received(&buffer(99));
+        assert!(waiting.is_late(112 * MS));
+        waiting.taken();
+        assert!(!waiting.is_late(u64::MAX - 1));
+    }
+
+    /// One that has more to ask for than is taken at once is held back all the time, but for no request of it longer than for a moment.
+    #[test]
+    fn a_client_that_is_held_back_again_and_again_is_not_late() {
+        let mut waiting = Waiting::default();
+        for turn in 1..1000 {
+            waiting.received(&buffer(60));
+            waiting.held_back(turn * MS, &buffer(60));
+            assert!(!waiting.is_late(turn * MS + MS));
+            waiting.held_back(turn * MS, &buffer(0));
+            assert!(!waiting.is_late(turn * MS + MS));
+            waiting.taken();
+        }
+    }
+}
