@@ -70,3 +70,14 @@ server_start --bind-cpu never
 seen=$(bound_under_load)
 say "with --bind-cpu never: $seen"
 [[ $seen == "-1 then -1" ]] || fail "bound, although it must not"
+# One that is named is taken while many requests are under way.
+server_stop
+last=$("$PYTHON" -c 'import os; print(max(os.sched_getaffinity(0)))')
+server_start --bind-cpu "$last"
+seen=$(bound_under_load)
+say "with --bind-cpu $last: $seen"
+if (($(nproc) > 1)); then
+    [[ $seen == "-1 $last then -1" || $seen == "$last then -1" ]] || fail "not bound to processor $last, or for ever"
+else
+    [[ $seen == "-1 then -1" ]] || fail "bound, although there is nothing to choose"
+fi

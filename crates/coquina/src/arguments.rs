@@ -19,7 +19,9 @@ pub use bench::{Bench, BenchDesign, BenchIo};
 pub use doctor::Doctor;
 pub use drive::Drive;
 pub use experiment::{BenchCompare, BenchList, BenchRun, BenchShow, BenchTune, Measured};
-pub use server::{Domains, Nbd, Node, NodeCommand, NodeStart, Running, StoreArguments, Threads, Tuning, Up};
+pub use server::{
+    BindCpu, Domains, Nbd, Node, NodeCommand, NodeStart, Running, StoreArguments, Threads, Tuning, Up,
+};
 pub use volume::{Pool, Volume};
 
 /// How long a thread looks for the next event before it sleeps.
@@ -92,7 +94,7 @@ pub enum Command {
     /// Start a server; makes what is missing. Ctrl-C stops it cleanly
     Up(Up),
     /// Start a node of a cluster whose map is in etcd; list and remove nodes
-    Node(Node),
+    Node(Box<Node>),
     /// Serve the cluster's volumes over NBD, from any host
     Nbd(Nbd),
     /// Make, list and remove pools: volumes with the same number of copies

@@ -90,7 +90,7 @@ fn completions_are_scripts() {
 #[test]
 fn wrong_usage_ends_with_2_and_says_what_is_right() {
     let folder = folder();
-    let cases: [(&[&str], &str); 38] = [
+    let cases: [(&[&str], &str); 41] = [
         (&[], "Usage"),
         (&["volume", "create", "x"], "--size"),
         (&["volume", "create", "x", "--size", "ten"], "write it like 512M, 10G or 1.5TiB"),
@@ -129,6 +129,9 @@ fn wrong_usage_ends_with_2_and_says_what_is_right() {
         (&["nbd", "--etcd", "http://x", "--cache-memory", "1G"], "unexpected argument '--cache-memory'"),
         (&["nbd", "--etcd", "http://x", "--zero-ahead", "0"], "unexpected argument '--zero-ahead'"),
         (&["nbd", "--etcd", "http://x", "--tcp-only"], "unexpected argument '--tcp-only'"),
+        (&["up", "--bind-cpu", "often"], "neither auto, never nor numbers of processors"),
+        (&["up", "--nodes", "3", "--bind-cpu", "0,0"], "processor 0 is named twice"),
+        (&["up", "--bind-cpu", "4294967295"], "may not run on processor 4294967295, but on"),
         (&["nbd", "--etcd", "http://x", "--bind-cpu", "never"], "unexpected argument '--bind-cpu'"),
     ];
     for (arguments, part) in cases {

@@ -103,6 +103,9 @@ pub struct TimingFacts {
     pub runtime_s: f64,
     /// Load before that, in seconds.
     pub warmup_s: f64,
+    /// The same where several clients had more than 512 operations in flight. 0: there was no such case, or it is the same.
+    #[serde(default)]
+    pub warmup_crowd_s: f64,
     /// Load of its own kind that each case of random writes began with on stores that were aged, in seconds, not measured, and as often
     /// again until throughput was steady, up to [`SETTLE_PASSES_MAX`](crate::definition::SETTLE_PASSES_MAX) times. 0: none, or no such store.
     #[serde(default)]

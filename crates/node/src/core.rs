@@ -264,7 +264,8 @@ impl Core {
             }
             if self.now_ns >= self.placement.due_ns() {
                 let shards = &self.shards;
-                self.placement.look(self.work, self.now_ns, || interrupted_cpu(shards));
+                let is_crowded = self.reactor.is_crowded();
+                self.placement.look(self.work, is_crowded, self.now_ns, || interrupted_cpu(shards));
             }
         }
     }

@@ -41,5 +41,5 @@ mod waiting;
 mod withdraw;
 
 pub use error::NodeError;
-pub use node::{Node, NodeConfig, NodeIdentity};
+pub use node::{BindCpu, Node, NodeConfig, NodeIdentity};
 pub use open::DriveSpec;

@@ -19,7 +19,7 @@ use coquina_control::{
     VolumeSnapshot, register_node,
 };
 use coquina_engine::{Identity, ShardConfig};
-use coquina_reactor::{Address, Listener, MailboxSender, listen_nearby};
+use coquina_reactor::{Address, BindTo, Listener, MailboxSender, listen_nearby};
 use coquina_replication::CopyId;
 
 use crate::cache_size::{HostMemory, default_bound_bytes, target_bytes};
@@ -62,10 +62,34 @@ pub struct NodeConfig {
     pub cache_memory_bytes: Option<u64>,
     /// How long a reactor may look for the next event before it sleeps, where events came that soon of late; 0 is never.
     pub busy_poll_ns: u64,
-    /// Whether a reactor may bind itself to the processor of its drives' interrupts while it serves NBD clients.
-    pub bind_cpu: bool,
+    /// When reactors bind themselves to processors.
+    pub bind_cpu: BindCpu,
     /// Reactor threads; as many as there are cores or shards, whichever is less, if `None`.
     pub reactors: Option<usize>,
+}
+
+/// When reactors bind themselves to processors.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub enum BindCpu {
+    /// Never.
+    #[default]
+    Never,
+    /// To that of the drives' interrupts while it serves NBD clients, if there is one reactor only: several would have to agree on who
+    /// stays where.
+    Interrupts,
+    /// The first one to the first of these, and so on, while many requests are under way. Others stay free.
+    Dealt(Vec<u32>),
+}
+
+impl BindCpu {
+    /// Where one of so many reactors may bind itself.
+    fn of(&self, reactor: usize, reactors: usize) -> BindTo {
+        match self {
+            BindCpu::Interrupts if reactors == 1 => BindTo::Interrupts,
+            BindCpu::Never | BindCpu::Interrupts => BindTo::Nothing,
+            BindCpu::Dealt(cpus) => cpus.get(reactor).map_or(BindTo::Nothing, |cpu| BindTo::Cpu(*cpu)),
+        }
+    }
 }
 
 /// A node as it registers.
@@ -180,7 +204,7 @@ impl Node {
             proposals: proposals.clone(),
             hung: hung.clone(),
             busy_poll_ns: config.busy_poll_ns,
-            bind_cpu: config.bind_cpu,
+            bind_to: config.bind_cpu.of(index, reactors),
         });
         let (cores, threads) = start_cores(seeds.collect())?;
         let read_only = Arc::new(Mutex::new(BTreeSet::new()));

@@ -10,7 +10,8 @@ use coquina_cluster::{MapView, ShardRef};
 use coquina_copies::ShardCopies;
 use coquina_engine::Shard;
 use coquina_reactor::{
-    Interrupts, Mailbox, MailboxSender, Placement, Reactor, ReactorConfig, ReactorError, boottime_ns, mailbox,
+    BindTo, Interrupts, Mailbox, MailboxSender, Placement, Reactor, ReactorConfig, ReactorError, boottime_ns,
+    mailbox,
 };
 use coquina_replication::CopyId;
 use hashbrown::HashMap;
@@ -41,7 +42,7 @@ pub(crate) struct Seed {
     pub proposals: Arc<Proposals>,
     pub hung: Arc<HungShards>,
     pub busy_poll_ns: u64,
-    pub bind_cpu: bool,
+    pub bind_to: BindTo,
 }
 
 /// A shard on its way to its reactor.
@@ -196,8 +197,7 @@ pub(crate) fn core_of(
     mailbox: Mailbox<Command>,
     peers: Vec<MailboxSender<Command>>,
 ) -> Core {
-    // Several reactors would have to agree on who stays where.
-    let placement = Placement::new(seed.bind_cpu && peers.len() == 1);
+    let placement = Placement::new(seed.bind_to);
     let shards = seed.shards.into_iter().map(|shard| shard.into_slot(&mut reactor)).collect();
     let listeners = seed
         .listeners

@@ -92,7 +92,8 @@ impl BusyPoll {
         self.crowd = self.crowd - self.crowd / CROWD_WAITS + requests as u64;
     }
 
-    fn is_crowded(&self) -> bool {
+    /// Whether many requests were under way at the last waits.
+    pub(crate) fn is_crowded(&self) -> bool {
         self.crowd >= CROWD * CROWD_WAITS
     }
 

@@ -35,7 +35,7 @@ pub use drive::{DriveFile, DriveOptions};
 pub use error::{DriveProblem, Errno, ListenProblem, ReactorError};
 pub use interrupts::Interrupts;
 pub use operation::{Completion, Payload};
-pub use placement::{Placement, Work};
+pub use placement::{BindTo, Placement, Work};
 pub use reactor::{FileId, Incoming, Reactor, ReactorConfig, Wait};
 pub use receive::ReceiveBuffer;
 pub use send::SendList;

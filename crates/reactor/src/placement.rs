@@ -1,9 +1,13 @@
-//! Which processor a reactor stays on: that of its drive's interrupts, while it serves clients that are woken for each answer.
+//! Which processor a reactor stays on: that of its drive's interrupts, while it serves clients that are woken for each answer, or one that
+//! was dealt to it, while much is asked of it.
 //!
 //! A message over the host's own network wakes its reader on the sender's processor. So a server is drawn to the processor of its
 //! client, and the two take turns there while another one is idle; and where a drive interrupts one processor only, that one
 //! has the interrupts and the kernel's share of each durable write to do as well. A reactor that stays with the interrupts leaves the client
 //! alone.
+//!
+//! Reactors of several nodes on one host are drawn to one processor, too: the other one, where the drives' interrupts and the kernel's work
+//! for them come and go, is never idle for long enough for the scheduler to take one over. So each has one dealt to it.
 //!
 //! Invariants:
 //! - a thread that whoever runs the process has bound to some processors stays on those, and what they change later holds;
@@ -25,6 +29,9 @@ const DRIVE_IOS_MIN: u64 = 25;
 const STAY_NS: u64 = 1_000_000_000;
 /// Who stands in line for so long each time, on average, or for half of the time, has company.
 const IN_LINE_NS: u64 = 400_000;
+/// The same where others were dealt the same processor, or share it while no other is free: for so long each time, or for three quarters
+/// of the time.
+const IN_LINE_DEALT_NS: u64 = 1_000_000;
 /// And is free when that was seen so often in a row: once bound, the scheduler needs a moment to move others away.
 const COMPANY_LOOKS: u32 = 3;
 /// How long it is free after that.
@@ -41,6 +48,18 @@ pub struct Work {
     pub drive_ios: u64,
 }
 
+/// Where a reactor may bind itself.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum BindTo {
+    /// Nowhere.
+    #[default]
+    Nothing,
+    /// To the processor of its drives' interrupts, while it serves clients that send each request by itself.
+    Interrupts,
+    /// To this one, while many requests are under way.
+    Cpu(u32),
+}
+
 /// Where the calling thread stays. All times are of one clock, in nanoseconds.
 #[derive(Debug)]
 pub struct Placement {
@@ -50,11 +69,11 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// For the calling thread, which must be the one that looks. If it is not allowed, nothing ever happens.
-    pub fn new(is_allowed: bool) -> Placement {
-        let due_ns = if is_allowed { 0 } else { u64::MAX };
+    /// For the calling thread, which must be the one that looks. With nothing to bind it to, nothing ever happens.
+    pub fn new(bind_to: BindTo) -> Placement {
+        let due_ns = if bind_to == BindTo::Nothing { u64::MAX } else { 0 };
         Placement {
-            judge: Judge { due_ns, ..Judge::default() },
+            judge: Judge { bind_to, due_ns, ..Judge::default() },
             binding: Binding::default(),
             sched_stat: SchedStat::open(),
         }
@@ -70,17 +89,30 @@ impl Placement {
         self.binding.cpu()
     }
 
-    /// Binds the thread or frees it, by what it has done and how long it stood in line. `interrupted` says on which processor
-    /// its drives' interrupts arrive, if that is one.
-    pub fn look(&mut self, work: Work, now_ns: u64, interrupted: impl FnOnce() -> Option<u32>) {
+    /// Binds the thread or frees it, by what it has done, whether many requests are under way, and how long it stood in line. `interrupted`
+    /// says on which processor its drives' interrupts arrive, if that is one.
+    pub fn look(
+        &mut self,
+        work: Work,
+        is_crowded: bool,
+        now_ns: u64,
+        interrupted: impl FnOnce() -> Option<u32>,
+    ) {
         let is_bound = self.binding.is_bound();
-        match self.judge.look(work, self.sched_stat.read(), is_bound, now_ns) {
+        match self.judge.look(work, is_crowded, self.sched_stat.read(), is_bound, now_ns) {
             Verdict::Stay => (),
             Verdict::Release => self.binding.release(),
-            Verdict::Ask => match interrupted() {
-                Some(cpu) => self.binding.bind(cpu),
-                None => self.binding.release(),
-            },
+            Verdict::Ask => {
+                let cpu = match self.judge.bind_to {
+                    BindTo::Nothing => None,
+                    BindTo::Interrupts => interrupted(),
+                    BindTo::Cpu(cpu) => Some(cpu),
+                };
+                match cpu {
+                    Some(cpu) => self.binding.bind(cpu),
+                    None => self.binding.release(),
+                }
+            }
         }
     }
 }
@@ -89,7 +121,7 @@ impl Placement {
 enum Verdict {
     /// As it is.
     Stay,
-    /// Ask where the interrupts are, and stay there.
+    /// Ask where to stay, as interrupts may move, and stay there.
     Ask,
     Release,
 }
@@ -97,6 +129,7 @@ enum Verdict {
 /// When to bind, and when to let go.
 #[derive(Default, Debug)]
 struct Judge {
+    bind_to: BindTo,
     due_ns: u64,
     seen: Work,
     in_line: InLine,
@@ -109,14 +142,24 @@ struct Judge {
 }
 
 impl Judge {
-    fn look(&mut self, work: Work, in_line: InLine, is_bound: bool, now_ns: u64) -> Verdict {
+    fn look(
+        &mut self,
+        work: Work,
+        is_crowded: bool,
+        in_line: InLine,
+        is_bound: bool,
+        now_ns: u64,
+    ) -> Verdict {
         let seen = std::mem::replace(&mut self.seen, work);
         let stood = std::mem::replace(&mut self.in_line, in_line);
         let passed_ns = now_ns.saturating_sub(std::mem::replace(&mut self.seen_ns, now_ns));
         self.due_ns = now_ns.saturating_add(LOOK_NS);
         let is_recent = passed_ns < RECENT_NS;
-        let is_busy = work.requests.saturating_sub(seen.requests) >= REQUESTS_MIN
-            && work.drive_ios.saturating_sub(seen.drive_ios) >= DRIVE_IOS_MIN;
+        let is_asked = match self.bind_to {
+            BindTo::Cpu(_) => is_crowded,
+            _ => work.requests.saturating_sub(seen.requests) >= REQUESTS_MIN,
+        };
+        let is_busy = is_asked && work.drive_ios.saturating_sub(seen.drive_ios) >= DRIVE_IOS_MIN;
         if is_recent && is_busy {
             self.busy_ns = now_ns;
         }
@@ -130,7 +173,10 @@ impl Judge {
         }
         let waited_ns = in_line.waited_ns.saturating_sub(stood.waited_ns);
         let turns = in_line.turns.saturating_sub(stood.turns).max(1);
-        let has_company = waited_ns / turns >= IN_LINE_NS || waited_ns > passed_ns / 2;
+        let has_company = match self.bind_to {
+            BindTo::Cpu(_) => waited_ns / turns >= IN_LINE_DEALT_NS || waited_ns > passed_ns / 4 * 3,
+            _ => waited_ns / turns >= IN_LINE_NS || waited_ns > passed_ns / 2,
+        };
         self.company = if is_bound && is_recent && has_company { self.company + 1 } else { 0 };
         if self.company >= COMPANY_LOOKS {
             self.company = 0;
@@ -219,6 +265,7 @@ mod tests {
         in_line: InLine,
         now_ns: u64,
         is_bound: bool,
+        is_crowded: bool,
     }
 
     impl Seen {
@@ -228,7 +275,8 @@ mod tests {
             self.in_line.waited_ns += waited_ns;
             self.in_line.turns += turns;
             self.now_ns += after_ns;
-            let verdict = self.judge.look(self.work, self.in_line, self.is_bound, self.now_ns);
+            let verdict =
+                self.judge.look(self.work, self.is_crowded, self.in_line, self.is_bound, self.now_ns);
             match verdict {
                 Verdict::Stay => (),
                 Verdict::Ask => self.is_bound = true,
@@ -238,7 +286,12 @@ mod tests {
         }
 
         fn bound() -> Seen {
-            let mut seen = Seen { now_ns: 1_000 * LOOK_NS, ..Seen::default() };
+            Seen::bound_to(BindTo::Interrupts)
+        }
+
+        fn bound_to(bind_to: BindTo) -> Seen {
+            let judge = Judge { bind_to, ..Judge::default() };
+            let mut seen = Seen { judge, now_ns: 1_000 * LOOK_NS, is_crowded: true, ..Seen::default() };
             assert_eq!(seen.look(STEP, 0, 1, LOOK_NS), Verdict::Stay);
             assert_eq!(seen.look(STEP, 0, 1, LOOK_NS), Verdict::Ask);
             seen
@@ -266,7 +319,7 @@ mod tests {
             Work { requests: REQUESTS_MIN - 1, drive_ios: 1_000 },
             Work { requests: 100_000, drive_ios: DRIVE_IOS_MIN - 1 },
         ] {
-            let mut seen = Seen { now_ns: 1_000 * LOOK_NS, ..Seen::default() };
+            let mut seen = Seen { now_ns: 1_000 * LOOK_NS, is_crowded: true, ..Seen::default() };
             for _ in 0..100 {
                 assert_eq!(seen.look(more, 0, 1, LOOK_NS), Verdict::Stay);
             }
@@ -294,6 +347,37 @@ mod tests {
                 assert_eq!(seen.look(STEP, waited_ns, turns, LOOK_NS), Verdict::Stay);
             }
             assert_eq!(seen.look(STEP, waited_ns, turns, LOOK_NS), Verdict::Ask);
+        }
+    }
+
+    /// One that was dealt a processor stays there while many requests are under way, whoever asks, and shares it with others.
+    #[test]
+    fn dealt_out_it_stays_while_much_is_under_way() {
+        let io = Work { requests: 0, drive_ios: DRIVE_IOS_MIN };
+        let mut seen = Seen::bound_to(BindTo::Cpu(1));
+        for _ in 0..50 {
+            assert_eq!(seen.look(io, LOOK_NS / 2 + 1, 200, LOOK_NS), Verdict::Stay);
+        }
+        seen.is_crowded = false;
+        for _ in 0..STAY_NS / LOOK_NS {
+            assert_eq!(seen.look(STEP, 0, 1, LOOK_NS), Verdict::Stay);
+        }
+        assert_eq!(seen.look(STEP, 0, 1, LOOK_NS), Verdict::Release);
+        for _ in 0..50 {
+            assert_eq!(seen.look(STEP, 0, 1, LOOK_NS), Verdict::Stay);
+        }
+        seen.is_crowded = true;
+        assert_eq!(
+            seen.look(Work { requests: 100_000, drive_ios: DRIVE_IOS_MIN - 1 }, 0, 1, LOOK_NS),
+            Verdict::Stay
+        );
+        assert_eq!(seen.look(io, 0, 1, LOOK_NS), Verdict::Ask);
+        for (waited_ns, turns) in [(IN_LINE_DEALT_NS * 3, 3), (LOOK_NS / 4 * 3 + 1, 1_000_000)] {
+            let mut seen = Seen::bound_to(BindTo::Cpu(1));
+            for _ in 1..COMPANY_LOOKS {
+                assert_eq!(seen.look(io, waited_ns, turns, LOOK_NS), Verdict::Stay);
+            }
+            assert_eq!(seen.look(io, waited_ns, turns, LOOK_NS), Verdict::Release);
         }
     }
 
@@ -342,8 +426,26 @@ mod tests {
 
     #[test]
     fn who_is_not_allowed_is_never_due() {
-        let placement = Placement::new(false);
+        let placement = Placement::new(BindTo::Nothing);
         assert_eq!((placement.due_ns(), placement.cpu()), (u64::MAX, None));
-        assert_eq!(Placement::new(true).due_ns(), 0);
+        assert_eq!(Placement::new(BindTo::Interrupts).due_ns(), 0);
+    }
+
+    /// The thread is bound to the processor that was dealt to it, if it may run there, whatever interrupts.
+    #[test]
+    fn binds_to_what_was_dealt() {
+        let before = sched_getaffinity(None).unwrap();
+        let last = (0..CpuSet::MAX_CPU as u32).rfind(|cpu| before.is_set(*cpu as usize)).unwrap();
+        for (dealt, bound) in [(last, (before.count() > 1).then_some(last)), (CpuSet::MAX_CPU as u32, None)] {
+            let mut placement = Placement::new(BindTo::Cpu(dealt));
+            let mut work = Work::default();
+            for turn in 1..=3 {
+                work.drive_ios += DRIVE_IOS_MIN;
+                placement.look(work, true, turn * LOOK_NS, || panic!("asks for interrupts"));
+            }
+            assert_eq!(placement.cpu(), bound);
+            drop(placement);
+            assert_eq!(sched_getaffinity(None).unwrap(), before);
+        }
     }
 }

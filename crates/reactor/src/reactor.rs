@@ -156,6 +156,11 @@ impl Reactor {
         self.busy_poll.expect(requests);
     }
 
+    /// Whether many requests were under way on average, at the last waits.
+    pub fn is_crowded(&self) -> bool {
+        self.busy_poll.is_crowded()
+    }
+
     /// How long turns have looked for completions instead of sleeping, in all.
     pub fn busy_poll_ns(&self) -> u64 {
         self.busy_poll_total_ns

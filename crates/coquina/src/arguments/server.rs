@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use coquina_base::check_name;
 
 use super::{BusyPoll, size, whole};
+use crate::command::processors::allowed;
 
 /// Most nodes of one `coquina up`.
 const NODES_MAX: u16 = 64;
@@ -70,8 +71,10 @@ pub struct Tuning {
     pub tcp_only: bool,
     #[command(flatten)]
     pub threads: Threads,
-    /// Whether a thread that serves NBD clients and drives binds itself to the processor of the drives' interrupts meanwhile
-    #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]
+    /// When threads with drives bind themselves to processors. auto: one that serves NBD clients, to that of the drives' interrupts;
+    /// those of several nodes of `up`, to one each while much is asked of them. never. Or numbers of processors, such as 0 or 2,3: one for
+    /// each thread, while much is asked of it
+    #[arg(long, value_name = "WHEN", value_parser = bind_cpu, default_value = "auto")]
     pub bind_cpu: BindCpu,
 }
 
@@ -85,21 +88,39 @@ pub struct Threads {
     pub reactors: Option<u16>,
 }
 
-impl Tuning {
-    /// Whether threads may bind themselves to a processor.
-    pub fn may_bind(&self) -> bool {
-        self.bind_cpu == BindCpu::Auto
-    }
-}
-
-/// When a thread binds itself to a processor.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Default, Debug)]
+/// When threads bind themselves to processors.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub enum BindCpu {
-    /// Where it is the only one with drives, and these interrupt one processor only; not where others want that one
+    /// As it seems best.
     #[default]
     Auto,
-    /// Not at all
+    /// Not at all.
     Never,
+    /// The first thread to the first of these, and so on.
+    To(Vec<u32>),
+}
+
+fn bind_cpu(text: &str) -> Result<BindCpu, String> {
+    match text {
+        "auto" => return Ok(BindCpu::Auto),
+        "never" => return Ok(BindCpu::Never),
+        _ => (),
+    }
+    let cpus: Result<Vec<u32>, _> = text.split(',').map(|number| number.trim().parse()).collect();
+    let cpus =
+        cpus.map_err(|_| "neither auto, never nor numbers of processors, such as 0 or 2,3".to_owned())?;
+    let twice = cpus.iter().enumerate().find(|(at, cpu)| cpus[..*at].contains(cpu));
+    if let Some((_, cpu)) = twice {
+        return Err(format!("processor {cpu} is named twice"));
+    }
+    let allowed = allowed();
+    match cpus.iter().find(|cpu| !allowed.contains(cpu)) {
+        Some(cpu) => {
+            let allowed: Vec<String> = allowed.iter().map(u32::to_string).collect();
+            Err(format!("this process may not run on processor {cpu}, but on {}", allowed.join(", ")))
+        }
+        None => Ok(BindCpu::To(cpus)),
+    }
 }
 
 /// How a process runs.

@@ -168,6 +168,7 @@ fn settings(
     limits.rounds = what.rounds.unwrap_or(limits.rounds);
     limits.runtime_s = what.runtime.unwrap_or(limits.runtime_s);
     limits.warmup_s = what.warmup.unwrap_or(limits.warmup_s);
+    limits.warmup_crowd_s = what.warmup.unwrap_or(limits.warmup_crowd_s);
     limits.settle_s = what.settle.unwrap_or(limits.settle_s);
     if limits.runtime_s < 0.5 {
         return Err(CliError::usage("--runtime must be at least 0.5 seconds"));

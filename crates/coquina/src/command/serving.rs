@@ -11,7 +11,7 @@ use std::sync::mpsc;
 
 use coquina_base::check_name;
 use coquina_control::{FolderLock, MapServiceError, ServerFile};
-use coquina_node::NodeConfig;
+use coquina_node::{BindCpu, NodeConfig};
 use coquina_store::StoreError;
 
 use crate::arguments::{Global, Running, Threads};
@@ -138,7 +138,7 @@ pub fn gateway_config(nbd: Vec<String>, threads: &Threads) -> NodeConfig {
         zero_ahead_bytes: 0,
         tcp_only: true,
         busy_poll_ns: threads.busy_poll.limit_ns(),
-        bind_cpu: false,
+        bind_cpu: BindCpu::Never,
         reactors: threads.reactors.map(usize::from),
     }
 }

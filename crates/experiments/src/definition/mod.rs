@@ -18,7 +18,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::report::Operation;
+use crate::report::{Operation, Point};
 use values::size;
 
 pub use built_in::{BuiltIn, built_in, built_in_names};
@@ -31,6 +31,8 @@ pub use published::PublishedTable;
 pub const FORMAT: u32 = 1;
 /// Most points that one experiment may have.
 const POINTS_MAX: usize = 10_000;
+/// Operations of several clients in flight above which [`Mode::warmup_crowd_s`] counts.
+pub const CROWD: u32 = 512;
 /// Times that a case's load settles an aged store at most, `settle_s` each.
 pub const SETTLE_PASSES_MAX: u32 = 4;
 /// Smallest volume that is worth measuring.
@@ -159,6 +161,9 @@ pub struct Mode {
     pub runtime_s: f64,
     /// Load before that, in seconds, 0 to 86400.
     pub warmup_s: f64,
+    /// The same at least where several clients have more than [`CROWD`] operations in flight, unless there is none at all. Default: 1.2.
+    #[serde(default = "warmup_crowd")]
+    pub warmup_crowd_s: f64,
     /// Load of its own kind that each case of random writes begins with on stores that were aged, in seconds, 0 to 86400; it is not
     /// measured, and goes on for as long again until throughput was steady, up to [`SETTLE_PASSES_MAX`] times. What a store does just after
     /// another kind of load is not what it does in the long run. Sequential writes do not settle: they would lay the store out in order
@@ -351,6 +356,10 @@ impl PerMode<u32> {
     }
 }
 
+fn warmup_crowd() -> f64 {
+    1.2
+}
+
 fn one() -> u32 {
     1
 }
@@ -434,6 +443,15 @@ fn in_words(message: &str) -> String {
 }
 
 impl Mode {
+    /// Load before a point is measured, in seconds. Several clients with much in flight fill a slow target's queues for longer than one: one
+    /// that answers each operation after half a second has to be full before it counts.
+    pub fn warmup_s_of(&self, point: &Point) -> f64 {
+        match point.clients > 1 && point.outstanding() > CROWD && self.warmup_s > 0.0 {
+            true => self.warmup_s.max(self.warmup_crowd_s),
+            false => self.warmup_s,
+        }
+    }
+
     fn nonsense(&self) -> Option<String> {
         let is_within =
             |seconds: f64, least: f64, most: f64| seconds.is_finite() && (least..=most).contains(&seconds);
@@ -446,6 +464,9 @@ impl Mode {
         }
         if !is_time(self.runtime_s, 0.5) {
             return Some(format!("runtime_s = {} must be 0.5 to 86400", self.runtime_s));
+        }
+        if !is_time(self.warmup_crowd_s, 0.0) {
+            return Some(format!("warmup_crowd_s = {} must be 0 to 86400", self.warmup_crowd_s));
         }
         if !is_time(self.warmup_s, 0.0) {
             return Some(format!("warmup_s = {} must be 0 to 86400", self.warmup_s));

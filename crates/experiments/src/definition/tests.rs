@@ -67,6 +67,23 @@ fn full_runs_have_room_for_the_published_volumes() {
 }
 
 #[test]
+fn a_crowd_is_loaded_for_longer_before_it_counts() {
+    let experiment = Experiment::load("curve-vs-ceph").unwrap();
+    let quick = experiment.modes.get(ModeName::Quick);
+    let plan = expand(&experiment, ModeName::Quick);
+    let points: Vec<_> = plan.iter().flat_map(|scenario| &scenario.points).collect();
+    for planned in &points {
+        let is_crowd = planned.point.scenario == "many volumes";
+        let wanted_s = if is_crowd { 1.2 } else { quick.warmup_s };
+        assert_eq!(quick.warmup_s_of(&planned.point), wanted_s, "{}", planned.id);
+        // Who asks for none has none.
+        let none = Mode { warmup_s: 0.0, ..quick.clone() };
+        assert_eq!(none.warmup_s_of(&planned.point), 0.0);
+    }
+    assert!(points.iter().any(|planned| planned.point.clients == 3));
+}
+
+#[test]
 fn what_is_wrong_is_named() {
     for (from, to, wanted) in [
         ("format = 1", "format = 2", "format 2 is not known"),
@@ -76,6 +93,7 @@ fn what_is_wrong_is_named() {
         ("rounds = 1", "rounds = 0", "rounds = 0"),
         ("runtime_s = 1,", "runtime_s = -1,", "runtime_s"),
         ("warmup_s = 0,", "warmup_s = 0, settle_s = -1,", "settle_s = -1 must be 0 to 86400"),
+        ("warmup_s = 0,", "warmup_s = 0, warmup_crowd_s = -1,", "warmup_crowd_s = -1 must be 0 to 86400"),
         ("warmup_s = 0,", "warmup_s = 0, time_s = -1,", "time_s = -1 must be 0 to 604800"),
         ("warmup_s = 0,", "warmup_s = \"long\",", "invalid type: string \"long\", expected a number"),
         ("rounds = 1", "rounds = -1", "expected a whole number from 0"),

@@ -300,7 +300,7 @@ impl Shot<'_> {
             let processes: Vec<u32> = running.iter().map(Running::process).collect();
             sampler.watch_all(&processes, Role::Generator);
         }
-        let time_max = Duration::from_secs_f64(self.limits.warmup_s + self.limits.runtime_s)
+        let time_max = Duration::from_secs_f64(self.limits.warmup_s_of(self.point) + self.limits.runtime_s)
             + start_time
             + EXTRA_TIME_MAX;
         let outcomes: Result<Vec<Outcome>, GeneratorError> =
@@ -320,7 +320,7 @@ impl Shot<'_> {
             Some(now + at.duration_since(now_unix).ok()?)
         });
         let length = Duration::from_secs_f64(outcome.measured_s.max(0.0));
-        let warmup = Duration::from_secs_f64(self.limits.warmup_s);
+        let warmup = Duration::from_secs_f64(self.limits.warmup_s_of(self.point));
         let began = beginning((now, ended), told, warmup, length);
         let seen = sampler.and_then(|sampler| {
             // While all were at work: the last one to begin tells when that was.
@@ -356,7 +356,10 @@ impl Shot<'_> {
                 block_bytes: point.block_bytes,
                 depth: point.depth,
                 jobs: point.jobs,
-                amount: Amount::Time { warmup_s: self.limits.warmup_s, runtime_s: self.limits.runtime_s },
+                amount: Amount::Time {
+                    warmup_s: self.limits.warmup_s_of(point),
+                    runtime_s: self.limits.runtime_s,
+                },
                 size_bytes: match point.operation.is_of_objects() {
                     true => object_set_bytes(self.volume_bytes, point.block_bytes),
                     false => self.volume_bytes,

@@ -173,6 +173,7 @@ impl<'a> Run<'a> {
                 rounds: settings.limits.rounds,
                 runtime_s: settings.limits.runtime_s,
                 warmup_s: settings.limits.warmup_s,
+                warmup_crowd_s: settings.warmup_crowd_s(),
                 settle_s: settings.settle_s(),
                 time_s: settings.limits.time_s,
                 passes_max: settings.limits.passes_max,

@@ -80,7 +80,8 @@ impl Plan {
             true => 1,
             false => settings_tried::columns(&settings.tried).len() as u64,
         };
-        let case = |planned: &crate::definition::PlannedPoint, layout: &crate::definition::Layout| {
+        let mut seconds = 0.0;
+        let mut case = |planned: &crate::definition::PlannedPoint, layout: &crate::definition::Layout| {
             let (mut runs, mut left_out) = (0, Vec::new());
             for target in &targets {
                 let refused = target.refuses_point(&planned.point);
@@ -94,6 +95,7 @@ impl Plan {
                     None => runs += columns * u64::from(limits.rounds),
                 }
             }
+            seconds += runs as f64 * (limits.runtime_s + limits.warmup_s_of(&planned.point) + LOAD_EXTRA_S);
             CasePlan { id: planned.id.clone(), runs, left_out }
         };
         let scenarios: Vec<PlanScenario> = settings
@@ -118,7 +120,7 @@ impl Plan {
             runtime_s: limits.runtime_s,
             warmup_s: limits.warmup_s,
             runs,
-            estimated_s: runs as f64 * (limits.runtime_s + limits.warmup_s + LOAD_EXTRA_S),
+            estimated_s: seconds,
             not_counted: not_counted(settings, runs),
             scenarios,
         })

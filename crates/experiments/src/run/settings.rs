@@ -58,6 +58,15 @@ impl Settings {
         if settles { self.limits.settle_s } else { 0.0 }
     }
 
+    /// For how long cases that need it are loaded before, where that is longer than for others, in seconds; else 0.
+    pub fn warmup_crowd_s(&self) -> f64 {
+        let plan = self.plan();
+        let points = plan.iter().flat_map(|scenario| &scenario.points);
+        let warmups_s = points.map(|planned| self.limits.warmup_s_of(&planned.point));
+        let longest_s = warmups_s.fold(0.0, f64::max);
+        if longest_s > self.limits.warmup_s { longest_s } else { 0.0 }
+    }
+
     /// The scenarios that are run, with their points.
     pub fn plan(&self) -> Vec<PlannedScenario> {
         let mut planned = expand(&self.experiment, self.mode);

@@ -16,6 +16,7 @@ pub(crate) fn made_up(experiment: &str, labels: &[&str]) -> Report {
         rounds: limits.rounds,
         runtime_s: limits.runtime_s,
         warmup_s: limits.warmup_s,
+        warmup_crowd_s: 0.0,
         settle_s: limits.settle_s,
         time_s: limits.time_s,
         passes_max: limits.passes_max,

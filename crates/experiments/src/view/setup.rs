@@ -2,7 +2,7 @@
 
 use coquina_base::format_size_bytes;
 
-use crate::definition::SETTLE_PASSES_MAX;
+use crate::definition::{CROWD, SETTLE_PASSES_MAX};
 use crate::report::{LayoutFacts, Report, TimingFacts};
 
 /// `3 rounds of 20 s after 5 s of load, each repeated up to 2 times until steady`.
@@ -10,6 +10,10 @@ pub(crate) fn timing_text(timing: &TimingFacts) -> String {
     let rounds = if timing.rounds == 1 { "round" } else { "rounds" };
     let mut text =
         format!("{} {rounds} of {} s after {} s of load", timing.rounds, timing.runtime_s, timing.warmup_s);
+    if timing.warmup_crowd_s > 0.0 {
+        let seconds = timing.warmup_crowd_s;
+        text += &format!(" ({seconds} s where several clients have more than {CROWD} operations in flight)");
+    }
     if timing.passes_max > 1 {
         text += &format!(", each run up to {} times until it is steady", timing.passes_max);
     }
@@ -78,11 +82,15 @@ mod tests {
             rounds: 4,
             runtime_s: 1.3,
             warmup_s: 0.4,
+            warmup_crowd_s: 0.0,
             settle_s: 0.0,
             time_s: 0.0,
             passes_max: 1,
         };
         assert_eq!(timing_text(&timing), "4 rounds of 1.3 s after 0.4 s of load");
+        let crowd = timing_text(&TimingFacts { warmup_crowd_s: 1.2, ..timing });
+        let told = "4 rounds of 1.3 s after 0.4 s of load (1.2 s where several clients have more than 512 operations in flight)";
+        assert_eq!(crowd, told);
         let told = timing_text(&TimingFacts { settle_s: 5.0, ..timing });
         assert!(
             told.contains(

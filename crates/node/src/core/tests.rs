@@ -11,7 +11,9 @@ use coquina_cluster::Striping;
 use coquina_engine::{FormatOptions, Identity, Piece, Shard, ShardConfig, format_drive};
 use coquina_nbd::Cookie;
 use coquina_protocol::AttachedVolume;
-use coquina_reactor::{DriveFile, DriveOptions, Payload, ReactorConfig, SendList, SyncDevice, mailbox};
+use coquina_reactor::{
+    BindTo, DriveFile, DriveOptions, Payload, ReactorConfig, SendList, SyncDevice, mailbox,
+};
 use tempfile::TempDir;
 
 use super::*;
@@ -42,7 +44,7 @@ fn bare_core() -> Core {
         proposals: Arc::default(),
         hung: Arc::default(),
         busy_poll_ns: 0,
-        bind_cpu: false,
+        bind_to: BindTo::Nothing,
     };
     Core { now_ns: boottime_ns(), ..core_of(seed, reactor, mailbox, vec![sender]) }
 }

@@ -13,7 +13,7 @@ use coquina_cluster::{
     ShardRef, VolumeRecord, VolumeState, Write,
 };
 use coquina_control::{MapService, NodeBackend};
-use coquina_node::{DriveSpec, Node, NodeConfig, NodeError, NodeIdentity};
+use coquina_node::{BindCpu, DriveSpec, Node, NodeConfig, NodeError, NodeIdentity};
 use coquina_reactor::Wait;
 use coquina_store::{EmbeddedStore, Store};
 
@@ -110,7 +110,7 @@ impl Cluster {
             zero_ahead_bytes: self.zero_ahead_bytes,
             tcp_only: false,
             busy_poll_ns: coquina_base::BUSY_POLL_NS,
-            bind_cpu: false,
+            bind_cpu: BindCpu::Never,
             reactors: Some(self.reactors),
         }
     }

@@ -11,6 +11,7 @@ use coquina_control::{Client, ControlListener, FolderLock, MapService, NodeFile}
 use coquina_node::{Node, NodeConfig, NodeIdentity};
 
 use crate::arguments::{Domains, Global, NodeStart};
+use crate::command::processors;
 use crate::command::serving::control::{Control, ControlSpec};
 use crate::command::serving::{self, address, drives};
 use crate::command::store;
@@ -64,7 +65,7 @@ pub fn run(global: &Global, start: &NodeStart) -> Result<(), CliError> {
         zero_ahead_bytes: start.tuning.zero_ahead,
         tcp_only: start.tuning.tcp_only,
         busy_poll_ns: start.tuning.threads.busy_poll.limit_ns(),
-        bind_cpu: start.tuning.may_bind(),
+        bind_cpu: processors::of_node(&start.tuning.bind_cpu),
         reactors: start.tuning.threads.reactors.map(usize::from),
     };
     let node = Node::start(config, maps.clone())?;

@@ -16,9 +16,9 @@ use super::child::{ChildSpec, Event, FORCE};
 use super::supervisor::{Started, Supervisor};
 use super::{Checked, STORE_FOLDER_NAME, plan};
 use crate::arguments::{Global, Tuning, Up};
-use crate::command::serving;
 use crate::command::serving::control::{Control, ControlSpec};
 use crate::command::store::Served;
+use crate::command::{processors, serving};
 use crate::error::CliError;
 
 /// Where a node listens unless the user says something else: the system chooses the port.
@@ -137,12 +137,16 @@ fn child_specs(
     let names = checked.nodes.names();
     let dealt = plan::deal(&global.dir, &names, checked.drives.clone(), &maps.map())?;
     let tuning = share(&up.tuning, names.len() as u64);
+    let reactors = up.tuning.threads.reactors.map(usize::from);
+    let reactors: Vec<usize> = dealt.iter().map(|drives| reactors.unwrap_or(drives.len()).max(1)).collect();
+    let bound = processors::deal(&up.tuning.bind_cpu, &reactors);
     let spec = |(index, (name, drives)): (usize, (String, Vec<String>))| {
         let folder = global.dir.join(&name);
         let listen = if index == 0 { up.listen.as_str() } else { ANY_PORT };
         let arguments =
             child_arguments(&name, &folder, &global.dir.join(STORE_FOLDER_NAME), listen, up, &drives);
-        ChildSpec { name, folder, arguments: [arguments, tuning.clone()].concat() }
+        let bound = vec![OsString::from(&bound[index])];
+        ChildSpec { name, folder, arguments: [arguments, tuning.clone(), bound].concat() }
     };
     Ok(names.into_iter().zip(dealt).enumerate().map(spec).collect())
 }
@@ -182,7 +186,6 @@ fn share(tuning: &Tuning, nodes: u64) -> Vec<OsString> {
     arguments.extend(["--zero-ahead".to_owned(), tuning.zero_ahead.to_string()]);
     arguments.extend(tuning.tcp_only.then(|| "--tcp-only".to_owned()));
     arguments.extend(["--busy-poll-us".to_owned(), tuning.threads.busy_poll.busy_poll_us.to_string()]);
-    arguments.extend((!tuning.may_bind()).then(|| "--bind-cpu=never".to_owned()));
     if let Some(reactors) = tuning.threads.reactors {
         arguments.extend(["--reactors".to_owned(), reactors.to_string()]);
     }

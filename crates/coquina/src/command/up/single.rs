@@ -11,6 +11,7 @@ use coquina_store::EmbeddedStore;
 
 use super::{Checked, STORE_FOLDER_NAME};
 use crate::arguments::{Domains, Global, Up};
+use crate::command::processors;
 use crate::command::serving::control::{Control, ControlSpec};
 use crate::command::serving::{self, drives};
 use crate::error::CliError;
@@ -43,7 +44,7 @@ pub fn run(global: &Global, up: &Up, checked: Checked) -> Result<(), CliError> {
         zero_ahead_bytes: up.tuning.zero_ahead,
         tcp_only: up.tuning.tcp_only,
         busy_poll_ns: up.tuning.threads.busy_poll.limit_ns(),
-        bind_cpu: up.tuning.may_bind(),
+        bind_cpu: processors::of_node(&up.tuning.bind_cpu),
         reactors: up.tuning.threads.reactors.map(usize::from),
     };
     let node = Node::start(config, maps.clone())?;
