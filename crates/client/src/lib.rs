@@ -35,3 +35,4 @@ pub use error::ClientError;
 pub use local::{LocalAnswer, LocalPart};
 pub use request::{ClientCompletion, ClientRequest, RequestKind};
 pub use volume::{Volume, VolumeOptions};
+pub use withdraw::LATE_NS;

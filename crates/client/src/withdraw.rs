@@ -11,8 +11,8 @@ use crate::error::ClientError;
 use crate::link::{Link, LinkState};
 use crate::request::{Part, Request};
 
-/// Who has waited so long may have given up.
-const LATE_NS: u64 = 100_000_000;
+/// Who has waited so long may have given up, and have asked anew elsewhere.
+pub const LATE_NS: u64 = 100_000_000;
 /// Time between two looks for who is gone, while nothing can go that is tried again, or is late.
 const LOOK_NS_MIN: u64 = 5_000_000;
 

@@ -21,6 +21,7 @@ pub use drive::Drive;
 pub use experiment::{BenchCompare, BenchList, BenchRun, BenchShow, BenchTune, Measured};
 pub use server::{
     BindCpu, Domains, Nbd, Node, NodeCommand, NodeStart, Running, StoreArguments, Threads, Tuning, Up,
+    processors_allowed,
 };
 pub use volume::{Pool, Volume};
 

@@ -1,9 +1,7 @@
 //! Since when the requests of a connection may have waited, as it was held back.
 
+use coquina_client::LATE_NS;
 use coquina_reactor::ReceiveBuffer;
-
-/// Who has waited so long may have given up.
-const LATE_NS: u64 = 100_000_000;
 
 /// How old what a connection's client has sent may be.
 ///

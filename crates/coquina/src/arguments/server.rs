@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use coquina_base::check_name;
+use rustix::thread::{CpuSet, sched_getaffinity};
 
 use super::{BusyPoll, size, whole};
-use crate::command::processors::allowed;
 
 /// Most nodes of one `coquina up`.
 const NODES_MAX: u16 = 64;
@@ -113,7 +113,7 @@ fn bind_cpu(text: &str) -> Result<BindCpu, String> {
     if let Some((_, cpu)) = twice {
         return Err(format!("processor {cpu} is named twice"));
     }
-    let allowed = allowed();
+    let allowed = processors_allowed();
     match cpus.iter().find(|cpu| !allowed.contains(cpu)) {
         Some(cpu) => {
             let allowed: Vec<String> = allowed.iter().map(u32::to_string).collect();
@@ -121,6 +121,12 @@ fn bind_cpu(text: &str) -> Result<BindCpu, String> {
         }
         None => Ok(BindCpu::To(cpus)),
     }
+}
+
+/// The processors on which this process may run.
+pub fn processors_allowed() -> Vec<u32> {
+    let set = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
+    (0..CpuSet::MAX_CPU as u32).filter(|cpu| set.is_set(*cpu as usize)).collect()
 }
 
 /// How a process runs.

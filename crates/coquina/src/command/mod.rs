@@ -16,7 +16,7 @@ pub mod man;
 pub mod nbd;
 pub mod node;
 pub mod pool;
-pub mod processors;
+mod processors;
 mod serving;
 pub mod status;
 mod store;

@@ -1,9 +1,8 @@
 //! Which processors threads with drives are bound to: `--bind-cpu`.
 
 use coquina_node::BindCpu as NodeBindCpu;
-use rustix::thread::{CpuSet, sched_getaffinity};
 
-use crate::arguments::BindCpu;
+use crate::arguments::{BindCpu, processors_allowed};
 
 /// What a node of its own is told.
 pub fn of_node(bind_cpu: &BindCpu) -> NodeBindCpu {
@@ -19,7 +18,7 @@ pub fn of_node(bind_cpu: &BindCpu) -> NodeBindCpu {
 pub fn deal(bind_cpu: &BindCpu, reactors: &[usize]) -> Vec<String> {
     match bind_cpu {
         BindCpu::Never => dealt(&[], reactors),
-        BindCpu::Auto => dealt(&allowed(), reactors),
+        BindCpu::Auto => dealt(&processors_allowed(), reactors),
         BindCpu::To(cpus) => dealt(cpus, reactors),
     }
 }
@@ -33,12 +32,6 @@ fn dealt(cpus: &[u32], reactors: &[usize]) -> Vec<String> {
         if mine.is_empty() { "--bind-cpu=never".to_owned() } else { format!("--bind-cpu={}", mine.join(",")) }
     };
     reactors.iter().map(&mut take).collect()
-}
-
-/// The processors on which this process may run.
-pub fn allowed() -> Vec<u32> {
-    let set = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
-    (0..CpuSet::MAX_CPU as u32).filter(|cpu| set.is_set(*cpu as usize)).collect()
 }
 
 #[cfg(test)]
