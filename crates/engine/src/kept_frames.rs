@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use coquina_base::{AlignedBuf, BLOCK_BYTES};
 
 use crate::pool::may_be_registered;
+use crate::shard::Shard;
 
 /// Gives a buffer with room for as many blocks as the first number says, of which as many as the second are in memory already; none if
 /// none is at hand.
@@ -24,12 +25,17 @@ pub type FrameMemory = Box<dyn FnMut(usize, usize) -> Option<AlignedBuf> + Send>
 const DEAR_READ_NS: u64 = 1_000_000;
 /// Reads after which an older one counts half, about.
 const READS_REMEMBERED: u64 = 16;
+/// Share of its time for which the shard's thread has something to do, from which on it has none for copies, and below which it has
+/// again: reads seem to take long then because nobody looks whether they are done, and copies make that longer.
+const OCCUPIED_FROM: f64 = 0.6;
+const OCCUPIED_UNTIL: f64 = 0.45;
 
-/// What reads of the cleaner have taken of late.
+/// What reads of the cleaner have taken of late, and whether there is time to do without them.
 #[derive(Default)]
 pub(crate) struct ReadCost {
     mean_ns: u64,
     is_dear: bool,
+    is_occupied: bool,
 }
 
 impl ReadCost {
@@ -41,9 +47,22 @@ impl ReadCost {
         self.is_dear = self.mean_ns >= bound_ns;
     }
 
+    /// Learns for which share of its time the shard's thread had something to do of late.
+    pub fn occupied(&mut self, share: f64) {
+        self.is_occupied = share >= if self.is_occupied { OCCUPIED_UNTIL } else { OCCUPIED_FROM };
+    }
+
     /// Whether to keep what users write rather than to read it.
     pub fn is_dear(&self) -> bool {
-        self.is_dear
+        self.is_dear && !self.is_occupied
+    }
+}
+
+impl Shard {
+    /// Says for which share of its time, 0 to 1, the thread that serves this shard has had something to do of late: where that is most of
+    /// it, nothing is copied that could be read later instead. Without it there is time.
+    pub fn set_occupation(&mut self, share: f64) {
+        self.read_cost.occupied(share);
     }
 }
 
@@ -399,5 +418,21 @@ mod tests {
         assert!(cost.is_dear());
         (0..200).for_each(|_| cost.count(DEAR_READ_NS * 3 / 4));
         assert!(cost.is_dear(), "not much less");
+    }
+
+    #[test]
+    fn nothing_is_copied_by_a_thread_that_has_no_time() {
+        let mut cost = ReadCost::default();
+        (0..200).for_each(|_| cost.count(2 * DEAR_READ_NS));
+        let mut is_dear_at = |share| {
+            cost.occupied(share);
+            cost.is_dear()
+        };
+        assert!(is_dear_at(0.0) && is_dear_at(OCCUPIED_FROM - 0.01));
+        assert!(!is_dear_at(OCCUPIED_FROM), "reads that nobody fetches seem to take long");
+        assert!(!is_dear_at(OCCUPIED_UNTIL), "not much less");
+        assert!(is_dear_at(OCCUPIED_UNTIL - 0.01));
+        (0..2000).for_each(|_| cost.count(DEAR_READ_NS / 4));
+        assert!(!cost.is_dear());
     }
 }

@@ -306,10 +306,12 @@ impl Core {
     /// Tells time to the groups, and makes connections that are due.
     fn tick(&mut self) {
         let mut has_peers = false;
+        let occupation = self.reactor.occupation();
         for slot in 0..self.shards.len() {
             if self.shards[slot].released {
                 continue;
             }
+            self.shards[slot].copies_mut().shard_mut().set_occupation(occupation);
             has_peers |= !self.shards[slot].peers.is_empty();
             self.tell_lost_peers();
             self.on_shard(slot, |copies, now_ns, hands| copies.tick(now_ns, hands));

@@ -234,7 +234,8 @@ mod tests {
         let mut in_line = InLine::default();
         let mut now_ns = 10 * RECENT_NS;
         let mut look = |poll: &mut BusyPoll, waited_ns, turns, now_ns| {
-            in_line = InLine { waited_ns: in_line.waited_ns + waited_ns, turns: in_line.turns + turns };
+            in_line =
+                InLine { waited_ns: in_line.waited_ns + waited_ns, turns: in_line.turns + turns, ..in_line };
             poll.look(in_line, now_ns)
         };
         assert!(poll.looks_again(now_ns));

@@ -25,7 +25,7 @@ use crate::lend::Lender;
 use crate::operation::{Completion, Operation, Payload, Slot};
 use crate::receive::ReceiveBuffer;
 use crate::ring::{EnterWait, Ring};
-use crate::sched_stat::SchedStat;
+use crate::sched_stat::{Occupation, SchedStat};
 use crate::shortcut::{connect_nearby, prepare_accepted};
 use crate::socket::{GiveUp, give_up, open_socket};
 use crate::waker::Waker;
@@ -104,6 +104,7 @@ pub struct Reactor {
     busy_poll: BusyPoll,
     busy_poll_total_ns: u64,
     sched_stat: SchedStat,
+    occupation: Occupation,
     lender: Lender,
     unread: UnreadLists,
     waker: Waker,
@@ -130,6 +131,7 @@ impl Reactor {
             busy_poll: BusyPoll::new(config.busy_poll_ns),
             busy_poll_total_ns: 0,
             sched_stat: SchedStat::open(),
+            occupation: Occupation::default(),
             lender: Lender::default(),
             unread: UnreadLists::default(),
             waker,
@@ -164,6 +166,12 @@ impl Reactor {
     /// How long turns have looked for completions instead of sleeping, in all.
     pub fn busy_poll_ns(&self) -> u64 {
         self.busy_poll_total_ns
+    }
+
+    /// Share of the time since the last call, 0 to 1, for which the thread ran or stood in line for a processor, without the time in which
+    /// it only looked for completions; 0 at first. One system call.
+    pub fn occupation(&mut self) -> f64 {
+        self.occupation.since(self.sched_stat.read(), self.busy_poll_total_ns, monotonic_ns())
     }
 
     /// Takes over a file or socket. It must be blocking (not `O_NONBLOCK`), as all made by this crate are.
