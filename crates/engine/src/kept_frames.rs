@@ -1,8 +1,8 @@
 //! Frames that stay in memory, so that the cleaner need not read them when it moves their blocks.
 //!
 //! Frames of moved blocks stay in their own buffers: nothing is copied for them. Another buffer takes its place among those that serve
-//! for frames. Where the drive's reads are dear, small writes of users are copied into such buffers, as many frames as one has room
-//! for, and footers behind them ([`ReadCost`]).
+//! for frames. Where the drive's reads are dear and there is time, small writes of users are copied into such buffers, as many frames as
+//! one has room for, and footers behind them ([`ReadCost`]).
 //! What stays takes only memory that the block cache may have and does not: as that grows, frames go. (A few buffers are beside that: those
 //! that are made ready, and those of frames that are being moved.)
 //!
