@@ -179,7 +179,7 @@ LEFT=$(grep -o 'rm -r .*' thrice.log | tail -n 1)
 grep -q 'Coquina nodes .* end by themselves' thrice.log || fail "no processes are named: $(<thrice.log)"
 of_report thrice "r['interrupted'] == 'the run is not finished'"
 for ((i = 0; i < 300; i++)); do
-    grep -lszF -- "$SCRATCH/files" /proc/[0-9]*/cmdline >/dev/null || break
+    processes_with "$SCRATCH/files" >/dev/null || break
     sleep 0.1
 done
 rm -r "${LEFT#rm -r }"

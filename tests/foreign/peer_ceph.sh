@@ -31,7 +31,7 @@ status_has() {
 }
 
 # Processes that have the folder in their command line.
-processes_left() { grep -lszF -- "--conf=$PEER_FOLDER/" /proc/[0-9]*/cmdline; }
+processes_left() { processes_with "--conf=$PEER_FOLDER/"; }
 
 nothing_is_left() {
     [[ ! -e $PEER_FOLDER ]] || fail "files are left: $(find "$PEER_FOLDER" | head)"

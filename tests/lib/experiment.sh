@@ -40,5 +40,5 @@ bench() { "$COQUINA" bench "$@"; }
 # Fails if a run left files in the folder `files`, or processes that use it.
 nothing_is_left() {
     [[ -z $(ls -A files) ]] || fail "files are left: $(ls -A files)"
-    if grep -lszF -- "$SCRATCH/files" /proc/[0-9]*/cmdline >&2; then fail "processes are left"; fi
+    if processes_with "$SCRATCH/files" >&2; then fail "processes are left"; fi
 }

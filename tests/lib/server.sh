@@ -66,6 +66,16 @@ needs_libnbd() { "$PYTHON" -c 'import nbd' 2>/dev/null || skip "python3-libnbd i
 
 needs_root() { [[ $(id -u) == 0 ]] || skip "needs root, to mount file systems"; }
 
+# The processes that have TEXT in their command line, a line each; false if there are none. What grep found counts, not its status:
+# that says failure as soon as one process, whichever, has ended since the shell listed them. TEXT is no argument of grep, which would
+# find itself.
+processes_with() {
+    local processes
+    # shellcheck disable=SC2062 # `--file=-` is no pattern
+    processes=$(grep -lsz --fixed-strings --file=- /proc/[0-9]*/cmdline <<<"$1" || true)
+    [[ -n $processes ]] && say "$processes"
+}
+
 # Chooses the seed of a test, unless SEED says it, and shows it, so that a failure can be repeated.
 choose_seed() {
     SEED=${SEED:-$((RANDOM * 32768 + RANDOM))}
