@@ -7,6 +7,7 @@
 //! Invariant: the table of a copy in sync is a function of its log: the same entries give the same table, evictions
 //! included.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
@@ -108,38 +109,44 @@ impl Window {
     }
 }
 
-/// Windows in order of their sessions. A group has few, and each entry of its log asks for one: so they are a row, and what an entry
-/// needs of one lies with its session.
+/// Windows in order of their sessions. Each entry of a log asks for one, in a group that may have known a thousand sessions of which few
+/// use it now: so what is searched lies together, 8 bytes for each session, and where the last ones were found is tried before.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Windows {
-    row: Vec<Known>,
-}
-
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[repr(C)]
-struct Known {
-    session: u64,
-    window: Window,
+    /// Rising.
+    sessions: Vec<u64>,
+    /// Of the session at the same place.
+    windows: Vec<Window>,
+    found: Found,
 }
 
 impl Windows {
     /// Sessions.
     pub fn len(&self) -> usize {
-        self.row.len()
+        self.sessions.len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.row.is_empty()
+        self.sessions.is_empty()
     }
 
     fn place(&self, session: u64) -> Result<usize, usize> {
-        self.row.binary_search_by_key(&session, |known| known.session)
+        let found = self.found.place(session);
+        if self.sessions.get(found) == Some(&session) {
+            return Ok(found);
+        }
+        self.sessions.binary_search(&session)
+    }
+
+    fn insert_at(&mut self, place: usize, session: u64, window: Window) {
+        self.sessions.insert(place, session);
+        self.windows.insert(place, window);
     }
 
     /// A session's.
     pub fn get(&self, session: u64) -> Option<&Window> {
-        self.place(session).ok().map(|place| &self.row[place].window)
+        self.place(session).ok().map(|place| &self.windows[place])
     }
 
     /// A session's, an empty one if it has none.
@@ -147,37 +154,91 @@ impl Windows {
         let place = match self.place(session) {
             Ok(place) => place,
             Err(place) => {
-                self.row.insert(place, Known { session, window: Window::default() });
+                self.insert_at(place, session, Window::default());
                 place
             }
         };
-        &mut self.row[place].window
+        self.found.note(session, place);
+        &mut self.windows[place]
     }
 
     /// Gives a session a window, in place of the one that it may have.
     pub fn insert(&mut self, session: u64, window: Window) {
         match self.place(session) {
-            Ok(place) => self.row[place].window = window,
-            Err(place) => self.row.insert(place, Known { session, window }),
+            Ok(place) => self.windows[place] = window,
+            Err(place) => self.insert_at(place, session, window),
         }
     }
 
     /// Forgets a session.
     pub fn remove(&mut self, session: u64) {
         if let Ok(place) = self.place(session) {
-            self.row.remove(place);
+            self.sessions.remove(place);
+            self.windows.remove(place);
         }
     }
 
     /// All, in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (u64, &Window)> {
-        self.row.iter().map(|known| (known.session, &known.window))
+        self.sessions.iter().copied().zip(&self.windows)
     }
 
     /// Takes the windows of others in, in place of those of the same sessions.
     pub fn append(&mut self, others: Windows) {
-        others.row.into_iter().for_each(|known| self.insert(known.session, known.window));
+        others
+            .sessions
+            .into_iter()
+            .zip(others.windows)
+            .for_each(|(session, window)| self.insert(session, window));
     }
+}
+
+/// Where sessions were found last, by a few bits of theirs. A hint that may be wrong, and no part of what a table says: tables with
+/// different ones may be equal.
+#[derive(Clone, Default, Debug)]
+struct Found {
+    places: [u16; 16],
+}
+
+impl Found {
+    fn index(session: u64) -> usize {
+        // Fibonacci hashing: the highest 4 bits of a product with 2^64 divided by the golden ratio.
+        (session.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 60) as usize
+    }
+
+    fn place(&self, session: u64) -> usize {
+        usize::from(self.places[Found::index(session)])
+    }
+
+    fn note(&mut self, session: u64, place: usize) {
+        if let Ok(place) = u16::try_from(place) {
+            self.places[Found::index(session)] = place;
+        }
+    }
+}
+
+impl PartialEq for Found {
+    fn eq(&self, _: &Found) -> bool {
+        true
+    }
+}
+
+impl Eq for Found {}
+
+impl PartialOrd for Found {
+    fn partial_cmp(&self, other: &Found) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Found {
+    fn cmp(&self, _: &Found) -> Ordering {
+        Ordering::Equal
+    }
+}
+
+impl Hash for Found {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
 /// All sessions and fences of a group.
@@ -334,6 +395,39 @@ mod tests {
         let all: Vec<_> = windows.iter().map(|(session, window)| (session, window.highest)).collect();
         assert_eq!(all, [(1, 10), (4, 40), (5, 50), (7, 7), (9, 9), (11, 110)]);
         assert_eq!((windows.len(), windows.get(3), windows.get(9)), (6, None, Some(&window(9))));
+    }
+
+    /// Against a map, with more sessions than are noted as found last, and with places that move.
+    #[test]
+    fn where_sessions_were_found_last_changes_nothing_but_the_way() {
+        let mut windows = Windows::default();
+        let mut model = BTreeMap::new();
+        let mut state = 1u64;
+        for step in 0..20_000 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let session = (state >> 33) % 90;
+            match (state >> 50) % 8 {
+                0 => {
+                    windows.remove(session);
+                    model.remove(&session);
+                }
+                1 => {
+                    let window = Window { highest: step, ..Window::default() };
+                    windows.insert(session, window.clone());
+                    model.insert(session, window);
+                }
+                2 => assert_eq!(windows.get(session), model.get(&session), "at {step}"),
+                _ => {
+                    windows.get_or_new(session).used = step;
+                    model.entry(session).or_default().used = step;
+                }
+            }
+        }
+        assert!(windows.iter().eq(model.iter().map(|(session, window)| (*session, window))));
+        let mut again = Windows::default();
+        model.iter().rev().for_each(|(session, window)| again.insert(*session, window.clone()));
+        assert_ne!(again.found.places, windows.found.places);
+        assert_eq!(again, windows, "what was found last is no part of it");
     }
 
     #[test]
