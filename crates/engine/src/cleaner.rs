@@ -42,8 +42,10 @@ const READS_CALM: usize = 1;
 const WINDOW_ITEMS: usize = 2048;
 /// Index pages read ahead.
 const LOADS_MAX: u32 = 8;
-/// Blocks put into the log per turn of the loop.
-const MOVES_PER_TURN: usize = 256;
+/// Blocks put into the log per turn of the loop: each takes some 2 us, and what users ask meanwhile waits.
+const MOVES_PER_TURN: usize = 64;
+/// Blocks that may be moved at once because users have written so many meanwhile.
+const CREDIT_MAX: f64 = 256.0;
 /// Cold frames that may wait for their turn.
 const QUEUE_MAX: usize = 2;
 /// How soon to look again where users come first.
@@ -180,6 +182,11 @@ impl CleanerTask {
         self.waiting
     }
 
+    /// Whether there is no victim.
+    fn is_at_rest(&self) -> bool {
+        self.phase == Phase::Idle && self.next.is_none() && self.moving.is_none()
+    }
+
     /// Counts what users write: the cleaner goes as fast as they do.
     pub fn count_hot(&mut self, blocks: u32) {
         self.hot_blocks += u64::from(blocks);
@@ -231,8 +238,7 @@ impl Shard {
         }
         self.settle();
         // Full frames only, as long as there are more moves to come: a part-filled one costs as much header.
-        let task = &mut self.cleaner;
-        task.flushing = task.phase == Phase::Idle && task.next.is_none() && task.moving.is_none();
+        self.cleaner.flushing = self.cleaner.is_at_rest();
     }
 
     /// Goes on with the victim whose footer is here.
@@ -263,10 +269,15 @@ impl Shard {
             self.cleaner.credit = MOVES_PER_TURN as f64;
             return;
         }
+        if self.cleaner.is_at_rest() {
+            // What users wrote while there was nothing to do is not made up for in one go, in front of what they write next.
+            self.cleaner.credit = 0.0;
+            return;
+        }
         let urgency = f64::from(level.saturating_sub(room)) / f64::from(level - reserve);
         let ratio = self.cleaner.ratio.clamp(0.1, 20.0);
         let gained = written as f64 * ratio * (0.5 + 1.5 * urgency);
-        self.cleaner.credit = (self.cleaner.credit + gained).min(4.0 * MOVES_PER_TURN as f64);
+        self.cleaner.credit = (self.cleaner.credit + gained).min(CREDIT_MAX);
     }
 
     fn choose_victim(&mut self) {
