@@ -48,8 +48,9 @@ const MOVES_PER_TURN: usize = 64;
 const CREDIT_MAX: f64 = 256.0;
 /// Cold frames that may wait for their turn.
 const QUEUE_MAX: usize = 2;
-/// How soon to look again where users come first.
-const PATIENCE_NS: u64 = 1_000_000;
+/// How long no frame of users may have gone to the drive, with none under way, for the cleaner to have the drive for itself: longer
+/// than one who waits for each write may have to wait for one of other copies.
+const PATIENCE_NS: u64 = 10_000_000;
 
 /// Users that wrote something so long ago still count as active.
 const ACTIVE_NS: u64 = 200_000_000;
