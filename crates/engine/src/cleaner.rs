@@ -42,10 +42,12 @@ const READS_CALM: usize = 1;
 const WINDOW_ITEMS: usize = 2048;
 /// Index pages read ahead.
 const LOADS_MAX: u32 = 8;
-/// Blocks put into the log per turn of the loop: each takes some 2 us, and what users ask meanwhile waits.
-const MOVES_PER_TURN: usize = 64;
-/// Blocks that may be moved at once because users have written so many meanwhile.
-const CREDIT_MAX: f64 = 256.0;
+/// Blocks put into the log per turn of the loop.
+const MOVES_PER_TURN: usize = 256;
+/// The same while users pause: each takes some 2 us, and what they ask meanwhile waits.
+const MOVES_PER_IDLE_TURN: usize = 64;
+/// Blocks that may be moved because users have written so many meanwhile.
+const CREDIT_MAX: f64 = 1024.0;
 /// Cold frames that may wait for their turn.
 const QUEUE_MAX: usize = 2;
 /// How long no frame of users may have gone to the drive, with none under way, for the cleaner to have the drive for itself: longer
@@ -266,8 +268,12 @@ impl Shard {
         }
         let (level, reserve, room) = (self.cleaning_level(), self.hot_reserve(), self.room());
         let idle = self.now_ns.saturating_sub(self.cleaner.idle_since_ns) >= PATIENCE_NS;
-        if room <= reserve || (idle && self.log.streams[Head::Hot as usize].in_flight == 0) {
+        if room <= reserve {
             self.cleaner.credit = MOVES_PER_TURN as f64;
+            return;
+        }
+        if idle && self.log.streams[Head::Hot as usize].in_flight == 0 {
+            self.cleaner.credit = MOVES_PER_IDLE_TURN as f64;
             return;
         }
         if self.cleaner.is_at_rest() {
