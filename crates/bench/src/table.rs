@@ -78,7 +78,7 @@ impl IoReport {
         let loop_kind = config.rate_iops.map(|rate| format!(", at {rate} per second")).unwrap_or_default();
         let _ = writeln!(
             text,
-            "{}: {} {}, depth {} x {} job(s){durable}{loop_kind}, range {}, {:.1} s",
+            "{}: {} {}, depth {} x {} job(s){durable}{loop_kind}, range {}, {:.1} s, seed {}",
             config.target,
             config.workload,
             format_size_bytes(config.block_bytes.into()),
@@ -86,6 +86,7 @@ impl IoReport {
             config.jobs,
             format_size_bytes(self.range_bytes),
             self.measured_s,
+            config.seed,
         );
         let mut table =
             plain_table(&["", "IOPS", "bandwidth", "mean", "p50", "p90", "p99", "p99.9", "max", "stddev"]);

@@ -202,6 +202,39 @@ fn what_is_no_drive_is_said_and_leaves_nothing() {
     assert!(folder.path().join("coquina-data/cluster.json").exists());
 }
 
+/// The same order of overwrites again would be kind to a full drive.
+#[test]
+fn a_load_has_another_seed_each_time_and_can_be_repeated() {
+    let folder = folder();
+    let seed_of = |more: &[&str]| {
+        let load = [
+            "bench",
+            "io",
+            "--target",
+            "file:load",
+            "--size",
+            "1M",
+            "--rw",
+            "randwrite",
+            "--runtime",
+            "0.05",
+        ];
+        let arguments: Vec<&str> = load
+            .iter()
+            .chain(&["--warmup", "0", "--baseline", "0", "--yes", "--json"])
+            .chain(more)
+            .copied()
+            .collect();
+        let said = coquina(folder.path(), &arguments);
+        assert_eq!(said.code, Some(0), "{}", said.error);
+        let report: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+        report["config"]["seed"].as_u64().unwrap()
+    };
+    let seeds = [seed_of(&[]), seed_of(&[])];
+    assert_ne!(seeds[0], seeds[1]);
+    assert_eq!(seed_of(&["--seed", &seeds[0].to_string()]), seeds[0]);
+}
+
 #[test]
 fn without_a_server_every_command_says_how_to_start_one() {
     let folder = folder();

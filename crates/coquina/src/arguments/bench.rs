@@ -85,9 +85,10 @@ pub struct BenchIo {
     /// Open loop: start this many operations per second, whatever the target does
     #[arg(long, value_name = "IOPS", value_parser = whole::<u64>(1..=RATE_MAX_IOPS), allow_negative_numbers = true)]
     pub rate: Option<u64>,
-    /// Offsets and payload follow from it
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
+    /// Offsets and payload follow from it; the same again overwrites in the same order, which makes a full drive seem faster than it is
+    /// [default: another each time]
+    #[arg(long)]
+    pub seed: Option<u64>,
     /// Write the whole range first
     #[arg(long)]
     pub fill: bool,

@@ -3,7 +3,7 @@
 use std::net::ToSocketAddrs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use coquina_base::format_size_bytes;
 use coquina_bench::{
@@ -115,7 +115,7 @@ fn config(
     config.durable = arguments.durable;
     config.busy_poll_ns = arguments.busy_poll.limit_ns();
     config.rate_iops = arguments.rate;
-    config.seed = arguments.seed;
+    config.seed = arguments.seed.unwrap_or_else(another_seed);
     config.fill = arguments.fill;
     config.verify = arguments.verify;
     config.cpu_pids.clone_from(&arguments.cpu_pids);
@@ -124,6 +124,13 @@ fn config(
         config.cpu_pids.push(status.node.process);
     }
     Ok(config)
+}
+
+/// Another one each time, by the clock: the same order of overwrites again empties whole segments of a full drive, and it seems to
+/// need no cleaner. Of 12 digits, to be typed again.
+fn another_seed() -> u64 {
+    let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    (clock.as_micros() % 1_000_000_000_000) as u64
 }
 
 /// Refuses a size that is too small, before a file of that size is made.
