@@ -139,7 +139,7 @@ fn not_counted(settings: &Settings, runs: u64) -> Vec<String> {
         let settle_s = settings.settle_s();
         if settle_s > 0.0 {
             parts.push(format!(
-                "{settle_s} to {} s of load for each case of random writes and target until an aged store is steady{}",
+                "{settle_s} to {} s of load for each case of random writes and target until an aged store is steady, and as much of the heaviest for the first{}",
                 settle_s * f64::from(SETTLE_PASSES_MAX),
                 match settings.limits.time_s {
                     0.0 => String::new(),

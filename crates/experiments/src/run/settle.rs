@@ -1,4 +1,4 @@
-//! Stores that were aged settle under a case's own load before it is measured.
+//! Stores that were aged settle under a case's own load before it is measured, the first time under the heaviest one as well.
 
 use crate::definition::{Layout, Mode, PlannedPoint, SETTLE_PASSES_MAX};
 use crate::generator::GeneratorError;
@@ -10,14 +10,30 @@ use super::{Run, RunError};
 
 impl Run<'_> {
     /// Gives a store that was aged so much of the case's own load that its throughput is steady and its servers take no more memory: it does
-    /// what it will go on doing then. Not where that would undo its age: sequential writes lay the store out in order again. The rounds tell
+    /// what it will go on doing then. Before a scenario's first such case it has as much of the heaviest of them. Not where that would undo its age: sequential writes lay the store out in order again. The rounds tell
     /// of whatever fails here.
     pub(super) fn settle(&mut self, planned: &PlannedPoint, layout: &Layout) -> Result<(), RunError> {
-        let settle_s = self.settings.limits.settle_s;
-        if !settles(planned, layout, settle_s) {
+        if !settles(planned, layout, self.settings.limits.settle_s) {
             return Ok(());
         }
         let cases_after = self.cases_to_settle_after(planned);
+        let scenarios = self.settings.plan();
+        if let Some(deepest) = scenarios.iter().find_map(|scenario| settled_before(&scenario.points, planned))
+        {
+            self.settle_under(planned, deepest, layout, cases_after + 1)?;
+        }
+        self.settle_under(planned, planned, layout, cases_after)
+    }
+
+    /// Settles stores under a load, for a case.
+    fn settle_under(
+        &mut self,
+        planned: &PlannedPoint,
+        load: &PlannedPoint,
+        layout: &Layout,
+        loads_after: usize,
+    ) -> Result<(), RunError> {
+        let settle_s = self.settings.limits.settle_s;
         let mut order: Vec<usize> = (0..self.columns.len()).collect();
         self.random.shuffle(&mut order);
         let mut settled = vec![false; self.targets.len()];
@@ -27,17 +43,17 @@ impl Run<'_> {
             !is_skipped && !std::mem::replace(&mut settled[self.columns[*column].target], true)
         });
         for (done, column) in order.iter().copied().enumerate() {
-            let loads = order.len() - done + cases_after * order.len();
+            let loads = order.len() - done + loads_after * order.len();
             let passes_max = self.settle_passes_max(settle_s, loads);
             let limits =
                 Mode { runtime_s: settle_s, warmup_s: 0.0, passes_max, ..self.settings.limits.clone() };
             let share = self.runs_done / self.runs_all.max(1.0);
             let label = self.label(column);
             (self.hooks.progress)(share, &format!("{}: {label}, settling", planned.id));
-            match self.shoot(planned, layout, column, SETTLING, &limits)? {
+            match self.shoot(load, layout, column, SETTLING, &limits)? {
                 Err(GeneratorError::Stopped) => return Err(TargetError::Stopped.into()),
                 Err(_) if (self.hooks.stopped)() => return Err(TargetError::Stopped.into()),
-                Ok(measured) if measured.round.is_good() => {
+                Ok(measured) if load.id == planned.id && measured.round.is_good() => {
                     self.note_settled(planned, column, &measured, passes_max);
                 }
                 Ok(_) | Err(_) => {}
@@ -78,6 +94,18 @@ fn settles(planned: &PlannedPoint, layout: &Layout, settle_s: f64) -> bool {
     layout.aged.is_some() && settle_s > 0.0 && planned.point.operation.settles()
 }
 
+/// Of the points of a scenario the one with the most operations in flight, if stores settle under it before they do under the first point that
+/// has them settle: with few in flight it would take minutes until all of a store has been written as it will be, and until caches are full.
+fn settled_before<'a>(points: &'a [PlannedPoint], planned: &PlannedPoint) -> Option<&'a PlannedPoint> {
+    let mut settling = points.iter().filter(|other| other.point.operation.settles());
+    let first = settling.next().filter(|first| first.id == planned.id)?;
+    let in_flight = |planned: &PlannedPoint| {
+        let point = &planned.point;
+        u64::from(point.depth) * u64::from(point.jobs) * u64::from(point.loaded_volumes())
+    };
+    settling.filter(|other| in_flight(other) > in_flight(first)).max_by_key(|other| in_flight(other))
+}
+
 /// Times that each of so many loads may be given, of `time_s` in all, of which so much is taken by all else: one at least.
 fn passes_within(time_s: f64, taken_s: f64, settle_s: f64, loads: usize) -> u32 {
     if time_s <= 0.0 {
@@ -109,6 +137,7 @@ fn told_of_unsettled(label: &str, what: &str, seconds: f64, passes_max: u32) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::{Operation, Point};
 
     #[test]
     fn stores_settle_as_often_as_there_is_time_and_once_at_least() {
@@ -119,6 +148,40 @@ mod tests {
         assert_eq!(passes_within(570.0, 541.0, 5.0, 6), 1, "once at least");
         assert_eq!(passes_within(570.0, 9000.0, 5.0, 6), 1);
         assert_eq!(passes_within(570.0, 0.0, 5.0, 0), SETTLE_PASSES_MAX);
+    }
+
+    #[test]
+    fn stores_settle_under_the_heaviest_load_first() {
+        let planned = |name: &str, operation: Operation, depth: u32| {
+            let point = Point {
+                scenario: "aged".to_owned(),
+                operation,
+                block_bytes: 4096,
+                depth,
+                jobs: 1,
+                volumes: 1,
+                volumes_per_client: None,
+                clients: 1,
+                drives: None,
+                copies: Some(3),
+                placement: None,
+                rate_iops: None,
+            };
+            PlannedPoint { id: name.to_owned(), point, ladder: None }
+        };
+        let points = [
+            planned("in order", Operation::SequentialWrite, 256),
+            planned("one", Operation::RandomWrite, 1),
+            planned("many", Operation::RandomWrite, 128),
+            planned("few", Operation::RandomWrite, 4),
+        ];
+        let before = |index: usize, points: &[PlannedPoint]| {
+            settled_before(points, &points[index]).map(|deepest| deepest.id.clone())
+        };
+        assert_eq!(before(1, &points).as_deref(), Some("many"));
+        assert_eq!([before(0, &points), before(2, &points), before(3, &points)], [None, None, None]);
+        assert_eq!(before(0, &points[2..]), None, "it is the first");
+        assert_eq!(before(0, &points[1..2]), None, "there is no other");
     }
 
     #[test]

@@ -193,7 +193,7 @@ fn a_plan_counts_runs_of_targets_that_can_do_a_case_and_of_settings() {
     let told = Plan::of(&aged).unwrap().not_counted.join("; ");
     assert!(
         told.contains(
-            "3 to 12 s of load for each case of random writes and target until an aged store is steady"
+            "3 to 12 s of load for each case of random writes and target until an aged store is steady, and as much of the heaviest for the first"
         ),
         "{told}"
     );

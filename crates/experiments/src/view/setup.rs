@@ -20,7 +20,7 @@ pub(crate) fn timing_text(timing: &TimingFacts) -> String {
     if timing.settle_s > 0.0 {
         text += &format!(
             "; of random writes on a store that was aged, the first begins after {} to {} s of the same load on each target, until it is steady{}, \
-             which are not measured",
+             which are not measured, and the first case after as much of the heaviest of its scenario",
             timing.settle_s,
             timing.settle_s * f64::from(SETTLE_PASSES_MAX),
             if timing.time_s > 0.0 { " or the run's time is short" } else { "" }

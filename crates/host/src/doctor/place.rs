@@ -48,8 +48,12 @@ pub struct Mount {
     pub file_system: String,
     /// What is mounted, such as `/dev/sda1`.
     pub source: String,
+    /// Where it is mounted.
+    pub point: PathBuf,
     /// Whether it is mounted read-only.
     pub is_read_only: bool,
+    /// Whether times of files stay in memory until something else of them is written (`lazytime`).
+    pub has_lazy_times: bool,
 }
 
 /// The mount that holds `path` in this process's view.
@@ -65,15 +69,17 @@ fn mount_in(mountinfo: &str, path: &Path) -> Option<Mount> {
         let point = PathBuf::from(unescaped(before.get(4)?));
         let mut after = after.split(' ');
         let (file_system, source, super_options) = (after.next()?, after.next()?, after.next().unwrap_or(""));
-        let is_read_only =
-            [*before.get(5)?, super_options].iter().any(|all| all.split(',').any(|one| one == "ro"));
+        let options = [*before.get(5)?, super_options];
+        let has = |option| options.iter().any(|all| all.split(',').any(|one| one == option));
         let mount = Mount {
             device: (*before.get(2)?).to_owned(),
             file_system: file_system.to_owned(),
             source: unescaped(source),
-            is_read_only,
+            is_read_only: has("ro"),
+            has_lazy_times: has("lazytime"),
+            point,
         };
-        path.starts_with(&point).then(|| (point.components().count(), mount))
+        path.starts_with(&mount.point).then(|| (mount.point.components().count(), mount))
     });
     // Of equal paths the one mounted last is seen, and `max_by_key` gives the last.
     above.max_by_key(|(length, _)| *length).map(|(_, mount)| mount)
