@@ -1,9 +1,11 @@
 //! Real members of etcd on free ports of the loopback, in a folder of their own. They die with this process.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use coquina_store::{EtcdOptions, EtcdStore, Store};
@@ -64,8 +66,23 @@ pub fn is_installed() -> bool {
     there
 }
 
+/// A port that is free, and that nobody else in this process was given: the system may name one twice before anybody listens there.
 pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    let mut given = GIVEN.lock().unwrap();
+    loop {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        if given.insert(port) {
+            return port;
+        }
+    }
+}
+
+/// The system named the same port to two members, 1 time in some thousands, and etcd refused it.
+#[test]
+fn no_port_is_given_twice() {
+    let ports: BTreeSet<u16> = (0..3_000).map(|_| free_port()).collect();
+    assert_eq!(ports.len(), 3_000);
 }
 
 impl Cluster {
