@@ -10,8 +10,8 @@ use super::{Run, RunError};
 
 impl Run<'_> {
     /// Gives a store that was aged so much of the case's own load that its throughput is steady and its servers take no more memory: it does
-    /// what it will go on doing then. Before a scenario's first such case it has as much of the heaviest of them. Not where that would undo its age: sequential writes lay the store out in order again. The rounds tell
-    /// of whatever fails here.
+    /// what it will go on doing then. Before a scenario's first such case it has as much of the heaviest of them. Not where that would undo
+    /// its age: sequential writes lay the store out in order again. The rounds tell of whatever fails here.
     pub(super) fn settle(&mut self, planned: &PlannedPoint, layout: &Layout) -> Result<(), RunError> {
         if !settles(planned, layout, self.settings.limits.settle_s) {
             return Ok(());
