@@ -90,7 +90,7 @@ fn completions_are_scripts() {
 #[test]
 fn wrong_usage_ends_with_2_and_says_what_is_right() {
     let folder = folder();
-    let cases: [(&[&str], &str); 41] = [
+    let cases: [(&[&str], &str); 43] = [
         (&[], "Usage"),
         (&["volume", "create", "x"], "--size"),
         (&["volume", "create", "x", "--size", "ten"], "write it like 512M, 10G or 1.5TiB"),
@@ -106,6 +106,8 @@ fn wrong_usage_ends_with_2_and_says_what_is_right() {
         (&["up", "--nodes", "-1"], "give a whole number from 1 to"),
         (&["bench", "io", "--target", "file:x", "--depth", "0"], "give a whole number from 1 to 4096"),
         (&["bench", "run", "nvme-scaling", "--rounds", "2.5"], "give a whole number from 1 to 1000"),
+        (&["bench", "run", "nvme-scaling", "--seed", "many"], "give a whole number from 0 to"),
+        (&["bench", "io", "--target", "file:x", "--seed", "-1"], "give a whole number from 0 to"),
         (&["up", "--index-memory", "much"], "is not a size"),
         (&["up", "--server", "127.0.0.1:1"], "--server is for commands"),
         (&["bench", "io", "--target", "tape:0"], "is not a target"),

@@ -87,7 +87,7 @@ pub struct BenchIo {
     pub rate: Option<u64>,
     /// Offsets and payload follow from it; the same again overwrites in the same order, which makes a full drive seem faster than it is
     /// [default: another each time]
-    #[arg(long)]
+    #[arg(long, value_parser = whole::<u64>(0..=u64::MAX), allow_negative_numbers = true)]
     pub seed: Option<u64>,
     /// Write the whole range first
     #[arg(long)]

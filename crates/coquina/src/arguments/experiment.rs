@@ -152,7 +152,7 @@ pub struct Measured {
     #[arg(long, value_name = "FOLDER")]
     pub out: Option<PathBuf>,
     /// Order of targets and offsets follow from it [default: the time]
-    #[arg(long)]
+    #[arg(long, value_parser = whole::<u64>(0..=u64::MAX), allow_negative_numbers = true)]
     pub seed: Option<u64>,
     /// Overwrite this, which holds data: a volume, image, export, file or device, as it is named in the error; a file or device by
     /// any of its paths that begins with /, ./ or ../. Devices that are written to need it always
