@@ -435,6 +435,10 @@ pub struct Round {
     /// CPU time; `None` where it could not be seen.
     #[serde(default, deserialize_with = "seen_cpu")]
     pub cpu: Option<CpuFigures>,
+    /// Share of the measured time in which all of this machine stood still, 0 to 1; `None` where that cannot be seen, and in reports of
+    /// older programs.
+    #[serde(default)]
+    pub stood_still: Option<f64>,
     /// Drives of this machine during the measured time.
     pub drives: Vec<DriveFigures>,
     /// Bytes written to drives per byte written by users.

@@ -10,7 +10,10 @@
 //! - a reactor of whose waits more than about a third are longer than the limit sleeps: looking costs a processor then, and the wake-ups
 //!   that it saves are too few;
 //! - on processors that others want there is no polling: a thread that gives its processor away again and again is also given it
-//!   back later when it wakes. The scheduler's own count of how long the thread stood in line tells (`schedstat`).
+//!   back later when it wakes. The scheduler's own count of how long the thread stood in line tells (`schedstat`);
+//! - where processor time is rationed, as to containers and virtual machines that may have so much of it in each period, there is none
+//!   either: what is looked away is missing at the end of the period, where all threads stand still. Who looks sees time jump then, though
+//!   it did not stand in line, up to the same place of a period again and again.
 
 use crate::sched_stat::InLine;
 
@@ -41,6 +44,19 @@ const REST_MIN_NS: u64 = 50_000_000;
 const REST_MAX_NS: u64 = 2_000_000_000;
 /// After so many rests without company the next one is as short as the first.
 const FORGET_RESTS: u64 = 4;
+/// Two looks that are so far apart did not follow each other: the thread stood still.
+const STOOD_STILL_NS: u64 = 2_000_000;
+/// The period in which a ration of processor time counts (`cpu.cfs_period_us` and `cpu.max`: nobody sets another one).
+const RATION_PERIOD_NS: u64 = 100_000_000;
+/// How far from a whole number of periods two ends of standing still may be apart: a new ration is given out by a timer.
+const RATION_JITTER_NS: u64 = 2_000_000;
+/// After so long, clocks may have gone apart.
+const RATION_RECENT_NS: u64 = 10_000_000_000;
+/// So many in a row that are whole periods apart do not happen by chance.
+const RATION_STREAK: u32 = 2;
+/// How long there is no polling where time is rationed: at first, and at most when it turns out to be so again and again.
+const RATION_REST_MIN_NS: u64 = 10_000_000_000;
+const RATION_REST_MAX_NS: u64 = 160_000_000_000;
 
 /// What the next wait is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,10 +83,36 @@ pub(crate) struct BusyPoll {
     /// Requests under way at the last waits, times [`CROWD_WAITS`].
     crowd: u64,
     windows: [Window; 2],
-    rest_ns: u64,
-    resting_until_ns: u64,
+    company: Rests,
+    rations: Rests,
+    /// When the thread last stood still and went on.
+    went_on_ns: Option<u64>,
+    /// How often in a row it did so whole periods after the last time.
+    periods_streak: u32,
     seen: InLine,
     seen_ns: u64,
+}
+
+/// Times without polling, each twice as long as the one before where the reason is there again soon after it.
+#[derive(Debug)]
+struct Rests {
+    length_ns: u64,
+    until_ns: u64,
+    length_min_ns: u64,
+    length_max_ns: u64,
+}
+
+impl Rests {
+    fn new(length_min_ns: u64, length_max_ns: u64) -> Rests {
+        Rests { length_ns: length_min_ns, until_ns: 0, length_min_ns, length_max_ns }
+    }
+
+    fn begin(&mut self, now_ns: u64) {
+        let is_again = self.until_ns > 0 && now_ns < self.until_ns + FORGET_RESTS * self.length_ns;
+        self.length_ns =
+            if is_again { (2 * self.length_ns).min(self.length_max_ns) } else { self.length_min_ns };
+        self.until_ns = now_ns + self.length_ns;
+    }
 }
 
 impl BusyPoll {
@@ -80,8 +122,10 @@ impl BusyPoll {
             limit_ns,
             crowd: 0,
             windows: [Window::default(); 2],
-            rest_ns: REST_MIN_NS,
-            resting_until_ns: 0,
+            company: Rests::new(REST_MIN_NS, REST_MAX_NS),
+            rations: Rests::new(RATION_REST_MIN_NS, RATION_REST_MAX_NS),
+            went_on_ns: None,
+            periods_streak: 0,
             seen: InLine::default(),
             seen_ns: 0,
         }
@@ -103,7 +147,7 @@ impl BusyPoll {
 
     /// How long to look before the next sleep.
     pub(crate) fn window_ns(&self, expecting: Expecting, now_ns: u64) -> u64 {
-        if now_ns < self.resting_until_ns {
+        if now_ns < self.company.until_ns.max(self.rations.until_ns) {
             0
         } else {
             self.windows[expecting as usize].length_ns.min(self.limit_ns())
@@ -154,10 +198,35 @@ impl BusyPoll {
         if !is_recent || waited_ns / turns < IN_LINE_NS {
             return false;
         }
-        let is_again = now_ns < self.resting_until_ns + FORGET_RESTS * self.rest_ns;
-        self.rest_ns = if is_again { (2 * self.rest_ns).min(REST_MAX_NS) } else { REST_MIN_NS };
-        self.resting_until_ns = now_ns + self.rest_ns;
+        self.company.begin(now_ns);
         true
+    }
+
+    /// Whether two looks are so far apart that [`BusyPoll::jumped`] is worth its system call.
+    pub(crate) fn is_jump(before_ns: u64, now_ns: u64) -> bool {
+        now_ns.saturating_sub(before_ns) >= STOOD_STILL_NS
+    }
+
+    /// Learns that time went from one look to the next, and how long the thread stood in line so far; says whether to stop polling, since
+    /// processor time is rationed.
+    pub(crate) fn jumped(&mut self, before_ns: u64, now_ns: u64, in_line: InLine) -> bool {
+        // Since the last look at it: more than in the jump, which is on the safe side.
+        let waited_ns = in_line.waited_ns.saturating_sub(self.seen.waited_ns);
+        if !Self::is_jump(before_ns + waited_ns, now_ns) {
+            return false;
+        }
+        let went_on_ns = self.went_on_ns.replace(now_ns);
+        let passed_ns = went_on_ns.map_or(u64::MAX, |went_on_ns| now_ns.saturating_sub(went_on_ns));
+        let beside_ns = passed_ns % RATION_PERIOD_NS;
+        let is_whole = (RATION_PERIOD_NS / 2..RATION_RECENT_NS).contains(&passed_ns)
+            && beside_ns.min(RATION_PERIOD_NS - beside_ns) <= RATION_JITTER_NS;
+        self.periods_streak = if is_whole { self.periods_streak + 1 } else { 0 };
+        let is_rationed = self.periods_streak >= RATION_STREAK;
+        if is_rationed {
+            self.periods_streak = 0;
+            self.rations.begin(now_ns);
+        }
+        is_rationed
     }
 }
 
@@ -251,17 +320,59 @@ mod tests {
         assert_eq!(poll.window_ns(Expecting::Answer, now_ns + REST_MIN_NS), 100_000);
         // Again and again: twice as long each time, up to a bound.
         for round in 1..20 {
-            now_ns = poll.resting_until_ns;
+            now_ns = poll.company.until_ns;
             assert!(!look(&mut poll, 0, 0, now_ns));
             now_ns += LOOK_NS;
             assert!(look(&mut poll, 4_000_000, 2, now_ns));
-            assert_eq!(poll.rest_ns, (REST_MIN_NS << round).min(REST_MAX_NS));
+            assert_eq!(poll.company.length_ns, (REST_MIN_NS << round).min(REST_MAX_NS));
         }
-        now_ns = poll.resting_until_ns + FORGET_RESTS * REST_MAX_NS;
+        now_ns = poll.company.until_ns + FORGET_RESTS * REST_MAX_NS;
         assert!(!look(&mut poll, 0, 0, now_ns));
         now_ns += LOOK_NS;
         assert!(look(&mut poll, 4_000_000, 2, now_ns));
-        assert_eq!(poll.rest_ns, REST_MIN_NS);
+        assert_eq!(poll.company.length_ns, REST_MIN_NS);
+    }
+
+    #[test]
+    fn does_not_look_where_processor_time_is_rationed() {
+        const MS: u64 = 1_000_000;
+        let start_ns = 1_000_000 * MS;
+        let mut poll = opened(50_000);
+        let mut in_line = InLine::default();
+        assert!(!poll.look(in_line, start_ns));
+        let at = |ms| start_ns + ms * MS;
+        // From one look to the next: nothing of note, twice in line, others at any time, two of them a period apart.
+        assert!(!BusyPoll::is_jump(at(1), at(3) - 1) && BusyPoll::is_jump(at(1), at(3)));
+        in_line.waited_ns = 9 * MS;
+        assert!(!poll.jumped(at(90), at(100), in_line));
+        assert!(!poll.jumped(at(190), at(200), in_line));
+        assert!(!poll.look(InLine { turns: 100, ..in_line }, at(201)));
+        for end_ms in [300, 430, 555, 590, 722, 821, 853, 20_722, 20_822] {
+            assert!(!poll.jumped(at(end_ms - 8), at(end_ms), in_line), "{end_ms}");
+            assert!(poll.window_ns(Expecting::Answer, at(end_ms)) > 0);
+        }
+        // Up to the same place of a period again and again, though not in each of them.
+        let mut now_ms = 21_423;
+        assert!(poll.jumped(at(now_ms - 5), at(now_ms), in_line));
+        let mut rest_ms = 10_000;
+        for _ in 0..8 {
+            let end_ns = at(now_ms + rest_ms);
+            assert_eq!(poll.window_ns(Expecting::Answer, end_ns - 1), 0);
+            assert!(poll.window_ns(Expecting::Answer, end_ns) > 0);
+            now_ms += rest_ms + 330;
+            for is_rationed in [false, false, true] {
+                now_ms += 201;
+                assert_eq!(poll.jumped(at(now_ms - 5), at(now_ms), in_line), is_rationed);
+            }
+            rest_ms = (2 * rest_ms).min(160_000);
+        }
+        // Long after that a rest is short again.
+        now_ms += 900_000;
+        for is_rationed in [false, false, true] {
+            now_ms += 100;
+            assert_eq!(poll.jumped(at(now_ms - 5), at(now_ms), in_line), is_rationed);
+        }
+        assert_eq!(poll.rations.length_ns, RATION_REST_MIN_NS);
     }
 
     #[test]

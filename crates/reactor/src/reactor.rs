@@ -388,8 +388,12 @@ impl Reactor {
         }
         let mut now_ns = monotonic_ns();
         while now_ns < end_ns && !self.ring.has_news() {
+            let before_ns = now_ns;
             std::thread::yield_now();
             now_ns = monotonic_ns();
+            if BusyPoll::is_jump(before_ns, now_ns) {
+                self.busy_poll.jumped(before_ns, now_ns, self.sched_stat.read());
+            }
         }
         self.busy_poll_total_ns += now_ns.saturating_sub(begin_ns);
         Ok(())

@@ -211,6 +211,21 @@ fn time_that_the_hypervisor_took_counts_as_taken() {
 }
 
 #[test]
+fn time_in_which_the_machine_stood_still_is_evidence() {
+    let mut evidence = idle();
+    for (share, told) in
+        [(None, ""), (Some(0.004), ""), (Some(0.056), "; the whole machine stood still for 6 % of the time")]
+    {
+        evidence.utilisation.stood_still = share;
+        let lines = name_limit(&evidence).evidence.join("\n");
+        assert!(
+            lines.contains(&format!("{told}\n")) && lines.contains("stood still") != told.is_empty(),
+            "{lines}"
+        );
+    }
+}
+
+#[test]
 fn a_process_that_is_bound_to_a_busy_core() {
     let mut evidence = idle();
     busy(&mut evidence, [1.0, 0.1]);

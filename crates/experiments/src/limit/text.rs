@@ -120,6 +120,9 @@ fn roles(utilisation: &Utilisation) -> String {
     if utilisation.steal_cores >= 0.01 {
         line += &format!("; {:.2} taken by the hypervisor", utilisation.steal_cores);
     }
+    if let Some(share) = utilisation.stood_still.filter(|share| *share >= 0.005) {
+        line += &format!("; the whole machine stood still for {} of the time", percent(share));
+    }
     if !utilisation.sees_kernel_threads {
         line += "; threads of the kernel cannot be seen from here and count as others";
     }

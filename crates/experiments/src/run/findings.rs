@@ -16,6 +16,8 @@ use super::servers::Servers;
 
 /// Of this share of the measured time it is told that not all generators measured at once.
 const SKEW_MAX: f64 = 0.02;
+/// The same of the machine that stood still.
+const STOOD_STILL_MAX: f64 = 0.02;
 
 /// Mean operations per second of the good rounds.
 pub fn mean_iops(result: &CaseResult) -> Option<f64> {
@@ -142,6 +144,7 @@ pub fn of_scenario(cases: &[Case], limits: &Mode, drives: &[u32]) -> Vec<Finding
     }
     findings.extend(unsteady_over_rounds(cases, limits));
     findings.extend(skewed(cases));
+    findings.extend(stood_still(cases));
     findings.extend(knees::of(cases, drives));
     findings.extend(rates::of_scenario(cases));
     findings
@@ -192,15 +195,19 @@ fn unsteady_over_rounds(cases: &[Case], limits: &Mode) -> Option<Finding> {
     Some(finding("not-steady", subject, &text))
 }
 
-/// Generators of one load that did not measure at once: sums of what they did are of no one time. One finding for all, with the worst.
-fn skewed(cases: &[Case]) -> Option<Finding> {
-    let all = cases.iter().flat_map(|case| {
+/// Every good round, with its case and target.
+fn good_rounds(cases: &[Case]) -> impl Iterator<Item = (&Case, &CaseResult, &Round)> {
+    cases.iter().flat_map(|case| {
         let results = case.results.iter();
         results.flat_map(move |result| result.good_rounds().map(move |round| (case, result, round)))
-    });
+    })
+}
+
+/// Generators of one load that did not measure at once: sums of what they did are of no one time. One finding for all, with the worst.
+fn skewed(cases: &[Case]) -> Option<Finding> {
     let share =
         |round: &Round| round.skew_s.map_or(0.0, |skew_s| skew_s / round.measured_s.max(f64::MIN_POSITIVE));
-    let skewed: Vec<_> = all.filter(|(_, _, round)| share(round) > SKEW_MAX).collect();
+    let skewed: Vec<_> = good_rounds(cases).filter(|(_, _, round)| share(round) > SKEW_MAX).collect();
     let (case, result, round) = skewed.iter().max_by(|a, b| share(a.2).total_cmp(&share(b.2)))?;
     let text = format!(
         "in {} rounds the generators did not all measure at once for more than {:.0} % of the time, up to {:.2} of {:.1} s ({}: {}): \
@@ -209,6 +216,25 @@ fn skewed(cases: &[Case]) -> Option<Finding> {
         SKEW_MAX * 100.0,
         round.skew_s.unwrap_or(0.0),
         round.measured_s,
+        case.id,
+        result.target
+    );
+    Some(finding("note", &case.point.scenario, &text))
+}
+
+/// Rounds in which the whole machine stood still. One finding for all, with the worst.
+fn stood_still(cases: &[Case]) -> Option<Finding> {
+    let share = |round: &Round| round.stood_still.unwrap_or(0.0);
+    let still: Vec<_> = good_rounds(cases).filter(|(_, _, round)| share(round) > STOOD_STILL_MAX).collect();
+    let (case, result, round) = still.iter().max_by(|a, b| share(a.2).total_cmp(&share(b.2)))?;
+    let text = format!(
+        "in {} of {} rounds the whole machine stood still for more than {:.0} % of the time, up to {:.0} % ({}: {}): its own host gives it no more \
+         processor time then, as where it may have so much in each period. Latency includes that, and so does the time for which processors \
+         count as busy",
+        still.len(),
+        good_rounds(cases).count(),
+        STOOD_STILL_MAX * 100.0,
+        share(round) * 100.0,
         case.id,
         result.target
     );

@@ -419,6 +419,7 @@ impl Shot<'_> {
             if self.hosts.is_empty() {
                 round.cpu = cpu_figures(&round, seen, self.idle, self.others, servers);
             }
+            round.stood_still = seen.stood_still.filter(|share| share.is_finite());
             round.drives = seen
                 .drives
                 .iter()

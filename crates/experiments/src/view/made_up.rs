@@ -172,6 +172,7 @@ fn round(point: &Point, place: usize, number: u32, noise: &mut Noise) -> Round {
         series_interval_ms: 1000,
         steadiness: "no trend over 20 s".to_owned(),
         is_steady: Some(!(place == 0 && point.depth == 4 && number == 2)),
+        stood_still: Some(0.0),
         passes: 1,
         cores_pinned: point.placement.as_deref().map(|placement| match placement {
             "siblings" => point.jobs.div_ceil(2),

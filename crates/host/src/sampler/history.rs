@@ -23,6 +23,8 @@ pub(super) struct Point {
     pub networks: Vec<NetworkBytes>,
     /// Microseconds in which some task waited for a core, some for a drive, all for a drive.
     pub pressure_us: Option<[u64; 3]>,
+    /// For how long the machine has stood still.
+    pub stood_still_ns: Option<u64>,
     /// What processes used since the point before.
     pub used: Vec<Used>,
     /// CPU time that sampling took since the point before.
@@ -59,6 +61,7 @@ pub(super) enum Key {
     CpuSomeUs,
     IoSomeUs,
     IoFullUs,
+    StoodStillNs,
 }
 
 /// Counters by key.
@@ -93,6 +96,9 @@ impl Point {
             totals.insert(Key::CpuSomeUs, cpu_some as f64);
             totals.insert(Key::IoSomeUs, io_some as f64);
             totals.insert(Key::IoFullUs, io_full as f64);
+        }
+        if let Some(stood_still_ns) = self.stood_still_ns {
+            totals.insert(Key::StoodStillNs, stood_still_ns as f64);
         }
         totals
     }
@@ -212,7 +218,16 @@ mod tests {
     fn point(at: Instant, unused_ticks: u64, used_ns: u64) -> Point {
         let core = CoreTimes { number: 0, unused_ticks, ..CoreTimes::default() };
         let (drives, networks, used) = (Vec::new(), Vec::new(), vec![(3, used_ns)]);
-        Point { at, cores: vec![core], drives, networks, pressure_us: None, used, sampling_ns: 0 }
+        Point {
+            at,
+            cores: vec![core],
+            drives,
+            networks,
+            pressure_us: None,
+            stood_still_ns: Some(used_ns / 5),
+            used,
+            sampling_ns: 0,
+        }
     }
 
     #[test]
@@ -233,5 +248,6 @@ mod tests {
         let difference =
             difference(&history.totals_at(at(300)).unwrap(), &history.totals_at(at(50)).unwrap());
         assert_eq!(difference[&Key::UnusedTicks(0)], 50.0);
+        assert_eq!(difference[&Key::StoodStillNs], 189.5, "200 less half of the way from 1 to 20");
     }
 }

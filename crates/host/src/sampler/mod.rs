@@ -5,11 +5,12 @@
 //!   miss short work;
 //! - a window that begins and ends at marks rests on samples taken there; any other is interpolated between samples;
 //! - a sample that fails is left out, and its time counts to the next one;
-//! - the thread ends with the sampler.
+//! - its threads end with the sampler.
 
 mod counters;
 mod history;
 mod processes;
+mod pulse;
 #[cfg(test)]
 mod tests;
 mod throttle;
@@ -28,6 +29,7 @@ use crate::{HostError, ThreadClock};
 use counters::KernelFile;
 use history::{Detail, History, Point};
 use processes::Processes;
+use pulse::Pulse;
 use throttle::Hierarchies;
 pub use utilisation::{
     DriveUse, NetworkUse, Pressures, ProcessUse, Role, Sample, Throttle, ThrottleKind, Utilisation,
@@ -168,6 +170,8 @@ struct State {
     drive_names: Vec<String>,
     hierarchies: Hierarchies,
     processes: Processes,
+    pulse: Option<Pulse>,
+    pulse_seen_ns: u64,
     history: History,
     is_stopped: bool,
 }
@@ -199,6 +203,8 @@ impl State {
             drives,
             hierarchies: Hierarchies::here(),
             processes,
+            pulse: Pulse::start()?,
+            pulse_seen_ns: 0,
             history: History::default(),
             is_stopped: false,
         })
@@ -219,12 +225,24 @@ impl State {
             let (io_some, io_full) = counters::pressure(io.read().ok()?)?;
             Some([cpu_some, io_some, io_full])
         });
-        self.history.push(Point { at, cores, drives, networks, pressure_us, used, sampling_ns: 0 });
+        let stood_still_ns = self.pulse.as_ref().map(Pulse::stood_still_ns);
+        self.history.push(Point {
+            at,
+            cores,
+            drives,
+            networks,
+            pressure_us,
+            stood_still_ns,
+            used,
+            sampling_ns: 0,
+        });
         let is_due = self.history.last_detail_at().is_none_or(|last| at - last >= self.detail_interval);
         if with_details || is_due {
             self.detail();
         }
-        self.history.set_sampling_ns(ThreadClock::now_ns() - began_ns);
+        let pulse_ns = self.pulse.as_ref().map_or(0, Pulse::used_ns);
+        let beats_ns = pulse_ns.saturating_sub(std::mem::replace(&mut self.pulse_seen_ns, pulse_ns));
+        self.history.set_sampling_ns(ThreadClock::now_ns() - began_ns + beats_ns);
         Ok(at)
     }
 

@@ -42,6 +42,10 @@ pub struct Utilisation {
     pub per_core_busy: Vec<f64>,
     /// Cores that the hypervisor gave to others on average.
     pub steal_cores: f64,
+    /// Share of the time in which all of the machine stood still, 0 to 1, as far as that can be seen: its own host gives it so much processor
+    /// time in each period and no more, or none for another reason. The kernel counts it neither as stolen nor as anything else.
+    #[serde(default)]
+    pub stood_still: Option<f64>,
     /// Cores that served interrupts on average, as far as the kernel accounts for them.
     pub interrupt_cores: f64,
     /// Busy cores by role. Short processes that no sample saw count as [`Role::Outside`].

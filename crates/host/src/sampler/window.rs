@@ -46,6 +46,7 @@ impl Knowledge<'_> {
             sees_kernel_threads: self.processes.sees_kernel_threads(),
             drives: self.drive_uses(&grown, seconds),
             pressures: pressures(&grown, seconds),
+            stood_still: grown.get(&Key::StoodStillNs).map(|ns| (ns / 1e9 / seconds).min(1.0)),
             throttles: self.throttles(&details),
             samples: self.samples(from, to),
             ..Utilisation::default()

@@ -215,6 +215,24 @@ fn generators_that_do_not_measure_at_once_are_told_once() {
 }
 
 #[test]
+fn a_machine_that_stood_still_is_told_once() {
+    let with = |shares: &[Option<f64>]| {
+        let mut case = case(2, &vec![(100.0, 0); shares.len()]);
+        for (round, share) in case.results[0].rounds.iter_mut().zip(shares) {
+            round.stood_still = *share;
+        }
+        case
+    };
+    assert_eq!(stood_still(&[with(&[None, Some(0.02), Some(0.0)])]), None);
+    let found = stood_still(&[with(&[Some(0.03), Some(0.01)]), with(&[Some(0.076), None])]).unwrap();
+    assert_eq!((found.kind.as_str(), found.subject.as_str()), ("note", "s"));
+    assert!(found.text.starts_with("in 2 of 4 rounds") && found.text.contains("up to 8 %"), "{found:?}");
+    let mut failed = with(&[Some(0.5)]);
+    failed.results[0].rounds[0].errors = 1;
+    assert_eq!(stood_still(&[failed]), None);
+}
+
+#[test]
 fn of_what_is_too_short_to_tell_nothing_is_said() {
     let limits = Experiment::load("hdd-tuning").unwrap().modes.get(ModeName::Quick).clone();
     let of = |series: &[f64]| {
