@@ -11,9 +11,10 @@
 //!   that it saves are too few;
 //! - on processors that others want there is no polling: a thread that gives its processor away again and again is also given it
 //!   back later when it wakes. The scheduler's own count of how long the thread stood in line tells (`schedstat`);
-//! - where processor time is rationed, as to containers and virtual machines that may have so much of it in each period, there is none
-//!   either: what is looked away is missing at the end of the period, where all threads stand still. Who looks sees time jump then, though
-//!   it did not stand in line, up to the same place of a period again and again.
+//! - where processor time is rationed, as to a virtual machine that may have so much of it in each period, there is none either: what is
+//!   looked away is missing at the end of the period, where all threads stand still. Who looks sees time jump then, though it did not stand
+//!   in line, up to the same place of a period again and again. (Who is in a control group with such a ration stands in line, as the
+//!   scheduler counts.)
 
 use crate::sched_stat::InLine;
 
