@@ -82,7 +82,7 @@ pub enum LimitKind {
     Drive,
     /// A network interface.
     Network,
-    /// A limit that a control group sets.
+    /// A limit that a control group sets, or the machine's own host.
     Throttle,
     /// What makes the load could not make more.
     Generator,

@@ -34,6 +34,8 @@ const OTHERS_BLAMED: f64 = 0.33;
 const OUTSIDERS_MAX: usize = 5;
 /// A CPU quota counts when a group had to wait in this share of its periods.
 const QUOTA_WAITED: f64 = 0.1;
+/// So does the machine's own ration of processor time when it stood still for this share of the time.
+const STOOD_STILL: f64 = 0.1;
 /// A drive holds most of what is in flight from here on.
 const IN_DRIVE: f64 = 0.5;
 /// A drive that flushes for this share of the time makes writes wait, though it may not be what bounds them.
@@ -42,9 +44,10 @@ const FLUSHES_OFTEN: f64 = 0.5;
 type Rule = fn(&Evidence) -> Option<Limit>;
 
 /// Asked one after the other; the first answer counts.
-pub(super) const ALL: [Rule; 12] = [
+pub(super) const ALL: [Rule; 13] = [
     rate,
     throttle,
+    rationed,
     cpu,
     pinned,
     generator,
@@ -96,6 +99,22 @@ fn throttle(evidence: &Evidence) -> Option<Limit> {
         ),
     };
     limit(LimitKind::Throttle, text, vec![throttle.evidence.clone()])
+}
+
+/// The machine's own host stops it again and again.
+fn rationed(evidence: &Evidence) -> Option<Limit> {
+    let utilisation = &evidence.utilisation;
+    let share = utilisation.stood_still.filter(|share| *share >= STOOD_STILL)?;
+    let text = format!(
+        "throttle: the whole machine stood still for {} of the time: its own host gives it no more processor time",
+        percent(share)
+    );
+    let line = format!(
+        "{:.2} of {} busy, and what the host does for this machine, such as its disk's work, may count, too",
+        utilisation.busy_cores,
+        cores(utilisation.cores_online as usize)
+    );
+    limit(LimitKind::Throttle, text, vec![line])
 }
 
 fn is_cpu_full(utilisation: &Utilisation) -> bool {

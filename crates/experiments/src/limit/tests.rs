@@ -226,6 +226,20 @@ fn time_in_which_the_machine_stood_still_is_evidence() {
 }
 
 #[test]
+fn a_machine_that_stands_still_often_is_held_back_by_its_host() {
+    let mut evidence = idle();
+    busy(&mut evidence, [0.4, 0.4]);
+    evidence.utilisation.stood_still = Some(0.09);
+    assert_ne!(name_limit(&evidence).kind, LimitKind::Throttle);
+    evidence.utilisation.stood_still = Some(0.13);
+    let text = "throttle: the whole machine stood still for 13 % of the time: its own host gives it no more processor time";
+    assert_limit(&evidence, LimitKind::Throttle, text);
+    // Also where all that it is given is used.
+    busy(&mut evidence, [1.0, 1.0]);
+    assert_limit(&evidence, LimitKind::Throttle, text);
+}
+
+#[test]
 fn a_process_that_is_bound_to_a_busy_core() {
     let mut evidence = idle();
     busy(&mut evidence, [1.0, 0.1]);
