@@ -514,8 +514,13 @@ fn a_signal_is_heard_while_nodes_of_an_earlier_start_are_waited_for() {
     let mut command = command(&[&anywhere[..], &["--listen", "127.0.0.1:0"]].concat());
     command.arg("--dir").arg(&data).stdin(Stdio::null()).stdout(Stdio::null());
     let child = command.stderr(std::fs::File::create(&log).unwrap()).spawn().unwrap();
-    let server = Server { child, folder: data };
-    wait(|| std::fs::read_to_string(&log).unwrap().contains("are still stopping"));
+    let mut server = Server { child, folder: data };
+    wait(|| {
+        let told = std::fs::read_to_string(&log).unwrap();
+        let ended = server.child.try_wait().unwrap();
+        assert!(ended.is_none(), "it does not wait: {ended:?}, {told}");
+        told.contains("are still stopping")
+    });
     let begin = Instant::now();
     server.signal(rustix::process::Signal::INT);
     assert_eq!(server.end(), Some(130), "{}", std::fs::read_to_string(&log).unwrap());
