@@ -6,6 +6,8 @@ use super::{Evidence, LoadHosts};
 
 /// Processes that a summary names.
 const PROCESSES_MAX: usize = 5;
+/// A machine that stood still for a smaller share of the time is not told of.
+const STOOD_STILL_TOLD: f64 = 0.005;
 
 pub(super) fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
@@ -120,7 +122,7 @@ fn roles(utilisation: &Utilisation) -> String {
     if utilisation.steal_cores >= 0.01 {
         line += &format!("; {:.2} taken by the hypervisor", utilisation.steal_cores);
     }
-    if let Some(share) = utilisation.stood_still.filter(|share| *share >= 0.005) {
+    if let Some(share) = utilisation.stood_still.filter(|share| *share >= STOOD_STILL_TOLD) {
         line += &format!("; the whole machine stood still for {} of the time", percent(share));
     }
     if !utilisation.sees_kernel_threads {
