@@ -7,6 +7,7 @@
 
 pub mod coquina;
 pub mod fio;
+pub mod gate;
 mod process;
 
 use std::path::PathBuf;

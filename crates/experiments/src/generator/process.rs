@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tempfile::TempDir;
 
+use super::gate::Gate;
 use super::{Command, Format, GeneratorError, Outcome, coquina, fio};
 
 /// Stands for the generator's own folder in what fio is given, and must be no part of a name.
@@ -33,6 +34,8 @@ pub struct Running {
     started: Instant,
     started_at: SystemTime,
     is_stopped: bool,
+    /// Where its jobs wait until they may begin.
+    gate: Option<Gate>,
 }
 
 impl Running {
@@ -55,6 +58,7 @@ impl Running {
             }
             std::fs::write(&path, in_folder(content)).map_err(at(&path))?;
         }
+        let gate = Gate::close(command, folder.path()).map_err(at(folder.path()))?;
         let out = File::create(folder.path().join("stdout")).map_err(at(folder.path()))?;
         let messages = File::create(folder.path().join("stderr")).map_err(at(folder.path()))?;
         let program = command.program.to_string_lossy().into_owned();
@@ -83,6 +87,7 @@ impl Running {
             started: Instant::now(),
             started_at: SystemTime::now(),
             is_stopped: false,
+            gate,
         })
     }
 
@@ -94,6 +99,16 @@ impl Running {
     /// When it was started.
     pub fn started(&self) -> Instant {
         self.started
+    }
+
+    /// Where its jobs wait, until it is opened.
+    pub(super) fn gate(&self) -> Option<&Gate> {
+        self.gate.as_ref()
+    }
+
+    /// Lets its jobs begin.
+    pub(super) fn open_gate(&mut self) {
+        self.gate = None;
     }
 
     /// Whether it has ended.

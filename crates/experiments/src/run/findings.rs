@@ -7,7 +7,9 @@ use coquina_host::{DriveEnvironment, doctor};
 use crate::definition::{Experiment, Mode, published_outstanding};
 use crate::limit::{Evidence, LoadHosts, Neighbour, name_limit};
 use crate::report::{Case, CaseResult, Figures, Finding, Point, PublishedRow, Report, Round};
+use crate::spread::Rounds;
 use crate::statistics::{SAMPLES_MIN, sanity, steadiness};
+use crate::view::{Metric, figure};
 
 use super::knees;
 use super::measure::Measured;
@@ -254,13 +256,30 @@ pub fn advice(places: &[PathBuf]) -> Vec<Finding> {
     told.collect()
 }
 
-/// The best mean of a workload in a scenario, of one target.
-fn best_iops(cases: &[Case], scenario: &str, workload: &str, target: &str) -> Option<f64> {
+/// Where a target did most of a workload in a scenario, with its mean operations per second.
+fn best<'a>(
+    cases: &'a [Case],
+    scenario: &str,
+    workload: &str,
+    target: &str,
+) -> Option<(&'a CaseResult, f64)> {
     let cases =
         cases.iter().filter(|case| case.point.scenario == scenario && case.point.workload() == workload);
-    let means =
-        cases.filter_map(|case| mean_iops(case.results.iter().find(|result| result.target == target)?));
-    means.max_by(f64::total_cmp)
+    let means = cases.filter_map(|case| {
+        let result = case.results.iter().find(|result| result.target == target)?;
+        Some((result, mean_iops(result)?))
+    });
+    means.max_by(|one, other| one.1.total_cmp(&other.1))
+}
+
+/// The interval of a ratio of means of two scenarios, whose rounds have nothing in common, in brackets; empty where there is one round.
+fn interval_of_ratio(first: &CaseResult, second: &CaseResult, ratio: f64) -> String {
+    let compared = figure::against(first, second, Metric::Iops, Rounds::Apart);
+    let spread = compared.map(|compared| compared.ratio).filter(|spread| spread.half_width().is_some());
+    spread.map_or_else(String::new, |spread| {
+        let spread = spread.around(ratio);
+        format!(" ({:.2} to {:.2})", spread.low.max(0.0), spread.high)
+    })
 }
 
 /// What more copies cost: scenarios of the same workloads that differ in their copies, by target, beside what was published.
@@ -294,12 +313,17 @@ fn cost_of_copies(report: &Report) -> Vec<Finding> {
                     .max_by(|a, b| a.0.total_cmp(&b.0))
             };
             for target in &report.targets {
-                let best = |scenario| best_iops(&report.cases, scenario, &workload, &target.label);
-                let (Some(of_fewer), Some(of_more)) = (best(fewer.0), best(more.0)) else { continue };
+                let best = |scenario| best(&report.cases, scenario, &workload, &target.label);
+                let (Some((fewer_result, of_fewer)), Some((more_result, of_more))) =
+                    (best(fewer.0), best(more.0))
+                else {
+                    continue;
+                };
+                let ratio = of_more / of_fewer;
                 let mut text = format!(
-                    "{} copies give {:.2} of what {} give: {of_more:.0} of {of_fewer:.0} operations per second",
+                    "{} copies give {ratio:.2}{} of what {} give: {of_more:.0} of {of_fewer:.0} operations per second",
                     more.1,
-                    of_more / of_fewer,
+                    interval_of_ratio(fewer_result, more_result, ratio),
                     fewer.1
                 );
                 if let (Some(of_fewer), Some(of_more)) = (published(fewer.1), published(more.1)) {

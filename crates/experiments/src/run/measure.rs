@@ -8,7 +8,7 @@ use coquina_host::{DriveCounter, Role, Sampler, SamplerSettings, Utilisation, re
 
 use crate::definition::{Mode, object_set_bytes};
 use crate::generator::{
-    Amount, BusyHost, Command, Format, GeneratorError, Load, Outcome, Running, coquina, share,
+    Amount, BusyHost, Command, Format, GeneratorError, Load, Outcome, Running, coquina, gate, share,
 };
 use crate::report::{CpuFigures, DriveFigures, Point, ProcessFigures, Round};
 use crate::statistics::{SAMPLES_MIN, sanity, steadiness};
@@ -292,16 +292,19 @@ impl Shot<'_> {
         let (now, now_unix) = (Instant::now(), SystemTime::now());
         let start_time = start_time(commands.len());
         coquina::begin_at_once(&mut commands, start_time);
+        gate::put(&mut commands);
         // All before they are looked at, which takes its time.
         let running: Result<Vec<Running>, GeneratorError> =
             commands.iter().map(|command| Running::start(command, self.scratch)).collect();
-        let running = running?;
+        let mut running = running?;
         if let Some(sampler) = &sampler {
             let processes: Vec<u32> = running.iter().map(Running::process).collect();
             sampler.watch_all(&processes, Role::Generator);
         }
+        gate::open_together(&mut running, self.stopped)?;
         let time_max = Duration::from_secs_f64(self.limits.warmup_s_of(self.point) + self.limits.runtime_s)
             + start_time
+            + gate::WAIT_MAX
             + EXTRA_TIME_MAX;
         let outcomes: Result<Vec<Outcome>, GeneratorError> =
             running.into_iter().map(|running| running.finish(time_max, self.stopped)).collect();

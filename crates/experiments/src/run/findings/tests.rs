@@ -130,6 +130,33 @@ fn rounds_that_failed_are_in_no_mean_and_no_curve() {
 }
 
 #[test]
+fn what_more_copies_cost_has_an_interval() {
+    let with_copies = |copies, rounds: &[(f64, u64)]| {
+        let mut case = case(1, rounds);
+        (case.point.copies, case.point.scenario) = (Some(copies), format!("{copies} copies"));
+        case
+    };
+    let found = |more: &[(f64, u64)]| {
+        let mut report = crate::view::made_up::made_up("ceph-2x-vs-3x", &["t"]);
+        // A smaller load, and a round that failed, do not count.
+        let few = with_copies(2, &[(100.0, 0), (110.0, 0)]);
+        let many = with_copies(2, &[(990.0, 0), (1000.0, 0), (1010.0, 0), (9e9, 1)]);
+        report.cases = vec![few, many, with_copies(3, more)];
+        report.published = Vec::new();
+        let found = cost_of_copies(&report);
+        assert_eq!(found.len(), 1, "{found:?}");
+        found[0].text.clone()
+    };
+    let text = found(&[(490.0, 0), (500.0, 0), (510.0, 0)]);
+    let rest = text.strip_prefix("3 copies give 0.50 (0.").expect(&text);
+    assert!(rest.ends_with(") of what 2 give: 500 of 1000 operations per second"), "{text}");
+    let (low, high) = rest.split_once(')').unwrap().0.split_once(" to 0.").expect(&text);
+    let percent = |digits: &str| digits.parse::<u32>().unwrap();
+    assert!((46..50).contains(&percent(low)) && (51..55).contains(&percent(high)), "{text}");
+    assert_eq!(found(&[(500.0, 0)]), "3 copies give 0.50 of what 2 give: 500 of 1000 operations per second");
+}
+
+#[test]
 fn only_the_same_drives_tell_whether_more_in_flight_gives_more() {
     let step = |drives, depth, jobs, iops| {
         let mut case = case(1, &[(iops, 0)]);
