@@ -179,9 +179,6 @@ pub struct Status {
     pub watch: Option<u64>,
 }
 
-/// More than any target serves.
-const RATE_MAX_IOPS: u64 = 1_000_000_000;
-
 /// Reads a whole number within a range.
 fn whole<T>(range: RangeInclusive<T>) -> impl Fn(&str) -> Result<T, String> + Clone
 where

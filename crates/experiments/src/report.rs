@@ -459,6 +459,16 @@ impl Round {
     pub fn is_good(&self) -> bool {
         self.errors == 0
     }
+
+    /// The share by which one operation more or fewer changes what follows from their number: 1 / operations, 0 if there were none.
+    pub fn counting_step(&self) -> f64 {
+        if self.total.operations == 0 { 0.0 } else { 1.0 / self.total.operations as f64 }
+    }
+}
+
+/// The largest [`Round::counting_step`] of some rounds.
+pub fn counting_step<'a>(rounds: impl Iterator<Item = &'a Round>) -> f64 {
+    rounds.map(Round::counting_step).fold(0.0, f64::max)
 }
 
 /// Throughput and latency.

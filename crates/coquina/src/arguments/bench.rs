@@ -5,8 +5,10 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use coquina_bench::{DEPTH_MAX, JOBS_MAX};
 
+use coquina_experiments::definition::RATE_IOPS_MAX;
+
 use super::experiment::{BenchCompare, BenchList, BenchRun, BenchShow, BenchTune};
-use super::{BusyPoll, RATE_MAX_IOPS, seconds, size, whole};
+use super::{BusyPoll, seconds, size, whole};
 
 #[derive(Subcommand)]
 pub enum Bench {
@@ -83,7 +85,7 @@ pub struct BenchIo {
     #[arg(long)]
     pub durable: bool,
     /// Open loop: start this many operations per second, whatever the target does
-    #[arg(long, value_name = "IOPS", value_parser = whole::<u64>(1..=RATE_MAX_IOPS), allow_negative_numbers = true)]
+    #[arg(long, value_name = "IOPS", value_parser = whole::<u64>(1..=RATE_IOPS_MAX), allow_negative_numbers = true)]
     pub rate: Option<u64>,
     /// Offsets and payload follow from it; the same again overwrites in the same order, which makes a full drive seem faster than it is
     /// [default: another each time]

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 
-use super::{RATE_MAX_IOPS, seconds, size, whole};
+use coquina_experiments::definition::RATE_IOPS_MAX;
+
+use super::{seconds, size, whole};
 
 const TARGETS: &str = "\
 Targets:
@@ -139,7 +141,7 @@ pub struct Measured {
     #[arg(long, value_name = "SIZE", value_parser = store_size, allow_hyphen_values = true)]
     pub store_size: Option<u64>,
     /// Open loop: offer this many operations per second in every case, whatever the target does; latency counts from when one was due
-    #[arg(long, value_name = "IOPS", value_parser = whole::<u64>(1..=RATE_MAX_IOPS), allow_negative_numbers = true)]
+    #[arg(long, value_name = "IOPS", value_parser = whole::<u64>(1..=RATE_IOPS_MAX), allow_negative_numbers = true)]
     pub rate: Option<u64>,
     /// Make fio's load on this host, on which `fio --server` runs, at port 8765 if none is named; repeat it for more, which share
     /// the clients out. It must reach the target by the same name: no files, devices, loopback addresses. Not with a rate

@@ -1,5 +1,6 @@
 //! `coquina bench run`, `tune`, `show` and `compare`.
 
+use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -223,6 +224,8 @@ struct OutFolder {
     path: PathBuf,
     /// It was not there before.
     is_new: bool,
+    /// Keeps other runs out as long as this process lives.
+    _lock: Option<File>,
 }
 
 impl OutFolder {
@@ -235,15 +238,38 @@ impl OutFolder {
             let (day, time) = digits.split_at(digits.len().min(8));
             PathBuf::from(format!("coquina-bench-{name}-{day}-{time}"))
         });
-        if path.join(REPORT_FILE).exists() || path.join(PAGE_FILE).exists() {
-            return Err(CliError::failed(format!(
-                "{} holds a report already; name another folder with --out",
-                path.display()
-            )));
+        Self::claim(path, what.out.is_none())
+    }
+
+    /// Makes the folder and keeps other runs out of it. Where its name was chosen here, and another run of the same second has it, the next
+    /// one is called `NAME-2`.
+    fn claim(path: PathBuf, may_rename: bool) -> Result<Self, CliError> {
+        let mut found = path.clone();
+        for number in 2..100 {
+            let is_new = !found.exists();
+            std::fs::create_dir_all(&found).map_err(|error| CliError::io("make", &found, &error))?;
+            let folder = File::open(&found).map_err(|error| CliError::io("open", &found, &error))?;
+            let is_free = match folder.try_lock() {
+                Ok(()) => true,
+                Err(TryLockError::WouldBlock) => false,
+                // Some file systems have no locks.
+                Err(TryLockError::Error(_)) => true,
+            };
+            let has_report = found.join(REPORT_FILE).exists() || found.join(PAGE_FILE).exists();
+            if is_free && !has_report {
+                return Ok(OutFolder { path: found, is_new, _lock: Some(folder) });
+            }
+            if !may_rename {
+                let why =
+                    if is_free { "holds a report already" } else { "is where another run writes its report" };
+                return Err(CliError::failed(format!(
+                    "{} {why}; name another folder with --out",
+                    found.display()
+                )));
+            }
+            found = PathBuf::from(format!("{}-{number}", path.display()));
         }
-        let is_new = !path.exists();
-        std::fs::create_dir_all(&path).map_err(|error| CliError::io("make", &path, &error))?;
-        Ok(OutFolder { path, is_new })
+        Err(CliError::failed(format!("{} and 98 more are taken; name a folder with --out", path.display())))
     }
 
     /// Writes the report beside its place first, so that an interrupted write leaves the one before.
@@ -269,10 +295,15 @@ fn with_progress(
     folder: &OutFolder,
 ) -> Result<Report, CliError> {
     let doing = Arc::new(Mutex::new("the start".to_owned()));
-    let (waited_for, out) = (doing.clone(), folder.path.clone());
+    let (waited_for, out, is_new) = (doing.clone(), folder.path.clone(), folder.is_new);
     let stop = signal::stop_flag_with(STOPS, move |number| {
         let doing = waited_for.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        output::tell(format_args!("\n{}", stop_message(number, &doing, &leftovers::all(), &out)));
+        let kept = out.join(REPORT_FILE).exists().then_some(out.as_path());
+        output::tell(format_args!("\n{}", stop_message(number, &doing, &leftovers::all(), kept)));
+        if number >= STOPS && is_new {
+            // Of no use where nothing was written; else it holds something.
+            let _ = std::fs::remove_dir(&out);
+        }
     })?;
     tell_leftovers_of_panics();
     let progress = Progress::new("bench");
@@ -314,8 +345,9 @@ fn tell_leftovers_of_panics() {
     }));
 }
 
-/// What the user is told at each Ctrl-C: what happens, what it waits for, and at the last what is left to be cleaned up.
-fn stop_message(number: u32, doing: &str, left: &[String], out: &Path) -> String {
+/// What the user is told at each Ctrl-C: what happens, what it waits for, and at the last what is left to be cleaned up. `kept` is the folder
+/// of the report, if something of it has been written.
+fn stop_message(number: u32, doing: &str, left: &[String], kept: Option<&Path>) -> String {
     let list = listed(left);
     match number {
         1 => "stopping: what was measured is kept, and what was started is ended; this may take some seconds"
@@ -326,10 +358,14 @@ fn stop_message(number: u32, doing: &str, left: &[String], out: &Path) -> String
         ),
         _ => {
             let list = if list.is_empty() { " nothing".to_owned() } else { list };
+            let report = kept.map_or_else(
+                || "Nothing of the report had been written".to_owned(),
+                |out| {
+                    format!("{} holds what was written of the report, marked as not finished", out.display())
+                },
+            );
             format!(
-                "ended at once, without cleaning up. The load ends with this process. Left behind:{list}\n{} holds what was written of \
-                 the report, marked as not finished",
-                out.display()
+                "ended at once, without cleaning up. The load ends with this process. Left behind:{list}\n{report}"
             )
         }
     }
@@ -367,7 +403,13 @@ fn verdict(delivered: Result<(), CliError>, report: &Report, problems: &[String]
         (Err(error), _) if problems.is_empty() => Err(error),
         (Err(error), _) => Err(CliError::failed(format!("{error}\nBesides, not all is well:\n  {listed}"))),
         (Ok(()), Some(reason)) => {
-            Err(CliError::failed(format!("the run ended early: {reason}; what was measured is kept")))
+            let early = format!("the run ended early: {reason}; what was measured is kept");
+            let besides = if problems.is_empty() {
+                String::new()
+            } else {
+                format!("\nBesides, not all is well:\n  {listed}")
+            };
+            Err(CliError::failed(early + &besides))
         }
         (Ok(()), None) if problems.is_empty() => Ok(()),
         (Ok(()), None) => {
@@ -481,7 +523,7 @@ mod tests {
     fn a_report_that_cannot_be_written_is_printed() {
         let report = Report { interrupted: Some("stopped".to_owned()), ..Report::default() };
         let deliver_to = |path: &Path, works: bool| {
-            let folder = OutFolder { path: path.to_owned(), is_new: false };
+            let folder = OutFolder { path: path.to_owned(), is_new: false, _lock: None };
             let mut printed = 0;
             let print = || {
                 printed += 1;
@@ -522,14 +564,36 @@ mod tests {
         assert!(error.starts_with("the report is written, but not all is well:\n  case 1: "), "{error}");
         assert_eq!(told(Ok(()), &report, &[]), Ok(()));
         report.interrupted = Some("stopped by its user".to_owned());
-        assert!(told(Ok(()), &report, &problems).unwrap_err().contains("stopped by its user"));
+        let error = told(Ok(()), &report, &problems).unwrap_err();
+        assert!(error.contains("stopped by its user") && error.contains("\n  case 1: 7 "), "{error}");
+        assert!(!told(Ok(()), &report, &[]).unwrap_err().contains("Besides"));
+    }
+
+    #[test]
+    fn two_runs_of_one_second_have_folders_of_their_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out");
+        let claim =
+            |may_rename| OutFolder::claim(path.clone(), may_rename).map_err(|error| error.to_string());
+        let first = claim(true).unwrap();
+        assert!(first.path == path && first.is_new);
+        let second = claim(true).unwrap();
+        assert_eq!(second.path, folder.path().join("out-2"));
+        let error = claim(false).err().unwrap();
+        assert!(error.contains("another run writes its report; name another folder with --out"), "{error}");
+        first.write(&Report::default()).unwrap();
+        drop((first, second));
+        let error = claim(false).err().unwrap();
+        assert!(error.contains("holds a report already"), "{error}");
+        let again = claim(true).unwrap();
+        assert!(again.path == folder.path().join("out-2") && !again.is_new);
     }
 
     #[test]
     fn each_ctrl_c_says_what_happens() {
         let left = ["the image rbd/x: rbd rm rbd/x".to_owned()];
         let message =
-            |number, left: &[String]| stop_message(number, "removing rbd/x", left, Path::new("out"));
+            |number, left: &[String]| stop_message(number, "removing rbd/x", left, Some(Path::new("out")));
         assert!(message(1, &left).contains("what was measured is kept"));
         let second = message(2, &left);
         assert!(
@@ -539,6 +603,8 @@ mod tests {
         let third = message(3, &left);
         assert!(third.contains("Left behind:\n  the image") && third.contains("out holds"), "{third}");
         assert!(message(3, &[]).contains("Left behind: nothing"));
+        let early = stop_message(3, "the start", &[], None);
+        assert!(early.ends_with("Nothing of the report had been written"), "{early}");
         assert_eq!(
             left_message(&left),
             "could not be removed or set back, and is left behind:\n  the image rbd/x: rbd rm rbd/x"

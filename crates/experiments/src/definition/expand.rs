@@ -170,6 +170,8 @@ fn points_of(
                         for rate_iops in &rates {
                             *ladders += 1;
                             for clients in &clients {
+                                // Where there are both, drives are the steps: a curve for each number of clients.
+                                *ladders += u32::from(!sweep.drives.get(mode).is_empty());
                                 for drives in &drives {
                                     let point = Point {
                                         scenario: scenario.name.clone(),
@@ -253,6 +255,12 @@ pub fn identifier(point: &Point) -> String {
     }
     if point.clients > 1 {
         text += &format!(" / {} clients", point.clients);
+    }
+    if let Some(volumes) = point.volumes_per_client {
+        text += &match volumes {
+            1 => " / a volume each".to_owned(),
+            volumes => format!(" / {volumes} volumes each"),
+        };
     }
     match point.drives {
         Some(0) => text += " / all drives",

@@ -42,6 +42,8 @@ pub const VOLUME_BYTES_MIN: u64 = 16 << 20;
 pub const OBJECTS_MAX: u64 = 4096;
 /// Operations in flight while whole objects are written before they are read, or a store is aged.
 pub const PREPARE_DEPTH: u32 = 32;
+/// More operations per second than any target serves.
+pub const RATE_IOPS_MAX: u64 = 1_000_000_000;
 
 /// Why an experiment cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -95,7 +97,7 @@ pub struct Experiment {
     /// Whether the host is checked against the advice for storage, too. Default: false.
     #[serde(default)]
     pub advice: bool,
-    /// How long and how often, for each of the three modes.
+    /// How long and how often, for each of the three modes; `quick` and `full` are as `default` where they are left out.
     pub modes: Modes,
     /// What is run, in this order; one at least.
     #[serde(rename = "scenario")]
@@ -130,7 +132,7 @@ impl ModeName {
 
 /// The three modes.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(from = "ModesOfFile")]
 pub struct Modes {
     /// Under ten minutes on a small machine.
     pub quick: Mode,
@@ -138,6 +140,22 @@ pub struct Modes {
     pub default: Mode,
     /// Published durations.
     pub full: Mode,
+}
+
+/// The same as in files: `quick` and `full` are as `default` where they are left out.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ModesOfFile {
+    quick: Option<Mode>,
+    default: Mode,
+    full: Option<Mode>,
+}
+
+impl From<ModesOfFile> for Modes {
+    fn from(file: ModesOfFile) -> Modes {
+        let or_default = |mode: Option<Mode>| mode.unwrap_or_else(|| file.default.clone());
+        Modes { quick: or_default(file.quick), full: or_default(file.full), default: file.default.clone() }
+    }
 }
 
 impl Modes {
@@ -534,6 +552,20 @@ impl Scenario {
 
 impl Sweep {
     fn nonsense(&self) -> Option<String> {
+        let all = [ModeName::Quick, ModeName::Default, ModeName::Full];
+        let is_left_out = |mode: &ModeName| {
+            let numbers = [&self.depth, &self.jobs, &self.clients];
+            self.operation.get(*mode).is_empty()
+                || self.block.get(*mode).is_empty()
+                || numbers.iter().any(|list| list.get(*mode).is_empty())
+        };
+        if all.iter().all(is_left_out) {
+            return Some(
+                "a [[scenario.sweep]] has an empty list in each mode, so that nothing of it is run; fill the list, or leave the \
+                 sweep out"
+                    .to_owned(),
+            );
+        }
         for mode in [ModeName::Quick, ModeName::Default, ModeName::Full] {
             let blocks = self.block.get(mode);
             if let Some(Size(bytes)) =
@@ -555,6 +587,9 @@ impl Sweep {
             }
             if self.rate.get(mode).contains(&0) {
                 return Some("a rate of 0 is no load; leave it out for a closed loop".to_owned());
+            }
+            if self.rate.get(mode).iter().any(|rate_iops| *rate_iops > RATE_IOPS_MAX) {
+                return Some(format!("each rate must be 1 to {RATE_IOPS_MAX}"));
             }
         }
         None

@@ -84,6 +84,33 @@ fn a_crowd_is_loaded_for_longer_before_it_counts() {
 }
 
 #[test]
+fn modes_that_are_left_out_are_as_the_default() {
+    let lines = |text: &str| {
+        text.lines().filter(|line| !line.starts_with("quick = {")).collect::<Vec<_>>().join("\n")
+    };
+    let experiment = Experiment::parse(&lines(SMALL), "small.toml").unwrap();
+    assert_eq!(experiment.modes.quick, experiment.modes.default);
+    assert_ne!(experiment.modes.full, experiment.modes.default);
+    let without_default = SMALL.replace("default = { rounds", "quick = { rounds");
+    assert!(Experiment::parse(&lines(&without_default), "small.toml").is_err());
+}
+
+#[test]
+fn ladders_and_names_tell_points_apart() {
+    let text = SMALL.replace(
+        "depth = {",
+        "clients = [1, 2]\ndrives = [1, 2]\nuntil_flat = true\ndepth = { default = [1] }\n[[scenario.sweep]]\noperation = \
+         \"random_write\"\nblock = \"4KiB\"\nclients = 2\nvolumes_per_client = 1\ndepth = {",
+    );
+    let plan = expand(&Experiment::parse(&text, "small.toml").unwrap(), ModeName::Quick);
+    let ladders: Vec<_> = plan[0].points[..4].iter().map(|planned| planned.ladder.unwrap()).collect();
+    assert!(ladders[0] == ladders[1] && ladders[2] == ladders[3] && ladders[1] != ladders[2], "{ladders:?}");
+    let last = &plan[0].points.last().unwrap().id;
+    assert_eq!(last, "one volume / 4k random write / depth 128 / 2 clients / a volume each");
+    assert_eq!(plan[0].points.len(), 6);
+}
+
+#[test]
 fn what_is_wrong_is_named() {
     for (from, to, wanted) in [
         ("format = 1", "format = 2", "format 2 is not known"),
@@ -101,6 +128,8 @@ fn what_is_wrong_is_named() {
         ("\"4KiB\"", "\"5000\"", "multiple of 512"),
         ("quick = [1, 128]", "quick = [0]", "depth must be 1"),
         ("quick = [1, 128]", "quick = []", "mode quick has 0 points"),
+        ("depth =", "jobs = []\ndepth =", "has an empty list in each mode"),
+        ("depth =", "rate = [100, 9000000000000000000]\ndepth =", "each rate must be 1 to 1000000000"),
         ("\"1TiB\"\n[[scenario.sweep]]", "\"1\"\n[[scenario.sweep]]", "volume_size must be at least 16MiB"),
         (
             "\"1TiB\"\n[[scenario.sweep]]",

@@ -1,15 +1,36 @@
 //! Targets, or settings, against each other: ratios with intervals, and verdicts.
 
-use crate::report::{CaseResult, Finding, Report, Round, TargetComparison, TargetFacts};
-use crate::statistics::{Comparison, Direction, Verdict, compare_paired, correct_for_several};
+use crate::report::{CaseResult, Finding, Report, Round, TargetComparison, TargetFacts, counting_step};
+use crate::statistics::{Comparison, Direction, Verdict, compare_steps, correct_for_several};
 
 /// What is compared of a round.
-type Metric = (&'static str, Direction, fn(&Round) -> Option<f64>);
+struct Metric {
+    name: &'static str,
+    direction: Direction,
+    value: fn(&Round) -> Option<f64>,
+    /// Whether it follows from the number of operations, of which there is one more or fewer by chance.
+    is_counted: bool,
+}
 
 const METRICS: [Metric; 3] = [
-    ("iops", Direction::HigherIsBetter, |round| Some(round.total.iops)),
-    ("latency", Direction::LowerIsBetter, |round| Some(round.total.latency_ns_mean)),
-    ("cpu", Direction::LowerIsBetter, |round| round.cpu.as_ref()?.machine_us_per_io),
+    Metric {
+        name: "iops",
+        direction: Direction::HigherIsBetter,
+        value: |round| Some(round.total.iops),
+        is_counted: true,
+    },
+    Metric {
+        name: "latency",
+        direction: Direction::LowerIsBetter,
+        value: |round| Some(round.total.latency_ns_mean),
+        is_counted: false,
+    },
+    Metric {
+        name: "cpu",
+        direction: Direction::LowerIsBetter,
+        value: |round| round.cpu.as_ref()?.machine_us_per_io,
+        is_counted: true,
+    },
 ];
 
 /// Pairs (column, its reference) of a run that compares targets. Stores are compared with the first one of another system, if
@@ -58,7 +79,7 @@ pub fn correct_families<T: Copy>(all: &mut [(T, bool)], correct: impl Fn(&mut [T
 /// metric; those with plain drives apart.
 pub fn of(report: &Report, references: &[(usize, usize)]) -> Vec<TargetComparison> {
     let mut all = Vec::new();
-    for (metric, direction, value) in METRICS {
+    for Metric { name: metric, direction, value, is_counted } in METRICS {
         let mut found: Vec<TargetComparison> = Vec::new();
         let mut comparisons: Vec<(Comparison, bool)> = Vec::new();
         for case in &report.cases {
@@ -69,8 +90,13 @@ pub fn of(report: &Report, references: &[(usize, usize)]) -> Vec<TargetCompariso
                 };
                 let (a, b) = paired(other, mine, value);
                 // JSON has no word for what is no number.
+                let step = if is_counted {
+                    counting_step(other.good_rounds().chain(mine.good_rounds()))
+                } else {
+                    0.0
+                };
                 let comparison =
-                    compare_paired(&a, &b, direction).filter(|found| found.ratio.mean.is_finite());
+                    compare_steps(&a, &b, true, step, direction).filter(|found| found.ratio.mean.is_finite());
                 let Some(comparison) = comparison else { continue };
                 let named = TargetComparison {
                     case: case.id.clone(),
@@ -180,6 +206,27 @@ mod tests {
         assert_eq!(verdicts.len(), 1);
         assert!(verdicts[0].text.starts_with("operations per second better by 1"), "{verdicts:?}");
         assert!(verdicts[0].text.contains("; mean latency better by"), "{verdicts:?}");
+    }
+
+    #[test]
+    fn one_operation_more_or_fewer_in_each_round_is_no_difference() {
+        let verdict = |slow: u64, fast: u64| {
+            let counted = |target, operations: u64| {
+                let mut result = result(target, &[operations as f64; 4]);
+                result.rounds.iter_mut().for_each(|round| {
+                    (round.total.operations, round.total.latency_ns_mean) = (operations, 0.0);
+                });
+                result
+            };
+            let results = vec![counted("slow", slow), counted("fast", fast)];
+            let case = Case { id: "c".into(), point: point(), results };
+            let found = of(&Report { cases: vec![case], ..Report::default() }, &[(0, 1)]);
+            (found[0].metric.clone(), found[0].verdict.clone())
+        };
+        let of_iops = |verdict: &str| ("iops".to_owned(), verdict.to_owned());
+        assert_eq!(verdict(10, 11), of_iops("no difference shown"));
+        assert_eq!(verdict(1000, 1100), of_iops("worse"));
+        assert_eq!(verdict(10, 20), of_iops("worse"));
     }
 
     #[test]

@@ -4,8 +4,8 @@
 //! - only points that differ in nothing but the step are held against each other; "all drives" is as many as the target has;
 //! - a later step counts as growth unless its rounds show that it is none: what may be noise is said to be that.
 
-use crate::report::{Case, CaseResult, Finding, Point};
-use crate::statistics::unpaired_ratio;
+use crate::report::{Case, CaseResult, Finding, Point, counting_step};
+use crate::statistics::unpaired_ratio_of_steps;
 use crate::view::figure::limit_of;
 
 use super::FLAT_GROWTH;
@@ -44,16 +44,20 @@ impl Step<'_> {
 
     /// The 95 % interval of its throughput over that of an earlier step.
     fn growth_over(&self, earlier: &Step<'_>) -> (f64, f64) {
-        match unpaired_ratio(&earlier.iops, &self.iops) {
+        let step = counting_step(earlier.result.good_rounds().chain(self.result.good_rounds()));
+        match unpaired_ratio_of_steps(&earlier.iops, &self.iops, step) {
             Some(ratio) if ratio.count >= ROUNDS_MIN => (ratio.low, ratio.high),
             _ => (0.0, f64::INFINITY),
         }
     }
 }
 
-/// Whether two points differ in nothing but clients or drives.
+/// Whether two points differ in nothing but the step: drives where these are told, or else clients.
 fn same_but_steps(a: &Point, b: &Point) -> bool {
-    let without = |point: &Point| Point { clients: 0, drives: None, ..point.clone() };
+    let without = |point: &Point| match point.drives {
+        Some(_) => Point { drives: Some(0), ..point.clone() },
+        None => Point { clients: 0, ..point.clone() },
+    };
     without(a) == without(b)
 }
 

@@ -1,5 +1,6 @@
 //! What is run, and how the run talks to its user.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 use crate::definition::{Experiment, Mode, ModeName, PlannedScenario, expand};
@@ -76,6 +77,9 @@ impl Settings {
                     planned.point.rate_iops = Some(rate_iops);
                     planned.id = crate::definition::identifier(&planned.point);
                 }
+                // Points that differed in their rates only are one now.
+                let mut ids = HashSet::new();
+                scenario.points.retain(|planned| ids.insert(planned.id.clone()));
             }
             scenario.points.retain(|planned| {
                 self.only.is_empty() || self.only.iter().any(|part| planned.id.contains(part.as_str()))

@@ -90,6 +90,18 @@ fn run_quietly(settings: &Settings, stop_after: usize) -> (Result<Report, RunErr
 }
 
 #[test]
+fn points_that_differ_in_their_rates_only_are_one_at_a_given_rate() {
+    let folder = tempfile::tempdir().unwrap();
+    let toml = EXPERIMENT.replace("depth = [1, 8]", "depth = 8\nrate = [100, 200, 400]");
+    let plan = |rate_iops| {
+        let settings = Settings { rate_iops, ..settings(&toml, &["plain-file"], folder.path()) };
+        settings.plan().remove(0).points.into_iter().map(|planned| planned.id).collect::<Vec<_>>()
+    };
+    assert_eq!(plan(None).len(), 3);
+    assert_eq!(plan(Some(300)), ["files / 4k random write / depth 8 / 300 per second"]);
+}
+
+#[test]
 fn targets_are_named_once() {
     let folder = tempfile::tempdir().unwrap();
     let (outcome, _) = run_quietly(&settings(EXPERIMENT, &["plain-file", "plain-file"], folder.path()), 9);

@@ -69,7 +69,7 @@ pub fn compare_unpaired(a: &[f64], b: &[f64], direction: Direction) -> Option<Co
     unpaired_log_ratio(a, b).map(|mean| Comparison::new(mean, direction))
 }
 
-/// The same of values that were rounded to steps, such as percentiles of a histogram. `step` is the largest, as a share of the value; both
+/// The same of values that were rounded to steps, such as percentiles of a histogram, or that follow from counts of operations. `step` is the largest, as a share of the value; both
 /// sides have it.
 pub fn compare_steps(
     a: &[f64],

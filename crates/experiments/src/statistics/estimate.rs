@@ -4,6 +4,8 @@
 //! - ratios are averaged as logarithms, so that a to b and b to a are exact inverses;
 //! - one value alone has an interval without ends, since nothing is known of its noise.
 
+use std::f64::consts::SQRT_2;
+
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
@@ -40,7 +42,12 @@ pub fn paired_ratio(a: &[f64], b: &[f64]) -> Option<Estimate> {
 /// The ratio b / a of two runs that have nothing in common, by Welch's t. `None` where a side is empty or a value is not
 /// above 0.
 pub fn unpaired_ratio(a: &[f64], b: &[f64]) -> Option<Estimate> {
-    unpaired_log_ratio(a, b).map(NoisyMean::ratio)
+    unpaired_ratio_of_steps(a, b, 0.0)
+}
+
+/// The same of values that were rounded to steps, or follow from counts. `step` is the largest, as a share of the value; both sides have it.
+pub fn unpaired_ratio_of_steps(a: &[f64], b: &[f64], step: f64) -> Option<Estimate> {
+    unpaired_log_ratio(a, b).map(|ratio| ratio.of_steps(step * SQRT_2).ratio())
 }
 
 pub(super) fn paired_log_ratio(a: &[f64], b: &[f64]) -> Option<NoisyMean> {

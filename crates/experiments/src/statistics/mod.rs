@@ -16,7 +16,7 @@ mod tests;
 pub use compare::{
     Comparison, Direction, Verdict, compare_paired, compare_steps, compare_unpaired, correct_for_several,
 };
-pub use estimate::{Estimate, paired_ratio, unpaired_ratio};
+pub use estimate::{Estimate, paired_ratio, unpaired_ratio, unpaired_ratio_of_steps};
 pub use histogram::{LatencyHistogram, Percentiles};
 pub use sanity::{Contradiction, ContradictionKind};
 pub use steadiness::{SAMPLES_MIN, Steadiness, steadiness};

@@ -49,7 +49,9 @@ impl Entry {
     fn is_above(&self, section: &str) -> bool {
         let is_part =
             |of: &str| self.section.strip_prefix(of).is_some_and(|rest| rest.starts_with(['.', '/']));
+        let is_masked = self.section == section && !self.mask.is_empty();
         match section {
+            _ if is_masked => true,
             "global" => {
                 ["osd", "client"].contains(&self.section.as_str())
                     || is_part("osd")
@@ -57,7 +59,6 @@ impl Entry {
             }
             // Load is made by this one.
             "client" => self.section == "client.admin",
-            _ if self.section == section => !self.mask.is_empty(),
             _ => is_part(section),
         }
     }
@@ -229,6 +230,16 @@ mod tests {
             [("osd", "a"), ("osd.3", "c"), ("osd.3", "b"), ("client", "a"), ("global", "d")]
         {
             assert_eq!(refused(section, option), "", "{section} {option}");
+        }
+        // On the host of the load it would count above what is set.
+        let masked = r#"[{"section":"client","mask":"host:a","name":"f","value":"6"},{"section":"global","mask":"host:a","name":"g","value":"7"}]"#;
+        for (section, option, owner) in [
+            ("client", "f", "client/host:a"),
+            ("global", "f", "client/host:a"),
+            ("global", "g", "global/host:a"),
+        ] {
+            let error = check_narrower(masked, section, option).unwrap_err();
+            assert!(error.contains(&format!("{owner} has {option} = ")), "{section}: {error}");
         }
         let ten = dump.replace("osd.3", "osd.10");
         assert_eq!(check_narrower(&ten, "osd.1", "c"), Ok(()));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::report::{CaseResult, Figures, Round};
+use crate::report::{CaseResult, Figures, Round, counting_step};
 use crate::spread::{Compared, Rounds, Spread, compare_rounds, mean_of_rounds};
 
 /// Nanoseconds in a microsecond.
@@ -157,7 +157,11 @@ pub(crate) fn against(
         result.good_rounds().filter(has_pair).filter_map(|round| metric.of_round(round)).collect()
     };
     let (ours, theirs) = (values(first, second), values(second, first));
-    let step = if metric == Metric::LatencyP99 { PERCENTILE_STEP } else { 0.0 };
+    let step = match metric {
+        Metric::LatencyP99 => PERCENTILE_STEP,
+        Metric::LatencyMean | Metric::LatencyMeanRead | Metric::LatencyMeanWrite => 0.0,
+        _ => counting_step(first.good_rounds().chain(second.good_rounds())),
+    };
     let compared = compare_rounds(&ours, &theirs, rounds, step, metric.higher_is_better())?;
     if metric != Metric::LatencyP99 {
         return Some(compared);

@@ -5,7 +5,7 @@
 //! - what only one of two samples knows, such as a core that went offline, is left out of their difference.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::counters::{CoreTimes, DriveTimes, NetworkBytes};
 use super::processes::Used;
@@ -153,6 +153,13 @@ impl History {
             && self.points.back().is_some_and(|point| point.at >= to)
     }
 
+    /// Whether the sampler was stopped for longer than `gap_max` within this time: what was done in which part of that is not known.
+    pub(super) fn has_gap(&self, from: Instant, to: Instant, gap_max: Duration) -> bool {
+        self.points.iter().zip(self.points.iter().skip(1)).any(|(before, point)| {
+            point.at > from && before.at < to && point.at.duration_since(before.at) > gap_max
+        })
+    }
+
     /// Counters at a moment that is covered.
     pub(super) fn totals_at(&self, at: Instant) -> Option<Totals> {
         let next = self.points.partition_point(|point| point.at < at);
@@ -211,8 +218,6 @@ fn share_of(from: Instant, to: Instant, at: Instant) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn point(at: Instant, unused_ticks: u64, used_ns: u64) -> Point {
@@ -239,6 +244,11 @@ mod tests {
         history.push(point(at(100), 1100, 100));
         history.push(point(at(300), 1100, 1000));
         assert!(history.covers(at(0), at(300)) && !history.covers(at(0), at(301)));
+        let has_gap = |from, to| history.has_gap(at(from), at(to), Duration::from_millis(150));
+        assert!(
+            !has_gap(0, 100) && has_gap(0, 101) && has_gap(150, 300),
+            "nothing was sampled from 100 to 300"
+        );
         assert_eq!(history.totals_at(at(25)).unwrap()[&Key::UnusedTicks(0)], 1025.0);
         assert_eq!(history.totals_at(at(0)).unwrap()[&Key::UnusedTicks(0)], 1000.0);
         assert!(history.totals_at(at(301)).is_none());

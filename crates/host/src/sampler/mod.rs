@@ -114,7 +114,7 @@ impl Sampler {
     }
 
     /// What the host did between two moments. `None` where no samples reach: before the start, in the future, or so long
-    /// ago that they are forgotten.
+    /// ago that they are forgotten; and where the process was stopped meanwhile.
     pub fn window(&self, from: Instant, to: Instant) -> Option<Utilisation> {
         let mut state = self.shared.lock();
         if !state.history.covers(from, to) && to <= Instant::now() {

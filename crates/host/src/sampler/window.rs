@@ -1,6 +1,7 @@
 //! From samples to what a host did in a window of time.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::cpu::ticks_per_s;
@@ -24,6 +25,10 @@ pub(super) struct Drive {
     pub is_rotational: bool,
 }
 
+/// Samples so many intervals, and so long, apart were interrupted: the process was stopped, or the whole machine.
+const GAP_INTERVALS: u32 = 8;
+const GAP_MIN: Duration = Duration::from_secs(2);
+
 /// What is known besides the samples.
 pub(super) struct Knowledge<'a> {
     pub history: &'a History,
@@ -35,7 +40,9 @@ pub(super) struct Knowledge<'a> {
 impl Knowledge<'_> {
     /// What the host did between two moments. `None` where samples do not reach.
     pub(super) fn window(&self, from: Instant, to: Instant) -> Option<Utilisation> {
-        if from >= to || !self.history.covers(from, to) {
+        // Samples may come late where processors are taken.
+        let gap_max = (self.interval * GAP_INTERVALS).max(GAP_MIN);
+        if from >= to || !self.history.covers(from, to) || self.history.has_gap(from, to, gap_max) {
             return None;
         }
         let seconds = to.duration_since(from).as_secs_f64();
@@ -239,9 +246,18 @@ fn network_uses(grown: &Totals, seconds: f64) -> Vec<NetworkUse> {
     grown.iter().filter_map(network).collect()
 }
 
-/// The kernel gives -1 or an error where it does not know.
+/// The kernel gives -1 or an error where it does not know. What has no device behind it, as the ends of a container's or virtual machine's
+/// link, names a speed that is none; that of a bond is the sum of its links.
 fn speed(name: &str) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/sys/class/net/{name}/speed")).ok()?;
+    speed_in(Path::new("/sys/class/net"), name)
+}
+
+fn speed_in(interfaces: &Path, name: &str) -> Option<u64> {
+    let interface = interfaces.join(name);
+    if !interface.join("device").exists() && !interface.join("bonding").exists() {
+        return None;
+    }
+    let text = std::fs::read_to_string(interface.join("speed")).ok()?;
     text.trim().parse::<u64>().ok().filter(|speed| *speed > 0).map(|speed| speed * 1_000_000)
 }
 
@@ -289,6 +305,23 @@ fn allowed_cores(window: &Utilisation) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_made_up_speed_is_none() {
+        let interfaces = tempfile::tempdir().unwrap();
+        let make = |name: &str, folder: Option<&str>, speed: &str| {
+            let interface = interfaces.path().join(name);
+            std::fs::create_dir_all(interface.join(folder.unwrap_or(""))).unwrap();
+            std::fs::write(interface.join("speed"), speed).unwrap();
+        };
+        make("eth0", Some("device"), "25000\n");
+        make("bond0", Some("bonding"), "50000\n");
+        make("veth1", None, "10000\n");
+        make("wlan0", Some("device"), "-1\n");
+        let speeds =
+            ["eth0", "bond0", "veth1", "wlan0", "gone"].map(|name| speed_in(interfaces.path(), name));
+        assert_eq!(speeds, [Some(25_000_000_000), Some(50_000_000_000), None, None, None]);
+    }
 
     #[test]
     fn a_thread_counts_from_when_it_was_first_seen() {

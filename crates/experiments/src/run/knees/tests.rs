@@ -165,6 +165,17 @@ fn curves_of_other_jobs_and_placements_are_not_mixed() {
 }
 
 #[test]
+fn each_number_of_clients_has_its_own_curve_of_drives() {
+    let at = |clients, drives, iops: f64| {
+        case(point(Some(drives), clients), &[iops - 1.0, iops, iops + 1.0], &["vda"])
+    };
+    let cases = [at(1, 1, 100.0), at(1, 2, 116.0), at(2, 1, 150.0), at(2, 2, 126.0)];
+    let found: Vec<String> = of(&cases, &[2]).into_iter().map(|finding| finding.text).collect();
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(found[0].contains("each gives 58 %") && found[1].contains("each gives 42 %"), "{found:?}");
+}
+
+#[test]
 fn a_ladder_that_ended_within_noise_says_so() {
     let clients = |clients, iops: &[f64]| case(point(None, clients), iops, &[]);
     let mut cases = vec![
