@@ -144,6 +144,8 @@ class Server:
     def begin_bench(self, target, *arguments, fill=False, seconds=None):
         target = f"volume:{target}" if ":" not in target else target
         command = ["bench", "io", "--json", "--target", target, "--runtime", str(seconds or self.settings.seconds)]
+        # The plain file of the run before may be overwritten.
+        command += ["--yes"] if target.startswith("file:") else []
         return self.begin(*command, *arguments, *(["--fill"] if fill else []))
 
     def fill(self, volume, seconds=1):

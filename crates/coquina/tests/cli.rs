@@ -431,6 +431,35 @@ fn paths_of_drives_that_are_no_text_are_refused_before_anything_is_made() {
 }
 
 #[test]
+fn a_load_overwrites_nothing_that_somebody_needs() {
+    let folder = folder();
+    let load = |file: &str, more: &[&str]| {
+        let target = format!("file:{file}");
+        let all =
+            ["bench", "io", "--target", &target, "--runtime", "0.05", "--warmup", "0", "--baseline", "0"];
+        coquina(folder.path(), &[&all, more].concat())
+    };
+    let refused = |file: &str, more: &[&str], reason: &str| {
+        let path = folder.path().join(file);
+        let before = std::fs::read(&path).unwrap();
+        let said = load(file, more);
+        assert_eq!(said.code, Some(1), "{}", said.error);
+        assert!(said.error.contains(reason), "{}", said.error);
+        assert!(std::fs::read(&path).unwrap() == before, "{file} has changed");
+    };
+    std::fs::write(folder.path().join("precious"), vec![7; 1 << 20]).unwrap();
+    refused("precious", &[], "the data on precious is overwritten: not done without confirmation; add --yes");
+    assert_eq!(load("precious", &["--rw", "randread"]).code, Some(0));
+    assert_eq!(load("precious", &["--yes"]).code, Some(0));
+    let said = coquina(folder.path(), &["drive", "format", "drive:64M"]);
+    assert_eq!(said.code, Some(0), "{}", said.error);
+    refused("drive", &["--yes"], "drive is the Coquina drive ");
+    let locked = std::fs::File::open(folder.path().join("precious")).unwrap();
+    locked.lock().unwrap();
+    refused("precious", &["--yes"], "precious is in use: another process has locked it");
+}
+
+#[test]
 fn a_plain_file_can_be_measured_and_verified() {
     let folder = folder();
     let arguments = [

@@ -103,7 +103,7 @@ pub struct BenchIo {
     /// When the load begins, in nanoseconds of CLOCK_MONOTONIC: several generators of a run begin at once
     #[arg(long, value_name = "NS", hide = true)]
     pub start_at: Option<u64>,
-    /// Overwrite a block device without asking
+    /// Overwrite a block device, or a file that holds data, without asking
     #[arg(long, short)]
     pub yes: bool,
     #[command(flatten)]

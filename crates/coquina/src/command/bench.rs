@@ -55,9 +55,7 @@ fn io(global: &Global, arguments: &BenchIo) -> Result<(), CliError> {
         && config.is_destructive()
     {
         check_unused(path)?;
-    }
-    if config.is_destructive() && matches!(config.target, TargetSpec::Device { .. }) {
-        output::confirm(&format!("the data on {} is overwritten", config.target), arguments.yes)?;
+        confirm_overwriting(path, arguments.yes)?;
     }
     let stop = signal::stop_flag(2, || {})?;
     let progress = Progress::new("bench");
@@ -162,6 +160,24 @@ fn check_unused(path: &Path) -> Result<(), CliError> {
             let (path, users) = (path.display(), users.join(", "));
             Err(CliError::failed(format!("{path} is in use: {users}; unmount or free it first")))
         }
+    }
+}
+
+/// Asks before a device, or a file that holds anything, is overwritten. A file that is a Coquina drive is refused.
+fn confirm_overwriting(path: &Path, yes: bool) -> Result<(), CliError> {
+    let Ok(metadata) = std::fs::metadata(path) else { return Ok(()) };
+    let drive = coquina_node::drive::info(path).ok().map(|found| found.drive);
+    let shown = path.display();
+    match drive {
+        Some(drive) if metadata.is_file() => {
+            return Err(CliError::failed(format!(
+                "{shown} is the Coquina drive {drive}, and would be overwritten; name another file, or delete this one if nothing on it \
+                 is needed"
+            )));
+        }
+        Some(drive) => output::confirm(&format!("the Coquina drive {drive} on {shown} is overwritten"), yes),
+        None if metadata.is_file() && metadata.len() == 0 => Ok(()),
+        None => output::confirm(&format!("the data on {shown} is overwritten"), yes),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Who uses a block device, or a part of it. The kernel refuses most of these to whoever opens it exclusively, but does not say
 //! who it is, and does not count loop devices.
 
+use std::fs::{File, TryLockError};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -12,6 +13,13 @@ pub fn users(major: u32, minor: u32) -> Vec<String> {
 /// Who uses a file as a device or as swap space, in words: writes to it would change what is theirs.
 pub fn users_of_file(path: &Path) -> Vec<String> {
     users_of_file_under(Path::new("/"), path)
+}
+
+/// Whether a process has locked a file or device, as a Coquina server has its drives.
+pub fn is_locked(path: &Path) -> bool {
+    let Ok(file) = File::open(path) else { return false };
+    // A lock that was got here goes with the file.
+    matches!(file.try_lock(), Err(TryLockError::WouldBlock))
 }
 
 fn users_of_file_under(root: &Path, path: &Path) -> Vec<String> {

@@ -153,16 +153,18 @@ impl Context<'_> {
     }
 }
 
-/// Who uses a block device, a part of it, or a file (as a device or as swap space), in words: writes to it would change what is
-/// theirs. Loop devices count, which the kernel lets anybody write behind.
+/// Who uses a block device, a part of it, or a file (as a device, as swap space, or with a lock), in words: writes to it would change what
+/// is theirs. Loop devices count, which the kernel lets anybody write behind.
 pub fn users_of(path: &Path) -> Vec<String> {
     use std::os::unix::fs::{FileTypeExt, MetadataExt};
-    match std::fs::metadata(path) {
+    let mut users = match std::fs::metadata(path) {
         Ok(found) if found.file_type().is_block_device() => {
             device_use::users(libc::major(found.rdev()), libc::minor(found.rdev()))
         }
         _ => device_use::users_of_file(path),
-    }
+    };
+    users.extend(device_use::is_locked(path).then(|| "another process has locked it".to_owned()));
+    users
 }
 
 /// When a changed setting takes effect.
