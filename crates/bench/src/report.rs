@@ -129,8 +129,9 @@ impl OperationReport {
 pub struct CpuReport {
     /// Busy time of the idle machine just before the run, in microseconds per second. Subtracted below.
     pub idle_us_per_s: f64,
-    /// Busy time of the whole machine per operation, less the idle share, in microseconds.
-    pub machine_us_per_io: f64,
+    /// Busy time of the whole machine per operation, less the idle share, in microseconds; `None` where nothing is left of it, since the
+    /// machine was busier before the run, or where nothing was done.
+    pub machine_us_per_io: Option<f64>,
     /// Cores that were busy on average, the idle share included.
     pub machine_busy_cores: f64,
     /// CPU time of this process per operation, in microseconds.

@@ -110,8 +110,8 @@ impl IoReport {
         let cpu = &self.cpu;
         let _ = write!(
             text,
-            "CPU per I/O: {:.1} us whole machine ({:.2} of {} cores busy, {:.2} when idle), {:.1} us client",
-            cpu.machine_us_per_io,
+            "CPU per I/O: {} whole machine ({:.2} of {} cores busy, {:.2} when idle), {:.1} us client",
+            cpu.machine_us_per_io.map_or("-".to_owned(), |us| format!("{us:.1} us")),
             cpu.machine_busy_cores,
             self.environment.cores,
             cpu.idle_us_per_s / 1e6,

@@ -48,7 +48,9 @@ impl Watched {
         let servers: Vec<ProcessCpu> = servers.collect();
         CpuReport {
             idle_us_per_s: self.idle_us_per_s,
-            machine_us_per_io: share((self.busy_us as f64 - idle_us).max(0.0)),
+            machine_us_per_io: Some(self.busy_us as f64 - idle_us)
+                .filter(|us| *us > 0.0 && operations > 0)
+                .map(share),
             machine_busy_cores: self.busy_us as f64 / 1e6 / self.watched_s.max(1e-9),
             client_us_per_io: share(self.client_ns as f64 / 1e3),
             servers_us_per_io: servers.iter().filter_map(|server| server.us_per_io).sum(),
@@ -173,7 +175,8 @@ impl<'a> Watch<'a> {
         interrupted: bool,
         busy_cores: Vec<f64>,
     ) -> Watched {
-        let difference = |first: Option<u64>, last: Option<u64>| Some(last?.saturating_sub(first?));
+        // What counts from 0 again was started again.
+        let difference = |first: Option<u64>, last: Option<u64>| last?.checked_sub(first?);
         let servers = self.servers.iter().enumerate().map(|(index, (pid, name, _))| {
             (*pid, name.clone(), difference(first.servers_ns[index], last.servers_ns[index]))
         });

@@ -90,7 +90,7 @@ fn completions_are_scripts() {
 #[test]
 fn wrong_usage_ends_with_2_and_says_what_is_right() {
     let folder = folder();
-    let cases: [(&[&str], &str); 43] = [
+    let cases: [(&[&str], &str); 45] = [
         (&[], "Usage"),
         (&["volume", "create", "x"], "--size"),
         (&["volume", "create", "x", "--size", "ten"], "write it like 512M, 10G or 1.5TiB"),
@@ -114,6 +114,11 @@ fn wrong_usage_ends_with_2_and_says_what_is_right() {
         (&["bench", "run", "curve-vs-ceph", "--quick", "--peer", "tape:0"], "is not a target"),
         (&["bench", "design", "unknown"], "durable-append"),
         (&["bench", "io", "--target", "file:x", "--bs", "100"], "multiple of 512"),
+        (&["bench", "io", "--target", "file:x", "--bytes", "0"], "--bytes 0 is no load"),
+        (
+            &["bench", "io", "--target", "file:x", "--size", "1M", "--cpu-pid", "4194305"],
+            "there is no such process",
+        ),
         (&["bench", "io", "--target", "file:x", "--size", "0"], "--size 0 leaves nothing"),
         (&["bench", "io", "--target", "file:x", "--size", "100"], "--size 100 is too small"),
         (&["bench", "io", "--target", "nbd:foo"], "is not an NBD URI"),

@@ -3,9 +3,9 @@
 use std::net::ToSocketAddrs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use coquina_base::format_size_bytes;
+use coquina_base::{NodeId, format_size_bytes};
 use coquina_bench::{
     Hooks, IoBenchConfig, IoReport, Phase, Progress as BenchProgress, TargetSpec, format_count, format_ns,
     run_io,
@@ -45,7 +45,7 @@ fn io(global: &Global, arguments: &BenchIo) -> Result<(), CliError> {
         Err(_) => None,
     };
     let status = client.as_ref().map(|client| client.status(0)).transpose()?;
-    let config = IoBenchConfig { workload, ..config(arguments, client.as_ref(), status.as_ref())? };
+    let config = IoBenchConfig { workload, ..config(global, arguments, client.as_ref(), status.as_ref())? };
     config.check()?;
     check_range(&config)?;
     if let TargetSpec::Device { path } = &config.target {
@@ -60,8 +60,8 @@ fn io(global: &Global, arguments: &BenchIo) -> Result<(), CliError> {
     let stop = signal::stop_flag(2, || {})?;
     let progress = Progress::new("bench");
     let goes_to_server = matches!(config.target, TargetSpec::Volume { .. } | TargetSpec::Nbd { .. });
-    let mut probe =
-        || client.as_ref().and_then(|client| client.drives().ok()).map(|list| drive_write_bytes(&list));
+    let mut written = client.as_ref().map(Written::new);
+    let mut probe = || written.as_mut()?.bytes();
     let mut show = |state: &BenchProgress| show_progress(&progress, "bench", state);
     let hooks = Hooks {
         progress: &mut show,
@@ -79,7 +79,35 @@ fn io(global: &Global, arguments: &BenchIo) -> Result<(), CliError> {
     finish(&report)
 }
 
+/// What a cluster has written to its drives, as long as its nodes go on counting: one that is started again begins with 0.
+struct Written<'a> {
+    client: &'a Client,
+    since: Option<(Instant, Vec<NodeId>)>,
+}
+
+impl<'a> Written<'a> {
+    fn new(client: &'a Client) -> Self {
+        Written { client, since: None }
+    }
+
+    /// Bytes; `None` if a node does not answer that did, or the reverse, or was started since this was first asked.
+    fn bytes(&mut self) -> Option<u64> {
+        let asked = Instant::now();
+        let status = self.client.status(0).ok()?;
+        let answering = || status.nodes.iter().filter_map(|node| Some((node.id, node.uptime_ns?)));
+        let mut nodes: Vec<NodeId> = answering().map(|(node, _)| node).collect();
+        nodes.sort_unstable();
+        let (since, before) = self.since.get_or_insert_with(|| (asked, nodes.clone()));
+        let counted_ns = asked.duration_since(*since).as_nanos();
+        if *before != nodes || answering().any(|(_, uptime_ns)| u128::from(uptime_ns) < counted_ns) {
+            return None;
+        }
+        Some(drive_write_bytes(&self.client.drives().ok()?))
+    }
+}
+
 fn config(
+    global: &Global,
     arguments: &BenchIo,
     client: Option<&Client>,
     status: Option<&api::Status>,
@@ -109,6 +137,13 @@ fn config(
             "--size 0 leaves nothing to work on; leave it out to use all of the target",
         ));
     }
+    if arguments.bytes == Some(0) {
+        return Err(CliError::usage("--bytes 0 is no load; leave it out to measure for --runtime"));
+    }
+    let is_gone = |pid: &&u32| !Path::new("/proc").join(pid.to_string()).exists();
+    if let Some(pid) = arguments.cpu_pids.iter().find(is_gone) {
+        return Err(CliError::usage(format!("--cpu-pid {pid}: there is no such process")));
+    }
     config.offset_bytes = arguments.offset;
     config.durable = arguments.durable;
     config.busy_poll_ns = arguments.busy_poll.limit_ns();
@@ -120,6 +155,11 @@ fn config(
     let is_local = client.is_some_and(|client| client.address().ip().is_loopback());
     if let (true, true, true, Some(status)) = (config.cpu_pids.is_empty(), is_served, is_local, status) {
         config.cpu_pids.push(status.node.process);
+        // A supervisor has a process for each of its nodes.
+        if global.server.is_none() {
+            let nodes = coquina_experiments::target::nodes_of(&global.dir);
+            config.cpu_pids.extend(nodes.into_iter().filter(|pid| *pid != status.node.process));
+        }
     }
     Ok(config)
 }
@@ -169,12 +209,10 @@ fn confirm_overwriting(path: &Path, yes: bool) -> Result<(), CliError> {
     let drive = coquina_node::drive::info(path).ok().map(|found| found.drive);
     let shown = path.display();
     match drive {
-        Some(drive) if metadata.is_file() => {
-            return Err(CliError::failed(format!(
-                "{shown} is the Coquina drive {drive}, and would be overwritten; name another file, or delete this one if nothing on it \
-                 is needed"
-            )));
-        }
+        Some(drive) if metadata.is_file() => Err(CliError::failed(format!(
+            "{shown} is the Coquina drive {drive}, and would be overwritten; name another file, or delete this one if nothing on it \
+             is needed"
+        ))),
         Some(drive) => output::confirm(&format!("the Coquina drive {drive} on {shown} is overwritten"), yes),
         None if metadata.is_file() && metadata.len() == 0 => Ok(()),
         None => output::confirm(&format!("the data on {shown} is overwritten"), yes),
@@ -231,6 +269,10 @@ fn finish(report: &IoReport) -> Result<(), CliError> {
     }
     match &report.interrupted {
         Some(reason) => Err(CliError::failed(format!("the run ended early: {reason}"))),
+        // At a low rate none may be due.
+        None if report.total.operations == 0 && report.config.rate_iops.is_none() => Err(CliError::failed(
+            "nothing was done in the measured time: the target takes longer for one operation; give it more with --runtime",
+        )),
         None => Ok(()),
     }
 }

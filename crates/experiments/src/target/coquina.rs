@@ -388,7 +388,7 @@ impl System {
 }
 
 /// Processes of the nodes of a supervisor on this folder: each holds a lock file with its number.
-fn nodes_of(folder: &Path) -> Vec<u32> {
+pub fn nodes_of(folder: &Path) -> Vec<u32> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let locks = entries.filter_map(|entry| std::fs::read_to_string(entry.ok()?.path().join("lock")).ok());
     locks.filter_map(|text| text.lines().next()?.trim().parse().ok()).collect()

@@ -32,6 +32,7 @@ use crate::definition::Layout;
 use crate::generator::{Command, GeneratorError, Load, fio};
 use crate::report::{Point, TargetFacts};
 
+pub use coquina::nodes_of;
 pub use local_ceph::LocalCeph;
 pub use local_coquina::LocalCoquina;
 pub use medium::lies_in_memory;

@@ -52,7 +52,7 @@ pub struct Measured {
     /// 99th percentile.
     pub latency_ns_p99: u64,
     /// CPU time of the whole machine per operation, generator included.
-    pub cpu_us_per_io: f64,
+    pub cpu_us_per_io: Option<f64>,
     /// Bytes written to the drive per byte of user data.
     pub write_amplification: Option<f64>,
     /// The size of an operation and how many were in flight.
@@ -99,7 +99,7 @@ impl Measured {
             format_ns(self.latency_ns_mean),
             format_ns(self.latency_ns_p99 as f64),
             // Nothing is left if the machine was busier before the load than under it.
-            if self.cpu_us_per_io > 0.0 { format!("{:.1} us", self.cpu_us_per_io) } else { "-".to_owned() },
+            self.cpu_us_per_io.map_or("-".to_owned(), |us| format!("{us:.1} us")),
             self.write_amplification.map_or("-".to_owned(), |factor| format!("{factor:.2}")),
         ]
     }
