@@ -12,7 +12,7 @@ use coquina_reactor::{
     Completion, FileId, Interrupts, Mailbox, MailboxSender, Payload, Placement, Reactor, ReactorError,
     WAKE_TOKEN, Wait, Work, boottime_ns, monotonic_ns,
 };
-use coquina_replication::{CopyId, RecoveryToken};
+use coquina_replication::{CopyId, RecoveryToken, Refusal};
 use hashbrown::HashMap;
 use slab::Slab;
 
@@ -489,9 +489,10 @@ impl Core {
         let counters = &mut volume.counters;
         let latency = now_ns.saturating_sub(request.started_ns);
         match answer {
+            // The client is told, and does not try again.
+            Answer::Failed(_) | Answer::Refused(Refusal::NoSpace | Refusal::Fenced) => counters.errors += 1,
             // It comes again: only what was done counts.
             Answer::Refused(_) => return,
-            Answer::Failed(_) => counters.errors += 1,
             _ => {}
         }
         let bytes = u64::from(request.length_bytes);

@@ -268,6 +268,26 @@ fn core_with_gateway() -> Core {
     core
 }
 
+#[test]
+fn what_its_client_is_told_of_counts_as_an_error_and_what_comes_again_does_not() {
+    let mut core = bare_core();
+    core.volumes = crate::volume::tests::table_of_one();
+    let asker = Asker::Gateway { gateway: 0, number: 1 };
+    let request =
+        InFlight { asker, volume: Some(0), started_ns: 0, serial: 0, length_bytes: 4096, kind: Kind::Write };
+    for (answer, errors) in [
+        (Answer::Done, 0),
+        (Answer::Refused(Refusal::NotServing), 0),
+        (Answer::Refused(Refusal::NoSpace), 1),
+        (Answer::Failed(coquina_engine::Failure::Device), 2),
+    ] {
+        core.volumes.get_mut(0).unwrap().under_way = 1;
+        core.count(&request, &answer);
+        let volume = core.volumes.get_mut(0).unwrap();
+        assert_eq!((volume.counters.errors, volume.under_way), (errors, 0), "{answer:?}");
+    }
+}
+
 /// A client that is read from no further, and what it asked for is tried again.
 fn client_of_what_is_tried_again(core: &mut Core) -> (usize, UnixStream) {
     let (index, theirs) = connect(core, Protocol::Nbd);
