@@ -10,6 +10,13 @@ node_refused() {
     timeout 30 "$COQUINA" node --name "$2" --dir "$SCRATCH/$1" --listen 127.0.0.1:0 --http 127.0.0.1:0 "${@:3}"
 }
 
+# A node that could not use its drive is no part of the cluster.
+nobody_joined() {
+    local listed
+    listed=$(ask gateway node list) || fail "nodes cannot be listed"
+    ! grep -qw "$1" <<<"$listed" || fail "$1 is in the cluster: $listed"
+}
+
 data_is_there() { expect 0 'read 8388608' qemu-io -f raw -c 'read -P 0x42 0 8M' "$(unix_uri disk)"; }
 
 log_says() { grep -qiE -- "$2" "$SCRATCH/$1.log"; }
@@ -75,10 +82,13 @@ bad_nodes() {
     # shellcheck disable=SC2086 # several words are meant
     {
         expect 1 'another --name' node_refused twin n1 --drive "$file" $etcd
+        [[ ! -e $SCRATCH/new.drive ]] || fail "a node that may not join has made a drive"
+        expect 1 'its directory .* does not exist' node_refused nowhere n7 --drive "$SCRATCH/none/drive:256M" $etcd
         expect 2 'name' node_refused twin 'a b' --drive "$file" $etcd
         expect 1 'in use|already' node_refused n1 n1 $etcd
         expect 2 'nodes' "$COQUINA" up --dir "$SCRATCH/up" --nodes 0
     }
+    nobody_joined n7
     expect 1 'domain|nodes|copies' ask gateway pool create many --copies 5
 }
 
@@ -95,6 +105,7 @@ other_cluster() {
     expect 1 'belongs to cluster' node_refused other n4 --drive "$SCRATCH/other.drive" $(etcd_options)
     # shellcheck disable=SC2046 # several words are meant
     expect 1 'another cluster|other cluster|belongs to' node_refused fresh n4 --drive "$SCRATCH/other.drive" $(etcd_options)
+    nobody_joined n4
 }
 
 drive_moved_between_nodes() {

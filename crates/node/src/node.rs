@@ -155,8 +155,12 @@ impl Node {
         let native_address = native.as_ref().map(|listener| listener.address().clone());
         let mut found = crate::open::Drives::default();
         if let Some(node) = &config.identity {
-            register(&map_service, node, native_address.as_ref())?;
-            found = open_drives(&config.drives, drive_identity(&map_service, node), &map_service.map())?;
+            // Who may not join formats no drive, and who has no drive does not join.
+            let (record, map) = (node_record(node, native_address.as_ref()), map_service.map());
+            coquina_cluster::operation::register_node(&map, Some(map_service.cluster()), &record)
+                .map_err(ChangeError::from)?;
+            found = open_drives(&config.drives, drive_identity(&map_service, node), &map)?;
+            register_node(&map_service, &record)?;
         }
         let shards_all: usize = found.opened.iter().map(|drive| drive.shards as usize).sum();
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -532,14 +536,10 @@ fn drive_identity(map_service: &MapService, node: &NodeIdentity) -> Identity {
     Identity { cluster: map_service.cluster(), node: node.id, drive: DriveId::default() }
 }
 
-/// Puts the node into the map, or brings its record up to date.
-fn register(
-    map_service: &MapService,
-    node: &NodeIdentity,
-    native: Option<&Address>,
-) -> Result<(), NodeError> {
+/// What the map has of a node.
+fn node_record(node: &NodeIdentity, native: Option<&Address>) -> coquina_cluster::NodeRecord {
     let address = native.map(ToString::to_string).unwrap_or_default();
-    let record = coquina_cluster::NodeRecord {
+    coquina_cluster::NodeRecord {
         id: node.id,
         name: node.name.clone(),
         addresses: NodeAddresses { native: address.clone(), http: node.http.clone(), peer: address },
@@ -549,8 +549,7 @@ fn register(
             max: u32::from(coquina_protocol::VERSION_MAX),
         },
         wanted: Wanted::In,
-    };
-    Ok(register_node(map_service, &record)?)
+    }
 }
 
 /// Opens the shards of drives with their copy numbers, which new ones are given here.
