@@ -22,6 +22,7 @@ use crate::arguments::{Global, Up};
 use crate::command::drive_argument::{DriveArgument, for_map};
 use crate::command::serving::{self, address, drives};
 use crate::error::CliError;
+use crate::output;
 
 /// What was checked before anything is made.
 struct Checked {
@@ -83,17 +84,37 @@ fn check(global: &Global, up: &Up) -> Result<Checked, CliError> {
     Ok(Checked { nbd, drives, nodes, copies })
 }
 
-/// Sets what is remembered, and makes the first pool if there is none.
-fn prepare_pool(http: &str, overcommit: Option<u32>, copies: u32) -> Result<(), CliError> {
+/// Sets what is remembered, and makes the first pool if there is none. `asked` are the copies that its user named.
+fn prepare_pool(
+    http: &str,
+    overcommit: Option<u32>,
+    copies: u32,
+    asked: Option<u32>,
+) -> Result<(), CliError> {
     let client = Client::new(http)?;
     if let Some(percent) = overcommit {
         client.set_overcommit(percent)?;
     }
-    if client.pools()?.pools.is_empty() {
+    let pools = client.pools()?.pools;
+    if pools.is_empty() {
         let request = api::CreatePool { name: FIRST_POOL_NAME.to_owned(), copies, ..Default::default() };
         once_drives_are_known(|| client.create_pool(&request))?;
     }
+    // No reason to serve nothing: what is there is as it was made.
+    if let Some(note) = pools.iter().find_map(|pool| copies_note(&pool.name, pool.copies, asked?)) {
+        output::tell(note);
+    }
     Ok(())
+}
+
+/// What is said where other copies are asked for than the first pool has.
+fn copies_note(pool: &str, copies: u32, asked: u32) -> Option<String> {
+    (pool == FIRST_POOL_NAME && copies != asked).then(|| {
+        format!(
+            "--copies {asked} has no effect: pool \"{pool}\" was made with {copies} before; for volumes with {asked} make another pool: \
+             coquina pool create NAME --copies {asked}"
+        )
+    })
 }
 
 /// Tries again while the server has not heard of the drives yet.
@@ -156,6 +177,17 @@ mod tests {
 
     fn refused(code: &str) -> ClientError {
         ClientError::Refused { status: 409, code: code.to_owned(), message: "it exists".to_owned() }
+    }
+
+    #[test]
+    fn copies_that_are_asked_for_in_vain_are_told() {
+        assert_eq!(copies_note(FIRST_POOL_NAME, 3, 3), None);
+        assert_eq!(copies_note("fast", 1, 3), None, "a pool that somebody has made");
+        let note = copies_note(FIRST_POOL_NAME, 1, 2).unwrap();
+        assert!(
+            note.contains("--copies 2 has no effect") && note.contains("was made with 1 before"),
+            "{note}"
+        );
     }
 
     /// What comes of these answers, one for each try, and how many tries there were.

@@ -104,7 +104,7 @@ impl Scene<'_> {
             return if self.stop.was_signalled() { Err(CliError::Interrupted) } else { Ok(()) };
         };
         self.check_started(&started)?;
-        super::prepare_pool(&control.file.http, self.up.overcommit, self.checked.copies)?;
+        super::prepare_pool(&control.file.http, self.up.overcommit, self.checked.copies, self.up.copies)?;
         let what = format!("{} with {} nodes", self.global.dir.display(), self.checked.nodes.names().len());
         let hint = serving::volume_hint(&self.global.dir);
         serving::announce(self.global, self.lock, &control.file, &what, &hint)?;

@@ -58,8 +58,8 @@ pub fn run(global: &Global, up: &Up, checked: Checked) -> Result<(), CliError> {
     };
     let served = Control::start(spec, listener, &up.running, ask).and_then(|control| {
         let what = global.dir.display().to_string();
-        let announced =
-            super::prepare_pool(&control.file.http, up.overcommit, checked.copies).and_then(|()| {
+        let announced = super::prepare_pool(&control.file.http, up.overcommit, checked.copies, up.copies)
+            .and_then(|()| {
                 serving::announce(global, &lock, &control.file, &what, &serving::volume_hint(&global.dir))
             });
         if announced.is_ok() {
