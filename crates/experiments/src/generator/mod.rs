@@ -1,11 +1,13 @@
 //! What makes load: programs that are run as processes of their own, and what they print.
 //!
 //! Invariants:
-//! - a generator never outlives the run: it is asked to end when the run is stopped, and killed if it does not, or if the run is killed;
+//! - a generator never outlives the run: it is asked to end when the run is stopped, and killed if it does not, or if the run is killed.
+//!   Only one that the kernel keeps, since its drive hangs, is given up after a while, and told as left behind;
 //! - it gets no Ctrl-C of the terminal, so that its figures up to then are not lost;
 //! - figures are read from its JSON only; what it prints otherwise is shown when it fails.
 
 pub mod coquina;
+mod ending;
 pub mod fio;
 pub mod gate;
 mod process;

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tempfile::TempDir;
 
+use super::ending::{self, GO_TIME_MAX};
 use super::gate::Gate;
 use super::{Command, Format, GeneratorError, Outcome, coquina, fio};
 
@@ -36,6 +37,8 @@ pub struct Running {
     is_stopped: bool,
     /// Where its jobs wait until they may begin.
     gate: Option<Gate>,
+    /// Until when it is waited for when it is dropped, where others are ended at the same time.
+    end_by: Option<Instant>,
 }
 
 impl Running {
@@ -88,6 +91,7 @@ impl Running {
             started_at: SystemTime::now(),
             is_stopped: false,
             gate,
+            end_by: None,
         })
     }
 
@@ -172,6 +176,30 @@ impl Running {
         }
     }
 
+    /// Waits for the end of all of them, as [`Running::finish`] does. If one fails, the others are ended at once and together.
+    pub fn finish_all(
+        running: Vec<Running>,
+        time_max: Duration,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<Vec<Outcome>, GeneratorError> {
+        let mut rest = running.into_iter();
+        let mut outcomes = Vec::new();
+        while let Some(one) = rest.next() {
+            match one.finish(time_max, stopped) {
+                Ok(outcome) => outcomes.push(outcome),
+                Err(error) => {
+                    let end_by = Instant::now() + GO_TIME_MAX;
+                    for other in rest.as_mut_slice() {
+                        ending::Process::kill(&mut other.child);
+                        other.end_by = Some(end_by);
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        Ok(outcomes)
+    }
+
     /// What may be the reason if it said nothing: where a disk is full, messages do not fit on it either.
     fn silence(&self) -> String {
         let folder = self.folder.path();
@@ -232,11 +260,9 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if let Ok(None) = self.child.try_wait() {
-            // It has not ended although its figures are of no use any more.
-            let _ = self.child.kill();
-            let _ = self.child.wait();
-        }
+        // If it has not ended yet, its figures are of no use any more.
+        let end_by = self.end_by.unwrap_or_else(|| Instant::now() + GO_TIME_MAX);
+        ending::end(&mut self.child, &self.program, end_by);
     }
 }
 
@@ -335,8 +361,7 @@ pub fn output_within(
         match child.try_wait() {
             Ok(Some(status)) => break status,
             Ok(None) if time_max.is_some_and(|time_max| begin.elapsed() > time_max) => {
-                let _ = child.kill();
-                let _ = child.wait();
+                ending::end(&mut child, program, Instant::now() + GO_TIME_MAX);
                 let seconds = begin.elapsed().as_secs();
                 return Err(GeneratorError::Slow { program: program.to_owned(), seconds });
             }
@@ -439,6 +464,30 @@ mod tests {
             588_895,
             "more than a pipe holds"
         );
+    }
+
+    #[test]
+    fn when_one_fails_the_others_are_ended_at_once() {
+        let scratch = tempfile::tempdir().unwrap();
+        let command = |script: &str| Command {
+            program: "bash".into(),
+            arguments: vec!["-c".to_owned(), script.to_owned()],
+            environment: Vec::new(),
+            files: Vec::new(),
+            format: Format::Fio,
+            processors: None,
+            runtime_s: None,
+        };
+        let scripts = ["exit 3", "sleep 60", "sleep 60"];
+        let running: Vec<Running> =
+            scripts.iter().map(|script| Running::start(&command(script), scratch.path()).unwrap()).collect();
+        let processes: Vec<u32> = running.iter().map(Running::process).collect();
+        let begin = Instant::now();
+        let error = Running::finish_all(running, Duration::from_secs(20), &|| false).unwrap_err();
+        assert!(error.to_string().contains("exit status: 3"), "{error}");
+        assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+        let alive = processes.iter().filter(|process| Path::new(&format!("/proc/{process}")).exists());
+        assert_eq!(alive.count(), 0);
     }
 
     #[test]

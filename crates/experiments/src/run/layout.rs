@@ -284,9 +284,8 @@ fn run_to_end(
     let started: Result<Vec<Running>, GeneratorError> =
         target.commands(load, volumes).iter().map(|command| Running::start(command, scratch)).collect();
     // Each by itself first: one that did nothing has failed, whatever the others did.
-    let finish = |running: Running| Ok(Outcome::merge(vec![running.finish(FILL_TIME_MAX, stopped)?]));
-    let outcomes: Result<Vec<Outcome>, GeneratorError> = started?.into_iter().map(finish).collect();
-    let outcome = Outcome::merge(outcomes?);
+    let outcomes = Running::finish_all(started?, FILL_TIME_MAX, stopped)?;
+    let outcome = Outcome::merge(outcomes.into_iter().map(|one| Outcome::merge(vec![one])).collect());
     // A part of a fill is no fill.
     if outcome.is_stopped { Err(GeneratorError::Stopped) } else { Ok(outcome) }
 }

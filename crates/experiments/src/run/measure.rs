@@ -306,8 +306,7 @@ impl Shot<'_> {
             + start_time
             + gate::WAIT_MAX
             + EXTRA_TIME_MAX;
-        let outcomes: Result<Vec<Outcome>, GeneratorError> =
-            running.into_iter().map(|running| running.finish(time_max, self.stopped)).collect();
+        let outcomes = Running::finish_all(running, time_max, self.stopped);
         // A sample at the end, so that what generators used up to there is known.
         let ended = sampler.as_ref().map_or_else(Instant::now, Sampler::mark);
         let mut outcome = Outcome::merge(outcomes?);
