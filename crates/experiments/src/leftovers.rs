@@ -3,10 +3,14 @@
 //! A run removes everything itself, also after Ctrl-C. Who does not wait for that is told what is left.
 //!
 //! Invariants:
-//! - a note is there as long as what it speaks of; whoever removes that drops the note, and who cannot keeps it.
+//! - a note is there as long as what it speaks of; whoever removes that drops the note, and who cannot keeps it;
+//! - what is needed to clean up stays, and so do the folders that it lies in.
 
 use std::ffi::OsStr;
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tempfile::TempDir;
 
 /// What is said behind the name of something whose making failed.
 pub const MADE_ALL_THE_SAME: &str = ", whose making failed, but which is there now";
@@ -16,10 +20,12 @@ pub const MAY_BE_MADE: &str = ", whose making failed, but which may be there";
 struct Notes {
     next: u64,
     texts: Vec<(u64, String)>,
+    /// Folders with what is needed to clean up.
+    needed: Vec<PathBuf>,
 }
 
 /// Of the whole process, since that is what may end.
-static NOTES: Mutex<Notes> = Mutex::new(Notes { next: 0, texts: Vec::new() });
+static NOTES: Mutex<Notes> = Mutex::new(Notes { next: 0, texts: Vec::new(), needed: Vec::new() });
 
 /// A note; dropping it takes it back.
 #[derive(Debug)]
@@ -40,6 +46,26 @@ pub fn note(text: impl Into<String>) -> Note {
 /// All notes, the oldest first.
 pub fn all() -> Vec<String> {
     notes().texts.iter().map(|(_, text)| text.clone()).collect()
+}
+
+/// Leaves a folder where it is: what a note says is done with what lies in it.
+pub fn leave(mut folder: TempDir) {
+    folder.disable_cleanup(true);
+    notes().needed.push(folder.path().to_owned());
+}
+
+/// Removes a folder of which a note speaks, unless what is needed to clean up lies in it. What cannot be removed is told.
+pub fn remove(folder: TempDir, note: Note) {
+    let path = folder.path().to_owned();
+    let is_needed = notes().needed.iter().any(|needed| needed.starts_with(&path));
+    if is_needed {
+        leave(folder);
+        // In the place of the other one, which would come before what must be done first.
+        drop(note);
+        self::note(format!("after that, the folder {}: rm -r {}", path.display(), quoted(&path))).keep();
+    } else if folder.close().is_err() {
+        note.keep();
+    }
 }
 
 /// A word of a command that is to be pasted into a shell.
@@ -71,6 +97,7 @@ fn notes() -> MutexGuard<'static, Notes> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
 
     #[test]
     fn words_of_commands_are_quoted_where_a_shell_would_split_them() {
@@ -78,6 +105,31 @@ mod tests {
         assert_eq!(quoted("/srv/my data"), "'/srv/my data'");
         assert_eq!(quoted("a'b"), "'a'\\''b'");
         assert_eq!(quoted(""), "''");
+    }
+
+    #[test]
+    fn a_folder_with_what_is_needed_to_clean_up_stays() {
+        let told = |path: &Path| {
+            let of_it: Vec<String> =
+                all().into_iter().filter(|text| text.contains(&*path.to_string_lossy())).collect();
+            (path.exists(), of_it)
+        };
+        for is_needed in [false, true] {
+            let outer = tempfile::tempdir().unwrap();
+            let inner = TempDir::with_prefix_in("inner-", outer.path()).unwrap();
+            let path = outer.path().to_owned();
+            let note = note(format!("the folder {}", path.display()));
+            match is_needed {
+                true => leave(inner),
+                false => drop(inner),
+            }
+            remove(outer, note);
+            let after_that = format!("after that, the folder {0}: rm -r {0}", path.display());
+            let wanted = if is_needed { (true, vec![after_that]) } else { (false, Vec::new()) };
+            assert_eq!(told(&path), wanted);
+            // Only of one that was left something is still there.
+            let _ = std::fs::remove_dir_all(&path);
+        }
     }
 
     #[test]

@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use crate::report::{Figures, Operation};
 use crate::statistics::LatencyHistogram;
 
+pub use ending::is_gone_by;
 pub use process::{Running, output_of, output_within};
 
 /// Why a generator gave no figures.
