@@ -3,6 +3,7 @@
 //! Invariants:
 //! - a generator never outlives the run: it is asked to end when the run is stopped, and killed if it does not, or if the run is killed.
 //!   Only one that the kernel keeps, since its drive hangs, is given up after a while, and told as left behind;
+//! - load that other hosts make ends with it, too: fio's client is asked to end first, since one that is killed does not tell its hosts;
 //! - it gets no Ctrl-C of the terminal, so that its figures up to then are not lost;
 //! - figures are read from its JSON only; what it prints otherwise is shown when it fails.
 
@@ -185,6 +186,13 @@ pub struct Command {
     pub processors: Option<Vec<u32>>,
     /// Seconds that it is to measure, if load is made for some time.
     pub runtime_s: Option<f64>,
+}
+
+impl Command {
+    /// Other hosts that make its load, if they do.
+    pub fn hosts(&self) -> impl Iterator<Item = &str> {
+        self.arguments.iter().filter_map(|argument| argument.strip_prefix("--client="))
+    }
 }
 
 /// What a generator prints.

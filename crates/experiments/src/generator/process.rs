@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use super::ending::{self, GO_TIME_MAX};
 use super::gate::Gate;
 use super::{Command, Format, GeneratorError, Outcome, coquina, fio};
+use crate::leftovers;
 
 /// Stands for the generator's own folder in what fio is given, and must be no part of a name.
 pub(super) const FOLDER: &str = "{folder}";
@@ -20,6 +21,8 @@ pub(super) const FOLDER: &str = "{folder}";
 const POLL: Duration = Duration::from_millis(10);
 /// Time to end after it was asked to.
 const STOP_TIME_MAX: Duration = Duration::from_secs(20);
+/// Time of a client of fio to tell other hosts that their load is to end, before it is killed.
+const TELL_TIME_MAX: Duration = Duration::from_secs(5);
 /// A measured time may lie so far outside of the time in which its process ran: intervals of logs are rounded.
 const CLOCK_SLACK: Duration = Duration::from_millis(600);
 /// Characters of its messages that are shown.
@@ -37,6 +40,8 @@ pub struct Running {
     is_stopped: bool,
     /// Where its jobs wait until they may begin.
     gate: Option<Gate>,
+    /// Other hosts that make its load. They go on with it unless it tells them not to: it must not be killed before it could.
+    hosts: Vec<String>,
     /// Until when it is waited for when it is dropped, where others are ended at the same time.
     end_by: Option<Instant>,
 }
@@ -66,7 +71,8 @@ impl Running {
         let messages = File::create(folder.path().join("stderr")).map_err(at(folder.path()))?;
         let program = command.program.to_string_lossy().into_owned();
         let mut process = Process::new(&command.program);
-        end_with_this_process(&mut process);
+        let hosts: Vec<String> = command.hosts().map(str::to_owned).collect();
+        end_with_this_process(&mut process, if hosts.is_empty() { libc::SIGKILL } else { libc::SIGINT });
         if let Some(processors) = &command.processors {
             keep_on(&mut process, processors);
         }
@@ -91,6 +97,7 @@ impl Running {
             started_at: SystemTime::now(),
             is_stopped: false,
             gate,
+            hosts,
             end_by: None,
         })
     }
@@ -188,16 +195,25 @@ impl Running {
             match one.finish(time_max, stopped) {
                 Ok(outcome) => outcomes.push(outcome),
                 Err(error) => {
-                    let end_by = Instant::now() + GO_TIME_MAX;
-                    for other in rest.as_mut_slice() {
-                        ending::Process::kill(&mut other.child);
-                        other.end_by = Some(end_by);
-                    }
+                    let now = Instant::now();
+                    rest.as_mut_slice().iter_mut().for_each(|other| other.begin_end(now));
                     return Err(error);
                 }
             }
         }
         Ok(outcomes)
+    }
+
+    /// Ends it, without waiting for that yet.
+    fn begin_end(&mut self, now: Instant) {
+        if self.end_by.is_none() && !ending::Process::is_gone(&mut self.child) {
+            match self.hosts.is_empty() {
+                true => ending::Process::kill(&mut self.child),
+                false => signal(&self.child, libc::SIGINT),
+            }
+        }
+        let time_max = if self.hosts.is_empty() { GO_TIME_MAX } else { TELL_TIME_MAX };
+        self.end_by.get_or_insert(now + time_max);
     }
 
     /// What may be the reason if it said nothing: where a disk is full, messages do not fit on it either.
@@ -261,17 +277,27 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         // If it has not ended yet, its figures are of no use any more.
-        let end_by = self.end_by.unwrap_or_else(|| Instant::now() + GO_TIME_MAX);
+        let now = Instant::now();
+        self.begin_end(now);
+        let mut end_by = self.end_by.unwrap_or(now);
+        if !self.hosts.is_empty() && !ending::is_gone_by(&mut self.child, end_by) {
+            leftovers::note(format!(
+                "load that may go on at {}, since fio here did not end when it was asked to: end `fio --server` and its children there",
+                self.hosts.join(", ")
+            ))
+            .keep();
+            end_by = Instant::now() + GO_TIME_MAX;
+        }
         ending::end(&mut self.child, &self.program, end_by);
     }
 }
 
-/// Has the kernel end a child when the thread that starts it ends, so that no load goes on after a run that was killed.
-fn end_with_this_process(process: &mut Process) {
-    let ask = || {
+/// Has the kernel send a child this signal when the thread that starts it ends, so that no load goes on after a run that was killed.
+fn end_with_this_process(process: &mut Process, number: i32) {
+    let ask = move || {
         // SAFETY: this call takes numbers only, and may be made between fork and exec.
         #[allow(unsafe_code)]
-        let failed = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+        let failed = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, number) };
         if failed == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
     };
     // SAFETY: the closure neither allocates nor takes locks.
@@ -345,7 +371,7 @@ pub fn output_within(
     let not_started = |source| GeneratorError::Start { program: program.to_owned(), source };
     let mut process = Process::new(program);
     // What it was to make is not made later, when nobody removes it any more.
-    end_with_this_process(&mut process);
+    end_with_this_process(&mut process, libc::SIGKILL);
     let mut child = process
         .args(arguments)
         .envs(environment.iter().map(|(name, value)| (name, value)))
@@ -488,6 +514,65 @@ mod tests {
         assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
         let alive = processes.iter().filter(|process| Path::new(&format!("/proc/{process}")).exists());
         assert_eq!(alive.count(), 0);
+    }
+
+    /// A script in the place of a fio whose load other hosts make.
+    fn client(host: &str, script: &str) -> Command {
+        Command {
+            program: "bash".into(),
+            arguments: vec!["-c".to_owned(), script.to_owned(), format!("--client={host}")],
+            environment: Vec::new(),
+            files: Vec::new(),
+            format: Format::Fio,
+            processors: None,
+            runtime_s: None,
+        }
+    }
+
+    fn wait_for_file(path: &Path) {
+        let begin = Instant::now();
+        while !path.exists() {
+            assert!(begin.elapsed() < STOP_TIME_MAX, "there is no {}", path.display());
+            std::thread::sleep(POLL);
+        }
+    }
+
+    #[test]
+    fn who_has_other_hosts_make_load_can_tell_them_that_it_ends() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = |name: &str| scratch.path().join(name);
+        let start = |name: &str| {
+            let (begun, told) = (path(&format!("{name}-begun")), path(&format!("{name}-told")));
+            let script = format!(
+                "trap 'touch {}; exit' INT; touch {}; while :; do sleep 0.05; done",
+                told.display(),
+                begun.display()
+            );
+            let running = Running::start(&client("a", &script), scratch.path()).unwrap();
+            wait_for_file(&begun);
+            running
+        };
+        drop(start("dropped"));
+        assert!(path("dropped-told").exists());
+        // The thread that started it ends like a process that is killed: nobody drops anything.
+        std::thread::scope(|scope| {
+            scope.spawn(|| std::mem::forget(start("forgotten")));
+        });
+        wait_for_file(&path("forgotten-told"));
+    }
+
+    #[test]
+    fn load_of_other_hosts_that_may_go_on_is_told() {
+        let scratch = tempfile::tempdir().unwrap();
+        let begun = scratch.path().join("begun");
+        let deaf = format!("trap '' INT; touch {}; exec sleep 60", begun.display());
+        let running = Running::start(&client("host-of-a-test", &deaf), scratch.path()).unwrap();
+        wait_for_file(&begun);
+        let process = running.process();
+        drop(running);
+        assert!(!Path::new(&format!("/proc/{process}")).exists());
+        let told = leftovers::all();
+        assert!(told.iter().any(|text| text.contains("may go on at host-of-a-test, ")), "{told:?}");
     }
 
     #[test]

@@ -486,8 +486,7 @@ fn grown(before_bytes: u64, after_bytes: u64) -> Option<f64> {
 
 /// The hosts to which these commands hand their load.
 fn hosts_of(commands: &[Command]) -> Vec<String> {
-    let arguments = commands.iter().flat_map(|command| &command.arguments);
-    arguments.filter_map(|argument| Some(argument.strip_prefix("--client=")?.to_owned())).collect()
+    commands.iter().flat_map(Command::hosts).map(str::to_owned).collect()
 }
 
 /// The volumes that one of the clients loads: its share, or one that it has in common with others.
