@@ -12,6 +12,7 @@ mod ending;
 pub mod fio;
 pub mod gate;
 mod process;
+mod program;
 
 use std::path::PathBuf;
 
@@ -19,7 +20,8 @@ use crate::report::{Figures, Operation};
 use crate::statistics::LatencyHistogram;
 
 pub use ending::is_gone_by;
-pub use process::{Running, output_of, output_within};
+pub use process::Running;
+pub use program::{ANSWER_TIME_MAX, Patience, output_of};
 
 /// Why a generator gave no figures.
 #[derive(Debug, thiserror::Error)]
@@ -67,9 +69,9 @@ pub enum GeneratorError {
         seconds: u64,
     },
     /// It was ended, since it took too long.
-    #[error("{program} did not answer within {seconds} s and was ended")]
+    #[error("{program} did not answer within {seconds} s and was ended; {}", slow_hint(program))]
     Slow {
-        /// Its name.
+        /// Its name, and what it was to do.
         program: String,
         /// How long it had.
         seconds: u64,
@@ -111,6 +113,19 @@ fn hint(program: &str) -> &'static str {
         "nbdinfo" => "; install the Debian package libnbd-bin",
         "bash" => "; install the Debian package bash",
         _ => "",
+    }
+}
+
+/// What to do about a program that does not answer.
+fn slow_hint(command: &str) -> &'static str {
+    let program = command.split(' ').next().unwrap_or(command);
+    match program.rsplit('/').next().unwrap_or(program) {
+        "rbd" | "ceph" | "rados" => "look at `ceph -s`: monitors and OSDs must be up",
+        "nbdinfo" => {
+            "whoever listens there took the connection and says nothing: is it an NBD server, and does it answer others? Start it again, \
+             or name another export"
+        }
+        _ => "look at what it speaks to: does its server hang, or does something else listen there?",
     }
 }
 

@@ -5,7 +5,6 @@ use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command as Process, ExitStatus, Stdio};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tempfile::TempDir;
@@ -293,7 +292,7 @@ impl Drop for Running {
 }
 
 /// Has the kernel send a child this signal when the thread that starts it ends, so that no load goes on after a run that was killed.
-fn end_with_this_process(process: &mut Process, number: i32) {
+pub(super) fn end_with_this_process(process: &mut Process, number: i32) {
     let ask = move || {
         // SAFETY: this call takes numbers only, and may be made between fork and exec.
         #[allow(unsafe_code)]
@@ -350,70 +349,6 @@ pub(super) fn tail(text: &str) -> String {
     let text = text.trim();
     let skipped = text.chars().count().saturating_sub(MESSAGE_LENGTH_MAX);
     text.chars().skip(skipped).collect()
-}
-
-/// Runs a program to its end and gives what it printed; for set-up, not for load.
-pub fn output_of(
-    program: &str,
-    arguments: &[String],
-    environment: &[(String, String)],
-) -> Result<String, GeneratorError> {
-    output_within(program, arguments, environment, None)
-}
-
-/// The same, but it is ended when it has taken longer than `time_max`: what it speaks to may be gone.
-pub fn output_within(
-    program: &str,
-    arguments: &[String],
-    environment: &[(String, String)],
-    time_max: Option<Duration>,
-) -> Result<String, GeneratorError> {
-    let not_started = |source| GeneratorError::Start { program: program.to_owned(), source };
-    let mut process = Process::new(program);
-    // What it was to make is not made later, when nobody removes it any more.
-    end_with_this_process(&mut process, libc::SIGKILL);
-    let mut child = process
-        .args(arguments)
-        .envs(environment.iter().map(|(name, value)| (name, value)))
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0)
-        .spawn()
-        .map_err(not_started)?;
-    let (out, messages) = (read_all(child.stdout.take()), read_all(child.stderr.take()));
-    let begin = Instant::now();
-    let status = loop {
-        match child.try_wait() {
-            Ok(Some(status)) => break status,
-            Ok(None) if time_max.is_some_and(|time_max| begin.elapsed() > time_max) => {
-                ending::end(&mut child, program, Instant::now() + GO_TIME_MAX);
-                let seconds = begin.elapsed().as_secs();
-                return Err(GeneratorError::Slow { program: program.to_owned(), seconds });
-            }
-            Ok(None) => std::thread::sleep(POLL),
-            Err(error) => return Err(not_started(error)),
-        }
-    };
-    let text = |reader: JoinHandle<String>| reader.join().unwrap_or_default();
-    let (out, messages) = (text(out), text(messages));
-    if status.success() {
-        return Ok(out);
-    }
-    Err(GeneratorError::Failed {
-        program: format!("{program} {}", arguments.join(" ")),
-        status: status.to_string(),
-        message: tail(&messages),
-    })
-}
-
-/// Reads what a child prints to its end, beside others. What cannot be read is as good as nothing.
-fn read_all(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
-    std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut bytes));
-        String::from_utf8_lossy(&bytes).into_owned()
-    })
 }
 
 #[cfg(test)]
@@ -475,45 +410,6 @@ mod tests {
         let outcome = running.finish(Duration::from_secs(20), &|| false).unwrap();
         assert_eq!((outcome.is_stopped, outcome.errors), (false, 1));
         assert_eq!(outcome.first_error.as_deref(), Some("the connection broke"));
-    }
-
-    #[test]
-    fn a_program_that_takes_too_long_is_ended() {
-        let sleep = |time_max| output_within("sleep", &["30".to_owned()], &[], Some(time_max));
-        let error = sleep(Duration::from_millis(50)).unwrap_err().to_string();
-        assert!(error.contains("sleep") && error.contains("was ended"), "{error}");
-        let words = ["two words".to_owned()];
-        assert_eq!(output_within("echo", &words, &[], Some(STOP_TIME_MAX)).unwrap(), "two words\n");
-        let many = ["-c".to_owned(), "seq 100000; seq 100000 >&2".to_owned()];
-        assert_eq!(
-            output_within("bash", &many, &[], Some(STOP_TIME_MAX)).unwrap().len(),
-            588_895,
-            "more than a pipe holds"
-        );
-    }
-
-    #[test]
-    fn when_one_fails_the_others_are_ended_at_once() {
-        let scratch = tempfile::tempdir().unwrap();
-        let command = |script: &str| Command {
-            program: "bash".into(),
-            arguments: vec!["-c".to_owned(), script.to_owned()],
-            environment: Vec::new(),
-            files: Vec::new(),
-            format: Format::Fio,
-            processors: None,
-            runtime_s: None,
-        };
-        let scripts = ["exit 3", "sleep 60", "sleep 60"];
-        let running: Vec<Running> =
-            scripts.iter().map(|script| Running::start(&command(script), scratch.path()).unwrap()).collect();
-        let processes: Vec<u32> = running.iter().map(Running::process).collect();
-        let begin = Instant::now();
-        let error = Running::finish_all(running, Duration::from_secs(20), &|| false).unwrap_err();
-        assert!(error.to_string().contains("exit status: 3"), "{error}");
-        assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
-        let alive = processes.iter().filter(|process| Path::new(&format!("/proc/{process}")).exists());
-        assert_eq!(alive.count(), 0);
     }
 
     /// A script in the place of a fio whose load other hosts make.

@@ -123,7 +123,7 @@ impl Run<'_> {
         let mut smallest: Option<(u64, &str)> = None;
         for (index, target) in self.targets.iter().enumerate() {
             if refused[index].is_none()
-                && let Some(space_bytes) = target.space_bytes(layout.copies)?
+                && let Some(space_bytes) = target.space_bytes(layout.copies, &self.context)?
                 && let space_bytes = usable_bytes(space_bytes, target.drive_bytes(), volumes)
                 && smallest.is_none_or(|(other, _)| space_bytes < other)
                 && !(target.is_baseline() && layout.aged.is_some())

@@ -211,7 +211,7 @@ impl Target for FileTarget {
         }
     }
 
-    fn space_bytes(&self, _copies: Option<u32>) -> Result<Option<u64>, TargetError> {
+    fn space_bytes(&self, _copies: Option<u32>, _context: &Context<'_>) -> Result<Option<u64>, TargetError> {
         Ok(self.each_bytes()?.map(|each| each * self.named.len() as u64))
     }
 

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use tempfile::TempDir;
 
 use super::{Context, TargetError, need_room};
-use crate::generator::{GeneratorError, is_gone_by, output_of, output_within};
+use crate::generator::{ANSWER_TIME_MAX, GeneratorError, Patience, is_gone_by, output_of};
 use crate::leftovers::{self, Note};
 
 /// The script, which needs nothing but bash and Debian's packages.
@@ -84,7 +84,7 @@ impl LocalCeph {
         command.args(cluster.arguments("up"));
         command.args(["--osd-size", &context.store_bytes.to_string(), "--db-size", &DB_BYTES.to_string()]);
         cluster.wait_for_start(spec, command, "Ceph did not start", context)?;
-        cluster.look(spec)?;
+        cluster.look(spec, context)?;
         Ok(cluster)
     }
 
@@ -134,7 +134,7 @@ impl LocalCeph {
         {
             return Ok(());
         }
-        output_within("bash", &self.arguments("down"), &[], Some(DOWN_TIME_MAX)).map(drop)
+        output_of("bash", &self.arguments("down"), &[], Patience::of(DOWN_TIME_MAX)).map(drop)
     }
 
     /// Starts the OSDs again, with all that they hold; takes some seconds. They are other processes then.
@@ -142,11 +142,12 @@ impl LocalCeph {
         let mut command = Command::new("bash");
         command.args(self.arguments("restart"));
         self.wait_for_start(spec, command, "Ceph's OSDs did not start again", context)?;
-        self.look(spec)
+        self.look(spec, context)
     }
 
-    fn look(&mut self, spec: &str) -> Result<(), TargetError> {
-        let printed = output_of("bash", &[self.arguments("status"), vec!["--json".to_owned()]].concat(), &[])
+    fn look(&mut self, spec: &str, context: &Context<'_>) -> Result<(), TargetError> {
+        let arguments = [self.arguments("status"), vec!["--json".to_owned()]].concat();
+        let printed = output_of("bash", &arguments, &[], context.patience(ANSWER_TIME_MAX))
             .map_err(|source| TargetError::Program { spec: spec.to_owned(), source })?;
         self.status = serde_json::from_str(&printed).map_err(|error| TargetError::Unusable {
             spec: spec.to_owned(),
