@@ -13,6 +13,7 @@ pub mod fio;
 pub mod gate;
 mod process;
 mod program;
+mod stillness;
 
 use std::path::PathBuf;
 
@@ -22,6 +23,7 @@ use crate::statistics::LatencyHistogram;
 pub use ending::is_gone_by;
 pub use process::Running;
 pub use program::{ANSWER_TIME_MAX, Patience, output_of};
+pub use stillness::mark;
 
 /// Why a generator gave no figures.
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +68,17 @@ pub enum GeneratorError {
         /// Its name.
         program: String,
         /// How long after.
+        seconds: u64,
+    },
+    /// Its jobs did nothing any more.
+    #[error(
+        "{program} has done nothing for {seconds} s, since what it loads does not answer, and was ended; look at the target's drive \
+         (`dmesg`) or server, and begin again when that answers"
+    )]
+    Still {
+        /// Its name.
+        program: String,
+        /// For how long.
         seconds: u64,
     },
     /// It was ended, since it took too long.

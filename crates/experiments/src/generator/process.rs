@@ -11,6 +11,7 @@ use tempfile::TempDir;
 
 use super::ending::{self, GO_TIME_MAX};
 use super::gate::Gate;
+use super::stillness::Stillness;
 use super::{Command, Format, GeneratorError, Outcome, coquina, fio};
 use crate::leftovers;
 
@@ -41,6 +42,8 @@ pub struct Running {
     gate: Option<Gate>,
     /// Other hosts that make its load. They go on with it unless it tells them not to: it must not be killed before it could.
     hosts: Vec<String>,
+    /// Ends it when its jobs do nothing any more.
+    stillness: Option<Stillness>,
     /// Until when it is waited for when it is dropped, where others are ended at the same time.
     end_by: Option<Instant>,
 }
@@ -97,6 +100,7 @@ impl Running {
             is_stopped: false,
             gate,
             hosts,
+            stillness: None,
             end_by: None,
         })
     }
@@ -109,6 +113,11 @@ impl Running {
     /// When it was started.
     pub fn started(&self) -> Instant {
         self.started
+    }
+
+    /// Gives it up when its jobs, which must be [marked](super::mark), have done nothing for so long.
+    pub fn end_when_still(&mut self, time_max: Duration) {
+        self.stillness = Some(Stillness::new(self.child.id(), time_max));
     }
 
     /// Where its jobs wait, until it is opened.
@@ -261,6 +270,12 @@ impl Running {
             }
             if stop_at.is_some_and(|at| now > at + STOP_TIME_MAX) {
                 return Err(GeneratorError::Stopped);
+            }
+            if let Some(still) = self.stillness.as_mut().and_then(Stillness::is_over) {
+                return Err(GeneratorError::Still {
+                    program: self.program.clone(),
+                    seconds: still.as_secs(),
+                });
             }
             if now > self.started + time_max + STOP_TIME_MAX {
                 return Err(GeneratorError::Hung {
