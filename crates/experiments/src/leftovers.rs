@@ -8,7 +8,8 @@
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::Duration;
 
 use tempfile::TempDir;
 
@@ -26,6 +27,9 @@ struct Notes {
 
 /// Of the whole process, since that is what may end.
 static NOTES: Mutex<Notes> = Mutex::new(Notes { next: 0, texts: Vec::new(), needed: Vec::new() });
+
+/// How long the removal of files may take: on a drive that hangs it never ends.
+const REMOVE_TIME_MAX: Duration = Duration::from_secs(120);
 
 /// A note; dropping it takes it back.
 #[derive(Debug)]
@@ -63,9 +67,24 @@ pub fn remove(folder: TempDir, note: Note) {
         // In the place of the other one, which would come before what must be done first.
         drop(note);
         self::note(format!("after that, the folder {}: rm -r {}", path.display(), quoted(&path))).keep();
-    } else if folder.close().is_err() {
+    } else if removed(move || folder.close()) != Some(true) {
         note.keep();
     }
+}
+
+/// Removes files, or makes them empty, and says whether that could be done. `None`: not in time. It is not waited for longer, since
+/// the kernel keeps who wants something of a drive that hangs.
+pub fn removed(work: impl FnOnce() -> std::io::Result<()> + Send + 'static) -> Option<bool> {
+    within(REMOVE_TIME_MAX, move || work().is_ok())
+}
+
+fn within(time_max: Duration, work: impl FnOnce() -> bool + Send + 'static) -> Option<bool> {
+    let (done, wait) = mpsc::channel();
+    // Nobody listens any more if it took too long.
+    std::thread::spawn(move || {
+        let _ = done.send(work());
+    });
+    wait.recv_timeout(time_max).ok()
 }
 
 /// A word of a command that is to be pasted into a shell.
@@ -130,6 +149,17 @@ mod tests {
             // Only of one that was left something is still there.
             let _ = std::fs::remove_dir_all(&path);
         }
+    }
+
+    #[test]
+    fn who_waits_for_a_drive_that_hangs_is_not_waited_for() {
+        let (wake, hangs) = mpsc::channel::<()>();
+        let begin = std::time::Instant::now();
+        assert_eq!(within(Duration::from_millis(100), move || hangs.recv().is_err()), None);
+        assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+        drop(wake);
+        assert_eq!(removed(|| Ok(())), Some(true));
+        assert_eq!(removed(|| Err(std::io::ErrorKind::NotFound.into())), Some(false));
     }
 
     #[test]

@@ -39,13 +39,15 @@ impl Process for Child {
     }
 }
 
-/// Kills a process that is of no use any more, and waits up to this moment until it is gone. Then it is given up.
-pub fn end(process: &mut impl Process, program: &str, end_by: Instant) {
+/// Kills a process that is of no use any more, and waits up to this moment until it is gone. Then it is given up. Says whether it is
+/// gone.
+pub fn end(process: &mut impl Process, program: &str, end_by: Instant) -> bool {
     if process.is_gone() {
-        return;
+        return true;
     }
     process.kill();
-    if !is_gone_by(process, end_by) {
+    let is_gone = is_gone_by(process, end_by);
+    if !is_gone {
         leftovers::note(format!(
             "{program} (process {number}), which was killed and waits for a drive or file system that does not answer: it goes when that \
              answers again (as after fsfreeze --unfreeze), or with a restart of this host",
@@ -53,6 +55,7 @@ pub fn end(process: &mut impl Process, program: &str, end_by: Instant) {
         ))
         .keep();
     }
+    is_gone
 }
 
 /// Whether it has gone by this moment.
@@ -105,8 +108,8 @@ mod tests {
         for (number, goes_after, is_told) in [(4_000_000_001, None, 1), (4_000_000_002, Some(3), 0)] {
             let begin = Instant::now();
             let mut stuck = Stuck { number, is_killed: false, goes_after };
-            end(&mut stuck, "generator", begin + Duration::from_millis(200));
-            assert!(stuck.is_killed);
+            let is_gone = end(&mut stuck, "generator", begin + Duration::from_millis(200));
+            assert_eq!((stuck.is_killed, is_gone), (true, is_told == 0));
             assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
             assert_eq!(told(number), is_told);
         }

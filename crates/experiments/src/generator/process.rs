@@ -302,7 +302,10 @@ impl Drop for Running {
             .keep();
             end_by = Instant::now() + GO_TIME_MAX;
         }
-        ending::end(&mut self.child, &self.program, end_by);
+        if !ending::end(&mut self.child, &self.program, end_by) {
+            // It goes with the run's folder, for which nobody waits for ever.
+            self.folder.disable_cleanup(true);
+        }
     }
 }
 
