@@ -3,10 +3,15 @@
 //! A run removes everything itself, also after Ctrl-C. Who does not wait for that is told what is left.
 //!
 //! Invariants:
-//! - a note is there as long as what it speaks of; whoever removes that drops the note, and who cannot keeps it.
+//! - a note is there as long as what it speaks of; whoever removes that drops the note, and who cannot keeps it;
+//! - what is needed to clean up stays, and so do the folders that it lies in.
 
 use std::ffi::OsStr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::Duration;
+
+use tempfile::TempDir;
 
 /// What is said behind the name of something whose making failed.
 pub const MADE_ALL_THE_SAME: &str = ", whose making failed, but which is there now";
@@ -16,10 +21,15 @@ pub const MAY_BE_MADE: &str = ", whose making failed, but which may be there";
 struct Notes {
     next: u64,
     texts: Vec<(u64, String)>,
+    /// Folders with what is needed to clean up.
+    needed: Vec<PathBuf>,
 }
 
 /// Of the whole process, since that is what may end.
-static NOTES: Mutex<Notes> = Mutex::new(Notes { next: 0, texts: Vec::new() });
+static NOTES: Mutex<Notes> = Mutex::new(Notes { next: 0, texts: Vec::new(), needed: Vec::new() });
+
+/// How long the removal of files may take: on a drive that hangs it never ends.
+const REMOVE_TIME_MAX: Duration = Duration::from_secs(120);
 
 /// A note; dropping it takes it back.
 #[derive(Debug)]
@@ -40,6 +50,41 @@ pub fn note(text: impl Into<String>) -> Note {
 /// All notes, the oldest first.
 pub fn all() -> Vec<String> {
     notes().texts.iter().map(|(_, text)| text.clone()).collect()
+}
+
+/// Leaves a folder where it is: what a note says is done with what lies in it.
+pub fn leave(mut folder: TempDir) {
+    folder.disable_cleanup(true);
+    notes().needed.push(folder.path().to_owned());
+}
+
+/// Removes a folder of which a note speaks, unless what is needed to clean up lies in it. What cannot be removed is told.
+pub fn remove(folder: TempDir, note: Note) {
+    let path = folder.path().to_owned();
+    let is_needed = notes().needed.iter().any(|needed| needed.starts_with(&path));
+    if is_needed {
+        leave(folder);
+        // In the place of the other one, which would come before what must be done first.
+        drop(note);
+        self::note(format!("after that, the folder {}: rm -r {}", path.display(), quoted(&path))).keep();
+    } else if removed(move || folder.close()) != Some(true) {
+        note.keep();
+    }
+}
+
+/// Removes files, or makes them empty, and says whether that could be done. `None`: not in time. It is not waited for longer, since
+/// the kernel keeps who wants something of a drive that hangs.
+pub fn removed(work: impl FnOnce() -> std::io::Result<()> + Send + 'static) -> Option<bool> {
+    within(REMOVE_TIME_MAX, move || work().is_ok())
+}
+
+fn within(time_max: Duration, work: impl FnOnce() -> bool + Send + 'static) -> Option<bool> {
+    let (done, wait) = mpsc::channel();
+    // Nobody listens any more if it took too long.
+    std::thread::spawn(move || {
+        let _ = done.send(work());
+    });
+    wait.recv_timeout(time_max).ok()
 }
 
 /// A word of a command that is to be pasted into a shell.
@@ -71,6 +116,7 @@ fn notes() -> MutexGuard<'static, Notes> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
 
     #[test]
     fn words_of_commands_are_quoted_where_a_shell_would_split_them() {
@@ -78,6 +124,42 @@ mod tests {
         assert_eq!(quoted("/srv/my data"), "'/srv/my data'");
         assert_eq!(quoted("a'b"), "'a'\\''b'");
         assert_eq!(quoted(""), "''");
+    }
+
+    #[test]
+    fn a_folder_with_what_is_needed_to_clean_up_stays() {
+        let told = |path: &Path| {
+            let of_it: Vec<String> =
+                all().into_iter().filter(|text| text.contains(&*path.to_string_lossy())).collect();
+            (path.exists(), of_it)
+        };
+        for is_needed in [false, true] {
+            let outer = tempfile::tempdir().unwrap();
+            let inner = TempDir::with_prefix_in("inner-", outer.path()).unwrap();
+            let path = outer.path().to_owned();
+            let note = note(format!("the folder {}", path.display()));
+            match is_needed {
+                true => leave(inner),
+                false => drop(inner),
+            }
+            remove(outer, note);
+            let after_that = format!("after that, the folder {0}: rm -r {0}", path.display());
+            let wanted = if is_needed { (true, vec![after_that]) } else { (false, Vec::new()) };
+            assert_eq!(told(&path), wanted);
+            // Only of one that was left something is still there.
+            let _ = std::fs::remove_dir_all(&path);
+        }
+    }
+
+    #[test]
+    fn who_waits_for_a_drive_that_hangs_is_not_waited_for() {
+        let (wake, hangs) = mpsc::channel::<()>();
+        let begin = std::time::Instant::now();
+        assert_eq!(within(Duration::from_millis(100), move || hangs.recv().is_err()), None);
+        assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+        drop(wake);
+        assert_eq!(removed(|| Ok(())), Some(true));
+        assert_eq!(removed(|| Err(std::io::ErrorKind::NotFound.into())), Some(false));
     }
 
     #[test]

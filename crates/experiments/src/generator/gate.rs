@@ -24,9 +24,7 @@ const READY: &str = "ready";
 
 /// Has the jobs of these commands wait for each other, if there are several. Those of other hosts would wait for ever.
 pub fn put(commands: &mut [Command]) {
-    let can_wait = |command: &Command| {
-        command.format == Format::Fio && !command.arguments.iter().any(|one| one.starts_with("--client="))
-    };
+    let can_wait = |command: &Command| command.format == Format::Fio && command.hosts().next().is_none();
     let all: u64 = commands.iter().filter(|command| can_wait(command)).map(jobs).sum();
     if all < 2 {
         return;

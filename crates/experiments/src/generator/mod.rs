@@ -1,21 +1,29 @@
 //! What makes load: programs that are run as processes of their own, and what they print.
 //!
 //! Invariants:
-//! - a generator never outlives the run: it is asked to end when the run is stopped, and killed if it does not, or if the run is killed;
+//! - a generator never outlives the run: it is asked to end when the run is stopped, and killed if it does not, or if the run is killed.
+//!   Only one that the kernel keeps, since its drive hangs, is given up after a while, and told as left behind;
+//! - load that other hosts make ends with it, too: fio's client is asked to end first, since one that is killed does not tell its hosts;
 //! - it gets no Ctrl-C of the terminal, so that its figures up to then are not lost;
 //! - figures are read from its JSON only; what it prints otherwise is shown when it fails.
 
 pub mod coquina;
+mod ending;
 pub mod fio;
 pub mod gate;
 mod process;
+mod program;
+mod stillness;
 
 use std::path::PathBuf;
 
 use crate::report::{Figures, Operation};
 use crate::statistics::LatencyHistogram;
 
-pub use process::{Running, output_of, output_within};
+pub use ending::is_gone_by;
+pub use process::Running;
+pub use program::{ANSWER_TIME_MAX, Patience, output_of};
+pub use stillness::mark;
 
 /// Why a generator gave no figures.
 #[derive(Debug, thiserror::Error)]
@@ -62,10 +70,21 @@ pub enum GeneratorError {
         /// How long after.
         seconds: u64,
     },
-    /// It was ended, since it took too long.
-    #[error("{program} did not answer within {seconds} s and was ended")]
-    Slow {
+    /// Its jobs did nothing any more.
+    #[error(
+        "{program} has done nothing for {seconds} s, since what it loads does not answer, and was ended; look at the target's drive \
+         (`dmesg`) or server, and begin again when that answers"
+    )]
+    Still {
         /// Its name.
+        program: String,
+        /// For how long.
+        seconds: u64,
+    },
+    /// It was ended, since it took too long.
+    #[error("{program} did not answer within {seconds} s and was ended; {}", slow_hint(program))]
+    Slow {
+        /// Its name, and what it was to do.
         program: String,
         /// How long it had.
         seconds: u64,
@@ -107,6 +126,19 @@ fn hint(program: &str) -> &'static str {
         "nbdinfo" => "; install the Debian package libnbd-bin",
         "bash" => "; install the Debian package bash",
         _ => "",
+    }
+}
+
+/// What to do about a program that does not answer.
+fn slow_hint(command: &str) -> &'static str {
+    let program = command.split(' ').next().unwrap_or(command);
+    match program.rsplit('/').next().unwrap_or(program) {
+        "rbd" | "ceph" | "rados" => "look at `ceph -s`: monitors and OSDs must be up",
+        "nbdinfo" => {
+            "whoever listens there took the connection and says nothing: is it an NBD server, and does it answer others? Start it again, \
+             or name another export"
+        }
+        _ => "look at what it speaks to: does its server hang, or does something else listen there?",
     }
 }
 
@@ -182,6 +214,13 @@ pub struct Command {
     pub processors: Option<Vec<u32>>,
     /// Seconds that it is to measure, if load is made for some time.
     pub runtime_s: Option<f64>,
+}
+
+impl Command {
+    /// Other hosts that make its load, if they do.
+    pub fn hosts(&self) -> impl Iterator<Item = &str> {
+        self.arguments.iter().filter_map(|argument| argument.strip_prefix("--client="))
+    }
 }
 
 /// What a generator prints.

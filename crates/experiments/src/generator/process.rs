@@ -5,13 +5,15 @@ use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command as Process, ExitStatus, Stdio};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tempfile::TempDir;
 
+use super::ending::{self, GO_TIME_MAX};
 use super::gate::Gate;
+use super::stillness::Stillness;
 use super::{Command, Format, GeneratorError, Outcome, coquina, fio};
+use crate::leftovers;
 
 /// Stands for the generator's own folder in what fio is given, and must be no part of a name.
 pub(super) const FOLDER: &str = "{folder}";
@@ -19,6 +21,8 @@ pub(super) const FOLDER: &str = "{folder}";
 const POLL: Duration = Duration::from_millis(10);
 /// Time to end after it was asked to.
 const STOP_TIME_MAX: Duration = Duration::from_secs(20);
+/// Time of a client of fio to tell other hosts that their load is to end, before it is killed.
+const TELL_TIME_MAX: Duration = Duration::from_secs(5);
 /// A measured time may lie so far outside of the time in which its process ran: intervals of logs are rounded.
 const CLOCK_SLACK: Duration = Duration::from_millis(600);
 /// Characters of its messages that are shown.
@@ -36,6 +40,12 @@ pub struct Running {
     is_stopped: bool,
     /// Where its jobs wait until they may begin.
     gate: Option<Gate>,
+    /// Other hosts that make its load. They go on with it unless it tells them not to: it must not be killed before it could.
+    hosts: Vec<String>,
+    /// Ends it when its jobs do nothing any more.
+    stillness: Option<Stillness>,
+    /// Until when it is waited for when it is dropped, where others are ended at the same time.
+    end_by: Option<Instant>,
 }
 
 impl Running {
@@ -63,7 +73,8 @@ impl Running {
         let messages = File::create(folder.path().join("stderr")).map_err(at(folder.path()))?;
         let program = command.program.to_string_lossy().into_owned();
         let mut process = Process::new(&command.program);
-        end_with_this_process(&mut process);
+        let hosts: Vec<String> = command.hosts().map(str::to_owned).collect();
+        end_with_this_process(&mut process, if hosts.is_empty() { libc::SIGKILL } else { libc::SIGINT });
         if let Some(processors) = &command.processors {
             keep_on(&mut process, processors);
         }
@@ -88,6 +99,9 @@ impl Running {
             started_at: SystemTime::now(),
             is_stopped: false,
             gate,
+            hosts,
+            stillness: None,
+            end_by: None,
         })
     }
 
@@ -99,6 +113,11 @@ impl Running {
     /// When it was started.
     pub fn started(&self) -> Instant {
         self.started
+    }
+
+    /// Gives it up when its jobs, which must be [marked](super::mark), have done nothing for so long.
+    pub fn end_when_still(&mut self, time_max: Duration) {
+        self.stillness = Some(Stillness::new(self.child.id(), time_max));
     }
 
     /// Where its jobs wait, until it is opened.
@@ -172,6 +191,39 @@ impl Running {
         }
     }
 
+    /// Waits for the end of all of them, as [`Running::finish`] does. If one fails, the others are ended at once and together.
+    pub fn finish_all(
+        running: Vec<Running>,
+        time_max: Duration,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<Vec<Outcome>, GeneratorError> {
+        let mut rest = running.into_iter();
+        let mut outcomes = Vec::new();
+        while let Some(one) = rest.next() {
+            match one.finish(time_max, stopped) {
+                Ok(outcome) => outcomes.push(outcome),
+                Err(error) => {
+                    let now = Instant::now();
+                    rest.as_mut_slice().iter_mut().for_each(|other| other.begin_end(now));
+                    return Err(error);
+                }
+            }
+        }
+        Ok(outcomes)
+    }
+
+    /// Ends it, without waiting for that yet.
+    fn begin_end(&mut self, now: Instant) {
+        if self.end_by.is_none() && !ending::Process::is_gone(&mut self.child) {
+            match self.hosts.is_empty() {
+                true => ending::Process::kill(&mut self.child),
+                false => signal(&self.child, libc::SIGINT),
+            }
+        }
+        let time_max = if self.hosts.is_empty() { GO_TIME_MAX } else { TELL_TIME_MAX };
+        self.end_by.get_or_insert(now + time_max);
+    }
+
     /// What may be the reason if it said nothing: where a disk is full, messages do not fit on it either.
     fn silence(&self) -> String {
         let folder = self.folder.path();
@@ -219,6 +271,12 @@ impl Running {
             if stop_at.is_some_and(|at| now > at + STOP_TIME_MAX) {
                 return Err(GeneratorError::Stopped);
             }
+            if let Some(still) = self.stillness.as_mut().and_then(Stillness::is_over) {
+                return Err(GeneratorError::Still {
+                    program: self.program.clone(),
+                    seconds: still.as_secs(),
+                });
+            }
             if now > self.started + time_max + STOP_TIME_MAX {
                 return Err(GeneratorError::Hung {
                     program: self.program.clone(),
@@ -232,20 +290,31 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if let Ok(None) = self.child.try_wait() {
-            // It has not ended although its figures are of no use any more.
-            let _ = self.child.kill();
-            let _ = self.child.wait();
+        // If it has not ended yet, its figures are of no use any more.
+        let now = Instant::now();
+        self.begin_end(now);
+        let mut end_by = self.end_by.unwrap_or(now);
+        if !self.hosts.is_empty() && !ending::is_gone_by(&mut self.child, end_by) {
+            leftovers::note(format!(
+                "load that may go on at {}, since fio here did not end when it was asked to: end `fio --server` and its children there",
+                self.hosts.join(", ")
+            ))
+            .keep();
+            end_by = Instant::now() + GO_TIME_MAX;
+        }
+        if !ending::end(&mut self.child, &self.program, end_by) {
+            // It goes with the run's folder, for which nobody waits for ever.
+            self.folder.disable_cleanup(true);
         }
     }
 }
 
-/// Has the kernel end a child when the thread that starts it ends, so that no load goes on after a run that was killed.
-fn end_with_this_process(process: &mut Process) {
-    let ask = || {
+/// Has the kernel send a child this signal when the thread that starts it ends, so that no load goes on after a run that was killed.
+pub(super) fn end_with_this_process(process: &mut Process, number: i32) {
+    let ask = move || {
         // SAFETY: this call takes numbers only, and may be made between fork and exec.
         #[allow(unsafe_code)]
-        let failed = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+        let failed = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, number) };
         if failed == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
     };
     // SAFETY: the closure neither allocates nor takes locks.
@@ -298,71 +367,6 @@ pub(super) fn tail(text: &str) -> String {
     let text = text.trim();
     let skipped = text.chars().count().saturating_sub(MESSAGE_LENGTH_MAX);
     text.chars().skip(skipped).collect()
-}
-
-/// Runs a program to its end and gives what it printed; for set-up, not for load.
-pub fn output_of(
-    program: &str,
-    arguments: &[String],
-    environment: &[(String, String)],
-) -> Result<String, GeneratorError> {
-    output_within(program, arguments, environment, None)
-}
-
-/// The same, but it is ended when it has taken longer than `time_max`: what it speaks to may be gone.
-pub fn output_within(
-    program: &str,
-    arguments: &[String],
-    environment: &[(String, String)],
-    time_max: Option<Duration>,
-) -> Result<String, GeneratorError> {
-    let not_started = |source| GeneratorError::Start { program: program.to_owned(), source };
-    let mut process = Process::new(program);
-    // What it was to make is not made later, when nobody removes it any more.
-    end_with_this_process(&mut process);
-    let mut child = process
-        .args(arguments)
-        .envs(environment.iter().map(|(name, value)| (name, value)))
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0)
-        .spawn()
-        .map_err(not_started)?;
-    let (out, messages) = (read_all(child.stdout.take()), read_all(child.stderr.take()));
-    let begin = Instant::now();
-    let status = loop {
-        match child.try_wait() {
-            Ok(Some(status)) => break status,
-            Ok(None) if time_max.is_some_and(|time_max| begin.elapsed() > time_max) => {
-                let _ = child.kill();
-                let _ = child.wait();
-                let seconds = begin.elapsed().as_secs();
-                return Err(GeneratorError::Slow { program: program.to_owned(), seconds });
-            }
-            Ok(None) => std::thread::sleep(POLL),
-            Err(error) => return Err(not_started(error)),
-        }
-    };
-    let text = |reader: JoinHandle<String>| reader.join().unwrap_or_default();
-    let (out, messages) = (text(out), text(messages));
-    if status.success() {
-        return Ok(out);
-    }
-    Err(GeneratorError::Failed {
-        program: format!("{program} {}", arguments.join(" ")),
-        status: status.to_string(),
-        message: tail(&messages),
-    })
-}
-
-/// Reads what a child prints to its end, beside others. What cannot be read is as good as nothing.
-fn read_all(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
-    std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut bytes));
-        String::from_utf8_lossy(&bytes).into_owned()
-    })
 }
 
 #[cfg(test)]
@@ -426,19 +430,63 @@ mod tests {
         assert_eq!(outcome.first_error.as_deref(), Some("the connection broke"));
     }
 
+    /// A script in the place of a fio whose load other hosts make.
+    fn client(host: &str, script: &str) -> Command {
+        Command {
+            program: "bash".into(),
+            arguments: vec!["-c".to_owned(), script.to_owned(), format!("--client={host}")],
+            environment: Vec::new(),
+            files: Vec::new(),
+            format: Format::Fio,
+            processors: None,
+            runtime_s: None,
+        }
+    }
+
+    fn wait_for_file(path: &Path) {
+        let begin = Instant::now();
+        while !path.exists() {
+            assert!(begin.elapsed() < STOP_TIME_MAX, "there is no {}", path.display());
+            std::thread::sleep(POLL);
+        }
+    }
+
     #[test]
-    fn a_program_that_takes_too_long_is_ended() {
-        let sleep = |time_max| output_within("sleep", &["30".to_owned()], &[], Some(time_max));
-        let error = sleep(Duration::from_millis(50)).unwrap_err().to_string();
-        assert!(error.contains("sleep") && error.contains("was ended"), "{error}");
-        let words = ["two words".to_owned()];
-        assert_eq!(output_within("echo", &words, &[], Some(STOP_TIME_MAX)).unwrap(), "two words\n");
-        let many = ["-c".to_owned(), "seq 100000; seq 100000 >&2".to_owned()];
-        assert_eq!(
-            output_within("bash", &many, &[], Some(STOP_TIME_MAX)).unwrap().len(),
-            588_895,
-            "more than a pipe holds"
-        );
+    fn who_has_other_hosts_make_load_can_tell_them_that_it_ends() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = |name: &str| scratch.path().join(name);
+        let start = |name: &str| {
+            let (begun, told) = (path(&format!("{name}-begun")), path(&format!("{name}-told")));
+            let script = format!(
+                "trap 'touch {}; exit' INT; touch {}; while :; do sleep 0.05; done",
+                told.display(),
+                begun.display()
+            );
+            let running = Running::start(&client("a", &script), scratch.path()).unwrap();
+            wait_for_file(&begun);
+            running
+        };
+        drop(start("dropped"));
+        assert!(path("dropped-told").exists());
+        // The thread that started it ends like a process that is killed: nobody drops anything.
+        std::thread::scope(|scope| {
+            scope.spawn(|| std::mem::forget(start("forgotten")));
+        });
+        wait_for_file(&path("forgotten-told"));
+    }
+
+    #[test]
+    fn load_of_other_hosts_that_may_go_on_is_told() {
+        let scratch = tempfile::tempdir().unwrap();
+        let begun = scratch.path().join("begun");
+        let deaf = format!("trap '' INT; touch {}; exec sleep 60", begun.display());
+        let running = Running::start(&client("host-of-a-test", &deaf), scratch.path()).unwrap();
+        wait_for_file(&begun);
+        let process = running.process();
+        drop(running);
+        assert!(!Path::new(&format!("/proc/{process}")).exists());
+        let told = leftovers::all();
+        assert!(told.iter().any(|text| text.contains("may go on at host-of-a-test, ")), "{told:?}");
     }
 
     #[test]

@@ -44,11 +44,9 @@ pub enum RunError {
 impl RunError {
     /// Whether the user stopped the run.
     pub fn is_stop(&self) -> bool {
-        matches!(
-            self,
-            RunError::Target(TargetError::Stopped)
-                | RunError::Generator { source: GeneratorError::Stopped, .. }
-                | RunError::Target(TargetError::Program { source: GeneratorError::Stopped, .. })
-        )
+        match self {
+            RunError::Target(error) => error.is_stop(),
+            error => matches!(error, RunError::Generator { source: GeneratorError::Stopped, .. }),
+        }
     }
 }

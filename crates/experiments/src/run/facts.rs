@@ -3,6 +3,7 @@
 use coquina_host::DriveEnvironment;
 
 use crate::definition::PlannedScenario;
+use crate::generator::{ANSWER_TIME_MAX, output_of};
 use crate::report::TargetFacts;
 use crate::target::ENGINE_SETTING;
 
@@ -20,7 +21,9 @@ impl Run<'_> {
                 self.report.settings.insert(key, value);
             }
         }
-        if let Ok(version) = crate::generator::output_of("fio", &["--version".to_owned()], &[]) {
+        if let Ok(version) =
+            output_of("fio", &["--version".to_owned()], &[], self.context.patience(ANSWER_TIME_MAX))
+        {
             self.report
                 .versions
                 .insert("fio".to_owned(), version.trim().trim_start_matches("fio-").to_owned());

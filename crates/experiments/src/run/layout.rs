@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::definition::{Aged, Layout, PREPARE_DEPTH, PlannedScenario, VOLUME_BYTES_MIN, object_set_bytes};
-use crate::generator::{Amount, GeneratorError, Load, Outcome, Running};
+use crate::generator::{Amount, Command, GeneratorError, Load, Outcome, Running, mark};
 use crate::report::{Operation, Point};
 use crate::target::{Target, TargetError};
 
@@ -15,6 +15,8 @@ const SPACE_PERCENT: u64 = 60;
 const ROUND_BYTES: u64 = 16 << 20;
 /// Longest time to write a volume full or age a store.
 const FILL_TIME_MAX: Duration = Duration::from_secs(24 * 3600);
+/// Who fills a volume, ages a store or reads it once may do nothing for so long: a drive that tries a bad place again takes a minute.
+const STILL_TIME_MAX: Duration = Duration::from_secs(120);
 /// Size of the writes that fill a volume.
 const FILL_BLOCK_BYTES: u32 = 1 << 20;
 
@@ -123,7 +125,7 @@ impl Run<'_> {
         let mut smallest: Option<(u64, &str)> = None;
         for (index, target) in self.targets.iter().enumerate() {
             if refused[index].is_none()
-                && let Some(space_bytes) = target.space_bytes(layout.copies)?
+                && let Some(space_bytes) = target.space_bytes(layout.copies, &self.context)?
                 && let space_bytes = usable_bytes(space_bytes, target.drive_bytes(), volumes)
                 && smallest.is_none_or(|(other, _)| space_bytes < other)
                 && !(target.is_baseline() && layout.aged.is_some())
@@ -281,12 +283,27 @@ fn run_to_end(
     scratch: &std::path::Path,
     stopped: &dyn Fn() -> bool,
 ) -> Result<Outcome, GeneratorError> {
-    let started: Result<Vec<Running>, GeneratorError> =
-        target.commands(load, volumes).iter().map(|command| Running::start(command, scratch)).collect();
+    run_commands(target.commands(load, volumes), scratch, STILL_TIME_MAX, stopped)
+}
+
+fn run_commands(
+    commands: Vec<Command>,
+    scratch: &std::path::Path,
+    still_max: Duration,
+    stopped: &dyn Fn() -> bool,
+) -> Result<Outcome, GeneratorError> {
+    let start = |mut command: Command| {
+        let is_seen = mark(&mut command);
+        let mut running = Running::start(&command, scratch)?;
+        if is_seen {
+            running.end_when_still(still_max);
+        }
+        Ok(running)
+    };
+    let started: Result<Vec<Running>, GeneratorError> = commands.into_iter().map(start).collect();
     // Each by itself first: one that did nothing has failed, whatever the others did.
-    let finish = |running: Running| Ok(Outcome::merge(vec![running.finish(FILL_TIME_MAX, stopped)?]));
-    let outcomes: Result<Vec<Outcome>, GeneratorError> = started?.into_iter().map(finish).collect();
-    let outcome = Outcome::merge(outcomes?);
+    let outcomes = Running::finish_all(started?, FILL_TIME_MAX, stopped)?;
+    let outcome = Outcome::merge(outcomes.into_iter().map(|one| Outcome::merge(vec![one])).collect());
     // A part of a fill is no fill.
     if outcome.is_stopped { Err(GeneratorError::Stopped) } else { Ok(outcome) }
 }
@@ -294,6 +311,31 @@ fn run_to_end(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Runs a script in the place of a fio that may do nothing for a second.
+    fn run_script(script: &str) -> GeneratorError {
+        let scratch = tempfile::tempdir().unwrap();
+        let command = Command {
+            program: "bash".into(),
+            arguments: vec!["-c".to_owned(), script.to_owned()],
+            environment: Vec::new(),
+            files: Vec::new(),
+            format: crate::generator::Format::Fio,
+            processors: None,
+            runtime_s: None,
+        };
+        run_commands(vec![command], scratch.path(), Duration::from_secs(1), &|| false).unwrap_err()
+    }
+
+    #[test]
+    fn a_fill_of_what_does_not_answer_is_given_up() {
+        let begin = std::time::Instant::now();
+        let error = run_script("exec sleep 1000");
+        assert!(matches!(error, GeneratorError::Still { seconds: 1, .. }), "{error}");
+        assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+        let slow = run_script("for turn in 1 2 3 4 5; do sleep 0.5; done; exit 3");
+        assert!(slow.to_string().contains("exit status: 3"), "{slow}");
+    }
 
     #[test]
     fn all_drives_are_written_full_where_one_step_loads_all() {

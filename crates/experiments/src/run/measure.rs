@@ -306,8 +306,7 @@ impl Shot<'_> {
             + start_time
             + gate::WAIT_MAX
             + EXTRA_TIME_MAX;
-        let outcomes: Result<Vec<Outcome>, GeneratorError> =
-            running.into_iter().map(|running| running.finish(time_max, self.stopped)).collect();
+        let outcomes = Running::finish_all(running, time_max, self.stopped);
         // A sample at the end, so that what generators used up to there is known.
         let ended = sampler.as_ref().map_or_else(Instant::now, Sampler::mark);
         let mut outcome = Outcome::merge(outcomes?);
@@ -487,8 +486,7 @@ fn grown(before_bytes: u64, after_bytes: u64) -> Option<f64> {
 
 /// The hosts to which these commands hand their load.
 fn hosts_of(commands: &[Command]) -> Vec<String> {
-    let arguments = commands.iter().flat_map(|command| &command.arguments);
-    arguments.filter_map(|argument| Some(argument.strip_prefix("--client=")?.to_owned())).collect()
+    commands.iter().flat_map(Command::hosts).map(str::to_owned).collect()
 }
 
 /// The volumes that one of the clients loads: its share, or one that it has in common with others.

@@ -110,9 +110,7 @@ pub fn run(settings: &Settings, hooks: &Hooks<'_>) -> Result<Report, RunError> {
     }
     (hooks.progress)(1.0, "writing the report");
     let closed = run.close(outcome);
-    if scratch.close().is_err() {
-        scratch_note.keep();
-    }
+    leftovers::remove(scratch, scratch_note);
     closed
 }
 

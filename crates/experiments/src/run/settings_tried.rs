@@ -201,7 +201,7 @@ impl<W: Fn(&str, &str) -> Result<(), SettingError>> Tuner<W> {
     ) -> Result<Vec<String>, TargetError> {
         self.check_names()?;
         self.check_values()?;
-        self.look_at_effects(targets)?;
+        self.look_at_effects(targets, context)?;
         let mut said = Vec::new();
         for assignment in self.first_of_each_key() {
             let unusable =
@@ -223,7 +223,7 @@ impl<W: Fn(&str, &str) -> Result<(), SettingError>> Tuner<W> {
                     let target =
                         targets.first_mut().ok_or_else(|| unusable("there is no target".to_owned()))?;
                     let spec = target.spec().to_owned();
-                    let former = target.setting(&assignment.key)?;
+                    let former = target.setting(&assignment.key, context)?;
                     let text = former.clone().unwrap_or_else(|| "not set".to_owned());
                     said.push(format!("{} was {text}; put back at the end", assignment.key));
                     let note = (!target::is_made_for_the_run(&spec)).then(|| {
@@ -284,13 +284,17 @@ impl<W: Fn(&str, &str) -> Result<(), SettingError>> Tuner<W> {
         })
     }
 
-    fn look_at_effects(&mut self, targets: &[Box<dyn Target>]) -> Result<(), TargetError> {
+    fn look_at_effects(
+        &mut self,
+        targets: &[Box<dyn Target>],
+        context: &Context<'_>,
+    ) -> Result<(), TargetError> {
         let Some(target) = targets.first() else { return Ok(()) };
         for assignment in self.first_of_each_key() {
             if assignment.kind != Kind::Target {
                 continue;
             }
-            match target.effect(&assignment.key)? {
+            match target.effect(&assignment.key, context)? {
                 Effect::AtOnce => {}
                 Effect::Unsure => self.unsure.push(assignment.key),
                 Effect::AtStart => self.at_start.push(assignment.key),

@@ -284,7 +284,7 @@ impl Target for Store {
         let copies = Some(self.copies).filter(|_| self.laid_out);
         TargetFacts { label: self.spec.clone(), copies, durable: Some(true), ..TargetFacts::default() }
     }
-    fn space_bytes(&self, _copies: Option<u32>) -> Result<Option<u64>, TargetError> {
+    fn space_bytes(&self, _copies: Option<u32>, _context: &Context<'_>) -> Result<Option<u64>, TargetError> {
         Ok(None)
     }
     fn refuses(&self, _layout: &Layout) -> Option<String> {

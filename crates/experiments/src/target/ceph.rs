@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::local_ceph::LocalCeph;
 use super::servers::{self, Listeners};
 use super::{Context, Effect, Reach, TargetError, ceph_option, reach};
-use crate::generator::{GeneratorError, output_within};
+use crate::generator::{GeneratorError, Patience, output_of};
 use crate::leftovers;
 
 /// A cluster that several targets may use in turns.
@@ -23,9 +23,11 @@ const POLL: Duration = Duration::from_millis(300);
 /// Monitors that do not answer in this time are not there; Ceph's programs would wait for five minutes.
 const CONNECT_TIME_S: &str = "20";
 /// The same for what asks with that time.
-const CONNECTED_TIME_MAX: Duration = Duration::from_secs(30);
+pub const CONNECTED_TIME_MAX: Duration = Duration::from_secs(30);
 /// Hosts of which a daemon is asked for an option; the files of more are hardly ever of another kind.
 const HOSTS_ASKED_MAX: usize = 16;
+/// How long one of Ceph's programs may take: OSDs may be away for a while.
+pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(300);
 /// How long the removal of an image or object may take: a cluster may be without its OSDs.
 pub const REMOVE_TIME_MAX: Duration = Duration::from_secs(300);
 
@@ -129,20 +131,20 @@ impl System {
             self.pool = local.pool().to_owned();
             self.local = Some(local);
         }
-        let version = self.run(spec, "ceph", &["--version"])?;
+        let version = self.run(spec, "ceph", &["--version"], context)?;
         // `ceph version 16.2.15 (hash) pacific (stable)`
         let version = version.split_whitespace().nth(2).unwrap_or("of unknown version").to_owned();
-        self.connect(spec)?;
-        self.look_at_pool(spec)?;
-        self.look_again(spec);
-        let memory_target = self.run(spec, "ceph", &["config", "get", "osd", MEMORY_TARGET]);
+        self.connect(spec, context)?;
+        self.look_at_pool(spec, context)?;
+        self.look_again(spec, context);
+        let memory_target = self.run(spec, "ceph", &["config", "get", "osd", MEMORY_TARGET], context);
         self.memory_target = memory_target.ok().map(|value| value.trim().to_owned());
         self.version = version;
         Ok(())
     }
 
     /// Looks for the cluster, and for its pool.
-    fn connect(&mut self, spec: &str) -> Result<(), TargetError> {
+    fn connect(&mut self, spec: &str, context: &Context<'_>) -> Result<(), TargetError> {
         #[derive(Deserialize)]
         struct Dump {
             mons: Vec<Monitor>,
@@ -152,11 +154,11 @@ impl System {
             public_addr: String,
         }
         let dump = ["--connect-timeout", CONNECT_TIME_S, "mon", "dump", "--format", "json"];
-        let printed = self.run(spec, "ceph", &dump).map_err(|error| not_found(spec, error))?;
+        let printed = self.run(spec, "ceph", &dump, context).map_err(|error| not_found(spec, error))?;
         let dump = serde_json::from_str::<Dump>(&printed).ok();
         self.monitors =
             dump.map(|dump| dump.mons.into_iter().map(|one| one.public_addr).collect()).unwrap_or_default();
-        let pools = self.run(spec, "ceph", &["osd", "pool", "ls"])?;
+        let pools = self.run(spec, "ceph", &["osd", "pool", "ls"], context)?;
         if pools.lines().any(|pool| pool.trim() == self.pool) {
             return Ok(());
         }
@@ -170,12 +172,12 @@ impl System {
     }
 
     /// Looks for the daemons of a cluster that runs: some may have been started, or started again.
-    pub fn look_again(&mut self, spec: &str) {
-        self.servers = self.look_for_servers(spec).unwrap_or_default();
+    pub fn look_again(&mut self, spec: &str, context: &Context<'_>) {
+        self.servers = self.look_for_servers(spec, context).unwrap_or_default();
     }
 
     /// Its monitors, OSDs and manager, by where they listen. `None` if any of them is not on this host, or cannot be seen.
-    fn look_for_servers(&self, spec: &str) -> Option<Vec<u32>> {
+    fn look_for_servers(&self, spec: &str, context: &Context<'_>) -> Option<Vec<u32>> {
         #[derive(Deserialize)]
         struct OsdDump {
             osds: Vec<Osd>,
@@ -193,7 +195,7 @@ impl System {
         if self.is_local || self.monitors.is_empty() || !all_here {
             return None;
         }
-        let dump = |of: &str| self.run(spec, "ceph", &[of, "dump", "--format", "json"]).ok();
+        let dump = |of: &str| self.run(spec, "ceph", &[of, "dump", "--format", "json"], context).ok();
         let osds = serde_json::from_str::<OsdDump>(&dump("osd")?).ok()?.osds;
         let osds = osds.iter().filter(|osd| osd.up == 1).map(|osd| osd.public_addr.as_str());
         let listeners = Listeners::look();
@@ -215,10 +217,10 @@ impl System {
         reach::of_uris(uris.iter().map(String::as_str))
     }
 
-    fn look_at_pool(&mut self, spec: &str) -> Result<(), TargetError> {
+    fn look_at_pool(&mut self, spec: &str, context: &Context<'_>) -> Result<(), TargetError> {
         let pool = self.pool.clone();
-        let size = self.run(spec, "ceph", &["osd", "pool", "get", &pool, "size"])?;
-        let min_size = self.run(spec, "ceph", &["osd", "pool", "get", &pool, "min_size"])?;
+        let size = self.run(spec, "ceph", &["osd", "pool", "get", &pool, "size"], context)?;
+        let min_size = self.run(spec, "ceph", &["osd", "pool", "get", &pool, "min_size"], context)?;
         let number = |text: &str| text.rsplit(' ').next().and_then(|number| number.trim().parse().ok());
         self.pool_facts = match (number(&size), number(&min_size)) {
             (Some(size), Some(min_size)) => Some(PoolFacts { size, min_size }),
@@ -256,12 +258,18 @@ impl System {
         self.run_within("", "ceph", &ask, CONNECTED_TIME_MAX).is_ok()
     }
 
-    /// Runs one of Ceph's programs.
-    pub fn run(&self, spec: &str, program: &str, arguments: &[&str]) -> Result<String, TargetError> {
-        self.run_for(spec, program, arguments, None)
+    /// Runs one of Ceph's programs, until the run is to end.
+    pub fn run(
+        &self,
+        spec: &str,
+        program: &str,
+        arguments: &[&str],
+        context: &Context<'_>,
+    ) -> Result<String, TargetError> {
+        self.run_for(spec, program, arguments, context.patience(ANSWER_TIME_MAX))
     }
 
-    /// The same, but no longer than this.
+    /// The same, also when the run is to end, but no longer than this.
     pub fn run_within(
         &self,
         spec: &str,
@@ -269,15 +277,16 @@ impl System {
         arguments: &[&str],
         time_max: Duration,
     ) -> Result<String, TargetError> {
-        self.run_for(spec, program, arguments, Some(time_max))
+        self.run_for(spec, program, arguments, Patience::of(time_max))
     }
 
-    fn run_for(
+    /// The same, as long as somebody waits for it.
+    pub fn run_for(
         &self,
         spec: &str,
         program: &str,
         arguments: &[&str],
-        time_max: Option<Duration>,
+        patience: Patience<'_>,
     ) -> Result<String, TargetError> {
         let mut all: Vec<String> = Vec::new();
         if let Some(conf) = &self.conf {
@@ -285,7 +294,7 @@ impl System {
         }
         all.extend(arguments.iter().map(|argument| (*argument).to_owned()));
         let program = self.programs.join(program);
-        output_within(&program.to_string_lossy(), &all, &self.environment(), time_max)
+        output_of(&program.to_string_lossy(), &all, &self.environment(), patience)
             .map_err(|source| TargetError::Program { spec: spec.to_owned(), source })
     }
 
@@ -297,7 +306,7 @@ impl System {
         let pool = self.pool.clone();
         let (size, min_size) = (copies.to_string(), if copies > 1 { "2" } else { "1" });
         if copies == 1 {
-            self.run(spec, "ceph", &["config", "set", "global", "mon_allow_pool_size_one", "true"])?;
+            self.run(spec, "ceph", &["config", "set", "global", "mon_allow_pool_size_one", "true"], context)?;
         }
         // The smaller of the two first, or it is refused.
         let order = if self.pool_facts.is_some_and(|facts| facts.size > copies) {
@@ -306,10 +315,15 @@ impl System {
             [("size", size.as_str()), ("min_size", min_size)]
         };
         for (name, value) in order {
-            self.run(spec, "ceph", &["osd", "pool", "set", &pool, name, value, "--yes-i-really-mean-it"])?;
+            self.run(
+                spec,
+                "ceph",
+                &["osd", "pool", "set", &pool, name, value, "--yes-i-really-mean-it"],
+                context,
+            )?;
         }
         self.wait_until_clean(spec, context)?;
-        self.look_at_pool(spec)
+        self.look_at_pool(spec, context)
     }
 
     fn wait_until_clean(&self, spec: &str, context: &Context<'_>) -> Result<(), TargetError> {
@@ -319,7 +333,7 @@ impl System {
             if (context.stopped)() {
                 return Err(TargetError::Stopped);
             }
-            let printed = self.run(spec, "ceph", &["pg", "stat", "--format", "json"])?;
+            let printed = self.run(spec, "ceph", &["pg", "stat", "--format", "json"], context)?;
             #[derive(Deserialize)]
             struct Wrapped {
                 pg_summary: Option<PgStat>,
@@ -355,8 +369,8 @@ impl System {
     }
 
     /// Bytes that fit into the pool, copies already counted.
-    pub fn space_bytes(&self, spec: &str) -> Result<Option<u64>, TargetError> {
-        let printed = self.run(spec, "ceph", &["df", "--format", "json"])?;
+    pub fn space_bytes(&self, spec: &str, context: &Context<'_>) -> Result<Option<u64>, TargetError> {
+        let printed = self.run(spec, "ceph", &["df", "--format", "json"], context)?;
         let df: Df = serde_json::from_str(&printed).map_err(|error| TargetError::Unusable {
             spec: spec.to_owned(),
             message: format!("`ceph df` printed something unexpected: {error}"),
@@ -400,37 +414,36 @@ impl System {
     }
 
     /// When an option takes effect, or why it cannot be tried.
-    pub fn effect(&self, spec: &str, key: &str) -> Result<Effect, TargetError> {
+    pub fn effect(&self, spec: &str, key: &str, context: &Context<'_>) -> Result<Effect, TargetError> {
         let (_, option) = ceph_option::split(key);
-        let printed =
-            self.run(spec, "ceph", &["config", "help", option, "--format", "json"]).map_err(|error| {
-                match &error {
-                    TargetError::Program { source: GeneratorError::Failed { message, .. }, .. }
-                        if message.contains("ENOENT") =>
-                    {
-                        let message = format!("Ceph has no option {option}; `ceph config ls` lists all");
-                        TargetError::Wrong { spec: spec.to_owned(), message }
-                    }
-                    _ => error,
+        let printed = self
+            .run(spec, "ceph", &["config", "help", option, "--format", "json"], context)
+            .map_err(|error| match &error {
+                TargetError::Program { source: GeneratorError::Failed { message, .. }, .. }
+                    if message.contains("ENOENT") =>
+                {
+                    let message = format!("Ceph has no option {option}; `ceph config ls` lists all");
+                    TargetError::Wrong { spec: spec.to_owned(), message }
                 }
+                _ => error,
             })?;
         let unusable = |message: String| TargetError::Unusable { spec: spec.to_owned(), message };
         let effect = ceph_option::effect(key, &printed, self.local.is_some()).map_err(unusable)?;
         let (section, option) = ceph_option::split(key);
-        let dump = self.run(spec, "ceph", &["config", "dump", "--format", "json"])?;
+        let dump = self.run(spec, "ceph", &["config", "dump", "--format", "json"], context)?;
         ceph_option::check_narrower(&dump, section, option).map_err(unusable)?;
         if ceph_option::is_of_load(section) {
-            self.check_file(spec, option)?;
+            self.check_file(spec, option, context)?;
         }
-        self.check_daemons(spec, section, option)?;
+        self.check_daemons(spec, section, option, context)?;
         Ok(effect)
     }
 
     /// Refuses an option that the configuration file of who makes load sets: that counts above what is set here.
-    fn check_file(&self, spec: &str, option: &str) -> Result<(), TargetError> {
+    fn check_file(&self, spec: &str, option: &str, context: &Context<'_>) -> Result<(), TargetError> {
         let client = format!("client.{}", self.user);
         let lookup = ["--name", &client, "--lookup", option];
-        match self.run_within(spec, "ceph-conf", &lookup, CONNECTED_TIME_MAX) {
+        match self.run_for(spec, "ceph-conf", &lookup, context.patience(CONNECTED_TIME_MAX)) {
             Ok(value) => {
                 let usual = || "Ceph's configuration file (mostly /etc/ceph/ceph.conf)".to_owned();
                 let file = self.conf_path().unwrap_or_else(usual);
@@ -449,14 +462,20 @@ impl System {
 
     /// Refuses an option that daemons have from elsewhere, above what is set here. One daemon of a host is asked: the file of a host
     /// is that of all of them.
-    fn check_daemons(&self, spec: &str, section: &str, option: &str) -> Result<(), TargetError> {
+    fn check_daemons(
+        &self,
+        spec: &str,
+        section: &str,
+        option: &str,
+        context: &Context<'_>,
+    ) -> Result<(), TargetError> {
         if ceph_option::reader(section) == ceph_option::Reader::Clients {
             return Ok(());
         }
         let ask = |words: &[&str]| {
             let begin = ["--connect-timeout", CONNECT_TIME_S];
             let all = [&begin[..], words, &["--format", "json"][..]].concat();
-            self.run_within(spec, "ceph", &all, CONNECTED_TIME_MAX)
+            self.run_for(spec, "ceph", &all, context.patience(CONNECTED_TIME_MAX))
         };
         // Who does not permit that, or has no manager that could answer, may have nothing of the kind.
         let nodes = ask(&["node", "ls"]).unwrap_or_default();
@@ -468,6 +487,7 @@ impl System {
                             .map_err(|message| TargetError::Unusable { spec: spec.to_owned(), message })?;
                         break;
                     }
+                    Err(error) if error.is_stop() => return Err(error),
                     // The next one would take as long.
                     Err(TargetError::Program { source: GeneratorError::Slow { .. }, .. }) => return Ok(()),
                     // It is down, and another one of the host may be up.
@@ -489,24 +509,31 @@ impl System {
         }
     }
 
-    fn config(&self, spec: &str, arguments: &[&str]) -> Result<String, TargetError> {
-        self.run(spec, "ceph", &[&["--connect-timeout", CONNECT_TIME_S, "config"], arguments].concat())
+    fn config(&self, spec: &str, arguments: &[&str], patience: Patience<'_>) -> Result<String, TargetError> {
+        let all = [&["--connect-timeout", CONNECT_TIME_S, "config"], arguments].concat();
+        self.run_for(spec, "ceph", &all, patience)
     }
 
     /// The value of an option for all OSDs, or for the section named in front: `client:rbd_cache`.
-    pub fn setting(&self, spec: &str, key: &str) -> Result<Option<String>, TargetError> {
+    pub fn setting(
+        &self,
+        spec: &str,
+        key: &str,
+        context: &Context<'_>,
+    ) -> Result<Option<String>, TargetError> {
         let (section, option) = ceph_option::split(key);
-        let dump = self.config(spec, &["dump", "--format", "json"])?;
+        let dump = self.config(spec, &["dump", "--format", "json"], context.patience(ANSWER_TIME_MAX))?;
         ceph_option::value(&dump, section, option)
             .map_err(|message| TargetError::Unusable { spec: spec.to_owned(), message })
     }
 
-    /// `ceph config set`. Monitors that take it may answer too late.
+    /// `ceph config set`, also when the run is to end. Monitors that take it may answer too late.
     pub fn set(&self, spec: &str, key: &str, value: Option<&str>) -> Result<(), TargetError> {
         let (section, option) = ceph_option::split(key);
+        let patience = Patience::of(ANSWER_TIME_MAX);
         match value {
-            Some(value) => self.config(spec, &["set", section, option, value]),
-            None => self.config(spec, &["rm", section, option]),
+            Some(value) => self.config(spec, &["set", section, option, value], patience),
+            None => self.config(spec, &["rm", section, option], patience),
         }
         .map(drop)
     }
@@ -631,7 +658,8 @@ esac
         let system = running("pool");
         system.borrow_mut().programs = folder.path().to_owned();
         system.borrow_mut().conf = Some("/c/ceph.conf".to_owned());
-        let effect = |key: &str| system.borrow().effect("rbd:pool/disk", key);
+        let context = crate::target::tests::context(folder.path());
+        let effect = |key: &str| system.borrow().effect("rbd:pool/disk", key, &context);
         let refused = |key: &str| effect(key).unwrap_err().to_string();
         for key in ["client:rbd_cache", "client.admin:rbd_cache", "global:rbd_cache"] {
             let refused = refused(key);

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::local_coquina::LocalCoquina;
 use super::{Context, Effect, OpenLoop, Reach, Target, TargetError, medium, reach};
 use crate::definition::Layout;
-use crate::generator::{Command, Load, coquina, output_of, output_within};
+use crate::generator::{ANSWER_TIME_MAX, Command, Load, Patience, coquina, output_of};
 use crate::leftovers::{self, Note};
 use crate::report::{Point, TargetFacts};
 
@@ -183,11 +183,17 @@ struct DfDrive {
 }
 
 impl System {
-    fn ask<T: for<'de> Deserialize<'de>>(&self, spec: &str, arguments: &[&str]) -> Result<T, TargetError> {
+    fn ask<T: for<'de> Deserialize<'de>>(
+        &self,
+        spec: &str,
+        arguments: &[&str],
+        context: &Context<'_>,
+    ) -> Result<T, TargetError> {
         let mut all: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
         all.push("--json".to_owned());
         all.extend_from_slice(&self.server);
-        let printed = output_of(&self.program.to_string_lossy(), &all, &[])
+        let patience = context.patience(ANSWER_TIME_MAX);
+        let printed = output_of(&self.program.to_string_lossy(), &all, &[], patience)
             .map_err(|source| TargetError::Program { spec: spec.to_owned(), source })?;
         serde_json::from_str(&printed).map_err(|error| TargetError::Unusable {
             spec: spec.to_owned(),
@@ -207,8 +213,8 @@ impl System {
         } else {
             self.server = context.server.clone();
         }
-        let status: Status = self.ask(spec, &["status", "--interval", "0"])?;
-        let list = self.list(spec)?;
+        let status: Status = self.ask(spec, &["status", "--interval", "0"], context)?;
+        let list = self.list(spec, context)?;
         self.found =
             list.volumes.into_iter().find(|volume| volume.name == self.name).map(|volume| volume.facts);
         if let Some(found) = self.found
@@ -225,16 +231,16 @@ impl System {
     }
 
     /// The volumes that have a name.
-    fn list(&self, spec: &str) -> Result<VolumeList, TargetError> {
-        let mut list: VolumeList = self.ask(spec, &["volume", "list", "--interval", "0"])?;
+    fn list(&self, spec: &str, context: &Context<'_>) -> Result<VolumeList, TargetError> {
+        let mut list: VolumeList = self.ask(spec, &["volume", "list", "--interval", "0"], context)?;
         list.volumes.retain(|volume| !volume.is_going());
         Ok(list)
     }
 
     /// Copies of a volume for which no number is asked for: those of the only pool. Where there is none yet, the first
     /// volume makes one, with that many at most. Where there are several, none is made without the name of one.
-    fn copies_by_default(&self, spec: &str, df: &Df) -> Result<u32, TargetError> {
-        let list: PoolList = self.ask(spec, &["pool", "list"])?;
+    fn copies_by_default(&self, spec: &str, df: &Df, context: &Context<'_>) -> Result<u32, TargetError> {
+        let list: PoolList = self.ask(spec, &["pool", "list"], context)?;
         let nodes: BTreeSet<&str> = df.drives.iter().map(|drive| drive.node.as_str()).collect();
         // On one node copies are kept apart by drive.
         let members = if nodes.len() > 1 { nodes.len() } else { df.drives.len() };
@@ -246,12 +252,12 @@ impl System {
         if number == 0 { self.name.clone() } else { format!("{}-{number}", self.name) }
     }
 
-    fn lay_out(&mut self, spec: &str, layout: &Layout) -> Result<bool, TargetError> {
+    fn lay_out(&mut self, spec: &str, layout: &Layout, context: &Context<'_>) -> Result<bool, TargetError> {
         if !std::mem::take(&mut self.is_stale) && self.layout.as_ref() == Some(layout) {
             return Ok(false);
         }
         self.clear();
-        let there = self.list(spec)?;
+        let there = self.list(spec, context)?;
         for number in 0..layout.volumes {
             let name = self.volume_name(number);
             if number > 0 || self.found.is_none() {
@@ -266,13 +272,16 @@ impl System {
                     arguments.extend(["--stripe-unit".to_owned(), unit, "--stripe-count".to_owned(), count]);
                 }
                 let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+                if (context.stopped)() {
+                    return Err(TargetError::Stopped);
+                }
                 // Before it is made: that may be interrupted, and the volume be there all the same.
                 if !self.is_local {
                     self.left.push(leftovers::note(self.left_text(&name, "")));
                 }
-                if let Err(error) = self.ask::<serde_json::Value>(spec, &arguments) {
+                if let Err(error) = self.ask::<serde_json::Value>(spec, &arguments, context) {
                     self.left.pop();
-                    self.tell_if_made(&name, &there);
+                    self.tell_if_made(&name, &there, error.is_stop());
                     return Err(error);
                 }
                 self.made.push(name.clone());
@@ -280,7 +289,7 @@ impl System {
             self.volumes.push(name);
         }
         // What the server made of it, whatever was asked for.
-        self.copies = self.list(spec)?.copies_of(&self.volumes);
+        self.copies = self.list(spec, context)?.copies_of(&self.volumes);
         self.layout = Some(layout.clone());
         Ok(true)
     }
@@ -298,7 +307,7 @@ impl System {
             arguments.extend_from_slice(&self.server);
             let program = self.program.to_string_lossy();
             let note = notes.next();
-            let run = || output_within(&program, &arguments, &[], Some(REMOVE_TIME_MAX));
+            let run = || output_of(&program, &arguments, &[], Patience::of(REMOVE_TIME_MAX));
             let removed = answers && run().is_ok();
             // Somebody else may have removed it.
             let is_there = if removed || !answers { Some(!removed) } else { self.is_known(&name) };
@@ -318,11 +327,12 @@ impl System {
 
     /// Tells of a volume whose making failed, if it was not there before and is now, or may be. Somebody else may have made it in the
     /// same moment, so that it is not removed.
-    fn tell_if_made(&self, name: &str, before: &VolumeList) {
+    fn tell_if_made(&self, name: &str, before: &VolumeList, is_stopped: bool) {
         if self.is_local || before.volumes.iter().any(|volume| volume.name == name) {
             return;
         }
-        match self.is_known(name) {
+        // Who ends the run does not wait for the answer.
+        match if is_stopped { None } else { self.is_known(name) } {
             Some(false) => {}
             Some(true) => leftovers::note(self.left_text(name, leftovers::MADE_ALL_THE_SAME)).keep(),
             None => leftovers::note(self.left_text(name, leftovers::MAY_BE_MADE)).keep(),
@@ -333,7 +343,8 @@ impl System {
     fn is_known(&self, name: &str) -> Option<bool> {
         let list = ["volume", "list", "--interval", "0", "--json"].map(str::to_owned);
         let arguments = [&list[..], &self.server[..]].concat();
-        let printed = output_within(&self.program.to_string_lossy(), &arguments, &[], Some(REMOVE_TIME_MAX));
+        let printed =
+            output_of(&self.program.to_string_lossy(), &arguments, &[], Patience::of(REMOVE_TIME_MAX));
         let list: VolumeList = serde_json::from_str(&printed.ok()?).ok()?;
         Some(list.volumes.iter().any(|volume| !volume.is_going() && volume.name == name))
     }
@@ -498,9 +509,9 @@ impl Target for CoquinaTarget {
         facts
     }
 
-    fn space_bytes(&self, copies: Option<u32>) -> Result<Option<u64>, TargetError> {
+    fn space_bytes(&self, copies: Option<u32>, context: &Context<'_>) -> Result<Option<u64>, TargetError> {
         let system = self.system.borrow();
-        let df: Df = system.ask(&self.spec, &["df"])?;
+        let df: Df = system.ask(&self.spec, &["df"], context)?;
         let mine = system.layout.as_ref().map_or(0, |layout| {
             let copies = system.copies.or(layout.copies).unwrap_or(1);
             layout.volume_bytes * u64::from(layout.volumes) * u64::from(copies)
@@ -508,7 +519,7 @@ impl Target for CoquinaTarget {
         let free = df.provisionable_bytes.saturating_sub(df.provisioned_bytes).min(df.free_bytes) + mine;
         let copies = match system.found.map(|found| found.copies).or(copies) {
             Some(copies) => copies,
-            None => system.copies_by_default(&self.spec, &df)?,
+            None => system.copies_by_default(&self.spec, &df, context)?,
         };
         let copies = u64::from(copies.max(1));
         // A volume that is there has been counted already, but perhaps not been written: what is free may be less than its size.
@@ -538,8 +549,8 @@ impl Target for CoquinaTarget {
         pinned.then(|| "jobs are pinned to processors with fio only".to_owned())
     }
 
-    fn lay_out(&mut self, layout: &Layout, _context: &Context<'_>) -> Result<bool, TargetError> {
-        self.system.borrow_mut().lay_out(&self.spec, layout)
+    fn lay_out(&mut self, layout: &Layout, context: &Context<'_>) -> Result<bool, TargetError> {
+        self.system.borrow_mut().lay_out(&self.spec, layout, context)
     }
 
     fn forget_layout(&mut self) {
@@ -583,7 +594,7 @@ impl Target for CoquinaTarget {
         }
     }
 
-    fn effect(&self, key: &str) -> Result<Effect, TargetError> {
+    fn effect(&self, key: &str, _context: &Context<'_>) -> Result<Effect, TargetError> {
         LocalCoquina::check_option(&self.spec, option_of(&self.spec, key)?)?;
         if self.system.borrow().is_local { Ok(Effect::AtStart) } else { Err(not_started_again(&self.spec)) }
     }
@@ -592,11 +603,11 @@ impl Target for CoquinaTarget {
         let mut system = self.system.borrow_mut();
         system.local.as_mut().ok_or_else(|| not_started_again(&self.spec))?.restart(context)?;
         // It listens on other ports now.
-        system.status = Some(system.ask(&self.spec, &["status", "--interval", "0"])?);
+        system.status = Some(system.ask(&self.spec, &["status", "--interval", "0"], context)?);
         Ok(())
     }
 
-    fn setting(&self, key: &str) -> Result<Option<String>, TargetError> {
+    fn setting(&self, key: &str, _context: &Context<'_>) -> Result<Option<String>, TargetError> {
         let option = option_of(&self.spec, key)?;
         let system = self.system.borrow();
         Ok(system.local.as_ref().ok_or_else(|| not_started_again(&self.spec))?.option(option))

@@ -146,7 +146,7 @@ impl Target for DeviceTarget {
         facts
     }
 
-    fn space_bytes(&self, _copies: Option<u32>) -> Result<Option<u64>, TargetError> {
+    fn space_bytes(&self, _copies: Option<u32>, _context: &Context<'_>) -> Result<Option<u64>, TargetError> {
         // The smallest decides, since all get the same.
         Ok(Some(self.drive_bytes().unwrap_or(0) * self.devices.len() as u64))
     }

@@ -130,10 +130,9 @@ impl FileTarget {
     }
 
     fn remove_made(&mut self) {
+        let mut hangs = false;
         for (path, note) in self.made.drain(..) {
-            let removed = std::fs::remove_file(path);
-            // It may be gone already.
-            if removed.is_err_and(|error| error.kind() != ErrorKind::NotFound) {
+            if !is_removed(&mut hangs, move || std::fs::remove_file(path)) {
                 note.into_iter().for_each(Note::keep);
             }
         }
@@ -141,13 +140,25 @@ impl FileTarget {
 
     /// Files that were empty before the run are so after it.
     fn empty_again(&mut self) {
+        let mut hangs = false;
         for (path, note) in self.emptied.drain(..) {
-            let emptied = std::fs::File::options().write(true).open(&path).and_then(|file| file.set_len(0));
-            if emptied.is_err_and(|error| error.kind() != ErrorKind::NotFound) {
+            let empty = move || std::fs::File::options().write(true).open(&path)?.set_len(0);
+            if !is_removed(&mut hangs, empty) {
                 note.keep();
             }
         }
     }
+}
+
+/// Removes a file, which may be gone already, but not when the drive of another one hangs: this one is on the same, mostly.
+fn is_removed(hangs: &mut bool, remove: impl FnOnce() -> std::io::Result<()> + Send + 'static) -> bool {
+    let or_gone = |error: std::io::Error| match error.kind() {
+        ErrorKind::NotFound => Ok(()),
+        _ => Err(error),
+    };
+    let removed = if *hangs { None } else { leftovers::removed(move || remove().or_else(or_gone)) };
+    *hangs |= removed.is_none();
+    removed == Some(true)
 }
 
 /// fio's options for direct, durable I/O on paths.
@@ -211,7 +222,7 @@ impl Target for FileTarget {
         }
     }
 
-    fn space_bytes(&self, _copies: Option<u32>) -> Result<Option<u64>, TargetError> {
+    fn space_bytes(&self, _copies: Option<u32>, _context: &Context<'_>) -> Result<Option<u64>, TargetError> {
         Ok(self.each_bytes()?.map(|each| each * self.named.len() as u64))
     }
 

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use tempfile::TempDir;
 
 use super::{Context, TargetError, need_room};
-use crate::generator::output_of;
+use crate::generator::{ANSWER_TIME_MAX, GeneratorError, Patience, is_gone_by, output_of};
 use crate::leftovers::{self, Note};
 
 /// The script, which needs nothing but bash and Debian's packages.
@@ -21,14 +22,19 @@ const OSD_BYTES_MIN: u64 = 1 << 30;
 /// small the OSD is: in one file with the data they would fill an OSD of 2 GiB whose data takes 75 % of it, until it takes
 /// no writes any more.
 const DB_BYTES: u64 = 1 << 30;
-const POLL: std::time::Duration = std::time::Duration::from_millis(100);
+const POLL: Duration = Duration::from_millis(100);
+/// How long its end may take: the script gives processes up that do not go within 20 s, and removes large files.
+const DOWN_TIME_MAX: Duration = Duration::from_secs(120);
 
 /// A running cluster. Dropping it ends it, and so does the end of this process, however it ends.
 pub struct LocalCeph {
-    folder: TempDir,
+    /// Until it is dropped.
+    folder: Option<TempDir>,
+    /// Where that is.
+    path: PathBuf,
     /// Ends the cluster when its input ends.
     guard: Option<Child>,
-    _left: Note,
+    left: Option<Note>,
     status: Status,
 }
 
@@ -68,30 +74,67 @@ impl LocalCeph {
         let folder = TempDir::with_prefix_in("ceph-", &context.folder).map_err(|error| {
             unusable(format!("cannot make a folder in {}: {error}", context.folder.display()))
         })?;
-        let script = folder.path().join("ceph.sh");
+        let mut cluster = LocalCeph::in_folder(folder);
+        let script = cluster.script();
         std::fs::write(&script, SCRIPT)
             .map_err(|error| unusable(format!("cannot write {}: {error}", script.display())))?;
         (context.say)("starting Ceph: monitor, manager and three OSDs");
-        let data = folder.path().join("data");
-        let _left = leftovers::note(format!(
-            "Ceph's daemons and {data}, which another process ends and removes within a minute; if it does not: bash {script} down \
-             --dir {data} (or bench/peers/ceph down --dir {data})",
-            data = leftovers::quoted(&data),
-            script = leftovers::quoted(&script)
-        ));
-        let mut cluster = LocalCeph { folder, guard: None, _left, status: Status::default() };
-        let mut guard = Command::new("bash");
-        guard.args(cluster.arguments("down")).arg("--after-input");
-        // Ctrl-C goes to the whole foreground group.
-        guard.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
-        let guard = guard.spawn().map_err(|error| unusable(format!("cannot start bash: {error}")))?;
-        cluster.guard = Some(guard);
+        cluster.begin_guard().map_err(|error| unusable(format!("cannot start bash: {error}")))?;
         let mut command = Command::new("bash");
         command.args(cluster.arguments("up"));
         command.args(["--osd-size", &context.store_bytes.to_string(), "--db-size", &DB_BYTES.to_string()]);
         cluster.wait_for_start(spec, command, "Ceph did not start", context)?;
-        cluster.look(spec)?;
+        cluster.look(spec, context)?;
         Ok(cluster)
+    }
+
+    /// One that has not been started yet.
+    fn in_folder(folder: TempDir) -> Self {
+        let path = folder.path().to_owned();
+        LocalCeph { folder: Some(folder), path, guard: None, left: None, status: Status::default() }
+    }
+
+    /// Starts who ends the cluster when this process does.
+    fn begin_guard(&mut self) -> Result<(), std::io::Error> {
+        self.left = Some(leftovers::note(format!(
+            "Ceph's daemons and {}, which another process ends and removes within a minute; if it does not: {}",
+            leftovers::quoted(self.data()),
+            self.down_command()
+        )));
+        let mut guard = Command::new("bash");
+        guard.args(self.arguments("down")).arg("--after-input");
+        // Ctrl-C goes to the whole foreground group.
+        guard.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+        self.guard = Some(guard.spawn()?);
+        Ok(())
+    }
+
+    fn script(&self) -> PathBuf {
+        self.path.join("ceph.sh")
+    }
+
+    fn data(&self) -> PathBuf {
+        self.path.join("data")
+    }
+
+    /// What a user may do about it.
+    fn down_command(&self) -> String {
+        let data = leftovers::quoted(self.data());
+        format!(
+            "bash {} down --dir {data} (or bench/peers/ceph down --dir {data})",
+            leftovers::quoted(self.script())
+        )
+    }
+
+    /// Ends it: by who waits for that, and if that one fails or is gone, once more.
+    fn down(&self, mut guard: Child) -> Result<(), GeneratorError> {
+        drop(guard.stdin.take());
+        if is_gone_by(&mut guard, Instant::now() + DOWN_TIME_MAX)
+            && guard.wait().is_ok_and(|status| status.success())
+        {
+            return Ok(());
+        }
+        output_of("bash", &self.arguments("down"), &[], Patience::of(DOWN_TIME_MAX)).map(drop)
     }
 
     /// Starts the OSDs again, with all that they hold; takes some seconds. They are other processes then.
@@ -99,11 +142,12 @@ impl LocalCeph {
         let mut command = Command::new("bash");
         command.args(self.arguments("restart"));
         self.wait_for_start(spec, command, "Ceph's OSDs did not start again", context)?;
-        self.look(spec)
+        self.look(spec, context)
     }
 
-    fn look(&mut self, spec: &str) -> Result<(), TargetError> {
-        let printed = output_of("bash", &[self.arguments("status"), vec!["--json".to_owned()]].concat(), &[])
+    fn look(&mut self, spec: &str, context: &Context<'_>) -> Result<(), TargetError> {
+        let arguments = [self.arguments("status"), vec!["--json".to_owned()]].concat();
+        let printed = output_of("bash", &arguments, &[], context.patience(ANSWER_TIME_MAX))
             .map_err(|source| TargetError::Program { spec: spec.to_owned(), source })?;
         self.status = serde_json::from_str(&printed).map_err(|error| TargetError::Unusable {
             spec: spec.to_owned(),
@@ -113,8 +157,8 @@ impl LocalCeph {
     }
 
     fn arguments(&self, verb: &str) -> Vec<String> {
-        let path = |name: &str| self.folder.path().join(name).to_string_lossy().into_owned();
-        vec![path("ceph.sh"), verb.to_owned(), "--dir".to_owned(), path("data")]
+        let text = |path: PathBuf| path.to_string_lossy().into_owned();
+        vec![text(self.script()), verb.to_owned(), "--dir".to_owned(), text(self.data())]
     }
 
     fn wait_for_start(
@@ -203,9 +247,77 @@ impl LocalCeph {
 impl Drop for LocalCeph {
     fn drop(&mut self) {
         // If it was never up, there is nothing to end.
-        if let Some(mut guard) = self.guard.take() {
-            drop(guard.stdin.take());
-            let _ = guard.wait();
-        }
+        let Some(guard) = self.guard.take() else { return };
+        let Err(error) = self.down(guard) else { return };
+        // Without the script, nobody could end it.
+        self.folder.take().into_iter().for_each(leftovers::leave);
+        self.left = None;
+        leftovers::note(format!(
+            "Ceph's daemons and {}, which could not be ended ({error}): {}",
+            leftovers::quoted(self.data()),
+            self.down_command()
+        ))
+        .keep();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A cluster whose script notes each call in a file, and ends with this status.
+    fn cluster(status: u8) -> LocalCeph {
+        let folder = tempfile::tempdir().unwrap();
+        let mut cluster = LocalCeph::in_folder(folder);
+        let script =
+            format!("[[ $* != *--after-input* ]] || cat\necho \"$*\" >>\"$3.calls\"\nexit {status}\n");
+        std::fs::write(cluster.script(), script).unwrap();
+        cluster.begin_guard().unwrap();
+        cluster
+    }
+
+    fn notes_of(folder: &std::path::Path) -> Vec<String> {
+        let folder = folder.to_string_lossy();
+        leftovers::all().into_iter().filter(|text| text.contains(&*folder)).collect()
+    }
+
+    #[test]
+    fn who_ended_it_is_not_asked_again() {
+        let mut cluster = cluster(0);
+        let path = cluster.path.clone();
+        assert!(notes_of(&path)[0].contains("which another process ends"), "{:?}", notes_of(&path));
+        let guard = cluster.guard.take().unwrap();
+        cluster.down(guard).unwrap();
+        let calls = std::fs::read_to_string(path.join("data.calls")).unwrap();
+        assert_eq!(calls, format!("down --dir {} --after-input\n", path.join("data").display()));
+        drop(cluster);
+        assert_eq!((path.exists(), notes_of(&path)), (false, Vec::new()));
+    }
+
+    #[test]
+    fn one_whose_guard_is_gone_is_ended_all_the_same() {
+        let mut cluster = cluster(0);
+        let path = cluster.path.clone();
+        let mut guard = cluster.guard.take().unwrap();
+        guard.kill().unwrap();
+        cluster.down(guard).unwrap();
+        let calls = std::fs::read_to_string(path.join("data.calls")).unwrap();
+        assert_eq!(calls, format!("down --dir {}\n", path.join("data").display()));
+        drop(cluster);
+        assert_eq!((path.exists(), notes_of(&path)), (false, Vec::new()));
+    }
+
+    #[test]
+    fn one_that_cannot_be_ended_is_told_and_what_ends_it_stays() {
+        let cluster = cluster(1);
+        let path = cluster.path.clone();
+        drop(cluster);
+        let notes = notes_of(&path);
+        assert_eq!(notes.len(), 1, "{notes:?}");
+        let command = format!("bash {0}/ceph.sh down --dir {0}/data ", path.display());
+        assert!(notes[0].contains("could not be ended") && notes[0].contains(&command), "{notes:?}");
+        let calls = std::fs::read_to_string(path.join("data.calls")).unwrap();
+        assert_eq!((calls.lines().count(), path.join("ceph.sh").exists()), (2, true), "{calls}");
+        std::fs::remove_dir_all(&path).unwrap();
     }
 }

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use tempfile::TempDir;
 
 use super::{Context, TargetError, need_room};
-use crate::generator::output_of;
+use crate::generator::{Patience, output_of};
 use crate::leftovers::{self, Note};
 
 const NODES: u32 = 3;
@@ -157,16 +157,17 @@ impl LocalCoquina {
         ])
     }
 
-    fn status(&self) -> Option<Status> {
+    fn status(&self, stopped: &dyn Fn() -> bool) -> Option<Status> {
         let folder = self.data().to_string_lossy().into_owned();
         let arguments = ["status", "--interval", "0", "--json", "--dir", &folder].map(str::to_owned);
-        let printed = output_of(&self.program.to_string_lossy(), &arguments, &[]).ok()?;
+        let patience = Patience { time_max: START_TIME_MAX, stopped };
+        let printed = output_of(&self.program.to_string_lossy(), &arguments, &[], patience).ok()?;
         serde_json::from_str(&printed).ok()
     }
 
     fn wait_for_start(&mut self, stopped: &dyn Fn() -> bool) -> Result<(), TargetError> {
         let begin = Instant::now();
-        while self.status().is_none() {
+        while self.status(stopped).is_none() {
             if stopped() {
                 return Err(TargetError::Stopped);
             }
@@ -193,7 +194,7 @@ impl LocalCoquina {
                 return Err(TargetError::Stopped);
             }
             std::thread::sleep(POLL);
-            let Some(status) = self.status() else { continue };
+            let Some(status) = self.status(stopped) else { continue };
             let shards: Vec<&Shard> = status.drives.iter().flat_map(|drive| &drive.shards).collect();
             let now = (
                 shards.iter().map(|shard| shard.drive_write_bytes).sum::<u64>() >> 20,

@@ -27,9 +27,10 @@ mod servers;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::definition::Layout;
-use crate::generator::{Command, GeneratorError, Load, fio};
+use crate::generator::{Command, GeneratorError, Load, Patience, fio};
 use crate::report::{Point, TargetFacts};
 
 pub use coquina::nodes_of;
@@ -107,6 +108,11 @@ pub enum TargetError {
 }
 
 impl TargetError {
+    /// Whether the user stopped the run.
+    pub fn is_stop(&self) -> bool {
+        matches!(self, TargetError::Stopped | TargetError::Program { source: GeneratorError::Stopped, .. })
+    }
+
     /// Whether the command is wrong, rather than what it found.
     pub fn is_wrong_usage(&self) -> bool {
         matches!(self, TargetError::Unknown(_) | TargetError::Wrong { .. })
@@ -136,6 +142,11 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
+    /// Waits for a program so long, and no longer than until the run is stopped.
+    pub fn patience(&self, time_max: Duration) -> Patience<'_> {
+        Patience { time_max, stopped: self.stopped }
+    }
+
     /// Whether this was spelled out with `--destroy-data`, as it was named or as a target.
     pub fn may_destroy(&self, spec: &str, name: &str) -> bool {
         self.destroy.iter().any(|given| given == name || given == spec)
@@ -203,7 +214,7 @@ pub trait Target {
         self.facts()
     }
     /// Bytes that all volumes together may have with so many copies. `None` if that cannot be known.
-    fn space_bytes(&self, copies: Option<u32>) -> Result<Option<u64>, TargetError>;
+    fn space_bytes(&self, copies: Option<u32>, context: &Context<'_>) -> Result<Option<u64>, TargetError>;
     /// Bytes of its smallest drive, where each volume lies on one of several that were named.
     fn drive_bytes(&self) -> Option<u64> {
         None
@@ -254,7 +265,7 @@ pub trait Target {
         false
     }
     /// When a setting takes effect, or why it cannot be tried. Changes nothing.
-    fn effect(&self, _key: &str) -> Result<Effect, TargetError> {
+    fn effect(&self, _key: &str, _context: &Context<'_>) -> Result<Effect, TargetError> {
         Ok(Effect::AtOnce)
     }
     /// Files and devices that the user named, and those beside them that it would use: no other target may use them.
@@ -281,18 +292,22 @@ pub trait Target {
         })
     }
     /// The value that a setting of it has; `None`: it is not set. Changes nothing.
-    fn setting(&self, key: &str) -> Result<Option<String>, TargetError> {
-        Err(TargetError::Wrong {
-            spec: self.spec().to_owned(),
-            message: format!("it has no setting {key:?} that can be changed while it runs"),
-        })
+    fn setting(&self, key: &str, _context: &Context<'_>) -> Result<Option<String>, TargetError> {
+        Err(no_setting(self.spec(), key))
     }
-    /// Changes a setting of it. Where that fails, it may have been done all the same.
+    /// Changes a setting of it, also when the run is to end: settings are put back so. Where that fails, it may have been done all the same.
     fn set(&mut self, key: &str, _value: Option<&str>) -> Result<(), TargetError> {
-        self.setting(key).map(drop)
+        Err(no_setting(self.spec(), key))
     }
     /// Removes what it made and stops what it started.
     fn end(&mut self);
+}
+
+fn no_setting(spec: &str, key: &str) -> TargetError {
+    TargetError::Wrong {
+        spec: spec.to_owned(),
+        message: format!("it has no setting {key:?} that can be changed while it runs"),
+    }
 }
 
 /// Refuses targets on which these hosts cannot make load.

@@ -6,7 +6,7 @@ use super::servers::Listeners;
 use super::{Context, Reach, Target, TargetError, reach};
 use crate::definition::Layout;
 use crate::generator::fio::{self, FioOptions};
-use crate::generator::{Command, Load, coquina, output_of};
+use crate::generator::{ANSWER_TIME_MAX, Command, Load, Patience, coquina, output_of};
 use crate::report::TargetFacts;
 
 /// NBD exports.
@@ -48,9 +48,10 @@ impl NbdTarget {
     }
 
     /// Size of an export, asked with `nbdinfo`, which comes with libnbd.
-    fn size_of(&self, uri: &str) -> Result<u64, TargetError> {
+    fn size_of(&self, uri: &str, patience: Patience<'_>) -> Result<u64, TargetError> {
         let failed = |source| TargetError::Program { spec: self.spec.clone(), source };
-        let printed = output_of("nbdinfo", &["--size".to_owned(), uri.to_owned()], &[]).map_err(failed)?;
+        let printed =
+            output_of("nbdinfo", &["--size".to_owned(), uri.to_owned()], &[], patience).map_err(failed)?;
         printed.trim().parse().map_err(|_| TargetError::Unusable {
             spec: self.spec.clone(),
             message: format!("nbdinfo gave no size for {uri}: {printed:?}"),
@@ -100,7 +101,9 @@ impl Target for NbdTarget {
             return Err(TargetError::Wrong { spec: self.spec.clone(), message });
         }
         self.program.clone_from(&context.program);
-        let sizes: Result<Vec<u64>, TargetError> = self.uris.iter().map(|uri| self.size_of(uri)).collect();
+        let patience = context.patience(ANSWER_TIME_MAX);
+        let sizes: Result<Vec<u64>, TargetError> =
+            self.uris.iter().map(|uri| self.size_of(uri, patience)).collect();
         self.size_bytes = sizes?.into_iter().min().unwrap_or(0);
         self.look_for_servers();
         // Whether an export holds something cannot be asked in general.
@@ -129,7 +132,7 @@ impl Target for NbdTarget {
         }
     }
 
-    fn space_bytes(&self, _copies: Option<u32>) -> Result<Option<u64>, TargetError> {
+    fn space_bytes(&self, _copies: Option<u32>, _context: &Context<'_>) -> Result<Option<u64>, TargetError> {
         Ok(Some(self.size_bytes * self.uris.len() as u64))
     }
 
@@ -199,6 +202,22 @@ impl Target for NbdTarget {
 mod tests {
     use super::*;
     use crate::target::servers::tests::wait_for;
+
+    #[test]
+    fn a_stop_does_not_wait_for_a_server_that_says_nothing() {
+        // libnbd's tools need not be there.
+        if std::process::Command::new("nbdinfo").arg("--version").output().is_err() {
+            return;
+        }
+        let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let uri = format!("nbd://{}/x", server.local_addr().unwrap());
+        let mut target = NbdTarget::new("nbd", &uri);
+        crate::target::tests::check_stop(&mut target, Path::new("/nonexistent"), Path::new(""));
+        let error = target.size_of(&uri, Patience::of(std::time::Duration::from_millis(200))).unwrap_err();
+        let wanted =
+            format!("nbd: nbdinfo --size {uri} did not answer within 0 s and was ended; whoever listens");
+        assert!(error.to_string().starts_with(&wanted), "{error}");
+    }
 
     #[test]
     fn a_server_on_this_host_is_seen_but_may_not_be_all() {

@@ -143,8 +143,8 @@ impl Target for RadosTarget {
         }
     }
 
-    fn space_bytes(&self, _copies: Option<u32>) -> Result<Option<u64>, TargetError> {
-        self.system.borrow().space_bytes(&self.spec)
+    fn space_bytes(&self, _copies: Option<u32>, context: &Context<'_>) -> Result<Option<u64>, TargetError> {
+        self.system.borrow().space_bytes(&self.spec, context)
     }
 
     fn refuses(&self, layout: &Layout) -> Option<String> {
@@ -160,8 +160,8 @@ impl Target for RadosTarget {
             .then(|| "rados: takes whole objects only; name rbd:POOL/IMAGE".to_owned())
     }
 
-    fn lay_out(&mut self, _layout: &Layout, _context: &Context<'_>) -> Result<bool, TargetError> {
-        self.system.borrow_mut().look_again(&self.spec);
+    fn lay_out(&mut self, _layout: &Layout, context: &Context<'_>) -> Result<bool, TargetError> {
+        self.system.borrow_mut().look_again(&self.spec, context);
         Ok(false)
     }
 
@@ -199,12 +199,12 @@ impl Target for RadosTarget {
         self.system.borrow().reach()
     }
 
-    fn effect(&self, key: &str) -> Result<Effect, TargetError> {
-        self.system.borrow().effect(&self.spec, key)
+    fn effect(&self, key: &str, context: &Context<'_>) -> Result<Effect, TargetError> {
+        self.system.borrow().effect(&self.spec, key, context)
     }
 
-    fn setting(&self, key: &str) -> Result<Option<String>, TargetError> {
-        self.system.borrow().setting(&self.spec, key)
+    fn setting(&self, key: &str, context: &Context<'_>) -> Result<Option<String>, TargetError> {
+        self.system.borrow().setting(&self.spec, key, context)
     }
 
     fn set(&mut self, key: &str, value: Option<&str>) -> Result<(), TargetError> {

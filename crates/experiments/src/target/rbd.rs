@@ -5,13 +5,13 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use super::ceph::{self, REMOVE_TIME_MAX, Shared};
+use super::ceph::{self, ANSWER_TIME_MAX, CONNECTED_TIME_MAX, REMOVE_TIME_MAX, Shared};
 use super::rados::{Written, objects};
 use super::rbd_cache::{self, Cache};
 use super::{Context, Effect, Reach, Target, TargetError, ceph_option, medium};
 use crate::definition::Layout;
 use crate::generator::fio::{self, FioOptions};
-use crate::generator::{Command, GeneratorError, Load, coquina};
+use crate::generator::{Command, GeneratorError, Load, Patience, coquina};
 use crate::leftovers::{self, Note};
 use crate::report::TargetFacts;
 
@@ -75,16 +75,17 @@ impl RbdTarget {
         format!("{}/{image}", self.system.borrow().pool)
     }
 
-    fn run(&self, program: &str, arguments: &[&str]) -> Result<String, TargetError> {
-        self.system.borrow().run(&self.spec, program, arguments)
+    fn run(&self, arguments: &[&str], context: &Context<'_>) -> Result<String, TargetError> {
+        self.system.borrow().run(&self.spec, "rbd", arguments, context)
     }
 
-    fn size_of(&self, path: &str) -> Result<u64, TargetError> {
+    fn size_of(&self, path: &str, patience: Patience<'_>) -> Result<u64, TargetError> {
         #[derive(Deserialize)]
         struct Info {
             size: u64,
         }
-        let printed = self.run("rbd", &["info", path, "--format", "json"])?;
+        let info = ["info", path, "--format", "json"];
+        let printed = self.system.borrow().run_for(&self.spec, "rbd", &info, patience)?;
         let info: Info = serde_json::from_str(&printed).map_err(|error| TargetError::Unusable {
             spec: self.spec.clone(),
             message: format!("`rbd info` printed something unexpected: {error}"),
@@ -92,20 +93,20 @@ impl RbdTarget {
         Ok(info.size)
     }
 
-    fn create(&self, image: &str, layout: &Layout) -> Result<(), TargetError> {
+    fn create(&self, image: &str, layout: &Layout, context: &Context<'_>) -> Result<(), TargetError> {
         let (path, size) = (self.path(image), format!("{}B", layout.volume_bytes));
         let mut arguments = vec!["create", &path, "--size", &size];
         let stripe = layout.stripe.map(|stripe| (stripe.unit.to_string(), stripe.count.to_string()));
         if let Some((unit, count)) = &stripe {
             arguments.extend(["--stripe-unit", unit, "--stripe-count", count]);
         }
-        self.run("rbd", &arguments).map(drop)
+        self.run(&arguments, context).map(drop)
     }
 
     /// Images of the pool.
-    fn list(&self) -> Result<Vec<String>, TargetError> {
+    fn list(&self, context: &Context<'_>) -> Result<Vec<String>, TargetError> {
         let pool = self.system.borrow().pool.clone();
-        let printed = self.run("rbd", &["ls", &pool])?;
+        let printed = self.run(&["ls", &pool], context)?;
         Ok(printed.lines().map(|line| line.trim().to_owned()).collect())
     }
 
@@ -117,12 +118,14 @@ impl RbdTarget {
 
     /// Tells of an image whose making failed, if it was not there before and is now, or may be. Somebody else may have made it in the
     /// same moment, so that it is not removed.
-    fn tell_if_made(&self, image: &str, before: &[String]) {
+    fn tell_if_made(&self, image: &str, before: &[String], is_stopped: bool) {
         if self.system.borrow().local.is_some() || before.iter().any(|there| there == image) {
             return;
         }
-        let answers = self.system.borrow().answers();
-        let which = match answers.then(|| self.size_of(&self.path(image))) {
+        // Who ends the run does not wait for the answer.
+        let answers = !is_stopped && self.system.borrow().answers();
+        let patience = Patience::of(CONNECTED_TIME_MAX);
+        let which = match answers.then(|| self.size_of(&self.path(image), patience)) {
             Some(Err(error)) if is_not_found(&error) => return,
             Some(Ok(_)) => leftovers::MADE_ALL_THE_SAME,
             Some(Err(_)) | None => leftovers::MAY_BE_MADE,
@@ -131,22 +134,22 @@ impl RbdTarget {
     }
 
     /// Takes librbd's cache off for an image that the run made. In a cluster that was made for the run it is off for all.
-    fn set_cache_off(&self, image: &str) -> Result<(), TargetError> {
+    fn set_cache_off(&self, image: &str, context: &Context<'_>) -> Result<(), TargetError> {
         if self.tries_cache || self.system.borrow().local.is_some() {
             return Ok(());
         }
         let path = self.path(image);
-        self.run("rbd", &["config", "image", "set", &path, rbd_cache::OPTION, "false"]).map(drop)
+        self.run(&["config", "image", "set", &path, rbd_cache::OPTION, "false"], context).map(drop)
     }
 
     /// An old Ceph, or one that does not permit it, does not say.
-    fn cache_of(&self, image: &str) -> Option<Cache> {
+    fn cache_of(&self, image: &str, context: &Context<'_>) -> Option<Cache> {
         let path = self.path(image);
-        Cache::read(&self.run("rbd", &["config", "image", "ls", &path, "--format", "json"]).ok()?)
+        Cache::read(&self.run(&["config", "image", "ls", &path, "--format", "json"], context).ok()?)
     }
 
     /// Refuses options of librbd that the image or the pool has a value of its own for.
-    fn check_own_value(&self, option: &str) -> Result<(), TargetError> {
+    fn check_own_value(&self, option: &str, context: &Context<'_>) -> Result<(), TargetError> {
         if !option.starts_with("rbd_") || self.system.borrow().local.is_some() {
             return Ok(());
         }
@@ -156,7 +159,7 @@ impl RbdTarget {
             None => ("pool", pool.clone()),
         };
         // Who cannot be asked may have none.
-        let Ok(printed) = self.run("rbd", &["config", kind, "ls", &path, "--format", "json"]) else {
+        let Ok(printed) = self.run(&["config", kind, "ls", &path, "--format", "json"], context) else {
             return Ok(());
         };
         let Some((value, source)) = rbd_cache::own_value(&printed, option) else { return Ok(()) };
@@ -232,7 +235,7 @@ impl Target for RbdTarget {
     fn begin(&mut self, context: &Context<'_>) -> Result<(), TargetError> {
         self.program.clone_from(&context.program);
         self.system.borrow_mut().begin(&self.spec, context)?;
-        let found = self.list()?.contains(&self.image);
+        let found = self.list(context)?.contains(&self.image);
         let name = self.path(&self.image);
         if found && !context.may_destroy(&self.spec, &name) {
             return Err(TargetError::HoldsData {
@@ -242,7 +245,7 @@ impl Target for RbdTarget {
             });
         }
         if found {
-            self.found_bytes = Some(self.size_of(&name)?);
+            self.found_bytes = Some(self.size_of(&name, context.patience(ANSWER_TIME_MAX))?);
         }
         Ok(())
     }
@@ -263,9 +266,9 @@ impl Target for RbdTarget {
         facts
     }
 
-    fn space_bytes(&self, copies: Option<u32>) -> Result<Option<u64>, TargetError> {
+    fn space_bytes(&self, copies: Option<u32>, context: &Context<'_>) -> Result<Option<u64>, TargetError> {
         let system = self.system.borrow();
-        let space = system.space_bytes(&self.spec)?;
+        let space = system.space_bytes(&self.spec, context)?;
         let own: u64 =
             self.layout.as_ref().map_or(0, |layout| layout.volume_bytes * u64::from(layout.volumes));
         // The pool's figure is for its present copies.
@@ -300,28 +303,31 @@ impl Target for RbdTarget {
 
     fn lay_out(&mut self, layout: &Layout, context: &Context<'_>) -> Result<bool, TargetError> {
         self.remove_made();
-        self.system.borrow_mut().look_again(&self.spec);
+        self.system.borrow_mut().look_again(&self.spec, context);
         if let Some(copies) = layout.copies {
             self.system.borrow_mut().set_copies(&self.spec, copies, context)?;
         }
         let is_local = self.system.borrow().local.is_some();
-        let there = if is_local { Vec::new() } else { self.list()? };
+        let there = if is_local { Vec::new() } else { self.list(context)? };
         for number in 0..layout.volumes {
             let image = if number == 0 { self.image.clone() } else { format!("{}-{number}", self.image) };
             if number > 0 || self.found_bytes.is_none() {
+                if (context.stopped)() {
+                    return Err(TargetError::Stopped);
+                }
                 // Before it is made: that may be interrupted, and the image be there all the same.
                 if !is_local {
                     self.left.push(leftovers::note(self.left_text(&image, "")));
                 }
-                if let Err(error) = self.create(&image, layout) {
+                if let Err(error) = self.create(&image, layout, context) {
                     self.left.pop();
-                    self.tell_if_made(&image, &there);
+                    self.tell_if_made(&image, &there, error.is_stop());
                     return Err(error);
                 }
                 self.made.push(image.clone());
-                self.set_cache_off(&image)?;
+                self.set_cache_off(&image, context)?;
             }
-            self.caches.push(self.cache_of(&image));
+            self.caches.push(self.cache_of(&image, context));
             self.images.push(image);
         }
         self.layout = Some(layout.clone());
@@ -380,17 +386,17 @@ impl Target for RbdTarget {
         self.system.borrow().reach()
     }
 
-    fn effect(&self, key: &str) -> Result<Effect, TargetError> {
-        self.check_own_value(ceph_option::split(key).1)?;
-        self.system.borrow().effect(&self.spec, key)
+    fn effect(&self, key: &str, context: &Context<'_>) -> Result<Effect, TargetError> {
+        self.check_own_value(ceph_option::split(key).1, context)?;
+        self.system.borrow().effect(&self.spec, key, context)
     }
 
     fn restart(&mut self, context: &Context<'_>) -> Result<(), TargetError> {
         self.system.borrow_mut().restart(&self.spec, context)
     }
 
-    fn setting(&self, key: &str) -> Result<Option<String>, TargetError> {
-        self.system.borrow().setting(&self.spec, key)
+    fn setting(&self, key: &str, context: &Context<'_>) -> Result<Option<String>, TargetError> {
+        self.system.borrow().setting(&self.spec, key, context)
     }
 
     fn set(&mut self, key: &str, value: Option<&str>) -> Result<(), TargetError> {
@@ -480,6 +486,39 @@ esac
             assert!(told.len() == 1 && told[0].starts_with(&wanted), "{told:?}");
             assert!(told[0].ends_with(&format!("rbd rm pool/{image}")), "{told:?}");
         }
+    }
+
+    #[test]
+    fn a_stop_does_not_wait_for_a_cluster_that_says_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        ceph::tests::install(folder.path(), "exec sleep 60\n", &["ceph"]);
+        let mut target = RbdTarget::running("rbd:pool/disk", "pool/disk").unwrap();
+        target.system.borrow_mut().programs = folder.path().to_owned();
+        crate::target::tests::check_stop(&mut target, folder.path(), std::path::Path::new(""));
+    }
+
+    #[test]
+    fn an_image_whose_making_a_stop_ended_is_told_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = format!(
+            "case \"$*\" in\nls*) ;;\ncreate*) touch {0}/begun; exec sleep 60 ;;\n*stat*) exec sleep 60 ;;\n*) exit 1 ;;\nesac\n",
+            folder.path().display()
+        );
+        ceph::tests::install(folder.path(), &script, &["ceph", "rbd"]);
+        let begun = folder.path().join("begun");
+        let stopped = || begun.exists();
+        let context = Context { stopped: &stopped, ..crate::target::tests::context(folder.path()) };
+        let mut target = RbdTarget::running("rbd:pool/halfway", "pool/halfway").unwrap();
+        target.system.borrow_mut().programs = folder.path().to_owned();
+        let begin = std::time::Instant::now();
+        let error = target.lay_out(&crate::target::tests::layout(1), &context).unwrap_err();
+        assert!(error.is_stop(), "{error}");
+        assert!(begin.elapsed() < std::time::Duration::from_secs(10), "{:?}", begin.elapsed());
+        // Nothing more is begun, and of that nothing is told.
+        assert!(target.lay_out(&crate::target::tests::layout(1), &context).unwrap_err().is_stop());
+        let told: Vec<String> =
+            leftovers::all().into_iter().filter(|note| note.contains("pool/halfway")).collect();
+        assert!(told.len() == 1 && told[0].contains("may be there"), "{told:?}");
     }
 
     #[test]

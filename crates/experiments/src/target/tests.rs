@@ -436,13 +436,13 @@ fn room_is_for_as_many_copies_as_a_volume_will_get() {
         std::fs::write(folder.path().join("drives"), drives(nodes)).unwrap();
         let mut target = open("coquina:w");
         target.begin(&context).unwrap();
-        assert_eq!(target.space_bytes(None).unwrap(), Some(wanted << 30), "{nodes:?}");
+        assert_eq!(target.space_bytes(None, &context).unwrap(), Some(wanted << 30), "{nodes:?}");
     }
     for (pools, asked, wanted) in [("", None, 2), (two, None, 3), (several, None, 1), (two, Some(6), 1)] {
         std::fs::write(folder.path().join("pools"), pools).unwrap();
         let mut target = open("coquina:w");
         target.begin(&context).unwrap();
-        assert_eq!(target.space_bytes(asked).unwrap(), Some(wanted << 30), "{pools:?} {asked:?}");
+        assert_eq!(target.space_bytes(asked, &context).unwrap(), Some(wanted << 30), "{pools:?} {asked:?}");
         target.end();
     }
 }
@@ -458,7 +458,7 @@ fn the_fullest_file_system_of_several_files_decides() {
     target.begin(&context).unwrap();
     // What lies below is looked at before anything is laid out.
     assert_eq!(target.places(), [large.path().join("a"), small.path().join("b")]);
-    let space = target.space_bytes(None).unwrap().unwrap();
+    let space = target.space_bytes(None, &context).unwrap().unwrap();
     assert!(space <= smallest + smallest / 10, "{space} of twice half of {smallest}");
     let volume_bytes = smallest + smallest / 10;
     let error = target.lay_out(&Layout { volume_bytes, ..layout(2) }, &context).unwrap_err();
@@ -472,7 +472,8 @@ fn of_several_files_each_is_as_large_as_a_volume_however_few_volumes_there_are()
     let files: Vec<String> =
         (0..4).map(|number| folder.path().join(number.to_string()).display().to_string()).collect();
     let several = open(&format!("file:{}", files.join(",")));
-    let (all, each) = (several.space_bytes(None).unwrap().unwrap(), several.drive_bytes().unwrap());
+    let all = several.space_bytes(None, &context(folder.path())).unwrap().unwrap();
+    let each = several.drive_bytes().unwrap();
     // Others use the disk meanwhile.
     assert!(each <= all / 4 + all / 40, "{each} of {all} for four");
     assert_eq!(open(&format!("file:{}", files[0])).drive_bytes(), None, "volumes are files beside it");
@@ -485,7 +486,8 @@ fn holes_of_a_file_are_no_room() {
     let path = folder.path().join("sparse");
     // Larger than what is free, and nothing is in it. Not all file systems take files of any size.
     if std::fs::File::create(&path).unwrap().set_len(free.saturating_mul(2)).is_ok() {
-        let space = open(&format!("file:{}", path.display())).space_bytes(None).unwrap().unwrap();
+        let file = open(&format!("file:{}", path.display()));
+        let space = file.space_bytes(None, &context(folder.path())).unwrap().unwrap();
         assert!(space <= free, "{space} of {free}");
     }
 }
@@ -500,12 +502,21 @@ fn options_are_tried_on_a_cluster_of_the_run_only_and_not_those_that_it_sets() {
         ("coquina-local", "debug_ms", Some("write coquina:OPTION=VALUE")),
         ("coquina:disk", "coquina:index-memory", Some("use coquina-local")),
     ] {
-        match (open(spec).effect(key), wanted) {
+        match (open(spec).effect(key, &context(Path::new("/tmp"))), wanted) {
             (Ok(effect), None) => assert_eq!(effect, Effect::AtStart, "{spec} {key}"),
             (Err(error), Some(wanted)) => assert!(error.to_string().contains(wanted), "{error}"),
             (effect, _) => panic!("{spec} {key}: {effect:?}"),
         }
     }
+}
+
+/// Begins a target that hangs, and checks that a stop of the run ends that soon.
+pub(super) fn check_stop(target: &mut dyn Target, folder: &Path, program: &Path) {
+    let begin = std::time::Instant::now();
+    let stopped = || begin.elapsed() > Duration::from_millis(200);
+    let context = Context { stopped: &stopped, program: program.to_owned(), ..context(folder) };
+    let error = target.begin(&context).unwrap_err();
+    assert!(error.is_stop() && begin.elapsed() < Duration::from_secs(5), "{error} {:?}", begin.elapsed());
 }
 
 #[test]

@@ -78,7 +78,7 @@ impl Target for Noting {
     fn facts(&self) -> TargetFacts {
         TargetFacts::default()
     }
-    fn space_bytes(&self, _copies: Option<u32>) -> Result<Option<u64>, TargetError> {
+    fn space_bytes(&self, _copies: Option<u32>, _context: &Context<'_>) -> Result<Option<u64>, TargetError> {
         Ok(None)
     }
     fn refuses(&self, _layout: &Layout) -> Option<String> {
@@ -96,7 +96,7 @@ impl Target for Noting {
     fn places(&self) -> Vec<PathBuf> {
         Vec::new()
     }
-    fn effect(&self, key: &str) -> Result<Effect, TargetError> {
+    fn effect(&self, key: &str, _context: &Context<'_>) -> Result<Effect, TargetError> {
         match key {
             _ if key.contains("never") => {
                 Err(TargetError::Unusable { spec: "noting".to_owned(), message: format!("{key} is refused") })
@@ -116,7 +116,7 @@ impl Target for Noting {
             false => Ok(()),
         }
     }
-    fn setting(&self, _key: &str) -> Result<Option<String>, TargetError> {
+    fn setting(&self, _key: &str, _context: &Context<'_>) -> Result<Option<String>, TargetError> {
         Ok(None)
     }
     fn set(&mut self, key: &str, value: Option<&str>) -> Result<(), TargetError> {

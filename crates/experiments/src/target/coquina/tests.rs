@@ -139,3 +139,11 @@ fn the_cache_of_nodes_is_what_their_command_lines_say() {
     assert_eq!(told.as_deref(), Some("up to 3 GiB in each node"));
     assert_eq!(cache_memory(&[]), None);
 }
+
+#[test]
+fn a_stop_does_not_wait_for_a_server_that_says_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    crate::target::ceph::tests::install(folder.path(), "exec sleep 60\n", &["coquina"]);
+    let mut target = CoquinaTarget::running("coquina:disk", shared_running("disk"), false);
+    crate::target::tests::check_stop(&mut target, folder.path(), &folder.path().join("coquina"));
+}
