@@ -18,6 +18,8 @@ pub const FEATURE_RELEASE: u64 = 4;
 
 /// Data of entries in one message of a tail; what is left is asked for again.
 const TAIL_BYTES_MAX: usize = 1 << 20;
+/// After so many reads in vain of what copies in sync wait for, this copy gives up.
+const FETCH_TRIES: u32 = 3;
 
 /// A message that waits for its data, or behind one that does.
 #[derive(Debug)]
@@ -200,7 +202,11 @@ impl ShardCopies {
             // It cannot be sent: the next connection asks for what is missing then.
             Err(_) if !fetch.dropped => {
                 self.drop_lane(key, fetch.to);
-                sink.disconnect(fetch.to);
+                if self.is_given_up(key, &fetch) {
+                    self.halt(key, Failure::BadBlock, sink);
+                } else {
+                    sink.disconnect(fetch.to);
+                }
             }
             Err(_) => {}
         }
@@ -209,6 +215,21 @@ impl ShardCopies {
             self.commit_at_engine(key);
             self.flush(key, fetch.to, sink);
         }
+    }
+
+    /// Counts a read in vain, and says whether this copy must leave the group to the others. What a copy in sync has not got it has
+    /// not acknowledged, so neither this entry nor any behind it is committed, and each other copy in sync has all that is: they go on
+    /// without this one, where nothing more would ever be committed. For a copy that is out nobody but itself waits.
+    fn is_given_up(&mut self, key: usize, fetch: &Fetch) -> bool {
+        let member = &mut self.members[key];
+        if !member.group.known().is_in_sync(fetch.to) {
+            return false;
+        }
+        let committed = member.group.committed();
+        let before = member.unreadable.filter(|(sequence, _)| *sequence > committed);
+        let tries = before.map_or(0, |(_, tries)| tries) + 1;
+        member.unreadable = Some((fetch.sequence, tries));
+        tries >= FETCH_TRIES
     }
 
     /// Sends what has its data.
