@@ -55,3 +55,28 @@ fn a_backup_that_gets_on_is_not_suspected_however_often_its_connection_breaks() 
     }
     assert_eq!(driver.group.committed(), 50);
 }
+
+/// People decide which of the two has less: the coordinator must not, by what was asked for before.
+#[test]
+fn what_was_asked_for_is_taken_back_when_two_copies_contradict_each_other() {
+    let without = config(2, &[ME], &[OTHER]);
+    let mut driver = serving_with_a_backup();
+    write(&mut driver, 1);
+    driver.input(Input::Tick);
+    driver.now_ns += 1_500;
+    let actions = driver.input(Input::Tick);
+    assert!(actions.contains(&Action::Propose(without.clone())), "{actions:?}");
+    driver.input(Input::Disconnected(OTHER));
+    driver.input(Input::Connected(OTHER));
+    let actions = driver.input(state(2));
+    let violation = Violation::LogsPart { one: ME, other: OTHER, at: 1 };
+    let expected = [
+        Action::Stop,
+        refuse(1, Refusal::NotServing),
+        Action::Withdraw(without),
+        Action::Violation(violation),
+    ];
+    assert_eq!(actions, expected);
+    driver.now_ns += 1_500;
+    assert_eq!(driver.input(Input::Tick), []);
+}
