@@ -99,7 +99,8 @@ pub enum Event {
     /// A block of a group that no copy in sync has any more: this copy, which missed it, has taken it as bad. What it should
     /// be is lost, unless a copy that is away still has it.
     TakenBad(u32, BlockRange),
-    /// A group has stopped here: the drive does not take what it must.
+    /// A group has stopped here: the drive does not take what it must, or an entry of the log that a copy in sync needs cannot be
+    /// read back ([`Failure::BadBlock`]).
     Halted(u32, Failure),
 }
 

@@ -161,6 +161,7 @@ impl ShardCopies {
             continues: !entry.is_last,
             recovered: false,
             replaces_only: false,
+            after_trims: false,
         };
         let operation = match entry.kind {
             EntryKind::Write => {

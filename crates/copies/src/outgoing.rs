@@ -18,6 +18,10 @@ pub const FEATURE_RELEASE: u64 = 4;
 
 /// Data of entries in one message of a tail; what is left is asked for again.
 const TAIL_BYTES_MAX: usize = 1 << 20;
+/// Entries in one message of a tail: they take up to 78 bytes each beside their data, and many have none.
+const TAIL_ENTRIES_MAX: usize = 1 << 14;
+/// After so many reads in vain of what copies in sync wait for, this copy gives up.
+const FETCH_TRIES: u32 = 3;
 
 /// A message that waits for its data, or behind one that does.
 #[derive(Debug)]
@@ -200,7 +204,11 @@ impl ShardCopies {
             // It cannot be sent: the next connection asks for what is missing then.
             Err(_) if !fetch.dropped => {
                 self.drop_lane(key, fetch.to);
-                sink.disconnect(fetch.to);
+                if self.is_given_up(key, &fetch) {
+                    self.halt(key, Failure::BadBlock, sink);
+                } else {
+                    sink.disconnect(fetch.to);
+                }
             }
             Err(_) => {}
         }
@@ -209,6 +217,21 @@ impl ShardCopies {
             self.commit_at_engine(key);
             self.flush(key, fetch.to, sink);
         }
+    }
+
+    /// Counts a read in vain, and says whether this copy must leave the group to the others. What a copy in sync has not got it has
+    /// not acknowledged, so neither this entry nor any behind it is committed, and each other copy in sync has all that is: they go on
+    /// without this one, where nothing more would ever be committed. For a copy that is out nobody but itself waits.
+    fn is_given_up(&mut self, key: usize, fetch: &Fetch) -> bool {
+        let member = &mut self.members[key];
+        if !member.group.known().is_in_sync(fetch.to) {
+            return false;
+        }
+        let committed = member.group.committed();
+        let before = member.unreadable.filter(|(sequence, _)| *sequence > committed);
+        let tries = before.map_or(0, |(_, tries)| tries) + 1;
+        member.unreadable = Some((fetch.sequence, tries));
+        tries >= FETCH_TRIES
     }
 
     /// Sends what has its data.
@@ -256,10 +279,10 @@ impl ShardCopies {
     }
 }
 
-/// Cuts a tail where its data becomes too much for one message.
+/// Cuts a tail where it becomes too much for one message.
 fn cap_tail(entries: &mut Vec<Entry>) {
     let mut bytes = 0;
-    let fits = entries.iter().take_while(|entry| {
+    let fits = entries.iter().take(TAIL_ENTRIES_MAX).take_while(|entry| {
         bytes += payload::entry_bytes(entry);
         bytes <= TAIL_BYTES_MAX
     });
@@ -277,4 +300,48 @@ fn entry_payload(data: &ReadData) -> Vec<u8> {
     data.checksums.iter().for_each(|checksum| bytes.extend_from_slice(&checksum.to_le_bytes()));
     data.append_to(&mut bytes);
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use coquina_base::LayerId;
+    use coquina_replication::{BlockRange, PayloadRef, encode_message};
+
+    /// What `coquina-protocol` takes as one frame (`PEER_FRAME_BYTES_MAX`); more ends the process.
+    const FRAME_BYTES_MAX: usize = 8 << 20;
+
+    fn tail(kind: EntryKind, entries: u64) -> Vec<Entry> {
+        let range = BlockRange { layer: LayerId(1), chunk: 0, first: 0, count: 1 };
+        let entry = |sequence| Entry {
+            epoch: 1,
+            sequence,
+            session: 9,
+            request: sequence,
+            kind,
+            range,
+            is_last: true,
+            payload: PayloadRef(0),
+        };
+        (1..=entries).map(entry).collect()
+    }
+
+    /// Entries without data were not counted.
+    #[test]
+    fn a_tail_of_any_entries_fits_a_frame() {
+        let fence = EntryKind::Fence { volume: u128::MAX, generation: u64::MAX };
+        for kind in [EntryKind::Trim, EntryKind::Zeroes, EntryKind::Write, fence] {
+            let mut entries = tail(kind, 200_000);
+            cap_tail(&mut entries);
+            let data_bytes: usize = entries.iter().map(payload::entry_bytes).sum();
+            let first = tail(kind, entries.len() as u64);
+            assert!(!entries.is_empty() && entries == first, "what is left is asked for behind these");
+            let mut bytes = Vec::new();
+            encode_message(&Message::Tail { config_epoch: 1, entries }, data_bytes as u32, &mut bytes);
+            assert!(bytes.len() + data_bytes < FRAME_BYTES_MAX / 2, "{kind:?}: {} bytes", bytes.len());
+        }
+        let mut entries = tail(EntryKind::Trim, 3);
+        cap_tail(&mut entries);
+        assert_eq!(entries.len(), 3);
+    }
 }

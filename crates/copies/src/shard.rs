@@ -89,12 +89,14 @@ pub(crate) struct Member {
     pub commit: u64,
     /// Entries being read back.
     pub fetches: usize,
+    /// The entry last read back in vain for a copy in sync, and how often that was so since something of these was committed.
+    pub unreadable: Option<(u64, u32)>,
     /// Changes of former reigns at the engine.
     pub orphans: usize,
     /// Epoch to serve once there are none.
     pub serve: Option<u64>,
-    /// The drive does not take what it must, or the group has found this copy to be wrong: nothing is done any more, but that
-    /// somebody else becomes primary.
+    /// The drive does not take what it must, or gives back no more what others need, or the group has found this copy to be wrong:
+    /// nothing is done any more, but that somebody else becomes primary.
     pub halted: bool,
     /// Its pool has been removed: it is halted, and nobody is a member of it any more, whatever its configuration says.
     pub removed: bool,
@@ -205,6 +207,7 @@ impl ShardCopies {
             durable_records: 0,
             commit,
             fetches: 0,
+            unreadable: None,
             orphans: 0,
             serve: None,
             halted: false,
@@ -585,7 +588,7 @@ impl ShardCopies {
         self.actions = actions;
     }
 
-    /// Stops a group for good: its drive does not take what it must.
+    /// Stops a group for good: its drive does not take what it must, or give what it must.
     pub(crate) fn halt(&mut self, key: usize, failure: Failure, sink: &mut impl Sink) {
         if self.stop_for_good(key, sink) {
             sink.event(Event::Halted(self.members[key].number, failure));

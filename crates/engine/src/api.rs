@@ -39,6 +39,9 @@ pub struct Origin {
     pub recovered: bool,
     /// Of a new change: another copy of the group is full. What needs room there fails with [`Failure::NoSpace`].
     pub replaces_only: bool,
+    /// Of a new change on a full drive, set by the shard: it has waited for the trims that were in the log before it, and is decided on
+    /// without waiting for later ones.
+    pub after_trims: bool,
 }
 
 /// One request. It lies within one chunk; offset and length are multiples of 512.

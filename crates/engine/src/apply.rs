@@ -172,7 +172,7 @@ impl Shard {
                 ready.push(waiting.request);
             } else if waiting.needed_blocks > 0 && self.trims_applied >= waiting.until {
                 // There was no room when it came: it may replace, or is refused.
-                waiting.request.origin.replaces_only = true;
+                waiting.request.origin.after_trims = true;
                 ready.push(waiting.request);
             } else if waiting.needed_blocks == 0 && !self.is_being_trimmed(&range) {
                 ready.push(waiting.request);

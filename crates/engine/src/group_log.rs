@@ -67,8 +67,8 @@ impl Shard {
         self.groups.groups.get(&group).is_some_and(|one| one.accepting.is_some())
     }
 
-    /// Ends what waits in a group that is not led from here any more: who leads it now answers, and here nobody may ever hear that anything
-    /// is committed.
+    /// Ends what waits in a group that is not led from here any more, or will not be once the shard is closed: who leads it now answers, and
+    /// here nobody may ever hear that anything is committed.
     pub(crate) fn end_waiters(&mut self, group: u32) {
         let one = self.groups.get_mut(group);
         let (reads, changes) = (std::mem::take(&mut one.waiting), std::mem::take(&mut one.behind));

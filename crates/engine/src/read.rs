@@ -89,8 +89,10 @@ const READ_BLOCKS_MAX: usize = 256;
 impl Shard {
     pub(crate) fn submit_read(&mut self, request: &Request<'_>) {
         let read = WaitingRead::new(request);
-        if !self.wait_for_commit(request.origin.group, &read) {
+        if !self.wait_for_commit(read.group, &read) {
             self.start_waiting_read(&read);
+        } else if self.closing {
+            self.end_waiters(read.group);
         }
     }
 
@@ -209,11 +211,11 @@ impl Shard {
         self.continue_read_pinned(key, true);
     }
 
-    /// Whether a read that was under way must wait until changes are committed; notes it then. If the reign of this copy ended meanwhile
-    /// it is ended instead.
+    /// Whether a read that was under way must wait until changes are committed; notes it then. If the reign of this copy ended meanwhile,
+    /// or the shard is to close, it is ended instead.
     fn wait_again(&mut self, read: &WaitingRead) -> bool {
         let waits = self.wait_for_commit(read.group, read);
-        if waits && !self.is_led_from_here(read.group) {
+        if waits && (self.closing || !self.is_led_from_here(read.group)) {
             self.end_waiters(read.group);
         }
         waits

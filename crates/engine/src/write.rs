@@ -324,13 +324,17 @@ impl Shard {
 
     /// Whether trims in the log may give a change the room that it lacks.
     pub(crate) fn trims_may_make_room(&self, origin: &Origin) -> bool {
-        !self.trims_under_way.is_empty() && !origin.replaces_only
+        !self.trims_under_way.is_empty() && !origin.replaces_only && !origin.after_trims
     }
 
     fn wait_for_trims(&mut self, request: &Request<'_>, needed_blocks: u32) {
         let until = self.trims_applied + self.trims_under_way.len() as u64;
         match OwnedRequest::new(request) {
-            Some(request) => self.behind_trims.push(BehindTrims { request, needed_blocks, until }),
+            Some(mut request) => {
+                // The next decision is another one: these trims are in the log before it, too.
+                request.origin.after_trims = false;
+                self.behind_trims.push(BehindTrims { request, needed_blocks, until });
+            }
             None => self.fail(request.token, Failure::Invalid),
         }
     }

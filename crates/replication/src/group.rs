@@ -386,8 +386,12 @@ impl<C: ChangedSet> Group<C> {
         actions.push(Action::Send { to, message });
     }
 
+    /// Stops for good. What was asked for before is taken back: people may have to decide now.
     pub(crate) fn violate(&mut self, violation: Violation, actions: &mut Actions) {
         self.step_down(actions);
+        if let Some(proposal) = self.proposal.take() {
+            actions.push(Action::Withdraw(proposal.config));
+        }
         self.violation = Some(violation.clone());
         actions.push(Action::Violation(violation));
     }

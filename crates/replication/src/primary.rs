@@ -39,7 +39,12 @@ pub(crate) struct Peer {
     pub lease: Lease,
     /// Since when something is expected of it.
     pub waiting_since_ns: Option<u64>,
+    /// Greetings that it has answered since it last got on; not counted further than is of interest.
+    pub fruitless: u32,
 }
+
+/// Greetings that count as an answer though nothing has come of the last one.
+const FRUITLESS_MAX: u32 = 3;
 
 impl Peer {
     pub fn new(acked: u64) -> Peer {
@@ -49,7 +54,30 @@ impl Peer {
             commit_told: 0,
             lease: Lease::default(),
             waiting_since_ns: None,
+            fruitless: 0,
         }
+    }
+
+    /// It has answered a greeting. `gets_on` says whether it has got on since the last one, or owes nothing.
+    pub fn greeted(&mut self, gets_on: bool) {
+        self.fruitless = if gets_on { 0 } else { (self.fruitless + 1).min(FRUITLESS_MAX + 1) };
+        self.answered();
+    }
+
+    /// It has said something: it is not silent, unless it only ever answers greetings and breaks off.
+    pub fn answered(&mut self) {
+        if self.fruitless <= FRUITLESS_MAX {
+            self.waiting_since_ns = None;
+        }
+    }
+
+    /// Entries up to this one are durable there.
+    pub fn acked_to(&mut self, durable: u64) {
+        if durable > self.acked {
+            self.acked = durable;
+            self.fruitless = 0;
+        }
+        self.answered();
     }
 }
 
@@ -319,8 +347,9 @@ impl<C: ChangedSet> Group<C> {
 
     /// Renews grants, tells commit numbers, and proposes to remove a copy of which something (an answer, an ack, a
     /// grant) has been expected without any progress for `suspect_ns`. The rule counts from the tick that first saw
-    /// it missing, so a copy is suspected after at least `suspect_ns` and at most that and a tick. What was proposed of one
-    /// that has answered since is taken back.
+    /// it missing, so a copy is suspected after at least `suspect_ns` and at most that and a tick. To answer greetings on
+    /// ever new connections is no progress, but for the first few. What was proposed of one that has answered since is
+    /// taken back.
     pub(crate) fn tick_as_primary(&mut self, now_ns: u64, actions: &mut Actions) {
         self.commit_step(now_ns, actions);
         self.restart_stalled(now_ns, actions);
@@ -340,6 +369,9 @@ impl<C: ChangedSet> Group<C> {
                 Greeting::Answered(_) => false,
                 Greeting::Streaming => peer.acked < last || !peer.lease.is_valid(now_ns),
             } || primary.fetching == Some(to);
+            if peer.greeting == Greeting::Streaming && !owes {
+                peer.fruitless = 0;
+            }
             if is_overdue(&mut peer.waiting_since_ns, owes, now_ns, self.settings.suspect_ns) {
                 suspect = Some(self.config.without(to));
             }

@@ -140,8 +140,7 @@ impl<C: ChangedSet> Group<C> {
                 else {
                     return;
                 };
-                peer.acked = peer.acked.max(durable);
-                peer.waiting_since_ns = None;
+                peer.acked_to(durable);
                 self.commit_step(now_ns, actions);
             }
             Message::Grant { config_epoch, sent_ns } if config_epoch == epoch => {
@@ -149,7 +148,7 @@ impl<C: ChangedSet> Group<C> {
                 let Some(primary) = &mut self.primary else { return };
                 if let Some(peer) = primary.peers.get_mut(&from) {
                     peer.lease.granted(sent_ns, lease_ns);
-                    peer.waiting_since_ns = None;
+                    peer.answered();
                 } else if let Some(learner) = primary.learners.get_mut(&from) {
                     learner.lease.granted(sent_ns, lease_ns);
                     // What it grants is not what it acknowledges, and it holds commits up: its drive may hang, and then the
@@ -199,7 +198,8 @@ impl<C: ChangedSet> Group<C> {
             return self.violate(Violation::LogsPart { one: copy, other: from, at: common }, actions);
         }
         peer.greeting = Greeting::Answered(last);
-        peer.waiting_since_ns = None;
+        let lacks_nothing = durable >= my_last && peer.lease.is_valid(now_ns);
+        peer.greeted(durable > peer.acked || lacks_nothing);
         peer.acked = peer.acked.max(durable);
         if primary.collected {
             self.start_streaming(from, now_ns, actions);
@@ -243,7 +243,7 @@ impl<C: ChangedSet> Group<C> {
         primary.fetching = None;
         if let Some(peer) = primary.peers.get_mut(&from) {
             // There may be more, in further messages: whoever sends it is not silent.
-            peer.waiting_since_ns = None;
+            (peer.fruitless, peer.waiting_since_ns) = (0, None);
         }
         if entries.is_empty() {
             // It had more, and none of it uncommitted: then this copy was not in sync.

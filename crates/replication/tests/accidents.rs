@@ -8,6 +8,8 @@ use coquina_replication::{
 
 #[path = "accidents/cuts.rs"]
 mod cuts;
+#[path = "accidents/suspects.rs"]
+mod suspects;
 
 const ME: CopyId = CopyId(1);
 const OTHER: CopyId = CopyId(2);

@@ -4,7 +4,7 @@
 
 use coquina_base::LayerId;
 use coquina_copies::{Answer, Operation, Request};
-use coquina_engine::{Event as EngineEvent, IoError};
+use coquina_engine::{Event as EngineEvent, Failure, IoError};
 use coquina_replication::{
     BlockRange, CopyId, Entry, EntryKind, History, Message, PayloadRef, Refusal, Run, Settings, Violation,
 };
@@ -95,30 +95,31 @@ fn a_primary_whose_log_parts_from_that_of_a_backup_leaves_it_to_people() {
     assert!(world.out.proposals.is_empty(), "{:?}", world.out.proposals);
 }
 
+fn ask(world: &mut World, client: u64, offset_bytes: u32, operation: Operation<'_>) {
+    let length_bytes = match operation {
+        Operation::Write { payload, .. } => payload.len() as u32,
+        _ => 4096,
+    };
+    let request = Request {
+        client,
+        group: GROUP,
+        session: 9,
+        request: client,
+        volume: 5,
+        generation: 1,
+        layer: LayerId(1),
+        chunk: 0,
+        offset_bytes,
+        length_bytes,
+        operation,
+    };
+    world.copies.request(world.now_ns, &request, &mut world.out);
+}
+
 /// What it holds may be good on other copies: clients ask there, and are not told that their data is bad.
 #[test]
 fn who_waits_for_an_index_page_that_cannot_be_read_is_sent_elsewhere() {
     let mut world = World::with_group(config(1, &[ME], &[2]));
-    let ask = |world: &mut World, client: u64, offset_bytes: u32, operation: Operation<'_>| {
-        let length_bytes = match operation {
-            Operation::Write { payload, .. } => payload.len() as u32,
-            _ => 4096,
-        };
-        let request = Request {
-            client,
-            group: GROUP,
-            session: 9,
-            request: client,
-            volume: 5,
-            generation: 1,
-            layer: LayerId(1),
-            chunk: 0,
-            offset_bytes,
-            length_bytes,
-            operation,
-        };
-        world.copies.request(world.now_ns, &request, &mut world.out);
-    };
     for client in [1, 2] {
         let operation = Operation::Write { payload: &[7; 4096], checksums_le: &[] };
         ask(&mut world, client, client as u32 * 8192, operation);
@@ -138,4 +139,62 @@ fn who_waits_for_an_index_page_that_cannot_be_read_is_sent_elsewhere() {
     for (_, answer) in &world.out.answers {
         assert!(matches!(answer, Answer::Refused(Refusal::NotServing)), "{answer:?}");
     }
+}
+
+/// Has a primary log a write that nobody acknowledges, and spoils what is on its drive of it.
+fn log_and_spoil(world: &mut World) {
+    world.out.breaks = Some(0);
+    ask(world, 1, 0, Operation::Write { payload: &[7; 4096], checksums_le: &[] });
+    world.turns(Ok(()));
+    let (offset_bytes, _) = world.copies.shard_mut().place_of(LayerId(1), 0, 0).unwrap().unwrap();
+    world.drive.bytes_mut()[offset_bytes as usize + 5] ^= 1;
+}
+
+/// The other copy asked for it on each new connection, and none lasted: nothing was ever committed again.
+#[test]
+fn a_primary_that_cannot_read_its_own_entry_back_asks_for_another_one() {
+    let mut world = World::with_group(config(1, &[ME, 2], &[]));
+    world.receive(state(0));
+    log_and_spoil(&mut world);
+    for breaks in 0..3 {
+        assert_eq!((world.out.halted.len(), world.out.breaks), (0, Some(breaks)), "it may be read yet");
+        world.reconnect();
+        world.receive(state(0));
+        world.turns(Ok(()));
+    }
+    assert_eq!((&world.out.halted[..], world.out.breaks), (&[Failure::BadBlock][..], Some(2)));
+    assert!(world.copies.is_halted(GROUP));
+    assert_eq!(world.copies.group(GROUP).unwrap().committed(), 0);
+    world.tick();
+    // The other one has all that is committed.
+    assert_eq!(world.out.proposals, [config(1, &[ME, 2], &[]).without(CopyId(ME))]);
+    let answers = &world.out.answers[..];
+    assert!(matches!(answers, [(1, Answer::Refused(Refusal::NotServing))]), "{answers:?}");
+}
+
+/// Nobody but that copy waits for it.
+#[test]
+fn a_primary_that_cannot_read_its_own_entry_back_for_a_copy_that_is_out_goes_on() {
+    let mut world = World::with_group(config(1, &[ME, 3], &[2]));
+    world.copies.connected(world.now_ns, CopyId(3), &mut world.out);
+    world.copies.receive(world.now_ns, CopyId(3), GROUP, state(0), &[], &mut world.out).unwrap();
+    log_and_spoil(&mut world);
+    for breaks in 0..6 {
+        assert_eq!(world.out.breaks, Some(breaks));
+        world.reconnect();
+        let history = History::default();
+        let (last, committed, incomplete_since, intact) = (0, 0, None, true);
+        world.receive(Message::JoinState {
+            config_epoch: 1,
+            history,
+            last,
+            committed,
+            incomplete_since,
+            intact,
+        });
+        world.receive(Message::CutDone { config_epoch: 1, ranges: Vec::new() });
+        world.turns(Ok(()));
+    }
+    assert!(world.out.halted.is_empty());
+    assert!(world.copies.group(GROUP).unwrap().is_serving());
 }

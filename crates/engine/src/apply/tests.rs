@@ -12,6 +12,8 @@ use crate::check::{check_drive, format_drive};
 use crate::index_region::Dense;
 use crate::memory_drive::Memory;
 
+mod full_drives;
+
 /// What a block holds: nothing, zeros whose space is reserved, or a tag.
 const HOLE: u64 = 0;
 const RESERVED: u64 = u64::MAX;

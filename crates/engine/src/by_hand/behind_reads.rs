@@ -28,6 +28,14 @@ impl World {
         self.settle();
     }
 
+    /// A read ends with the answer that another copy leads the group.
+    fn is_sent_elsewhere(&mut self, token: u64) {
+        self.settle();
+        let outcome = self.outcome(token);
+        assert!(matches!(outcome, Some(Outcome::Failed(Failure::NotPrimary))), "{outcome:?}");
+        assert_eq!(self.shard.groups.waiting, 0);
+    }
+
     /// Takes the tokens of what has been answered, in order.
     fn answered(&mut self) -> Vec<u64> {
         let mut tokens: Vec<u64> = self.done.drain(..).map(|(token, _)| token).collect();
@@ -121,21 +129,38 @@ fn what_waits_for_an_entry_that_is_cut_goes_on() {
 /// What was read is bad, and has been replaced by what is not committed: it waited for that, though nobody commits anything here any more.
 #[test]
 fn a_read_that_begins_anew_after_its_reign_ends() {
+    for is_stop in [false, true] {
+        let mut world = World::new();
+        world.shard.accept_changes(GROUP, Some(1));
+        world.submit_new(1, 10, 1);
+        world.commit(1);
+        world.holds_reads = true;
+        world.submit_read(100, 10);
+        assert_eq!(world.held.len(), 1);
+        world.submit_new(2, 10, 1);
+        assert_eq!(world.answered(), [1, 2]);
+        if is_stop {
+            world.shard.close();
+        } else {
+            world.shard.accept_changes(GROUP, None);
+        }
+        world.end_held(true);
+        world.is_sent_elsewhere(100);
+    }
+}
+
+/// Nobody says any more that what it waits for is committed.
+#[test]
+fn a_read_that_comes_after_a_stop_and_must_wait() {
     let mut world = World::new();
     world.shard.accept_changes(GROUP, Some(1));
     world.submit_new(1, 10, 1);
-    world.commit(1);
-    world.holds_reads = true;
+    world.shard.close();
     world.submit_read(100, 10);
-    assert_eq!(world.held.len(), 1);
-    world.submit_new(2, 10, 1);
-    assert_eq!(world.answered(), [1, 2]);
-    world.shard.accept_changes(GROUP, None);
-    world.end_held(true);
-    world.settle();
-    let outcome = world.outcome(100);
-    assert!(matches!(outcome, Some(Outcome::Failed(Failure::NotPrimary))), "{outcome:?}");
-    assert_eq!(world.shard.groups.waiting, 0);
+    world.is_sent_elsewhere(100);
+    // What need not wait is answered still.
+    world.submit_read(101, 11);
+    assert!(matches!(world.outcome(101), Some(Outcome::Read(_))));
 }
 
 /// Whoever leads the group next has what they wait for; of a drive that is given up nobody knows.

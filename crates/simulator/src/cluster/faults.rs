@@ -178,7 +178,8 @@ impl World {
                 self.release_held();
             }
             Ending::Repair(node) => {
-                if self.copies_of(node).into_iter().any(|copy| self.hosts[copy].failing) {
+                let fails = |copy: usize| self.hosts[copy].failing || self.has_halted(copy);
+                if self.copies_of(node).into_iter().any(fails) {
                     self.crash(node, false);
                 }
             }

@@ -203,8 +203,25 @@ impl World {
             }
             CopyEvent::TakenBad(group, range) => self.taken_bad(copy, *group, *range),
             CopyEvent::Engine(_) | CopyEvent::Halted(_, Failure::ReadOnly) => self.is_excused(copy),
+            CopyEvent::Halted(_, Failure::BadBlock) => self.has_bad_entry(copy),
             _ => false,
         }
+    }
+
+    /// An entry in the log of a copy is bad that others in sync needed, so it has stopped; says whether that may be. Somebody restarts
+    /// its node.
+    fn has_bad_entry(&mut self, copy: usize) -> bool {
+        let length_ns = 4 * self.plan.fault_length_ns;
+        let Some(rot) = &mut self.rot else { return false };
+        let wait_ns = rot.random.between(100_000, length_ns);
+        self.at(wait_ns, Event::EndFault(Ending::Repair(self.node_of(copy))));
+        self.is_rot_shown(copy, Failure::BadBlock)
+    }
+
+    /// Whether a copy of any group has stopped on a drive.
+    pub fn has_halted(&self, copy: usize) -> bool {
+        let copies = self.hosts[copy].copies.as_ref();
+        copies.is_some_and(|copies| copies.groups().iter().any(|group| copies.is_halted(*group)))
     }
 
     /// Whether all that a drive should have is on others that are in sync, there, and whole.

@@ -22,6 +22,8 @@ pub struct Outbox {
     pub violations: Vec<Violation>,
     pub halted: Vec<Failure>,
     pub engine: Vec<EngineEvent>,
+    /// How often a connection was broken off, where a test expects that.
+    pub breaks: Option<u32>,
     ios: Vec<Action>,
 }
 
@@ -31,7 +33,8 @@ impl Sink for Outbox {
     }
 
     fn disconnect(&mut self, from: CopyId) {
-        panic!("{from:?} was to be disconnected");
+        let Some(breaks) = &mut self.breaks else { panic!("{from:?} was to be disconnected") };
+        *breaks += 1;
     }
 
     fn answer(&mut self, client: u64, answer: Answer) {
