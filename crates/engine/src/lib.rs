@@ -35,6 +35,7 @@ mod read;
 mod recovery;
 mod repair;
 mod replay;
+mod room;
 mod scrub;
 mod seal;
 mod segment;

@@ -253,9 +253,14 @@ impl Shard {
             }
             _ => end - first,
         };
-        if used + u64::from(needed) > capacity {
-            let (layer, chunk, count) = (LayerId(request.layer), request.chunk, end - first);
-            if self.is_being_trimmed(&BlockRange { layer, chunk, first, count }) {
+        let (layer, chunk, count) = (LayerId(request.layer), request.chunk, end - first);
+        let range = BlockRange { layer, chunk, first, count };
+        if used + u64::from(needed) <= capacity {
+            if needed == count {
+                needed = self.blocks_to_reserve(&range, capacity - used);
+            }
+        } else {
+            if self.is_being_trimmed(&range) {
                 return Err(Hindrance::Trims);
             }
             needed = match request.operation {

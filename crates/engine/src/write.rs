@@ -9,7 +9,7 @@ use crate::frame::{
     CONTEXT_BYTES, Context, ENTRY_BYTES, EntryGroup, EntryKind, HEADER_BYTES, Head, MOVE_BLOCK_BYTES,
     MOVE_BYTES, NewEntry,
 };
-use crate::index_region::{Map, RegionKey};
+use crate::index_region::RegionKey;
 use crate::index_run::REGION_BLOCKS;
 use crate::log::{Builder, ChangeKey};
 use crate::session::RequestState;
@@ -199,22 +199,6 @@ impl Shard {
         self.append(&ready, change);
     }
 
-    /// Whether an entry of another primary fits. Its primary has seen to that as far as it knew, and a copy that refuses an
-    /// entry cannot go on: so what is under way does not count, for it may only replace, as this may where the index page
-    /// that would tell is not in memory.
-    pub(crate) fn has_room_for_entry(&mut self, request: &Request<'_>, start: u32, blocks: u32) -> bool {
-        let used = self.live_blocks + self.zero_blocks;
-        if used + u64::from(blocks) <= self.capacity() {
-            return true;
-        }
-        let unmapped = match self.count_unmapped(request.layer.0, request.chunk, start, blocks) {
-            Ok(unmapped) => unmapped,
-            Err(_) if used <= self.capacity() => 0,
-            Err(_) => blocks,
-        };
-        unmapped == 0 || used + u64::from(unmapped) <= self.capacity()
-    }
-
     /// Puts an entry into the log that another primary has ordered for a layer that is deleted here: a trim of no blocks.
     /// It counts as the entry that it was, here and on replay, and does not bring the layer back.
     pub(crate) fn take_without_effect(&mut self, request: &Request<'_>) {
@@ -286,10 +270,12 @@ impl Shard {
         let mut needed = if kind == EntryKind::Trim { 0 } else { blocks };
         let used = self.live_blocks + self.zero_blocks + self.reserved_blocks;
         let capacity = self.client_capacity(&request.origin);
-        if needed > 0 && used + u64::from(needed) > capacity {
+        let range =
+            BlockRange { layer: request.layer, chunk: request.chunk, first: start_block, count: blocks };
+        if needed > 0 && used + u64::from(needed) <= capacity {
+            needed = self.blocks_to_reserve(&range, capacity - used);
+        } else if needed > 0 {
             // What only replaces is never refused. But what it replaces may be on its way out.
-            let range =
-                BlockRange { layer: request.layer, chunk: request.chunk, first: start_block, count: blocks };
             if self.is_being_trimmed(&range) {
                 return self.wait_for_trims(request, 0);
             }
@@ -317,16 +303,6 @@ impl Shard {
         self.append(&ready, change);
     }
 
-    /// Whether a trim in the log takes blocks of a range: then the index does not say yet what a change there replaces.
-    pub(crate) fn is_being_trimmed(&self, range: &BlockRange) -> bool {
-        self.trims_under_way.iter().any(|trim| trim.intersects(range))
-    }
-
-    /// Whether trims in the log may give a change the room that it lacks.
-    pub(crate) fn trims_may_make_room(&self, origin: &Origin) -> bool {
-        !self.trims_under_way.is_empty() && !origin.replaces_only && !origin.after_trims
-    }
-
     fn wait_for_trims(&mut self, request: &Request<'_>, needed_blocks: u32) {
         let until = self.trims_applied + self.trims_under_way.len() as u64;
         match OwnedRequest::new(request) {
@@ -351,29 +327,6 @@ impl Shard {
         }
         let change = Change { token, parts_left: 0, blocks_left: 0, reserved_blocks, failure: None, origin };
         self.changes.insert(change) as ChangeKey
-    }
-
-    /// Blocks of a range that hold nothing, or the first region that must be read to know.
-    pub(crate) fn count_unmapped(
-        &mut self,
-        layer: u64,
-        chunk: u32,
-        start_block: u32,
-        blocks: u32,
-    ) -> Result<u32, RegionKey> {
-        let mut unmapped = 0;
-        for (region, first, count) in regions_of(start_block, blocks) {
-            let key = RegionKey { layer, chunk, region };
-            match self.index.region_mut(key) {
-                None => unmapped += count as u32,
-                Some(region) if matches!(region.map, Map::Absent) => return Err(key),
-                Some(region) => {
-                    unmapped +=
-                        (first..first + count).filter(|block| region.location(*block) == 0).count() as u32;
-                }
-            }
-        }
-        Ok(unmapped)
     }
 
     /// Puts a change into the frame that is being filled, in as many entries as it takes.
