@@ -98,20 +98,9 @@ pub fn open_together(running: &mut [Running], stopped: &dyn Fn() -> bool) -> Res
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::of_fio;
     use super::*;
     use std::time::SystemTime;
-
-    fn of_fio(job: &str) -> Command {
-        Command {
-            program: "bash".into(),
-            arguments: Vec::new(),
-            environment: Vec::new(),
-            files: vec![("job.fio".to_owned(), job.to_owned())],
-            format: Format::Fio,
-            processors: None,
-            runtime_s: None,
-        }
-    }
 
     #[test]
     fn only_jobs_that_have_others_to_wait_for_wait() {

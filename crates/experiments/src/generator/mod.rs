@@ -396,6 +396,19 @@ pub(crate) fn set_percentiles(figures: &mut Figures) {
 mod tests {
     use super::*;
 
+    /// A command with this job file, for a script in the place of fio.
+    pub(super) fn of_fio(job: &str) -> Command {
+        Command {
+            program: "bash".into(),
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            files: vec![("job.fio".to_owned(), job.to_owned())],
+            format: Format::Fio,
+            processors: None,
+            runtime_s: None,
+        }
+    }
+
     #[test]
     fn shares_are_the_whole_together() {
         for (whole, parts) in [(100, 3), (2, 5), (7, 1), (12_345, 128)] {

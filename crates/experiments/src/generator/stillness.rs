@@ -106,6 +106,7 @@ fn look(process: u32, thread: u32) -> Option<(i64, Work)> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::of_fio;
     use super::*;
     use std::sync::mpsc;
 
@@ -144,15 +145,7 @@ mod tests {
     #[test]
     fn only_jobs_of_fio_on_this_host_are_looked_at() {
         let job = "[global]\nrw=write\n[volume0]\nfilename=/srv/a\n";
-        let mut command = Command {
-            program: "fio".into(),
-            arguments: Vec::new(),
-            environment: Vec::new(),
-            files: vec![("job.fio".to_owned(), job.to_owned())],
-            format: Format::Fio,
-            processors: None,
-            runtime_s: None,
-        };
+        let mut command = of_fio(job);
         let mut of_coquina = Command { format: Format::Coquina, ..command.clone() };
         let mut elsewhere = Command { arguments: vec!["--client=host".to_owned()], ..command.clone() };
         assert!(mark(&mut command) && !mark(&mut of_coquina) && !mark(&mut elsewhere));
