@@ -110,7 +110,7 @@ pub struct TimingFacts {
     /// again until throughput was steady, up to [`SETTLE_PASSES_MAX`](crate::definition::SETTLE_PASSES_MAX) times. 0: none, or no such store.
     #[serde(default)]
     pub settle_s: f64,
-    /// How long the whole run was to take, in seconds: then stores settled less, where the time got short. 0: as long as it takes.
+    /// How long the whole run was to take, in seconds: then stores settled less and cases had 3 rounds, where the time got short. 0: as long as it takes.
     #[serde(default)]
     pub time_s: f64,
     /// Times that each is repeated at most until throughput is steady, the first included.

@@ -27,6 +27,8 @@ pub use expand::{
 };
 pub use published::PublishedTable;
 
+/// Rounds that each case has whatever the time: fewer show no differences.
+pub const ROUNDS_MIN: u32 = 3;
 /// Version of the file format.
 pub const FORMAT: u32 = 1;
 /// Most points that one experiment may have.
@@ -189,7 +191,8 @@ pub struct Mode {
     #[serde(default)]
     pub settle_s: f64,
     /// How long the whole run should take, in seconds, 0 to 604800. Where the time gets short aged stores settle less than [`SETTLE_PASSES_MAX`]
-    /// times, and the report says which were not steady then; nothing else is cut. Default: 0, as long as it takes.
+    /// times, and the report says which were not steady then; if that is not enough cases have 3 rounds where there would be more, and the
+    /// report names them. Nothing else is cut. Default: 0, as long as it takes.
     #[serde(default)]
     pub time_s: f64,
     /// Times that a run is repeated until throughput is steady, the first included. Default: 1.

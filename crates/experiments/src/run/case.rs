@@ -1,5 +1,7 @@
 //! One case: all its rounds on all targets, in random order, and what is remembered of targets for the cases after it.
 
+use std::time::Instant;
+
 use crate::definition::{Layout, Mode, PlannedPoint};
 use crate::generator::GeneratorError;
 use crate::report::{Case, CaseResult, Finding, Point};
@@ -56,6 +58,17 @@ impl Run<'_> {
         self.settle(planned, layout)?;
         let rounds = self.settings.limits.rounds;
         for round in 1..=rounds {
+            let rounds_left = rounds - round + 1;
+            if !self.has_time_for(planned, round, rounds_left) {
+                self.runs_done += f64::from(rounds_left) * count as f64;
+                let time_s = self.settings.limits.time_s;
+                let text = format!(
+                    "{} rounds instead of {rounds}: with more the run would have taken more than {time_s} s",
+                    round - 1
+                );
+                self.find("note", &planned.id, &text);
+                break;
+            }
             let mut order: Vec<usize> = (0..count).collect();
             self.random.shuffle(&mut order);
             for column in order {
@@ -66,7 +79,10 @@ impl Run<'_> {
                 let share = self.runs_done / self.runs_all.max(1.0);
                 let what = format!("{}: {}, round {round} of {rounds}", planned.id, self.label(column));
                 (self.hooks.progress)(share, &what);
+                let began = Instant::now();
                 self.shot(planned, layout, column, round)?;
+                self.pace.rounds_s += began.elapsed().as_secs_f64();
+                self.pace.rounds += 1;
             }
         }
         self.note_failures();

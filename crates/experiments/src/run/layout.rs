@@ -115,7 +115,7 @@ impl Run<'_> {
     }
 
     /// The size that all targets can give; `least_bytes` or more.
-    fn volume_bytes(
+    pub(super) fn volume_bytes(
         &self,
         layout: &Layout,
         refused: &[Option<String>],

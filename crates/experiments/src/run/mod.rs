@@ -23,6 +23,7 @@ mod plan;
 mod problems;
 mod quiet;
 pub(crate) mod rates;
+mod rounds;
 mod servers;
 mod settings;
 mod settings_tried;
@@ -141,6 +142,7 @@ struct Run<'a> {
     seen: Vec<Vec<Vec<Measured>>>,
     runs_all: f64,
     runs_done: f64,
+    pace: rounds::Pace,
 }
 
 impl<'a> Run<'a> {
@@ -201,6 +203,7 @@ impl<'a> Run<'a> {
             seen: Vec::new(),
             runs_all: (points * columns.len()) as f64 * f64::from(settings.limits.rounds),
             runs_done: 0.0,
+            pace: rounds::Pace::default(),
             targets,
             columns,
         }
@@ -301,7 +304,9 @@ impl<'a> Run<'a> {
         }
         // Volumes are made, and facts taken, with nothing changed.
         self.tuner.set_as_found(&mut self.targets, &self.context)?;
+        let began = Instant::now();
         let layout = self.lay_out(scenario, &refused)?;
+        self.note_laid_out(scenario, &layout, began.elapsed().as_secs_f64());
         self.look_at_targets(scenario);
         self.report.layouts.push(self.layout_facts(scenario, &layout, &refused));
         for (subject, text) in fairness::notes(&self.report.targets, &refused, &self.columns) {

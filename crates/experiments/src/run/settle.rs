@@ -90,7 +90,7 @@ impl Run<'_> {
     }
 }
 
-fn settles(planned: &PlannedPoint, layout: &Layout, settle_s: f64) -> bool {
+pub(super) fn settles(planned: &PlannedPoint, layout: &Layout, settle_s: f64) -> bool {
     layout.aged.is_some() && settle_s > 0.0 && planned.point.operation.settles()
 }
 

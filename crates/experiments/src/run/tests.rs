@@ -361,3 +361,44 @@ fn unequal_stores_are_refused_before_anything_is_written() {
         "equal ones are filled: {equal:?}"
     );
 }
+
+#[test]
+fn where_the_time_gets_short_cases_have_three_rounds() {
+    let folder = tempfile::tempdir().unwrap();
+    let toml = EXPERIMENT.replace("rounds = 2,", "rounds = 4, time_s = 100,");
+    let settings = settings(&toml, &["a", "b"], folder.path());
+    let planned = settings.plan();
+    let hooks = Hooks { stopped: &|| false, say: &|_| {}, progress: &|_, _| {}, partial: &|_| {} };
+    let store = |spec: &str| -> Box<dyn Target> {
+        Box::new(Store { spec: spec.to_owned(), copies: 1, laid_out: false, loads: Rc::default() })
+    };
+    let mut run = Run::new(&settings, &hooks, context_of(&settings), vec![store("a"), store("b")], &planned);
+    let ago = |seconds: u64| Instant::now().checked_sub(std::time::Duration::from_secs(seconds)).unwrap();
+    run.pace = rounds::Pace { rounds_s: 20.0, rounds: 10, ..rounds::Pace::default() };
+    let (first, last) = (&planned[0].points[0], &planned[0].points[1]);
+    // One more round of 2 s on two targets, and for the first case four of the other one.
+    for (point, rest_s) in [(first, 20), (last, 4)] {
+        run.began = ago(100 - rest_s - 1);
+        assert!(run.has_time_for(point, 4, 1), "{rest_s} s");
+        run.began = ago(100 - rest_s + 1);
+        assert!(!run.has_time_for(point, 4, 1), "{rest_s} s");
+        assert!(run.has_time_for(point, 3, 2), "three rounds whatever the time");
+    }
+    run.began = ago(90);
+    assert!(run.has_time_for(last, 4, 1));
+    (run.pace.s_per_byte, run.pace.bytes_ahead) = (1e-6, 7e6);
+    assert!(!run.has_time_for(last, 4, 1), "volumes behind it are still to be written");
+    run.note_laid_out(&planned[0], &planned[0].layout, 16.0 * f64::from(1 << 20));
+    assert!((run.pace.s_per_byte - 1.0).abs() < 1e-9 && run.pace.bytes_ahead == 0.0, "{:?}", run.pace);
+    // Nothing is run: the targets refuse the scenario.
+    run.began = Instant::now();
+    let refused = vec![Some("not here".to_owned()); 2];
+    let mut flat = vec![None; 2];
+    run.case(first, &planned[0].layout, &refused, &mut flat).unwrap();
+    assert!(run.report.findings.is_empty() && run.runs_done == 8.0, "{:?}", run.report.findings);
+    run.began = ago(1000);
+    run.case(last, &planned[0].layout, &refused, &mut flat).unwrap();
+    let told = "3 rounds instead of 4: with more the run would have taken more than 100 s";
+    assert_eq!(run.report.findings.iter().map(|found| found.text.as_str()).collect::<Vec<_>>(), [told]);
+    assert_eq!(run.runs_done, 16.0, "progress counts what is left out");
+}

@@ -2,14 +2,20 @@
 
 use coquina_base::format_size_bytes;
 
-use crate::definition::{CROWD, SETTLE_PASSES_MAX};
+use crate::definition::{CROWD, ROUNDS_MIN, SETTLE_PASSES_MAX};
 use crate::report::{LayoutFacts, Report, TimingFacts};
 
 /// `3 rounds of 20 s after 5 s of load, each repeated up to 2 times until steady`.
 pub(crate) fn timing_text(timing: &TimingFacts) -> String {
     let rounds = if timing.rounds == 1 { "round" } else { "rounds" };
-    let mut text =
-        format!("{} {rounds} of {} s after {} s of load", timing.rounds, timing.runtime_s, timing.warmup_s);
+    let fewer = match timing.time_s > 0.0 && timing.rounds > ROUNDS_MIN {
+        true => format!(" ({ROUNDS_MIN} where the run's time was short)"),
+        false => String::new(),
+    };
+    let mut text = format!(
+        "{} {rounds}{fewer} of {} s after {} s of load",
+        timing.rounds, timing.runtime_s, timing.warmup_s
+    );
     if timing.warmup_crowd_s > 0.0 {
         let seconds = timing.warmup_crowd_s;
         text += &format!(" ({seconds} s where several clients have more than {CROWD} operations in flight)");
@@ -88,6 +94,8 @@ mod tests {
             passes_max: 1,
         };
         assert_eq!(timing_text(&timing), "4 rounds of 1.3 s after 0.4 s of load");
+        let short = timing_text(&TimingFacts { time_s: 570.0, ..timing });
+        assert_eq!(short, "4 rounds (3 where the run's time was short) of 1.3 s after 0.4 s of load");
         let crowd = timing_text(&TimingFacts { warmup_crowd_s: 1.2, ..timing });
         let told = "4 rounds of 1.3 s after 0.4 s of load (1.2 s where several clients have more than 512 operations in flight)";
         assert_eq!(crowd, told);

@@ -1,0 +1,101 @@
+//! How many rounds of a case there is time for, where a run has only so much.
+
+use crate::definition::{Layout, PlannedPoint, PlannedScenario, ROUNDS_MIN, VOLUME_BYTES_MIN};
+
+use super::plan::LOAD_EXTRA_S;
+use super::settle::settles;
+use super::{Column, Run};
+
+/// What a run has seen of its own pace.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Pace {
+    /// Time that rounds took with all that belongs to them, in seconds.
+    pub rounds_s: f64,
+    /// How many these were: one for each target.
+    pub rounds: u32,
+    /// Time to write a byte to the volumes of all targets, in seconds. It is the last scenario's.
+    pub s_per_byte: f64,
+    /// Bytes that the scenarios behind the present one write to the volumes of each target before their first case.
+    pub bytes_ahead: f64,
+}
+
+impl Run<'_> {
+    /// Whether a case has time for so many more rounds, of which the next one is `round`.
+    pub(super) fn has_time_for(&self, planned: &PlannedPoint, round: u32, rounds_left: u32) -> bool {
+        let time_s = self.settings.limits.time_s;
+        if round <= ROUNDS_MIN || time_s <= 0.0 {
+            return true;
+        }
+        self.began.elapsed().as_secs_f64() + self.rest_s(planned, rounds_left) <= time_s
+    }
+
+    /// What a run still needs at least, if a case has so many more rounds: all rounds of the cases behind it, settling once, and writing
+    /// volumes as fast as the last ones were written. In seconds.
+    fn rest_s(&self, planned: &PlannedPoint, rounds_left: u32) -> f64 {
+        let limits = &self.settings.limits;
+        let pace = &self.pace;
+        let round_s = match pace.rounds {
+            0 => limits.runtime_s + limits.warmup_s + LOAD_EXTRA_S,
+            rounds => pace.rounds_s / f64::from(rounds),
+        };
+        let mut rest_s = pace.s_per_byte * pace.bytes_ahead;
+        let mut is_behind = false;
+        for scenario in self.settings.plan() {
+            let columns = self.columns_that_take(&scenario.layout) as f64;
+            let begins_behind = is_behind;
+            let mut settling = 0_u32;
+            for other in &scenario.points {
+                if is_behind {
+                    rest_s += columns * f64::from(limits.rounds) * round_s;
+                    settling += u32::from(settles(other, &scenario.layout, limits.settle_s));
+                }
+                if other.id == planned.id {
+                    rest_s += columns * f64::from(rounds_left) * round_s;
+                    is_behind = true;
+                }
+            }
+            // The heaviest load comes before the first case.
+            let loads = settling + u32::from(begins_behind && settling > 0);
+            rest_s += columns * f64::from(loads) * limits.settle_s;
+        }
+        rest_s
+    }
+
+    fn columns_that_take(&self, layout: &Layout) -> usize {
+        let takes = |(column, given_up): &(&Column, &Option<String>)| {
+            given_up.is_none() && self.targets[column.target].refuses(layout).is_none()
+        };
+        self.columns.iter().zip(&self.given_up).filter(takes).count()
+    }
+
+    /// Notes how long it took to lay a scenario out, and how much those behind it will write.
+    pub(super) fn note_laid_out(&mut self, scenario: &PlannedScenario, layout: &Layout, took_s: f64) {
+        if self.settings.limits.time_s <= 0.0 {
+            return;
+        }
+        let written_bytes = bytes_written(layout, layout.volume_bytes);
+        if written_bytes > 0.0 {
+            self.pace.s_per_byte = took_s / written_bytes;
+        }
+        let plan = self.settings.plan();
+        let behind = plan.iter().skip_while(|other| other.name != scenario.name).skip(1);
+        let refused = vec![None; self.targets.len()];
+        let bytes = behind.map(|other| {
+            let volume_bytes = match other.layout.aged {
+                // It is as full as it should be, whatever size it would have been.
+                Some(_) => self
+                    .volume_bytes(&other.layout, &refused, VOLUME_BYTES_MIN)
+                    .unwrap_or(other.layout.volume_bytes),
+                None => other.layout.volume_bytes,
+            };
+            bytes_written(&other.layout, volume_bytes)
+        });
+        self.pace.bytes_ahead = bytes.sum();
+    }
+}
+
+/// Bytes that are written to the volumes of a target before the first case.
+fn bytes_written(layout: &Layout, volume_bytes: u64) -> f64 {
+    let passes = u32::from(layout.fill) + layout.aged.map_or(0, |aged| aged.overwrites);
+    volume_bytes as f64 * f64::from(layout.volumes.max(1)) * f64::from(passes)
+}
