@@ -81,14 +81,9 @@ impl Run<'_> {
         let behind = plan.iter().skip_while(|other| other.name != scenario.name).skip(1);
         let refused = vec![None; self.targets.len()];
         let bytes = behind.map(|other| {
-            let volume_bytes = match other.layout.aged {
-                // It is as full as it should be, whatever size it would have been.
-                Some(_) => self
-                    .volume_bytes(&other.layout, &refused, VOLUME_BYTES_MIN)
-                    .unwrap_or(other.layout.volume_bytes),
-                None => other.layout.volume_bytes,
-            };
-            bytes_written(&other.layout, volume_bytes)
+            let layout = &other.layout;
+            let volume_bytes = self.volume_bytes(layout, &refused, VOLUME_BYTES_MIN);
+            bytes_written(layout, volume_bytes.unwrap_or(layout.volume_bytes))
         });
         self.pace.bytes_ahead = bytes.sum();
     }

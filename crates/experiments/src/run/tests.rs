@@ -269,6 +269,7 @@ fn all_that_is_read_is_read_once_before() {
 struct Store {
     spec: String,
     copies: u32,
+    space_bytes: Option<u64>,
     laid_out: bool,
     loads: Rc<Cell<u32>>,
 }
@@ -285,7 +286,7 @@ impl Target for Store {
         TargetFacts { label: self.spec.clone(), copies, durable: Some(true), ..TargetFacts::default() }
     }
     fn space_bytes(&self, _copies: Option<u32>, _context: &Context<'_>) -> Result<Option<u64>, TargetError> {
-        Ok(None)
+        Ok(self.space_bytes)
     }
     fn refuses(&self, _layout: &Layout) -> Option<String> {
         None
@@ -348,7 +349,13 @@ fn unequal_stores_are_refused_before_anything_is_written() {
     let context = context_of(&settings);
     let loads = Rc::new(Cell::new(0));
     let store = |spec: &str, copies| -> Box<dyn Target> {
-        Box::new(Store { spec: spec.to_owned(), copies, laid_out: false, loads: loads.clone() })
+        Box::new(Store {
+            spec: spec.to_owned(),
+            copies,
+            laid_out: false,
+            space_bytes: None,
+            loads: loads.clone(),
+        })
     };
     let mut run = Run::new(&settings, &hooks, context, vec![store("a", 2), store("b", 3)], &planned);
     let error = run.scenario(&planned[0]).unwrap_err().to_string();
@@ -370,7 +377,13 @@ fn where_the_time_gets_short_cases_have_three_rounds() {
     let planned = settings.plan();
     let hooks = Hooks { stopped: &|| false, say: &|_| {}, progress: &|_, _| {}, partial: &|_| {} };
     let store = |spec: &str| -> Box<dyn Target> {
-        Box::new(Store { spec: spec.to_owned(), copies: 1, laid_out: false, loads: Rc::default() })
+        Box::new(Store {
+            spec: spec.to_owned(),
+            copies: 1,
+            laid_out: false,
+            space_bytes: None,
+            loads: Rc::default(),
+        })
     };
     let mut run = Run::new(&settings, &hooks, context_of(&settings), vec![store("a"), store("b")], &planned);
     let ago = |seconds: u64| Instant::now().checked_sub(std::time::Duration::from_secs(seconds)).unwrap();
@@ -401,4 +414,44 @@ fn where_the_time_gets_short_cases_have_three_rounds() {
     let told = "3 rounds instead of 4: with more the run would have taken more than 100 s";
     assert_eq!(run.report.findings.iter().map(|found| found.text.as_str()).collect::<Vec<_>>(), [told]);
     assert_eq!(run.runs_done, 16.0, "progress counts what is left out");
+}
+
+#[test]
+fn what_volumes_of_later_scenarios_take_goes_by_the_room_that_is_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let more = r#"
+[[scenario]]
+name = "many"
+volumes = 6
+volume_size = "1GiB"
+[[scenario.sweep]]
+operation = "random_write"
+block = "4KiB"
+depth = [8]
+[[scenario]]
+name = "aged"
+volume_size = "1GiB"
+aged = { full_percent = 75, overwrites = 3, block = "64KiB" }
+[[scenario.sweep]]
+operation = "random_write"
+block = "4KiB"
+depth = [8]
+"#;
+    let toml =
+        EXPERIMENT.replace("rounds = 2,", "rounds = 4, time_s = 100,").replace("16MiB", "256MiB") + more;
+    let settings = settings(&toml, &["a"], folder.path());
+    let planned = settings.plan();
+    let hooks = Hooks { stopped: &|| false, say: &|_| {}, progress: &|_, _| {}, partial: &|_| {} };
+    let spec = "a".to_owned();
+    let space_bytes = Some(1 << 30);
+    let store = Store { spec, copies: 1, space_bytes, laid_out: false, loads: Rc::default() };
+    let mut run = Run::new(&settings, &hooks, context_of(&settings), vec![Box::new(store)], &planned);
+    let mut ahead_mib = |scenario: usize| {
+        run.note_laid_out(&planned[scenario], &planned[scenario].layout, 1.0);
+        run.pace.bytes_ahead / f64::from(1 << 20)
+    };
+    // Three fifths of 1 GiB are room for six volumes of 96 MiB; three quarters of it are 752 MiB, written full and three times more.
+    assert_eq!(ahead_mib(0), f64::from(6 * 96 + 4 * 752));
+    assert_eq!(ahead_mib(1), f64::from(4 * 752));
+    assert_eq!(ahead_mib(2), 0.0);
 }
