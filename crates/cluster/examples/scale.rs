@@ -60,6 +60,7 @@ fn records(job: &PlacementJob) -> Vec<(Key, u64, Record)> {
             copy_first: 1 + number as u64,
             state: DriveState::Healthy,
             wanted: Wanted::In,
+            dead_ms: 0,
         };
         records.push((Key::Drive(record.id), 1, Record::Drive(record)));
     }

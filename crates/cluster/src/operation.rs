@@ -254,6 +254,7 @@ pub fn register_drive(map: &MapView, drive: &DriveRecord) -> Change {
             shards: present.shards,
             state: present.state,
             wanted: present.wanted,
+            dead_ms: present.dead_ms,
             ..drive.clone()
         },
         None => drive.clone(),

@@ -200,6 +200,14 @@ pub struct DriveRecord {
     /// What the operator wants of it.
     #[serde(default)]
     pub wanted: Wanted,
+    /// For how long coordinators have watched it dead, in steps; 0 if it serves or has died just now. Versions that do not
+    /// know it lose it when they write the record.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub dead_ms: u64,
+}
+
+fn is_zero(value: &u64) -> bool {
+    *value == 0
 }
 
 impl DriveRecord {

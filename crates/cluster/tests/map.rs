@@ -257,6 +257,7 @@ fn large() -> Vec<(Key, u64, Record)> {
             copy_first: 1 + number,
             state: DriveState::Healthy,
             wanted: Wanted::In,
+            dead_ms: 0,
         };
         records.push((Key::Drive(drive.id), 1, Record::Drive(drive)));
     }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod leaders;
 mod world;
 
 use coquina_base::{ClusterId, DriveId, Id128};
@@ -607,45 +608,4 @@ fn serving(world: &World, node: coquina_base::NodeId) -> Event {
         drives: world.store.drives_of(node).map(|drive| report(drive.id)).collect(),
         proposals: Vec::new(),
     })
-}
-
-/// The node of the leader was killed, and its lease ran out: whoever leads next need not watch that node anew.
-#[test]
-fn the_node_of_a_killed_leader_is_dead_as_soon_as_the_others_are_heard() {
-    let world = cluster(3, 3, 4);
-    let dead = world.store.node_of(groups(&world)[0].in_sync[0]).unwrap();
-    let mut coordinator = Coordinator::new(settings(), world.store.clone(), world.now_ns);
-    coordinator.predecessor_silent(dead, world.now_ns - 2_000 * MILLISECOND_NS);
-    let mut actions = Vec::new();
-    coordinator.apply(world.now_ns, Event::Tick, &mut actions);
-    assert_eq!(actions, [], "nobody was heard yet: it may be this coordinator that is cut off");
-    for node in (0..3).map(node_id).filter(|node| *node != dead) {
-        coordinator.apply(world.now_ns + MILLISECOND_NS, serving(&world, node), &mut actions);
-    }
-    coordinator.apply(world.now_ns + 2 * MILLISECOND_NS, Event::Tick, &mut actions);
-    assert!(coordinator.liveness().is_node_dead(dead));
-    let blocks = actions.iter().filter_map(|action| match action {
-        Action::Write(Write { record: Some(Record::Groups(block)), .. }) => Some(block),
-        _ => None,
-    });
-    let groups: Vec<GroupRecord> = blocks.flat_map(|block| block.groups.clone()).collect();
-    assert!(!groups.is_empty());
-    for group in groups {
-        assert!(group.in_sync.iter().all(|shard| world.store.node_of(*shard) != Some(dead)), "{group:?}");
-    }
-}
-
-/// It answers after all before it was found dead.
-#[test]
-fn the_node_of_the_leader_before_lives_if_it_is_heard() {
-    let world = cluster(3, 3, 4);
-    let mut coordinator = Coordinator::new(settings(), world.store.clone(), world.now_ns);
-    coordinator.predecessor_silent(node_id(0), world.now_ns - 2_000 * MILLISECOND_NS);
-    let mut actions = Vec::new();
-    for number in 0..3 {
-        coordinator.apply(world.now_ns + MILLISECOND_NS, serving(&world, node_id(number)), &mut actions);
-    }
-    coordinator.apply(world.now_ns + 2 * MILLISECOND_NS, Event::Tick, &mut actions);
-    assert!(coordinator.liveness().is_node_alive(node_id(0)));
-    assert!(!actions.iter().any(|action| matches!(action, Action::Write(_))), "{actions:?}");
 }

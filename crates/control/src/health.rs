@@ -273,6 +273,7 @@ mod tests {
             copy_first: 1,
             state: DriveState::Healthy,
             wanted: Default::default(),
+            dead_ms: 0,
         };
         let records = vec![
             (Key::Cluster, 1, Record::Cluster(cluster)),

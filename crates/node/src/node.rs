@@ -609,6 +609,7 @@ fn record_drive(map_service: &MapService, node: NodeId, opened: &OpenedDrive) ->
         copy_first: *copy_first,
         state: DriveState::Healthy,
         wanted: Wanted::In,
+        dead_ms: 0,
     };
     map_service.change(&|map| register_drive(map, &record))?;
     Ok(())

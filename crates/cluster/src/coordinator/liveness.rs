@@ -5,8 +5,11 @@
 //!   when its living node did not name it as serving for that long, and at once when its node says that it failed;
 //! - a coordinator believes nobody dead until it has itself watched for `node_dead_ns` after it was elected, and begins
 //!   anew when it was itself asleep (no event for half of that time): its own silence is no node's death;
+//! - for how long a drive was dead is kept in its record ([`DriveRecord::dead_ms`](crate::record::DriveRecord)), so that the time
+//!   goes on under the next coordinator, whoever that is;
 //! - if more than half of the nodes not known as dead are silent at once, the coordinator is the one that is cut off: it
-//!   believes nobody dead then. So a real loss of more than half of the nodes at once stops the groups that need them
+//!   believes nobody dead then. Known as dead is also who was not heard since the election and has only drives that
+//!   coordinators before found dead. So a real loss of more than half of the nodes at once stops the groups that need them
 //!   until some come back or the operator gives their drives up. *At once* is: silent for half of `node_dead_ns` when
 //!   one of them is silent for all of it;
 //! - who was not heard since the election is neither dead nor alive, and nothing is promoted there;
@@ -22,7 +25,7 @@ use super::Settings;
 use super::message::{DriveCondition, Heartbeat};
 use crate::group::ShardRef;
 use crate::map::MapView;
-use crate::record::DriveState;
+use crate::record::{DriveRecord, DriveState};
 
 #[derive(Clone, Debug)]
 struct NodeWatch {
@@ -42,6 +45,8 @@ struct DriveWatch {
     hung: bool,
     /// When it was found dead.
     dead_since_ns: Option<u64>,
+    /// For how long coordinators before have watched it dead, if it was not heard to serve since.
+    dead_before_ns: u64,
 }
 
 /// What is believed of a shard.
@@ -131,10 +136,21 @@ impl Liveness {
         }
     }
 
-    /// How long a drive has been dead.
+    /// How long a drive has been dead, as far as this coordinator and those before have watched it.
     pub fn drive_dead_ns(&self, drive: DriveId, now_ns: u64) -> Option<u64> {
-        let since_ns = self.drives.get(&drive)?.dead_since_ns?;
-        Some(now_ns.saturating_sub(since_ns))
+        let watch = self.drives.get(&drive)?;
+        Some(now_ns.saturating_sub(watch.dead_since_ns?).saturating_add(watch.dead_before_ns))
+    }
+
+    /// For how long coordinators before have watched a drive dead that was not heard to serve since.
+    pub(super) fn drive_dead_before_ns(&self, drive: DriveId) -> u64 {
+        self.drives.get(&drive).map_or(0, |watch| watch.dead_before_ns)
+    }
+
+    /// Whether a node counts when it is asked how many are silent.
+    fn is_expected(map: &MapView, node: NodeId, watch: &NodeWatch) -> bool {
+        let lived = |drive: &DriveRecord| drive.dead_ms == 0 && drive.state != DriveState::GivenUp;
+        watch.heard || map.drives_of(node).any(lived)
     }
 
     /// How a living node described its drive last.
@@ -169,6 +185,7 @@ impl Liveness {
                 condition: DriveCondition::Serving,
                 hung: false,
                 dead_since_ns: None,
+                dead_before_ns: drive.value.dead_ms.saturating_mul(1_000_000),
             });
         }
     }
@@ -208,6 +225,7 @@ impl Liveness {
             }
             if serves {
                 watch.served_ns = now_ns;
+                watch.dead_before_ns = 0;
             }
             watch.served = true;
             watch.dead_since_ns = dead_since_ns;
@@ -226,8 +244,10 @@ impl Liveness {
         let silence_ns = |watch: &NodeWatch| now_ns.saturating_sub(watch.heard_ns);
         let (mut nodes, mut quiet, mut silent) = (0, 0, Vec::new());
         for (node, watch) in self.nodes.iter().filter(|(_, watch)| !watch.dead) {
-            nodes += 1;
-            quiet += usize::from(silence_ns(watch) >= self.node_dead_ns / 2);
+            if Self::is_expected(map, *node, watch) {
+                nodes += 1;
+                quiet += usize::from(silence_ns(watch) >= self.node_dead_ns / 2);
+            }
             if silence_ns(watch) >= self.node_dead_ns {
                 silent.push(*node);
             }
@@ -263,8 +283,9 @@ impl Liveness {
         if now_ns.saturating_sub(since_ns) < self.node_dead_ns {
             return changed;
         }
-        let unheard = self.nodes.values().filter(|watch| !watch.heard).count();
-        if unheard * 2 > self.nodes.len() {
+        let expected = || self.nodes.iter().filter(|(node, watch)| Self::is_expected(map, **node, watch));
+        let unheard = expected().filter(|(_, watch)| !watch.heard).count();
+        if unheard * 2 > expected().count() {
             return changed;
         }
         self.predecessor = None;

@@ -616,7 +616,9 @@ impl Coordinator {
     /// Creates and takes away what is due.
     fn housekeeping(&mut self, actions: &mut Vec<Action>) {
         let writes_groups = self.in_flight.keys().any(|key| matches!(key, Key::Groups(_)));
-        for (key, record, unchanged) in self.plan.due_records(&self.map, &self.liveness, writes_groups) {
+        let due =
+            self.plan.due_records(&self.map, &self.liveness, &self.settings, self.now_ns, writes_groups);
+        for (key, record, unchanged) in due {
             self.write(key, record, unchanged, actions);
         }
     }

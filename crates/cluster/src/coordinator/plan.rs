@@ -2,7 +2,8 @@
 //!
 //! Rules:
 //! - a drive takes data if it and its node are wanted, it is not read-only or given up, has a weight, and was not dead for
-//!   [`Settings::drive_out_ns`]. When that changes for any drive, all pools are placed anew; what lies well stays;
+//!   [`Settings::drive_out_ns`], all coordinators together; one that no group names must not be dead at all. When that changes
+//!   for any drive, all pools are placed anew; what lies well stays;
 //! - a pool's record comes first, then its groups, then the record says that it is complete. Only while it does not, is a
 //!   missing group made, on drives that are alive: a group that is missing later was lost, and making it anew would hide
 //!   that. A pool that goes says so, then its groups go, then its record. One that was told to go while a volume was made in
@@ -103,11 +104,16 @@ impl Plan {
         now_ns: u64,
         actions: &mut Vec<Action>,
     ) {
-        let is_out = |drive: &DriveRecord| {
-            liveness.drive_dead_ns(drive.id, now_ns).is_some_and(|dead_ns| dead_ns >= settings.drive_out_ns)
-        };
-        let out: BTreeSet<DriveId> =
-            map.drives().filter(|drive| is_out(&drive.value)).map(|drive| drive.value.id).collect();
+        let out: BTreeSet<DriveId> = map
+            .drives()
+            .map(|drive| drive.value.id)
+            .filter(|drive| {
+                let before_ns = liveness.drive_dead_before_ns(*drive);
+                let dead_ns = liveness.drive_dead_ns(*drive, now_ns);
+                dead_ns.unwrap_or(before_ns) >= settings.drive_out_ns
+                    || ((dead_ns.is_some() || before_ns > 0) && !map.is_used(*drive))
+            })
+            .collect();
         if out != self.out {
             self.out = out;
             self.due.extend(map.pools().map(|pool| pool.value.id));
@@ -238,7 +244,14 @@ impl Plan {
 
     /// Records other than groups that have to change. Drives do not go while writes of groups are under way, which may
     /// name them.
-    pub(super) fn due_records(&self, map: &MapView, liveness: &Liveness, writes_groups: bool) -> Vec<Due> {
+    pub(super) fn due_records(
+        &self,
+        map: &MapView,
+        liveness: &Liveness,
+        settings: &Settings,
+        now_ns: u64,
+        writes_groups: bool,
+    ) -> Vec<Due> {
         let mut due = Vec::new();
         for pool in map.pools() {
             due_of_pool(map, &pool.value, &mut due);
@@ -256,8 +269,12 @@ impl Plan {
                     Wanted::In => vec![(node, map.revision_of(&node))],
                 };
                 due.push((key, record, unchanged));
-            } else if let Some(state) = observed_state(map, liveness, drive) {
-                let record = Record::Drive(DriveRecord { state, ..drive.clone() });
+                continue;
+            }
+            let state = observed_state(map, liveness, drive).unwrap_or(drive.state);
+            let dead_ms = observed_dead_ms(map, liveness, settings, now_ns, drive);
+            if (state, dead_ms) != (drive.state, drive.dead_ms) {
+                let record = Record::Drive(DriveRecord { state, dead_ms, ..drive.clone() });
                 due.push((Key::Drive(drive.id), Some(record), Vec::new()));
             }
         }
@@ -343,6 +360,24 @@ fn observed_state(map: &MapView, liveness: &Liveness, drive: &DriveRecord) -> Op
         DriveCondition::Serving => DriveState::Healthy,
     };
     (state != drive.state).then_some(state)
+}
+
+/// For how long a drive was dead, as its record is to say it: in few steps, so that a dead drive costs few writes. Restarts
+/// are over before the first one.
+fn observed_dead_ms(
+    map: &MapView,
+    liveness: &Liveness,
+    settings: &Settings,
+    now_ns: u64,
+    drive: &DriveRecord,
+) -> u64 {
+    let Some(dead_ns) = liveness.drive_dead_ns(drive.id, now_ns) else {
+        let alive = map.shards_of(drive).any(|shard| liveness.shard(map, shard) == ShardLife::Alive);
+        return if alive { 0 } else { drive.dead_ms };
+    };
+    let sixtieths = [1, 15, 30, 45, 60].into_iter().rev();
+    let step_ns = sixtieths.map(|part| settings.drive_out_ns / 60 * part).find(|step_ns| dead_ns >= *step_ns);
+    drive.dead_ms.max(step_ns.unwrap_or(0).div_ceil(1_000_000))
 }
 
 fn all_take_data(map: &MapView, shards: &[ShardRef]) -> bool {

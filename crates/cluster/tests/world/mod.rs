@@ -219,6 +219,7 @@ impl World {
             copy_first,
             state: DriveState::Healthy,
             wanted: Wanted::In,
+            dead_ms: 0,
         };
         let write = operation::register_drive(&self.store, &drive).unwrap().unwrap();
         assert!(self.write(write));

@@ -82,6 +82,7 @@ fn a_change_that_rests_on_all_copies_conflicts_with_any_newer_drive() {
         copy_first,
         state: Default::default(),
         wanted: Default::default(),
+        dead_ms: 0,
     };
     let after = service.change(&|map| operation::register_drive(map, &drive)).unwrap();
     let refused = resting(3, after.revision() - 1).unwrap_err();

@@ -385,6 +385,7 @@ pub fn add_drive(map: &MapService, node: NodeId, path: &str) -> DriveId {
         copy_first: copy_first.get(),
         state: DriveState::Healthy,
         wanted: Wanted::In,
+        dead_ms: 0,
     };
     map.change(&|view| operation::register_drive(view, &record)).unwrap();
     id

@@ -157,6 +157,7 @@ impl Control {
             copy_first,
             state: coquina_cluster::DriveState::Healthy,
             wanted: Wanted::In,
+            dead_ms: 0,
         };
         let write = operation::register_drive(&self.truth, &record).map_err(wrong)?;
         self.write_if(write)?;
