@@ -119,7 +119,7 @@ impl Catalogue {
         if self.map().volume_by_name(name).is_some() {
             return Err(CatalogueError::Duplicate { name: name.to_owned() });
         }
-        let pool = self.pool_for(request.pool.as_deref(), request.copies)?;
+        let pool = self.pool_for(request.pool.as_deref(), request.copies, size_bytes)?;
         check_room(&self.map(), size_bytes, &pool)?;
         let volume = VolumeRecord {
             id: VolumeId(random_id().map_err(CatalogueError::Random)?),

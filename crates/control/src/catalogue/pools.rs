@@ -11,7 +11,7 @@ use coquina_cluster::{
 };
 
 use super::drives::takes_data;
-use super::{Catalogue, CatalogueError, NAME_CLAIMS_MAX, step_back, while_last};
+use super::{Catalogue, CatalogueError, NAME_CLAIMS_MAX, check_room, step_back, while_last};
 use crate::api::CreatePool;
 use crate::map_service::ChangeError;
 
@@ -29,10 +29,16 @@ const GROUPS_MAX: u32 = 1024;
 impl Catalogue {
     /// Makes a pool, and returns when volumes can be made in it.
     pub fn create_pool(&self, request: &CreatePool) -> Result<PoolRecord, CatalogueError> {
+        self.create_pool_for(request, 0)
+    }
+
+    /// Makes a pool for a volume of a size: a volume that is refused for room leaves no pool behind.
+    fn create_pool_for(&self, request: &CreatePool, size_bytes: u64) -> Result<PoolRecord, CatalogueError> {
         check_name(&request.name)?;
         let policy = policy(&self.map(), request);
         // What would be refused is refused before numbers are claimed.
         check(&self.map(), &policy)?;
+        check_room(&self.map(), size_bytes, &policy)?;
         for attempt in 1..=NAME_CLAIMS_MAX {
             let claimed = Cell::new((PoolId(0), GroupId(0)));
             self.change(&|map| {
@@ -46,7 +52,10 @@ impl Catalogue {
             let is_last = |cluster: &ClusterRecord| Some(cluster.pool_next) == id.0.checked_add(1);
             let map = self.change(&|map| match map.pool(id) {
                 Some(_) => Ok(None),
-                None => Ok(while_last(map, is_last, operation::create_pool(map, &pool)?)),
+                None => {
+                    check_room(map, size_bytes, &pool)?;
+                    Ok(while_last(map, is_last, operation::create_pool(map, &pool)?))
+                }
             })?;
             if map.pool(id).is_some() {
                 return self.wait_for_pool(&pool);
@@ -79,6 +88,7 @@ impl Catalogue {
         &self,
         name: Option<&str>,
         copies: Option<u32>,
+        size_bytes: u64,
     ) -> Result<PoolRecord, CatalogueError> {
         if let Some(name) = name {
             return self.wait_for_copies(&self.pool(name)?, copies);
@@ -90,7 +100,7 @@ impl Catalogue {
         let fitting: Vec<&PoolRecord> =
             map.pools().map(|pool| &*pool.value).filter(|pool| fits(pool)).collect();
         match fitting.as_slice() {
-            [] => self.create_default(&map, copies),
+            [] => self.create_default(&map, copies, size_bytes),
             [pool] => self.wait_for_pool(pool),
             several => match several.iter().find(|pool| pool.name == DEFAULT_NAME) {
                 Some(pool) => self.wait_for_pool(pool),
@@ -102,19 +112,24 @@ impl Catalogue {
         }
     }
 
-    fn create_default(&self, map: &MapView, asked: Option<u32>) -> Result<PoolRecord, CatalogueError> {
+    fn create_default(
+        &self,
+        map: &MapView,
+        asked: Option<u32>,
+        size_bytes: u64,
+    ) -> Result<PoolRecord, CatalogueError> {
         let copies = asked.unwrap_or_else(|| default_copies(map));
         let name = match map.pool_by_name(DEFAULT_NAME) {
             None => DEFAULT_NAME.to_owned(),
             Some(_) => format!("copies-{copies}"),
         };
         let request = CreatePool { name: name.clone(), copies, ..CreatePool::default() };
-        match self.create_pool(&request) {
+        match self.create_pool_for(&request, size_bytes) {
             // Somebody else was faster, and may have wanted another number of copies.
             Err(CatalogueError::Operation(OperationError::NameTaken { .. })) => {
                 let pool = self.pool(&name)?;
                 match pool.name == DEFAULT_NAME && asked.is_some_and(|asked| asked != pool.copies) {
-                    true => self.pool_for(None, asked),
+                    true => self.pool_for(None, asked, size_bytes),
                     false => self.wait_for_copies(&pool, asked),
                 }
             }

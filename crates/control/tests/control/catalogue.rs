@@ -88,6 +88,24 @@ fn sizes_times_copies_add_up_to_the_capacity_times_overcommit_and_no_more() {
     assert_eq!(catalogue.resize("b", 2 * GIB, false).unwrap().size_bytes, 2 * GIB);
 }
 
+/// It left a pool `default` behind, of as many copies as there could be just then.
+#[test]
+fn a_volume_that_is_refused_for_room_leaves_no_pool() {
+    let world = World::new(3, 1);
+    let process = &world.processes[0];
+    let large = volume_request("large", CAPACITY_BYTES + GIB);
+    let error = message(process.catalogue.create(&large));
+    assert!(error.contains("65 GiB in 3 copies does not fit: 192 GiB of 192 GiB are left"), "{error}");
+    assert_eq!(process.catalogue.pools(), []);
+    let two = api::CreateVolume { copies: Some(2), ..large };
+    process.catalogue.create(&two).unwrap();
+    let pools = process.catalogue.pools();
+    assert_eq!(
+        pools.iter().map(|pool| (pool.name.as_str(), pool.copies)).collect::<Vec<_>>(),
+        [("default", 2)]
+    );
+}
+
 #[test]
 fn a_shrink_that_is_not_done_is_told() {
     let world = World::new(1, 1);
