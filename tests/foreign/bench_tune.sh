@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# coquina bench tune: settings of fio and of a cluster made for the run, in turns; bad ones; Ctrl-C while the cluster starts again.
+# coquina bench tune: settings of fio and of a cluster made for the run, in turns; bad ones.
 source "$(dirname "$0")/../lib/server.sh"
 source "$(dirname "$0")/../lib/experiment.sh"
 needs_coquina
@@ -37,21 +37,4 @@ of_report started "[t['settings']['coquina:index-memory'] for t in r['targets']]
 of_report started "all(len(x['rounds']) == 2 and not x['skipped'] for c in r['cases'] for x in c['results'])"
 of_report started "all(y['total']['iops'] > 10 and y['errors'] == 0 for c in r['cases'] for x in c['results'] for y in x['rounds'])"
 grep -q 'started again before each turn (7 times' started.txt || fail "not told of starts: $(<started.txt)"
-nothing_is_left
-
-# Ctrl-C while it starts again: nothing waits for that start.
-setsid "$COQUINA" bench tune small.toml --quick --folder files --store-size 512M --out cut --target coquina-local \
-    --set coquina:index-memory=64M --set coquina:index-memory=96M >cut.txt 2>cut.log &
-RUN=$!
-note sweep-processes "$RUN"
-for ((i = 0; i < 600; i++)); do
-    ! grep -q 'starting the target again' cut.log || break
-    sleep 0.1
-done
-grep -q 'starting the target again' cut.log || fail "not started again within 60 s: $(<cut.log)"
-kill -INT "$RUN"
-STATUS=0
-wait "$RUN" || STATUS=$?
-[[ $STATUS == 1 ]] || fail "status $STATUS after Ctrl-C: $(<cut.log)"
-[[ $(grep -c 'starting the target again' cut.log) == 1 ]] || fail "it went on: $(<cut.log)"
 nothing_is_left
