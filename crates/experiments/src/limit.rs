@@ -90,6 +90,8 @@ pub enum LimitKind {
     Latency,
     /// No more was offered.
     Rate,
+    /// A drive and the processors, each for most of the time and neither for all of it.
+    Several,
     /// Nothing that is sampled.
     Unknown,
 }
@@ -107,6 +109,7 @@ impl LimitKind {
             LimitKind::Generator => "generator",
             LimitKind::Latency => "latency",
             LimitKind::Rate => "rate",
+            LimitKind::Several => "several",
             LimitKind::Unknown => "unknown",
         }
     }

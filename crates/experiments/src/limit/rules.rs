@@ -41,10 +41,13 @@ const IN_DRIVE: f64 = 0.5;
 /// A drive that flushes for this share of the time makes writes wait, though it may not be what bounds them.
 const FLUSHES_OFTEN: f64 = 0.5;
 
+/// A drive and the processors count as busy in turns when each is for this share of the time, and neither is full.
+const BUSY_IN_TURNS: f64 = 0.65;
+
 type Rule = fn(&Evidence) -> Option<Limit>;
 
 /// Asked one after the other; the first answer counts.
-pub(super) const ALL: [Rule; 13] = [
+pub(super) const ALL: [Rule; 14] = [
     rate,
     throttle,
     rationed,
@@ -58,6 +61,7 @@ pub(super) const ALL: [Rule; 13] = [
     latency_limit,
     flushing_drive,
     parallel_drive,
+    several,
 ];
 
 fn limit(kind: LimitKind, text: String, evidence: Vec<String>) -> Option<Limit> {
@@ -376,6 +380,33 @@ fn parallel_drive(evidence: &Evidence) -> Option<Limit> {
     }
     lines.extend(weak_drives(&evidence.utilisation));
     limit(LimitKind::Drive, format!("{text} (weak: it serves many operations at once)"), lines)
+}
+
+/// Neither a drive nor the processors are full, and one waits for the other: what is written comes from processors, and what
+/// they answer waits until it is written.
+fn several(evidence: &Evidence) -> Option<Limit> {
+    let utilisation = &evidence.utilisation;
+    let drive = busiest_drive(utilisation, |_| true).filter(|drive| drive.busy >= BUSY_IN_TURNS)?;
+    let all = f64::from(utilisation.cores_online);
+    let gone = utilisation.busy_cores + utilisation.steal_cores;
+    (evidence.are_servers_known && evidence.load_hosts.is_none() && all > 0.0).then_some(())?;
+    (gone >= all * BUSY_IN_TURNS).then_some(())?;
+    let mut text = format!("several in turns: drive {} {} busy", drive.name, percent(drive.busy));
+    if let Some(share) = drive.flushing.filter(|share| *share >= FLUSHES_OFTEN) {
+        text += &format!(", {} of the time with flushes", percent(share));
+    }
+    let place = cores(utilisation.cores_online as usize);
+    text += &format!("; CPU {:.1} of {place}", utilisation.busy_cores);
+    if utilisation.steal_cores >= OTHERS_NAMED_CORES {
+        text += &format!(" and {:.1} taken by the hypervisor", utilisation.steal_cores);
+    }
+    let mut lines = vec![
+        "neither is full (weak): while the drive works processors wait for it, and the drive for them"
+            .to_owned(),
+        drive_line(drive),
+    ];
+    lines.extend(growth(evidence).line());
+    limit(LimitKind::Several, text, lines)
 }
 
 /// Nothing is near its limit.

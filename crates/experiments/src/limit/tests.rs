@@ -454,6 +454,27 @@ fn a_plateau_where_nothing_is_full_is_not_explained() {
 }
 
 #[test]
+fn a_drive_and_processors_that_are_busy_in_turns_are_named_together() {
+    let mut evidence = idle();
+    evidence.outstanding = 128;
+    evidence.write_bytes_per_s = 20e6;
+    busy(&mut evidence, [0.8, 0.7]);
+    let drive = &mut evidence.utilisation.drives[0];
+    (drive.busy, drive.flushing) = (0.76, Some(0.68));
+    let text = "several in turns: drive vda 76 % busy, 68 % of the time with flushes; CPU 1.5 of 2 cores";
+    let lines = assert_limit(&evidence, LimitKind::Several, text);
+    assert!(lines.contains("neither is full (weak)"), "{lines}");
+    evidence.are_servers_known = false;
+    assert_eq!(name_limit(&evidence).kind, LimitKind::Unknown, "they may wait for what is not seen");
+    evidence.are_servers_known = true;
+    busy(&mut evidence, [0.6, 0.6]);
+    assert_eq!(name_limit(&evidence).kind, LimitKind::Unknown);
+    busy(&mut evidence, [0.8, 0.7]);
+    evidence.utilisation.drives[0].busy = 0.6;
+    assert_eq!(name_limit(&evidence).kind, LimitKind::Unknown);
+}
+
+#[test]
 fn growth_from_far_below_does_not_tell_that_the_deepest_point_still_grows() {
     let mut evidence = idle();
     evidence.outstanding = 128;
