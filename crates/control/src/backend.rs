@@ -154,6 +154,8 @@ pub struct NodeSnapshot {
     pub dropped_connections: u64,
     /// Connections to other copies.
     pub peers: Vec<PeerSnapshot>,
+    /// What was done for other copies since the process started.
+    pub copy_totals: CopyTotals,
     /// What the node itself found: a slow drive, a bad block with its place.
     pub health: Vec<HealthEntry>,
 }
@@ -164,9 +166,45 @@ impl NodeSnapshot {
         self.drives.iter().find(|drive| drive.id == id)
     }
 
+    /// Blocks sent to copies that came back, those of an older node's groups that are gone left out.
+    pub fn recovered_blocks(&self) -> u64 {
+        let shards = self.drives.iter().flat_map(|drive| &drive.shards);
+        let groups = shards.flat_map(|shard| &shard.groups).map(|group| group.recovered_blocks);
+        self.copy_totals.recovered_blocks.max(groups.fold(0, u64::saturating_add))
+    }
+
     /// Why a drive is not served, if the node knows.
     pub fn absent_reason(&self, id: DriveId) -> Option<&str> {
         self.absent.iter().find(|drive| drive.id == id).map(|drive| drive.reason.as_str())
+    }
+}
+
+/// What a process has done for other copies since it started. Groups, connections and drives come and go; this never falls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CopyTotals {
+    /// Blocks sent to copies that came back.
+    pub recovered_blocks: u64,
+    /// Bytes sent.
+    pub sent_bytes: u64,
+    /// Bytes received.
+    pub received_bytes: u64,
+}
+
+impl CopyTotals {
+    /// Adds what another part of the process has done.
+    pub fn add(&mut self, other: &CopyTotals) {
+        self.recovered_blocks = self.recovered_blocks.saturating_add(other.recovered_blocks);
+        self.sent_bytes = self.sent_bytes.saturating_add(other.sent_bytes);
+        self.received_bytes = self.received_bytes.saturating_add(other.received_bytes);
+    }
+
+    /// Takes over what is more than was known, and says what is known then.
+    pub fn raised_to(&mut self, now: &CopyTotals) -> CopyTotals {
+        self.recovered_blocks = self.recovered_blocks.max(now.recovered_blocks);
+        self.sent_bytes = self.sent_bytes.max(now.sent_bytes);
+        self.received_bytes = self.received_bytes.max(now.received_bytes);
+        *self
     }
 }
 

@@ -31,8 +31,8 @@ mod trim;
 mod view;
 
 pub use backend::{
-    AbsentDrive, BackendError, DriveSnapshot, GroupRole, GroupSnapshot, NoNode, NodeBackend, NodeSnapshot,
-    PeerSnapshot, ReactorSnapshot, ShardSnapshot, VolumeSnapshot,
+    AbsentDrive, BackendError, CopyTotals, DriveSnapshot, GroupRole, GroupSnapshot, NoNode, NodeBackend,
+    NodeSnapshot, PeerSnapshot, ReactorSnapshot, ShardSnapshot, VolumeSnapshot,
 };
 pub use catalogue::{
     Catalogue, CatalogueError, DriveRemoval, NodeRemoval, STRIPING_DEFAULT, check_volume_size,

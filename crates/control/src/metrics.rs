@@ -1,12 +1,14 @@
 //! The Prometheus text exposition (version 0.0.4) of a node, written by hand from a snapshot.
 //!
 //! Invariants:
-//! - every series of a name stands together under one `HELP` and `TYPE`, as the format demands;
+//! - every series of a name stands together under one `HELP` and `TYPE`, each set of labels once, as the format demands;
 //! - names begin with `coquina_`; counters end in `_total`, sizes in `_bytes`, times in `_seconds`;
 //! - per-volume series can be switched off, so that many volumes do not flood a Prometheus.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
+use coquina_base::{DriveId, NodeId};
 use coquina_cluster::{DriveState, HealthEntry, MapView, Severity, VolumeState};
 
 use crate::backend::{DriveSnapshot, GroupRole, NodeSnapshot, ShardSnapshot, VolumeSnapshot};
@@ -14,6 +16,7 @@ use crate::catalogue::Room;
 use crate::counters::VolumeCounters;
 use crate::histogram::{LATENCY_BUCKETS, LatencyHistogram};
 use crate::sample::Sample;
+use crate::view::drive_state;
 
 /// What to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,13 +111,15 @@ pub(crate) fn render_metrics(
 ) -> String {
     let mut out = Exposition { text: String::with_capacity(16 << 10) };
     let none = NodeSnapshot::default();
-    let snapshot = sample.now.processes().next().map_or(&none, |local| &local.snapshot);
+    let local = sample.now.processes().next();
+    let snapshot = local.map_or(&none, |local| &local.snapshot);
     node_series(&mut out, map, snapshot);
     cluster_series(&mut out, map, sample);
     health_series(&mut out, &local_health(map, sample, more));
     copy_series(&mut out, snapshot);
     shard_series(&mut out, &snapshot.drives);
-    drive_series(&mut out, map, &snapshot.drives);
+    drive_states(&mut out, map, local.and_then(|local| local.node), snapshot);
+    drive_series(&mut out, &snapshot.drives);
     if options.per_volume {
         volume_series(&mut out, map, &snapshot.volumes);
     }
@@ -193,23 +198,21 @@ fn copy_series(out: &mut Exposition, snapshot: &NodeSnapshot) {
     out.sample(name, &none, groups().map(|group| group.differing_blocks).fold(0, u64::saturating_add));
     let name = "coquina_recovery_blocks_total";
     out.family(name, Kind::Counter, "Blocks sent to copies that came back.");
-    out.sample(name, &none, groups().map(|group| group.recovered_blocks).fold(0, u64::saturating_add));
+    out.sample(name, &none, snapshot.recovered_blocks());
     let name = "coquina_peers";
     out.family(name, Kind::Gauge, "Connections to other copies.");
     for (label, connected) in [("connected", true), ("broken", false)] {
         let count = snapshot.peers.iter().filter(|peer| peer.connected == connected).count();
         out.sample(name, &none.with("state", label), count);
     }
-    type PeerField = fn(&crate::backend::PeerSnapshot) -> u64;
-    let counters: [(&str, &str, PeerField); 2] = [
-        ("coquina_peer_sent_bytes_total", "Bytes sent to other copies.", |peer| peer.sent_bytes),
-        ("coquina_peer_received_bytes_total", "Bytes that came from other copies.", |peer| {
-            peer.received_bytes
-        }),
+    let totals = &snapshot.copy_totals;
+    let counters = [
+        ("coquina_peer_sent_bytes_total", "Bytes sent to other copies.", totals.sent_bytes),
+        ("coquina_peer_received_bytes_total", "Bytes that came from other copies.", totals.received_bytes),
     ];
-    for (name, help, field) in counters {
+    for (name, help, value) in counters {
         out.family(name, Kind::Counter, help);
-        out.sample(name, &none, snapshot.peers.iter().map(field).fold(0, u64::saturating_add));
+        out.sample(name, &none, value);
     }
 }
 
@@ -222,7 +225,11 @@ fn node_series(out: &mut Exposition, map: &MapView, snapshot: &NodeSnapshot) {
     };
     one("coquina_uptime_seconds", Kind::Gauge, "Time since the server started.", seconds(snapshot.uptime_ns));
     let gauges: [(&str, &str, u64); 4] = [
-        ("coquina_capacity_bytes", "What the drives can hold for users.", room.capacity_bytes),
+        (
+            "coquina_capacity_bytes",
+            "What the drives can hold for users that the map does not call missing or given up, even if their nodes do not answer.",
+            room.capacity_bytes,
+        ),
         ("coquina_provisioned_bytes", "Sum of the sizes of all volumes, all copies.", room.provisioned_bytes),
         ("coquina_provisionable_bytes", "What the sizes may add up to.", room.provisionable_bytes),
         ("coquina_map_revision", "Revision of the cluster map.", map.revision()),
@@ -290,6 +297,8 @@ fn health_series(out: &mut Exposition, health: &[HealthEntry]) {
     out.family("coquina_health_status", Kind::Gauge, "0 ok, 1 warning, 2 error.");
     out.sample("coquina_health_status", &Labels::default(), worst);
     out.family("coquina_health_entry", Kind::Gauge, "1 for everything that is wrong now.");
+    // Several entries may differ in what they say alone: bad blocks of one drive, say.
+    let mut told = BTreeSet::new();
     for entry in health {
         let severity = match entry.severity {
             Severity::Notice => "notice",
@@ -300,7 +309,9 @@ fn health_series(out: &mut Exposition, health: &[HealthEntry]) {
             .with("code", entry.code.as_str())
             .with("severity", severity)
             .with("subject", &entry.subject);
-        out.sample("coquina_health_entry", &labels, 1);
+        if told.insert(labels.0.clone()) {
+            out.sample("coquina_health_entry", &labels, 1);
+        }
     }
 }
 
@@ -371,7 +382,11 @@ const SHARD_COUNTERS: [(&str, &str, ShardField); 21] = [
 ];
 
 fn drive_labels(drive: &DriveSnapshot) -> Labels {
-    Labels::default().with("drive", &drive.id.to_string()).with("path", &drive.path)
+    labels_of_drive(drive.id, &drive.path)
+}
+
+fn labels_of_drive(id: DriveId, path: &str) -> Labels {
+    Labels::default().with("drive", &id.to_string()).with("path", path)
 }
 
 fn shard_series(out: &mut Exposition, drives: &[DriveSnapshot]) {
@@ -387,11 +402,14 @@ fn shard_series(out: &mut Exposition, drives: &[DriveSnapshot]) {
     }
 }
 
-fn drive_series(out: &mut Exposition, map: &MapView, drives: &[DriveSnapshot]) {
+/// The states of this node's drives, those included that it cannot serve.
+fn drive_states(out: &mut Exposition, map: &MapView, node: Option<NodeId>, snapshot: &NodeSnapshot) {
     let name = "coquina_drive_state";
-    out.family(name, Kind::Gauge, "1 for the state that the map says the drive is in.");
-    for drive in drives {
-        let Some(record) = map.drive(drive.id) else { continue };
+    out.family(name, Kind::Gauge, "1 for the state that the drive is in.");
+    for record in node.into_iter().flat_map(|node| map.drives_of(node)) {
+        let served = snapshot.drive(record.id);
+        let path = served.map_or(&record.path, |drive| &drive.path);
+        let now = drive_state(record, Some(snapshot), served);
         for state in [DriveState::Healthy, DriveState::ReadOnly, DriveState::Missing, DriveState::GivenUp] {
             let label = match state {
                 DriveState::Healthy => "healthy",
@@ -399,9 +417,13 @@ fn drive_series(out: &mut Exposition, map: &MapView, drives: &[DriveSnapshot]) {
                 DriveState::Missing => "missing",
                 DriveState::GivenUp => "given_up",
             };
-            out.sample(name, &drive_labels(drive).with("state", label), u64::from(record.state == state));
+            let labels = labels_of_drive(record.id, path).with("state", label);
+            out.sample(name, &labels, u64::from(now == state));
         }
     }
+}
+
+fn drive_series(out: &mut Exposition, drives: &[DriveSnapshot]) {
     out.family("coquina_drive_size_bytes", Kind::Gauge, "Size of the file or device.");
     for drive in drives {
         out.sample("coquina_drive_size_bytes", &drive_labels(drive), drive.size_bytes);

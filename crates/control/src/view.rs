@@ -187,7 +187,7 @@ fn is_dead(sample: &Sample, node: NodeId) -> bool {
 }
 
 /// The state as it is seen now, which the record may not say yet.
-fn drive_state(
+pub(crate) fn drive_state(
     record: &DriveRecord,
     local: Option<&NodeSnapshot>,
     snapshot: Option<&DriveSnapshot>,
@@ -353,7 +353,8 @@ pub(crate) fn recovery(map: &MapView, sample: &Sample) -> api::Recovery {
         moment.primaries().values().map(|copy| copy.recovering_blocks_left).fold(0, u64::saturating_add)
     };
     let done = |moment: &crate::sample::Moment| -> u64 {
-        moment.copies().map(|copy| copy.recovered_blocks).fold(0, u64::saturating_add)
+        let nodes = moment.nodes.values().map(|local| local.snapshot.recovered_blocks());
+        nodes.fold(0, u64::saturating_add)
     };
     let left_bytes = left(&sample.now).saturating_mul(block_bytes);
     let done_bytes = done(&sample.now).saturating_mul(block_bytes);

@@ -128,6 +128,8 @@ pub struct ShardCopies {
     pub(crate) later: VecDeque<(usize, RecoveryToken, Vec<u8>)>,
     /// Groups whose state is being forgotten: how many records the engine counts when it is.
     forgetting: BTreeMap<u32, u64>,
+    /// Blocks that groups which are not open any more have sent to copies that came back.
+    recovered_blocks_gone: u64,
     /// The payload of the request that is being taken, if it lies in buffers of the engine.
     pub(crate) landing: Option<Landing>,
     /// Whether the other copies were told that this shard is full, and which of them are.
@@ -163,6 +165,7 @@ impl ShardCopies {
             connected: BTreeSet::new(),
             later: VecDeque::new(),
             forgetting: BTreeMap::new(),
+            recovered_blocks_gone: 0,
             landing: None,
             is_full: false,
             full_copies: BTreeSet::new(),
@@ -247,7 +250,8 @@ impl ShardCopies {
             if !is_idle || is_named {
                 return false;
             }
-            self.members.remove(key);
+            let member = self.members.remove(key);
+            self.recovered_blocks_gone += member.recovered_blocks;
             self.by_number.remove(&number);
         }
         // Once: what is known of it stays until the frame with these records is applied.
@@ -551,6 +555,11 @@ impl ShardCopies {
     /// Blocks that a group has sent from here to copies that came back, since it was opened.
     pub fn recovered_blocks(&self, number: u32) -> u64 {
         self.by_number.get(&number).map_or(0, |key| self.members[*key].recovered_blocks)
+    }
+
+    /// Blocks that all groups have sent from here to copies that came back, those included that are not open any more.
+    pub fn recovered_blocks_total(&self) -> u64 {
+        self.members.iter().fold(self.recovered_blocks_gone, |sum, (_, member)| sum + member.recovered_blocks)
     }
 
     /// The groups that are open, in order.

@@ -670,6 +670,8 @@ impl Core {
                 .iter()
                 .flat_map(|slot| slot.peers.snapshot(&self.map, &self.connections))
                 .collect(),
+            // Of drives that are gone, too: what was counted does not fall.
+            copy_totals: crate::snapshot::copy_totals(&self.shards),
             nbd_connections: count(Protocol::Nbd) as u64,
             native_connections: count(Protocol::Native) as u64,
             dropped_connections: self.dropped_connections,

@@ -15,8 +15,8 @@ use coquina_cluster::{
     operation::{OperationError, claim_copies, register_drive},
 };
 use coquina_control::{
-    AbsentDrive, BackendError, ChangeError, MapService, NodeBackend, NodeSnapshot, VolumeCounters,
-    VolumeSnapshot, register_node,
+    AbsentDrive, BackendError, ChangeError, CopyTotals, MapService, NodeBackend, NodeSnapshot,
+    VolumeCounters, VolumeSnapshot, register_node,
 };
 use coquina_engine::{Identity, ShardConfig};
 use coquina_reactor::{Address, BindTo, Listener, MailboxSender, listen_nearby};
@@ -138,6 +138,8 @@ pub struct Node {
     read_only: Arc<Mutex<BTreeSet<DriveId>>>,
     proposals: Arc<Proposals>,
     hung: Arc<HungShards>,
+    /// As told last: what is counted does not fall while reactors do not answer.
+    copy_totals: Mutex<CopyTotals>,
     shard_config: ShardConfig,
     nbd: Vec<Address>,
     listeners: Vec<Address>,
@@ -237,6 +239,7 @@ impl Node {
             read_only,
             proposals,
             hung,
+            copy_totals: Mutex::default(),
             shard_config,
             nbd: nbd_addresses,
             listeners: all,
@@ -424,6 +427,8 @@ impl NodeBackend for Node {
             name: volume.value.name.clone(),
             counters: counters.remove(&volume.value.id).unwrap_or_default(),
         });
+        let mut copy_totals = CopyTotals::default();
+        cores.iter().for_each(|core| copy_totals.add(&core.copy_totals));
         NodeSnapshot {
             uptime_ns: self.started.elapsed().as_nanos() as u64,
             drives,
@@ -434,6 +439,7 @@ impl NodeBackend for Node {
             native_connections: cores.iter().map(|core| core.native_connections).sum(),
             dropped_connections: cores.iter().map(|core| core.dropped_connections).sum(),
             peers: cores.iter().flat_map(|core| core.peers.iter().cloned()).collect(),
+            copy_totals: lock(&self.copy_totals).raised_to(&copy_totals),
             health,
         }
     }

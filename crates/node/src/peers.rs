@@ -45,12 +45,15 @@ struct PeerLink {
 pub struct PeerLinks {
     own: CopyId,
     links: BTreeMap<CopyId, PeerLink>,
+    /// What went to copies, and came from them, that are not linked any more.
+    gone_sent_bytes: u64,
+    gone_received_bytes: u64,
 }
 
 impl PeerLinks {
     /// None yet.
     pub fn new(own: CopyId) -> PeerLinks {
-        PeerLinks { own, links: BTreeMap::new() }
+        PeerLinks { own, links: BTreeMap::new(), gone_sent_bytes: 0, gone_received_bytes: 0 }
     }
 
     /// Whether there is no other copy.
@@ -73,10 +76,20 @@ impl PeerLinks {
             let link = before.remove(&copy).unwrap_or(fresh);
             self.links.entry(copy).or_insert(link);
         }
+        self.gone_sent_bytes += before.values().map(|link| link.sent_bytes).sum::<u64>();
+        self.gone_received_bytes += before.values().map(|link| link.received_bytes).sum::<u64>();
         // They are forgotten when they have been closed.
         let lost: Vec<usize> =
             before.values().filter_map(|link| link.connection).map(|connection| connection.index).collect();
         lost
+    }
+
+    /// Bytes sent to other copies and received from them, those included that are not linked any more.
+    pub fn bytes(&self) -> (u64, u64) {
+        let gone = (self.gone_sent_bytes, self.gone_received_bytes);
+        self.links
+            .values()
+            .fold(gone, |(sent, received), link| (sent + link.sent_bytes, received + link.received_bytes))
     }
 
     /// All connections, those that are missing included.

@@ -3,9 +3,10 @@
 use coquina_base::{DriveId, VolumeId};
 use coquina_cluster::{HealthCode, HealthEntry, Severity};
 use coquina_control::{
-    DriveSnapshot, LatencyHistogram, PeerSnapshot, ReactorSnapshot, ShardSnapshot, VolumeCounters,
+    CopyTotals, DriveSnapshot, LatencyHistogram, PeerSnapshot, ReactorSnapshot, ShardSnapshot, VolumeCounters,
 };
 
+use crate::core::ShardSlot;
 use crate::node::NodeDrive;
 
 /// A shard, as its reactor sees it.
@@ -36,6 +37,8 @@ pub struct CoreSnapshot {
     pub volumes: Vec<(VolumeId, VolumeCounters)>,
     /// Connections to other copies.
     pub peers: Vec<PeerSnapshot>,
+    /// What its shards have done for other copies.
+    pub copy_totals: CopyTotals,
     /// The loop itself.
     pub reactor: ReactorSnapshot,
     /// Open NBD connections.
@@ -44,6 +47,17 @@ pub struct CoreSnapshot {
     pub native_connections: u64,
     /// Connections dropped for what they did wrong.
     pub dropped_connections: u64,
+}
+
+/// What shards have done for other copies, those included whose drives are gone.
+pub(crate) fn copy_totals(shards: &[ShardSlot]) -> CopyTotals {
+    let mut totals = CopyTotals::default();
+    for slot in shards {
+        let (sent_bytes, received_bytes) = slot.peers.bytes();
+        let recovered_blocks = slot.copies().recovered_blocks_total();
+        totals.add(&CopyTotals { recovered_blocks, sent_bytes, received_bytes });
+    }
+    totals
 }
 
 /// A drive, put together from what the reactors of its shards say.

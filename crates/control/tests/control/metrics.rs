@@ -2,14 +2,21 @@
 
 use std::collections::HashSet;
 
-use super::world::{World, volume_request};
+use coquina_cluster::{HealthCode, HealthEntry};
+
+use super::world::{World, add_drive, volume_request};
 
 fn exposition() -> String {
     let world = World::new(1, 1);
     let process = &world.processes[0];
+    for (subject, message) in [("/d", "block 1"), ("/d", "block 2"), ("/e", "block 1")] {
+        let entry = HealthEntry::usual(HealthCode::DamagedLog, subject, message);
+        process.node.memory().health.push(entry);
+    }
     process.catalogue.create(&volume_request("db", 1 << 30)).unwrap();
     process.catalogue.create(&volume_request("web", 1 << 30)).unwrap();
     process.node.memory().bad_blocks = 3;
+    add_drive(&process.map, process.node.id, "/drives/\"1\"");
     process.client().metrics().unwrap()
 }
 
@@ -42,7 +49,8 @@ fn figures_and_labels_are_as_they_should_be() {
     let text = exposition();
     for line in [
         "coquina_uptime_seconds 2.5",
-        "coquina_capacity_bytes 68719476736",
+        "coquina_health_entry{code=\"DAMAGED_LOG\",severity=\"error\",subject=\"/d\"} 1",
+        "coquina_health_entry{code=\"DAMAGED_LOG\",severity=\"error\",subject=\"/e\"} 1",
         "coquina_volumes{state=\"active\"} 2",
         "coquina_health_status 2",
         "coquina_leads 1",
@@ -57,6 +65,12 @@ fn figures_and_labels_are_as_they_should_be() {
         "coquina_volume_latency_seconds_count{volume=\"db\",operation=\"write\"} 1",
     ] {
         assert!(text.lines().any(|present| present == line), "{line} is missing from\n{text}");
+    }
+    // The second one is not served.
+    for (path, state, value) in [(0, "healthy", 1), (0, "missing", 0), (1, "healthy", 0), (1, "missing", 1)] {
+        let labels = format!("path=\"/drives/\\\"{path}\\\"\",state=\"{state}\"}} {value}");
+        let found = |line: &str| line.starts_with("coquina_drive_state{") && line.ends_with(&labels);
+        assert!(text.lines().any(found), "{labels} is missing from\n{text}");
     }
     assert!(text.contains("path=\"/drives/\\\"0\\\"\",shard=\"1\"} 3"), "escaped\n{text}");
     assert!(text.contains("coquina_health_entry{code=\"BAD_BLOCKS\",severity=\"error\""));

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use coquina_base::{DriveId, Id128, LayerId, NodeId, VolumeId};
 use coquina_cluster::{
-    Config, DriveCondition, DriveRecord, DriveReport, DriveState, GroupId, MapView, NodeAddresses,
-    NodeRecord, ShardRef, VersionRange, Wanted, operation,
+    Config, DriveCondition, DriveRecord, DriveReport, DriveState, GroupId, HealthEntry, MapView,
+    NodeAddresses, NodeRecord, ShardRef, VersionRange, Wanted, operation,
 };
 use coquina_control::{
     BackendError, Catalogue, Client, ControlListener, ControlServer, CoordinatorConfig, CoordinatorService,
@@ -43,6 +43,8 @@ pub struct Memory {
     pub connections: u64,
     pub poisoned: bool,
     pub bad_blocks: u64,
+    /// What the node itself found.
+    pub health: Vec<HealthEntry>,
     /// What is in use of each shard, beside 1 GiB.
     pub more_live_bytes: u64,
     pub snapshots: u64,
@@ -108,6 +110,7 @@ impl NodeBackend for FakeNode {
                 })
                 .collect(),
             reactors: vec![ReactorSnapshot::default()],
+            health: memory.health.clone(),
             ..NodeSnapshot::default()
         }
     }

@@ -4,7 +4,7 @@ use coquina_base::{DriveId, LayerId};
 use coquina_cluster::{GroupRecord, ShardRef};
 use coquina_control::NodeBackend;
 
-use crate::cluster::{Cluster, GROUPS, check_round, open, write_round};
+use crate::cluster::{Cluster, GROUPS, check_round, open, wait_for, write_round};
 
 const BLOCKS: u64 = 512;
 
@@ -28,6 +28,43 @@ fn live_blocks(cluster: &Cluster, drive: DriveId) -> u64 {
     let snapshot = cluster.machines[0].as_ref().unwrap().node.snapshot();
     let drive = snapshot.drives.iter().find(|one| one.id == drive).unwrap();
     drive.shards[0].stats.live_bytes / 4096
+}
+
+/// They fell when a group was forgotten, and when the other copies were none any more.
+#[test]
+fn what_was_sent_to_copies_is_still_counted_when_groups_and_links_are_gone() {
+    let cluster = Cluster::start(2, 1);
+    cluster.make_volume("disk");
+    let mut connection = open(&cluster, "disk");
+    write_round(&mut connection, BLOCKS, 1);
+    let drives = [cluster.drive_of(0), cluster.drive_of(1)];
+    let other = |group: &GroupRecord| match group.in_sync[0].drive == drives[0] {
+        true => ShardRef { drive: drives[1], shard: 0 },
+        false => ShardRef { drive: drives[0], shard: 0 },
+    };
+    let snapshot = |index: usize| cluster.machines[index].as_ref().unwrap().node.snapshot();
+    // All groups change sides.
+    cluster.change_groups(|group| {
+        let others = vec![other(group)];
+        GroupRecord { epoch: group.epoch + 1, others, ..group.clone() }
+    });
+    cluster.wait_for_additions(GROUPS as usize);
+    let before = [snapshot(0), snapshot(1)].map(|snapshot| snapshot.copy_totals);
+    assert!(before.iter().map(|totals| totals.recovered_blocks).sum::<u64>() >= BLOCKS, "{before:?}");
+    assert!(before.iter().all(|totals| totals.sent_bytes > 0 && totals.received_bytes > 0), "{before:?}");
+    cluster.change_groups(|group| {
+        let in_sync = group.others.clone();
+        GroupRecord { epoch: group.epoch + 1, in_sync, others: Vec::new(), ..group.clone() }
+    });
+    wait_for("no links", || (0..2).all(|index| snapshot(index).peers.is_empty()));
+    wait_for("groups to be forgotten", || cluster.groups_open(0) + cluster.groups_open(1) == GROUPS as usize);
+    check_round(&mut connection, BLOCKS, 1);
+    for (index, before) in before.into_iter().enumerate() {
+        let now = snapshot(index).copy_totals;
+        assert!(now.recovered_blocks >= before.recovered_blocks, "{before:?}, {now:?}");
+        assert!(now.sent_bytes >= before.sent_bytes, "{before:?}, {now:?}");
+        assert!(now.received_bytes >= before.received_bytes, "{before:?}, {now:?}");
+    }
 }
 
 #[test]
