@@ -398,6 +398,21 @@ impl MapService {
                         return Err(unknown.map_or(error, ChangeError::Store));
                     }
                 }
+                // Etcd says so of a change that it has made, too: of the one that took the last room.
+                StoreError::Full { endpoint, reason } => match self.read_again() {
+                    Ok(map) if make(&map)?.is_none() => return Ok(map),
+                    Ok(_) => return Err(StoreError::Full { endpoint, reason }.into()),
+                    Err(ChangeError::Store(_)) => {
+                        let attempt = Attempt { endpoint, reason };
+                        let lost = StoreError::OutcomeUnknown { doing: "change the cluster map", attempt };
+                        if late {
+                            return Err(lost.into());
+                        }
+                        unknown = Some(lost);
+                        std::thread::sleep(CHANGE_PAUSE);
+                    }
+                    Err(refused) => return Err(refused),
+                },
                 error if late || !error.is_passing() => return Err(unknown.unwrap_or(error).into()),
                 lost @ StoreError::OutcomeUnknown { .. } => match self.read_again() {
                     Ok(_) => unknown = None,

@@ -28,6 +28,8 @@ pub struct FaultyStore {
     pub answers_lost: AtomicBool,
     /// Watches that begin now never tell anything.
     pub watches_silent: AtomicBool,
+    /// It makes the next change and says that it is full, as etcd does.
+    pub full_with_this: AtomicBool,
     /// It takes no changes, and grants no leases.
     pub full: AtomicBool,
     /// What it refused for that.
@@ -50,6 +52,7 @@ impl FaultyStore {
             reads_empty: AtomicBool::new(false),
             answers_lost: AtomicBool::new(false),
             watches_silent: AtomicBool::new(false),
+            full_with_this: AtomicBool::new(false),
             full: AtomicBool::new(false),
             refused: AtomicU64::new(0),
             held: AtomicU64::new(0),
@@ -62,8 +65,7 @@ impl FaultyStore {
             return Ok(());
         }
         self.refused.fetch_add(1, Ordering::SeqCst);
-        let reason = "database space exceeded".to_owned();
-        Err(StoreError::Full { endpoint: "store".to_owned(), reason })
+        Err(full())
     }
 
     fn check(&self, cut: &AtomicBool) -> Result<(), StoreError> {
@@ -72,6 +74,10 @@ impl FaultyStore {
             false => Ok(()),
         }
     }
+}
+
+fn full() -> StoreError {
+    StoreError::Full { endpoint: "store".to_owned(), reason: "database space exceeded".to_owned() }
 }
 
 impl Store for FaultyStore {
@@ -103,6 +109,10 @@ impl Store for FaultyStore {
             let result = self.inner.transaction(transaction).await;
             if held && matches!(result, Err(StoreError::Conflict { .. })) {
                 self.held_refused.fetch_add(1, Ordering::SeqCst);
+            }
+            if self.full_with_this.swap(false, Ordering::SeqCst) {
+                result?;
+                return Err(full());
             }
             if self.answers_lost.swap(false, Ordering::SeqCst) {
                 self.cut.store(true, Ordering::SeqCst);

@@ -9,7 +9,7 @@ use coquina_cluster::{
     DriveCondition, DriveState, NodeRecord, OperationError, VersionRange, VolumeState, Wanted, operation,
 };
 use coquina_control::{Catalogue, CatalogueError, ChangeError, MapService, NoNode, api, register_node};
-use coquina_store::EmbeddedStore;
+use coquina_store::{EmbeddedStore, StoreError};
 
 use super::store::FaultyStore;
 use super::world::{World, is_spread, volume_request};
@@ -83,6 +83,39 @@ fn a_change_that_was_made_is_not_said_to_be_refused_since_the_store_was_lost_the
         assert_eq!(changed.join().unwrap(), Ok(()));
     });
     assert!(map.map().node(node(1).id).is_some());
+    map.stop();
+}
+
+/// Etcd makes the change that takes the last room, and says of it that there was none.
+#[test]
+fn a_change_that_was_made_is_not_said_to_be_refused_since_the_store_is_full_now() {
+    let store = EmbeddedStore::in_memory().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (way, map) = start(&store, &folder);
+    let change = |number: u8| {
+        let record = NodeRecord { name: format!("node-{number}"), ..node(number) };
+        map.change(&|view| operation::register_node(view, None, &record)).map(drop)
+    };
+    way.full_with_this.store(true, Ordering::SeqCst);
+    assert_eq!(change(1), Ok(()));
+    assert!(map.map().node(node(1).id).is_some());
+    assert!(map.state().changes_refused.is_some(), "that it is full is told");
+    // Of what was not made it is told, once.
+    way.full.store(true, Ordering::SeqCst);
+    let error = change(2).unwrap_err();
+    assert!(matches!(error, ChangeError::Store(StoreError::Full { .. })), "{error:?}");
+    assert_eq!(way.refused.load(Ordering::SeqCst), 1);
+    way.full.store(false, Ordering::SeqCst);
+    // Nobody knows as long as it cannot be read.
+    way.full_with_this.store(true, Ordering::SeqCst);
+    way.reads_cut.store(true, Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        let changed = scope.spawn(|| change(3));
+        until(|| !way.full_with_this.load(Ordering::SeqCst));
+        std::thread::sleep(Duration::from_millis(500));
+        way.reads_cut.store(false, Ordering::SeqCst);
+        assert_eq!(changed.join().unwrap(), Ok(()));
+    });
     map.stop();
 }
 
