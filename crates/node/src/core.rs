@@ -120,7 +120,9 @@ impl ShardSlot {
     fn group(&self, number: u32) -> Option<GroupSnapshot> {
         let group = self.copies().group(number)?;
         let config = group.config();
+        // One that is halted answers nothing, and waits for an epoch without it.
         let role = match config.primary() {
+            _ if self.copies().is_halted(number) => GroupRole::Out,
             Some(primary) if primary == self.copy => GroupRole::Primary,
             _ if config.is_in_sync(self.copy) => GroupRole::Backup,
             _ => GroupRole::Out,
@@ -240,6 +242,7 @@ impl Core {
             self.reactor.expect_answers(self.requests.len() + self.nbd_requests.len());
             self.reactor.turn(wait, &mut completions)?;
             self.now_ns = boottime_ns();
+            self.hung.turned(self.index, self.now_ns);
             self.turns += 1;
             self.operations += completions.len() as u64;
             let mut woken = false;
@@ -285,7 +288,10 @@ impl Core {
             until = until.min(slot.copies().next_wake_ns().unwrap_or(u64::MAX));
         }
         let monotonic = monotonic_ns();
-        until = until.min(self.gateways.due_ns().saturating_sub(monotonic).saturating_add(now_ns));
+        let gateways_ns = self.gateways.due_ns();
+        if gateways_ns < u64::MAX {
+            until = until.min(gateways_ns.saturating_sub(monotonic).saturating_add(now_ns));
+        }
         match until {
             u64::MAX => Wait::Forever,
             until if until <= now_ns => Wait::Poll,

@@ -19,7 +19,7 @@ use coquina_control::{
     VolumeCounters, VolumeSnapshot, register_node,
 };
 use coquina_engine::{Identity, ShardConfig};
-use coquina_reactor::{Address, BindTo, Listener, MailboxSender, listen_nearby};
+use coquina_reactor::{Address, BindTo, Listener, MailboxSender, boottime_ns, listen_nearby};
 use coquina_replication::CopyId;
 
 use crate::cache_size::{HostMemory, default_bound_bytes, target_bytes};
@@ -196,7 +196,7 @@ impl Node {
         let mut listeners = Some(listeners);
         let (notice_sender, notices) = channel();
         let proposals = Arc::new(Proposals::default());
-        let hung = Arc::new(HungShards::default());
+        let hung = Arc::new(HungShards::of(reactors));
         let map = map_service.map();
         let seeds = placed.into_iter().enumerate().map(|(index, shards)| Seed {
             index,
@@ -458,13 +458,21 @@ impl NodeBackend for Node {
     fn drive_reports(&self) -> Vec<DriveReport> {
         let read_only = lock(&self.read_only);
         let drives = lock(&self.drives);
+        // Places of drives that were removed stay, and reactors without others sleep.
+        let is_served = |shard: &ShardRef| drives.served.iter().any(|drive| drive.id == shard.drive);
+        let placed = drives.places.iter().filter(|(shard, _)| is_served(shard));
+        let with_shards = placed.map(|(_, (core, _))| *core).collect();
+        let stuck = self.hung.stuck_reactors(&with_shards, boottime_ns());
+        let is_stuck = |drive: DriveId| {
+            drives.places.iter().any(|(shard, (core, _))| shard.drive == drive && stuck.contains(core))
+        };
         let report = |drive: &NodeDrive| DriveReport {
             drive: drive.id,
             condition: match read_only.contains(&drive.id) {
                 true => DriveCondition::ReadOnly,
                 false => DriveCondition::Serving,
             },
-            hung: self.hung.has(drive.id),
+            hung: self.hung.has(drive.id) || (!stuck.is_empty() && is_stuck(drive.id)),
         };
         let absent = drives.absent.iter().map(|absent| DriveReport {
             drive: absent.id,

@@ -1,6 +1,7 @@
-//! What stalls: I/O that a drive does not answer, and connections on which nothing moves.
+//! What stalls: I/O that a drive does not answer, reactors whose thread hangs, and connections on which nothing moves.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use coquina_base::DriveId;
@@ -15,11 +16,41 @@ const SLOW_NS: u64 = 5_000_000_000;
 const STALLED_NS: u64 = 30_000_000_000;
 const ETIMEDOUT: i32 = 110;
 
-/// The shards of a node whose drives answer nothing for the time being.
+/// Who asks about the turns of reactors asks more often than this, or was itself stopped meanwhile.
+const ASKED_NS_MAX: u64 = 2_500_000_000;
+
+/// The shards of a node whose drives answer nothing for the time being, and when its reactors went on last.
+///
+/// A reactor notices by itself that a drive does not answer, unless its own thread hangs in the kernel: submitting a write to a file
+/// may wait for the file system's journal. Then nobody on that reactor notices anything, so that those who report for it look at
+/// when it went on last. One that has shards does so every second.
+pub(crate) struct HungShards {
+    shards: Mutex<BTreeSet<ShardRef>>,
+    turned_ns: Box<[TurnedNs]>,
+    asked: Mutex<Asked>,
+}
+
+/// When a reactor went on last, `CLOCK_BOOTTIME`; 0 before it began. On a cache line of its own, as it is written in each turn.
+#[repr(align(64))]
 #[derive(Default)]
-pub(crate) struct HungShards(Mutex<BTreeSet<ShardRef>>);
+struct TurnedNs(AtomicU64);
+
+#[derive(Default)]
+struct Asked {
+    last_ns: u64,
+    /// Asked without a gap since then.
+    awake_since_ns: u64,
+    /// Reactors that hang.
+    stuck: BTreeSet<usize>,
+}
 
 impl HungShards {
+    /// Of a node with so many reactors.
+    pub fn of(reactors: usize) -> HungShards {
+        let turned_ns = (0..reactors).map(|_| TurnedNs::default()).collect();
+        HungShards { shards: Mutex::default(), turned_ns, asked: Mutex::default() }
+    }
+
     /// Notes it; says whether that is new.
     fn set(&self, shard: ShardRef, is_hung: bool) -> bool {
         if is_hung { self.lock().insert(shard) } else { self.lock().remove(&shard) }
@@ -30,8 +61,60 @@ impl HungShards {
         self.lock().iter().any(|shard| shard.drive == drive)
     }
 
+    /// A reactor goes on.
+    pub fn turned(&self, reactor: usize, now_ns: u64) {
+        if let Some(turned_ns) = self.turned_ns.get(reactor) {
+            turned_ns.0.store(now_ns, Ordering::Relaxed);
+        }
+    }
+
+    /// For how long reactors have not gone on, for which whoever asks has been there all the time: by number, only those for which
+    /// it is longer than `age_ns`.
+    fn silent(&self, now_ns: u64, age_ns: u64) -> BTreeSet<usize> {
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        if now_ns.saturating_sub(asked.last_ns) > ASKED_NS_MAX {
+            // The whole process may have been stopped, and nobody knows who goes on first.
+            asked.awake_since_ns = now_ns;
+        }
+        asked.last_ns = asked.last_ns.max(now_ns);
+        let silent = |turned: &TurnedNs| {
+            let turned_ns = turned.0.load(Ordering::Relaxed);
+            turned_ns > 0 && now_ns.saturating_sub(turned_ns.max(asked.awake_since_ns)) > age_ns
+        };
+        self.turned_ns
+            .iter()
+            .enumerate()
+            .filter(|(_, turned)| silent(turned))
+            .map(|(index, _)| index)
+            .collect()
+    }
+
+    /// The reactors whose threads hang, of those that have shards. To be asked all the time.
+    pub fn stuck_reactors(&self, with_shards: &BTreeSet<usize>, now_ns: u64) -> BTreeSet<usize> {
+        let mut stuck = self.silent(now_ns, SLOW_NS);
+        stuck.retain(|reactor| with_shards.contains(reactor));
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        for reactor in stuck.difference(&asked.stuck) {
+            tracing::warn!(
+                reactor,
+                "the thread of a reactor has hung for 5 s, most likely in the file system of a drive: groups with enough other copies \
+                 go on without its drives until it goes on"
+            );
+        }
+        for reactor in asked.stuck.difference(&stuck) {
+            tracing::info!(reactor, "the thread of the reactor goes on again");
+        }
+        asked.stuck.clone_from(&stuck);
+        stuck
+    }
+
+    /// Whether a reactor is not worth waiting for. To be asked all the time.
+    pub fn is_given_up(&self, reactor: usize, now_ns: u64) -> bool {
+        self.silent(now_ns, STALLED_NS).contains(&reactor)
+    }
+
     fn lock(&self) -> MutexGuard<'_, BTreeSet<ShardRef>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shards.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -106,6 +189,35 @@ mod tests {
     use super::*;
 
     const S: u64 = 1_000_000_000;
+
+    #[test]
+    fn a_reactor_whose_thread_hangs_is_found_by_who_asks_all_the_time() {
+        let hung = HungShards::of(3);
+        let with_shards = BTreeSet::from([0, 1]);
+        for second in 100..120 {
+            // The last one has no shards, and sleeps.
+            hung.turned(0, second * S);
+            if second < 105 {
+                (1..3).for_each(|reactor| hung.turned(reactor, second * S));
+            }
+            let expected = if second >= 109 { BTreeSet::from([1]) } else { BTreeSet::new() };
+            assert_eq!(hung.stuck_reactors(&with_shards, second * S + 1), expected, "{second} s");
+        }
+        assert!(!hung.is_given_up(1, 120 * S));
+        (121..136).for_each(|second| drop(hung.stuck_reactors(&with_shards, second * S)));
+        assert!(hung.is_given_up(1, 136 * S));
+        hung.turned(1, 136 * S);
+        hung.turned(0, 136 * S);
+        assert_eq!(hung.stuck_reactors(&with_shards, 137 * S), BTreeSet::new());
+        // All were stopped for long, and who asks goes on first.
+        assert_eq!(hung.stuck_reactors(&with_shards, 500 * S), BTreeSet::new());
+        assert!(!hung.is_given_up(1, 500 * S));
+        assert_eq!(
+            HungShards::of(1).stuck_reactors(&with_shards, 500 * S),
+            BTreeSet::new(),
+            "it has not begun"
+        );
+    }
 
     #[test]
     fn a_client_is_not_dropped_for_what_the_process_itself_was_stopped() {

@@ -2,8 +2,9 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use coquina_base::{ClusterId, NodeId};
 use coquina_cluster::{MapView, ShardRef};
@@ -106,13 +107,32 @@ pub(crate) struct CoreThread {
     thread: JoinHandle<()>,
     /// Told when the reactor has stopped: whether a drive owes it answers.
     stopped: Receiver<bool>,
+    index: usize,
+    hung: Arc<HungShards>,
 }
 
+/// How often a thread that is waited for is looked at.
+const LOOK: Duration = Duration::from_millis(500);
+
 impl CoreThread {
-    /// Waits until the reactor has stopped.
+    /// Waits until the reactor has stopped, or its thread has hung for too long.
     pub fn wait(self) {
-        // One that is gone without a word has said why.
-        let owes = self.stopped.recv().unwrap_or(false);
+        let owes = loop {
+            match self.stopped.recv_timeout(LOOK) {
+                Ok(owes) => break owes,
+                // One that is gone without a word has said why.
+                Err(RecvTimeoutError::Disconnected) => break false,
+                Err(RecvTimeoutError::Timeout) if self.hung.is_given_up(self.index, boottime_ns()) => {
+                    tracing::error!(
+                        reactor = self.index,
+                        "the thread of a reactor hangs, most likely in the file system of a drive: the stop does not wait for it any \
+                         longer. The logs of its drives are replayed at the next start, and nothing that was acknowledged is lost"
+                    );
+                    break true;
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        };
         if !owes {
             let _ = self.thread.join();
         }
@@ -132,6 +152,7 @@ pub(crate) fn start_cores(seeds: Vec<Seed>) -> Result<Cores, NodeError> {
         peers.push(peer_sender);
         let ready_sender = ready_sender.clone();
         let (stopped_sender, stopped) = channel();
+        let (index, hung) = (seed.index, seed.hung.clone());
         let run = move || {
             let owes = run_core(seed, &ready_sender, &peer_receiver);
             let _ = stopped_sender.send(owes);
@@ -143,7 +164,7 @@ pub(crate) fn start_cores(seeds: Vec<Seed>) -> Result<Cores, NodeError> {
             }
         };
         let thread = std::thread::Builder::new().name("reactor".to_owned()).spawn(run);
-        threads.push(CoreThread { thread: thread.map_err(NodeError::Thread)?, stopped });
+        threads.push(CoreThread { thread: thread.map_err(NodeError::Thread)?, stopped, index, hung });
     }
     let mut senders: Vec<Option<MailboxSender<Command>>> = (0..count).map(|_| None).collect();
     for _ in 0..count {

@@ -348,7 +348,14 @@ impl Reactor {
         };
         let begin_ns = monotonic_ns();
         loop {
-            self.poll_busily(expecting, wait)?;
+            if self.poll_busily(expecting, wait)? {
+                // All was submitted before the look. What it has found needs no call to the kernel.
+                self.take_finished(completions);
+                if completions.len() > before {
+                    self.busy_poll.waited(expecting, monotonic_ns().saturating_sub(begin_ns));
+                    return Ok(());
+                }
+            }
             let enter_wait = match wait {
                 Wait::Poll => EnterWait::No,
                 Wait::Forever => EnterWait::Forever,
@@ -372,14 +379,15 @@ impl Reactor {
     }
 
     /// Looks for completions for as long as that has been worth it of late, and leaves the processor to others in between.
-    fn poll_busily(&mut self, expecting: Expecting, wait: Wait) -> Result<(), ReactorError> {
+    /// Says whether it has looked: then all that was queued is submitted.
+    fn poll_busily(&mut self, expecting: Expecting, wait: Wait) -> Result<bool, ReactorError> {
         let begin_ns = monotonic_ns();
         let window_ns = self.busy_poll.window_ns(expecting, begin_ns);
         if window_ns == 0 {
-            return Ok(());
+            return Ok(false);
         }
         if self.busy_poll.looks_again(begin_ns) && self.busy_poll.look(self.sched_stat.read(), begin_ns) {
-            return Ok(());
+            return Ok(false);
         }
         self.ring.enter(EnterWait::No)?;
         let mut end_ns = begin_ns + window_ns;
@@ -396,7 +404,7 @@ impl Reactor {
             }
         }
         self.busy_poll_total_ns += now_ns.saturating_sub(begin_ns);
-        Ok(())
+        Ok(true)
     }
 
     fn find(&self, file: FileId) -> Option<u32> {

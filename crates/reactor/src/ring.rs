@@ -16,6 +16,9 @@ const ENTER_GETEVENTS: u32 = 1;
 const ENTER_EXT_ARG: u32 = 8;
 const ENTER_NO_IOWAIT: u32 = 1 << 7;
 
+/// Most threads of the kernel for operations on files that cannot be done without blocking: as many as some drives have under way.
+const KERNEL_THREADS_MAX: u32 = 256;
+
 pub(crate) struct Ring {
     ring: IoUring,
     /// Entries that did not fit into the submission queue.
@@ -54,6 +57,9 @@ impl Ring {
         if !parameters.is_feature_nodrop() {
             return Err(ReactorError::TooOld("completions that cannot be lost"));
         }
+        // The kernel's own bound may be 8: files on a file system that hangs would keep all of its threads, and those of other file
+        // systems would wait for them. More are made only when the others are blocked. Kernels before 5.15 cannot.
+        let _ = ring.submitter().register_iowq_max_workers(&mut [KERNEL_THREADS_MAX, 0]);
         let wait_flags = if parameters.is_feature_no_iowait() { ENTER_NO_IOWAIT } else { 0 };
         // Older kernels (before 5.19) have no tables to be filled later.
         let has_table = ring.submitter().register_buffers_sparse(u32::from(SLABS_MAX)).is_ok();

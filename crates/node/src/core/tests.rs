@@ -42,7 +42,7 @@ fn bare_core() -> Core {
         node: NodeId::default(),
         notices,
         proposals: Arc::default(),
-        hung: Arc::default(),
+        hung: Arc::new(crate::stalls::HungShards::of(1)),
         busy_poll_ns: 0,
         bind_to: BindTo::Nothing,
     };
@@ -83,6 +83,14 @@ fn turn(core: &mut Core) {
     core.reactor.turn(Wait::Until(monotonic_ns() + 10_000_000), &mut completions).unwrap();
     core.now_ns = boottime_ns();
     completions.drain(..).for_each(|completion| core.complete(completion));
+}
+
+#[test]
+fn a_reactor_that_has_nothing_to_wait_for_arms_no_timer() {
+    let mut core = bare_core();
+    core.gateways.list_due();
+    let wait = core.wait(boottime_ns());
+    assert_eq!(wait, Wait::Forever);
 }
 
 /// Lets go of the drive, as when it is removed.
