@@ -10,11 +10,13 @@
 //!   nothing itself; a move that is sealed after its victim was written again has no effect;
 //! - a block that is in the block cache is not read, nor one whose frame stayed in memory when it was moved last (`kept_frames.rs`);
 //! - a block that is bad is left to be repaired; if it cannot be, it is moved with the checksum it should have: it stays bad,
-//!   and is not lost sight of.
+//!   and is not lost sight of. One bad look is never enough for that: it is not read well in that very place a second time.
 
 mod moving;
 mod reading;
 mod score;
+
+use std::collections::BTreeMap;
 
 use coquina_base::{AlignedBuf, BLOCK_BYTES};
 
@@ -60,6 +62,8 @@ const ACTIVE_NS: u64 = 200_000_000;
 const RETRY_NS: u64 = 20_000_000_000;
 /// Tries in vain after which a drive that cannot make room for what waits takes no changes any more.
 const RETRIES_MAX: u32 = 3;
+/// Blocks that are kept in mind because they were bad once: as many as the largest segment has.
+const BAD_ONCE_MAX: usize = 1 << 16;
 
 /// A block of the victim.
 #[derive(Clone, Copy, Debug)]
@@ -148,6 +152,8 @@ pub struct CleanerTask {
     settling: Vec<u32>,
     /// Victims of which blocks were left to be repaired, or to be read since they are not what they were in memory.
     left: Vec<u32>,
+    /// Where blocks lie that were bad when they were read, and that nobody is asked for; with the generation of their segment.
+    bad_once: BTreeMap<u64, u64>,
     waiting: bool,
 }
 
@@ -576,6 +582,13 @@ impl Shard {
             }
             self.cleaner.settling.swap_remove(index);
             self.segments.remove_reader(victim);
+            if !self.cleaner.bad_once.is_empty() {
+                let (segments, geometry) = (&self.segments, &self.geometry);
+                self.cleaner.bad_once.retain(|location, generation| {
+                    let segment = segments.get(geometry.segment_of(*location));
+                    segment.live > 0 && segment.generation == *generation
+                });
+            }
             let is_left = self.cleaner.left.contains(&victim);
             self.cleaner.left.retain(|left| *left != victim);
             if live == 0 {

@@ -60,6 +60,8 @@ enum State {
 #[derive(Debug)]
 struct Bad {
     location: u64,
+    /// That of its segment: the same location may hold something else later.
+    generation: u64,
     checksum: u32,
     state: State,
     waiters: Vec<Waiter>,
@@ -142,10 +144,11 @@ impl Shard {
         if self.repairs.blocks.len() >= BAD_BLOCKS_MAX {
             return false;
         }
-        let segment = self.geometry.segment_of(location);
-        self.segments.get_mut(segment).readers += 1;
+        let segment = self.segments.get_mut(self.geometry.segment_of(location));
+        segment.readers += 1;
+        let (generation, state) = (segment.generation, State::Queued);
         let waiters = waiter.into_iter().collect();
-        self.repairs.blocks.insert(place, Bad { location, checksum, state: State::Queued, waiters });
+        self.repairs.blocks.insert(place, Bad { location, generation, checksum, state, waiters });
         self.repairs.queue.push_back(place);
         self.ask_for_blocks();
         true
@@ -153,8 +156,16 @@ impl Shard {
 
     /// Whether the cleaner leaves a bad block where it is, for it is being repaired.
     pub(crate) fn leaves_to_repair(&mut self, place: Place, location: u64, checksum: u32) -> bool {
-        let is_hopeless = self.repairs.blocks.get(&place).is_some_and(|bad| !bad.is_held());
-        !is_hopeless && self.note_bad(place, location, Some(checksum), None)
+        !self.is_given_up(place, location, checksum) && self.note_bad(place, location, Some(checksum), None)
+    }
+
+    /// Whether a block was bad before just where it is now, and nobody is being asked for it any more. What is known of another place
+    /// says nothing of this one.
+    pub(crate) fn is_given_up(&self, place: Place, location: u64, checksum: u32) -> bool {
+        let generation = self.segments.get(self.geometry.segment_of(location)).generation;
+        let is_it =
+            |bad: &Bad| (bad.location, bad.generation, bad.checksum) == (location, generation, checksum);
+        self.repairs.blocks.get(&place).is_some_and(|bad| !bad.is_held() && is_it(bad))
     }
 
     fn ask_for_blocks(&mut self) {
@@ -302,12 +313,19 @@ impl Shard {
             let block = u32::from(entry.start_block) + index as u32;
             let place = (layer, entry.chunk, block);
             let source = entry.source(index);
-            let is_it = |bad: &Bad| bad.location == source && bad.is_held();
-            if !self.repairs.blocks.get(&place).is_some_and(is_it) {
+            let Some(bad) = self.repairs.blocks.get_mut(&place).filter(|bad| bad.location == source) else {
                 continue;
-            }
+            };
             let location = data + index as u64;
             let is_bad = is_stand_in(bytes, self.drive, self.number, header.incarnation, entry, index);
+            if !bad.is_held() {
+                // Given up where it was, and no better where it is now: others are not asked anew for each of its moves.
+                if is_bad && bad.state == State::Failed {
+                    bad.location = location;
+                    bad.generation = self.segments.get(self.geometry.segment_of(location)).generation;
+                }
+                continue;
+            }
             let waiters = self.forget_bad(place);
             if is_bad {
                 // As bad as it was, elsewhere. What was under way for the old place comes to nothing.

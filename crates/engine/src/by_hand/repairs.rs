@@ -63,3 +63,122 @@ fn bad_blocks_are_asked_for_though_others_were_moved_while_they_were_asked_for()
     assert_eq!(world.shard.stats().bad_blocks_left, 0);
     world.shard.verify().unwrap();
 }
+
+/// Ends the reads that are held, the first of them wrongly if `is_damaged` says so, until nothing is under way.
+fn end_reads(world: &mut World, mut is_damaged: bool) {
+    loop {
+        world.settle();
+        if world.held.is_empty() {
+            return;
+        }
+        world.end_held(std::mem::take(&mut is_damaged));
+    }
+}
+
+/// A shard whose first block lies alone in a closed segment of users, which is cleaned as soon as room is short.
+fn with_a_victim(world: &mut World) {
+    world.change(write_of(1, 0, 0, &content(0)));
+    let (location, _) = world.place_in_log(0);
+    let segment = world.shard.geometry.segment_of(location);
+    for _ in 0..8 {
+        world.change(write_of(1, 0, BLOCK, &[9; 3 * BLOCK_BYTES]));
+    }
+    assert_eq!(world.shard.segments.get(segment).live, 1);
+    world.shard.start_checkpoint();
+    world.settle();
+    // What is there is taken, so that the cleaner has to make room.
+    let level = world.shard.meta_reserve() + 4;
+    while world.shard.segments.available() > level {
+        assert!(world.shard.segments.take(crate::frame::Head::Hot).is_some());
+    }
+}
+
+/// Lets the cleaner read the only block of its victim, once.
+fn clean_until_it_reads(world: &mut World) {
+    world.holds_reads = true;
+    for _ in 0..100 {
+        world.turn();
+        // Footers and pages are read well.
+        let (location, _) = world.place_in_log(0);
+        let at = world.shard.geometry.offset_bytes(location);
+        match world.held.first().map(|held| held.offset_bytes) {
+            None => {}
+            Some(offset_bytes) if offset_bytes == at => return,
+            Some(_) => world.end_held(false),
+        }
+    }
+    panic!("the segment is not cleaned: {:?}", world.shard);
+}
+
+/// What may have happened before a good block is read wrongly, once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Before {
+    /// It is the first that is bad.
+    Nothing,
+    /// No copy had what was there before.
+    GivenUp,
+    /// The shard closes.
+    Close,
+    /// There are no others to be asked.
+    NoCopies,
+}
+
+/// A block was given up, and the place where it lies freed, after one bad look at it: no other copy had what lay there before it was
+/// written again, or the shard was about to close, or others were not to be asked.
+#[test]
+fn one_bad_look_of_the_cleaner_gives_up_no_good_block() {
+    for before in [Before::Nothing, Before::GivenUp, Before::Close, Before::NoCopies] {
+        let mut world = World::new();
+        if before != Before::NoCopies {
+            world.shard.enable_repairs();
+        }
+        if before == Before::GivenUp {
+            world.change(write_of(1, 0, 0, &[77; BLOCK_BYTES]));
+            let (location, _) = world.place_in_log(0);
+            let at = world.shard.geometry.offset_bytes(location) as usize;
+            world.drive.0[at] ^= 1;
+            world.shard.submit(request(READ, 0, 0, Operation::Read));
+            world.settle();
+            let (repair, _) = world.asked.pop().unwrap();
+            world.shard.cannot_repair(repair, true);
+            world.settle();
+            assert!(matches!(world.outcome(READ), Some(Outcome::Failed(_))));
+        }
+        with_a_victim(&mut world);
+        clean_until_it_reads(&mut world);
+        world.end_held(true);
+        if before == Before::Close {
+            world.shard.close();
+        }
+        end_reads(&mut world, false);
+        let is_asked_for = world.asked.iter().any(|(_, block)| *block == 0);
+        assert_eq!(is_asked_for, matches!(before, Before::Nothing | Before::GivenUp), "{before:?}");
+        let mut world = if before == Before::Close { world.reopen() } else { world };
+        world.holds_reads = false;
+        world.shard.submit(request(READ, 0, 0, Operation::Read));
+        world.settle();
+        match world.outcome(READ) {
+            Some(Outcome::Read(data)) => assert_eq!(data.to_bytes(), content(0), "{before:?}"),
+            other => panic!("{before:?}: {other:?}"),
+        }
+        world.shard.verify().unwrap();
+    }
+}
+
+/// What nobody has any more is moved all the same, at the second look, so that its segment can be written again.
+#[test]
+fn a_block_that_stays_bad_is_moved_as_bad_though_nobody_can_be_asked() {
+    let mut world = World::new();
+    with_a_victim(&mut world);
+    let (location, checksum) = world.place_in_log(0);
+    let at = world.shard.geometry.offset_bytes(location) as usize;
+    world.drive.0[at] ^= 1;
+    world.settle();
+    let moved = world.place_in_log(0);
+    assert_ne!(moved.0, location);
+    assert_eq!(moved.1, checksum);
+    world.shard.submit(request(READ, 0, 0, Operation::Read));
+    world.settle();
+    let outcome = world.outcome(READ);
+    assert!(matches!(outcome, Some(Outcome::Failed(_))), "{outcome:?}");
+}

@@ -3,7 +3,7 @@
 use coquina_base::{BLOCK_BYTES, LayerId, SharedBlock, crc32c_block};
 
 use super::reading::{Got, good_block};
-use super::{Item, MOVES_PER_TURN, MovingWindow, QUEUE_MAX};
+use super::{BAD_ONCE_MAX, Item, MOVES_PER_TURN, MovingWindow, QUEUE_MAX};
 use crate::cache::cache_key;
 use crate::frame::{Context, EntryKind, Head, MOVE_BLOCK_BYTES, MOVE_BYTES, NewEntry};
 use crate::shard::Shard;
@@ -70,9 +70,9 @@ impl Shard {
         if cached.is_some() {
             (is_bad, count) = (false, 1);
         }
-        let is_stand_in =
-            || read.block(first.location).is_some_and(|block| block == &self.stand_in(first.checksum)[..]);
-        if is_bad && read.was_in_memory() && !is_stand_in() {
+        let is_stand_in = is_bad
+            && read.block(first.location).is_some_and(|block| block == &self.stand_in(first.checksum)[..]);
+        if is_bad && read.was_in_memory() && !is_stand_in {
             // It changed in memory: it stays where it is, and is read when its segment is cleaned again.
             self.cache.remove(cache_key(first.location, generation));
             self.cleaner.left.push(moving.victim);
@@ -82,6 +82,9 @@ impl Shard {
             self.bad_block(first.layer, first.chunk, u32::from(first.block));
             if self.leaves_to_repair(first.place(), first.location, first.checksum) {
                 self.cleaner.left.push(moving.victim);
+                return 1;
+            }
+            if !is_stand_in && !self.was_bad_before(&first, generation) {
                 return 1;
             }
             count = 1;
@@ -119,6 +122,22 @@ impl Shard {
             }
         }
         count
+    }
+
+    /// Whether a bad block that nobody is asked for was bad before. If not, it stays where it is and is read once more: one bad
+    /// read may have been the fault of memory, and what is given up for a good block frees the only place where it lies.
+    fn was_bad_before(&mut self, item: &Item, generation: u64) -> bool {
+        let is_given_up = self.is_given_up(item.place(), item.location, item.checksum);
+        let bad_once = &mut self.cleaner.bad_once;
+        if is_given_up || bad_once.remove(&item.location) == Some(generation) {
+            return true;
+        }
+        // Of too many, the rest are tried again later, as segments that cannot be cleaned.
+        if bad_once.len() < BAD_ONCE_MAX {
+            bad_once.insert(item.location, generation);
+            self.cleaner.left.push(self.geometry.segment_of(item.location));
+        }
+        false
     }
 
     /// A block of the victim from the block cache, if it is there and as it should be.
