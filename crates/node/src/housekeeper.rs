@@ -18,6 +18,9 @@ use crate::snapshot::CoreSnapshot;
 /// How often the block cache's size is looked at, and what could not be recorded is tried again.
 const PERIOD: Duration = Duration::from_secs(5);
 
+/// How long reactors may take to say what they hold, all together.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(1);
+
 /// What the thread is told.
 pub(crate) enum Notice {
     /// A write to the drive failed: it takes no changes any more.
@@ -97,8 +100,11 @@ impl Task {
         let cores = &self.config.cores;
         let (sender, receiver) = channel();
         cores.iter().for_each(|core| core.send(Command::Snapshot { done: sender.clone() }));
+        // All together, and not for long: meanwhile nobody takes notices, such as that a drive takes no changes any more.
+        let until = Instant::now() + ANSWER_TIME_MAX;
+        let left = || until.saturating_duration_since(Instant::now());
         let snapshots: Vec<CoreSnapshot> =
-            cores.iter().filter_map(|_| receiver.recv_timeout(PERIOD).ok()).collect();
+            cores.iter().map_while(|_| receiver.recv_timeout(left()).ok()).collect();
         let shards = snapshots.iter().map(|core| core.shards.len() as u64).sum();
         if snapshots.len() < cores.len() || shards == 0 {
             return;
@@ -192,6 +198,22 @@ mod tests {
             damage: Vec::new(),
         };
         CoreSnapshot { shards: vec![shard; shards], ..CoreSnapshot::default() }
+    }
+
+    #[test]
+    fn reactors_that_hang_are_waited_for_together() {
+        let reactors = [(); 4].map(|()| Reactor::new(ReactorConfig::default()).unwrap());
+        let mailboxes = reactors.each_ref().map(|reactor| mailbox::<Command>(reactor.waker()));
+        let config = HousekeeperConfig {
+            read_only: Arc::default(),
+            cores: mailboxes.iter().map(|(sender, _)| sender.clone()).collect(),
+            cache_bound_bytes: MIB,
+            index_bytes: MIB,
+        };
+        let mut task = Task { config, cache_bytes: 0, shards: 0 };
+        let begin = Instant::now();
+        task.size_memory();
+        assert!(begin.elapsed() < 3 * ANSWER_TIME_MAX, "{:?}", begin.elapsed());
     }
 
     #[test]
