@@ -227,6 +227,9 @@ impl Shard {
     /// Moves the stream and its segment forward; the same in operation and on replay.
     pub(crate) fn advance(&mut self, header: &FrameHeader, is_footer: bool) {
         self.log.applied = header.frame_number;
+        if header.head != Head::Meta {
+            self.log.applied_data = header.frame_number;
+        }
         self.log.applied_crc = header.header_crc;
         let segment = self.geometry.segment_of(header.location);
         let end = (header.location - self.geometry.segment_start(segment)) as u32 + header.blocks();

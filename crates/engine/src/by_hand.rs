@@ -30,8 +30,10 @@ const READ: u64 = 1 << 40;
 const TURN_NS: u64 = 100_000_000;
 /// Turns without I/O after which nothing more is expected: merges take some.
 const IDLE_TURNS: u32 = 4;
+/// More than any stop takes.
+const TURNS_OF_STOP_MAX: u32 = 1000;
 
-/// A read that is under way until the test ends it.
+/// A read or write that is under way until the test ends it.
 struct Held {
     io: IoToken,
     offset_bytes: u64,
@@ -44,6 +46,9 @@ struct World {
     now_ns: u64,
     holds_reads: bool,
     held: Vec<Held>,
+    /// Superblocks wait, too, until the test ends their writes.
+    holds_superblocks: bool,
+    held_superblocks: Vec<Held>,
     done: Vec<(u64, Outcome)>,
     events: Vec<Event>,
     /// Bad blocks of the first chunk that have been asked for.
@@ -107,6 +112,8 @@ impl World {
             now_ns,
             holds_reads: false,
             held: Vec::new(),
+            holds_superblocks: false,
+            held_superblocks: Vec::new(),
             done: Vec::new(),
             events: Vec::new(),
             asked: Vec::new(),
@@ -130,6 +137,11 @@ impl World {
         let mut ended = Vec::new();
         while let Some(action) = self.shard.next_action() {
             match action {
+                Action::Write { io, offset_bytes, buffer }
+                    if self.holds_superblocks && offset_bytes < self.shard.geometry.offset_bytes(0) =>
+                {
+                    self.held_superblocks.push(Held { io, offset_bytes, buffer });
+                }
                 Action::Write { io, offset_bytes, buffer } => {
                     self.drive.write(offset_bytes, &buffer).unwrap();
                     ended.push((io, buffer));
@@ -169,6 +181,30 @@ impl World {
         self.drive.read(offset_bytes, &mut buffer).unwrap();
         buffer[0] ^= u8::from(is_damaged);
         self.shard.io_done(io, buffer, Ok(()));
+    }
+
+    /// Ends the writes of superblocks that have been held, and holds no more.
+    fn end_superblocks(&mut self) {
+        self.holds_superblocks = false;
+        for Held { io, offset_bytes, buffer } in std::mem::take(&mut self.held_superblocks) {
+            self.drive.write(offset_bytes, &buffer).unwrap();
+            self.shard.io_done(io, buffer, Ok(()));
+        }
+    }
+
+    /// A clean stop, and a start that must have nothing to replay.
+    fn stop_and_start(mut self) -> World {
+        self.shard.close();
+        for _ in 0..TURNS_OF_STOP_MAX {
+            if self.shard.is_closed() {
+                break;
+            }
+            self.turn();
+        }
+        assert!(self.shard.is_closed(), "{:?}", self.shard);
+        let world = self.reopen();
+        assert_eq!(world.shard.log.applied_data, 0, "it is behind the last checkpoint");
+        world
     }
 
     /// Takes the outcome of a request, if it has been answered.

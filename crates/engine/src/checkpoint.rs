@@ -168,11 +168,13 @@ impl Shard {
             Phase::Idle => {
                 let nothing_new = self.dirty.is_empty()
                     && self.checkpoint.applied_at_end == self.log.applied
+                    && self.is_covered()
                     && self.log.is_quiet()
                     && self.segments.prewritten_news() == 0;
+                let wanted = self.checkpoint.wanted || (self.closing && !self.is_covered());
                 if nothing_new {
                     self.checkpoint.wanted = false;
-                } else if self.checkpoint.wanted || self.checkpoint_is_due() {
+                } else if self.checkpoint_is_due() || (wanted && !self.waits_for_last_frames()) {
                     self.begin_checkpoint();
                 }
             }
@@ -180,6 +182,18 @@ impl Shard {
             Phase::Noting => self.note(),
             _ => {}
         }
+    }
+
+    /// Whether nothing has been applied behind the point of the last checkpoint that a start must replay.
+    pub(crate) fn is_covered(&self) -> bool {
+        self.log.applied_data <= self.checkpoint.point
+    }
+
+    /// Whether a shard that closes still has frames under way that its last checkpoint is to cover. It does not wait for what waits for
+    /// room, for that may wait for the checkpoint.
+    fn waits_for_last_frames(&self) -> bool {
+        let is_under_way = |head: Head| self.log.streams[head as usize].in_flight > 0;
+        self.closing && (is_under_way(Head::Hot) || is_under_way(Head::Cold))
     }
 
     pub(crate) fn checkpoint_is_due(&self) -> bool {

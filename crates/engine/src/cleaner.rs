@@ -10,7 +10,7 @@
 //!   nothing itself; a move that is sealed after its victim was written again has no effect;
 //! - a block that is in the block cache is not read, nor one whose frame stayed in memory when it was moved last (`kept_frames.rs`);
 //! - a block that is bad is left to be repaired; if it cannot be, it is moved with the checksum it should have: it stays bad,
-//!   and is not lost sight of. One bad look is never enough for that: it is not read well in that very place a second time.
+//!   and is not lost sight of. One bad look is never enough for that: it must be bad in that very place a second time.
 
 mod moving;
 mod reading;

@@ -237,6 +237,8 @@ pub struct Log {
     pub frame_next: u64,
     /// Highest frame that counts.
     pub applied: u64,
+    /// The same of those that replay needs, for they are not of the stream of pages and checkpoints.
+    pub applied_data: u64,
     /// Checksum of the header of the last sealed frame.
     pub previous_crc: u32,
     /// The same of the last frame that counts.
@@ -259,6 +261,7 @@ impl Log {
             flights: VecDeque::new(),
             frame_next: applied + 1,
             applied,
+            applied_data: 0,
             previous_crc: applied_crc,
             applied_crc,
             serial: 0,

@@ -467,7 +467,8 @@ impl Shard {
     pub fn is_closed(&self) -> bool {
         let waiting = !self.merges.is_empty() || !self.behind_trims.is_empty();
         let idle = self.ios.is_empty() && self.reads.is_empty() && !waiting;
-        let done = self.poisoned.is_some() || (self.checkpoint.is_idle() && self.log.is_quiet());
+        let is_short_to_replay = self.checkpoint.is_idle() && self.log.is_quiet() && self.is_covered();
+        let done = self.poisoned.is_some() || is_short_to_replay;
         self.closing && idle && done
     }
 

@@ -1,7 +1,8 @@
-//! Who may write while a checkpoint comes to its end.
+//! Who may write while a checkpoint comes to its end, and what a clean stop leaves to be replayed.
 
 use super::*;
 use crate::frame::Head;
+use crate::groups::Record;
 
 /// More than a checkpoint of one page takes.
 const TURNS_MAX: u32 = 50;
@@ -59,4 +60,41 @@ fn is_answered_before_the_end(is_room_short: bool) -> bool {
 fn where_room_is_short_nobody_else_writes_until_a_checkpoint_is_complete() {
     assert!(!is_answered_before_the_end(true));
     assert!(is_answered_before_the_end(false), "elsewhere users wait for no checkpoint");
+}
+
+/// A record dirties no region: the stop took the checkpoint that was about to end for one that covers it.
+#[test]
+fn a_stop_covers_what_was_applied_while_a_checkpoint_came_to_its_end() {
+    let mut world = World::new();
+    world.change(write_of(1, 0, 0, &[1; BLOCK_BYTES]));
+    world.holds_superblocks = true;
+    world.shard.start_checkpoint();
+    world.settle();
+    assert_eq!(world.held_superblocks.len(), 1, "it is about to end");
+    world.shard.submit_record(1, &Record::Sessions(Default::default()));
+    world.settle();
+    assert_eq!(world.shard.group(1).unwrap().records, 1, "it is durable");
+    world.end_superblocks();
+    let mut world = world.stop_and_start();
+    assert_eq!(world.read(0, 0), [1; BLOCK_BYTES]);
+}
+
+/// Nor did it wait for what was in the log already, but was not yet on its way to the drive.
+#[test]
+fn a_stop_covers_what_waits_in_the_log() {
+    const FRAMES: u32 = 50;
+    let World { mut drive, shard, now_ns, .. } = World::new();
+    drop(shard);
+    let config = ShardConfig { frames_in_flight_max: 1, full_frames_in_flight_max: 1, ..config() };
+    let shard = Shard::open(&mut drive, 0, 1, config).unwrap();
+    let mut world = World::of(drive, shard, now_ns);
+    let blocks = world.shard.frame_blocks_max();
+    for frame in 0..FRAMES {
+        let payload = vec![frame as u8 + 1; blocks as usize * BLOCK_BYTES];
+        world.shard.submit(write_of(u64::from(frame), 0, frame * blocks * BLOCK, &payload));
+    }
+    let mut world = world.stop_and_start();
+    for frame in 0..FRAMES {
+        assert_eq!(world.read(0, frame * blocks), [frame as u8 + 1; BLOCK_BYTES]);
+    }
 }
