@@ -90,7 +90,7 @@ fn completions_are_scripts() {
 #[test]
 fn wrong_usage_ends_with_2_and_says_what_is_right() {
     let folder = folder();
-    let cases: [(&[&str], &str); 45] = [
+    let cases: [(&[&str], &str); 46] = [
         (&[], "Usage"),
         (&["volume", "create", "x"], "--size"),
         (&["volume", "create", "x", "--size", "ten"], "write it like 512M, 10G or 1.5TiB"),
@@ -98,6 +98,10 @@ fn wrong_usage_ends_with_2_and_says_what_is_right() {
         (&["volume", "create", "x", "--size=-1"], "is negative"),
         (&["volume", "create", "x", "--size", ""], "is not a size"),
         (&["volume", "create", "x", "--size", "99999E"], "more than 64 bits"),
+        (
+            &["volume", "create", "x", "--size", "1G", "--stripe-unit", "64K", "--stripe-count", "4097"],
+            "give a whole number from 1 to 4096",
+        ),
         (&["volume", "resize", "x", "--size", "0.1"], "whole number of bytes"),
         (&["up", "--overcommit", "-1"], "between 0.01 and 1000"),
         (&["up", "--overcommit", "NaN"], "between 0.01 and 1000"),

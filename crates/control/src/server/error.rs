@@ -2,8 +2,9 @@
 
 use axum::Json;
 use axum::extract::rejection::JsonRejection;
-use axum::extract::{FromRequest, Request};
+use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::StatusCode;
+use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use coquina_cluster::{OperationError, PlacementError};
 
@@ -143,6 +144,20 @@ fn other_node_status(error: &ClientError) -> (StatusCode, &'static str) {
             (StatusCode::from_u16(*status).unwrap_or(StatusCode::BAD_GATEWAY), "other_node_refused")
         }
         _ => (StatusCode::SERVICE_UNAVAILABLE, "other_node_unreachable"),
+    }
+}
+
+/// The name in a path, whose errors are JSON too.
+pub(super) struct Name(pub(super) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Name {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        match Path::<String>::from_request_parts(parts, state).await {
+            Ok(Path(name)) => Ok(Name(name)),
+            Err(rejection) => Err(ApiError::new(rejection.status(), "bad_request", rejection.body_text())),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::extract::{DefaultBodyLimit, Path, Query, State};
+use axum::extract::{DefaultBodyLimit, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -13,7 +13,7 @@ use coquina_cluster::{PoolRecord, VolumeRecord};
 use serde::Deserialize;
 use tokio::sync::Semaphore;
 
-use super::error::{ApiError, Body};
+use super::error::{ApiError, Body, Name};
 use super::guard::{HostNames, guard};
 use super::{CHANGES_MAX, ServerConfig, internal};
 use crate::api;
@@ -252,7 +252,7 @@ async fn create_volume(
     Ok((StatusCode::CREATED, created))
 }
 
-async fn show_volume(State(shared): SharedState, Path(name): Path<String>) -> Answer<api::Volume> {
+async fn show_volume(State(shared): SharedState, Name(name): Name) -> Answer<api::Volume> {
     let volume = blocking(shared, move |shared| {
         let record = shared.catalogue.info(&name)?;
         Ok::<_, ApiError>(view::volume(&shared.catalogue.map(), &record, &shared.sample()))
@@ -262,7 +262,7 @@ async fn show_volume(State(shared): SharedState, Path(name): Path<String>) -> An
 
 async fn resize_volume(
     State(shared): SharedState,
-    Path(name): Path<String>,
+    Name(name): Name,
     Body(request): Body<api::ResizeVolume>,
 ) -> Answer<api::Volume> {
     change(shared, move |catalogue| catalogue.resize(&name, request.size_bytes, request.allow_shrink)).await
@@ -270,7 +270,7 @@ async fn resize_volume(
 
 async fn rename_volume(
     State(shared): SharedState,
-    Path(name): Path<String>,
+    Name(name): Name,
     Body(request): Body<api::RenameVolume>,
 ) -> Answer<api::Volume> {
     change(shared, move |catalogue| catalogue.rename(&name, &request.new_name)).await
@@ -278,7 +278,7 @@ async fn rename_volume(
 
 async fn remove_volume(
     State(shared): SharedState,
-    Path(name): Path<String>,
+    Name(name): Name,
     Body(request): Body<api::RemoveVolume>,
 ) -> Answer<api::Volume> {
     change(shared, move |catalogue| catalogue.remove(&name, request.force)).await
@@ -311,7 +311,7 @@ async fn create_pool(
 
 async fn remove_pool(
     State(shared): SharedState,
-    Path(name): Path<String>,
+    Name(name): Name,
     Body(api::RemovePool {}): Body<api::RemovePool>,
 ) -> Answer<api::Pool> {
     change_pool(shared, move |catalogue| catalogue.remove_pool(&name)).await

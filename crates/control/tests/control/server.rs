@@ -309,18 +309,19 @@ fn errors_are_json_with_code_and_message() {
         ("/v1/volumes/db/resize", r#"{"size_bytes":4096}"#, 409, "shrink_not_confirmed"),
         ("/v1/volumes/none/resize", r#"{"size_bytes":4096}"#, 404, "volume_not_found"),
         ("/v1/volumes/%2e%2e%2fx/resize", r#"{"size_bytes":4096}"#, 404, "volume_not_found"),
-        ("/v1/volumes/%ff/resize", r#"{"size_bytes":4096}"#, 400, ""),
+        ("/v1/volumes/%ff/resize", r#"{"size_bytes":4096}"#, 400, "bad_request"),
+        ("/v1/pools/%ff/remove", "{}", 400, "bad_request"),
         ("/v1/volumes/db", "{}", 405, "wrong_method"),
         ("/v1/nothing", "{}", 404, "not_found"),
     ];
     for (path, body, status, code) in cases {
         let (seen, answer) = server.post(path, body);
         assert_eq!(seen, status, "{path} {body}: {answer}");
-        if !code.is_empty() {
-            assert_eq!(answer["code"], code, "{path} {body}: {answer}");
-            assert_eq!(keys(&answer), ["code", "message"]);
-        }
+        assert_eq!(answer["code"], code, "{path} {body}: {answer}");
+        assert_eq!(keys(&answer), ["code", "message"]);
     }
+    let (status, answer) = server.raw("GET /v1/volumes/%FF HTTP/1.1\r\nHost: localhost", "");
+    assert_eq!((status, keys(&answer)), (400, vec!["code", "message"]), "{answer}");
     let large = format!(r#"{{"name":"{}","size_bytes":4096}}"#, "x".repeat(100_000));
     assert_eq!(server.post("/v1/volumes", &large).0, 413);
     assert_eq!(server.client().volumes(0).unwrap().volumes.len(), 1);

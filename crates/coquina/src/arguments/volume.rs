@@ -1,6 +1,7 @@
 //! `coquina volume` and `coquina pool`.
 
 use clap::Subcommand;
+use coquina_cluster::STRIPE_COUNT_MAX;
 
 use super::{Interval, size, whole};
 
@@ -29,7 +30,7 @@ Without --pool the only pool is taken; the first volume makes one, with up to 3 
         #[arg(long, value_name = "SIZE", value_parser = size, allow_hyphen_values = true, requires = "stripe_count")]
         stripe_unit: Option<u64>,
         /// Chunks that are filled at the same time
-        #[arg(long, value_name = "N", value_parser = whole::<u32>(1..=1024), allow_negative_numbers = true, requires = "stripe_unit")]
+        #[arg(long, value_name = "N", value_parser = whole::<u32>(1..=STRIPE_COUNT_MAX), allow_negative_numbers = true, requires = "stripe_unit")]
         stripe_count: Option<u32>,
     },
     /// List volumes with their live I/O

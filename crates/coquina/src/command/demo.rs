@@ -71,11 +71,7 @@ pub fn run(global: &Global, demo: &Demo) -> Result<(), CliError> {
     let result = stage.play();
     let interrupted = stage.stop.load(Ordering::Relaxed);
     drop(stage);
-    folder.remove()?;
-    let report = match result {
-        Err(_) if interrupted => return Err(CliError::failed("stopped; everything was cleaned up")),
-        result => result?,
-    };
+    let report = cleaned_up(result, interrupted, folder.remove())?;
     if global.json {
         print_json(&report)?
     } else {
@@ -85,6 +81,20 @@ pub fn run(global: &Global, demo: &Demo) -> Result<(), CliError> {
         return Err(CliError::failed(format!("{} acknowledged write(s) were lost", report.lost_writes())));
     }
     Ok(())
+}
+
+/// What is told in the end. That the folder stays is not all of it if something failed before.
+fn cleaned_up<T>(
+    result: Result<T, CliError>,
+    interrupted: bool,
+    removed: Result<(), CliError>,
+) -> Result<T, CliError> {
+    match (result, removed) {
+        (Err(_), Ok(())) if interrupted => Err(CliError::failed("stopped; everything was cleaned up")),
+        (Err(_), Err(left)) if interrupted => Err(left),
+        (Err(error), Err(left)) => Err(CliError::failed(format!("{error}\n{left}"))),
+        (result, removed) => removed.and(result),
+    }
 }
 
 impl Stage<'_> {
@@ -274,5 +284,25 @@ fn complete(outcome: &IoOutcome, what: &str) -> Result<(), CliError> {
             Err(CliError::failed(format!("{} block(s) of {what} hold wrong data", found.mismatches)))
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_stays_does_not_hide_why_the_demo_failed() {
+        let failed = |text: &str| Err::<(), _>(CliError::failed(text));
+        let told = |result, interrupted, removed| {
+            cleaned_up(result, interrupted, removed).map_err(|error| error.to_string())
+        };
+        assert_eq!(told(Ok(()), false, Ok(())), Ok(()));
+        assert_eq!(told(failed("why"), false, Ok(())), Err("why".to_owned()));
+        assert_eq!(told(failed("why"), false, failed("it stays")), Err("why\nit stays".to_owned()));
+        assert_eq!(told(Ok(()), false, failed("it stays")), Err("it stays".to_owned()));
+        assert_eq!(told(failed("why"), true, failed("it stays")), Err("it stays".to_owned()));
+        let stopped = Err("stopped; everything was cleaned up".to_owned());
+        assert_eq!(told(failed("why"), true, Ok(())), stopped);
     }
 }

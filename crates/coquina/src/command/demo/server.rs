@@ -14,6 +14,8 @@ use crate::error::CliError;
 
 const START_TIME_MAX: Duration = Duration::from_secs(60);
 const STOP_TIME_MAX: Duration = Duration::from_secs(60);
+/// How long nodes without a server have to end by themselves: one that still starts does not look whether it is to stop.
+const NODE_STOP_TIME_MAX: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(5);
 
 /// What the server is made of.
@@ -63,14 +65,7 @@ impl Server {
         let mut child = command.spawn().map_err(|error| CliError::io("start", &program, &error))?;
         match wait_for_start(&mut child, &data) {
             Ok(file) => Ok(Server { child, file, data, log, nodes: shape.nodes }),
-            Err(reason) => {
-                end(&mut child);
-                let said = std::fs::read_to_string(&log).unwrap_or_default();
-                Err(CliError::failed(format!(
-                    "the server did not start ({reason}); it said:\n{}",
-                    said.trim_end()
-                )))
-            }
+            Err(reason) => Err(give_up(&mut child, &data, shape.nodes, &log, &reason)),
         }
     }
 
@@ -85,16 +80,12 @@ impl Server {
         if self.nodes == 1 {
             return None;
         }
-        running_server(&self.node_folder(number)).ok().map(|file| file.process)
+        running_server(&node_folder(&self.data, number)).ok().map(|file| file.process)
     }
 
     /// A client of the REST interface of a node.
     pub fn node_client(&self, number: u16) -> Result<Client, CliError> {
-        Ok(Client::new(&running_server(&self.node_folder(number))?.http)?)
-    }
-
-    fn node_folder(&self, number: u16) -> PathBuf {
-        self.data.join(node_name(usize::from(number)))
+        Ok(Client::new(&running_server(&node_folder(&self.data, number))?.http)?)
     }
 
     /// How many nodes there are.
@@ -129,22 +120,7 @@ impl Server {
         self.child
             .wait()
             .map_err(|error| CliError::failed(format!("cannot wait for the server: {error}")))?;
-        self.wait_for_nodes()
-    }
-
-    /// Waits until no node has its folder any more.
-    fn wait_for_nodes(&self) -> Result<(), CliError> {
-        let begin = Instant::now();
-        for number in (1..=self.nodes).filter(|_| self.nodes > 1) {
-            let folder = self.node_folder(number);
-            while !matches!(running_server(&folder), Err(FolderError::NotRunning { .. })) {
-                if begin.elapsed() > STOP_TIME_MAX {
-                    return Err(CliError::failed(format!("the node on {} does not end", folder.display())));
-                }
-                std::thread::sleep(POLL);
-            }
-        }
-        Ok(())
+        wait_for_nodes(&self.data, self.nodes, STOP_TIME_MAX)
     }
 
     /// Stops it cleanly.
@@ -176,9 +152,53 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         end(&mut self.child);
-        // Nodes of a server that was killed end by themselves; the folder is removed when they have.
-        let _ = self.wait_for_nodes();
+        end_nodes(&self.data, self.nodes);
     }
+}
+
+/// Ends a server that does not start, with its nodes, and says what it said.
+fn give_up(child: &mut Child, data: &Path, nodes: u16, log: &Path, reason: &str) -> CliError {
+    end(child);
+    end_nodes(data, nodes);
+    let said = std::fs::read_to_string(log).unwrap_or_default();
+    CliError::failed(format!("the server did not start ({reason}); it said:\n{}", said.trim_end()))
+}
+
+/// Makes sure that no node of a server that is gone writes to the folder, which is removed then.
+fn end_nodes(data: &Path, nodes: u16) {
+    // Without their server they end by themselves, as a rule.
+    if wait_for_nodes(data, nodes, NODE_STOP_TIME_MAX).is_ok() {
+        return;
+    }
+    for number in 1..=nodes {
+        let process = match running_server(&node_folder(data, number)) {
+            Ok(file) => Some(file.process),
+            Err(FolderError::Starting { process, .. }) => process,
+            Err(_) => None,
+        };
+        // If it still does not end, the folder cannot be removed, which is told.
+        let _ = process.map(kill);
+    }
+    let _ = wait_for_nodes(data, nodes, STOP_TIME_MAX);
+}
+
+/// Waits until no node has its folder any more.
+fn wait_for_nodes(data: &Path, nodes: u16, patience: Duration) -> Result<(), CliError> {
+    let begin = Instant::now();
+    for number in (1..=nodes).filter(|_| nodes > 1) {
+        let folder = node_folder(data, number);
+        while !matches!(running_server(&folder), Err(FolderError::NotRunning { .. })) {
+            if begin.elapsed() > patience {
+                return Err(CliError::failed(format!("the node on {} does not end", folder.display())));
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+    Ok(())
+}
+
+fn node_folder(data: &Path, number: u16) -> PathBuf {
+    data.join(node_name(usize::from(number)))
 }
 
 /// A process that has ended already is fine.
@@ -210,4 +230,33 @@ fn wait_for_start(child: &mut Child, data: &Path) -> Result<ServerFile, String> 
         }
     }
     Err(format!("nothing within {} s", START_TIME_MAX.as_secs()))
+}
+
+#[cfg(test)]
+mod tests {
+    use coquina_control::FolderLock;
+
+    use super::*;
+
+    /// The folder was removed while nodes still wrote to it: it stayed, and that was all that was said.
+    #[test]
+    fn nodes_of_a_server_that_did_not_start_have_ended_when_the_folder_is_removed() {
+        let folder = DemoFolder::make(Some(&std::env::temp_dir()), 0).expect("a folder");
+        let (data, log) = (folder.path().join("data"), folder.path().join("server.log"));
+        std::fs::write(&log, "the disk is slow\n").expect("written");
+        let lock = FolderLock::acquire(&node_folder(&data, 2)).expect("a lock");
+        let mut child = Command::new("sleep").arg("60").spawn().expect("a process");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(500));
+                std::fs::write(node_folder(&data, 2).join("late"), "x").expect("the folder is there");
+                drop(lock);
+            });
+            let error = give_up(&mut child, &data, 2, &log, "nothing within 60 s").to_string();
+            assert!(error.contains("(nothing within 60 s); it said:\nthe disk is slow"), "{error}");
+            assert!(node_folder(&data, 2).join("late").exists(), "the node had not ended");
+        });
+        assert!(matches!(child.try_wait(), Ok(Some(_))), "the server runs");
+        folder.remove().expect("removed");
+    }
 }
