@@ -459,7 +459,11 @@ fn nodes_are_processes_of_their_own_and_one_can_be_removed() {
     server.json(&["pool", "remove", "scratch"]);
     server.json(&["pool", "create", "scratch", "--copies", "2"]);
     server.json(&["pool", "remove", "scratch"]);
-    server.json(&["node", "remove", "node2", "--yes"]);
+    // Asked of the very node that goes, and with it its answers.
+    let removal = ["node", "remove", "node2", "--yes", "--dir"];
+    let removal = command(&removal).arg(data.join("node2")).stdin(Stdio::null()).output().unwrap();
+    assert!(removal.status.success(), "{}", String::from_utf8_lossy(&removal.stderr));
+    assert!(String::from_utf8_lossy(&removal.stdout).starts_with("removed node node2"), "{removal:?}");
     wait(|| server.json(&["node", "list"])["nodes"].as_array().unwrap().len() == 2);
     wait(|| std::fs::read_to_string(data.join("nodes.json")).unwrap().contains("[2]"));
     wait(|| server.json(&["status"])["health"]["state"] == "ok");

@@ -1,7 +1,10 @@
-//! Waits until the data of a node or drive has moved away, showing how far that is.
+//! Waits until the data of a node or drive has moved away, showing how far that is. The server that is asked may go meanwhile.
 
 use std::time::Duration;
 
+use coquina_control::{Client, ClientError};
+
+use super::elsewhere::{Cluster, is_silence};
 use crate::error::CliError;
 use crate::progress::Progress;
 
@@ -22,18 +25,39 @@ pub enum Left {
 pub fn wait(
     what: &str,
     groups: u64,
-    left: &mut dyn FnMut() -> Result<Left, CliError>,
+    cluster: &mut Cluster,
+    left: impl Fn(&Client) -> Result<Left, ClientError>,
+) -> Result<(), CliError> {
+    wait_with(what, groups, &mut || cluster.ask(&left).map_err(|error| failed(what, error)))
+}
+
+/// That nobody answers does not end the removal.
+fn failed(what: &str, error: ClientError) -> CliError {
+    if !is_silence(&error) {
+        return error.into();
+    }
+    CliError::failed(format!(
+        "the {what} is being removed, and that goes on, but nobody of the cluster answers here any more: {error}; `coquina \
+         {what} list --server HOST:PORT`, with the HTTP address of a node that stays, shows whether it is gone"
+    ))
+}
+
+fn wait_with(
+    what: &str,
+    groups: u64,
+    left: &mut dyn FnMut() -> Result<Option<Left>, CliError>,
 ) -> Result<(), CliError> {
     let progress = Progress::new(what);
     loop {
         match left()? {
-            Left::Gone => return Ok(()),
-            Left::Stays => {
+            None => {}
+            Some(Left::Gone) => return Ok(()),
+            Some(Left::Stays) => {
                 return Err(CliError::failed(format!(
                     "the {what} stays: somebody took its removal back meanwhile"
                 )));
             }
-            Left::Groups(now) => {
+            Some(Left::Groups(now)) => {
                 let done = groups.saturating_sub(now) as f64 / groups.max(1) as f64;
                 progress.set("moving data away", done, format!("{now} placement group(s) left"));
             }
@@ -48,9 +72,17 @@ mod tests {
 
     #[test]
     fn what_is_not_to_leave_any_more_is_not_waited_for() {
-        let mut looks = [Left::Groups(3), Left::Stays].into_iter();
-        let error = wait("drive", 3, &mut || Ok(looks.next().unwrap())).unwrap_err().to_string();
+        let mut looks = [Some(Left::Groups(3)), None, Some(Left::Stays)].into_iter();
+        let error = wait_with("drive", 3, &mut || Ok(looks.next().unwrap())).unwrap_err().to_string();
         assert!(error.contains("the drive stays"), "{error}");
-        wait("drive", 3, &mut || Ok(Left::Gone)).unwrap();
+        wait_with("drive", 3, &mut || Ok(Some(Left::Gone))).unwrap();
+    }
+
+    #[test]
+    fn a_removal_is_not_said_to_have_failed_since_nobody_answers() {
+        let error = ClientError::Unreachable { address: "a:1".to_owned(), reason: "refused".to_owned() };
+        let text = failed("node", error).to_string();
+        assert!(text.contains("the node is being removed, and that goes on"), "{text}");
+        assert!(text.contains("`coquina node list --server HOST:PORT`"), "{text}");
     }
 }

@@ -10,6 +10,7 @@ pub mod df;
 pub mod doctor;
 pub mod drive;
 mod drive_argument;
+mod elsewhere;
 mod experiment;
 mod leaving;
 pub mod man;

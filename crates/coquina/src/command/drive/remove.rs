@@ -4,6 +4,7 @@ use coquina_control::api;
 
 use crate::arguments::Global;
 use crate::command::connect::client;
+use crate::command::elsewhere::Cluster;
 use crate::command::leaving::{self, Left};
 use crate::error::CliError;
 use crate::output::{self, print, print_json};
@@ -23,13 +24,14 @@ pub fn run(global: &Global, request: api::RemoveDrive, yes: bool, no_wait: bool)
     output::confirm(&question(&plan, request.lost), yes)?;
     let volumes = request.lose_data.then(|| plan.volume_ids_lost.clone());
     let request = api::RemoveDrive { drive: plan.id.to_string(), volumes, ..request };
-    let removed = client.remove_drive(&request)?;
+    let mut cluster = Cluster::of(client)?;
+    let removed = cluster.client().remove_drive(&request)?;
     if no_wait {
         let text =
             format!("drive {} ({}) is being removed; `coquina status` shows how far", plan.path, plan.id);
         return show(global, &removed, &text);
     }
-    leaving::wait("drive", plan.groups_left, &mut || {
+    leaving::wait("drive", plan.groups_left, &mut cluster, |client| {
         let drives = client.drives()?.drives;
         Ok(match drives.iter().find(|drive| drive.id == plan.id) {
             None => Left::Gone,

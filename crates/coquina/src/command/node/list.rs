@@ -5,6 +5,7 @@ use coquina_control::api;
 
 use crate::arguments::{Global, NodeCommand};
 use crate::command::connect::client;
+use crate::command::elsewhere::Cluster;
 use crate::command::leaving::{self, Left};
 use crate::error::CliError;
 use crate::output::{self, format_duration, print, print_json};
@@ -42,12 +43,13 @@ fn remove(global: &Global, request: api::RemoveNode, yes: bool, no_wait: bool) -
         plan.groups_left
     );
     output::confirm(&question, yes)?;
-    let removed = client.remove_node(&api::RemoveNode { node: plan.id.to_string(), ..request })?;
+    let mut cluster = Cluster::of(client)?;
+    let removed = cluster.client().remove_node(&api::RemoveNode { node: plan.id.to_string(), ..request })?;
     if no_wait {
         let text = format!("node {} is being removed; `coquina node list` shows how far", plan.name);
         return show(global, &removed, &text);
     }
-    leaving::wait("node", plan.groups_left, &mut || {
+    leaving::wait("node", plan.groups_left, &mut cluster, |client| {
         let nodes = client.nodes()?.nodes;
         Ok(match nodes.iter().find(|node| node.id == plan.id) {
             None => Left::Gone,
