@@ -76,7 +76,7 @@ impl ClientCore {
             if now_ns.saturating_sub(part.refused_ns) >= self.config.give_up_ns {
                 let text = if text.is_empty() { "given up".to_owned() } else { text };
                 self.finish_part(number, Err(ClientError::Server { status, text }));
-            } else {
+            } else if !self.end_cut_off(number) {
                 self.dispatch(number, now_ns);
             }
         }

@@ -2,7 +2,9 @@
 //!
 //! Invariants:
 //! - an older table never replaces a newer one, nor an older size a newer one, whether a table or a notice tells of it;
-//! - a part goes only to the link that the present table names, however long ago it was first sent.
+//! - a part goes only to the link that the present table names, however long ago it was first sent;
+//! - what a shrink has cut off, as far as known, goes nowhere again: a server that has heard of it refuses it as one does that has not
+//!   heard that the volume grew.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +15,7 @@ use coquina_protocol::{AttachedVolume, GROUP_UNKNOWN, Status};
 use crate::core::{ClientCore, LinkAction};
 use crate::error::ClientError;
 use crate::link::{Link, LinkState};
-use crate::request::NO_LINK;
+use crate::request::{NO_LINK, Part, RequestKind};
 
 /// Least time between two questions for the table.
 const ASK_NS_MIN: u64 = 20_000_000;
@@ -252,6 +254,34 @@ impl ClientCore {
         Ok(shard_links)
     }
 
+    /// Whether a part lies behind the end of the volume, which was further behind when it was asked for.
+    fn is_cut_off(&self, part: &Part) -> bool {
+        let is_beyond_end = self.config.discards_beyond_end
+            && self.requests[part.request as usize]
+                .as_ref()
+                .is_some_and(|request| request.kind == RequestKind::Discard);
+        let end = part.offset_bytes + part.length_bytes;
+        let used_bytes = |size_bytes| self.striping.chunk_used_bytes(part.chunk, size_bytes);
+        !is_beyond_end && self.volume.as_ref().is_some_and(|volume| used_bytes(volume.size_bytes) < end)
+    }
+
+    /// Ends a part that is on its way nowhere if it has been cut off; says whether it was.
+    pub(crate) fn end_cut_off(&mut self, number: u64) -> bool {
+        let Some(part) = self.window.peek(number).copied().filter(|part| self.is_cut_off(part)) else {
+            return false;
+        };
+        let (Some(request), Some(volume)) = (&self.requests[part.request as usize], &self.volume) else {
+            return false;
+        };
+        let error = ClientError::Range {
+            offset_bytes: request.offset_bytes,
+            length_bytes: request.length_bytes,
+            size_bytes: volume.size_bytes,
+        };
+        self.finish_part(number, Err(error));
+        true
+    }
+
     /// Puts every part where the new table says: also those that are on their way to a shard that was primary
     /// before. It may be gone without a word, and the same number at the new primary takes effect once.
     fn move_parts(&mut self, now_ns: u64) {
@@ -277,14 +307,15 @@ impl ClientCore {
                     part.in_flight = false;
                 }
             }
-            self.dispatch(number, now_ns);
+            if !self.end_cut_off(number) {
+                self.dispatch(number, now_ns);
+            }
         }
         for index in 0..self.parked.len() {
             let number = self.parked[index].number;
-            let Some(part) = self.window.peek(number) else { continue };
-            let (link, chunk) = (part.link, part.chunk);
-            let moved = self.route(chunk);
-            if moved == link || moved == NO_LINK {
+            let Some(part) = self.window.peek(number).copied() else { continue };
+            let moved = self.route(part.chunk);
+            if (moved == part.link || moved == NO_LINK) && !self.is_cut_off(&part) {
                 continue;
             }
             self.parked[index].until_ns = self.parked[index].until_ns.min(now_ns);

@@ -6,6 +6,7 @@ mod accidents;
 mod consistent;
 mod local;
 mod random;
+mod resized;
 mod striping;
 mod withdraw;
 mod world;

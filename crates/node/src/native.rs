@@ -230,12 +230,14 @@ impl Core {
             return Err(Status::ReadOnly);
         }
         let (chunk, offset_bytes, length_bytes) = (header.chunk, header.offset_bytes, header.length_bytes);
-        let is_within = match header.kind == Kind::Discard && header.flags & FLAG_BEYOND_END != 0 {
-            true => volume.has_cut_off(chunk, offset_bytes, length_bytes),
-            false => volume.has_range(chunk, offset_bytes, length_bytes),
-        };
-        if !is_within {
-            return Err(Status::Invalid);
+        if header.kind == Kind::Discard && header.flags & FLAG_BEYOND_END != 0 {
+            if !volume.has_cut_off(chunk, offset_bytes, length_bytes) {
+                return Err(Status::Invalid);
+            }
+        } else if !volume.has_range(chunk, offset_bytes, length_bytes) {
+            // This node has not heard yet that the volume grew, or the client that it shrank: it comes again, and a client that knows
+            // the end gives it up.
+            return Err(Status::NotServing);
         }
         let (reference, place) = native.shard.ok_or(Status::NotHere)?;
         if self.shards[place].released || self.shards[place].reference != reference {

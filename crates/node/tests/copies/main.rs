@@ -8,6 +8,7 @@ mod damage;
 mod nbd;
 mod rejoin;
 mod repair;
+mod resized;
 mod slots;
 mod sockets;
 mod store;
