@@ -130,16 +130,16 @@ impl Shard {
         }
         let hot_sealed = self.log.stream(crate::frame::Head::Hot).sealed;
         let sealed = self.log.frame_next - 1;
-        for index in 0..self.merges.len() {
+        let mut index = 0;
+        while index < self.merges.len() {
             let merge = &mut self.merges[index];
-            if merge.state != MergeState::Waiting {
-                continue;
-            }
             if merge.barrier.is_none() && hot_sealed >= merge.sealed_least {
                 merge.barrier = Some(sealed);
             }
-            if merge.barrier.is_none_or(|barrier| barrier > self.log.applied) || !self.is_merge_loaded(index)
-            {
+            let is_due = merge.state == MergeState::Waiting
+                && merge.barrier.is_some_and(|barrier| barrier <= self.log.applied);
+            if !is_due || !self.is_merge_loaded(index) {
+                index += 1;
                 continue;
             }
             let merge = &mut self.merges[index];
@@ -149,8 +149,9 @@ impl Shard {
             for block in blocks.into_iter().flatten() {
                 self.read_for_merge(token, layer, chunk, block);
             }
-            // Reads from memory may have finished the merge and changed the list: the rest at the next turn.
-            return;
+            // Reads from memory may have finished it: then the next one is in its place, and what goes on behind it is at the end.
+            let is_it = |merge: &Merge| merge.request.token == token && merge.state != MergeState::Waiting;
+            index += usize::from(self.merges.get(index).is_some_and(is_it));
         }
     }
 

@@ -100,6 +100,59 @@ fn a_merge_fails_once_if_its_layer_is_deleted_meanwhile() {
     assert_eq!(world.shard.stats().live_bytes, 0);
 }
 
+/// One began with each turn, and a drive that is idle otherwise has a turn only when a read ends.
+#[test]
+fn merges_of_different_blocks_are_read_together() {
+    const MERGES: u32 = 40;
+    let mut world = World::new();
+    for chunk in 0..MERGES {
+        world.change(write_of(1, chunk, 0, &[0xa0; BLOCK_BYTES]));
+    }
+    world.holds_reads = true;
+    for chunk in 0..MERGES {
+        world.shard.submit(write_of(u64::from(chunk), chunk, 512, &[chunk as u8; 512]));
+    }
+    world.turn();
+    assert_eq!(world.held.len(), MERGES as usize);
+    while !world.held.is_empty() {
+        world.end_held(false);
+    }
+    world.holds_reads = false;
+    world.settle();
+    for chunk in 0..MERGES {
+        assert!(matches!(world.outcome(u64::from(chunk)), Some(Outcome::Changed)));
+        let block = world.read(chunk, 0);
+        assert!(block[512..1024].iter().all(|byte| *byte == chunk as u8));
+        assert!(block[..512].iter().chain(&block[1024..]).all(|byte| *byte == 0xa0));
+    }
+}
+
+/// What is read of holes ends at once, and lets others go on that waited behind it: they change the list.
+#[test]
+fn merges_that_end_at_once_keep_none_of_the_others_waiting() {
+    const CHUNKS: u32 = 12;
+    let mut world = World::new();
+    world.change(write_of(1, 0, 0, &[0xa0; BLOCK_BYTES]));
+    for chunk in 0..CHUNKS {
+        for part in 0..3 {
+            let token = u64::from(chunk * 3 + part) + 100;
+            let payload = [token as u8; 512];
+            world.shard.submit(write_of(token, chunk, (part + 1) * 512, &payload));
+        }
+    }
+    world.settle();
+    for chunk in 0..CHUNKS {
+        let block = world.read(chunk, 0);
+        for part in 0..3 {
+            let token = u64::from(chunk * 3 + part) + 100;
+            assert!(matches!(world.outcome(token), Some(Outcome::Changed)));
+            let bytes = &block[(part as usize + 1) * 512..][..512];
+            assert!(bytes.iter().all(|byte| *byte == token as u8));
+        }
+    }
+    assert!(world.done.is_empty() && world.shard.merges.is_empty());
+}
+
 /// It waited until nothing of anybody's waited for its turn, which under load never comes.
 #[test]
 fn a_merge_does_not_wait_for_what_comes_later() {
