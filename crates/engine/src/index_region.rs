@@ -5,6 +5,8 @@
 //!   checksums (only where it is clean and its page can give them);
 //! - fragmented regions change to a dense form of 9 bytes per block, so that memory stays bounded.
 
+use std::ops::Range;
+
 use coquina_base::crc32c_bytes;
 
 use crate::index_run::{REGION_BLOCKS, RUN_BYTES, Run, ZEROES};
@@ -225,14 +227,14 @@ impl Region {
             }
             return;
         }
-        let mut single = None;
+        let new = (location != 0).then(|| Run::new(start, count, location));
         let runs: &mut Vec<Run> = match &mut self.map {
             Map::Many(runs) => runs,
             Map::One(run) => {
-                single = Some(vec![*run]);
-                single.as_mut().unwrap_or_else(|| unreachable!())
+                let run = *run;
+                return self.replace_few(Some(run), start..end, new, displaced);
             }
-            _ => single.insert(Vec::new()),
+            _ => return self.replace_few(None, start..end, new, displaced),
         };
         let first = runs.partition_point(|run| run.end() <= start);
         let mut last = first;
@@ -249,19 +251,44 @@ impl Region {
             report(&run.part(start, end), displaced);
             last += 1;
         }
-        let new = (location != 0).then(|| Run::new(start, count, location));
         splice(runs, first, last, before, new, after);
-        let is_single = single.is_some();
-        if let Some(runs) = single {
-            self.map = match runs.as_slice() {
-                [] => Map::Empty,
-                [run] => Map::One(*run),
-                _ => Map::Many(Box::new(runs)),
-            };
+        self.normalise();
+    }
+
+    /// The same where there is one run or none, as under each entry of a sequential write: without taking memory for a list.
+    fn replace_few(
+        &mut self,
+        old: Option<Run>,
+        range: Range<usize>,
+        new: Option<Run>,
+        displaced: &mut impl FnMut(u64, usize),
+    ) {
+        let Range { start, end } = range;
+        let (mut before, mut after) = (None, None);
+        if let Some(run) = old {
+            before = (run.start() < start).then(|| run.part(run.start(), start));
+            after = (run.end() > end).then(|| run.part(end, run.end()));
+            if run.start() < end && run.end() > start {
+                report(&run.part(start, end), displaced);
+            }
         }
-        if !is_single {
-            self.normalise();
+        let mut runs: [Option<Run>; 3] = [None; 3];
+        let mut used: usize = 0;
+        for piece in [before, new, after].into_iter().flatten() {
+            let last = used.checked_sub(1);
+            match last.and_then(|last| Some((last, runs[last]?.join(&piece)?))) {
+                Some((last, joined)) => runs[last] = Some(joined),
+                None => {
+                    runs[used] = Some(piece);
+                    used += 1;
+                }
+            }
         }
+        self.map = match runs {
+            [None, ..] => Map::Empty,
+            [Some(run), None, _] => Map::One(run),
+            _ => Map::Many(Box::new(runs.into_iter().flatten().collect())),
+        };
     }
 
     fn normalise(&mut self) {

@@ -1,6 +1,34 @@
 //! The region against a plain array of locations.
 
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
 use super::*;
+
+/// Counts what each thread takes.
+struct Counting;
+
+thread_local! {
+    static TAKEN: Cell<u64> = const { Cell::new(0) };
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+// SAFETY: it is the system's.
+#[allow(unsafe_code)]
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let _ = TAKEN.try_with(|taken| taken.set(taken.get() + 1));
+        // SAFETY: as the caller of this.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as the caller of this.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
 
 /// Small, fast and repeatable.
 struct Dice(u64);
@@ -58,6 +86,21 @@ fn every_change_gives_what_a_plain_array_gives() {
         compare(&region, &plain);
         page_gives_the_same(&mut region, &plain, &mut dice);
     }
+}
+
+/// Each entry took memory and gave it back.
+#[test]
+fn a_sequential_write_takes_no_memory_for_its_places() {
+    let mut region = Region { map: Map::Empty, ..Region::default() };
+    let before = TAKEN.get();
+    for start in (0..REGION_BLOCKS).step_by(16) {
+        region.replace(start, 16, 100 + start as u64, &mut |_, _| panic!("nothing was there"));
+    }
+    let mut displaced = 0;
+    region.replace(0, REGION_BLOCKS, 9_000, &mut |_, count| displaced += count);
+    assert_eq!(TAKEN.get() - before, 0);
+    assert_eq!(displaced, REGION_BLOCKS);
+    assert!(matches!(region.map, Map::One(_)));
 }
 
 /// Whatever the order, and also where the last blocks to go are several: then there is nothing to keep a page for.
