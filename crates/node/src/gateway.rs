@@ -375,9 +375,12 @@ impl Core {
                 let payload = &input[payload.as_range()];
                 self.start_nbd(index, request, Answer::Success, RequestKind::Write, payload);
             }
-            Command::Trim { .. } => {
-                self.start_nbd(index, request, Answer::Success, RequestKind::Discard, &[]);
-            }
+            Command::Trim { .. } => match whole_blocks(request) {
+                Some(request) => {
+                    self.start_nbd(index, &request, Answer::Success, RequestKind::Discard, &[]);
+                }
+                None => self.answer_at_once(index, request),
+            },
             Command::WriteZeroes { no_hole, .. } => {
                 self.start_nbd(index, request, Answer::Success, RequestKind::WriteZeroes { no_hole }, &[]);
             }
@@ -397,10 +400,15 @@ impl Core {
                 if let Some(volume) = connection.volume.and_then(|slot| self.volumes.get_mut(slot)) {
                     volume.counters.flushes += 1;
                 }
-                encoder(&connection.state).success(request.cookie, connection.output.bytes());
-                self.list(index);
+                self.answer_at_once(index, request);
             }
         }
+    }
+
+    fn answer_at_once(&mut self, index: usize, request: &coquina_nbd::Request) {
+        let connection = &mut self.connections[index];
+        encoder(&connection.state).success(request.cookie, connection.output.bytes());
+        self.list(index);
     }
 
     fn start_nbd(
@@ -590,6 +598,16 @@ fn held_bytes(kind: RequestKind, length_bytes: u32) -> u64 {
     }
 }
 
+/// The whole blocks of a trim, which promises nothing: to zero parts of blocks would cost reads and writes, and space that a full drive
+/// has not.
+fn whole_blocks(request: &coquina_nbd::Request) -> Option<coquina_nbd::Request> {
+    let block = BLOCK_BYTES as u64;
+    let offset_bytes = request.offset_bytes.checked_next_multiple_of(block)?;
+    let end = request.offset_bytes.checked_add(u64::from(request.length_bytes))? / block * block;
+    let length_bytes = u32::try_from(end.checked_sub(offset_bytes)?).ok().filter(|length| *length > 0)?;
+    Some(coquina_nbd::Request { offset_bytes, length_bytes, ..*request })
+}
+
 fn encoder(state: &State) -> ReplyEncoder {
     match state {
         State::Nbd(session) => session.replies(),
@@ -617,5 +635,21 @@ mod tests {
         assert_eq!(held_bytes(RequestKind::Write, 32 << 20), 32 << 20, "its payload waits in a buffer, too");
         assert_eq!(held_bytes(RequestKind::Read, 4096), 4096);
         assert_eq!(held_bytes(RequestKind::Discard, u32::MAX), 0);
+    }
+
+    #[test]
+    fn a_trim_is_of_whole_blocks() {
+        let whole = |offset_bytes, length_bytes| {
+            let command = Command::Trim { force_unit_access: false };
+            let cookie = coquina_nbd::Cookie(1);
+            let request = coquina_nbd::Request { cookie, offset_bytes, length_bytes, command };
+            whole_blocks(&request).map(|request| (request.offset_bytes, request.length_bytes))
+        };
+        assert_eq!(whole(4096, 8192), Some((4096, 8192)));
+        assert_eq!(whole(512, 8192), Some((4096, 4096)));
+        assert_eq!(whole(512, 4096), None);
+        assert_eq!(whole(512, 512), None);
+        assert_eq!(whole(u64::MAX - 511, 512), None);
+        assert_eq!(whole(0, u32::MAX), Some((0, u32::MAX - 4095)));
     }
 }

@@ -1,6 +1,6 @@
 //! Native clients: messages in, replies out. See `docs/protocol.md`.
 
-use coquina_base::{SessionId, VolumeId};
+use coquina_base::{BLOCK_BYTES, SessionId, VolumeId};
 use coquina_cluster::ShardRef;
 use coquina_copies::{Answer, Operation, Request};
 use coquina_engine::{Failure, MapKind, Piece, ReadData};
@@ -101,7 +101,7 @@ impl Core {
                 self.reply_plain(index, &message.header, Kind::FlushReply);
             }
             Body::Read => self.take_request(index, &message.header, read_of(message.header.flags)),
-            Body::Discard => self.take_request(index, &message.header, Operation::Trim),
+            Body::Discard => self.take_request(index, &message.header, discard_of(&message.header)),
             Body::WriteZeroes => {
                 let no_hole = message.header.flags & FLAG_NO_HOLE != 0;
                 self.take_request(index, &message.header, Operation::WriteZeroes { no_hole });
@@ -366,6 +366,16 @@ pub(crate) enum Taken {
 /// How a read with these flags is done.
 fn read_of(flags: u32) -> Operation<'static> {
     if flags & FLAG_CLIENT_CHECKS != 0 { Operation::ReadUnchecked } else { Operation::Read }
+}
+
+/// How a discard is done, of which all reads as zeros then. A trim leaves blocks alone of which it has only a part; what a shrink has
+/// cut off goes as far as it can without taking space.
+fn discard_of(header: &Header) -> Operation<'static> {
+    let is_whole = (header.offset_bytes | header.length_bytes).is_multiple_of(BLOCK_BYTES as u32);
+    match is_whole || header.flags & FLAG_BEYOND_END != 0 {
+        true => Operation::Trim,
+        false => Operation::WriteZeroes { no_hole: false },
+    }
 }
 
 /// Appends a read reply: small pieces are copied, large ones go out from where they lie. Returns what is left over.

@@ -5,6 +5,7 @@
 mod cluster;
 mod coordinator;
 mod damage;
+mod discard;
 mod nbd;
 mod rejoin;
 mod repair;
