@@ -18,8 +18,11 @@ pub const SUPERBLOCK_B_OFFSET_BYTES: u64 = 64 << 10;
 pub const DRIVE_HEAD_BYTES: u64 = 1 << 20;
 /// Where segment 0 begins within a shard.
 pub const SHARD_HEAD_BYTES: u64 = 128 << 10;
-/// Smallest segment.
+/// Smallest segment of the format.
 pub const SEGMENT_BYTES_MIN: u64 = 64 << 10;
+/// Smallest segment of drives that are formatted for use: its frames hold any entry of a placement group. Smaller ones are for tests: a
+/// copy there could not take what another has put into one entry.
+pub const COPY_SEGMENT_BYTES_MIN: u64 = 256 << 10;
 /// Largest segment.
 pub const SEGMENT_BYTES_MAX: u64 = 256 << 20;
 /// Fewest segments that a shard can work with.
@@ -69,7 +72,7 @@ const KEEPING_SHARD_BYTES_MIN: u64 = 512 << 20;
 /// Segment size for a shard of this size: about 2,048 segments, a power of two, 256 KiB to 256 MiB; 1 MiB at least for shards of 512 MiB
 /// and more.
 pub fn choose_segment_bytes(shard_bytes: u64) -> u64 {
-    let least = if shard_bytes >= KEEPING_SHARD_BYTES_MIN { 1 << 20 } else { 256 << 10 };
+    let least = if shard_bytes >= KEEPING_SHARD_BYTES_MIN { 1 << 20 } else { COPY_SEGMENT_BYTES_MIN };
     (shard_bytes / 2048).next_power_of_two().clamp(least, SEGMENT_BYTES_MAX)
 }
 

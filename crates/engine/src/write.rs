@@ -17,8 +17,8 @@ use crate::shard::{BehindTrims, Change, IoPurpose, OwnedRequest, PageWaiter, Sha
 
 /// A frame with less data is not worth its header: the rest of the segment is left empty instead.
 const FRAME_BLOCKS_MIN: u32 = 4;
-/// Most blocks of one entry of a placement group. A frame of the smallest segment that drives have unless told
-/// otherwise, 256 KiB, holds as many.
+/// Most blocks of one entry of a placement group. A frame of the smallest segment that drives for use have holds as many
+/// ([`COPY_SEGMENT_BYTES_MIN`](crate::geometry::COPY_SEGMENT_BYTES_MIN)).
 const PART_BLOCKS_MAX: u32 = 16;
 
 /// A change of whole blocks, ready for the log.
@@ -376,7 +376,7 @@ impl Shard {
         if part <= by_entry && (part <= by_data || is_short) { part } else { 0 }
     }
 
-    /// Most blocks of one entry of a placement group: few enough for a frame of any copy.
+    /// Most blocks of one entry of a placement group: few enough for a frame of any copy. Fewer only in the small segments of tests.
     pub(crate) fn part_blocks_max(&self) -> u32 {
         PART_BLOCKS_MAX.min(self.frame_blocks_max())
     }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use coquina_base::{AlignedBuf, BLOCK_BYTES, ClusterId, DriveId, NodeId, format_size_bytes};
 use coquina_engine::{
     Device, DriveSuperblock, FormatOptions, Identity, SuperblockError, check_drive, format_drive,
+    geometry::COPY_SEGMENT_BYTES_MIN,
 };
 use coquina_reactor::{DriveFile, DriveOptions, SyncDevice};
 use serde::Serialize;
@@ -162,6 +163,11 @@ pub(crate) fn format_open(
     file: &DriveFile,
     request: &FormatRequest,
 ) -> Result<DriveInfo, NodeError> {
+    if request.segment_bytes.is_some_and(|bytes| bytes < COPY_SEGMENT_BYTES_MIN) {
+        let too_small =
+            SuperblockError::Geometry("a segment of a drive that holds copies has at least 256 KiB");
+        return Err(superblock_error(path)(too_small));
+    }
     let mut device = SyncDevice::new(file);
     if !request.force {
         refuse_data(path, &mut device)?;

@@ -3,12 +3,15 @@
 use std::path::PathBuf;
 
 use clap::Subcommand;
-use coquina_engine::geometry::{SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
+use coquina_engine::geometry::{COPY_SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 
 use super::{size, whole};
 
 fn segment_size(text: &str) -> Result<u64, String> {
     match size(text)? {
+        bytes if bytes.is_power_of_two() && (SEGMENT_BYTES_MIN..COPY_SEGMENT_BYTES_MIN).contains(&bytes) => {
+            Err("a segment is at least 256K: what other copies send must fit a part of one".to_owned())
+        }
         bytes if bytes.is_power_of_two() && (SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&bytes) => {
             Ok(bytes)
         }
@@ -39,7 +42,7 @@ pub enum Drive {
         /// Shards: each has its own log and can use its own core
         #[arg(long, default_value_t = 1, value_parser = whole::<u32>(1..=64), allow_negative_numbers = true)]
         shards: u32,
-        /// Size of a segment, a power of two from 64K to 256M [default: by the size of the drive]
+        /// Size of a segment, a power of two from 256K to 256M [default: by the size of the drive]
         #[arg(long, value_parser = segment_size, allow_hyphen_values = true)]
         segment: Option<u64>,
         /// Format it even if it holds something else. What it holds is lost
@@ -131,4 +134,20 @@ drive itself holds is not erased: do not name it with --drive again, unless it i
         /// File or block device
         path: PathBuf,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::segment_size;
+
+    /// A copy on a drive with smaller ones stopped at the first large write: it could not take what was one entry elsewhere.
+    #[test]
+    fn segments_are_large_enough_for_what_other_copies_send() {
+        for small in ["64K", "128K"] {
+            assert!(segment_size(small).is_err_and(|error| error.contains("at least 256K")));
+        }
+        assert_eq!(segment_size("256K"), Ok(256 << 10));
+        assert_eq!(segment_size("256M"), Ok(256 << 20));
+        assert!(segment_size("300K").is_err() && segment_size("512M").is_err());
+    }
 }

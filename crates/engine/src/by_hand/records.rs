@@ -79,3 +79,23 @@ fn the_longest_cut_fits_the_smallest_segments() {
     let world = world.reopen();
     assert_eq!(world.shard.group_start(GROUP).unwrap().recovery, Some(recovery));
 }
+
+/// What is one entry on one copy must be one on each: where a frame held less, a copy could not go on.
+#[test]
+fn an_entry_of_any_copy_fits_the_smallest_segments_of_drives_for_use() {
+    use crate::geometry::COPY_SEGMENT_BYTES_MIN;
+
+    let mut largest = formatted(128 << 20, 4 << 20, false);
+    let blocks = open(&mut largest).part_blocks_max();
+    for (segment_bytes, is_taken) in [(COPY_SEGMENT_BYTES_MIN, true), (COPY_SEGMENT_BYTES_MIN / 2, false)] {
+        let mut drive = formatted(16 << 20, segment_bytes, false);
+        let shard = open(&mut drive);
+        let mut world = World::of(drive, shard, 1);
+        let payload = vec![5; blocks as usize * BLOCK_BYTES];
+        let origin = Origin { group: GROUP, epoch: 1, sequence: 1, ..Origin::default() };
+        world.shard.submit(Request { origin, ..write_of(1, 0, 0, &payload) });
+        world.settle();
+        let outcome = world.outcome(1);
+        assert_eq!(matches!(outcome, Some(Outcome::Changed)), is_taken, "{segment_bytes}: {outcome:?}");
+    }
+}
