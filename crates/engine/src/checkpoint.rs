@@ -8,7 +8,9 @@
 //! Because it is exact, replay applies every entry behind the point just as it was applied the first time, and the
 //! counts of needed blocks come out right without reading the index.
 
-use coquina_base::{AlignedBuf, crc32c_bytes};
+mod parts;
+
+use coquina_base::AlignedBuf;
 use hashbrown::HashMap;
 
 use crate::api::{Action, Event};
@@ -85,8 +87,12 @@ pub struct CheckpointTask {
     /// Page records that replace those in the table.
     overrides: Vec<u8>,
     cursor: (usize, usize),
-    /// Segments, layers, placement groups and positions as of the point.
+    /// Segments, layers, placement groups and positions as of the point, and in the end the length of the table.
     snapshot: Vec<u8>,
+    overrides_length: [u8; 8],
+    /// Bytes of the stream that still have to be put into the log.
+    stream_left: u64,
+    /// Checksums of the parts that were.
     part_crcs: Vec<u32>,
     parts: Vec<PartRef>,
     root_crc: u32,
@@ -151,6 +157,11 @@ impl CheckpointTask {
         self.parts_last.iter().chain(&self.parts)
     }
 
+    /// Bytes of the stream that still have to be put into the log.
+    pub fn stream_left(&self) -> u64 {
+        self.stream_left
+    }
+
     /// Regions still to be written.
     pub fn pages_left(&self) -> u32 {
         (self.pending.len() + self.refresh.len()) as u32
@@ -180,7 +191,8 @@ impl Shard {
             }
             Phase::Collecting => self.collect(),
             Phase::Noting => self.note(),
-            _ => {}
+            Phase::Parts => self.send_parts(),
+            Phase::Root | Phase::Superblock => {}
         }
     }
 
@@ -534,64 +546,8 @@ impl Shard {
         self.checkpoint.table = table;
         self.checkpoint.cursor = cursor;
         if all && self.checkpoint.pages_in_flight == 0 {
-            self.send_parts();
+            self.begin_parts();
         }
-    }
-
-    fn send_parts(&mut self) {
-        self.checkpoint.phase = Phase::Parts;
-        let mut stream = std::mem::take(&mut self.checkpoint.snapshot);
-        for records in [&self.checkpoint.table, &self.checkpoint.overrides] {
-            stream.extend_from_slice(&(records.len() as u64).to_le_bytes());
-            stream.extend_from_slice(records);
-        }
-        let part_bytes = self.meta_bytes_max();
-        self.checkpoint.parts.clear();
-        self.checkpoint.part_crcs.clear();
-        self.checkpoint.part_crcs.extend(stream.chunks(part_bytes).map(crc32c_bytes));
-        self.checkpoint.table_bytes_last = stream.len() as u64;
-        let number = self.checkpoint.number;
-        for part in stream.chunks(part_bytes) {
-            self.add_meta(0, 0, 0, EntryKind::Checkpoint, part, number);
-        }
-        stream.clear();
-        self.checkpoint.snapshot = stream;
-    }
-
-    /// A part of the stream, or the root, counts.
-    pub(crate) fn checkpoint_part_written(&mut self, entry: &Entry<'_>, header: &FrameHeader) {
-        if self.replaying || entry.sequence != self.checkpoint.number {
-            return;
-        }
-        let location =
-            header.location + u64::from(header.header_blocks) + u64::from(entry.data_offset) / 4096;
-        let part = PartRef {
-            location,
-            offset_bytes: entry.data_offset % 4096,
-            length_bytes: entry.request as u32,
-            crc: self.checkpoint.part_crcs.get(self.checkpoint.parts.len()).copied().unwrap_or(0),
-        };
-        self.segments.add_live(self.geometry.segment_of(location), part.length_bytes);
-        self.checkpoint.parts.push(part);
-        match self.checkpoint.phase {
-            Phase::Parts if self.checkpoint.parts.len() == self.checkpoint.part_crcs.len() => {
-                self.send_root()
-            }
-            Phase::Root => self.send_superblock(part),
-            _ => {}
-        }
-    }
-
-    fn send_root(&mut self) {
-        self.checkpoint.phase = Phase::Root;
-        let root =
-            encode_root(self.checkpoint.number, self.checkpoint.table_bytes_last, &self.checkpoint.parts);
-        self.checkpoint.root_crc = crc32c_bytes(&root);
-        let number = self.checkpoint.number;
-        if !self.log.stream(Head::Meta).building.is_empty() {
-            self.rotate(Head::Meta);
-        }
-        self.add_meta(0, 0, 0, EntryKind::Checkpoint, &root, number);
     }
 
     fn send_superblock(&mut self, root: PartRef) {
@@ -649,22 +605,6 @@ fn encode_position(position: &HeadPosition, out: &mut Vec<u8>) {
     out.extend_from_slice(&position.generation.to_le_bytes());
     out.extend_from_slice(&position.next.unwrap_or(u32::MAX).to_le_bytes());
     out.extend_from_slice(&[0; 4]);
-}
-
-fn encode_root(number: u64, stream_bytes: u64, parts: &[PartRef]) -> Vec<u8> {
-    let mut root = Vec::with_capacity(ROOT_HEADER_BYTES + parts.len() * PART_RECORD_BYTES);
-    root.extend_from_slice(b"COQROOT1");
-    root.extend_from_slice(&number.to_le_bytes());
-    root.extend_from_slice(&stream_bytes.to_le_bytes());
-    root.extend_from_slice(&(parts.len() as u64).to_le_bytes());
-    for part in parts {
-        root.extend_from_slice(&part.location.to_le_bytes());
-        root.extend_from_slice(&part.offset_bytes.to_le_bytes());
-        root.extend_from_slice(&part.length_bytes.to_le_bytes());
-        root.extend_from_slice(&part.crc.to_le_bytes());
-        root.extend_from_slice(&[0; 4]);
-    }
-    root
 }
 
 impl std::fmt::Debug for CheckpointTask {

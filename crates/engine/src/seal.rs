@@ -172,7 +172,7 @@ impl Shard {
         let others = self.index.layers().len() as u64 * 64
             + self.segments.len() as u64 * 32
             + self.checkpoint.table_bytes_last;
-        let begun = others + waiting as u64;
+        let begun = others + waiting as u64 + self.checkpoint.stream_left();
         let in_one = self.meta_segments(page_bytes_max(dirty + left, blocks) + begun);
         if !self.segments.is_checkpoint_running() {
             return SPARE_SEGMENTS + in_one;

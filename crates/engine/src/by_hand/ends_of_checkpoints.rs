@@ -98,3 +98,39 @@ fn a_stop_covers_what_waits_in_the_log() {
         assert_eq!(world.read(0, frame * blocks), [frame as u8 + 1; BLOCK_BYTES]);
     }
 }
+
+/// All parts were put together and queued in one turn, in which nobody else got anything.
+#[test]
+fn the_parts_of_a_checkpoint_go_into_the_log_one_after_another() {
+    const REGIONS: u32 = 9_000;
+    let mut drive = formatted(96 << 20, 64 << 10, false);
+    let shard = open(&mut drive);
+    let mut world = World::of(drive, shard, 1);
+    for region in 0..REGIONS {
+        world.shard.submit(write_of(1, region / 4, region % 4 * (256 * BLOCK), &[3; BLOCK_BYTES]));
+        if region % 64 == 63 {
+            world.turn();
+        }
+    }
+    world.settle();
+    world.change(write_of(1, 0, BLOCK, &[4; BLOCK_BYTES]));
+    world.events.clear();
+    world.shard.start_checkpoint();
+    let mut most = 0;
+    for _ in 0..2_000 {
+        if is_complete(&world) {
+            break;
+        }
+        world.turn();
+        most = most.max(world.shard.log.streams[Head::Meta as usize].queue.len());
+    }
+    assert!(is_complete(&world), "{:?}", world.shard);
+    assert!(world.shard.checkpoint.parts_needed().count() > 8, "it has many parts");
+    assert!(most <= 3, "{most} wait for their turn");
+    let mut world = world.stop_and_start();
+    for region in (0..REGIONS).step_by(97) {
+        assert_eq!(world.read(region / 4, region % 4 * 256), [3; BLOCK_BYTES]);
+    }
+    assert_eq!(world.read(0, 1), [4; BLOCK_BYTES]);
+    world.shard.verify().unwrap();
+}
