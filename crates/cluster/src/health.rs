@@ -68,6 +68,9 @@ pub enum HealthCode {
     OpenInterface,
     /// A record of the map whose node or pool is not there.
     MapOrphan,
+    /// A code of a newer node that this program does not know. The entry's other parts are that node's.
+    #[serde(other)]
+    Unknown,
 }
 
 impl HealthCode {
@@ -100,6 +103,7 @@ impl HealthCode {
             HealthCode::ShrinkPending => "SHRINK_PENDING",
             HealthCode::OpenInterface => "OPEN_INTERFACE",
             HealthCode::MapOrphan => "MAP_ORPHAN",
+            HealthCode::Unknown => "UNKNOWN",
         }
     }
 
@@ -196,6 +200,7 @@ impl HealthCode {
                 "nothing for a drive that nothing names, it goes by itself; otherwise report it, and keep a copy of the store: \
                  everything else works"
             }
+            HealthCode::Unknown => "ask a node of the newest version how the cluster is: this one does not know the code",
             HealthCode::OpenInterface => "give addresses on 127.0.0.1 or a private network",
         }
     }
@@ -454,4 +459,24 @@ fn groups_on(map: &MapView, drive: DriveId) -> usize {
 
 fn node_name(map: &MapView, node: coquina_base::NodeId) -> String {
     map.node(node).map_or_else(|| node.to_string(), |node| node.name.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The whole answer of a newer node could not be read, so that it was taken for silent.
+    #[test]
+    fn an_entry_with_a_code_of_a_newer_node_is_read_and_told_on() {
+        let newer = r#"{"code":"TOO_MANY_CATS","severity":"error","subject":"drive /d on n1",
+            "message":"three cats sleep on it","advice":"wake them"}"#;
+        let entry: HealthEntry = serde_json::from_str(newer).unwrap();
+        assert_eq!((entry.code, entry.severity), (HealthCode::Unknown, Severity::Error));
+        assert_eq!((entry.message.as_str(), entry.advice.as_str()), ("three cats sleep on it", "wake them"));
+        let again = serde_json::to_string(&entry).unwrap();
+        assert!(again.contains("\"UNKNOWN\""), "{again}");
+        assert_eq!(serde_json::from_str::<HealthEntry>(&again).unwrap(), entry);
+        let known: HealthCode = serde_json::from_str("\"BAD_BLOCKS\"").unwrap();
+        assert_eq!(known, HealthCode::BadBlocks);
+    }
 }
