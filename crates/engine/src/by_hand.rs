@@ -20,6 +20,7 @@ mod lost_pages;
 mod merges;
 mod records;
 mod repairs;
+mod starts;
 mod unchecked_reads;
 
 const LAYER: LayerId = LayerId(1);

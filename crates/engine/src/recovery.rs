@@ -14,7 +14,7 @@ use crate::frame::{Entries, Entry, EntryKind, FrameHeader, HEADER_BYTES, HEADS, 
 use crate::geometry::Geometry;
 use crate::index_region::RegionKey;
 use crate::log::{HeadPosition, Log};
-use crate::replay::{BlockReader, Chain, Lost, ReplayFrame, Step, is_whole};
+use crate::replay::{BlockReader, Chain, Lost, ReplayFrame, Step, WINDOW_BLOCKS, is_whole};
 use crate::segment::SegmentState;
 use crate::shard::Shard;
 use crate::superblock::{
@@ -77,6 +77,8 @@ impl From<IoError> for OpenError {
 
 /// Frames whose pages of the index are read together.
 const REPLAYED_TOGETHER: usize = 64;
+/// Blocks of a frame behind which more than the next header is read.
+const SMALL_FRAME_BLOCKS: u32 = 16;
 
 /// How far a log is replayed.
 #[derive(Clone, Copy)]
@@ -531,18 +533,35 @@ impl Shard {
         let Some(segment) = position.segment else { return Ok(()) };
         let start = self.geometry.segment_start(segment);
         let (mut offset, mut frames, mut records) = (0, 0, Vec::new());
-        let mut buffer = AlignedBuf::new();
+        let (mut window, mut window_offset) = (AlignedBuf::new(), 0);
+        // Small frames are read together; of large ones the headers alone.
+        let mut are_small = false;
         while offset < position.offset {
-            reader.read(start + u64::from(offset), 1, &mut buffer)?;
-            let header = FrameHeader::peek(&buffer, reader.drive, reader.shard)
-                .filter(|header| header.header_blocks == 1 && header.is_intact(&buffer));
+            let held = window_offset..window_offset + window.blocks() as u32;
+            if !held.contains(&offset) {
+                let blocks = if are_small { WINDOW_BLOCKS.min(position.offset - offset) } else { 1 };
+                let location = start + u64::from(offset);
+                window_offset = offset;
+                let whole = reader.read(location, blocks, &mut window);
+                if whole.is_err() && blocks > 1 {
+                    // The header may be readable, though something behind it is not.
+                    reader.read(location, 1, &mut window)?;
+                } else {
+                    whole?;
+                }
+            }
+            let at = (offset - window_offset) as usize * BLOCK_BYTES;
+            let block = &window[at..at + BLOCK_BYTES];
+            let header = FrameHeader::peek(block, reader.drive, reader.shard)
+                .filter(|header| header.header_blocks == 1 && header.is_intact(block));
             let Some(header) = header else {
                 return Err(OpenError::Log("a frame of an open segment cannot be read"));
             };
             let end = HEADER_BYTES + header.entry_bytes as usize;
-            footer::push_record(&mut records, &header, &buffer[HEADER_BYTES..end]);
+            footer::push_record(&mut records, &header, &block[HEADER_BYTES..end]);
             frames += 1;
             offset += header.blocks();
+            are_small = header.blocks() <= SMALL_FRAME_BLOCKS;
         }
         if offset != position.offset {
             return Err(OpenError::Log("the frames of an open segment do not fit"));

@@ -17,7 +17,7 @@ use crate::log::HeadPosition;
 use crate::superblock::ShardSuperblock;
 
 /// Blocks read at a time while a segment is walked.
-const WINDOW_BLOCKS: u32 = 64;
+pub const WINDOW_BLOCKS: u32 = 64;
 
 /// A frame read back: its header and the bytes of its contexts and entries.
 #[derive(Clone, Debug)]
