@@ -30,6 +30,8 @@ use crate::withdraw::{Ahead, RECEIVES_AHEAD_MAX};
 const CACHE_BYTES_MAX: u64 = 32 << 20;
 /// Bytes of a volume of which one request is told what is data; who asked for more asks again.
 const MAP_BYTES_MAX: u64 = 64 << 20;
+/// So many bytes that are mapped hold one.
+const MAP_BYTES_PER_HELD_BYTE: u64 = BLOCK_BYTES as u64 / 16;
 /// Data below this size is copied into the reply rather than sent from where it lies.
 const COPY_BYTES_MAX: usize = 16 << 10;
 
@@ -429,8 +431,8 @@ impl Core {
             offset_bytes.checked_add(u64::from(length_bytes)).is_some_and(|end| end <= size_bytes)
         });
         let Some(gateway) = gateway.and_then(|slot| self.gateway_of(slot)) else {
-            let code =
-                if kind == RequestKind::Write { ErrorCode::NoSpace } else { ErrorCode::InvalidArgument };
+            let stores = matches!(kind, RequestKind::Write | RequestKind::WriteZeroes { .. });
+            let code = if stores { ErrorCode::NoSpace } else { ErrorCode::InvalidArgument };
             let text = "the range lies beyond the end of the volume";
             let connection = &mut self.connections[index];
             encoder(&connection.state).error(request.cookie, code, text, connection.output.bytes());
@@ -594,7 +596,9 @@ fn copy_pieces(data: &ReadData, buffer: &mut [u8]) {
 fn held_bytes(kind: RequestKind, length_bytes: u32) -> u64 {
     match kind {
         RequestKind::Read | RequestKind::Write => u64::from(length_bytes),
-        RequestKind::Discard | RequestKind::WriteZeroes { .. } | RequestKind::Map | RequestKind::Flush => 0,
+        // An extent for each block at worst, of 8 bytes, in the shard's answer and in the client's.
+        RequestKind::Map => 0 * u64::from(length_bytes) / MAP_BYTES_PER_HELD_BYTE,
+        RequestKind::Discard | RequestKind::WriteZeroes { .. } | RequestKind::Flush => 0,
     }
 }
 
@@ -635,6 +639,8 @@ mod tests {
         assert_eq!(held_bytes(RequestKind::Write, 32 << 20), 32 << 20, "its payload waits in a buffer, too");
         assert_eq!(held_bytes(RequestKind::Read, 4096), 4096);
         assert_eq!(held_bytes(RequestKind::Discard, u32::MAX), 0);
+        // A connection has as many under way as hold 64 MiB: 1,024 of them held 134 MiB and more.
+        assert_eq!(held_bytes(RequestKind::Map, MAP_BYTES_MAX as u32), 256 << 10);
     }
 
     #[test]
