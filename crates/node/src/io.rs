@@ -13,6 +13,10 @@ use crate::native::Next;
 use crate::request::ConnectionKey;
 use crate::waiting::Waiting;
 
+/// Of a message of which more is there, it stays where it is as long as its rest fits.
+const RECEIVE_BYTES_MOVED: usize = 64 << 10;
+/// Room behind a large message.
+const RECEIVE_BYTES_AHEAD: usize = 64 << 10;
 /// Most connections of a reactor; more are refused by closing them.
 const CONNECTIONS_MAX: usize = 16_384;
 
@@ -149,18 +153,9 @@ impl Core {
             return self.hold_back(index, received);
         }
         connection.waiting.taken();
-        let held = received.data().len();
-        connection.is_within_message = held > 0;
-        let room = connection.needed_bytes.saturating_sub(held);
-        let is_peer = connection.protocol() == Protocol::Peer;
-        let busy = if connection.volume.is_some() || is_peer {
-            RECEIVE_BYTES_BUSY - RECEIVE_BYTES_BUSY / 4
-        } else {
-            0
-        };
-        if room > 0 || received.room_bytes() < RECEIVE_BYTES_MIN / 2 {
-            received.reserve(room.max(RECEIVE_BYTES_MIN).max(busy.min(received.capacity_bytes() * 2)));
-        }
+        connection.is_within_message = !received.data().is_empty();
+        let is_busy = connection.volume.is_some() || connection.protocol() == Protocol::Peer;
+        make_room(&mut received, connection.needed_bytes, is_busy);
         if received.capacity_bytes() > RECEIVE_BYTES_KEPT {
             // It was needed for one large message.
             received.shrink_if_empty(RECEIVE_BYTES_BUSY);
@@ -310,5 +305,72 @@ impl Core {
         if self.connections.get(index).is_some_and(|connection| connection.closed) {
             self.connections.remove(index);
         }
+    }
+}
+
+/// Makes room for the next receive, and for all of a message of `needed_bytes` that is cut.
+///
+/// Much that is there of one message is moved only if its rest does not fit: moved for the sake of more room with each receive, a large
+/// message would be copied many times over.
+fn make_room(received: &mut ReceiveBuffer, needed_bytes: usize, is_busy: bool) {
+    let (held, capacity) = (received.data().len(), received.capacity_bytes());
+    let missing = needed_bytes.saturating_sub(held);
+    let busy = if is_busy { (RECEIVE_BYTES_BUSY - RECEIVE_BYTES_BUSY / 4).min(capacity * 2) } else { 0 };
+    let mut wanted = match missing {
+        0 if received.room_bytes() >= RECEIVE_BYTES_MIN / 2 => return,
+        missing if missing > 0 && held > RECEIVE_BYTES_MOVED * 100000 => missing,
+        missing => missing.max(RECEIVE_BYTES_MIN).max(busy),
+    };
+    if missing > RECEIVE_BYTES_AHEAD && capacity - held < wanted {
+        // Room for the start of the next message, too.
+        wanted += RECEIVE_BYTES_AHEAD;
+    }
+    received.reserve(wanted);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sizes that the buffer has while messages of one size come in pieces of another, and bytes that were moved to a new one.
+    fn receive_messages(message_bytes: usize, piece_bytes: usize, messages: usize) -> (usize, usize) {
+        let mut received = ReceiveBuffer::with_capacity_bytes(RECEIVE_BYTES_BUSY);
+        let (mut left, mut changes, mut moved) = (message_bytes * messages, 0, 0);
+        while left > 0 {
+            let (capacity, held) = (received.capacity_bytes(), received.data().len());
+            make_room(&mut received, if held < 28 { 28 } else { message_bytes }, true);
+            assert!(received.room_bytes() > 0);
+            if received.capacity_bytes() != capacity {
+                changes += 1;
+                moved += held;
+            }
+            let piece = piece_bytes.min(received.room_bytes()).min(left);
+            received.extend(&vec![0; piece]);
+            left -= piece;
+            while received.data().len() >= message_bytes {
+                received.consume(message_bytes);
+            }
+        }
+        (changes, moved)
+    }
+
+    /// The last 768 KiB of it came into a new buffer with nearly each receive.
+    #[test]
+    fn a_large_message_is_received_into_one_buffer() {
+        let (changes, moved) = receive_messages(4 << 20, 200_000, 1);
+        assert!(changes <= 2 && moved < 1 << 20, "{changes} buffers, {moved} bytes moved");
+        // The room of the first is enough for those behind it.
+        assert!(receive_messages(4 << 20, 200_000, 20).0 <= 2);
+        assert!(receive_messages(2 << 20, 1 << 20, 20).0 <= 2);
+    }
+
+    #[test]
+    fn small_messages_come_many_at_a_time() {
+        assert!(receive_messages(4096 + 28, 1 << 20, 10_000).0 <= 2);
+        let mut received = ReceiveBuffer::with_capacity_bytes(RECEIVE_BYTES_BUSY);
+        received.extend(&vec![0; RECEIVE_BYTES_BUSY]);
+        received.consume(RECEIVE_BYTES_BUSY - 4000);
+        make_room(&mut received, 4096 + 28, true);
+        assert!(received.room_bytes() >= RECEIVE_BYTES_BUSY / 2);
     }
 }
