@@ -2,10 +2,14 @@
 
 use coquina_base::AlignedBuf;
 
-/// Classes of buffers: 1 block, 2, 4 and so on up to 1 MiB. Larger ones are not kept.
-const CLASSES: usize = 9;
-/// Blocks of all that are kept: 16 MiB.
+/// Classes of buffers: from 1 block on, from 2, 4 and so on up to all that are kept.
+const CLASSES: usize = SPARE_BLOCKS_MAX.ilog2() as usize + 1;
+/// Blocks of all that are kept: 16 MiB. A larger buffer is not kept.
 const SPARE_BLOCKS_MAX: usize = 4096;
+/// Larger ones, above 1 MiB, are made of a multiple of `LARGE_BLOCKS_STEP`, since twice of what is asked for may be much. There are never
+/// more of them than can be looked through.
+const LARGE_BLOCKS: usize = 256;
+const LARGE_BLOCKS_STEP: usize = 64;
 
 /// Spare buffers.
 #[derive(Default)]
@@ -21,10 +25,19 @@ pub struct SpareBuffers {
 impl SpareBuffers {
     /// A buffer of so many blocks, with anything in it that this gateway had in one.
     pub fn take(&mut self, blocks: usize) -> AlignedBuf {
-        let room_blocks = blocks.max(1).next_power_of_two();
-        let class = self.classes.get_mut(room_blocks.ilog2() as usize);
-        let Some(class) = class else { return AlignedBuf::zeroed(blocks) };
-        let mut buffer = match class.pop() {
+        let room_blocks = match blocks.max(1) {
+            blocks if blocks <= LARGE_BLOCKS => blocks.next_power_of_two(),
+            blocks => blocks.next_multiple_of(LARGE_BLOCKS_STEP),
+        };
+        if room_blocks > LARGE_BLOCKS {
+            #[cfg(test)]
+            (self.made += 1);
+            return AlignedBuf::zeroed(blocks);
+        }
+        let class = &mut self.classes[room_blocks.ilog2() as usize];
+        // The last one, unless it is large.
+        let fitting = class.iter().rposition(|buffer| buffer.capacity_blocks() >= blocks);
+        let mut buffer = match fitting.map(|at| class.swap_remove(at)) {
             Some(buffer) => {
                 self.blocks -= buffer.capacity_blocks();
                 buffer
@@ -43,7 +56,9 @@ impl SpareBuffers {
     pub fn give(&mut self, buffer: AlignedBuf) {
         let blocks = buffer.capacity_blocks();
         // By the power of two below, so that a buffer always has the room that its class promises.
-        let class = blocks.checked_ilog2().and_then(|class| self.classes.get_mut(class as usize));
+        let kept_blocks = Some(blocks).filter(|blocks| *blocks <= SPARE_BLOCKS_MAX);
+        let class =
+            kept_blocks.and_then(usize::checked_ilog2).and_then(|class| self.classes.get_mut(class as usize));
         let Some(class) = class else { return };
         class.push(buffer);
         self.blocks += blocks;
@@ -102,12 +117,27 @@ mod tests {
         assert!(spare.made - before <= 4, "{}", spare.made - before);
     }
 
+    /// From 1 MiB on each had a buffer of its own.
+    #[test]
+    fn large_requests_take_the_same_buffers_again() {
+        let mut spare = SpareBuffers::default();
+        use_buffers(&mut spare, &[320, 512], 4, 1000);
+        assert!(spare.made <= 8, "{}", spare.made);
+        let before = spare.made;
+        use_buffers(&mut spare, &[300, 257, 320], 4, 1000);
+        assert!(spare.made - before <= 4, "{}", spare.made - before);
+        assert!(spare.blocks <= SPARE_BLOCKS_MAX);
+        let mut spare = SpareBuffers::default();
+        use_buffers(&mut spare, &[4096], 2, 10);
+        assert_eq!((spare.blocks, spare.len()), (SPARE_BLOCKS_MAX, 1));
+    }
+
     #[test]
     fn no_more_is_kept_than_so_many_bytes_and_nothing_very_large() {
         let mut spare = SpareBuffers::default();
         use_buffers(&mut spare, &[256], 64, 64);
         assert_eq!((spare.blocks, spare.len()), (SPARE_BLOCKS_MAX, 16));
-        use_buffers(&mut spare, &[8192, 512], 2, 4);
+        use_buffers(&mut spare, &[8192, 4097], 2, 4);
         assert_eq!(spare.len(), 16);
         spare.give(AlignedBuf::new());
         assert_eq!(spare.len(), 16);
