@@ -597,7 +597,7 @@ fn held_bytes(kind: RequestKind, length_bytes: u32) -> u64 {
     match kind {
         RequestKind::Read | RequestKind::Write => u64::from(length_bytes),
         // An extent for each block at worst, of 8 bytes, in the shard's answer and in the client's.
-        RequestKind::Map => 0 * u64::from(length_bytes) / MAP_BYTES_PER_HELD_BYTE,
+        RequestKind::Map => u64::from(length_bytes) / MAP_BYTES_PER_HELD_BYTE,
         RequestKind::Discard | RequestKind::WriteZeroes { .. } | RequestKind::Flush => 0,
     }
 }

@@ -318,7 +318,7 @@ fn make_room(received: &mut ReceiveBuffer, needed_bytes: usize, is_busy: bool) {
     let busy = if is_busy { (RECEIVE_BYTES_BUSY - RECEIVE_BYTES_BUSY / 4).min(capacity * 2) } else { 0 };
     let mut wanted = match missing {
         0 if received.room_bytes() >= RECEIVE_BYTES_MIN / 2 => return,
-        missing if missing > 0 && held > RECEIVE_BYTES_MOVED * 100000 => missing,
+        missing if missing > 0 && held > RECEIVE_BYTES_MOVED => missing,
         missing => missing.max(RECEIVE_BYTES_MIN).max(busy),
     };
     if missing > RECEIVE_BYTES_AHEAD && capacity - held < wanted {

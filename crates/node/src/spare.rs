@@ -29,7 +29,7 @@ impl SpareBuffers {
             blocks if blocks <= LARGE_BLOCKS => blocks.next_power_of_two(),
             blocks => blocks.next_multiple_of(LARGE_BLOCKS_STEP),
         };
-        if room_blocks > LARGE_BLOCKS {
+        if room_blocks > SPARE_BLOCKS_MAX {
             #[cfg(test)]
             (self.made += 1);
             return AlignedBuf::zeroed(blocks);
