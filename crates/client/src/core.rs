@@ -214,6 +214,7 @@ impl ClientCore {
             length_bytes,
             buffer: Buffer::Owned(buffer),
             issued_bytes: 0,
+            issued_chunks: 0,
             parts_outstanding: 0,
             asked_ns: u64::MAX,
             error: None,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use coquina_base::AlignedBuf;
+use coquina_base::{AlignedBuf, CHUNK_BYTES};
 use coquina_cluster::Striping;
 use coquina_protocol::{Extent, Kind, REQUEST_WINDOW};
 
@@ -161,6 +161,8 @@ pub(crate) struct Request {
     pub(crate) buffer: Buffer,
     /// How much of it was made into parts.
     pub(crate) issued_bytes: u64,
+    /// Of a request whose parts are of all that lies in a chunk: chunks that had theirs of the set of chunks which comes next.
+    pub(crate) issued_chunks: u32,
     pub(crate) parts_outstanding: u32,
     /// When it was first looked at; `u64::MAX` before.
     pub(crate) asked_ns: u64,
@@ -183,28 +185,64 @@ impl Request {
 
     /// The chunk of the next part.
     pub(crate) fn next_chunk(&self, striping: &Striping) -> Option<u32> {
-        let start = self.offset_bytes + self.issued_bytes;
-        let extent = striping.extents(start, self.length_bytes - self.issued_bytes).next()?;
-        Some(extent.place.chunk)
+        self.next_cut(striping).map(|cut| cut.chunk)
     }
 
-    /// Cuts the next part off: what lies together in a chunk.
-    pub(crate) fn next_part(&mut self, striping: &Striping, request: u32, now_ns: u64) -> Part {
+    /// What the next part is of: of data, and of what is told in the volume's order, what lies together there too; of the rest all that
+    /// lies in a chunk, which is together in the chunk however small the stripe units are.
+    fn next_cut(&self, striping: &Striping) -> Option<Cut> {
         let start = self.offset_bytes + self.issued_bytes;
         let left = self.length_bytes - self.issued_bytes;
-        let Some(extent) = striping.extents(start, left).next() else {
+        if !matches!(self.kind, RequestKind::Discard | RequestKind::WriteZeroes { .. }) {
+            let extent = striping.extents(start, left).next()?;
+            let (place, length_bytes) = (extent.place, extent.length_bytes);
+            let (chunk, offset_bytes) = (place.chunk, place.offset_bytes);
+            return Some(Cut {
+                chunk,
+                offset_bytes,
+                length_bytes,
+                issued_bytes: length_bytes.into(),
+                chunks: 0,
+            });
+        }
+        if left == 0 {
+            return None;
+        }
+        let (unit_bytes, count) = (u64::from(striping.stripe_unit_bytes), u64::from(striping.stripe_count));
+        let set_bytes = count * CHUNK_BYTES;
+        // Both are counted from the beginning of the set of chunks that are filled at the same time.
+        let (set, first) = (start / set_bytes, start % set_bytes);
+        let end = (first + left).min(set_bytes);
+        let chunks = (end.div_ceil(unit_bytes) - first / unit_bytes).min(count);
+        let position = (first / unit_bytes + u64::from(self.issued_chunks)) % count;
+        let used_bytes = |bytes| striping.chunk_used_bytes(position as u32, bytes);
+        let (offset_bytes, end_bytes) = (used_bytes(first), used_bytes(end));
+        let is_last = u64::from(self.issued_chunks) + 1 == chunks;
+        Some(Cut {
+            chunk: (set * count + position) as u32,
+            offset_bytes,
+            length_bytes: end_bytes - offset_bytes,
+            issued_bytes: if is_last { end - first } else { 0 },
+            chunks: if is_last { 0 } else { self.issued_chunks + 1 },
+        })
+    }
+
+    /// Cuts the next part off.
+    pub(crate) fn next_part(&mut self, striping: &Striping, request: u32, now_ns: u64) -> Part {
+        let Some(cut) = self.next_cut(striping) else {
             panic!("a request that is wholly issued has no next part");
         };
         let at_bytes = self.issued_bytes;
-        self.issued_bytes += u64::from(extent.length_bytes);
+        self.issued_bytes += cut.issued_bytes;
+        self.issued_chunks = cut.chunks;
         self.parts_outstanding += 1;
         Part {
             request,
             link: NO_LINK,
-            chunk: extent.place.chunk,
+            chunk: cut.chunk,
             group: 0,
-            offset_bytes: extent.place.offset_bytes,
-            length_bytes: extent.length_bytes,
+            offset_bytes: cut.offset_bytes,
+            length_bytes: cut.length_bytes,
             at_bytes,
             started_ns: now_ns,
             refused_ns: u64::MAX,
@@ -215,6 +253,17 @@ impl Request {
             parked: false,
         }
     }
+}
+
+/// The next part of a request.
+struct Cut {
+    chunk: u32,
+    offset_bytes: u32,
+    length_bytes: u32,
+    /// How much of the request was made into parts with it; 0 while other chunks have a part of the same range.
+    issued_bytes: u64,
+    /// See [`Request::issued_chunks`], with it.
+    chunks: u32,
 }
 
 /// Stands for no link.
@@ -232,7 +281,7 @@ pub(crate) struct Part {
     pub(crate) group: u32,
     pub(crate) offset_bytes: u32,
     pub(crate) length_bytes: u32,
-    /// Where its data lies in the request's buffer.
+    /// Where its data lies in the request's buffer; of no use for a request without any.
     pub(crate) at_bytes: u64,
     pub(crate) started_ns: u64,
     /// When it was first refused, and later by what this process was stopped for while it was parked; `u64::MAX` before.

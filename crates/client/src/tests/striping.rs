@@ -1,6 +1,6 @@
 //! Requests that cross stripe units, and their answers in the right places.
 
-use coquina_cluster::Striping;
+use coquina_cluster::{ChunkPlace, Striping};
 use coquina_protocol::REQUEST_WINDOW;
 
 use super::world::{SECTOR, World, config, tags};
@@ -94,12 +94,12 @@ fn discards_beyond_the_end_go_out_only_when_the_volume_shrinks() {
 }
 
 #[test]
-fn a_discard_of_many_parts_gives_way_to_what_is_behind_it() {
+fn a_request_of_many_parts_gives_way_to_what_is_behind_it() {
     const UNIT_BYTES: u32 = 4096;
     const UNITS: u64 = 4096;
     let mut world = world(UNIT_BYTES, 4);
     assert_eq!(world.size_bytes, UNITS * u64::from(UNIT_BYTES));
-    world.submit(1, RequestKind::Discard, 0, world.size_bytes / SECTOR);
+    world.submit(1, RequestKind::Map, 0, world.size_bytes / SECTOR);
     world.pump();
     assert!(world.core.window.is_full(), "all of it does not fit into the window");
     // The only part of one sector.
@@ -107,9 +107,55 @@ fn a_discard_of_many_parts_gives_way_to_what_is_behind_it() {
     world.settle();
     assert_eq!(world.arrivals.len() as u64, UNITS + 1);
     let read = world.arrivals.iter().find(|arrival| arrival.length_bytes == SECTOR as u32).unwrap();
-    // One part more of the discard, and then the read.
+    // One part more of the map, and then the read.
     assert_eq!(read.number, REQUEST_WINDOW + 2);
     let done: Vec<u64> = world.completions.iter().map(|done| done.token).collect();
-    assert_eq!(done, [2, 1], "the read did not wait for the whole discard");
+    assert_eq!(done, [2, 1], "the read did not wait for the whole map");
     assert!(world.completions.iter().all(|done| done.result.is_ok()));
+}
+
+/// It was one for each stripe unit.
+#[test]
+fn a_discard_has_one_part_for_each_chunk() {
+    let mut world =
+        World::new(config(3), 3, 8, Striping { stripe_unit_bytes: 65536, stripe_count: 4 }, false);
+    world.size_bytes = 256 << 20;
+    world.settle();
+    world.submit(1, RequestKind::Discard, 0, world.size_bytes / SECTOR);
+    world.settle();
+    assert_eq!(world.completions.remove(0).result, Ok(()));
+    assert_eq!(world.arrivals.len(), 64);
+    assert!(
+        world.arrivals.iter().all(|arrival| (arrival.offset_bytes, arrival.length_bytes) == (0, 4 << 20))
+    );
+}
+
+#[test]
+fn parts_without_data_are_of_all_that_lies_in_a_chunk_and_of_nothing_else() {
+    for (unit, count) in [(4096, 1), (4096, 4), (16384, 3), (1 << 20, 2), (4 << 20, 3), (65536, 64)] {
+        let ranges = [(0, 1), (3, 8), (7, 1000), (8190, 8200), (24_000, 8), (5, 32_000), (16_384, 16_384)];
+        for (first, length) in ranges {
+            let mut world = world(unit, count);
+            let zero = RequestKind::WriteZeroes { no_hole: false };
+            world.submit(1, zero, first, length);
+            world.settle();
+            assert_eq!(world.completions.remove(0).result, Ok(()));
+            // Each sector of it is zeroed once, and no other is.
+            let mut zeroed: Vec<u64> = world
+                .arrivals
+                .iter()
+                .flat_map(|part| {
+                    (0..part.length_bytes).step_by(512).map(|at| (part.chunk, part.offset_bytes + at))
+                })
+                .map(|(chunk, offset_bytes)| {
+                    world.striping.offset_of(ChunkPlace { chunk, offset_bytes }) / SECTOR
+                })
+                .collect();
+            zeroed.sort_unstable();
+            assert!(zeroed.into_iter().eq(first..first + length), "{unit} {count} {first} {length}");
+            let chunks: std::collections::HashSet<u32> =
+                world.arrivals.iter().map(|part| part.chunk).collect();
+            assert_eq!(chunks.len(), world.arrivals.len(), "{unit} {count} {first} {length}");
+        }
+    }
 }
