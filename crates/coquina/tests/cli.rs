@@ -128,7 +128,7 @@ fn wrong_usage_ends_with_2_and_says_what_is_right() {
         (&["bench", "io", "--target", "nbd:foo"], "is not an NBD URI"),
         (&["df", "--server", "nowhere"], "write it like 10.0.0.5:10810"),
         (&["df", "--server", "::1:99999"], "write it like 10.0.0.5:10810"),
-        (&["drive", "format", "x:1G", "--segment", "3000"], "a power of two from 64K to 256M"),
+        (&["drive", "format", "x:1G", "--segment", "3000"], "a power of two from 256K to 256M"),
         (&["drive", "reweight", "x", "--weight", "1000"], "of at least 1M, or 0 to move everything"),
         (&["pool", "create", "x", "--copies", "1", "--groups", "-1"], "give a whole number from 1 to"),
         (&["status", "--watch", "-1"], "give a whole number from 1 to 10"),

@@ -12,10 +12,10 @@ fn segment_size(text: &str) -> Result<u64, String> {
         bytes if bytes.is_power_of_two() && (SEGMENT_BYTES_MIN..COPY_SEGMENT_BYTES_MIN).contains(&bytes) => {
             Err("a segment is at least 256K: what other copies send must fit a part of one".to_owned())
         }
-        bytes if bytes.is_power_of_two() && (SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&bytes) => {
+        bytes if bytes.is_power_of_two() && (COPY_SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&bytes) => {
             Ok(bytes)
         }
-        _ => Err("a segment is a power of two from 64K to 256M".to_owned()),
+        _ => Err("a segment is a power of two from 256K to 256M".to_owned()),
     }
 }
 
