@@ -204,6 +204,8 @@ pub struct Core {
     pub(crate) accept_fails: bool,
     pub(crate) now_ns: u64,
     pub(crate) housekeeping_ns: u64,
+    /// When all connections were last asked whether they must be held to something, for the next housekeeping.
+    pub(crate) asked_ns: u64,
     /// Since when the loop runs without a long gap.
     pub(crate) awake_since_ns: u64,
     pub(crate) tick_ns: u64,
@@ -278,7 +280,7 @@ impl Core {
         // One time-out for each tick rather than one for each wait: arming a timer costs a virtual machine an exit.
         if !self.timer_runs {
             let has_shards = self.shards.iter().any(|slot| !slot.released);
-            if has_shards || self.is_waiting_for_others() {
+            if has_shards || self.needs_housekeeping(now_ns) {
                 self.timer_runs = true;
                 let deadline_ns = if has_shards { self.tick_ns } else { now_ns + HOUSEKEEPING_NS };
                 self.reactor.timeout_at(deadline_ns, tag::TIMER);
@@ -297,16 +299,6 @@ impl Core {
             until if until <= now_ns => Wait::Poll,
             until => Wait::Until(monotonic + (until - now_ns)),
         }
-    }
-
-    /// Whether something is under way that others must be held to.
-    fn is_waiting_for_others(&self) -> bool {
-        let is_held = |connection: &Connection| {
-            connection.sending || connection.is_in_handshake() || connection.awaits_rest()
-        };
-        !self.accept_again.is_empty()
-            || self.stopping_since_ns.is_some()
-            || self.connections.iter().any(|(_, connection)| is_held(connection))
     }
 
     /// Tells time to the groups, and makes connections that are due.

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use coquina_base::DriveId;
 use coquina_cluster::ShardRef;
 
-use crate::connection::{HANDSHAKE_NS_MAX, MESSAGE_NS_MAX, SEND_NS_MAX};
+use crate::connection::{Connection, HANDSHAKE_NS_MAX, MESSAGE_NS_MAX, SEND_NS_MAX};
 use crate::core::{Core, HOUSEKEEPING_NS, tag};
 
 /// An I/O that takes so long is worth a warning; of a drive that answers nothing for so long the coordinator is told.
@@ -119,6 +119,24 @@ impl HungShards {
 }
 
 impl Core {
+    /// Whether a reactor without shards must wake for housekeeping.
+    ///
+    /// All connections are asked at most once in the time of one housekeeping: a reactor that is busy goes round much more often than that.
+    /// It wakes once more instead, and sleeps for good only when it has asked and found nothing.
+    pub(crate) fn needs_housekeeping(&mut self, now_ns: u64) -> bool {
+        if !self.accept_again.is_empty() || self.stopping_since_ns.is_some() {
+            return true;
+        }
+        if self.connections.is_empty() || now_ns < self.asked_ns.saturating_add(HOUSEKEEPING_NS) {
+            return !self.connections.is_empty();
+        }
+        self.asked_ns = now_ns;
+        let is_held = |connection: &Connection| {
+            connection.sending || connection.is_in_handshake() || connection.awaits_rest()
+        };
+        self.connections.iter().any(|(_, connection)| is_held(connection))
+    }
+
     /// Notes drives and connections that stall, and gives up those that do for too long; accepts again where that failed.
     pub(crate) fn housekeeping(&mut self) {
         let now_ns = self.now_ns;

@@ -259,6 +259,7 @@ pub(crate) fn core_of(
         accept_fails: false,
         now_ns: 0,
         housekeeping_ns: 0,
+        asked_ns: 0,
         awake_since_ns: 0,
         tick_ns: 0,
         timer_runs: false,

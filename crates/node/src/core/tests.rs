@@ -249,13 +249,37 @@ fn a_reactor_whose_clients_have_nothing_to_say_sleeps() {
     assert!(!core.timer_runs);
 }
 
-/// A reactor with a volume's gateway, whose shard is where nobody listens.
-fn core_with_gateway() -> Core {
+/// All its connections were looked at in each turn.
+#[test]
+fn a_busy_reactor_asks_its_connections_once_a_second() {
     let mut core = bare_core();
-    core.volumes = crate::volume::tests::table_of_one();
-    let mut client = VolumeClient::directed(ClientConfig::new("", "disk", 1), tag::GATEWAY);
+    let (index, _theirs) = connect(&mut core, Protocol::Nbd);
+    core.connections[index].volume = Some(0);
+    core.service();
+    turn(&mut core);
+    let (mut asked, mut timers, began_ns) = (0, 0, core.now_ns);
+    let mut timer_ns = u64::MAX;
+    for ms in 0..10_000 {
+        let (now_ns, before_ns) = (began_ns + ms * 1_000_000, core.asked_ns);
+        core.timer_runs &= now_ns < timer_ns;
+        let had_timer = core.timer_runs;
+        core.wait(now_ns);
+        asked += u32::from(core.asked_ns != before_ns);
+        if core.timer_runs && !had_timer {
+            (timers, timer_ns) = (timers + 1, now_ns + HOUSEKEEPING_NS);
+        }
+    }
+    assert!((9..=11).contains(&asked) && (9..=11).contains(&timers), "{asked} times, {timers} timers");
+    // It sleeps as soon as the last timer has come.
+    core.timer_runs = false;
+    core.wait(timer_ns + HOUSEKEEPING_NS);
+    assert!(!core.timer_runs);
+}
+
+/// A volume's table: all of it is on one shard, where nobody listens.
+fn table_on_drive() -> AttachedVolume {
     let shard = coquina_protocol::ShardRef { drive: DRIVE, shard: 0, address: "127.0.0.1:1".to_owned() };
-    client.set_volume(&AttachedVolume {
+    AttachedVolume {
         volume: coquina_base::VolumeId(Id128([9; 16])),
         name: "disk".to_owned(),
         size_bytes: 1 << 20,
@@ -270,7 +294,15 @@ fn core_with_gateway() -> Core {
         shards: vec![shard],
         groups: vec![0],
         nodes: Vec::new(),
-    });
+    }
+}
+
+/// A reactor with a volume's gateway, whose shard is where nobody listens.
+fn core_with_gateway() -> Core {
+    let mut core = bare_core();
+    core.volumes = crate::volume::tests::table_of_one();
+    let mut client = VolumeClient::directed(ClientConfig::new("", "disk", 1), tag::GATEWAY);
+    client.set_volume(&table_on_drive());
     core.gateways.insert(Gateway::new(client, 0, 1));
     core.volumes.get_mut(0).unwrap().gateway = Some(0);
     core
