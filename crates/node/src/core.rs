@@ -215,6 +215,8 @@ pub struct Core {
     pub(crate) adopt_next: usize,
     pub(crate) dropped_connections: u64,
     pub(crate) turns: u64,
+    #[cfg(test)]
+    pub(crate) shard_turns: u64,
     pub(crate) busy_ns: u64,
     pub(crate) operations: u64,
     pub(crate) placement: Placement,
@@ -341,9 +343,13 @@ impl Core {
     fn service(&mut self) {
         self.gateways.list_due();
         for _ in 0..16 {
+            // What they hand over is for this turn of the shards, and what they are answered for needs none.
+            self.look_after_gateways();
             let mut acted = false;
             for slot in 0..self.shards.len() {
                 if !self.shards[slot].released {
+                    #[cfg(test)]
+                    (self.shard_turns += 1);
                     let before = self.operations_done();
                     self.on_shard(slot, |copies, now_ns, hands| copies.turn(now_ns, hands));
                     acted |= before != self.operations_done();

@@ -267,6 +267,8 @@ pub(crate) fn core_of(
         adopt_next: 0,
         dropped_connections: 0,
         turns: 0,
+        #[cfg(test)]
+        shard_turns: 0,
         busy_ns: 0,
         operations: 0,
         placement,

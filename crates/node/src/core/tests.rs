@@ -276,6 +276,28 @@ fn a_busy_reactor_asks_its_connections_once_a_second() {
     assert!(!core.timer_runs);
 }
 
+/// It was turned before as well, for nothing.
+#[test]
+fn what_a_gateway_hands_over_is_done_in_the_same_turn_of_the_shard() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut core = core_with_drive(&folder);
+    core.volumes = crate::volume::tests::table_of_one();
+    let config = ClientConfig { local: vec![(DRIVE, 0)], ..ClientConfig::new("", "disk", 1) };
+    let mut client = VolumeClient::directed(config, tag::GATEWAY);
+    client.set_volume(&table_on_drive());
+    core.gateways.insert(Gateway::new(client, 0, 1));
+    core.volumes.get_mut(0).unwrap().gateway = Some(0);
+    core.service();
+    let (kind, buffer) = (RequestKind::Discard, AlignedBuf::new());
+    let request = ClientRequest { token: 0, kind, offset_bytes: 0, length_bytes: 4096, buffer };
+    let gateway = core.gateways.touch(0).unwrap();
+    gateway.client().submit(request);
+    let (turns, serial) = (core.shard_turns, core.serial_next);
+    core.service();
+    assert_eq!(core.serial_next, serial + 1, "the shard was asked");
+    assert_eq!(core.shard_turns, turns + 1);
+}
+
 /// A volume's table: all of it is on one shard, where nobody listens.
 fn table_on_drive() -> AttachedVolume {
     let shard = coquina_protocol::ShardRef { drive: DRIVE, shard: 0, address: "127.0.0.1:1".to_owned() };
