@@ -190,7 +190,7 @@ impl Core {
         }
     }
 
-    fn send(&mut self, index: usize) {
+    pub(crate) fn send(&mut self, index: usize) {
         let Some(connection) = self.connections.get_mut(index) else { return };
         if connection.sending || connection.closed {
             return;

@@ -38,6 +38,8 @@ impl Core {
         }
         let open: Vec<usize> = self.connections.iter().map(|(index, _)| index).collect();
         for index in open {
+            // What is done is told, as far as the client takes it now.
+            self.send(index);
             self.close_connection(index);
         }
         for slot in self.shards.iter_mut().filter(|slot| !slot.released) {

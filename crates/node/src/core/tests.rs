@@ -1,6 +1,6 @@
 //! A reactor's loop, turned by hand, without a thread.
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{TryRecvError, channel};
@@ -166,6 +166,23 @@ fn a_drive_that_comes_while_the_reactor_stops_is_closed_as_well() {
         turn(&mut core);
     }
     panic!("the stop waits for a drive that was not told");
+}
+
+/// What had been done in the turn in which a stop came was not told any more.
+#[test]
+fn answers_that_were_made_are_sent_before_a_stop_closes_their_connection() {
+    let mut core = bare_core();
+    let (index, mut theirs) = connect(&mut core, Protocol::Nbd);
+    core.service();
+    theirs.read_exact(&mut [0; 18]).unwrap();
+    core.connections[index].volume = Some(0);
+    turn(&mut core);
+    core.connections[index].output.bytes().extend_from_slice(b"answers");
+    core.stop();
+    turn(&mut core);
+    let mut rest = Vec::new();
+    theirs.read_to_end(&mut rest).unwrap();
+    assert_eq!(rest, b"answers");
 }
 
 /// A connection, and the other end of it.
