@@ -13,6 +13,9 @@ use coquina_base::check_name;
 use coquina_control::{FolderLock, MapServiceError, ServerFile};
 use coquina_node::{BindCpu, NodeConfig};
 use coquina_store::StoreError;
+use tracing_subscriber::filter::{ParseError, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::arguments::{Global, Running, Threads};
 use crate::error::{CliError, EXIT_CODE_INTERRUPTED};
@@ -94,19 +97,29 @@ pub fn stop_channel() -> (impl Fn() + Send + Sync + Clone + 'static, mpsc::Recei
     (ask, receiver)
 }
 
+/// What is logged: a level, or levels of parts of the program; `info` if nothing is asked for.
+fn levels_of(asked: &str) -> Result<Targets, ParseError> {
+    if asked.is_empty() { "info" } else { asked }.parse()
+}
+
 /// Sends log messages to standard error.
 pub fn start_logging() {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("COQUINA_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    let asked = std::env::var("COQUINA_LOG").unwrap_or_default();
+    let (levels, refusal) = match levels_of(&asked) {
+        Ok(levels) => (levels, None),
+        Err(refusal) => (levels_of("info").unwrap_or_default(), Some(refusal)),
+    };
     let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
-    // Fails only if logging was started before, and then it works.
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(terminal)
         // It would say so on standard error, and panic if that is what failed.
-        .log_internal_errors(false)
-        .try_init();
+        .log_internal_errors(false);
+    // Fails only if logging was started before, and then it works.
+    let _ = tracing_subscriber::registry().with(lines).with(levels).try_init();
+    if let Some(refusal) = refusal {
+        tracing::warn!(%refusal, asked, "COQUINA_LOG is not understood: write a level, as debug, or levels of parts, as info,coquina_node=debug");
+    }
 }
 
 /// Refuses `--server` for what serves by itself.
@@ -188,4 +201,24 @@ pub fn volume_hint(folder: &Path) -> String {
     let found_anyway = std::env::var_os("COQUINA_DIR").is_some() || folder == Path::new("./coquina-data");
     let option = if found_anyway { String::new() } else { format!(" --dir {}", folder.display()) };
     format!("make a volume:  coquina volume create NAME --size 10G{option}\n")
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use tracing::Level;
+
+    use super::levels_of;
+
+    #[test]
+    fn levels_are_those_that_were_asked_for() {
+        let usual = levels_of("").unwrap();
+        assert!(usual.would_enable("coquina_node", &Level::INFO));
+        assert!(!usual.would_enable("coquina_node", &Level::DEBUG));
+        assert!(levels_of("debug").unwrap().would_enable("coquina_node", &Level::DEBUG));
+        let parts = levels_of("warn,coquina_node=trace").unwrap();
+        assert!(parts.would_enable("coquina_node::io", &Level::TRACE));
+        assert!(!parts.would_enable("coquina_control", &Level::INFO));
+        assert!(levels_of("coquina_node=loud").is_err());
+    }
 }
