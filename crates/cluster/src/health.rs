@@ -200,7 +200,9 @@ impl HealthCode {
                 "nothing for a drive that nothing names, it goes by itself; otherwise report it, and keep a copy of the store: \
                  everything else works"
             }
-            HealthCode::Unknown => "ask a node of the newest version how the cluster is: this one does not know the code",
+            HealthCode::Unknown => {
+                "ask a node of the newest version how the cluster is: this one does not know the code"
+            }
             HealthCode::OpenInterface => "give addresses on 127.0.0.1 or a private network",
         }
     }
