@@ -25,3 +25,18 @@ say "# both ways in show the same data"
     fail "TCP and Unix socket differ"
 [[ $(nbdcopy "$(uri volume1)" - | sha256sum) != $(nbdcopy "$(uri volume2)" - | sha256sum) ]] ||
     fail "two volumes hold the same data"
+
+say "# what is written of the volumes is what the drives hold"
+volume_create thin 1G
+coquina bench io --target volume:thin --rw write --bs 64k --size 8M --bytes 8M --json >"$SCRATCH/thin.json" 2>&1 ||
+    fail "$(tail -n 5 "$SCRATCH/thin.json")"
+coquina volume du --json >"$SCRATCH/du.json"
+coquina df --json >"$SCRATCH/df.json"
+"$PYTHON" - "$SCRATCH/du.json" "$SCRATCH/df.json" <<'END' || fail "volume du and df differ"
+import json, sys
+du, df = (json.load(open(name)) for name in sys.argv[1:])
+written = {volume["name"]: volume["data_bytes"] for volume in du["volumes"]}
+print(written, du["drives_bytes"], df["used_bytes"])
+assert written["thin"] == 8 << 20 and written["volume1"] == 64 << 20
+assert du["drives_bytes"] == df["used_bytes"] == sum(written.values())
+END

@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use coquina_base::AlignedBuf;
+use coquina_protocol::Extent;
 use coquina_reactor::{Mailbox, MailboxSender, Wait, mailbox};
 
 use crate::driver::VolumeConnection;
@@ -122,6 +123,11 @@ impl Volume {
     ) -> Result<(), ClientError> {
         let kind = RequestKind::WriteZeroes { no_hole };
         self.call(kind, offset_bytes, length_bytes, AlignedBuf::new()).map(drop)
+    }
+
+    /// What the range consists of, in whole sectors of 512: extents in its order that cover it exactly.
+    pub fn map(&self, offset_bytes: u64, length_bytes: u64) -> Result<Vec<Extent>, ClientError> {
+        self.call(RequestKind::Map, offset_bytes, length_bytes, AlignedBuf::new()).map(|done| done.extents)
     }
 
     /// Everything acknowledged before is on stable storage, as it always is; fails if the client has failed.

@@ -42,6 +42,16 @@ Without --pool the only pool is taken; the first volume makes one, with up to 3 
         /// Its name
         name: String,
     },
+    /// Show how much volumes take of the drives: of all that is asked for, what is written
+    #[command(after_help = "\
+Examples:
+  coquina volume du
+  coquina volume du disk --json
+Reads what is mapped of each volume, not its data. What is written or trimmed meanwhile may be missing.")]
+    Du {
+        /// Their names [default: all volumes]
+        names: Vec<String>,
+    },
     /// Grow or shrink a volume. Shrinking loses the data beyond the new end and asks first
     #[command(
         after_help = "Examples:\n  coquina volume resize disk --size 20G\n  coquina volume resize disk --size 5G --yes"

@@ -1,6 +1,5 @@
 //! `coquina bench ...`
 
-use std::net::ToSocketAddrs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -12,7 +11,7 @@ use coquina_bench::{
 };
 use coquina_control::{Client, api};
 
-use super::connect::client;
+use super::connect::{client, native_addresses};
 use super::{bench_list, design, experiment};
 use crate::arguments::{Bench, BenchIo, Global};
 use crate::error::CliError;
@@ -112,11 +111,7 @@ fn config(
     client: Option<&Client>,
     status: Option<&api::Status>,
 ) -> Result<IoBenchConfig, CliError> {
-    let native = client.zip(status).map(|(client, status)| {
-        let nodes = status.nodes.iter().filter(|node| node.state == api::NodeState::Up);
-        let addresses: Vec<String> = nodes.map(|node| reachable(client, &node.native)).collect();
-        addresses.join(",")
-    });
+    let native = client.zip(status).map(|(client, status)| native_addresses(client, status));
     let target = TargetSpec::parse(&arguments.target, native.as_deref())?;
     let is_served = matches!(target, TargetSpec::Volume { .. } | TargetSpec::Nbd { .. });
     let mut config = IoBenchConfig::new(target);
@@ -216,17 +211,6 @@ fn confirm_overwriting(path: &Path, yes: bool) -> Result<(), CliError> {
         Some(drive) => output::confirm(&format!("the Coquina drive {drive} on {shown} is overwritten"), yes),
         None if metadata.is_file() && metadata.len() == 0 => Ok(()),
         None => output::confirm(&format!("the data on {shown} is overwritten"), yes),
-    }
-}
-
-/// The native address as seen from here: one that listens on everything is reached at the server's address.
-fn reachable(client: &Client, native: &str) -> String {
-    let resolved = native.to_socket_addrs().ok().and_then(|mut addresses| addresses.next());
-    match resolved {
-        Some(address) if address.ip().is_unspecified() => {
-            std::net::SocketAddr::new(client.address().ip(), address.port()).to_string()
-        }
-        _ => native.to_owned(),
     }
 }
 

@@ -24,3 +24,4 @@ mod store;
 mod store_size;
 pub mod up;
 pub mod volume;
+mod volume_usage;

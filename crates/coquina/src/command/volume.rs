@@ -40,6 +40,7 @@ pub fn run(global: &Global, command: &Volume) -> Result<(), CliError> {
             if global.json { print_json(&list) } else { print(&list_text(&list)) }
         }
         Volume::Info { name } => show(global, &client.volume(name)?, info_text),
+        Volume::Du { names } => super::volume_usage::run(global, &client, names),
         Volume::Resize { name, size, yes } => {
             let before = client.volume(name)?;
             if *size < before.size_bytes {
