@@ -537,10 +537,63 @@ async fn not_found() -> ApiError {
     ApiError::new(
         StatusCode::NOT_FOUND,
         "not_found",
-        "there is nothing at this path; see the table of /v1 paths",
+        "there is nothing at this path; docs/rest.md has a table of all",
     )
 }
 
 async fn wrong_method() -> ApiError {
     ApiError::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", "this path does not take that method")
+}
+
+#[cfg(test)]
+mod tests {
+    /// Requests that operators may make, as `GET /v1/volumes/NAME`.
+    fn routed() -> Vec<String> {
+        let mut requests = Vec::new();
+        for line in include_str!("routes.rs").lines() {
+            let Some(route) =
+                line.trim().strip_prefix(".route(\"").filter(|route| !route.contains("internal::"))
+            else {
+                continue;
+            };
+            let (path, methods) = route.split_once('"').expect("a path between quotes");
+            for (method, name) in [("get(", "GET"), ("post(", "POST")] {
+                if methods.contains(method) {
+                    requests.push(format!("{name} {}", path.replace("{name}", "NAME")));
+                }
+            }
+        }
+        requests.sort();
+        requests
+    }
+
+    #[test]
+    fn the_document_has_all_paths_and_no_others() {
+        let document = include_str!("../../../../docs/rest.md");
+        let mut documented: Vec<_> = document
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `"))
+            .filter_map(|row| Some(row.split_once('`')?.0.split('?').next()?.to_owned()))
+            .filter(|request| request.contains(" /"))
+            .collect();
+        documented.sort();
+        assert!(documented.len() > 20);
+        assert_eq!(documented, routed());
+    }
+
+    #[test]
+    fn the_document_has_all_codes_of_errors() {
+        let document = include_str!("../../../../docs/rest.md");
+        let source = concat!(include_str!("error.rs"), include_str!("guard.rs"));
+        let mut codes = 0;
+        for found in source.split("StatusCode::").skip(1) {
+            let Some((_, rest)) = found.split_once(", \"") else { continue };
+            let Some((code, _)) = rest.split_once('"') else { continue };
+            if found.find(", \"").is_some_and(|at| at < 40) {
+                assert!(document.contains(&format!("`{code}`")), "{code}");
+                codes += 1;
+            }
+        }
+        assert!(codes > 50, "{codes}");
+    }
 }

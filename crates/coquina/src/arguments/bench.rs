@@ -51,8 +51,8 @@ pub struct BenchIo {
     /// Where the load goes: volume:NAME, nbd:URI, rbd:[USER@]POOL/IMAGE, file:PATH or device:PATH
     #[arg(long)]
     pub target: String,
-    /// randwrite, randread, read, write, mix (70 % reads) or mix:PERCENT
-    #[arg(long, default_value = "randwrite")]
+    /// randread, randwrite, read, write, mix (70 % reads) or mix:PERCENT
+    #[arg(long, default_value = "randread")]
     pub rw: String,
     /// Size of an operation
     #[arg(long, default_value = "4k", value_parser = size, allow_hyphen_values = true)]
