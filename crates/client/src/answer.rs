@@ -5,7 +5,7 @@ use coquina_reactor::ReceiveBuffer;
 
 use crate::core::ClientCore;
 use crate::error::ClientError;
-use crate::link::LinkState;
+use crate::link::{Link, LinkState};
 use crate::request::{Part, RequestKind};
 
 /// How often a part is sent again because its data was damaged on the way or in the server's memory.
@@ -182,9 +182,11 @@ impl ClientCore {
         let is_passing = match status {
             Status::StaleHandle | Status::Fenced => self.directed,
             _ if link != 0 => true,
+            // Of nodes that cannot be asked nothing is known, but they are not waited for without end.
             Status::UnknownVolume if self.volume.is_some() => {
-                self.asking.unknown += 1;
-                self.asking.unknown < self.asking.addresses.len()
+                let Link { address, broken_since_ns, .. } = &self.links[0];
+                let patience_over = now_ns.saturating_sub(*broken_since_ns) >= self.config.give_up_ns;
+                !self.asking.is_unknown_to_all(address) && !patience_over
             }
             status => status.may_pass(),
         };

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use coquina_base::{AlignedBuf, DriveId, Landing};
+use coquina_base::{AlignedBuf, DriveId, Landing, check_name};
 use coquina_protocol::{AttachedVolume, Status, message_bytes};
 use coquina_reactor::{
     Address, Completion, FileId, GiveUp, Payload, Reactor, ReactorConfig, ReceiveBuffer, Wait, monotonic_ns,
@@ -376,6 +376,11 @@ impl VolumeConnection {
         let sizes = ReactorConfig { busy_poll_ns: config.busy_poll_ns, ..ReactorConfig::default() };
         let reactor = Reactor::new(sizes).map_err(|error| ClientError::Local(error.to_string()))?;
         check_addresses(&config.addresses)?;
+        // No server would answer it, but break the connection each time.
+        check_name(&config.volume).map_err(|error| ClientError::Server {
+            status: Status::UnknownVolume,
+            text: error.to_string(),
+        })?;
         let client = VolumeClient::new(config, 0);
         let mut connection = VolumeConnection { reactor, client, turned: Vec::new() };
         while connection.client.volume().is_none() {

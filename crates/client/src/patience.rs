@@ -85,7 +85,9 @@ impl ClientCore {
     /// Lets time pass: reconnects, retries, gives up.
     pub fn tick(&mut self, now_ns: u64) {
         self.unpark(now_ns);
-        if self.asking.due_ns.is_some_and(|due_ns| due_ns <= now_ns) {
+        // While an answer is awaited the question waits, too.
+        let is_due = self.asking.due_ns.is_some_and(|due_ns| due_ns <= now_ns);
+        if is_due && !self.asking.is_under_way {
             self.asking.due_ns = None;
             self.refresh(now_ns);
         }

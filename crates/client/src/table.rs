@@ -40,8 +40,8 @@ pub(crate) struct Asking {
     pub(crate) due_ns: Option<u64>,
     /// Since when the answers have not been newer than what was known.
     pub(crate) stale_since_ns: Option<u64>,
-    /// How many nodes in a row did not know the volume, which one did before.
-    pub(crate) unknown: usize,
+    /// Nodes that did not know the volume, since one did.
+    pub(crate) unknown: BTreeSet<String>,
 }
 
 impl Asking {
@@ -53,7 +53,7 @@ impl Asking {
             asked_ns: 0,
             due_ns: None,
             stale_since_ns: None,
-            unknown: 0,
+            unknown: BTreeSet::new(),
         }
     }
 
@@ -69,6 +69,12 @@ impl Asking {
             self.stale_since_ns = None;
         }
         is_stale
+    }
+
+    /// A node does not know the volume. Whether all others have said so, too: one that cannot be asked has not.
+    pub(crate) fn is_unknown_to_all(&mut self, address: &str) -> bool {
+        self.unknown.insert(address.to_owned());
+        self.addresses.iter().all(|address| self.unknown.contains(address))
     }
 
     /// Takes over the nodes that a table tells of.

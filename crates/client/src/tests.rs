@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod accidents;
+mod asking;
 mod consistent;
 mod local;
 mod random;

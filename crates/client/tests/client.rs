@@ -48,6 +48,18 @@ fn run(client: &mut VolumeConnection, request: ClientRequest) -> ClientCompletio
     finish(client, 1).remove(0)
 }
 
+/// Servers break the connection for some of these, and it was tried again until the client gave up.
+#[test]
+fn a_name_that_no_volume_can_have_is_refused_at_once() {
+    for name in ["", "a volume", &"x".repeat(2000)] {
+        let mut config = VolumeConnection::config("unix:/nobody/listens/here", name);
+        config.give_up_ns = 1_000_000_000;
+        let error = VolumeConnection::open(config).err().unwrap();
+        assert_eq!(error.status(), Some(Status::UnknownVolume), "{error}");
+        assert!(error.to_string().contains("a name has 1 to 63 characters"), "{error}");
+    }
+}
+
 #[test]
 fn what_is_written_is_read_back_across_chunks_and_shards() {
     let fake = Fake::start(5 * CHUNK as usize);

@@ -1,0 +1,69 @@
+//! Who is asked for the table and for the volume, and whose word counts.
+
+use coquina_cluster::Striping;
+use coquina_protocol::Status;
+
+use super::world::{Life, World, config};
+use crate::{ClientError, RequestKind};
+
+const MS: u64 = 1_000_000;
+
+/// Three nodes, one of which (2) the client was not told of; all data is on `node`.
+fn world(node: usize) -> World {
+    let mut world = World::new(config(2), 3, 4, Striping::PLAIN, false);
+    world.primaries = vec![Some(node); 4];
+    world.submit(1, RequestKind::Write, 0, 8);
+    world.settle();
+    assert_eq!(world.completions.remove(0).result, Ok(()));
+    world
+}
+
+/// Two nodes that were asked in turns were taken for all three.
+#[test]
+fn a_node_that_cannot_be_asked_whether_it_knows_the_volume_is_waited_for() {
+    let mut world = world(2);
+    world.lives[2] = Life::Dead;
+    for node in 0..2 {
+        world.refused_opens.insert(node, Status::UnknownVolume);
+    }
+    for link in world.wires() {
+        world.break_wire(link);
+    }
+    world.submit(2, RequestKind::Write, 0, 8);
+    world.pass(5_000 * MS);
+    assert_eq!(world.core.failure(), None, "the third has not said so");
+    world.lives[2] = Life::Up;
+    world.pass(2_000 * MS);
+    assert_eq!(world.completions.remove(0).result, Ok(()));
+
+    world.lives[2] = Life::Dead;
+    for link in world.wires() {
+        world.break_wire(link);
+    }
+    world.pass(29_000 * MS);
+    assert_eq!(world.core.failure(), None);
+    world.pass(5_000 * MS);
+    let status = world.core.failure().and_then(ClientError::status);
+    assert_eq!(status, Some(Status::UnknownVolume), "it is not waited for without end");
+}
+
+/// Time that passed before the answer came took the question back.
+#[test]
+fn a_change_that_is_told_while_the_table_is_asked_for_is_asked_for_again() {
+    let mut world = world(0);
+    world.now_ns += 1_000 * MS;
+    world.core.refresh(world.now_ns);
+    world.pump();
+    world.finish_send(0);
+    assert!(world.serve(0), "the answer is made and on its way");
+    let group = world.group(0);
+    world.promote(group, Some(1));
+    world.notify(1);
+    assert!(world.deliver(1, usize::MAX));
+    world.now_ns += MS;
+    world.core.tick(world.now_ns);
+    assert!(world.deliver(0, usize::MAX));
+    assert_ne!(world.core.volume().unwrap().map_version, world.version, "it is an old one");
+    world.pass(100 * MS);
+    assert_eq!(world.core.volume().unwrap().map_version, world.version);
+}
