@@ -390,3 +390,26 @@ fn a_file_that_cannot_be_rewritten_does_not_become_too_long_to_be_loaded() {
         assert_eq!(state(&store).await.0, answered);
     });
 }
+
+/// Only so many requests share a sync, and leases ended in between.
+#[test]
+fn a_lease_lives_on_if_its_keep_alive_waits_behind_many_others() {
+    let store = EmbeddedStore::in_memory().unwrap();
+    block(async {
+        let lease = store.lease_grant(1).await.unwrap();
+        let (go_on, waits) = mpsc::channel();
+        let stall = store.ask(move |_, _| {
+            let _: Result<(), _> = waits.recv();
+            Ok(())
+        });
+        let reads: Vec<_> = (0..1000).map(|_| store.read(b"/")).collect();
+        let kept = store.lease_keep_alive(lease.id);
+        std::thread::sleep(std::time::Duration::from_millis(1100));
+        go_on.send(()).unwrap();
+        stall.await.unwrap();
+        for read in reads {
+            read.await.unwrap();
+        }
+        assert_eq!(kept.await, Ok(1));
+    });
+}

@@ -73,12 +73,14 @@ impl Worker {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
+            // All that came before is in the batch, unless that is full.
+            let now_ns = self.now_ns();
             while let Some(command) =
                 (batch.len() < BATCH_COMMANDS_MAX).then(|| commands.try_recv().ok()).flatten()
             {
                 batch.push(command);
             }
-            self.work(batch);
+            self.work(batch, now_ns);
         }
     }
 
@@ -97,15 +99,17 @@ impl Worker {
         }
     }
 
-    fn work(&mut self, batch: Vec<Command>) {
-        let now_ns = self.now_ns();
+    fn work(&mut self, batch: Vec<Command>, now_ns: u64) {
+        let is_all = batch.len() < BATCH_COMMANDS_MAX;
         let (replies, effects, revision) = {
             let mut machine = self.shared.machine();
             let replies: Vec<Reply> =
                 batch.into_iter().map(|command| command(&mut machine, now_ns)).collect();
             if self.poisoned.is_none() {
-                // After the batch: a keep-alive that has waited for this thread was in time.
-                machine.expire(now_ns);
+                // After the batch, and only if nothing else waits: a keep-alive that has waited for this thread was in time.
+                if is_all {
+                    machine.expire(now_ns);
+                }
                 if machine.history_bytes() > HISTORY_BYTES_MAX
                     && let Some(revision) = machine.compaction_for(HISTORY_BYTES_MAX / 2)
                 {

@@ -409,7 +409,8 @@ pub(super) fn is_tls(error: &(dyn Error + 'static)) -> bool {
     const SIGNS: [&str; 6] =
         ["certificate", "fatal alert", "corrupt message", "handshake", "HandshakeFailure", "UnknownIssuer"];
     let text = reason(error);
-    SIGNS.iter().any(|sign| text.contains(sign))
+    // A connection that ends in the handshake says nothing of certificates: the member may be stopping.
+    SIGNS.iter().any(|sign| text.contains(sign)) && !text.contains("handshake eof")
 }
 
 /// Whether a request surely never left: there was no connection.

@@ -3,8 +3,9 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use coquina_store::{Access, EtcdStore, Store, StoreError, Tls};
+use coquina_store::{Access, EtcdOptions, EtcdStore, Store, StoreError, Tls};
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use tokio::io::AsyncReadExt;
 
 use crate::block_on;
 use crate::conformance::{next, set};
@@ -187,6 +188,30 @@ fn certificates_are_checked_on_both_sides() {
         let error = EtcdStore::new(options).err().expect("it is refused");
         assert!(matches!(error, StoreError::Tls { .. }), "{error:?}");
     }
+}
+
+/// As a member does that is being stopped, or a balancer in front of members none of which is there. It was taken for a wrong
+/// certificate, which ended leases, and starts of nodes.
+#[test]
+fn a_connection_that_ends_in_the_handshake_is_tried_again() {
+    block_on(async {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut options = EtcdOptions::new(vec![format!("https://{}", listener.local_addr().unwrap())]);
+        let hangs_up = tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                let _ = client.read(&mut [0; 4096]).await;
+            }
+        });
+        let ca_pem = Authority::new().pem.into();
+        options.tls = Some(Tls { ca_pem, client_pem: None, server_name: None });
+        let store = EtcdStore::new(options).unwrap();
+        let error = store.read(b"/").await.unwrap_err();
+        assert!(error.is_passing(), "{error:?}");
+        assert!(error.to_string().contains("handshake"), "{error}");
+        let error = store.compare_and_set(b"/a", 0, None, None).await.unwrap_err();
+        assert!(matches!(error, StoreError::Unreachable { .. }), "nothing was sent: {error:?}");
+        hangs_up.abort();
+    });
 }
 
 #[test]
