@@ -108,6 +108,10 @@ impl FolderMedium {
         self.folder.join("store.new.log")
     }
 
+    fn staging_path(&self) -> PathBuf {
+        self.folder.join("store.old.log")
+    }
+
     fn opened(&mut self) -> Result<(&mut File, PathBuf), StoreError> {
         let path = self.path();
         match &mut self.file {
@@ -116,9 +120,28 @@ impl FolderMedium {
         }
     }
 
+    /// Writes new content beside the present one.
+    fn write_new(&self, bytes: &[u8]) -> Result<File, StoreError> {
+        let path = self.new_path();
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(StoreError::io("remove", &path)(error));
+            }
+            _ => {}
+        }
+        let mut file = OpenOptions::new()
+            .append(true)
+            .create_new(true)
+            .open(&path)
+            .map_err(StoreError::io("write", &path))?;
+        file.write_all(bytes).map_err(StoreError::io("write", &path))?;
+        file.sync_all().map_err(StoreError::io("sync", &path))?;
+        Ok(file)
+    }
+
     /// Gives the present content its second name, with no moment at which the first one is missing.
     fn keep_previous(&self) -> Result<(), StoreError> {
-        let (path, staging) = (self.path(), self.folder.join("store.old.log"));
+        let (path, staging) = (self.path(), self.staging_path());
         match fs::remove_file(&staging) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(StoreError::io("remove", &staging)(error));
@@ -180,22 +203,13 @@ impl Medium for FolderMedium {
 
     fn prepare(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
         self.check_length(bytes.len())?;
-        let path = self.new_path();
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(StoreError::io("remove", &path)(error));
-            }
-            _ => {}
+        let prepared = self.write_new(bytes).and_then(|file| self.keep_previous().map(|()| file));
+        if prepared.is_err() {
+            // What was written of it may have taken the last room on its file system, which the present file needs to grow.
+            let _ = fs::remove_file(self.new_path());
+            let _ = fs::remove_file(self.staging_path());
         }
-        let mut file = OpenOptions::new()
-            .append(true)
-            .create_new(true)
-            .open(&path)
-            .map_err(StoreError::io("write", &path))?;
-        file.write_all(bytes).map_err(StoreError::io("write", &path))?;
-        file.sync_all().map_err(StoreError::io("sync", &path))?;
-        self.keep_previous()?;
-        self.prepared = Some(file);
+        self.prepared = Some(prepared?);
         Ok(())
     }
 

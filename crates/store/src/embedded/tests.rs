@@ -413,3 +413,24 @@ fn a_lease_lives_on_if_its_keep_alive_waits_behind_many_others() {
         assert_eq!(kept.await, Ok(1));
     });
 }
+
+/// On a full disk it was what kept the file from growing, so that the store took no more changes, and did not start again.
+#[test]
+fn a_rewrite_that_fails_leaves_no_file_that_takes_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut medium = FolderMedium::open(folder.path()).unwrap();
+    medium.prepare(b"one").unwrap();
+    medium.publish().unwrap();
+    // In the way of the last step.
+    std::fs::create_dir(folder.path().join("store.old.log")).unwrap();
+    assert!(medium.prepare(&[7; 100_000]).is_err());
+    assert!(!folder.path().join("store.new.log").exists());
+    medium.append(b"two").unwrap();
+    assert_eq!(std::fs::read(folder.path().join("store.log")).unwrap(), b"onetwo");
+    std::fs::remove_dir(folder.path().join("store.old.log")).unwrap();
+    medium.prepare(b"three").unwrap();
+    medium.publish().unwrap();
+    medium.append(b"four").unwrap();
+    assert_eq!(std::fs::read(folder.path().join("store.log")).unwrap(), b"threefour");
+    assert_eq!(std::fs::read(folder.path().join("store.previous.log")).unwrap(), b"onetwo");
+}

@@ -20,6 +20,9 @@ const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(4);
 /// A page of a read, or a revision, may be this large.
 const ANSWER_BYTES_MAX: usize = 512 << 20;
 
+/// What is said of a connection that ends in the handshake.
+const HANDSHAKE_CUT: &str = "handshake eof";
+
 /// Why an attempt failed.
 #[derive(Debug)]
 pub(super) enum Trouble {
@@ -185,11 +188,14 @@ impl Connections {
         let channel = match connecting.await {
             Ok(Ok(channel)) => channel,
             Ok(Err(error)) => {
-                let reason = reason(&error);
-                return Err(match is_tls(&error) {
-                    true => Refusal::Final(StoreError::Tls { endpoint: name.clone(), reason }),
-                    false => Refusal::Unreachable(reason),
-                });
+                let mut reason = reason(&error);
+                if is_tls(&error) {
+                    return Err(Refusal::Final(StoreError::Tls { endpoint: name.clone(), reason }));
+                }
+                if reason.contains(HANDSHAKE_CUT) {
+                    reason.push_str("; if that stays, etcd may not want https");
+                }
+                return Err(Refusal::Unreachable(reason));
             }
             Err(_) => {
                 let timeout_ms = self.connect_timeout.as_millis();
@@ -410,7 +416,7 @@ pub(super) fn is_tls(error: &(dyn Error + 'static)) -> bool {
         ["certificate", "fatal alert", "corrupt message", "handshake", "HandshakeFailure", "UnknownIssuer"];
     let text = reason(error);
     // A connection that ends in the handshake says nothing of certificates: the member may be stopping.
-    SIGNS.iter().any(|sign| text.contains(sign)) && !text.contains("handshake eof")
+    SIGNS.iter().any(|sign| text.contains(sign)) && !text.contains(HANDSHAKE_CUT)
 }
 
 /// Whether a request surely never left: there was no connection.
