@@ -18,7 +18,8 @@ pub struct ClientConfig {
     pub cluster: ClusterId,
     /// Who this is, for the server's log.
     pub client: String,
-    /// How long a broken connection, or a refusal that may pass, is tried again before its requests fail.
+    /// How long a broken connection, or a refusal that may pass, is tried again before its requests fail. So long, too, one connection after
+    /// the other that can be made and breaks before it has brought an answer.
     pub give_up_ns: u64,
     /// How long a server with requests outstanding may be silent before the connection counts as broken.
     pub stall_ns: u64,

@@ -45,6 +45,7 @@ impl ClientCore {
         let pause_ns = (PARK_NS_MIN << part.parks.min(10)).min(PARK_NS_MAX);
         part.parked = true;
         part.parks += 1;
+        part.was_answered();
         part.refused_ns = part.refused_ns.min(now_ns);
         self.parked.push(Parked { until_ns: now_ns + pause_ns, number, status, text: text.to_owned() });
         if matches!(status, Status::NotServing | Status::NotHere | Status::StaleEpoch | Status::ShuttingDown)
@@ -189,7 +190,7 @@ impl ClientCore {
         }
     }
 
-    fn given_up(&self, link: u32) -> ClientError {
+    pub(crate) fn given_up(&self, link: u32) -> ClientError {
         let entry = &self.links[link as usize];
         let address = if link == 0 { self.asking.addresses.join(", ") } else { entry.address.clone() };
         let seconds = self.config.give_up_ns / 1_000_000_000;

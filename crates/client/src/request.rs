@@ -246,6 +246,8 @@ impl Request {
             at_bytes,
             started_ns: now_ns,
             refused_ns: u64::MAX,
+            breaks: 0,
+            broken_ns: u64::MAX,
             damaged: 0,
             parks: 0,
             sends: 0,
@@ -269,6 +271,9 @@ struct Cut {
 /// Stands for no link.
 pub(crate) const NO_LINK: u32 = u32::MAX;
 
+/// A part of which fewer connections broke one after the other is not given up for that: the process may have been stopped meanwhile.
+const BREAKS_MIN: u32 = 3;
+
 /// A part of a request: one message, one request number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
@@ -286,6 +291,9 @@ pub(crate) struct Part {
     pub(crate) started_ns: u64,
     /// When it was first refused, and later by what this process was stopped for while it was parked; `u64::MAX` before.
     pub(crate) refused_ns: u64,
+    /// How often a connection broke that had been made for it, since a server has answered it last, and when the first one did.
+    pub(crate) breaks: u32,
+    pub(crate) broken_ns: u64,
     /// How often an answer to it was damaged.
     pub(crate) damaged: u32,
     /// How often it was parked since its group last moved.
@@ -296,6 +304,21 @@ pub(crate) struct Part {
     pub(crate) in_flight: bool,
     /// Whether it waits for its time to be tried again.
     pub(crate) parked: bool,
+}
+
+impl Part {
+    /// The connection on which it was, or waited to be, has broken though it stood. Whether that has gone on for so long that it is to be
+    /// given up: each new connection may stand, and all that is larger than what makes it be lost on the way.
+    pub(crate) fn lost_connection(&mut self, now_ns: u64, give_up_ns: u64) -> bool {
+        self.breaks += 1;
+        self.broken_ns = self.broken_ns.min(now_ns);
+        self.breaks >= BREAKS_MIN && now_ns.saturating_sub(self.broken_ns) >= give_up_ns
+    }
+
+    /// A server has answered it, though not with what was asked for.
+    pub(crate) fn was_answered(&mut self) {
+        (self.breaks, self.broken_ns) = (0, u64::MAX);
+    }
 }
 
 /// The unanswered parts, found by request number.

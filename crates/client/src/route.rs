@@ -120,7 +120,8 @@ impl ClientCore {
         if matches!(entry.state, LinkState::Idle | LinkState::Backoff { .. }) {
             return;
         }
-        if entry.state == LinkState::Ready && now_ns.saturating_sub(entry.state_since_ns) >= STEADY_NS {
+        let was_ready = entry.state == LinkState::Ready;
+        if was_ready && now_ns.saturating_sub(entry.state_since_ns) >= STEADY_NS {
             entry.broken_since_ns = now_ns;
             entry.attempts = 0;
         }
@@ -142,9 +143,13 @@ impl ClientCore {
         for number in self.window.numbers() {
             let Some(part) = self.window.get(number).filter(|part| part.link == link) else { continue };
             part.in_flight = false;
+            let is_over = was_ready && !part.parked && part.lost_connection(now_ns, self.config.give_up_ns);
             let request = part.request;
             if self.is_withdrawn(request) {
                 self.finish_part(number, Err(ClientError::Withdrawn));
+            } else if is_over {
+                let error = self.given_up(link);
+                self.finish_part(number, Err(error));
             }
         }
         if link == 0 {

@@ -67,3 +67,34 @@ fn a_change_that_is_told_while_the_table_is_asked_for_is_asked_for_again() {
     world.pass(100 * MS);
     assert_eq!(world.core.volume().unwrap().map_version, world.version);
 }
+
+/// As where large packets are lost on the way and small ones are not: each connection was a new beginning, without end.
+#[test]
+fn connections_that_are_made_and_bring_no_answer_are_not_tried_without_end() {
+    let mut world = world(1);
+    world.mute.insert(1);
+    let before_ns = world.now_ns;
+    for token in 2..10 {
+        world.submit(token, RequestKind::Write, 0, 8);
+    }
+    world.pass(29_000 * MS);
+    assert!(world.completions.is_empty());
+    world.pass(16_000 * MS);
+    assert_eq!(world.completions.len(), 8, "{} s", (world.now_ns - before_ns) / (1_000 * MS));
+    let is_given_up =
+        |error: &ClientError| matches!(error, ClientError::GivenUp { last, .. } if last.contains("silent"));
+    assert!(world.completions.drain(..).all(|done| done.result.is_err_and(|error| is_given_up(&error))));
+
+    // What is answered in between begins anew.
+    world.submit(10, RequestKind::Write, 0, 8);
+    world.pass(25_000 * MS);
+    world.mute.clear();
+    world.refusing_groups = (0..4).map(|group| (group, Status::TooFewCopies)).collect();
+    world.pass(11_000 * MS);
+    world.refusing_groups.clear();
+    world.mute.insert(1);
+    world.pass(15_000 * MS);
+    world.mute.clear();
+    world.pass(11_000 * MS);
+    assert_eq!(world.completions.remove(0).result, Ok(()));
+}

@@ -84,6 +84,8 @@ pub(crate) struct World {
     newest: HashMap<usize, u64>,
     /// How many nodes tell an older table than the present one, and that table.
     pub(crate) lagging: HashMap<usize, AttachedVolume>,
+    /// Nodes that greet and open, and say nothing to all else.
+    pub(crate) mute: HashSet<usize>,
     /// What nodes answer opens with.
     pub(crate) refused_opens: HashMap<usize, Status>,
     pub(crate) arrivals: Vec<Arrival>,
@@ -153,6 +155,7 @@ impl World {
             silent_groups: HashSet::new(),
             newest: HashMap::new(),
             lagging: HashMap::new(),
+            mute: HashSet::new(),
             refused_opens: HashMap::new(),
             arrivals: Vec::new(),
             connects: Vec::new(),
@@ -401,6 +404,7 @@ impl World {
                 let header = Header { handle: u64::from(link) + 1, ..header.reply(Kind::OpenReply) };
                 encode_open_reply(&mut out, &header, &table).unwrap();
             }
+            _ if self.mute.contains(&node) => return None,
             Body::Ping => encode_plain(&mut out, &header.reply(Kind::PingReply)),
             body => {
                 assert!(self.wires[&link].is_open && self.wires[&link].shard.is_some());
