@@ -254,9 +254,10 @@ pub(super) fn meaning(trouble: &Trouble, endpoint: &str, doing: Doing) -> Meanin
         _ if has("requested lease not found") => Meaning::Final(Failure::LeaseNotFound),
         _ if has("database space exceeded") => fails(StoreError::Full { endpoint, reason }),
         Code::PermissionDenied | Code::Unauthenticated => fails(StoreError::AuthRefused { endpoint, reason }),
-        // Once a connection is there, an alert may come when the request has been done. Who cannot get one is told of it before.
+        // Once a connection is there, an alert may come when the request has been done. What one member has against this client, others may
+        // not have; who can get no connection at all is told why before.
         _ if is_tls(status) && !doing.again => Meaning::Unknown,
-        _ if is_tls(status) => fails(StoreError::Tls { endpoint, reason }),
+        _ if is_tls(status) => Meaning::NotDone,
         _ if is_unconnected(status) => Meaning::NotDone,
         Code::InvalidArgument | Code::OutOfRange => {
             fails(StoreError::Invalid { reason: format!("{endpoint}: {reason}") })
@@ -303,6 +304,6 @@ mod tests {
         let alert = || Trouble::Status(Status::unknown("received fatal alert: CertificateExpired"));
         let of = |doing| meaning(&alert(), "https://etcd:2379", doing);
         assert!(matches!(of(Doing::CHANGE), Meaning::Unknown));
-        assert!(matches!(of(Doing::READ), Meaning::Final(Failure::Other(StoreError::Tls { .. }))));
+        assert!(matches!(of(Doing::READ), Meaning::NotDone));
     }
 }

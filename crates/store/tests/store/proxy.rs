@@ -17,6 +17,8 @@ pub enum Mode {
     Mute,
     /// Passes answers on late.
     Late(Duration),
+    /// Cuts all connections, and answers new ones as nothing with TLS does.
+    Plain,
 }
 
 pub struct Proxy {
@@ -38,7 +40,11 @@ impl Proxy {
         let (mode, modes) = watch::channel(Mode::Forward);
         let target = Arc::new(target);
         let accepting = tokio::spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
+            while let Ok((mut client, _)) = listener.accept().await {
+                if *modes.borrow() == Mode::Plain {
+                    let _ = client.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
+                    continue;
+                }
                 let (modes, target) = (modes.clone(), target.clone());
                 tokio::spawn(async move {
                     let Ok(server) = TcpStream::connect(target.as_str()).await else { return };
@@ -68,7 +74,13 @@ async fn copy(
     is_answer: bool,
 ) {
     let mut buffer = vec![0; 64 << 10];
-    while let Ok(length @ 1..) = from.read(&mut buffer).await {
+    let mut cuts = modes.clone();
+    loop {
+        let received = tokio::select! {
+            received = from.read(&mut buffer) => received,
+            _ = cuts.wait_for(|mode| *mode == Mode::Plain) => return,
+        };
+        let Ok(length @ 1..) = received else { return };
         let mode = *modes.borrow();
         let holds_back = |mode: &Mode| *mode == Mode::Silent || (*mode == Mode::Mute && is_answer);
         if holds_back(&mode) {

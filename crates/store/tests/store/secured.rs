@@ -10,6 +10,7 @@ use tokio::io::AsyncReadExt;
 use crate::block_on;
 use crate::conformance::{next, set};
 use crate::etcd::Cluster;
+use crate::proxy::{Mode, Proxy};
 
 fn password(user: &str, password: &str) -> Access {
     Access::Password { user: user.to_owned(), password: password.to_owned() }
@@ -211,6 +212,43 @@ fn a_connection_that_ends_in_the_handshake_is_tried_again() {
         let error = store.compare_and_set(b"/a", 0, None, None).await.unwrap_err();
         assert!(matches!(error, StoreError::Unreachable { .. }), "nothing was sent: {error:?}");
         hangs_up.abort();
+    });
+}
+
+/// It was asked again and again, since the others were not thought of.
+#[test]
+fn a_member_that_comes_back_without_its_certificate_is_left_for_another() {
+    let authority = Authority::new();
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let (certificate, key) = authority.sign(&["127.0.0.1"]);
+    let (certificate, key) = (write("server.pem", &certificate), write("server.key", &key));
+    let extra = ["--cert-file", &certificate, "--key-file", &key];
+    let Some(cluster) = Cluster::start_with(1, &extra, "https") else { return };
+    block_on(async {
+        let mut options = cluster.options();
+        options.tls = Some(Tls { ca_pem: authority.pem.into(), client_pem: None, server_name: None });
+        let direct = EtcdStore::new(options.clone()).unwrap();
+        let begin = Instant::now();
+        while let Err(error) = direct.read(b"/").await {
+            assert!(begin.elapsed() < Duration::from_secs(20), "{error}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        let proxy = Proxy::start(cluster.address(0)).await;
+        options.endpoints.insert(0, proxy.endpoint.replace("http:", "https:"));
+        let store = EtcdStore::new(options).unwrap();
+        let lease = store.lease_grant(60).await.unwrap().id;
+        proxy.set(Mode::Plain);
+        // The end of the connection is seen before anything is asked.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        for _ in 0..3 {
+            store.lease_keep_alive(lease).await.unwrap();
+            store.read(b"/").await.unwrap();
+        }
     });
 }
 
