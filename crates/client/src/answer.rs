@@ -117,6 +117,7 @@ impl ClientCore {
             && part.link == link
             && part.in_flight
         {
+            self.links[link as usize].has_answered = true;
             return Ok(Some(*part));
         }
         let entry = &mut self.links[link as usize];

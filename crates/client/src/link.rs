@@ -40,6 +40,8 @@ pub(crate) struct Link {
     pub(crate) in_flight_bytes: u64,
     /// Parts that were sent on this connection and taken off it before they were answered.
     pub(crate) strays: u32,
+    /// Whether a part was answered on this connection.
+    pub(crate) has_answered: bool,
     /// Whether the shard is in this process: always ready, and never sent to.
     pub(crate) is_local: bool,
     /// Whether no table needs it any more: it goes with its last part.
@@ -75,6 +77,7 @@ impl Link {
             in_flight: 0,
             in_flight_bytes: 0,
             strays: 0,
+            has_answered: false,
             is_local: false,
             is_left_over: false,
             unsent: VecDeque::new(),
@@ -155,6 +158,7 @@ impl Link {
         self.in_flight_bytes = 0;
         self.unsent.clear();
         self.strays = 0;
+        self.has_answered = false;
         self.probes = 0;
     }
 }

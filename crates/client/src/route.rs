@@ -121,6 +121,7 @@ impl ClientCore {
             return;
         }
         let was_ready = entry.state == LinkState::Ready;
+        let has_answered = entry.has_answered;
         if was_ready && now_ns.saturating_sub(entry.state_since_ns) >= STEADY_NS {
             entry.broken_since_ns = now_ns;
             entry.attempts = 0;
@@ -142,8 +143,10 @@ impl ClientCore {
         self.actions.push(LinkAction::Close { link });
         for number in self.window.numbers() {
             let Some(part) = self.window.get(number).filter(|part| part.link == link) else { continue };
+            // What only waited to be sent while others were answered has lost nothing.
+            let has_lost = was_ready && (part.in_flight || !part.parked && !has_answered);
             part.in_flight = false;
-            let is_over = was_ready && !part.parked && part.lost_connection(now_ns, self.config.give_up_ns);
+            let is_over = has_lost && part.lost_connection(now_ns, self.config.give_up_ns);
             let request = part.request;
             if self.is_withdrawn(request) {
                 self.finish_part(number, Err(ClientError::Withdrawn));

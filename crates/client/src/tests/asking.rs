@@ -73,6 +73,9 @@ fn a_change_that_is_told_while_the_table_is_asked_for_is_asked_for_again() {
 fn connections_that_are_made_and_bring_no_answer_are_not_tried_without_end() {
     let mut world = world(1);
     world.mute.insert(1);
+    for link in world.wires() {
+        world.break_wire(link);
+    }
     let before_ns = world.now_ns;
     for token in 2..10 {
         world.submit(token, RequestKind::Write, 0, 8);
@@ -97,4 +100,32 @@ fn connections_that_are_made_and_bring_no_answer_are_not_tried_without_end() {
     world.mute.clear();
     world.pass(11_000 * MS);
     assert_eq!(world.completions.remove(0).result, Ok(()));
+}
+
+#[test]
+fn what_waits_for_its_turn_is_not_given_up_as_long_as_others_are_answered() {
+    let mut world = world(1);
+    for token in 2..14 {
+        world.submit(token, RequestKind::Write, 0, 8);
+    }
+    world.pump();
+    let link = world.wires().into_iter().find(|link| *link != 0).unwrap();
+    for answered in 1..=12 {
+        // Each connection breaks when it has brought one answer.
+        while world.completions.len() < answered {
+            world.pump();
+            while let Some(index) = (!world.connecting.is_empty()).then_some(0) {
+                world.connect(index);
+                world.pump();
+            }
+            world.finish_send(link);
+            world.serve(link);
+            world.deliver(link, usize::MAX);
+            world.pump();
+        }
+        world.now_ns += 9_000 * MS;
+        world.break_wire(link);
+        world.core.tick(world.now_ns);
+    }
+    assert!(world.completions.iter().all(|done| done.result.is_ok()), "{:?}", world.completions);
 }
