@@ -107,6 +107,14 @@ pub(crate) struct Member {
     pub recovered_blocks: u64,
 }
 
+impl Member {
+    /// The newest configuration heard of. What the group heard of before it halted may never become durable here.
+    fn config_heard(&self) -> &Config {
+        let known = self.group.known();
+        self.heard.as_ref().filter(|heard| heard.epoch > known.epoch).unwrap_or(known)
+    }
+}
+
 /// All groups of one shard.
 pub struct ShardCopies {
     pub(crate) shard: Shard,
@@ -234,11 +242,19 @@ impl ShardCopies {
     /// False: something of it is still under way; try again.
     pub fn forget_group(&mut self, now_ns: u64, number: u32, sink: &mut impl Sink) -> bool {
         self.advance(now_ns);
+        if !self.shard.takes_changes() {
+            return false;
+        }
         if let Some(&key) = self.by_number.get(&number) {
             let member = &self.members[key];
-            let config = member.group.config();
+            let config = if member.halted { member.config_heard() } else { member.group.config() };
             let is_member = !member.removed && (config.is_in_sync(self.copy) || config.is_out(self.copy));
-            let is_idle = member.marks.is_empty() && member.orphans == 0 && !is_member;
+            // What its drive did not take when it halted never becomes durable, but all that is in the log does.
+            let is_durable = match member.halted {
+                true => self.shard.group(number).is_none_or(|view| view.records == view.logged),
+                false => member.marks.is_empty(),
+            };
+            let is_idle = is_durable && member.orphans == 0 && !is_member;
             let is_named = self.requests.iter().any(|(_, pending)| pending.member == key)
                 || self.fetches.iter().any(|(_, fetch)| fetch.is_of(key))
                 || self.reads.iter().any(|(_, read)| read.member == key)
@@ -494,12 +510,11 @@ impl ShardCopies {
         if !member.halted || member.removed || self.now_ns < member.propose_ns {
             return;
         }
-        // What the group heard of before it halted may never become durable here.
-        let known = member.group.known();
-        let config = member.heard.as_ref().filter(|heard| heard.epoch > known.epoch).unwrap_or(known);
+        let config = member.config_heard();
         if config.primary() == Some(self.copy) && config.in_sync.len() > 1 {
+            let next = config.without(self.copy);
             member.propose_ns = self.now_ns + member.suspect_ns;
-            sink.propose(member.number, config.without(self.copy));
+            sink.propose(member.number, next);
         }
     }
 

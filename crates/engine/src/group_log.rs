@@ -45,6 +45,11 @@ impl Shard {
         damaged.is_none_or(|one| config.is_out(copy) && config.epoch > one.config.epoch)
     }
 
+    /// Whether anything can still be put into the log: not once the shard is being closed, or its drive takes no changes any more.
+    pub fn takes_changes(&self) -> bool {
+        self.poisoned.is_none() && !self.closing
+    }
+
     /// The groups of which something is here, in order.
     pub fn group_numbers(&self) -> Vec<u32> {
         self.groups.numbers()
@@ -92,7 +97,7 @@ impl Shard {
     /// no changes any more.
     pub fn submit_record(&mut self, group: u32, record: &Record) {
         assert_ne!(group, 0, "group 0 stands for none");
-        if self.poisoned.is_some() || self.closing {
+        if !self.takes_changes() {
             return;
         }
         let mut parts = record.parts();
@@ -100,7 +105,9 @@ impl Shard {
         for (index, body) in parts.iter_mut().enumerate() {
             self.append_record_part(group, body, index < last);
         }
-        self.groups.get_mut(group).append_record(record);
+        let one = self.groups.get_mut(group);
+        one.logged += 1;
+        one.append_record(record);
     }
 
     fn append_record_part(&mut self, group: u32, body: &mut Vec<u8>, continues: bool) {
@@ -165,7 +172,9 @@ impl Shard {
             self.rotate(Head::Hot);
         }
         let change = self.new_change(token, 0, origin);
-        let sequence = self.groups.get_mut(origin.group).number(epoch);
+        let one = self.groups.get_mut(origin.group);
+        one.logged += 1;
+        let sequence = one.number(epoch);
         let builder = &mut self.log.stream(Head::Hot).building;
         let entry = NewEntry {
             context: builder.context(context),
@@ -426,7 +435,7 @@ impl Shard {
         let promised = HEADS.map(|head| self.log.stream(head).applied.next);
         let (geometry, segments) = (self.geometry, &mut self.segments);
         for group in self.groups.groups.values_mut() {
-            group.records = 0;
+            (group.logged, group.records) = (0, 0);
             for tail in &mut group.tail {
                 let segment = geometry.segment_of(tail.location);
                 let known = segments.get_mut(segment);

@@ -215,7 +215,8 @@ pub(crate) struct Group {
     pub(crate) appended: (u64, u64),
     /// Highest sequence number of which it was said that it is on all copies, whether it is here or not.
     pub(crate) told: u64,
-    /// Records applied since the shard was opened.
+    /// Entries and records put into the log since the shard was opened, and how many of them are applied.
+    pub(crate) logged: u64,
     pub(crate) records: u64,
     /// The last configuration persisted.
     pub(crate) config: Config,
@@ -247,7 +248,9 @@ pub struct GroupView {
     pub last: u64,
     /// Highest sequence number that is known to be on all copies; not above `last`.
     pub committed: u64,
-    /// Records applied since the shard was opened.
+    /// Entries and records put into the log since the shard was opened.
+    pub logged: u64,
+    /// How many of them are applied.
     pub records: u64,
     /// Epoch of the last configuration that is durable here.
     pub config_epoch: u64,
@@ -271,6 +274,7 @@ impl Group {
         GroupView {
             last: self.last,
             committed: self.committed,
+            logged: self.logged,
             records: self.records,
             config_epoch: self.config.epoch,
         }

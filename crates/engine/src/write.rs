@@ -419,6 +419,7 @@ impl Shard {
         if let Some(of) = self.group_of(&part.origin) {
             let is_recovered = part.origin.recovered;
             let one = self.groups.get_mut(of.group);
+            one.logged += 1;
             sequence = if is_recovered { one.appended.0 + 1 } else { one.number(of.epoch) };
             group = Some(builder.group_context(&of));
             if part.origin.sequence == 0 && !is_recovered {

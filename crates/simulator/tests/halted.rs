@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use coquina_base::LayerId;
+use coquina_base::{BLOCK_BYTES, LayerId, crc32c_block};
 use coquina_copies::{Answer, Operation, Request};
 use coquina_engine::{Event as EngineEvent, Failure, IoError};
 use coquina_replication::{
@@ -197,4 +197,80 @@ fn a_primary_that_cannot_read_its_own_entry_back_for_a_copy_that_is_out_goes_on(
     }
     assert!(world.out.halted.is_empty());
     assert!(world.copies.group(GROUP).unwrap().is_serving());
+}
+
+/// An entry of copy 2, which writes so many blocks, with its data behind it.
+fn receive_write(world: &mut World, sequence: u64, count: u32) {
+    let entry = Entry {
+        epoch: 1,
+        sequence,
+        session: 9,
+        request: sequence,
+        kind: EntryKind::Write,
+        range: BlockRange { layer: LayerId(1), chunk: 0, first: 0, count },
+        is_last: true,
+        payload: PayloadRef(0),
+    };
+    let previous_epoch = u64::from(sequence > 1);
+    let block = [7; BLOCK_BYTES];
+    let checksums = crc32c_block(&block).to_le_bytes().repeat(count as usize);
+    let data = [checksums, block.repeat(count as usize)].concat();
+    let message = Message::Append { config_epoch: 1, previous_epoch, commit: sequence - 1, entry };
+    world.receive_with(message, &data).unwrap();
+}
+
+fn forget(world: &mut World) -> bool {
+    world.copies.forget_group(world.now_ns, GROUP, &mut world.out)
+}
+
+/// What it did not take counted as on its way to the log, and where it had heard of the last configuration was not looked at: what it held
+/// stayed until its process restarted.
+#[test]
+fn a_copy_that_has_halted_forgets_a_group_that_has_moved_away() {
+    let mut world = World::with_group(config(1, &[2, ME], &[]));
+    receive_write(&mut world, 1, 1);
+    world.turns(Ok(()));
+    receive_write(&mut world, 2, 1);
+    // More than a frame of this small drive holds.
+    receive_write(&mut world, 3, 16);
+    assert_eq!(world.out.halted, [Failure::Invalid]);
+    assert!(!forget(&mut world), "it is a member");
+    world.copies.config(world.now_ns, GROUP, config(2, &[2], &[ME]), &mut world.out);
+    assert!(!forget(&mut world), "it is one that is out");
+    world.copies.config(world.now_ns, GROUP, config(3, &[2], &[]), &mut world.out);
+    assert!(!forget(&mut world), "the entry before is on its way to the drive");
+    world.turns(Ok(()));
+    assert_eq!(world.copies.shard().group(GROUP).unwrap().last, 2);
+    assert!(forget(&mut world));
+    assert!(world.copies.group(GROUP).is_none());
+    world.turns(Ok(()));
+    assert!(!world.copies.is_forgetting(GROUP));
+    assert_eq!(world.copies.shard().group(GROUP).unwrap().last, 0);
+    // It can become a member again, and has nothing.
+    let back = config(4, &[2], &[ME]);
+    world.copies.open_group(GROUP, Settings::for_tests(CopyId(ME)), back.clone(), &mut world.out);
+    world.receive(Message::OpenedToo {});
+    world.turns(Ok(()));
+    world.out.sent.clear();
+    world.receive(Message::JoinQuery { config: back });
+    let [Message::JoinState { last: 0, committed: 0, intact: false, .. }] = &world.out.sent[..] else {
+        panic!("{:?}", world.out.sent)
+    };
+}
+
+/// Nothing can be put into the log of a drive that takes no changes any more: the group was closed all the same, and waited for ever for
+/// the record that it is forgotten.
+#[test]
+fn a_copy_whose_drive_takes_no_changes_forgets_nothing() {
+    let mut world = World::with_group(config(1, &[2, ME], &[]));
+    receive_write(&mut world, 1, 1);
+    world.turns(Ok(()));
+    world.copies.config(world.now_ns, GROUP, config(2, &[2], &[]), &mut world.out);
+    world.turns(Ok(()));
+    world.copies.shard_mut().give_up(5);
+    world.turns(Ok(()));
+    assert_eq!(world.out.halted, [Failure::ReadOnly]);
+    assert!(!forget(&mut world));
+    assert!(!world.copies.is_forgetting(GROUP));
+    assert_eq!(world.copies.shard().group(GROUP).unwrap().last, 1);
 }
