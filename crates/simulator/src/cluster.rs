@@ -24,6 +24,7 @@ mod plan;
 mod report;
 mod rot;
 mod seat;
+mod sweep;
 mod world;
 
 pub use report::{ClusterReport, Rare};
@@ -36,6 +37,27 @@ use world::World;
 /// Runs one seed to its end.
 pub fn run_seed(seed: u64, verbose: bool) -> Result<ClusterReport, Violation> {
     run(seed, verbose, |_| {})
+}
+
+/// Runs one seed of a cluster in which groups move between drives all the time, and copies forget what has moved away.
+pub fn run_swept(seed: u64, verbose: bool) -> Result<ClusterReport, Violation> {
+    let mut random = Random::new(seed ^ 0x7377_6565);
+    let plan = ClusterPlan {
+        nodes: random.pick(&[3, 4]),
+        drives_per_node: 2,
+        copies: random.pick(&[2, 3, 3]),
+        groups: random.pick(&[1, 2, 4]),
+        is_full: false,
+        is_long: false,
+        is_real: true,
+        drive_bytes: 32 << 20,
+        requests: 300,
+        ..ClusterPlan::random(&mut random)
+    };
+    let mut world = World::new(plan, random, verbose)?;
+    world.begin_to_sweep();
+    world.run()?;
+    Ok(world.finish())
 }
 
 /// Runs one seed of a cluster that makes a deliberate mistake.

@@ -35,7 +35,7 @@ fn main() -> ExitCode {
         Command::Rot => run_rot(&options),
         Command::Bytes => run_bytes(&options),
         Command::Faults => run_faults(&options),
-        Command::Cluster => run_clusters(&options),
+        Command::Cluster | Command::Sweeps => run_clusters(&options),
         Command::Mutations => run_mutations(&options),
     };
     if right { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -138,7 +138,8 @@ fn run_clusters(options: &Options) -> bool {
     let mut total = ClusterReport::default();
     for seed in options.seed..options.seed + options.seeds {
         set_reproduction(options, seed);
-        match cluster::run_seed(seed, options.verbose) {
+        let run = if options.command == Command::Sweeps { cluster::run_swept } else { cluster::run_seed };
+        match run(seed, options.verbose) {
             Ok(report) => {
                 if options.seeds <= 20 {
                     println!("seed {seed}: {} requests, trace {:016x}", report.answered, report.trace);
@@ -170,6 +171,13 @@ fn run_clusters(options: &Options) -> bool {
         total.answered as f64 / seconds,
         total.faults as f64 / seconds
     );
+    if options.command == Command::Sweeps {
+        let ClusterReport { groups_forgotten, groups_returned, chunks_trimmed, .. } = total;
+        println!(
+            "{groups_forgotten} groups forgotten, {groups_returned} returned, {chunks_trimmed} chunks trimmed"
+        );
+        return true;
+    }
     let missing = total.missing();
     if options.seeds >= 50 && !missing.is_empty() {
         println!("FAILED: these never happened: {missing:?}");

@@ -9,6 +9,7 @@ usage: coquina-simulator COMMAND [--seed N] [--seeds K] [--cuts M] [--verbose]
   bytes       at least 150, or M, single bytes of one drive spoilt one after another, for each of K seeds
   faults      failing and stalled reads and writes; one drive for each of K seeds
   cluster     whole clusters with faults of all kinds; one cluster for each of K seeds
+  sweeps      clusters in which groups move all the time, and are forgotten where they were; one for each of K seeds
   mutations   deliberately broken engines and protocols that the campaign must catch, from seed 1000000 on
               (cargo run -p coquina-simulator --features mutations -- mutations)
 
@@ -27,6 +28,8 @@ pub enum Command {
     Faults,
     /// Whole clusters.
     Cluster,
+    /// Clusters whose groups move and are forgotten.
+    Sweeps,
     /// Broken engines.
     Mutations,
 }
@@ -40,6 +43,7 @@ impl Command {
             Command::Bytes => "bytes",
             Command::Faults => "faults",
             Command::Cluster => "cluster",
+            Command::Sweeps => "sweeps",
             Command::Mutations => "mutations",
         }
     }
@@ -69,6 +73,7 @@ impl Options {
             Command::Bytes,
             Command::Faults,
             Command::Cluster,
+            Command::Sweeps,
             Command::Mutations,
         ];
         let name = arguments.next().ok_or("name a command")?;

@@ -1,7 +1,7 @@
 //! Clusters in the size for every test run.
 
 use coquina_simulator::cluster::{
-    ClusterReport, Rare, idle_messages_per_s, run_contradicted, run_seed, run_with_hung_drive,
+    ClusterReport, Rare, idle_messages_per_s, run_contradicted, run_seed, run_swept, run_with_hung_drive,
 };
 use coquina_simulator::spread::spread;
 
@@ -68,6 +68,17 @@ fn a_group_goes_on_without_a_copy_whose_drive_hangs() {
     for (seed, of_primary) in (1..=5).flat_map(|seed| [(seed, true), (seed, false)]) {
         run_with_hung_drive(seed, of_primary).unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
     }
+}
+
+/// What it held is trimmed meanwhile, and it must not say that it still has it.
+#[test]
+fn a_copy_that_comes_back_to_a_group_that_it_has_forgotten_gets_all_of_it() {
+    let mut total = ClusterReport::default();
+    let swept =
+        |seed| run_swept(seed, false).unwrap_or_else(|violation| panic!("sweeps, seed {seed}: {violation}"));
+    spread(1..=12, swept).iter().for_each(|report| total.add(report));
+    let counts = (total.groups_forgotten, total.groups_returned, total.chunks_trimmed);
+    assert!(counts.0 > 40 && counts.1 > 10 && counts.2 > 100, "{counts:?}");
 }
 
 /// Three pairs of copies: a request and a grant each way, twice a second.

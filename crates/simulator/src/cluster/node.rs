@@ -1,6 +1,6 @@
 //! Nodes: processes with drives and a clock; what their copies want done is collected and then done.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use coquina_base::{Id128, LayerId, NodeId};
 use coquina_copies::{Answer, Event as CopyEvent, Payload, ShardCopies, Sink};
@@ -79,6 +79,8 @@ pub struct Host {
     pub wake_ns: Option<u64>,
     /// By group: it has said that it serves under no epoch below this one.
     pub released_below: BTreeMap<u32, u64>,
+    /// Groups of which it has forgotten entries and which it has not opened since.
+    pub has_forgotten: BTreeSet<u32>,
 }
 
 impl Host {
@@ -112,6 +114,7 @@ impl Host {
             has_bad_blocks: false,
             wake_ns: None,
             released_below: BTreeMap::new(),
+            has_forgotten: BTreeSet::new(),
         })
     }
 

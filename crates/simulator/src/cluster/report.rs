@@ -169,6 +169,12 @@ pub struct ClusterReport {
     pub simulated_ns: u64,
     /// How often each rare state was met.
     pub rare: BTreeMap<Rare, u64>,
+    /// Groups of which a copy has forgotten entries.
+    pub groups_forgotten: u64,
+    /// How often one of them was opened there again.
+    pub groups_returned: u64,
+    /// Chunks trimmed of groups that have moved away.
+    pub chunks_trimmed: u64,
     /// Hash of everything that happened.
     pub trace: u64,
 }
@@ -181,6 +187,9 @@ impl ClusterReport {
         self.messages += other.messages;
         self.faults += other.faults;
         self.simulated_ns += other.simulated_ns;
+        self.groups_forgotten += other.groups_forgotten;
+        self.groups_returned += other.groups_returned;
+        self.chunks_trimmed += other.chunks_trimmed;
         for (rare, count) in &other.rare {
             *self.rare.entry(*rare).or_default() += count;
         }

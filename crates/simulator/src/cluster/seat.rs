@@ -272,8 +272,18 @@ impl World {
                     Some(true) => {
                         self.with_copy(copy, |copies, now_ns, out| copies.config(now_ns, group, config, out))?
                     }
-                    Some(false) if is_member => self
-                        .with_copy(copy, |copies, _, out| copies.open_group(group, settings, config, out))?,
+                    Some(false) if is_member => {
+                        self.with_copy(copy, |copies, _, out| {
+                            // Opened when that is over: see `sweep.rs`.
+                            if !copies.is_forgetting(group) {
+                                copies.open_group(group, settings, config, out);
+                            }
+                        })?;
+                        let is_open =
+                            self.hosts[copy].copies.as_ref().is_some_and(|one| one.group(group).is_some());
+                        let has_returned = is_open && self.hosts[copy].has_forgotten.remove(&group);
+                        self.report.groups_returned += u64::from(has_returned);
+                    }
                     _ => {}
                 }
             }

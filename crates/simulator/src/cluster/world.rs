@@ -56,6 +56,7 @@ pub enum Event {
     Fault,
     Rot,
     Rejoin { copy: usize, life: u64 },
+    Sweep(usize),
     EndFault(Ending),
 }
 
@@ -370,6 +371,7 @@ impl World {
                 Ok(())
             }
             Event::Rejoin { copy, life } => self.rejoin(copy, life),
+            Event::Sweep(node) => self.sweep(node),
             Event::EndFault(ending) => self.end_fault(ending),
         }
     }
