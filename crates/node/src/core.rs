@@ -579,6 +579,8 @@ impl Core {
                 for slot in self.shards.iter_mut().filter(|slot| slot.reference.drive == drive) {
                     slot.copies_mut().shard_mut().close();
                 }
+                // Whoever asked before has given up, and asks again.
+                self.releases.retain(|(other, _)| *other != drive);
                 self.releases.push((drive, done));
             }
             Command::Stop => self.stop(),

@@ -108,6 +108,24 @@ fn release(core: &mut Core) {
     panic!("the drive is not let go of");
 }
 
+/// Each of them stayed until the drive was let go of.
+#[test]
+fn a_drive_that_is_slow_to_be_let_go_of_may_be_asked_for_again_and_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut core = core_with_drive(&folder);
+    let asked: Vec<_> = (0..50)
+        .map(|_| {
+            let (done, released) = channel();
+            core.obey(Command::ReleaseDrive { drive: DRIVE, done });
+            released
+        })
+        .collect();
+    assert_eq!(core.releases.len(), 1);
+    release(&mut core);
+    assert!(core.releases.is_empty());
+    assert!(asked.iter().all(|released| released.try_recv() == Err(TryRecvError::Disconnected)));
+}
+
 /// Shares of a cached block that there are once an answer with it has been sent on. Its shard is that of another reactor.
 fn shares_left(core: &mut Core) -> usize {
     let block = SharedBlock::touched_slab().swap_remove(0);
