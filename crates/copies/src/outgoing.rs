@@ -88,7 +88,6 @@ impl ShardCopies {
         context: Context<'_>,
         sink: &mut impl Sink,
     ) {
-        let may_release = self.can_do(to, FEATURE_RELEASE);
         let member = &mut self.members[key];
         let number = member.number;
         let Some(lane) = member.lanes.get_mut(&to) else { return };
@@ -102,7 +101,7 @@ impl ShardCopies {
             }
             Message::Released { .. } => {
                 // It says by its epoch what it is about, and need not wait for entries that are read back.
-                if may_release {
+                if self.repairs.has(to, FEATURE_RELEASE) {
                     sink.send(to, number, &message, Payload::default());
                 }
                 return;

@@ -95,7 +95,8 @@ impl Repairs {
             || self.reading.iter().any(|(_, ask)| ask.member == member)
     }
 
-    fn has(&self, copy: CopyId, feature: u64) -> bool {
+    /// Whether a copy can do something.
+    pub(crate) fn has(&self, copy: CopyId, feature: u64) -> bool {
         self.features.get(&copy).is_none_or(|features| features & feature != 0)
     }
 }
