@@ -6,6 +6,8 @@ use coquina_replication::{
     PayloadRef, RangeSet, Refusal, Run, Settings, Start, Token, Violation,
 };
 
+#[path = "accidents/acks.rs"]
+mod acks;
 #[path = "accidents/cuts.rs"]
 mod cuts;
 #[path = "accidents/suspects.rs"]
