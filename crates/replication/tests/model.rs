@@ -43,6 +43,16 @@ fn walks_with_all_faults_find_nothing() {
     }
 }
 
+/// A copy that said of an entry that it has it when only one before was durable was not found as long as everything in a log
+/// became durable at once.
+#[test]
+fn what_is_logged_together_may_be_lost_in_part() {
+    let mut world = World::new(settings(), 3, FOUR, false);
+    world.syncs_in_parts = true;
+    world.budget = Budget { crashes: 2, breaks: 2, moves: 2, retries: 3, time: 6 };
+    expect("parts", &world, walk(&world, 0..2000, 400));
+}
+
 #[test]
 fn an_addition_under_way_survives_everything() {
     let mut world = World::with_addition_proposed(settings(), TWO);

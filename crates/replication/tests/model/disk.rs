@@ -65,12 +65,22 @@ impl Disk {
     }
 
     pub fn is_synced(&self) -> bool {
-        self.synced == self.log.len()
+        self.unsynced() == 0
+    }
+
+    /// Records that a crash takes.
+    pub fn unsynced(&self) -> usize {
+        self.log.len() - self.synced
     }
 
     /// Makes everything durable; gives the number of records since the start.
     pub fn sync(&mut self, committed: u64) -> u64 {
-        for record in &self.log[self.synced..] {
+        self.sync_to(self.log.len(), committed)
+    }
+
+    /// Makes so many records of the log durable; gives how many these are since the start.
+    pub fn sync_to(&mut self, end: usize, committed: u64) -> u64 {
+        for record in &self.log[self.synced..end] {
             match record {
                 Record::Change(entry) => {
                     self.last = entry.sequence;
@@ -88,7 +98,7 @@ impl Disk {
                 Record::Config(..) | Record::Sessions(_) => {}
             }
         }
-        self.synced = self.log.len();
+        self.synced = end;
         self.committed = committed;
         (self.synced - self.base) as u64
     }

@@ -75,8 +75,17 @@ pub struct Client {
 pub enum Step {
     Deliver(usize, usize),
     Sync(usize),
-    Request { client: usize, operation: usize, copy: usize },
-    Read { copy: usize, block: usize },
+    /// One record becomes durable, and others behind it do not yet.
+    SyncOne(usize),
+    Request {
+        client: usize,
+        operation: usize,
+        copy: usize,
+    },
+    Read {
+        copy: usize,
+        block: usize,
+    },
     RecoveryRead(usize),
     Decide(usize),
     Inform(usize),
@@ -110,6 +119,8 @@ pub struct World {
     settings: Settings,
     /// Crashes lose nothing.
     eager_sync: bool,
+    /// What is in the log may become durable in parts, so that a crash takes the rest of what was logged together.
+    pub syncs_in_parts: bool,
 }
 
 fn token(client: usize, operation: usize) -> Token {
@@ -147,6 +158,7 @@ impl World {
             time: 0,
             settings,
             eager_sync,
+            syncs_in_parts: false,
         };
         world.settle(3, false).expect("an empty world settles");
         assert!(world.copies[0].group.as_ref().is_some_and(Group::is_serving), "copy 0 serves");
@@ -172,6 +184,9 @@ impl World {
             }
             if !self.copies[copy].disk.is_synced() {
                 steps.push(Step::Sync(copy));
+            }
+            if self.syncs_in_parts && self.copies[copy].disk.unsynced() > 1 {
+                steps.push(Step::SyncOne(copy));
             }
             if !self.copies[copy].reads.is_empty() {
                 steps.push(Step::RecoveryRead(copy));
@@ -265,7 +280,8 @@ impl World {
                     self.input(to, Input::Message(CopyId(from as u64), message))?;
                 }
             }
-            Step::Sync(copy) => self.sync(copy)?,
+            Step::Sync(copy) => self.sync(copy, usize::MAX)?,
+            Step::SyncOne(copy) => self.sync(copy, 1)?,
             Step::Request { client, operation, copy } => self.request(client, operation, copy)?,
             Step::Read { copy, block } => {
                 if let Some(read) =
@@ -428,10 +444,11 @@ impl World {
         self.withdrawn.retain(|proposal| proposal.epoch == epoch + 1);
     }
 
-    fn sync(&mut self, copy: usize) -> Result<(), Wrong> {
+    fn sync(&mut self, copy: usize, most: usize) -> Result<(), Wrong> {
         let Some(group) = &self.copies[copy].group else { return Ok(()) };
         let committed = group.committed();
-        let records = self.copies[copy].disk.sync(committed);
+        let disk = &mut self.copies[copy].disk;
+        let records = disk.sync_to(disk.synced + disk.unsynced().min(most), committed);
         self.input(copy, Input::Durable { records })
     }
 
@@ -519,7 +536,7 @@ impl World {
             self.input(copy, input)?;
         }
         if self.eager_sync && !self.copies[copy].disk.is_synced() {
-            self.sync(copy)?;
+            self.sync(copy, usize::MAX)?;
         }
         Ok(())
     }
