@@ -117,3 +117,28 @@ fn what_is_read_still_becomes_free_only_if_a_checkpoint_covers_it() {
     assert!(!table.waits_for_readers());
     assert_eq!(table.available(), 4);
 }
+
+/// Replay does not take its blocks again, so it must not begin where they are still counted.
+#[test]
+fn a_segment_of_a_deleted_layer_waits_for_a_checkpoint_begun_later() {
+    let mut table = SegmentTable::new(4, false);
+    let delete = |table: &mut SegmentTable, segment| {
+        table.note_deleted(segment);
+        table.remove_live(segment, 3);
+    };
+    let first = fill(&mut table, Head::Hot, 10, 3);
+    table.checkpoint_begins();
+    delete(&mut table, first);
+    table.checkpoint_complete(1, 10);
+    assert_eq!(table.pending(), 1, "the checkpoint began before");
+    table.checkpoint_begins();
+    table.checkpoint_complete(2, 10);
+    assert_eq!(table.pending(), 0);
+    let second = fill(&mut table, Head::Hot, 11, 3);
+    table.checkpoint_complete(2, 11);
+    delete(&mut table, second);
+    assert_eq!(table.pending(), 1, "none has begun since");
+    table.checkpoint_begins();
+    table.checkpoint_complete(3, 11);
+    assert_eq!((table.pending(), table.available()), (0, 4));
+}
