@@ -214,3 +214,26 @@ fn a_block_of_which_a_change_was_sent_is_missing_until_the_copy_is_in_sync() {
     driver.input(ack(2, 6));
     assert!(missing(&driver));
 }
+
+/// It may be the primary when the copy that is out comes back.
+#[test]
+fn a_backup_notes_what_is_missing_on_a_copy_that_is_out() {
+    let (mut driver, _) = Driver::open(config(1, &[OTHER, ME], &[THIRD]));
+    driver.input(Input::Connected(OTHER));
+    driver.input(Input::Config(config(2, &[OTHER, ME], &[THIRD])));
+    driver.sync();
+    let first = Entry { epoch: 2, ..entry(1) };
+    let message = Message::Append { config_epoch: 2, previous_epoch: 0, commit: 0, entry: first };
+    assert_eq!(driver.input(Input::Message(OTHER, message)), [Action::Append(first)]);
+    assert!(driver.group.missing(THIRD).is_some_and(|missing| missing.set.intersects(first.range)));
+}
+
+/// The number alone does not say that it follows.
+#[test]
+fn an_entry_behind_one_of_another_epoch_is_not_taken() {
+    let mut driver = backup_with_three_entries();
+    let fourth = Entry { epoch: 2, ..entry(4) };
+    let message = Message::Append { config_epoch: 1, previous_epoch: 2, commit: 0, entry: fourth };
+    let actions = driver.input(Input::Message(OTHER, message));
+    assert_eq!(actions, [Action::Violation(Violation::Gap { expected: 4, got: 4 })]);
+}
