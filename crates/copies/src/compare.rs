@@ -437,3 +437,21 @@ fn differing(range: BlockRange, own: &[u128], theirs: &[u128]) -> Vec<BlockRange
     }
     ranges
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_part_that_differs_is_named() {
+        let of = |first, count| BlockRange { layer: coquina_base::LayerId(1), chunk: 3, first, count };
+        let range = of(32, 40);
+        let found = |theirs: &[u128]| differing(range, &[1, 2, 3], theirs);
+        assert_eq!(found(&[1, 2, 3]), []);
+        assert_eq!(found(&[9, 2, 3]), [of(32, 16)]);
+        assert_eq!(found(&[1, 2, 9]), [of(64, 8)], "the last part is as long as the range");
+        assert_eq!(found(&[9, 2, 9]), [of(32, 16), of(64, 8)]);
+        assert_eq!(found(&[1, 9, 9]), [of(48, 24)]);
+        assert_eq!(found(&[1, 2]), [range], "hashes that are missing say nothing");
+    }
+}
