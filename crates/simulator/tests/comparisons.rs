@@ -4,15 +4,17 @@
 
 use std::collections::VecDeque;
 
-use coquina_base::{CHUNK_BLOCKS, LayerId};
+use coquina_base::{BLOCK_BYTES, CHUNK_BLOCKS, LayerId};
 use coquina_copies::{Answer, Event, Payload, ShardCopies, Sink};
-use coquina_engine::{Action, Shard, ShardConfig};
+use coquina_engine::{
+    Action, Operation as EngineOperation, Origin, Request as EngineRequest, RequestToken, Shard, ShardConfig,
+};
 use coquina_replication::{BlockRange, Config, CopyId, Message, RecoveryToken, Settings};
 use coquina_simulator::drive::VirtualDrive;
 
 mod common;
 
-use common::{config, formatted_drive};
+use common::{config, formatted_drive, settle};
 
 const GROUP: u32 = 7;
 const PRIMARY: usize = 0;
@@ -83,10 +85,27 @@ struct Side {
 }
 
 impl Side {
-    fn new(side: usize) -> Side {
+    /// With blocks that were written before anybody knew of a group: each by chunk and number.
+    fn new(side: usize, written: &[(u32, u32)]) -> Side {
         let mut drive = formatted_drive();
         let config = ShardConfig { copy: copy_of(side).0, cache_bytes: 0, ..ShardConfig::default() };
-        let shard = Shard::open(&mut drive, 0, 1, config).unwrap();
+        let mut shard = Shard::open(&mut drive, 0, 1, config).unwrap();
+        for &(chunk, block) in written {
+            shard.submit(EngineRequest {
+                token: RequestToken(1),
+                layer: LayerId(1),
+                chunk,
+                offset_bytes: block * BLOCK_BYTES as u32,
+                length_bytes: BLOCK_BYTES as u32,
+                origin: Origin::default(),
+                operation: EngineOperation::Write {
+                    payload: &[side as u8 + 1; BLOCK_BYTES],
+                    checksums_le: &[],
+                },
+            });
+        }
+        let outcomes = settle(&mut shard, &mut drive, &mut 1);
+        assert_eq!(outcomes.len(), written.len());
         Side { drive, copies: ShardCopies::new(shard, 1) }
     }
 }
@@ -108,8 +127,13 @@ struct World {
 impl World {
     /// The primary alone is in sync, and is about to compare all with the other copy, which does not answer.
     fn new() -> World {
+        World::with([&[], &[]])
+    }
+
+    /// The same, where each of the copies has blocks of its own.
+    fn with(written: [&[(u32, u32)]; 2]) -> World {
         let mut world = World {
-            sides: [Side::new(PRIMARY), Side::new(OTHER)],
+            sides: [PRIMARY, OTHER].map(|side| Side::new(side, written[side])),
             now_ns: 1,
             messages: VecDeque::new(),
             held: VecDeque::new(),
@@ -263,4 +287,46 @@ fn a_group_of_a_removed_pool_is_forgotten_by_those_who_are_its_members() {
         assert!(world.sides[side].copies.groups().is_empty());
     }
     assert!(world.proposals.is_empty());
+}
+
+/// Wherever in its chunk it lies, and whether the other copy has anything of the chunk or nothing.
+#[test]
+fn a_comparison_finds_what_only_one_of_the_copies_has() {
+    let last = CHUNK_BLOCKS - 1;
+    let both: &[(u32, u32)] = &[(0, 0), (0, 17), (0, last), (1, 5)];
+    let some: &[(u32, u32)] = &[(0, 0)];
+    for written in [[both, some], [some, both], [both, &[]], [&[], both], [both, both]] {
+        let mut world = World::with(written);
+        world.is_holding = false;
+        world.messages.extend(std::mem::take(&mut world.held));
+        // Holes are hashed without any I/O that would have to be waited for.
+        (0..2 * CHUNK_BLOCKS).for_each(|_| world.settle());
+        assert_eq!(world.blocks_left(), 0);
+        assert_eq!(world.proposals, [config(2, &[1, 2], &[])], "it has all, and is to be added");
+        for &(chunk, block) in both {
+            let checksum = |side: &mut Side| {
+                let place = side.copies.shard_mut().place_of(LayerId(1), chunk, block);
+                place.flatten().map(|(_, checksum)| checksum)
+            };
+            let [primary, other] = world.sides.each_mut().map(checksum);
+            assert_eq!(primary.is_some(), written[PRIMARY].contains(&(chunk, block)));
+            assert_eq!(other, primary, "block {block} of chunk {chunk}: {written:?}");
+        }
+    }
+}
+
+/// It would be told apart from a copy that has applied more.
+#[test]
+fn hashes_are_made_when_all_has_been_applied_that_they_are_to_be_made_of() {
+    let mut world = World::new();
+    let range = BlockRange { layer: LayerId(1), chunk: 0, first: 0, count: CHUNK_BLOCKS };
+    for (at, is_answered) in [(0, true), (1, false)] {
+        let message = Message::HashRead { config_epoch: 1, compare: 1 << 40, at, range, key: 7 };
+        world.act(OTHER, |copies, now_ns, out| {
+            copies.receive(now_ns, copy_of(PRIMARY), GROUP, message, &[], out).unwrap();
+        });
+        let answers = std::mem::take(&mut world.messages);
+        let is_hash = |answer: &(usize, u32, Message, Vec<u8>)| matches!(answer.2, Message::Hashes { .. });
+        assert_eq!(answers.iter().any(is_hash), is_answered, "as of entry {at}: {answers:?}");
+    }
 }
