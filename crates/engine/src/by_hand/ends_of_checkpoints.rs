@@ -134,3 +134,20 @@ fn the_parts_of_a_checkpoint_go_into_the_log_one_after_another() {
     assert_eq!(world.read(0, 1), [4; BLOCK_BYTES]);
     world.shard.verify().unwrap();
 }
+
+/// A retry may come after the frame that says that its request was done has been left behind.
+#[test]
+fn a_request_that_a_checkpoint_covers_is_not_done_again() {
+    let write = |world: &mut World, byte: u8, session| {
+        let origin = Origin { session, request: 5, ..Origin::default() };
+        world.change(Request { origin, ..write_of(1, 0, 0, &[byte; BLOCK_BYTES]) });
+    };
+    let mut world = World::new();
+    write(&mut world, 1, 7);
+    write(&mut world, 2, 8);
+    let mut world = world.stop_and_start();
+    write(&mut world, 1, 7);
+    assert_eq!(world.read(0, 0), [2; BLOCK_BYTES], "what was written since stays");
+    write(&mut world, 3, 9);
+    assert_eq!(world.read(0, 0), [3; BLOCK_BYTES], "of another session");
+}
