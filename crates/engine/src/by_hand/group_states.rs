@@ -93,3 +93,24 @@ fn a_copy_is_complete_until_its_next_configuration_or_cut() {
         world.holds(|start| assert!(!start.complete));
     }
 }
+
+/// Whatever the change is.
+#[test]
+fn a_read_waits_for_any_change_of_its_blocks_that_is_not_committed() {
+    let write = Operation::Write { payload: &[7; BLOCK_BYTES], checksums_le: &[] };
+    let zeroes = |no_hole| Operation::WriteZeroes { no_hole };
+    for operation in [write, Operation::Trim, zeroes(false), zeroes(true)] {
+        let mut world = leading();
+        world.log_change(0, operation);
+        let origin = Origin { group: GROUP, ..Origin::default() };
+        for (token, block) in [(READ, 0), (READ + 1, 1)] {
+            world.shard.submit(Request { origin, ..request(token, 0, block * BLOCK, Operation::Read) });
+        }
+        world.settle();
+        assert!(world.outcome(READ).is_none(), "{operation:?}");
+        assert!(world.outcome(READ + 1).is_some(), "of another block");
+        world.shard.commit(GROUP, 1);
+        world.settle();
+        assert!(world.outcome(READ).is_some());
+    }
+}
