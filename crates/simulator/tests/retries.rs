@@ -1,0 +1,100 @@
+//! Requests that are under way when the reign of their primary ends, and come again in the next one.
+
+#![allow(clippy::unwrap_used)]
+
+use coquina_base::{BLOCK_BYTES, LayerId, crc32c_block};
+use coquina_copies::{Answer, Operation, Request};
+use coquina_replication::{BlockRange, Entry, EntryKind, Message, PayloadRef, Refusal};
+
+mod common;
+
+use common::config;
+use common::copy::{GROUP, World};
+
+/// Blocks of an entry: the segments are small.
+const PART: u32 = 4;
+
+/// Asks for a write to the start of the chunk.
+fn write(world: &mut World, client: u64, request: u64, payload: &[u8]) {
+    let request = Request {
+        client,
+        group: GROUP,
+        session: 9,
+        request,
+        volume: 1,
+        generation: 1,
+        layer: LayerId(1),
+        chunk: 0,
+        offset_bytes: 0,
+        length_bytes: payload.len() as u32,
+        operation: Operation::Write { payload, checksums_le: &[] },
+    };
+    world.copies.request(world.now_ns, &request, &mut world.out);
+}
+
+/// Its first blocks are in the log, and somebody else may have written them since: they are not done a second time.
+#[test]
+fn of_a_write_that_is_in_the_log_in_part_only_the_rest_is_done_when_it_comes_again() {
+    let mut world = World::with_group(config(1, &[2, 1], &[]));
+    let entry = |sequence, session, request, is_last| Entry {
+        epoch: 1,
+        sequence,
+        session,
+        request,
+        kind: EntryKind::Write,
+        range: BlockRange { layer: LayerId(1), chunk: 0, first: 0, count: PART },
+        is_last,
+        payload: PayloadRef(0),
+    };
+    // The first blocks of a request, and then another one on the same blocks.
+    for (entry, byte) in [(entry(1, 9, 1, false), 1), (entry(2, 8, 1, true), 2)] {
+        let block = [byte; BLOCK_BYTES];
+        let mut data = crc32c_block(&block).to_le_bytes().repeat(PART as usize);
+        data.extend(block.repeat(PART as usize));
+        let previous_epoch = entry.sequence - 1;
+        let message = Message::Append { config_epoch: 1, previous_epoch, commit: 0, entry };
+        world.receive_with(message, &data).unwrap();
+        world.turns(Ok(()));
+    }
+    world.copies.config(world.now_ns, GROUP, config(2, &[1], &[2]), &mut world.out);
+    world.turns(Ok(()));
+    world.tick();
+    world.turns(Ok(()));
+    assert!(world.copies.group(GROUP).unwrap().is_serving());
+    let payload = [1; 2 * PART as usize * BLOCK_BYTES];
+    write(&mut world, 5, 1, &payload);
+    world.turns(Ok(()));
+    assert!(matches!(world.out.answers[..], [(5, Answer::Done)]), "{:?}", world.out.answers);
+    assert_eq!(world.copies.group(GROUP).unwrap().last(), 3, "an entry for the rest of it");
+    let checksums = [0, PART - 1, PART].map(|block| {
+        let place = world.copies.shard_mut().place_of(LayerId(1), 0, block);
+        place.flatten().map(|(_, checksum)| checksum)
+    });
+    let of = |byte| Some(crc32c_block(&[byte; BLOCK_BYTES]));
+    assert_eq!(checksums, [of(2), of(2), of(1)], "what was written since stays");
+}
+
+/// It waits for a block to be read, and its client has been told to go elsewhere: there it may have been done, and newer ones after it.
+#[test]
+fn a_change_that_waits_at_the_engine_is_not_done_in_a_later_reign_of_its_copy() {
+    let mut world = World::with_group(config(1, &[1], &[2]));
+    world.copies.config(world.now_ns, GROUP, config(2, &[1], &[2]), &mut world.out);
+    world.turns(Ok(()));
+    write(&mut world, 5, 1, &[1; BLOCK_BYTES]);
+    world.turns(Ok(()));
+    assert!(matches!(world.out.answers[..], [(5, Answer::Done)]), "{:?}", world.out.answers);
+    write(&mut world, 6, 2, &[2; 512]);
+    for config in [config(3, &[2, 1], &[]), config(4, &[1], &[2])] {
+        world.copies.config(world.now_ns, GROUP, config, &mut world.out);
+    }
+    let answer = &world.out.answers[1..];
+    assert!(matches!(answer, [(6, Answer::Refused(Refusal::NotServing))]), "{answer:?}");
+    world.turns(Ok(()));
+    world.tick();
+    world.turns(Ok(()));
+    assert!(world.copies.group(GROUP).unwrap().is_serving());
+    assert_eq!(world.copies.group(GROUP).unwrap().last(), 1, "nothing of it is in the log");
+    write(&mut world, 7, 3, &[3; 512]);
+    world.turns(Ok(()));
+    assert!(matches!(world.out.answers[2..], [(7, Answer::Done)]), "changes are taken again");
+}
