@@ -14,6 +14,7 @@ use crate::shard::Shard;
 mod behind_reads;
 mod damaged_logs;
 mod ends_of_checkpoints;
+mod exact_checkpoints;
 mod group_states;
 mod hung_drives;
 mod last_chunk;
