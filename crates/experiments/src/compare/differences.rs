@@ -1,6 +1,6 @@
 //! What was not equal when two reports were made.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use coquina_base::format_size_bytes;
 use coquina_host::DriveEnvironment;
@@ -53,13 +53,6 @@ pub(super) fn notes(first: &Report, second: &Report, targets: &[TargetPair]) -> 
         settling(&mut notes, first, second, pair);
     }
     points(&mut notes, first, second);
-    for (which, report, other) in [("first", first, second), ("second", second, first)] {
-        let known: HashSet<&str> = other.cases.iter().map(|case| case.id.as_str()).collect();
-        let missing = report.cases.iter().filter(|case| !known.contains(case.id.as_str())).count();
-        if missing > 0 {
-            notes.push(format!("cases that only the {which} report has: {missing}"));
-        }
-    }
     notes
 }
 

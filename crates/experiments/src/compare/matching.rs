@@ -50,7 +50,10 @@ pub(super) fn targets(first: &Report, second: &Report) -> Vec<TargetPair> {
         take(&mut partners, MatchedBy::OnlyOne, &|_, _| true);
     }
     take(&mut partners, MatchedBy::Spec, &|one, other| ours[one].spec == theirs[other].spec);
-    take(&mut partners, MatchedBy::Order, &|_, _| true);
+    // Where others have a partner, or there are not as many here as there, a place says nothing.
+    if ours.len() == theirs.len() && partners.iter().all(Option::is_none) {
+        take(&mut partners, MatchedBy::Order, &|one, other| one == other);
+    }
     let pair = |(target, partner): (&crate::report::TargetFacts, Option<(usize, MatchedBy)>)| {
         let (found, matched_by) = partner?;
         Some(TargetPair { first: target.label.clone(), second: theirs[found].label.clone(), matched_by })

@@ -2,11 +2,12 @@
 //!
 //! Invariants:
 //! - reports of different experiments, or of versions that are not known, are refused;
-//! - whatever was not equal is listed, for a ratio without it misleads;
+//! - whatever was not equal is listed, for a ratio without it misleads; so is what only one of them has;
 //! - rounds of two reports did not take turns: they are never treated as pairs.
 
 mod differences;
 mod matching;
+mod one_sided;
 mod text;
 
 #[cfg(test)]
@@ -20,6 +21,7 @@ use crate::view::figure::against;
 use crate::view::{Metric, estimate};
 
 pub use matching::{MatchedBy, TargetPair};
+pub use one_sided::{OneSided, OneSidedFigures};
 
 /// What is compared.
 const METRICS: [Metric; 4] = [Metric::Iops, Metric::LatencyMean, Metric::LatencyP99, Metric::CpuPerIo];
@@ -72,8 +74,12 @@ pub struct ReportComparison {
     pub second: Side,
     /// Which targets were held against each other.
     pub targets: Vec<TargetPair>,
-    /// What was not equal, and what is missing.
+    /// What was not equal.
     pub notes: Vec<String>,
+    /// What the first report has and the second does not.
+    pub only_first: OneSided,
+    /// What the second report has and the first does not.
+    pub only_second: OneSided,
     /// Cases that were measured in both, in the order of the first.
     pub cases: Vec<ComparedCase>,
 }
@@ -160,12 +166,15 @@ pub fn compare(first: &Report, second: &Report) -> Result<ReportComparison, Comp
     correct(&mut cases);
     let mut notes = matching::notes(&targets);
     notes.extend(differences::notes(first, second, &targets));
+    let (only_first, only_second) = one_sided::of(first, second, &targets);
     Ok(ReportComparison {
         experiment: first.experiment.name.clone(),
         first: side(first),
         second: side(second),
         targets,
         notes,
+        only_first,
+        only_second,
         cases,
     })
 }

@@ -171,10 +171,63 @@ fn whatever_was_not_equal_is_listed() {
         "Coquina: CPU time of its servers differs: seen and not known",
         "kernel differs",
         "1 and 6 volumes",
-        "cases that only the first report has: 1",
     ] {
         assert!(notes.contains(wanted), "{wanted}: {notes}");
     }
+}
+
+#[test]
+fn what_only_one_report_has_is_named() {
+    let first = made_up("hdd-tuning", &["Coquina", "Ceph", "plain file"]);
+    let mut second = made_up("hdd-tuning", &["Coquina", "Coquina over NBD"]);
+    second.targets.iter_mut().for_each(|target| target.spec += " elsewhere");
+    let gone = second.cases.pop().unwrap().id;
+    let skipped = &mut second.cases[0].results[0];
+    skipped.rounds.clear();
+    skipped.skipped = Some("no room".to_owned());
+    let failed = &mut second.cases[1].results[0];
+    failed.rounds.iter_mut().for_each(|round| round.errors = 1);
+    let found = compare(&first, &second).unwrap();
+    assert_eq!(
+        found.targets.len(),
+        1,
+        "a plain file is not held against a volume for its place: {:?}",
+        found.targets
+    );
+    assert_eq!(found.only_first.targets, ["Ceph", "plain file"]);
+    assert_eq!(found.only_first.cases, [gone.as_str()]);
+    let figures = OneSidedFigures {
+        target: "Coquina".to_owned(),
+        case: first.cases[0].id.clone(),
+        reason: Some("no room".to_owned()),
+    };
+    assert_eq!(found.only_first.figures, [figures]);
+    assert_eq!(
+        found.only_second,
+        OneSided { targets: vec!["Coquina over NBD".to_owned()], ..OneSided::default() }
+    );
+    let text = found.to_text(200);
+    let wanted = format!(
+        "Only in the first report\n  the target Ceph\n  the target plain file\n  the case {gone}\n  figures of Coquina in {} (the \
+         other: no room)\n\nOnly in the second report\n  the target Coquina over NBD\n",
+        first.cases[0].id
+    );
+    assert!(text.ends_with(&wanted), "{text}");
+    let same = compare(&first, &first).unwrap();
+    assert_eq!((&same.only_first, &same.only_second), (&OneSided::default(), &OneSided::default()));
+    assert!(!same.to_text(200).contains("Only in"));
+}
+
+#[test]
+fn of_many_that_only_one_report_has_some_are_shown_and_the_rest_counted() {
+    let first = made_up("curve-vs-ceph", &["Coquina"]);
+    let mut second = first.clone();
+    second.cases.truncate(1);
+    let found = compare(&first, &second).unwrap();
+    assert_eq!(found.only_first.cases.len(), first.cases.len() - 1);
+    let text = found.to_text(200);
+    assert!(text.contains(&format!("  and {} more cases\n", first.cases.len() - 11)), "{text}");
+    assert_eq!(text.matches("  the case ").count(), 10);
 }
 
 /// Shows what a person sees.

@@ -35,6 +35,8 @@ impl ReportComparison {
                 let _ = writeln!(out, "  {}", wrap(&clean(note), width.saturating_sub(2), "    "));
             }
         }
+        out += &self.only_first.to_text("first", width);
+        out += &self.only_second.to_text("second", width);
         out
     }
 
