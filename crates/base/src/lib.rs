@@ -12,6 +12,7 @@ mod id;
 mod kept;
 mod landing;
 mod name;
+mod nearest;
 mod shared_block;
 mod size;
 
@@ -23,6 +24,7 @@ pub use id::{ClusterId, DriveId, Id128, LayerId, NodeId, ParseIdError, SessionId
 pub use kept::{KEPT_BLOCKS, SLAB_BYTES, SLABS_MAX};
 pub use landing::Landing;
 pub use name::{NAME_BYTES_MAX, NameError, check_name};
+pub use nearest::Nearest;
 pub use shared_block::SharedBlock;
 pub use size::{SizeError, format_size_bytes, parse_size_bytes};
 

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use coquina_base::{
-    BLOCK_BYTES, CHUNK_BYTES, LayerId, NodeId, SECTOR_BYTES, VOLUME_BYTES_MAX, VolumeId, check_name,
+    BLOCK_BYTES, CHUNK_BYTES, LayerId, Nearest, NodeId, SECTOR_BYTES, VOLUME_BYTES_MAX, VolumeId, check_name,
 };
 use coquina_cluster::{
     ClusterRecord, Key, MapView, OperationError, PoolRecord, Record, Striping, VolumeRecord, VolumeState,
@@ -204,7 +204,7 @@ impl Catalogue {
             self.map.wait_followed(map.revision(), FOLLOW_TIME_MAX);
         }
         let map = self.map();
-        map.volume(id).cloned().ok_or_else(|| not_found(name))
+        map.volume(id).cloned().ok_or_else(|| not_found(&map, name))
     }
 
     /// Gives a volume another name. Connections stay.
@@ -220,7 +220,7 @@ impl Catalogue {
         }
         let make = |map: &MapView, _: LayerId| {
             let volume = map.volume(id).filter(|volume| volume.state == VolumeState::Active);
-            let volume = volume.ok_or_else(|| not_found(name))?;
+            let volume = volume.ok_or_else(|| not_found(map, name))?;
             if map.volume_by_name(new_name).is_some_and(|other| other.value.id != id) {
                 return Err(taken());
             }
@@ -395,11 +395,13 @@ fn step_back(attempt: u64, own: u64) {
 }
 
 fn find<'a>(map: &'a MapView, name: &str) -> Result<&'a VolumeRecord, CatalogueError> {
-    map.volume_by_name(name).map(|volume| &*volume.value).ok_or_else(|| not_found(name))
+    map.volume_by_name(name).map(|volume| &*volume.value).ok_or_else(|| not_found(map, name))
 }
 
-fn not_found(name: &str) -> CatalogueError {
-    CatalogueError::NotFound { name: name.to_owned() }
+fn not_found(map: &MapView, name: &str) -> CatalogueError {
+    let active = map.volumes().filter(|volume| volume.value.state == VolumeState::Active);
+    let nearest = Nearest::of(name, active.map(|volume| volume.value.name.as_str()));
+    CatalogueError::NotFound { name: name.to_owned(), nearest }
 }
 
 fn unknown_pool(volume: &VolumeRecord) -> CatalogueError {

@@ -27,4 +27,6 @@ fn an_experiment_is_json_where_that_is_asked_for_and_its_file_else() {
     let unknown = list(&["nothing", "--json"]);
     assert_eq!((unknown.status.code(), unknown.stdout.len()), (Some(2), 0));
     assert!(String::from_utf8(unknown.stderr).unwrap().contains("no experiment \"nothing\" is built in"));
+    let misspelt = String::from_utf8(list(&["curve-vs-cpeh"]).stderr).unwrap();
+    assert!(misspelt.contains("is built in; did you mean \"curve-vs-ceph\"?; there are "), "{misspelt}");
 }

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use coquina_base::{DriveId, NodeId, VolumeId};
+use coquina_base::{DriveId, Nearest, NodeId, VolumeId};
 use coquina_cluster::{
     DriveRecord, DriveState, GroupRecord, MapView, OperationError, PoolId, VolumeRecord, VolumeState, Wanted,
     operation,
@@ -291,6 +291,19 @@ fn live_bytes(drive: &DriveSnapshot) -> u64 {
     drive.shards.iter().map(|shard| shard.stats.live_bytes).fold(0, u64::saturating_add)
 }
 
+/// The drive that a misspelt text may mean, in the form in which it was written: `NODE:PATH`, a path or an identity.
+fn nearest(map: &MapView, text: &str) -> Nearest {
+    let drives = || map.drives().map(|drive| &*drive.value);
+    let names: Vec<String> = match (text.split_once(':').is_some(), text.contains('/')) {
+        (true, _) => drives()
+            .filter_map(|drive| Some(format!("{}:{}", map.node(drive.node)?.name, drive.path)))
+            .collect(),
+        (_, true) => drives().map(|drive| drive.path.clone()).collect(),
+        _ => drives().map(|drive| drive.id.to_string()).collect(),
+    };
+    Nearest::of(text, names.iter().map(String::as_str))
+}
+
 fn find<'a>(map: &'a MapView, text: &str, own: Option<NodeId>) -> Result<&'a DriveRecord, CatalogueError> {
     let drives = || map.drives().map(|drive| &*drive.value);
     let by_path = |path: &str, node: Option<NodeId>| -> Vec<&DriveRecord> {
@@ -308,7 +321,7 @@ fn find<'a>(map: &'a MapView, text: &str, own: Option<NodeId>) -> Result<&'a Dri
         found = drives().filter(|drive| drive.id.to_string().starts_with(&prefix)).collect();
     }
     match found.as_slice() {
-        [] => Err(CatalogueError::DriveNotFound { text: text.to_owned() }),
+        [] => Err(CatalogueError::DriveNotFound { text: text.to_owned(), nearest: nearest(map, text) }),
         [drive] => Ok(drive),
         several => Err(CatalogueError::DriveAmbiguous { text: text.to_owned(), count: several.len() }),
     }

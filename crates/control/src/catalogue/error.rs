@@ -1,6 +1,6 @@
 //! Why an operation was refused.
 
-use coquina_base::{NameError, SECTOR_BYTES, VOLUME_BYTES_MAX, format_size_bytes};
+use coquina_base::{NameError, Nearest, SECTOR_BYTES, VOLUME_BYTES_MAX, format_size_bytes};
 use coquina_cluster::{OperationError, StripingError};
 
 use crate::backend::BackendError;
@@ -20,10 +20,12 @@ pub enum CatalogueError {
         name: String,
     },
     /// There is no volume of that name.
-    #[error("no volume {name:?}; `coquina volume list` shows what there is")]
+    #[error("no volume {name:?}{nearest}; `coquina volume list` shows what there is")]
     NotFound {
         /// The name.
         name: String,
+        /// What may be meant.
+        nearest: Nearest,
     },
     /// There is another one now.
     #[error("volume {name:?} was replaced by another one of that name meanwhile, which was left as it is")]
@@ -137,10 +139,12 @@ pub enum CatalogueError {
         nodes: Vec<String>,
     },
     /// There is no such pool.
-    #[error("no pool {name:?}; `coquina pool list` shows what there is")]
+    #[error("no pool {name:?}{nearest}; `coquina pool list` shows what there is")]
     PoolNotFound {
         /// The name.
         name: String,
+        /// What may be meant.
+        nearest: Nearest,
     },
     /// Several pools would do.
     #[error("there are several pools ({}); say which one with --pool", pools.join(", "))]
@@ -171,10 +175,12 @@ pub enum CatalogueError {
         name: String,
     },
     /// There is no such drive.
-    #[error("no drive {text:?}; `coquina drive list` shows identities and paths")]
+    #[error("no drive {text:?}{nearest}; `coquina drive list` shows identities and paths")]
     DriveNotFound {
         /// As asked for.
         text: String,
+        /// What may be meant.
+        nearest: Nearest,
     },
     /// Names more than one drive.
     #[error("{text:?} may be any of {count} drives; give more of the identity, or NODE:PATH")]
@@ -239,10 +245,12 @@ pub enum CatalogueError {
         path: String,
     },
     /// There is no such node.
-    #[error("no node {text:?}; `coquina node list` shows names and identities")]
+    #[error("no node {text:?}{nearest}; `coquina node list` shows names and identities")]
     NodeNotFound {
         /// As asked for.
         text: String,
+        /// What may be meant.
+        nearest: Nearest,
     },
     /// Names more than one node.
     #[error("{text:?} is the beginning of {count} nodes; give more of the identity, or the name")]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use coquina_base::DriveId;
+use coquina_base::{DriveId, Nearest};
 use coquina_cluster::{
     DriveRecord, DriveState, GroupId, MapView, NodeRecord, OperationError, Wanted, operation,
 };
@@ -107,7 +107,10 @@ fn find<'a>(map: &'a MapView, text: &str) -> Result<&'a NodeRecord, CatalogueErr
     let begins = |node: &&NodeRecord| text.len() >= PREFIX_MIN && node.id.to_string().starts_with(&prefix);
     let found: Vec<&NodeRecord> = map.nodes().map(|node| &*node.value).filter(begins).collect();
     match found.as_slice() {
-        [] => Err(CatalogueError::NodeNotFound { text: text.to_owned() }),
+        [] => {
+            let nearest = Nearest::of(text, map.nodes().map(|node| node.value.name.as_str()));
+            Err(CatalogueError::NodeNotFound { text: text.to_owned(), nearest })
+        }
         [node] => Ok(node),
         several => Err(CatalogueError::NodeAmbiguous { text: text.to_owned(), count: several.len() }),
     }

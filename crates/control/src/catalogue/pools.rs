@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use coquina_base::check_name;
+use coquina_base::{Nearest, check_name};
 use coquina_cluster::{
     ClusterRecord, GroupId, MapView, OperationError, POOL_GROUPS_MAX, PoolId, PoolRecord, PoolState,
     operation,
@@ -72,8 +72,12 @@ impl Catalogue {
 
     /// One pool.
     pub fn pool(&self, name: &str) -> Result<PoolRecord, CatalogueError> {
-        let not_found = || CatalogueError::PoolNotFound { name: name.to_owned() };
-        self.map().pool_by_name(name).cloned().ok_or_else(not_found)
+        let map = self.map();
+        let not_found = || {
+            let names = map.pools().map(|pool| pool.value.name.as_str());
+            CatalogueError::PoolNotFound { name: name.to_owned(), nearest: Nearest::of(name, names) }
+        };
+        map.pool_by_name(name).cloned().ok_or_else(not_found)
     }
 
     /// Removes a pool without volumes.

@@ -8,7 +8,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router, middleware};
-use coquina_base::{DriveId, NodeId};
+use coquina_base::{DriveId, Nearest, NodeId};
 use coquina_cluster::{PoolRecord, VolumeRecord};
 use serde::Deserialize;
 use tokio::sync::Semaphore;
@@ -346,7 +346,7 @@ fn show_drives(shared: &Shared) -> Vec<api::Drive> {
 
 fn show_drive(shared: &Shared, id: DriveId) -> Result<api::Drive, ApiError> {
     let (map, sample) = (shared.catalogue.map(), shared.sample());
-    let not_found = || CatalogueError::DriveNotFound { text: id.to_string() };
+    let not_found = || CatalogueError::DriveNotFound { text: id.to_string(), nearest: Nearest::default() };
     let record = map.drive(id).ok_or_else(not_found)?;
     Ok(view::drive(&map, record, &sample, &view::shares(&map)))
 }

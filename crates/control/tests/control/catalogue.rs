@@ -76,6 +76,30 @@ fn bad_input_is_refused_with_what_to_do() {
 }
 
 #[test]
+fn a_misspelt_name_gets_the_one_that_is_meant() {
+    let world = World::new(3, 1);
+    let catalogue = &world.processes[0].catalogue;
+    for name in ["database", "mail1", "mail2"] {
+        catalogue.create(&volume_request(name, GIB)).unwrap();
+    }
+    let error = message(catalogue.info("databse"));
+    let wanted =
+        "no volume \"databse\"; did you mean \"database\"?; `coquina volume list` shows what there is";
+    assert_eq!(error, wanted);
+    assert!(!message(catalogue.info("mail3")).contains("did you mean"), "two are as near");
+    assert!(message(catalogue.pool("defualt")).contains("did you mean \"default\"?"));
+    assert!(message(catalogue.find_drive("/drives/0")).contains("; did you mean \"/drives/\\\"0\\\"\"?"));
+    let node = message(catalogue.find_drive("node_2:/drives/\"0\""));
+    assert!(node.contains("did you mean \"node-2:/drives/"), "{node}");
+    let id = world.processes[0].node.memory().drives.keys().next().unwrap().to_string();
+    let other = if id.ends_with('0') { "1" } else { "0" };
+    let misspelt = format!("{}{other}", &id[..id.len() - 1]);
+    assert!(message(catalogue.find_drive(&misspelt)).contains(&format!("did you mean \"{id}\"?")));
+    let remove = api::RemoveNode { node: "nod-2".to_owned(), ..api::RemoveNode::default() };
+    assert!(message(catalogue.remove_node(&remove)).contains("did you mean \"node-2\"?"));
+}
+
+#[test]
 fn sizes_times_copies_add_up_to_the_capacity_times_overcommit_and_no_more() {
     let world = World::new(3, 1);
     let catalogue = &world.processes[1].catalogue;

@@ -1,5 +1,6 @@
 //! `coquina bench list`
 
+use coquina_base::Nearest;
 use coquina_experiments::definition::{Experiment, built_in, built_in_names};
 use serde::Serialize;
 
@@ -28,7 +29,8 @@ pub fn run(global: &Global, arguments: &BenchList) -> Result<(), CliError> {
     if let Some(name) = &arguments.experiment {
         let found = built_in(name).ok_or_else(|| {
             CliError::usage(format!(
-                "no experiment {name:?} is built in; there are {}",
+                "no experiment {name:?} is built in{}; there are {}",
+                Nearest::of(name, built_in_names()),
                 built_in_names().join(", ")
             ))
         })?;

@@ -16,6 +16,7 @@ mod values;
 
 use std::path::Path;
 
+use coquina_base::Nearest;
 use serde::{Deserialize, Serialize};
 
 use crate::report::{Operation, Point};
@@ -51,7 +52,11 @@ pub const RATE_IOPS_MAX: u64 = 1_000_000_000;
 #[derive(Debug, thiserror::Error)]
 pub enum DefinitionError {
     /// The file cannot be read.
-    #[error("cannot read the experiment {path}: {source}; built in are: {known}", known = built_in_names().join(", "))]
+    #[error(
+        "cannot read the experiment {path}: {source}{}; built in are: {}",
+        Nearest::of(path, built_in_names()),
+        built_in_names().join(", ")
+    )]
     Read {
         /// The file.
         path: String,
@@ -404,7 +409,7 @@ impl Experiment {
     pub fn parse(text: &str, path: &str) -> Result<Self, DefinitionError> {
         let experiment: Experiment = toml::from_str(text).map_err(|error| DefinitionError::Malformed {
             path: path.to_owned(),
-            message: in_words(error.to_string().trim_end()),
+            message: format!("{}{}", in_words(error.to_string().trim_end()), misspelt(error.message())),
         })?;
         match experiment.nonsense() {
             Some(message) => Err(DefinitionError::Senseless { path: path.to_owned(), message }),
@@ -451,6 +456,15 @@ impl Experiment {
         }
         None
     }
+}
+
+/// What may be meant by a key or value that is not known, of a message such as "unknown field `dept`, expected `depth` or `jobs`".
+fn misspelt(message: &str) -> Nearest {
+    if !message.starts_with("unknown field") && !message.starts_with("unknown variant") {
+        return Nearest::default();
+    }
+    let mut quoted = message.split('`').skip(1).step_by(2);
+    quoted.next().map_or_else(Nearest::default, |found| Nearest::of(found, quoted))
 }
 
 /// Names of types as those who write files know them.

@@ -228,6 +228,25 @@ fn published_rows_are_read_by_column() {
 fn a_file_that_is_missing_names_what_there_is() {
     let said = Experiment::load("/nowhere/at-all.toml").unwrap_err().to_string();
     assert!(said.contains("/nowhere/at-all.toml") && said.contains("curve-vs-ceph"), "{said}");
+    assert!(!said.contains("did you mean"), "{said}");
+}
+
+#[test]
+fn what_is_misspelt_gets_what_is_meant() {
+    let said = Experiment::load("curve-vs-cpeh").unwrap_err().to_string();
+    assert!(said.contains("did you mean \"curve-vs-ceph\"?; built in are: "), "{said}");
+    for (from, to, meant) in [
+        ("title =", "titel =", "title"),
+        ("warmup_s = 0,", "warmup = 0,", "warmup_s"),
+        ("depth =", "dept =", "depth"),
+        ("quick = [1, 128]", "quik = [1, 128]", "quick"),
+        ("random_write", "random_wirte", "random_write"),
+    ] {
+        let said = complaint(&SMALL.replacen(from, to, 1));
+        assert!(said.ends_with(&format!("; did you mean \"{meant}\"?")), "{said}");
+    }
+    let said = complaint(&SMALL.replacen("depth =", "deepness =", 1));
+    assert!(!said.contains("did you mean"), "{said}");
 }
 
 #[test]

@@ -29,6 +29,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use coquina_base::Nearest;
+
 use crate::definition::Layout;
 use crate::generator::{Command, GeneratorError, Load, Patience, fio};
 use crate::report::{Point, TargetFacts};
@@ -47,9 +49,10 @@ const PLAIN_FILES_MAX: u32 = 64;
 pub enum TargetError {
     /// Its name is not understood.
     #[error(
-        "{0:?} is not a target; write coquina-local, coquina-local-nbd, ceph-local, coquina:VOLUME, coquina-nbd:VOLUME, \
+        "{0:?} is not a target{nearest}; write coquina-local, coquina-local-nbd, ceph-local, coquina:VOLUME, coquina-nbd:VOLUME, \
          rbd:POOL/IMAGE, rados:POOL, nbd:URI, file:PATH, device:PATH, \
-         plain-file or plain-files:N (up to 64)"
+         plain-file or plain-files:N (up to 64)",
+        nearest = nearest(.0)
     )]
     Unknown(String),
     /// It is named in a way that makes no sense.
@@ -423,6 +426,21 @@ impl Opener {
     }
 }
 
+/// Targets by their whole names, and kinds of those that are followed by `:` and what is meant.
+const NAMES: [&str; 4] = ["coquina-local", "coquina-local-nbd", "ceph-local", "plain-file"];
+const KINDS: [&str; 9] =
+    ["plain-files", "coquina", "coquina-nbd", "rbd", "rados", "nbd", "nbd+unix", "file", "device"];
+
+/// The target that a misspelt one may mean.
+fn nearest(spec: &str) -> Nearest {
+    let Some((kind, rest)) = spec.split_once(':') else { return Nearest::of(spec, NAMES) };
+    let nearest = Nearest::of(kind, KINDS.into_iter().filter(|known| *known != kind));
+    match nearest.name() {
+        Some(meant) if !rest.is_empty() => Nearest::from(format!("{meant}:{rest}")),
+        _ => Nearest::default(),
+    }
+}
+
 /// The paths of a list with commas. Load is made by processes in folders of their own, where others would mean something else.
 fn absolute(paths: &str) -> Vec<PathBuf> {
     let paths = paths.split(',').filter(|path| !path.is_empty());
@@ -482,3 +500,27 @@ fn need_room(spec: &str, folder: &Path, wanted_bytes: u64) -> Result<(), TargetE
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod misspelt_tests {
+    use super::*;
+
+    #[test]
+    fn a_misspelt_target_gets_the_one_that_is_meant() {
+        let folder = tempfile::tempdir().unwrap();
+        let said = |spec: &str| Opener::new(folder.path()).open(spec).err().unwrap().to_string();
+        for (spec, meant) in [
+            ("coquina-locl", "coquina-local"),
+            ("cephlocal", "ceph-local"),
+            ("coqiuna:disk", "coquina:disk"),
+            ("flie:/srv/a:b", "file:/srv/a:b"),
+            ("rbdd:pool/image", "rbd:pool/image"),
+        ] {
+            let said = said(spec);
+            assert!(said.contains(&format!("is not a target; did you mean {meant:?}?; write ")), "{said}");
+        }
+        for spec in ["tape:0", "coquina:", "plain-files:65", "x"] {
+            assert!(!said(spec).contains("did you mean"), "{spec}: {}", said(spec));
+        }
+    }
+}
