@@ -71,7 +71,21 @@ macro_rules! from_errors {
     )+};
 }
 
-from_errors!(ClientError, FolderError, NodeError, ServerError);
+from_errors!(FolderError, NodeError, ServerError);
+
+/// Codes of a server's refusals of what is wrong in itself, whatever the cluster is like.
+const WRONG_IN_ITSELF: [&str; 3] = ["bad_name", "bad_size", "bad_striping"];
+
+impl From<ClientError> for CliError {
+    fn from(error: ClientError) -> Self {
+        match &error {
+            ClientError::Refused { code, .. } if WRONG_IN_ITSELF.contains(&code.as_str()) => {
+                CliError::Usage(error.to_string())
+            }
+            _ => CliError::Failed(error.to_string()),
+        }
+    }
+}
 
 impl From<BenchError> for CliError {
     fn from(error: BenchError) -> Self {

@@ -165,6 +165,10 @@ fn what_cannot_be_run_has_no_plan() {
     let tune = ["tune", "curve-vs-ceph", "--target", "coquina-local", "--set"];
     wrong(&[&tune[..], &["os:foo=1"]].concat(), "no setting is called");
     wrong(&[&tune[..], &["coquina:bogus=1"]].concat(), "has no option --bogus");
+    wrong(&[&tune[..], &["coquina:index-memry=1"]].concat(), "--index-memry; did you mean \"index-memory\"?");
+    wrong(&[&tune[..], &["coquina:index-memory=lots"]].concat(), "--set coquina:index-memory=lots: ");
+    wrong(&[&tune[..], &["coquina:reactors=0"]].concat(), "--set coquina:reactors=0: ");
+    wrong(&[&tune[..], &["coquina:tcp-only=yes"]].concat(), "--set coquina:tcp-only=yes: ");
     wrong(
         &[&tune[..], &["coquina:nodes=5"]].concat(),
         "coquina:nodes is no option of `coquina up` that can be tried",

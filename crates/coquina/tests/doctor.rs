@@ -87,14 +87,14 @@ fn paths_that_are_not_there_and_other_hosts_are_wrong_usage() {
 }
 
 #[test]
-fn what_has_no_drive_is_an_error_and_a_folder_of_the_kernel_is_told_as_one() {
+fn what_has_no_drive_is_wrong_usage_and_a_folder_of_the_kernel_is_told_as_one() {
     for (path, part) in [
         ("/dev/null", "/dev/null is no drive: it is a character device"),
         ("/proc", "no drive is behind /proc: the kernel shows itself there (proc)"),
         ("/sys", "no drive is behind /sys: the kernel shows itself there (sysfs)"),
     ] {
         let output = doctor(&["--drive", path]);
-        assert_eq!(output.status.code(), Some(1), "{path}: {}", error(&output));
+        assert_eq!(output.status.code(), Some(2), "{path}: {}", error(&output));
         assert!(error(&output).contains(part) && output.stdout.is_empty(), "{}", error(&output));
     }
     let output = doctor(&["--json", "--folder", "/proc"]);

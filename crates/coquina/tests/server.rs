@@ -213,6 +213,8 @@ fn bad_requests_are_refused_and_change_nothing() {
     server.fails(&["volume", "info", "../../v1/status"], "no volume");
     server.fails(&["drive", "scrub", "--drive", "/unknown"], "no drive");
     assert_eq!(server.json(&["volume", "list", "--interval", "0"]), before);
+    let striped = ["volume", "create", "x", "--size", "1M", "--stripe-count", "4", "--stripe-unit", "3000"];
+    server.is_wrong(&striped, "a stripe unit of 3000 bytes is not possible");
 }
 
 #[test]
@@ -222,6 +224,7 @@ fn a_second_start_says_that_the_first_runs_and_leaves_it_alone() {
     let process = server.child.id().to_string();
     server.fails(&["up", "--http", "127.0.0.1:0"], &format!("a server (process {process}) already runs"));
     assert_eq!(server.json(&["status"])["health"]["state"], "ok");
+    server.fails(&["volume", "info", "dsk"], "no volume \"dsk\"; did you mean \"disk\"?");
 }
 
 #[test]

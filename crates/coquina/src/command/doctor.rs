@@ -43,7 +43,7 @@ pub fn run(global: &Global, command: &Doctor) -> Result<(), CliError> {
     }
     let root = HostRoot::here();
     for drive in &question.drives {
-        doctor::check_drive(&root, drive).map_err(|error| CliError::failed(error.to_string()))?;
+        doctor::check_drive(&root, drive).map_err(|error| CliError::usage(error.to_string()))?;
     }
     let mut findings = doctor::examine(&root, &question);
     let mut left = 0;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::CommandFactory;
-use coquina_base::format_size_bytes;
+use coquina_base::{Nearest, format_size_bytes};
 use coquina_experiments::definition::{DefinitionError, Experiment, ModeName};
 use coquina_experiments::html;
 use coquina_experiments::leftovers;
@@ -123,15 +123,31 @@ fn check_setting(targets: &[String], assignment: &Assignment) -> Result<(), CliE
             LocalCoquina::check_option(&targets.join(", "), name).map_err(RunError::from)?;
             let arguments = Arguments::command();
             let up = arguments.find_subcommand("up");
-            let mut known =
-                up.into_iter().flat_map(|up| up.get_arguments()).filter_map(|known| known.get_long());
-            match known.any(|known| known == name) {
-                true => Ok(()),
-                false => Err(wrong(&format!("`coquina up` has no option --{name}; see `coquina up --help`"))),
+            let known: Vec<&str> = up
+                .into_iter()
+                .flat_map(|up| up.get_arguments())
+                .filter_map(|known| known.get_long())
+                .collect();
+            if !known.contains(&name) {
+                let nearest = Nearest::of(name, known);
+                return Err(wrong(&format!(
+                    "`coquina up` has no option --{name}{nearest}; see `coquina up --help`"
+                )));
             }
+            let tried = ["coquina", "up", &format!("--{name}={}", assignment.value)];
+            let parsed = Arguments::command().try_get_matches_from(tried);
+            parsed.map(drop).map_err(|error| wrong(&said_by_clap(&error.to_string())))
         }
         _ => Ok(()),
     }
+}
+
+/// Of what the parser says of one option only that: neither how the command is used, nor where help is.
+fn said_by_clap(text: &str) -> String {
+    let text = text.split("\n\nUsage:").next().unwrap_or_default();
+    let text = text.split("\n\nFor more information").next().unwrap_or_default();
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    lines.join(" ").trim_start_matches("error: ").to_owned()
 }
 
 /// `coquina bench show`.
