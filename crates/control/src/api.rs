@@ -394,6 +394,9 @@ pub struct Drive {
     /// The node that has it.
     #[serde(default)]
     pub node: NodeId,
+    /// The same, under the name that `coquina df` has for it.
+    #[serde(default)]
+    pub node_id: NodeId,
     /// Size of the file or device.
     pub size_bytes: u64,
     /// What it can hold for users.

@@ -163,6 +163,7 @@ pub(crate) fn drive(map: &MapView, record: &DriveRecord, sample: &Sample, shares
         problem: problem(map, record, local),
         unknown: local.is_none() && record.state == DriveState::Healthy && !is_dead(sample, record.node),
         node: record.node,
+        node_id: record.node,
         size_bytes: record.size_bytes,
         capacity_bytes: record.capacity_bytes,
         live_bytes: sum(|shard| shard.stats.live_bytes),

@@ -177,6 +177,11 @@ fn space_and_status_are_shown_once_and_again() {
 
     // Two lines of JSON, one status each; then nobody reads any more, and it ends.
     let data = folder.path().join("data");
+    let (listed, drive) = (server.json(&["drive", "list"])["drives"][0].clone(), &space["drives"][0]);
+    for field in ["node_id", "node_name"] {
+        assert!(drive[field].is_string() && drive[field] == listed[field], "{field}: {drive} and {listed}");
+    }
+    assert_eq!((&drive["node"], &listed["node"]), (&drive["node_name"], &listed["node_id"]));
     let data = data.to_str().unwrap();
     let mut watch = command(&["status", "--watch", "--json", "--dir", data]);
     let mut watch = watch.stdout(std::process::Stdio::piped()).spawn().unwrap();

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use coquina_base::{DriveId, format_size_bytes};
+use coquina_base::{DriveId, NodeId, format_size_bytes};
 use coquina_control::api;
 use serde::Serialize;
 
@@ -27,7 +27,10 @@ struct Space {
 #[derive(Serialize)]
 struct DriveSpace {
     id: DriveId,
+    /// Its node's name, as `node_name`: scripts may know it by this one.
     node: String,
+    node_id: NodeId,
+    node_name: String,
     path: String,
     state: api::DriveState,
     capacity_bytes: u64,
@@ -50,6 +53,8 @@ pub fn run(global: &Global) -> Result<(), CliError> {
     let drive = |drive: &api::Drive| DriveSpace {
         id: drive.id,
         node: drive.node_name.clone(),
+        node_id: drive.node,
+        node_name: drive.node_name.clone(),
         path: drive.path.clone(),
         state: drive.state,
         capacity_bytes: drive.capacity_bytes,
