@@ -330,7 +330,8 @@ impl<'a> Run<'a> {
         let first_case = self.report.cases.len();
         let mut flat: Vec<Option<(u32, String)>> = vec![None; self.columns.len()];
         for planned in &scenario.points {
-            self.case(planned, &layout, &refused, &mut flat)?;
+            let outcome = self.case(planned, &layout, &refused, &mut flat);
+            // Also of a case that was interrupted: what it has measured is in the report.
             findings::name_limits(&mut self.report.cases[first_case..], &self.seen, &drives);
             self.report.elapsed_s = self.began.elapsed().as_secs_f64();
             let mut partial = self.report.clone();
@@ -341,6 +342,7 @@ impl<'a> Run<'a> {
         let found = findings::of_scenario(&self.report.cases[first_case..], &self.settings.limits, &drives);
         self.report.findings.extend(found);
         Ok(())
+            outcome?;
     }
 
     /// What is unequal between targets and was allowed to be.

@@ -1,3 +1,5 @@
+mod interrupted;
+
 use std::cell::Cell;
 use std::rc::Rc;
 
