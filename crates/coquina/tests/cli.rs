@@ -184,6 +184,20 @@ fn what_cannot_be_run_has_no_plan() {
 }
 
 #[test]
+fn a_plan_says_that_rounds_may_be_left_out() {
+    let folder = folder();
+    let plan = |mode: &str| {
+        let arguments = ["bench", "run", "curve-vs-ceph", "--target", "plain-file", mode, "--plan"];
+        let output = command(folder.path()).args(arguments).output().unwrap();
+        assert!(output.status.success());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let told = "If the whole run would take more than 570 s, rounds after the 3rd are left out of cases";
+    assert!(plan("--quick").contains(told));
+    assert!(!plan("--full").contains("left out of cases"));
+}
+
+#[test]
 fn what_is_no_drive_is_said_and_leaves_nothing() {
     let folder = folder();
     std::fs::write(folder.path().join("text"), vec![b'x'; 1 << 20]).unwrap();

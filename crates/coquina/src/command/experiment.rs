@@ -523,12 +523,19 @@ fn plan_text(plan: &Plan) -> String {
             case.left_out.iter().for_each(|reason| text += &format!("      not on {reason}\n"));
         }
     }
-    text + &format!(
+    text += &format!(
         "\nabout {} of load. Not counted: {}. What a target turns out to refuse, and steps after throughput has stopped growing, are \
          left out, which saves time.\n",
         format_duration((plan.estimated_s * 1e9) as u64),
         plan.not_counted.join("; ")
-    )
+    );
+    if let Some(time_s) = plan.time_s.filter(|_| plan.rounds_min < plan.rounds) {
+        text += &format!(
+            "If the whole run would take more than {time_s} s, rounds after the {}rd are left out of cases, whose names the report has.\n",
+            plan.rounds_min
+        );
+    }
+    text
 }
 
 #[cfg(test)]

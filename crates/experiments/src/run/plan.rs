@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::definition::SETTLE_PASSES_MAX;
+use crate::definition::{ROUNDS_MIN, SETTLE_PASSES_MAX};
 use crate::target::{Opener, Target, TargetError, check_reach, check_repeated};
 
 use super::{Settings, placement, quiet, settings_tried};
@@ -23,6 +23,10 @@ pub struct Plan {
     pub settings: Vec<String>,
     /// Times that each case is run on each target, or with each setting.
     pub rounds: u32,
+    /// Rounds that each case has at least: fewer than `rounds` where some are left out when the run would take more than `time_s`.
+    pub rounds_min: u32,
+    /// How long the whole run should take, in seconds; `None` where that is not bounded.
+    pub time_s: Option<f64>,
     /// Measured time of each run, in seconds.
     pub runtime_s: f64,
     /// Load before that, in seconds.
@@ -117,6 +121,8 @@ impl Plan {
             targets: settings.targets.clone(),
             settings: settings_tried::labels(&settings.tried),
             rounds: limits.rounds,
+            rounds_min: if limits.time_s > 0.0 { limits.rounds.min(ROUNDS_MIN) } else { limits.rounds },
+            time_s: (limits.time_s > 0.0).then_some(limits.time_s),
             runtime_s: limits.runtime_s,
             warmup_s: limits.warmup_s,
             runs,
