@@ -32,33 +32,56 @@ impl Run<'_> {
     /// What a run still needs at least, if a case has so many more rounds: all rounds of the cases behind it, settling once, and writing
     /// volumes as fast as the last ones were written. In seconds.
     fn rest_s(&self, planned: &PlannedPoint, rounds_left: u32) -> f64 {
+        self.rest_of_measuring_s(planned, rounds_left) + self.settling_behind_s(planned)
+    }
+
+    /// The part of it that is not settling.
+    pub(super) fn rest_of_measuring_s(&self, planned: &PlannedPoint, rounds_left: u32) -> f64 {
         let limits = &self.settings.limits;
-        let pace = &self.pace;
-        let round_s = match pace.rounds {
-            0 => limits.runtime_s + limits.warmup_s + LOAD_EXTRA_S,
-            rounds => pace.rounds_s / f64::from(rounds),
-        };
-        let mut rest_s = pace.s_per_byte * pace.bytes_ahead;
+        let round_s = limits.runtime_s + limits.warmup_s + self.load_extra_s();
+        let mut rest_s = self.pace.s_per_byte * self.pace.bytes_ahead;
         let mut is_behind = false;
         for scenario in self.settings.plan() {
             let columns = self.columns_that_take(&scenario.layout) as f64;
-            let begins_behind = is_behind;
-            let mut settling = 0_u32;
             for other in &scenario.points {
                 if is_behind {
                     rest_s += columns * f64::from(limits.rounds) * round_s;
-                    settling += u32::from(settles(other, &scenario.layout, limits.settle_s));
                 }
                 if other.id == planned.id {
                     rest_s += columns * f64::from(rounds_left) * round_s;
                     is_behind = true;
                 }
             }
-            // The heaviest load comes before the first case.
-            let loads = settling + u32::from(begins_behind && settling > 0);
-            rest_s += columns * f64::from(loads) * limits.settle_s;
         }
         rest_s
+    }
+
+    /// Settling once before each of the cases behind one.
+    fn settling_behind_s(&self, planned: &PlannedPoint) -> f64 {
+        let limits = &self.settings.limits;
+        let mut rest_s = 0.0;
+        let mut is_behind = false;
+        for scenario in self.settings.plan() {
+            let begins_behind = is_behind;
+            let mut settling = 0_u32;
+            for other in &scenario.points {
+                settling += u32::from(is_behind && settles(other, &scenario.layout, limits.settle_s));
+                is_behind |= other.id == planned.id;
+            }
+            // The heaviest load comes before the first case.
+            let loads = settling + u32::from(begins_behind && settling > 0);
+            rest_s += self.columns_that_take(&scenario.layout) as f64 * f64::from(loads) * limits.settle_s;
+        }
+        rest_s
+    }
+
+    /// Time that a load takes besides its own: that of the rounds up to now, which is less than what is reckoned before.
+    pub(super) fn load_extra_s(&self) -> f64 {
+        let limits = &self.settings.limits;
+        match self.pace.rounds {
+            0 => LOAD_EXTRA_S,
+            rounds => (self.pace.rounds_s / f64::from(rounds) - limits.runtime_s - limits.warmup_s).max(0.0),
+        }
     }
 
     fn columns_that_take(&self, layout: &Layout) -> usize {

@@ -5,8 +5,10 @@ use crate::generator::GeneratorError;
 use crate::target::TargetError;
 
 use super::measure::{Measured, SETTLING};
-use super::plan::LOAD_EXTRA_S;
 use super::{Run, RunError};
+
+/// Rounds that are left may take longer than those before: drives of stores that are full have more to do between them.
+const MARGIN: f64 = 1.1;
 
 impl Run<'_> {
     /// Gives a store that was aged so much of the case's own load that its throughput is steady and its servers take no more memory: it does
@@ -44,7 +46,7 @@ impl Run<'_> {
         });
         for (done, column) in order.iter().copied().enumerate() {
             let loads = order.len() - done + loads_after * order.len();
-            let passes_max = self.settle_passes_max(settle_s, loads);
+            let passes_max = self.settle_passes_max(planned, loads);
             let limits =
                 Mode { runtime_s: settle_s, warmup_s: 0.0, passes_max, ..self.settings.limits.clone() };
             let share = self.runs_done / self.runs_all.max(1.0);
@@ -82,11 +84,13 @@ impl Run<'_> {
         behind.filter(|(other, layout)| settles(other, layout, self.settings.limits.settle_s)).count()
     }
 
-    /// How often a store may settle, if so many loads are left that settle stores, this one included.
-    fn settle_passes_max(&self, settle_s: f64, loads: usize) -> u32 {
+    /// How often a store may settle before a case, if so many loads are left that settle stores, this one included: as often as there is
+    /// time beside all rounds that are left, which are reckoned to take as long as those up to now did.
+    pub(super) fn settle_passes_max(&self, planned: &PlannedPoint, loads: usize) -> u32 {
         let limits = &self.settings.limits;
-        let runs_s = (self.runs_all - self.runs_done) * (limits.runtime_s + limits.warmup_s + LOAD_EXTRA_S);
-        passes_within(limits.time_s, self.began.elapsed().as_secs_f64() + runs_s, settle_s, loads)
+        let measuring_s = self.rest_of_measuring_s(planned, limits.rounds) * MARGIN;
+        let taken_s = self.began.elapsed().as_secs_f64() + measuring_s;
+        passes_within(limits.time_s, taken_s, limits.settle_s + self.load_extra_s(), loads)
     }
 }
 

@@ -194,6 +194,7 @@ fn a_plan_counts_runs_of_targets_that_can_do_a_case_and_of_settings() {
     assert_eq!((cases[0].runs, cases[1].runs, plan.runs), (4, 2, 6));
     assert_eq!(cases[1].left_out, ["plain-file: 4 drives are needed, the target has 1"]);
     assert!((plan.estimated_s - 6.0 * 2.2).abs() < 1e-9, "{}", plan.estimated_s);
+    assert_eq!((plan.rounds_min, plan.time_s), (2, None));
     let told = plan.not_counted.join("; ");
     assert!(
         told.contains("writing volumes full") && told.contains("up to 2 s before each of the 6 runs"),
@@ -231,6 +232,45 @@ fn a_plan_counts_runs_of_targets_that_can_do_a_case_and_of_settings() {
     assert_eq!(plan.settings, ["fio:a=1", "fio:a=2", "fio:b=1"]);
     assert_eq!(plan.scenarios[0].cases[0].runs, 8, "four columns, two rounds");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_plan_says_that_rounds_may_be_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = |limits: &str| {
+        let toml = EXPERIMENT.replace("rounds = 2,", limits);
+        let plan = Plan::of(&settings(&toml, &["plain-file"], folder.path())).unwrap();
+        (plan.rounds, plan.rounds_min, plan.time_s)
+    };
+    assert_eq!(plan("rounds = 5, time_s = 570,"), (5, 3, Some(570.0)));
+    assert_eq!(plan("rounds = 2, time_s = 570,"), (2, 2, Some(570.0)));
+    assert_eq!(plan("rounds = 5,"), (5, 5, None));
+}
+
+#[test]
+fn stores_settle_as_long_as_rounds_at_their_pace_leave_time_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let toml = EXPERIMENT
+        .replace("rounds = 2, runtime_s = 1,", "rounds = 4, time_s = 100, settle_s = 5, runtime_s = 1,")
+        .replace("\"1GiB\"", "\"1GiB\"\naged = { full_percent = 75, overwrites = 1, block = \"64KiB\" }");
+    let settings = settings(&toml, &["a", "b"], folder.path());
+    let planned = settings.plan();
+    let hooks = Hooks { stopped: &|| false, say: &|_| {}, progress: &|_, _| {}, partial: &|_| {} };
+    let store = |spec: &str| -> Box<dyn Target> {
+        let (spec, loads) = (spec.to_owned(), Rc::default());
+        Box::new(Store { spec, copies: 1, laid_out: false, space_bytes: None, loads })
+    };
+    let mut run = Run::new(&settings, &hooks, context_of(&settings), vec![store("a"), store("b")], &planned);
+    let last = &planned[0].points[1];
+    let mut passes = |pace_s: f64, seconds: u64| {
+        run.began = Instant::now().checked_sub(std::time::Duration::from_secs(seconds)).unwrap();
+        run.pace = rounds::Pace { rounds_s: pace_s * 10.0, rounds: 10, ..rounds::Pace::default() };
+        run.settle_passes_max(last, 2)
+    };
+    // Eight rounds of 1.5 s, of which a tenth more is reckoned, leave 86 s; each time that two stores settle takes 11 s.
+    assert_eq!([0, 40, 60, 70, 200].map(|seconds| passes(1.5, seconds)), [4, 4, 2, 1, 1]);
+    // Of slower rounds less is left: 46 s, of which each takes 20 s.
+    assert_eq!([0, 30].map(|seconds| passes(6.0, seconds)), [2, 1]);
 }
 
 #[test]
