@@ -1,4 +1,5 @@
-//! Ctrl-C and SIGTERM: the first asks for a clean stop, one of the next ends the process at once.
+//! Ctrl-C, SIGTERM and SIGHUP: the first asks for a clean stop, one of the next ends the process at once. What `nohup` started does not
+//! hear of SIGHUP.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -22,6 +23,7 @@ pub fn stop_flag_with(
 ) -> Result<Arc<AtomicBool>, CliError> {
     let flag = Arc::new(AtomicBool::new(false));
     let (seen, count) = (flag.clone(), AtomicU32::new(0));
+    let is_hangup_ignored = coquina_host::is_hangup_ignored();
     ctrlc::set_handler(move || {
         let number = count.fetch_add(1, Ordering::Relaxed) + 1;
         seen.store(true, Ordering::Relaxed);
@@ -31,5 +33,8 @@ pub fn stop_flag_with(
         }
     })
     .map_err(|error| CliError::failed(format!("cannot handle signals: {error}")))?;
+    if is_hangup_ignored {
+        coquina_host::ignore_hangup();
+    }
     Ok(flag)
 }

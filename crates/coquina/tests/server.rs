@@ -25,9 +25,15 @@ fn command(arguments: &[&str]) -> Command {
 impl Server {
     /// Starts a server on a folder of its own, with free ports, and waits until it serves.
     fn start(folder: &Path, more: &[&str]) -> Server {
+        Server::start_as("env", folder, more)
+    }
+
+    /// The same by a program that becomes what it is given.
+    fn start_as(program: &str, folder: &Path, more: &[&str]) -> Server {
         let data = folder.join("data");
-        let mut command =
-            command(&["up", "--nbd", "127.0.0.1:0", "--http", "127.0.0.1:0", "--listen", "127.0.0.1:0"]);
+        let mut command = Command::new(program);
+        command.env_remove("COQUINA_DIR").arg(env!("CARGO_BIN_EXE_coquina"));
+        command.args(["up", "--nbd", "127.0.0.1:0", "--http", "127.0.0.1:0", "--listen", "127.0.0.1:0"]);
         command.arg("--dir").arg(&data).args(more);
         let log = std::fs::File::create(folder.join("log")).unwrap();
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
@@ -171,17 +177,17 @@ fn space_and_status_are_shown_once_and_again() {
         (&space["volumes"][0]["name"], &space["volumes"][0]["size_bytes"]),
         (&"disk".into(), &(64u64 << 20).into())
     );
+    let (listed, drive) = (server.json(&["drive", "list"])["drives"][0].clone(), &space["drives"][0]);
+    for field in ["node_id", "node_name"] {
+        assert!(drive[field].is_string() && drive[field] == listed[field], "{field}: {drive} and {listed}");
+    }
+    assert_eq!((&drive["node"], &listed["node"]), (&drive["node_name"], &listed["node_id"]));
     let text = server.run(&["df"]);
     let text = String::from_utf8_lossy(&text.stdout);
     assert!(text.contains("disk") && text.contains("64 MiB"), "{text}");
 
     // Two lines of JSON, one status each; then nobody reads any more, and it ends.
     let data = folder.path().join("data");
-    let (listed, drive) = (server.json(&["drive", "list"])["drives"][0].clone(), &space["drives"][0]);
-    for field in ["node_id", "node_name"] {
-        assert!(drive[field].is_string() && drive[field] == listed[field], "{field}: {drive} and {listed}");
-    }
-    assert_eq!((&drive["node"], &listed["node"]), (&drive["node_name"], &listed["node_id"]));
     let data = data.to_str().unwrap();
     let mut watch = command(&["status", "--watch", "--json", "--dir", data]);
     let mut watch = watch.stdout(std::process::Stdio::piped()).spawn().unwrap();
@@ -207,6 +213,8 @@ fn bad_requests_are_refused_and_change_nothing() {
     server.fails(&["volume", "create", "disk", "--size", "1M"], "exists");
     server.is_wrong(&["volume", "create", "zero", "--size", "0"], "above zero");
     server.is_wrong(&["volume", "create", "odd", "--size", "1000"], "multiple of 512");
+    let striped = ["volume", "create", "x", "--size", "1M", "--stripe-count", "4", "--stripe-unit", "3000"];
+    server.is_wrong(&striped, "a stripe unit of 3000 bytes is not possible");
     server.fails(&["volume", "create", "large", "--size", "10T"], "--overcommit");
     server.is_wrong(&["volume", "create", "huge", "--size", "15E"], "more than a volume can have");
     server.fails(&["volume", "resize", "disk", "--size", "10T"], "left for volumes");
@@ -216,10 +224,29 @@ fn bad_requests_are_refused_and_change_nothing() {
         server.fails(&[&["volume", words[0], "unknown"], &words[1..]].concat(), "no volume \"unknown\"");
     }
     server.fails(&["volume", "info", "../../v1/status"], "no volume");
+    server.fails(&["volume", "info", "dsk"], "no volume \"dsk\"; did you mean \"disk\"?");
     server.fails(&["drive", "scrub", "--drive", "/unknown"], "no drive");
     assert_eq!(server.json(&["volume", "list", "--interval", "0"]), before);
-    let striped = ["volume", "create", "x", "--size", "1M", "--stripe-count", "4", "--stripe-unit", "3000"];
-    server.is_wrong(&striped, "a stripe unit of 3000 bytes is not possible");
+}
+
+#[test]
+fn who_is_started_by_nohup_does_not_hear_that_its_terminal_is_closed() {
+    let folder = folder();
+    let ignores_hangup = |server: &Server| {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", server.child.id())).unwrap();
+        let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap().trim();
+        u64::from_str_radix(ignored, 16).unwrap() & 1 == 1
+    };
+    let drive = drive_of(&folder, "256M");
+    let server = Server::start_as("nohup", folder.path(), &["--drive", &drive]);
+    assert!(ignores_hangup(&server));
+    server.signal(rustix::process::Signal::HUP);
+    assert_eq!(server.json(&["status"])["health"]["state"], "ok");
+    server.stop();
+    let server = Server::start(folder.path(), &[]);
+    assert!(!ignores_hangup(&server));
+    server.signal(rustix::process::Signal::HUP);
+    assert_eq!(server.end(), Some(0), "it stops cleanly");
 }
 
 #[test]
@@ -229,7 +256,6 @@ fn a_second_start_says_that_the_first_runs_and_leaves_it_alone() {
     let process = server.child.id().to_string();
     server.fails(&["up", "--http", "127.0.0.1:0"], &format!("a server (process {process}) already runs"));
     assert_eq!(server.json(&["status"])["health"]["state"], "ok");
-    server.fails(&["volume", "info", "dsk"], "no volume \"dsk\"; did you mean \"disk\"?");
 }
 
 #[test]

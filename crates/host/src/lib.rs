@@ -10,10 +10,12 @@ pub mod doctor;
 mod drive;
 mod environment;
 mod error;
+mod hangup;
 pub mod sampler;
 
 pub use cpu::{MachineCpu, ProcessClock, ThreadClock, monotonic_ns, process_name, resident_bytes};
 pub use drive::DriveCounter;
 pub use environment::{DriveEnvironment, Environment};
 pub use error::{HostError, ProcError};
+pub use hangup::{ignore_hangup, is_hangup_ignored};
 pub use sampler::{Role, Sampler, SamplerSettings, Utilisation};
