@@ -4,10 +4,12 @@
 //!
 //! Invariants:
 //! - a note is there as long as what it speaks of; whoever removes that drops the note, and who cannot keeps it;
-//! - what is needed to clean up stays, and so do the folders that it lies in.
+//! - what is needed to clean up stays, and so do the folders that it lies in;
+//! - of a run that is killed nobody drops anything: its notes lie in its folder, and the next run tells them.
 
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::fs::{File, TryLockError};
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
@@ -23,10 +25,22 @@ struct Notes {
     texts: Vec<(u64, String)>,
     /// Folders with what is needed to clean up.
     needed: Vec<PathBuf>,
+    /// Files that hold all notes.
+    files: Vec<PathBuf>,
 }
 
 /// Of the whole process, since that is what may end.
-static NOTES: Mutex<Notes> = Mutex::new(Notes { next: 0, texts: Vec::new(), needed: Vec::new() });
+static NOTES: Mutex<Notes> =
+    Mutex::new(Notes { next: 0, texts: Vec::new(), needed: Vec::new(), files: Vec::new() });
+
+/// Held by who writes the files, so that the last to write them has all notes. [`NOTES`] is not held meanwhile: a drive that hangs must not
+/// keep anybody from being told what is left.
+static WRITING: Mutex<()> = Mutex::new(());
+
+/// In the folder of a run: its notes.
+const FILE_NAME: &str = "left-behind";
+/// What names of folders of runs begin with.
+pub const FOLDER_PREFIX: &str = "coquina-bench-";
 
 /// How long the removal of files may take: on a drive that hangs it never ends.
 const REMOVE_TIME_MAX: Duration = Duration::from_secs(120);
@@ -44,7 +58,71 @@ pub fn note(text: impl Into<String>) -> Note {
     let number = notes.next;
     notes.next += 1;
     notes.texts.push((number, text.into()));
+    drop(notes);
+    write_files();
     Note { number }
+}
+
+/// The folder of a run, in which its notes are, as long as this is held.
+#[derive(Debug)]
+pub struct Journal {
+    file: PathBuf,
+    /// Says that the run goes on.
+    _lock: Option<File>,
+}
+
+/// Keeps the notes in a run's folder, for whoever comes after one that was killed. Without it a run does its work all the same.
+pub fn keep_in(folder: &Path) -> Journal {
+    let lock = File::open(folder).ok().filter(|folder| folder.try_lock().is_ok());
+    let file = folder.join(FILE_NAME);
+    if lock.is_some() {
+        notes().files.push(file.clone());
+        write_files();
+    }
+    Journal { file, _lock: lock }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        notes().files.retain(|file| *file != self.file);
+    }
+}
+
+fn write_files() {
+    let _turn = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
+    let files = notes().files.clone();
+    if files.is_empty() {
+        return;
+    }
+    let lines: String = all().iter().map(|text| text.replace('\n', " ") + "\n").collect();
+    for file in files {
+        // Who is not killed has no need of it.
+        let _ = std::fs::write(file, &lines);
+    }
+}
+
+/// What runs that were killed left behind, of those whose folders are in this one.
+pub fn of_killed(folder: &Path) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let names = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let is_of_run = |path: &PathBuf| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(FOLDER_PREFIX))
+    };
+    let mut paths: Vec<PathBuf> = names.filter(is_of_run).collect();
+    paths.sort();
+    let mut found = Vec::new();
+    for path in paths {
+        let Ok(text) = std::fs::read_to_string(path.join(FILE_NAME)) else { continue };
+        // A run that goes on holds the lock. Where there are no locks, nobody knows.
+        let is_over = File::open(&path).is_ok_and(|folder| match folder.try_lock() {
+            Ok(()) => true,
+            Err(TryLockError::WouldBlock | TryLockError::Error(_)) => false,
+        });
+        if is_over {
+            found.extend(text.lines().map(str::to_owned));
+        }
+    }
+    found
 }
 
 /// All notes, the oldest first.
@@ -105,6 +183,7 @@ impl Note {
 impl Drop for Note {
     fn drop(&mut self) {
         notes().texts.retain(|(number, _)| *number != self.number);
+        write_files();
     }
 }
 
@@ -160,6 +239,25 @@ mod tests {
         drop(wake);
         assert_eq!(removed(|| Ok(())), Some(true));
         assert_eq!(removed(|| Err(std::io::ErrorKind::NotFound.into())), Some(false));
+    }
+
+    #[test]
+    fn notes_of_a_run_that_was_killed_are_told_by_the_next_one() {
+        let outer = tempfile::tempdir().unwrap();
+        let killed = outer.path().join("coquina-bench-killed");
+        std::fs::create_dir(&killed).unwrap();
+        let told = || of_killed(outer.path()).into_iter().filter(|text| text.starts_with("journal test"));
+        let journal = keep_in(&killed);
+        let (first, second) = (note("journal test: a\nb"), note("journal test: c"));
+        assert_eq!(told().count(), 0, "it goes on");
+        drop(second);
+        // As the kernel ends it: nobody takes anything back, and the lock is gone.
+        drop(journal);
+        drop(first);
+        assert_eq!(told().collect::<Vec<_>>(), ["journal test: a b"]);
+        std::fs::remove_dir_all(&killed).unwrap();
+        std::fs::create_dir_all(outer.path().join("coquina-bench-report")).unwrap();
+        assert_eq!(told().count(), 0, "a folder without notes is none of a run");
     }
 
     #[test]

@@ -66,13 +66,15 @@ pub fn run(settings: &Settings, hooks: &Hooks<'_>) -> Result<Report, RunError> {
         return Err(RunError::Nothing(message));
     }
     let folder_error = |source| RunError::Folder { path: settings.folder.clone(), source };
-    let scratch =
-        tempfile::TempDir::with_prefix_in("coquina-bench-", &settings.folder).map_err(folder_error)?;
+    let of_killed = leftovers::of_killed(&settings.folder);
+    let scratch = tempfile::TempDir::with_prefix_in(leftovers::FOLDER_PREFIX, &settings.folder)
+        .map_err(folder_error)?;
     let scratch_note = leftovers::note(format!(
         "the folder {}, with drive files of what was made for the run: rm -r {}",
         scratch.path().display(),
         leftovers::quoted(scratch.path())
     ));
+    let journal = leftovers::keep_in(scratch.path());
     let context = Context {
         folder: scratch.path().to_owned(),
         program: settings.program.clone(),
@@ -92,6 +94,11 @@ pub fn run(settings: &Settings, hooks: &Hooks<'_>) -> Result<Report, RunError> {
     // Shared systems live as long as a target uses them.
     drop(opener);
     let mut run = Run::new(settings, hooks, context, opened?, &planned);
+    for left in of_killed {
+        let text = format!("an earlier run was killed, and may have left behind {left}");
+        (hooks.say)(&text);
+        run.find("note", "this machine", &text);
+    }
     let outcome = run.all(&planned);
     (hooks.progress)(1.0, "putting settings back");
     for text in run.tuner.notes() {
@@ -111,6 +118,8 @@ pub fn run(settings: &Settings, hooks: &Hooks<'_>) -> Result<Report, RunError> {
     }
     (hooks.progress)(1.0, "writing the report");
     let closed = run.close(outcome);
+    // The lock on the folder as well, which goes now.
+    drop(journal);
     leftovers::remove(scratch, scratch_note);
     closed
 }
@@ -333,6 +342,7 @@ impl<'a> Run<'a> {
             let outcome = self.case(planned, &layout, &refused, &mut flat);
             // Also of a case that was interrupted: what it has measured is in the report.
             findings::name_limits(&mut self.report.cases[first_case..], &self.seen, &drives);
+            outcome?;
             self.report.elapsed_s = self.began.elapsed().as_secs_f64();
             let mut partial = self.report.clone();
             partial.interrupted = Some("the run is not finished".to_owned());
@@ -342,7 +352,6 @@ impl<'a> Run<'a> {
         let found = findings::of_scenario(&self.report.cases[first_case..], &self.settings.limits, &drives);
         self.report.findings.extend(found);
         Ok(())
-            outcome?;
     }
 
     /// What is unequal between targets and was allowed to be.
