@@ -111,6 +111,11 @@ pub(crate) enum Command {
         /// Told when nothing of this reactor has it open any more.
         done: Sender<()>,
     },
+    /// Answer what NBD clients have asked for, and close their connections. Everything else goes on.
+    Drain {
+        /// Told when they are closed.
+        done: Sender<()>,
+    },
     /// Stop: connections are closed, shards make themselves short to replay, the thread ends.
     Stop,
 }

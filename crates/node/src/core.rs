@@ -18,6 +18,7 @@ use slab::Slab;
 
 use crate::command::Command;
 use crate::connection::{Connection, Protocol};
+use crate::drain::Drain;
 use crate::follow::PoolTables;
 use crate::gateways::Gateways;
 use crate::hands::Hands;
@@ -211,6 +212,8 @@ pub struct Core {
     pub(crate) tick_ns: u64,
     /// Whether a time-out for housekeeping is on its way.
     pub(crate) timer_runs: bool,
+    /// What a stop begins with.
+    pub(crate) draining: Option<Drain>,
     pub(crate) stopping_since_ns: Option<u64>,
     pub(crate) adopt_next: usize,
     pub(crate) dropped_connections: u64,
@@ -237,6 +240,7 @@ impl Core {
         self.follow(map);
         loop {
             self.service();
+            self.drain_on();
             if self.is_stopped() {
                 return Ok(self.leave_silent_drives());
             }
@@ -278,7 +282,7 @@ impl Core {
     }
 
     fn wait(&mut self, now_ns: u64) -> Wait {
-        let mut until = u64::MAX;
+        let mut until = self.drain_due_ns(now_ns);
         // One time-out for each tick rather than one for each wait: arming a timer costs a virtual machine an exit.
         if !self.timer_runs {
             let has_shards = self.shards.iter().any(|slot| !slot.released);
@@ -583,6 +587,7 @@ impl Core {
                 self.releases.retain(|(other, _)| *other != drive);
                 self.releases.push((drive, done));
             }
+            Command::Drain { done } => self.drain(done),
             Command::Stop => self.stop(),
         }
     }

@@ -35,10 +35,9 @@ impl Core {
         self.accept_fails = false;
         let Payload::Accepted(Some(socket)) = completion.payload else { return };
         let core = self.adopt_next % self.peers.len();
-        if protocol == Protocol::Nbd {
-            self.adopt_next += 1;
-        }
-        if protocol == Protocol::Nbd && core != self.index {
+        let is_dealt = protocol == Protocol::Nbd && self.draining.is_none();
+        self.adopt_next += usize::from(is_dealt);
+        if is_dealt && core != self.index {
             if let Some(socket) = self.reactor.detach(socket) {
                 self.peers[core].send(Command::Adopt {
                     socket,
@@ -52,7 +51,9 @@ impl Core {
     }
 
     pub(crate) fn adopt(&mut self, file: FileId, protocol: Protocol, received: Option<ReceiveBuffer>) {
-        if self.connections.len() >= CONNECTIONS_MAX || self.stopping_since_ns.is_some() {
+        let is_late =
+            self.stopping_since_ns.is_some() || (self.draining.is_some() && protocol == Protocol::Nbd);
+        if self.connections.len() >= CONNECTIONS_MAX || is_late {
             self.reactor.close(file, tag::ACCEPT | tag::MASK);
             return;
         }

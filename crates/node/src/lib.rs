@@ -13,6 +13,7 @@ mod cache_size;
 mod command;
 mod connection;
 mod core;
+mod drain;
 pub mod drive;
 mod error;
 mod follow;

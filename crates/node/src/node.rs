@@ -283,6 +283,7 @@ impl Node {
         if !self.is_stopping.swap(true, Relaxed) {
             // While these sockets are listened on, and once: afterwards the files may be those of whoever serves here next.
             self.listeners.iter().for_each(Listener::remove);
+            crate::drain::drain_all(&self.cores);
         }
         if let Some(housekeeper) = lock(&self.housekeeper).take() {
             housekeeper.stop();

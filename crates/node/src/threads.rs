@@ -263,6 +263,7 @@ pub(crate) fn core_of(
         awake_since_ns: 0,
         tick_ns: 0,
         timer_runs: false,
+        draining: None,
         stopping_since_ns: None,
         adopt_next: 0,
         dropped_connections: 0,

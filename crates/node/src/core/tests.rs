@@ -21,6 +21,7 @@ use crate::connection::{MESSAGE_NS_MAX, Protocol, REQUESTS_MAX};
 use crate::gateway::Gateway;
 use crate::threads::{Seed, SeedShard, core_of};
 
+mod drain;
 mod gone;
 
 const DRIVE: DriveId = DriveId(Id128([7; 16]));

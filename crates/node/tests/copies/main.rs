@@ -12,6 +12,7 @@ mod repair;
 mod resized;
 mod slots;
 mod sockets;
+mod stop;
 mod store;
 
 use std::io::{Read, Write};

@@ -9,17 +9,17 @@ use coquina_cluster::{GroupRecord, Key, PoolRecord, Record};
 use crate::cluster::Cluster;
 
 const READ: u16 = 0;
-const WRITE: u16 = 1;
+pub const WRITE: u16 = 1;
 const DISCONNECT: u16 = 2;
 
 /// An NBD client that sends what it is told to.
-struct NbdClient {
-    stream: TcpStream,
+pub struct NbdClient {
+    pub stream: TcpStream,
     cookie: u64,
 }
 
 impl NbdClient {
-    fn open(address: &str, export: &str) -> NbdClient {
+    pub fn open(address: &str, export: &str) -> NbdClient {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         stream.read_exact(&mut [0; 18]).unwrap();
@@ -32,14 +32,19 @@ impl NbdClient {
         NbdClient { stream, cookie: 0 }
     }
 
-    /// A request for so much of block 0.
+    /// A request for so much from block 0 on.
     fn ask(&mut self, command: u16, length_bytes: u32, payload: &[u8]) {
+        self.ask_at(command, 0, length_bytes, payload);
+    }
+
+    /// A request for so much of the volume.
+    pub fn ask_at(&mut self, command: u16, offset_bytes: u64, length_bytes: u32, payload: &[u8]) {
         self.cookie += 1;
         let mut request = 0x2560_9513_u32.to_be_bytes().to_vec();
         request.extend_from_slice(&[0, 0]);
         request.extend_from_slice(&command.to_be_bytes());
         request.extend_from_slice(&self.cookie.to_be_bytes());
-        request.extend_from_slice(&0_u64.to_be_bytes());
+        request.extend_from_slice(&offset_bytes.to_be_bytes());
         request.extend_from_slice(&length_bytes.to_be_bytes());
         request.extend_from_slice(payload);
         self.stream.write_all(&request).unwrap();
@@ -66,7 +71,7 @@ impl NbdClient {
 }
 
 /// Changes how many copies a write needs.
-fn need_copies(cluster: &Cluster, min_copies: u32) {
+pub fn need_copies(cluster: &Cluster, min_copies: u32) {
     let map = cluster.service().map();
     let pool = map.pools().next().unwrap().value.as_ref().clone();
     cluster.put(Key::Pool(pool.id), Record::Pool(PoolRecord { min_copies, copies: min_copies, ..pool }));

@@ -18,8 +18,8 @@ use crate::error::{CliError, EXIT_CODE_REMOVED};
 const RESTART_PAUSE: Duration = Duration::from_secs(3);
 /// Longest wait for all children to serve, at first.
 const START_TIME_MAX: Duration = Duration::from_secs(120);
-/// Longest wait for children to stop cleanly; each of them gives up after 20 s by itself.
-const STOP_TIME_MAX: Duration = Duration::from_secs(40);
+/// Longest wait for children to stop cleanly; each of them gives up by itself 27 s after it was told, or 37 s if a thread hangs.
+const STOP_TIME_MAX: Duration = Duration::from_secs(50);
 /// How often it is looked whether a child serves, or has ended.
 const POLL: Duration = Duration::from_millis(20);
 
