@@ -22,7 +22,13 @@ const CONNECTIONS_MAX: usize = 16_384;
 
 impl Core {
     pub(crate) fn accepted(&mut self, listener: usize, completion: Completion) {
-        let Some(slot) = self.listeners.get(listener) else { return };
+        let Some(slot) = self.listeners.get(listener) else {
+            // A stop has closed the listener in the turn in which this one came.
+            if let Payload::Accepted(Some(socket)) = completion.payload {
+                self.reactor.close(socket, tag::ACCEPT | tag::MASK);
+            }
+            return;
+        };
         let protocol = slot.protocol;
         if let Err(errno) = completion.result {
             // Out of file descriptors, for example: asked at once it would fail again without end, whether anybody connects or not.

@@ -1,6 +1,7 @@
 //! The beginning of a stop, as NBD clients see it.
 
 use std::io::ErrorKind;
+use std::os::unix::net::UnixListener;
 
 use super::*;
 
@@ -128,4 +129,27 @@ fn nobody_is_waited_for_who_asks_for_nothing_and_no_client_is_taken() {
     let before = core.connections.len();
     connect(&mut core, Protocol::Native);
     assert_eq!(core.connections.len(), before + 1);
+}
+
+/// It stayed open until the stop was over, and its client waited for a greeting.
+#[test]
+fn a_connection_that_is_accepted_as_a_stop_begins_is_closed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    for protocol in [Protocol::Nbd, Protocol::Native] {
+        let mut core = bare_core();
+        let listener = UnixListener::bind(&path).unwrap();
+        let file = core.reactor.attach(listener.into());
+        core.listeners.push(ListenerSlot { file, protocol });
+        core.reactor.accept(file, tag::ACCEPT);
+        let mut theirs = UnixStream::connect(&path).unwrap();
+        let mut accepted = Vec::new();
+        while accepted.is_empty() {
+            core.reactor.turn(Wait::Forever, &mut accepted).unwrap();
+        }
+        core.stop();
+        accepted.drain(..).for_each(|completion| core.complete(completion));
+        assert!(receive(&mut core, &mut theirs, 1).is_empty(), "the end");
+        std::fs::remove_file(&path).unwrap();
+    }
 }
