@@ -129,6 +129,10 @@ pub(crate) struct Slot {
     pub(crate) progress_bytes: u64,
     /// How often the kernel asked to try again.
     pub(crate) retries: u32,
+    /// How often it was tried again after a pause.
+    pub(crate) pauses: u32,
+    /// Whether the kernel has the end of a pause to tell, and not the operation.
+    pub(crate) is_paused: bool,
     pub(crate) pinned: Option<Box<Pinned>>,
 }
 
@@ -140,6 +144,8 @@ impl Slot {
             file: u32::MAX,
             progress_bytes: 0,
             retries: 0,
+            pauses: 0,
+            is_paused: false,
             pinned: None,
         }
     }
@@ -148,8 +154,12 @@ impl Slot {
         self.pinned.get_or_insert_with(Pinned::new)
     }
 
-    /// The ring entry for what is left of the operation. A write's buffer may be `registered` in the ring under a number.
+    /// The ring entry for what is left of the operation, or for the pause before it. A write's buffer may be `registered` in the ring under a number.
     pub(crate) fn entry(&mut self, raw: i32, registered: Option<u16>) -> squeue::Entry {
+        if self.is_paused {
+            let timespec: *const Timespec = &self.pinned().timespec;
+            return opcode::Timeout::new(timespec).build();
+        }
         let fd = Fd(raw);
         let done = self.progress_bytes as usize;
         match &mut self.operation {

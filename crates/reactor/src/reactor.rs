@@ -7,6 +7,7 @@
 
 mod hang_up;
 mod leaving;
+mod retry;
 mod sending;
 mod unread;
 
@@ -30,10 +31,9 @@ use crate::shortcut::{connect_nearby, prepare_accepted};
 use crate::socket::{GiveUp, give_up, open_socket};
 use crate::waker::Waker;
 pub use hang_up::Incoming;
+use retry::{Progress, progress};
 use unread::{Unread, UnreadLists};
 
-/// How often an operation that the kernel could not do yet is tried again.
-const RETRIES_MAX: u32 = 1000;
 const NO_FILE: u32 = u32::MAX;
 
 /// Size of a reactor.
@@ -110,6 +110,9 @@ pub struct Reactor {
     waker: Waker,
     /// Empty between calls; kept for its memory.
     vectors: Vec<libc::iovec>,
+    /// Results that the next operations on drives have instead of their own.
+    #[cfg(test)]
+    faults: VecDeque<i32>,
     thread: PhantomData<*const ()>,
 }
 
@@ -136,6 +139,8 @@ impl Reactor {
             unread: UnreadLists::default(),
             waker,
             vectors: Vec::new(),
+            #[cfg(test)]
+            faults: VecDeque::new(),
             thread: PhantomData,
         };
         reactor.start(NO_FILE, Operation::Wake, WAKE_TOKEN);
@@ -476,6 +481,7 @@ impl Reactor {
         slot.file = file;
         slot.progress_bytes = 0;
         slot.retries = 0;
+        slot.pauses = 0;
         if let Some(file) = self.files.get_mut(file as usize) {
             file.in_flight += 1;
         }
@@ -513,7 +519,10 @@ impl Reactor {
             let index = entry.user_data() as u32;
             let more = io_uring::cqueue::more(entry.flags());
             let nonempty = io_uring::cqueue::sock_nonempty(entry.flags());
-            if let Some(completion) = self.complete(index, entry.result(), more, nonempty) {
+            let result = entry.result();
+            #[cfg(test)]
+            let result = self.faulty(index, result);
+            if let Some(completion) = self.complete(index, result, more, nonempty) {
                 completions.push(completion);
             }
         }
@@ -521,6 +530,9 @@ impl Reactor {
 
     fn complete(&mut self, index: u32, result: i32, more: bool, nonempty: bool) -> Option<Completion> {
         let slot = &mut self.slots[index as usize];
+        if slot.is_paused {
+            return self.pause_over(index);
+        }
         let token = slot.token;
         match &mut slot.operation {
             Operation::Accept => return self.complete_accept(index, result, more),
@@ -550,7 +562,11 @@ impl Reactor {
                 self.submit(index);
                 return None;
             }
-            Progress::Again => Err(Errno(libc::ECANCELED)),
+            Progress::AfterPause if !closing => {
+                self.pause(index);
+                return None;
+            }
+            Progress::Again | Progress::AfterPause => Err(Errno(libc::ECANCELED)),
             Progress::Done(result) => result,
         };
         match &mut slot.operation {
@@ -637,47 +653,4 @@ impl Reactor {
         entry.generation = entry.generation.wrapping_add(1);
         self.free_files.push(index);
     }
-}
-
-enum Progress {
-    Again,
-    Done(Result<u32, Errno>),
-}
-
-/// Books a result on an operation and says whether a part is left to do.
-fn progress(slot: &mut Slot, result: i32) -> Progress {
-    let again = match result {
-        _ if result == -libc::EINTR || result == -libc::EAGAIN => true,
-        _ if result < 0 => return Progress::Done(Err(Errno(-result))),
-        _ => {
-            let is_landing = matches!(slot.operation, Operation::Land { .. });
-            let Some(wanted_bytes) = slot.wanted_bytes() else {
-                return Progress::Done(match result {
-                    0 if is_landing => Err(Errno(libc::ECONNRESET)),
-                    _ => Ok(result as u32),
-                });
-            };
-            let moved_bytes = result as u64;
-            let left_bytes = wanted_bytes - slot.progress_bytes;
-            assert!(moved_bytes <= left_bytes, "the kernel moved what was asked for");
-            if moved_bytes == 0 {
-                return Progress::Done(Err(Errno(if is_landing { libc::ECONNRESET } else { libc::EIO })));
-            }
-            if moved_bytes == left_bytes {
-                return Progress::Done(Ok(wanted_bytes.min(u64::from(u32::MAX)) as u32));
-            }
-            // A part of a sector cannot be continued with direct I/O.
-            let unit = if slot.is_drive() { coquina_base::SECTOR_BYTES as u64 } else { 1 };
-            let counted_bytes = moved_bytes / unit * unit;
-            slot.progress_bytes += counted_bytes;
-            counted_bytes == 0
-        }
-    };
-    if again {
-        slot.retries += 1;
-        if slot.retries > RETRIES_MAX {
-            return Progress::Done(Err(Errno(if result < 0 { -result } else { libc::EIO })));
-        }
-    }
-    Progress::Again
 }
