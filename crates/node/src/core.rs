@@ -429,7 +429,7 @@ impl Core {
     pub(crate) fn submit(&mut self, asker: Asker, volume: Option<usize>, slot: usize, request: &Request<'_>) {
         let client = self.register(asker, volume, request.length_bytes, &request.operation);
         if self.refused.is_some() {
-            return self.request_done(client, Answer::Failed(coquina_engine::Failure::Device));
+            return self.request_done(client, self.refusal(&asker, slot, request.group));
         }
         let request = Request { client, ..*request };
         self.on_shard(slot, |copies, now_ns, hands| copies.request(now_ns, &request, hands));
@@ -447,7 +447,7 @@ impl Core {
         let client = self.register(asker, volume, request.length_bytes, &request.operation);
         if self.refused.is_some() {
             self.shards[slot].copies_mut().shard_mut().recycle_landing(landing);
-            return self.request_done(client, Answer::Failed(coquina_engine::Failure::Device));
+            return self.request_done(client, self.refusal(&asker, slot, request.group));
         }
         let request = Request { client, ..*request };
         self.on_shard(slot, |copies, now_ns, hands| {

@@ -7,14 +7,17 @@ use std::sync::Arc;
 
 use coquina_base::CHUNK_BYTES;
 use coquina_cluster::{GroupId, MapView, PoolId, PoolRecord, VolumeRecord, VolumeState, chunks_of_group};
+use coquina_copies::Answer;
+use coquina_engine::Failure;
 use coquina_protocol::{
     AttachedVolume, GROUP_UNKNOWN, Header, Kind, Notify, NotifyKind, ShardRef as WireShard, encode_notify,
 };
-use coquina_replication::{BlockRange, Settings};
+use coquina_replication::{BlockRange, Refusal, Settings};
 use hashbrown::HashMap;
 
 use crate::connection::State;
 use crate::core::{Comparison, Core};
+use crate::request::Asker;
 use crate::sweep::removed_pools;
 
 /// How long a copy promises not to become primary. With what a coordinator needs to find out that a node is dead, it
@@ -78,6 +81,17 @@ fn make_table(map: &MapView, pool: &PoolRecord) -> PoolTable {
 }
 
 impl Core {
+    /// How a request is answered while I/O is refused. A client of another process that can go on with other copies is told to: they take
+    /// over from a node that refuses, and it will hear of that. A gateway here has the map that is refused, and hears of nothing.
+    pub(crate) fn refusal(&self, asker: &Asker, slot: usize, group: u32) -> Answer {
+        let group = self.shards[slot].copies().group(group);
+        let has_others = group.is_none_or(|group| group.config().in_sync.len() > 1);
+        match asker {
+            Asker::Native(..) if has_others => Answer::Refused(Refusal::NotServing),
+            _ => Answer::Failed(Failure::Device),
+        }
+    }
+
     /// Follows a map, unless it is an older one.
     pub(crate) fn follow(&mut self, map: Arc<MapView>) {
         if map.revision() < self.map.revision() {

@@ -7,6 +7,7 @@ mod coordinator;
 mod damage;
 mod discard;
 mod nbd;
+mod refusal;
 mod rejoin;
 mod repair;
 mod resized;
