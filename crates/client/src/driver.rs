@@ -108,6 +108,11 @@ impl VolumeClient {
         self.core.local_buffer(number)
     }
 
+    /// The token of the read that a part is the whole of: see [`ClientCore::local_whole_read`].
+    pub fn local_whole_read(&self, number: u64) -> Option<u64> {
+        self.core.local_whole_read(number)
+    }
+
     /// Answers a part that was handed out.
     pub fn local_done(&mut self, number: u64, result: Result<LocalAnswer, Status>) {
         self.core.local_done(number, result, monotonic_ns());

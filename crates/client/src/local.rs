@@ -116,6 +116,15 @@ impl ClientCore {
         request.buffer.target()?.get_mut(start..start + part.length_bytes as usize)
     }
 
+    /// The token of the read of which a part that was handed out is the whole; none once it is answered or the client has failed. Its data
+    /// need not go through `local_buffer` where whoever takes the completion has it.
+    pub fn local_whole_read(&self, number: u64) -> Option<u64> {
+        let part = self.local_part(number)?;
+        let request = self.requests[part.request as usize].as_ref()?;
+        let is_whole = u64::from(part.length_bytes) == request.length_bytes;
+        (is_whole && request.kind == RequestKind::Read).then_some(request.token)
+    }
+
     /// Answers a part that was handed out. Ignored if the client has failed meanwhile.
     pub fn local_done(&mut self, number: u64, result: Result<LocalAnswer, Status>, now_ns: u64) {
         let Some(part) = self.local_part(number) else { return };

@@ -10,7 +10,7 @@ use coquina_client::{
 };
 use coquina_cluster::ShardRef;
 use coquina_copies::{Answer as CopyAnswer, Operation, Request};
-use coquina_engine::ReadData;
+use coquina_engine::{Piece, ReadData};
 use coquina_nbd::{
     BlockState, BlockStatusReply, Command, ErrorCode, Event, ExportInfo, ExportRefusal, LookUpPurpose,
     ReplyEncoder,
@@ -21,7 +21,7 @@ use coquina_reactor::{Completion, ReceiveBuffer, monotonic_ns, random_u64};
 use crate::command::Command as CoreCommand;
 use crate::connection::{Connection, State};
 use crate::core::{Core, tag};
-use crate::native::{Next, status_of, status_of_refusal, wire_extent};
+use crate::native::{Next, push_pieces, status_of, status_of_refusal, wire_extent};
 use crate::request::{Answer, Asker, ConnectionKey, HoppingRequest, NbdRequest, volume_number};
 use crate::spare::SpareBuffers;
 use crate::withdraw::{Ahead, RECEIVES_AHEAD_MAX};
@@ -453,6 +453,7 @@ impl Core {
             length_bytes,
             held_bytes,
             answer,
+            cached: None,
         });
         let Some(gateway) = self.gateways.touch(gateway) else { return };
         let buffer = match kind {
@@ -485,10 +486,17 @@ impl Core {
         let result = match answer {
             CopyAnswer::Done => Ok(LocalAnswer::Changed),
             CopyAnswer::Read(data) => {
-                if let Some(buffer) = client.local_buffer(number) {
-                    copy_pieces(&data, buffer);
+                let whole = client.local_whole_read(number).filter(|_| is_cached(&data));
+                match whole.and_then(|token| self.nbd_requests.get_mut(token as usize)) {
+                    // It is sent from where it lies.
+                    Some(request) => request.cached = Some(data),
+                    None => {
+                        if let Some(buffer) = client.local_buffer(number) {
+                            copy_pieces(&data, buffer);
+                        }
+                        self.emptied.push(data);
+                    }
                 }
-                self.emptied.push(data);
                 Ok(LocalAnswer::Data)
             }
             CopyAnswer::Map(extents) => Ok(LocalAnswer::Map(extents.iter().map(wire_extent).collect())),
@@ -519,27 +527,31 @@ impl Core {
     /// Answers an NBD client; gives the buffer back if it was not sent from.
     fn answer_nbd(&mut self, completion: ClientCompletion) -> AlignedBuf {
         let ClientCompletion { token, result, buffer, extents } = completion;
-        let Some(request) = self.nbd_requests.try_remove(token as usize) else {
+        let Some(mut request) = self.nbd_requests.try_remove(token as usize) else {
             panic!("a gateway's client answered {token}, which nobody asked for");
         };
         self.work.requests += 1;
         let key = request.connection;
         let connection = self.connections.get_mut(key.index);
-        let Some(connection) = connection.filter(|one| one.generation == key.generation && !one.closed)
-        else {
-            return buffer;
+        let connection = connection.filter(|one| one.generation == key.generation && !one.closed);
+        let rest = match connection {
+            None => buffer,
+            Some(connection) => {
+                connection.under_way -= 1;
+                connection.under_way_bytes -= request.held_bytes;
+                let rest = encode_answer(connection, &mut request, result, buffer, &extents);
+                self.list(key.index);
+                rest
+            }
         };
-        connection.under_way -= 1;
-        connection.under_way_bytes -= request.held_bytes;
-        let rest = encode_answer(connection, &request, result, buffer, &extents);
-        self.list(key.index);
+        self.emptied.extend(request.cached);
         rest
     }
 }
 
 fn encode_answer(
     connection: &mut Connection,
-    request: &NbdRequest,
+    request: &mut NbdRequest,
     result: Result<(), ClientError>,
     buffer: AlignedBuf,
     extents: &[coquina_protocol::Extent],
@@ -557,6 +569,12 @@ fn encode_answer(
             let length = request.length_bytes as usize;
             let header = replies.read(request.cookie, request.offset_bytes, request.length_bytes);
             output.bytes().extend_from_slice(header.as_bytes());
+            if let Some(data) = &mut request.cached {
+                let pieces_bytes: usize = data.pieces.iter().map(Piece::length_bytes).sum();
+                assert_eq!(pieces_bytes, length, "a read gives as much as was asked for");
+                push_pieces(output, data);
+                return buffer;
+            }
             if length >= COPY_BYTES_MAX {
                 output.push_buffer(buffer, 0, length);
                 return AlignedBuf::new();
@@ -580,6 +598,11 @@ fn encode_answer(
         }
     }
     buffer
+}
+
+/// Whether all that was read is shared with a cache, or zeros: then no buffer has to go back to its shard.
+fn is_cached(data: &ReadData) -> bool {
+    !data.pieces.iter().any(|piece| matches!(piece, Piece::Data { .. }))
 }
 
 /// Copies what was read to the front of a buffer.

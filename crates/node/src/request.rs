@@ -3,6 +3,7 @@
 use coquina_base::LayerId;
 use coquina_cluster::ShardRef;
 use coquina_copies::{Operation, Request};
+use coquina_engine::ReadData;
 use coquina_nbd::Cookie;
 use coquina_protocol::Header;
 
@@ -86,6 +87,8 @@ pub struct NbdRequest {
     pub held_bytes: u64,
     /// How it is answered.
     pub answer: Answer,
+    /// What was read for all of it, if that lies in a shard's cache and not in the request's buffer.
+    pub cached: Option<ReadData>,
 }
 
 /// How a gateway's request is answered.

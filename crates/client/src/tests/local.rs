@@ -201,6 +201,19 @@ fn a_shared_buffer_comes_back_when_all_shares_are_gone() {
 }
 
 #[test]
+fn only_a_read_of_one_part_is_known_by_that_part() {
+    let mut world = world();
+    world.submit(1, RequestKind::Read, 0, 8);
+    world.submit(2, RequestKind::Read, 120, 16);
+    world.submit(3, RequestKind::Write, 0, 8);
+    world.pump();
+    let tokens: Vec<_> = (0..6).map(|number| world.core.local_whole_read(number)).collect();
+    assert_eq!(tokens, [None, Some(1), None, None, None, None]);
+    world.core.local_done(1, Ok(LocalAnswer::Data), world.now_ns);
+    assert_eq!(world.core.local_whole_read(1), None, "it is answered");
+}
+
+#[test]
 fn failure_ends_what_is_under_way_and_late_answers_change_nothing() {
     let mut world = world();
     world.submit(1, RequestKind::Read, 0, 8);

@@ -21,6 +21,7 @@ use crate::connection::{MESSAGE_NS_MAX, Protocol, REQUESTS_MAX};
 use crate::gateway::Gateway;
 use crate::threads::{Seed, SeedShard, core_of};
 
+mod answers;
 mod drain;
 mod gone;
 
@@ -403,6 +404,7 @@ fn client_of_what_is_tried_again(core: &mut Core) -> (usize, UnixStream) {
         length_bytes: 4096,
         held_bytes: 0,
         answer: crate::request::Answer::Success,
+        cached: None,
     }) as u64;
     let (kind, buffer) = (RequestKind::Discard, AlignedBuf::new());
     let request = ClientRequest { token, kind, offset_bytes: 0, length_bytes: 4096, buffer };
