@@ -130,6 +130,8 @@ pub struct Connection {
     pub ended: bool,
     /// Being closed.
     pub closed: bool,
+    /// When it was told that nothing more is sent, at the beginning of a stop; `u64::MAX` before.
+    pub told_end_ns: u64,
     /// Slot of the volume it works on.
     pub volume: Option<usize>,
     /// When it came.

@@ -1,40 +1,34 @@
 //! The beginning of a clean stop: what NBD clients have asked for is done and answered, while all shards of the node, and its connections
 //! to other nodes, serve as before. The shards are closed when no reactor has an NBD connection any more.
 //!
-//! spec: on a shutdown a server should wait for requests under way before it disconnects. It may end them by errors; these, and the answers
-//! to all requests that come later, should be `NBD_ESHUTDOWN`.
+//! Requests that come later are not taken, and not answered either. spec: a server should wait for requests under way before it
+//! disconnects; it may end them by errors, and so it may the later ones. Here it does not: a client that connects again (the kernel's, QEMU
+//! with `reconnect-delay`) repeats what was not answered and goes on, while an error, also `NBD_ESHUTDOWN`, reaches the guest as an error of
+//! its disk. For one that does not connect again the end of the connection is an error as well.
 
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
-use coquina_nbd::{Cookie, ErrorCode};
-use coquina_reactor::{Incoming, MailboxSender};
+use coquina_reactor::{MailboxSender, ReceiveBuffer};
 
 use crate::command::Command;
 use crate::connection::{Connection, Protocol};
-use crate::core::Core;
-use crate::gateway::encoder;
-use crate::request::ConnectionKey;
+use crate::core::{Core, tag};
 
-/// Requests that are under way so long after the beginning of the stop are answered with an error.
+/// Requests that are under way so long after the beginning of the stop are given up, with their connections.
 const UNDER_WAY_NS_MAX: u64 = 5_000_000_000;
-/// So long after it a client that goes on asking is cut off, and one that takes no answers.
-const CONNECTED_NS_MAX: u64 = 6_000_000_000;
-/// A connection on which nothing moved for so long is closed. Who asks all the time hears by then that the server stops.
-const QUIET_NS: u64 = 100_000_000;
+/// A client that was told the end, and does not hang up for so long, has what was sent to it.
+const LINGER_NS_MAX: u64 = 500_000_000;
 /// How often connections are looked at.
 const LOOK_NS: u64 = 10_000_000;
 /// Who stops all reactors waits no longer for one that says nothing.
 const PATIENCE: Duration = Duration::from_secs(7);
-const SHUTDOWN_TEXT: &str = "the server is shutting down";
 
 /// A stop that has begun.
 pub(crate) struct Drain {
     pub(crate) since_ns: u64,
     /// Told when no NBD connection is left.
     done: Option<Sender<()>>,
-    /// Whether what is under way is not waited for any more.
-    is_over: bool,
 }
 
 /// Has all reactors answer their NBD clients, and waits until they have closed the connections.
@@ -52,7 +46,30 @@ pub(crate) fn drain_all(cores: &[MailboxSender<Command>]) {
 impl Core {
     /// Takes no NBD client and no request of one any more.
     pub(crate) fn drain(&mut self, done: Sender<()>) {
-        self.draining = Some(Drain { since_ns: self.now_ns, done: Some(done), is_over: false });
+        self.draining = Some(Drain { since_ns: self.now_ns, done: Some(done) });
+        let held_back: Vec<_> = self
+            .connections
+            .iter_mut()
+            .filter(|(_, connection)| is_open_nbd(connection))
+            .filter_map(|(index, connection)| Some((index, connection.received.take()?)))
+            .collect();
+        for (index, received) in held_back {
+            self.pass_over(index, received);
+        }
+    }
+
+    /// Whether what comes on a connection is not looked at any more.
+    pub(crate) fn passes_over(&self, connection: &Connection) -> bool {
+        self.draining.is_some() && connection.protocol() == Protocol::Nbd
+    }
+
+    /// Forgets what was received, and receives what follows until the client hangs up: a socket that is closed with bytes in it may take
+    /// away what was sent on it.
+    pub(crate) fn pass_over(&mut self, index: usize, mut received: ReceiveBuffer) {
+        let connection = &mut self.connections[index];
+        (connection.held_back, connection.is_within_message) = (false, false);
+        received.consume(received.data().len());
+        self.reactor.receive(connection.file, received, tag::RECEIVE | index as u64);
     }
 
     /// When the connections are to be looked at again.
@@ -61,75 +78,35 @@ impl Core {
         if is_at_work { now_ns + LOOK_NS } else { u64::MAX }
     }
 
-    /// Closes the NBD connections that are through, and tells when there are none.
+    /// Tells clients the end that have all their answers, closes the connections of those that have heard it, and tells when there are none.
     pub(crate) fn drain_on(&mut self) {
-        let Some(drain) = self.draining.as_mut().filter(|drain| drain.done.is_some()) else { return };
-        let age_ns = self.now_ns.saturating_sub(drain.since_ns);
-        if age_ns >= UNDER_WAY_NS_MAX && !std::mem::replace(&mut drain.is_over, true) {
-            self.end_requests();
-        }
-        let is_cut = age_ns >= CONNECTED_NS_MAX;
-        let is_through = |connection: &Connection| is_cut || self.is_quiet(connection);
-        let through = self.connections.iter().filter(|(_, one)| is_open_nbd(one) && is_through(one));
-        let through: Vec<usize> = through.map(|(index, _)| index).collect();
-        for index in through {
-            // What was answered is told, as far as the client takes it now.
-            self.send(index);
-            self.close_connection(index);
-        }
-        if !self.connections.iter().any(|(_, connection)| is_open_nbd(connection))
-            && let Some(done) = self.draining.as_mut().and_then(|drain| drain.done.take())
-        {
-            // Nobody listens any more if another reactor has hung.
-            let _ = done.send(());
-        }
-    }
-
-    /// Whether nothing is under way on a connection in either direction.
-    fn is_quiet(&self, connection: &Connection) -> bool {
-        let moved_ns = connection.received_ns.max(connection.sent_ns);
-        let has_nothing = connection.under_way == 0 && connection.output.is_empty() && !connection.sending;
-        has_nothing
-            && !connection.held_back
-            && !connection.is_within_message
-            && self.now_ns.saturating_sub(moved_ns) >= QUIET_NS
-            && self.reactor.incoming(connection.file) != Incoming::Bytes
-    }
-
-    /// Answers a request that came too late.
-    pub(crate) fn refuse_late(&mut self, index: usize, cookie: Cookie) {
-        let connection = &mut self.connections[index];
-        let replies = encoder(&connection.state);
-        replies.error(cookie, ErrorCode::Shutdown, SHUTDOWN_TEXT, connection.output.bytes());
-        self.list(index);
-    }
-
-    /// Answers all requests of NBD clients that are under way. What a shard has of them may still take effect.
-    fn end_requests(&mut self) {
-        let open = self.connections.iter().filter(|(_, one)| is_open_nbd(one) && one.under_way > 0);
-        let open: Vec<_> = open.map(|(index, one)| (index, one.generation, one.volume)).collect();
-        for &(index, generation, volume) in &open {
-            // Nothing more of them is begun.
-            self.withdraw_nbd(ConnectionKey { index, generation }, volume);
-        }
-        for (_, request) in &mut self.nbd_requests {
-            let key = std::mem::replace(&mut request.connection, ConnectionKey::NOBODY);
-            let connection = self.connections.get_mut(key.index);
-            let Some(connection) = connection.filter(|one| one.generation == key.generation && !one.closed)
-            else {
+        let Some(drain) = self.draining.as_ref().filter(|drain| drain.done.is_some()) else { return };
+        let is_over = self.now_ns.saturating_sub(drain.since_ns) >= UNDER_WAY_NS_MAX;
+        let (mut is_left, mut given_up) = (false, 0);
+        for index in 0..self.connections.capacity() {
+            let Some(connection) = self.connections.get_mut(index).filter(|one| is_open_nbd(one)) else {
                 continue;
             };
-            connection.under_way -= 1;
-            connection.under_way_bytes -= request.held_bytes;
-            let replies = encoder(&connection.state);
-            replies.error(request.cookie, ErrorCode::Shutdown, SHUTDOWN_TEXT, connection.output.bytes());
+            let has_answers =
+                connection.under_way == 0 && connection.output.is_empty() && !connection.sending;
+            if has_answers && connection.told_end_ns == u64::MAX {
+                connection.told_end_ns = self.now_ns;
+                self.reactor.end_sending(connection.file);
+            }
+            let has_heard = self.now_ns.saturating_sub(connection.told_end_ns) >= LINGER_NS_MAX;
+            if is_over || has_heard {
+                given_up += connection.under_way;
+                self.close_connection(index);
+            } else {
+                is_left = true;
+            }
         }
-        if !open.is_empty() {
-            tracing::warn!(connections = open.len(), "NBD requests under way are given up: the server stops");
+        if given_up > 0 {
+            tracing::warn!(requests = given_up, "NBD requests under way are given up: the server stops");
         }
-        for (index, ..) in open {
-            self.list(index);
-            self.send(index);
+        if !is_left && let Some(done) = self.draining.as_mut().and_then(|drain| drain.done.take()) {
+            // Nobody listens any more if another reactor has hung.
+            let _ = done.send(());
         }
     }
 }

@@ -371,9 +371,6 @@ impl Core {
     }
 
     fn take_nbd_request(&mut self, index: usize, request: &coquina_nbd::Request, input: &[u8]) {
-        if self.draining.is_some() {
-            return self.refuse_late(index, request.cookie);
-        }
         match request.command {
             Command::Read { .. } => self.start_nbd(index, request, Answer::Data, RequestKind::Read, &[]),
             Command::Write { payload, .. } => {
@@ -638,7 +635,7 @@ fn whole_blocks(request: &coquina_nbd::Request) -> Option<coquina_nbd::Request> 
     Some(coquina_nbd::Request { offset_bytes, length_bytes, ..*request })
 }
 
-pub(crate) fn encoder(state: &State) -> ReplyEncoder {
+fn encoder(state: &State) -> ReplyEncoder {
     match state {
         State::Nbd(session) => session.replies(),
         State::Native(_) | State::Peer(_) => unreachable!("a gateway's request of another connection"),

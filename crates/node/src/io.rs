@@ -97,6 +97,7 @@ impl Core {
             closing: false,
             ended: false,
             closed: false,
+            told_end_ns: u64::MAX,
             volume: None,
             since_ns: self.now_ns,
             sent_ns: self.now_ns,
@@ -144,6 +145,9 @@ impl Core {
     }
 
     pub(crate) fn parse(&mut self, index: usize, mut received: ReceiveBuffer) {
+        if self.passes_over(&self.connections[index]) {
+            return self.pass_over(index, received);
+        }
         let connection = &mut self.connections[index];
         connection.received_ns = self.now_ns;
         connection.is_within_message = false;

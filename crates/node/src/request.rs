@@ -16,11 +16,6 @@ pub struct ConnectionKey {
     pub generation: u32,
 }
 
-impl ConnectionKey {
-    /// No connection.
-    pub const NOBODY: ConnectionKey = ConnectionKey { index: usize::MAX, generation: 0 };
-}
-
 /// What a request does, for counting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {

@@ -135,6 +135,9 @@ impl Core {
 
     /// A client sends no more. It is gone, unless it says in what was received that it disconnects.
     pub(crate) fn ended(&mut self, index: usize, received: ReceiveBuffer) {
+        if self.passes_over(&self.connections[index]) {
+            return self.close_connection(index);
+        }
         let connection = &mut self.connections[index];
         let disconnects =
             matches!(&connection.state, State::Nbd(session) if session.disconnects_within(received.data()));

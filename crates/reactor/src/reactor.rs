@@ -310,6 +310,16 @@ impl Reactor {
         self.submit(slot);
     }
 
+    /// Tells the other side of a socket that nothing more is sent, behind what was. Receiving goes on.
+    pub fn end_sending(&mut self, file: FileId) {
+        let index = self.find(file);
+        let descriptor = index.and_then(|index| self.files[index as usize].descriptor.as_ref());
+        if let Some(descriptor) = descriptor {
+            // One that is broken is told of by its receive.
+            let _ = rustix::net::shutdown(descriptor, rustix::net::Shutdown::Write);
+        }
+    }
+
     /// Ends all operations on the file (`ECANCELED`), then closes it and completes. The id is stale at once.
     pub fn close(&mut self, file: FileId, token: u64) {
         let Some(index) = self.find(file) else {
