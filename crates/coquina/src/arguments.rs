@@ -76,17 +76,21 @@ pub struct Arguments {
     pub command: Command,
 }
 
+/// Options that would stand between a command's own ones.
+const HEADING_OF_ALL: &str = "Options of every command";
+
 /// What every command takes.
 #[derive(Args)]
 pub struct Global {
     /// Folder of the local server
     #[arg(long, global = true, env = "COQUINA_DIR", default_value = "./coquina-data", value_name = "DIR")]
+    #[arg(help_heading = HEADING_OF_ALL)]
     pub dir: PathBuf,
     /// HTTP address of a remote server, instead of the local one
-    #[arg(long, global = true, value_name = "HOST:PORT", value_parser = server)]
+    #[arg(long, global = true, value_name = "HOST:PORT", value_parser = server, help_heading = HEADING_OF_ALL)]
     pub server: Option<String>,
     /// Print JSON with stable fields
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = HEADING_OF_ALL)]
     pub json: bool,
 }
 

@@ -6,7 +6,9 @@ use coquina_control::{Client, ClientError};
 
 use super::elsewhere::{Cluster, is_silence};
 use crate::error::CliError;
+use crate::output;
 use crate::progress::Progress;
+use crate::signal;
 
 /// How often it is asked.
 const POLL: Duration = Duration::from_millis(500);
@@ -28,7 +30,16 @@ pub fn wait(
     cluster: &mut Cluster,
     left: impl Fn(&Client) -> Result<Left, ClientError>,
 ) -> Result<(), CliError> {
+    let told = goes_on_text(what);
+    signal::stop_flag(1, move || output::tell(&told))?;
     wait_with(what, groups, &mut || cluster.ask(&left).map_err(|error| failed(what, error)))
+}
+
+/// What is told at Ctrl-C.
+fn goes_on_text(what: &str) -> String {
+    format!(
+        "\nthe removal of the {what} goes on; `coquina {what} list` shows how far it is, and the same command with --cancel takes it back"
+    )
 }
 
 /// That nobody answers does not end the removal.

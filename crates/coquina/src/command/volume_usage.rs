@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use coquina_base::format_size_bytes;
+use coquina_base::{Nearest, format_size_bytes};
 use coquina_client::{ClientError, Volume, VolumeOptions};
 use coquina_control::{Client, api};
 use coquina_protocol::ExtentKind;
@@ -111,7 +111,8 @@ fn chosen(volumes: Vec<api::Volume>, names: &[String]) -> Result<Vec<api::Volume
     let named = |name: &String| {
         let found = volumes.iter().find(|volume| volume.name == *name);
         let volume = found.ok_or_else(|| {
-            CliError::failed(format!("there is no volume {name:?}; `coquina volume list` shows all"))
+            let nearest = Nearest::of(name, volumes.iter().map(|volume| volume.name.as_str()));
+            CliError::failed(format!("there is no volume {name:?}{nearest}; `coquina volume list` shows all"))
         })?;
         if is_active(volume) {
             return Ok(volume.clone());
@@ -198,6 +199,13 @@ fn text(usages: &Usages) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_volume_that_there_is_not_is_told_with_the_one_that_may_be_meant() {
+        let error = chosen(Vec::new(), &["disk".to_owned()]).unwrap_err().to_string();
+        assert_eq!(error, "there is no volume \"disk\"; `coquina volume list` shows all");
+        assert!(chosen(Vec::new(), &[]).unwrap().is_empty());
+    }
 
     #[test]
     fn each_byte_is_asked_for_once() {
