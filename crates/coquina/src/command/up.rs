@@ -4,6 +4,7 @@
 //! map, the coordinator, the REST interface and the NBD gateway, and starts a node again that dies.
 
 mod child;
+mod output;
 pub mod plan;
 mod several;
 mod single;
@@ -22,7 +23,6 @@ use crate::arguments::{Global, Up};
 use crate::command::drive_argument::{DriveArgument, for_map};
 use crate::command::serving::{self, address, drives};
 use crate::error::CliError;
-use crate::output;
 
 /// What was checked before anything is made.
 struct Checked {
@@ -102,7 +102,7 @@ fn prepare_pool(
     }
     // No reason to serve nothing: what is there is as it was made.
     if let Some(note) = pools.iter().find_map(|pool| copies_note(&pool.name, pool.copies, asked?)) {
-        output::tell(note);
+        crate::output::tell(note);
     }
     Ok(())
 }

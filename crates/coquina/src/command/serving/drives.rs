@@ -52,12 +52,21 @@ pub fn choose(
     let mut notes = Vec::new();
     match first_in {
         Some(folder) if drives.is_empty() => drives.push(first_drive(folder, force, &mut notes)?),
-        None if drives.is_empty() => {
-            return Err(CliError::usage("a new node needs a drive; give one with --drive PATH:SIZE"));
-        }
+        None if drives.is_empty() => return Err(CliError::usage(no_drive(map, node))),
         _ => {}
     }
     Ok(Chosen { drives, notes })
+}
+
+/// What is said to a node without any drive.
+fn no_drive(map: &MapView, node: NodeId) -> &'static str {
+    if map.drives_of(node).next().is_some() {
+        "all drives of this node were given up as lost; give a new one with --drive PATH:SIZE"
+    } else if map.node(node).is_some() {
+        "this node has no drive any more; give a new one with --drive PATH:SIZE"
+    } else {
+        "a new node needs a drive; give one with --drive PATH:SIZE"
+    }
 }
 
 /// Adds a drive that the node had before. One that was moved is among those given now, under its new path.

@@ -6,15 +6,16 @@
 //! - it is signalled only while it has not been waited for, so its number cannot be another process's.
 
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child as Process, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use coquina_control::running_server;
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::output::Output;
 use crate::error::CliError;
 
 /// What the supervisor waits for.
@@ -44,12 +45,15 @@ pub const FORCE: &str = "--force";
 pub struct Child {
     spec: ChildSpec,
     process: Option<Process>,
+    /// Of the process that was started last.
+    output: Arc<Output>,
 }
 
 impl Child {
     /// A child that is not started yet.
     pub fn new(spec: ChildSpec) -> Child {
-        Child { spec, process: None }
+        let output = Arc::new(Output::new(&spec.name, false));
+        Child { spec, process: None, output }
     }
 
     /// Its name.
@@ -62,8 +66,14 @@ impl Child {
         self.process.as_ref().map(Process::id)
     }
 
-    /// Starts it. `events` is told when its output ends, with `number`.
-    pub fn start(&mut self, number: usize, events: Sender<Event>) -> Result<(), CliError> {
+    /// What the process says that was started last.
+    pub fn output(&self) -> &Output {
+        &self.output
+    }
+
+    /// Starts it. `events` is told when its output ends, with `number`. With `is_held` what it says is held back until its
+    /// [`output`](Self::output) is released.
+    pub fn start(&mut self, number: usize, events: Sender<Event>, is_held: bool) -> Result<(), CliError> {
         assert!(self.process.is_none(), "it was waited for before");
         let program = std::env::current_exe()
             .map_err(|error| CliError::failed(format!("cannot find this program: {error}")))?;
@@ -76,10 +86,11 @@ impl Child {
         self.process = Some(process);
         // Said once by a person. A drive that has become unreadable by the time of another start is not to be erased by it.
         self.spec.arguments.retain(|argument| argument != FORCE);
-        let name = self.spec.name.clone();
+        self.output = Arc::new(Output::new(&self.spec.name, is_held));
+        let taker = self.output.clone();
         let pass_on = move || {
             if let Some(output) = output {
-                pass_lines_on(&name, output);
+                taker.take(output);
             }
             // A supervisor that is gone needs to know nothing.
             let _ = events.send(Event::OutputEnded(number));
@@ -132,23 +143,6 @@ impl Drop for Child {
     }
 }
 
-/// Passes lines on to standard error, each with the name in front.
-fn pass_lines_on(name: &str, output: impl std::io::Read) {
-    let mut reader = BufReader::new(output);
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        match reader.read_until(b'\n', &mut line) {
-            Ok(0) | Err(_) => return,
-            Ok(_) => {}
-        }
-        let text = String::from_utf8_lossy(&line);
-        let whole = format!("{name}: {}\n", text.trim_end_matches(['\n', '\r']));
-        // Nobody may be reading any more; the child must not be stopped by that.
-        let _ = std::io::stderr().lock().write_all(whole.as_bytes());
-    }
-}
-
 /// Whether a process holds the folder: a child of an earlier supervisor may still be stopping.
 pub fn is_taken(folder: &Path) -> bool {
     !matches!(running_server(folder), Err(coquina_control::FolderError::NotRunning { .. }))
@@ -164,7 +158,7 @@ mod tests {
         let spec = ChildSpec { name: "n".to_owned(), folder: PathBuf::from("/nonexistent"), arguments };
         let mut child = Child::new(spec);
         let (events, _) = std::sync::mpsc::channel();
-        child.start(0, events).expect("this program can be started");
+        child.start(0, events, false).expect("this program can be started");
         child.kill();
         assert_eq!(child.spec.arguments, ["--list", "--quiet"], "of the starts that follow");
     }

@@ -6,7 +6,9 @@ use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use coquina_cluster::MapView;
+use coquina_base::DriveId;
+use coquina_cluster::{DriveRecord, DriveState, MapView, NodeRecord, Wanted};
+use coquina_node::NodeError;
 use serde::{Deserialize, Serialize};
 
 use crate::command::drive_argument::{DriveArgument, for_map};
@@ -122,41 +124,81 @@ fn too_few(folder: &Path, nodes: u16) -> CliError {
     ))
 }
 
-/// Deals drives out to nodes: one that the map knows goes to the node that has it, the others by turns. A node that has
-/// none gets a first one in its folder. Gives what each node is told with `--drive`.
+/// Deals drives out to nodes. One that the map knows, by what is written on it or else by its path, goes to the node that has it.
+/// The others go where the fewest are that can be used: first to nodes that have none, as they never had one or have lost
+/// theirs. A node without any in the map but such as were given up gets a first one in its folder. Gives what each node is told
+/// with `--drive`.
 pub fn deal(
     folder: &Path,
     names: &[String],
     given: Vec<DriveArgument>,
     map: &MapView,
 ) -> Result<Vec<Vec<String>>, CliError> {
-    let nodes = names.len();
-    let mut dealt = vec![Vec::new(); nodes];
-    let mut paths: Vec<PathBuf> = Vec::new();
-    for (number, drive) in given.into_iter().enumerate() {
+    let mut drives: Vec<Given> = Vec::new();
+    for drive in given {
         let path = for_map(&drive.path)?;
-        if paths.contains(&path) {
+        if drives.iter().any(|other| other.path == path) {
             return Err(CliError::usage(format!("drive {} is given twice", path.display())));
         }
-        let owner = names.iter().position(|name| has_drive(map, name, &path)).unwrap_or(number % nodes);
-        dealt[owner].push(argument(&path, drive.size_bytes));
-        paths.push(path);
+        let holds = coquina_node::drive::info(&path).ok().map(|info| info.drive);
+        drives.push(Given { path, size_bytes: drive.size_bytes, holds });
     }
-    for (name, drives) in names.iter().zip(&mut dealt) {
-        let known = map.node_by_name(name).is_some_and(|node| map.drives_of(node.id).next().is_some());
-        if drives.is_empty() && !known {
+    let nodes: Vec<Option<&NodeRecord>> = names.iter().map(|name| map.node_by_name(name)).collect();
+    let records = |index: usize| nodes[index].into_iter().flat_map(|node| map.drives_of(node.id));
+    let mut usable: Vec<usize> = (0..nodes.len())
+        .map(|index| records(index).filter(|drive| can_be_used(drive, &drives)).count())
+        .collect();
+    let mut dealt = vec![Vec::new(); names.len()];
+    for drive in &drives {
+        let is_its = |index: &usize| records(*index).any(|record| Some(record.id) == drive.holds);
+        let is_there = |index: &usize| records(*index).any(|record| Path::new(&record.path) == drive.path);
+        let owner = (0..names.len()).find(is_its).or_else(|| (0..names.len()).find(is_there));
+        let leaves = |index: usize| nodes[index].is_some_and(|node| node.wanted == Wanted::Removing);
+        let neediest = || (0..names.len()).min_by_key(|index| (leaves(*index), usable[*index], *index));
+        let Some(to) = owner.or_else(neediest) else { return Err(no_nodes(folder)) };
+        if owner.is_none() {
+            usable[to] += 1;
+        }
+        dealt[to].push(argument(&drive.path, drive.size_bytes));
+    }
+    for (index, name) in names.iter().enumerate() {
+        let has_one = records(index).any(|drive| drive.state != DriveState::GivenUp);
+        if dealt[index].is_empty() && !has_one {
             let path = for_map(&folder.join(name).join("drive0"))?;
             let size_bytes =
-                if path.exists() { None } else { Some(first_drive_bytes_of(folder, nodes as u64)?) };
-            drives.push(argument(&path, size_bytes));
+                if path.exists() { None } else { Some(first_drive_bytes_of(folder, names.len() as u64)?) };
+            dealt[index].push(argument(&path, size_bytes));
         }
     }
     Ok(dealt)
 }
 
-fn has_drive(map: &MapView, name: &str, path: &Path) -> bool {
-    let node = map.node_by_name(name);
-    node.is_some_and(|node| map.drives_of(node.id).any(|drive| Path::new(&drive.path) == path))
+/// A drive of the command line.
+struct Given {
+    path: PathBuf,
+    size_bytes: Option<u64>,
+    /// What its superblock says that it is.
+    holds: Option<DriveId>,
+}
+
+/// Whether a drive of the map is still there, under its own path or a new one that was given, and is to stay.
+fn can_be_used(drive: &DriveRecord, given: &[Given]) -> bool {
+    let is_there = || match coquina_node::drive::info(Path::new(&drive.path)) {
+        Ok(info) => info.drive == drive.id,
+        Err(NodeError::Superblock { .. }) => false,
+        // Somebody may still hold it, as a node of an earlier start.
+        Err(_) => Path::new(&drive.path).exists(),
+    };
+    let stays = drive.state != DriveState::GivenUp && drive.wanted == Wanted::In;
+    stays && (given.iter().any(|given| given.holds == Some(drive.id)) || is_there())
+}
+
+/// Why a folder of several nodes cannot be started.
+pub fn no_nodes(folder: &Path) -> CliError {
+    CliError::usage(format!(
+        "all nodes of {} were removed; give --nodes with one more than before to add one",
+        folder.display()
+    ))
 }
 
 fn argument(path: &Path, size_bytes: Option<u64>) -> String {
@@ -260,5 +302,126 @@ mod tests {
 
         let dealt = deal(folder.path(), &names, given, &map).unwrap();
         assert!(dealt[4][0].contains("node5/drive0:"), "{dealt:?}");
+    }
+
+    /// A cluster of nodes that have these drives.
+    fn map_with(nodes: &[Vec<(DriveId, &Path, DriveState)>]) -> MapView {
+        let id = coquina_base::Id128;
+        let mut cluster = coquina_cluster::ClusterRecord::new(coquina_base::ClusterId(id([1; 16])));
+        let mut records = Vec::new();
+        for (index, drives) in nodes.iter().enumerate() {
+            let node = NodeRecord {
+                id: coquina_base::NodeId(id([index as u8 + 1; 16])),
+                name: node_name(index + 1),
+                addresses: Default::default(),
+                domains: Default::default(),
+                versions: Default::default(),
+                wanted: Default::default(),
+            };
+            for (drive, path, state) in drives {
+                let drive = DriveRecord {
+                    id: *drive,
+                    node: node.id,
+                    path: path.display().to_string(),
+                    size_bytes: 1 << 30,
+                    capacity_bytes: 1 << 30,
+                    shards: 1,
+                    weight: 1,
+                    copy_first: cluster.copy_next,
+                    state: *state,
+                    wanted: Wanted::In,
+                    dead_ms: 0,
+                };
+                cluster.copy_next += 1;
+                records.push((Key::Drive(drive.id), 1, Record::Drive(drive)));
+            }
+            records.push((Key::Node(node.id), 1, Record::Node(node)));
+        }
+        records.push((Key::Cluster, 1, Record::Cluster(cluster)));
+        MapView::load(records, 1).unwrap()
+    }
+
+    /// A drive in a file of its own.
+    fn drive_file(folder: &Path, name: &str) -> (PathBuf, DriveId) {
+        let path = for_map(folder).unwrap().join(name);
+        let request = coquina_node::drive::FormatRequest {
+            size_bytes: Some(64 << 20),
+            shards: 1,
+            segment_bytes: None,
+            cluster_and_node: Default::default(),
+            force: false,
+        };
+        let info = coquina_node::drive::format(&path, &request).unwrap();
+        (path, info.drive)
+    }
+
+    /// Beside the program: `/tmp` may be a file system without `O_DIRECT`.
+    fn folder_of_drives() -> tempfile::TempDir {
+        let program = std::env::current_exe().unwrap();
+        tempfile::tempdir_in(program.parent().unwrap()).unwrap()
+    }
+
+    fn parsed(texts: &[&str]) -> Vec<DriveArgument> {
+        texts.iter().map(|text| crate::command::drive_argument::parse(text).unwrap()).collect()
+    }
+
+    /// The drive of the second of three nodes was lost, and the one that was to replace it went to the first node.
+    #[test]
+    fn a_new_drive_goes_to_the_node_that_lost_its_own() {
+        let folder = folder_of_drives();
+        let (a, a_id) = drive_file(folder.path(), "a");
+        let (c, c_id) = drive_file(folder.path(), "c");
+        let (gone, gone_id) =
+            (for_map(folder.path()).unwrap().join("b"), DriveId(coquina_base::Id128([9; 16])));
+        let names: Vec<_> = (1..=3).map(node_name).collect();
+        let new = ["/nowhere/new:1G", "/nowhere/more:1G"];
+        let argument_of = |path: &str| format!("{path}:{}", 1u64 << 30);
+        for state in [DriveState::Healthy, DriveState::Missing, DriveState::GivenUp] {
+            let map = map_with(&[
+                vec![(a_id, &a, DriveState::Healthy)],
+                vec![(gone_id, &gone, state)],
+                vec![(c_id, &c, DriveState::Healthy)],
+            ]);
+            let dealt = deal(folder.path(), &names, parsed(&new[..1]), &map).unwrap();
+            assert_eq!(dealt[1], [argument_of("/nowhere/new")], "{state:?}: {dealt:?}");
+            assert!(dealt[0].is_empty() && dealt[2].is_empty(), "{dealt:?}");
+            // Then all have one.
+            let dealt = deal(folder.path(), &names, parsed(&new), &map).unwrap();
+            assert_eq!(dealt[..2], [[argument_of("/nowhere/more")], [argument_of("/nowhere/new")]]);
+            // What is remembered on the command line stays where it is, and counts once.
+            let all = [a.to_str().unwrap(), gone.to_str().unwrap(), c.to_str().unwrap(), new[0]];
+            let dealt = deal(folder.path(), &names, parsed(&all), &map).unwrap();
+            assert_eq!(dealt[1], [gone.display().to_string(), argument_of("/nowhere/new")], "{dealt:?}");
+            // Nothing is made in the place of what may come back.
+            let dealt = deal(folder.path(), &names, Vec::new(), &map).unwrap();
+            assert_eq!(dealt[1].len(), usize::from(state == DriveState::GivenUp), "{dealt:?}");
+            assert!(dealt[0].is_empty() && dealt[2].is_empty(), "{dealt:?}");
+        }
+    }
+
+    #[test]
+    fn a_new_drive_goes_where_the_fewest_are_and_a_moved_one_to_its_node() {
+        let folder = folder_of_drives();
+        let (a, a_id) = drive_file(folder.path(), "a");
+        let (b, b_id) = drive_file(folder.path(), "b");
+        let (c, c_id) = drive_file(folder.path(), "c");
+        let names: Vec<_> = (1..=2).map(node_name).collect();
+        let drives = |moved: &'static str| {
+            let first =
+                vec![(a_id, a.as_path(), DriveState::Healthy), (b_id, b.as_path(), DriveState::Healthy)];
+            map_with(&[first, vec![(c_id, Path::new(moved), DriveState::Healthy)]])
+        };
+        let map = drives("/nowhere/before");
+        let c = c.to_str().unwrap();
+        let dealt = deal(folder.path(), &names, parsed(&[c, "/nowhere/new"]), &map).unwrap();
+        assert_eq!(
+            dealt,
+            [vec![], vec![c.to_owned(), "/nowhere/new".to_owned()]],
+            "a node of two has enough"
+        );
+        // The second is then as many as the first has, so that the third goes there.
+        let given = ["/nowhere/new", "/nowhere/more", c];
+        let dealt = deal(folder.path(), &names, parsed(&given), &map).unwrap();
+        assert_eq!(dealt, [vec!["/nowhere/more".to_owned()], vec!["/nowhere/new".to_owned(), c.to_owned()]]);
     }
 }

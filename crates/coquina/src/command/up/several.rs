@@ -122,7 +122,10 @@ impl Scene<'_> {
             return Err(CliError::failed(format!("{name} did not start ({how}); what it said is above")));
         }
         for (name, how) in &started.failed {
-            tracing::error!(node = name, "did not start ({how}); going on without it");
+            tracing::error!(
+                node = name,
+                "did not start ({how}); going on without it, and trying again after growing pauses of 3 to 60 s"
+            );
         }
         Ok(())
     }

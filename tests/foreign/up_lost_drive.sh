@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# `coquina up --nodes 3`: a lost drive is replaced as docs/operations.md says, in either order. The new drive goes to the node that
+# lost its own; what keeps that node from starting is said once.
+source "$(dirname "$0")/../lib/server.sh"
+needs_coquina
+
+# Arguments go to `coquina up`.
+up() {
+    "$COQUINA" up --dir "$DATA" --nbd "127.0.0.1:$NBD_PORT" --http "127.0.0.1:$HTTP_PORT" --listen 127.0.0.1:0 "$@" \
+        >>"$SCRATCH/server.log" 2>&1 &
+    SERVER_PID=$!
+    note sweep-processes "$SERVER_PID"
+    wait_until 60 server_answers || fail "the server does not answer"
+}
+
+is_whole() {
+    coquina status --interval 0 --json | "$PYTHON" -c '
+import json, sys
+groups = json.load(sys.stdin)["groups"]
+sys.exit(groups["active_clean"] != groups["total"] or groups["total"] == 0)'
+}
+
+# How often the server's log says something.
+count_of() { grep -cF -- "$1" "$SCRATCH/server.log" || true; }
+
+is_told() { (($(count_of "$1") > 0)); }
+
+node2_process() { head -n 1 "$DATA/node2/lock"; }
+
+is_tried_again() { [[ $(node2_process) != "$first_try" ]]; }
+
+node_of() { coquina drive list --json | "$PYTHON" -c '
+import json, sys
+print(*(drive["node"] for drive in json.load(sys.stdin)["drives"] if drive["path"] == sys.argv[1]))' "$1"; }
+
+up --nodes 3 --drive "$SCRATCH/a:300M" --drive "$SCRATCH/b:300M" --drive "$SCRATCH/c:300M"
+volume_create disk 16M
+wait_until 30 is_whole || fail "not whole: $(coquina status)"
+second=$(node_of "$SCRATCH/b")
+server_stop
+
+# Add another one, then remove the lost one.
+rm "$SCRATCH/b"
+up --drive "$SCRATCH/b2:300M"
+[[ $(node_of "$SCRATCH/b2") == "$second" ]] || fail "the new drive is not node2's: $(coquina drive list)"
+coquina drive remove "node2:$SCRATCH/b" --lost --yes
+wait_until 60 is_whole || fail "not whole: $(coquina status)"
+server_stop
+
+# Remove the lost one, which has no place to go to yet, then add another one.
+rm "$SCRATCH/b2"
+up
+first_try=$(node2_process)
+wait_until 20 is_told "node2: error: none of the server's drives can be used" || fail "nothing is said of node2"
+# Until the coordinator has missed node2 for long enough, it may be there.
+wait_until 10 coquina drive remove "node2:$SCRATCH/b2" --lost --yes --no-wait || fail "the drive is not given up"
+wait_until 20 is_tried_again || fail "node2 is not tried again"
+server_stop
+(($(count_of "node2: error: none of the server's drives can be used") == 1)) || fail "the reason is not said once"
+(($(count_of "there is no $SCRATCH/b2 any more") <= 3)) || fail "the same is said again and again"
+up --drive "$SCRATCH/b3:300M"
+[[ $(node_of "$SCRATCH/b3") == "$second" ]] || fail "the new drive is not node2's: $(coquina drive list)"
+wait_until 60 is_whole || fail "not whole: $(coquina status)"
+server_stop
