@@ -3,6 +3,7 @@
 pub mod address;
 pub mod control;
 pub mod drives;
+pub mod membership;
 
 use std::path::Path;
 use std::sync::Arc;

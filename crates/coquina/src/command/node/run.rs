@@ -13,7 +13,7 @@ use coquina_node::{Node, NodeConfig, NodeIdentity};
 use crate::arguments::{Domains, Global, NodeStart};
 use crate::command::processors;
 use crate::command::serving::control::{Control, ControlSpec};
-use crate::command::serving::{self, address, drives};
+use crate::command::serving::{self, address, drives, membership};
 use crate::command::store;
 use crate::error::CliError;
 
@@ -45,9 +45,14 @@ pub fn run(global: &Global, start: &NodeStart) -> Result<(), CliError> {
 
     let lock = FolderLock::acquire(&global.dir)?;
     let listener = ControlListener::bind(&start.http)?;
+    let remembers_map = membership::remembers_map(&global.dir)?;
     let maps = MapService::start(store, &global.dir, true, &mut serving::tell_waiting())
         .map_err(serving::map_failed)?;
-    let identity = NodeFile::open(&global.dir)?;
+    let mut identity = NodeFile::open(&global.dir)?;
+    if remembers_map && identity.was_removed(maps.cluster(), &maps.map()) {
+        return Err(membership::removed(&name));
+    }
+    identity.note_joined(&global.dir, maps.cluster(), &maps.map())?;
     let chosen = drives::choose(None, given, &maps.map(), identity.node, start.force)?;
     let host = Domains::from([(serving::HOST_LABEL.to_owned(), serving::host_name())]);
     let config = NodeConfig {
@@ -68,7 +73,13 @@ pub fn run(global: &Global, start: &NodeStart) -> Result<(), CliError> {
         bind_cpu: processors::of_node(&start.tuning.bind_cpu),
         reactors: start.tuning.threads.reactors.map(usize::from),
     };
-    let node = Node::start(config, maps.clone())?;
+    let node = Node::start(config, maps.clone()).map_err(|error| {
+        if membership::is_removal(&error, identity.node, &maps.map()) {
+            return membership::removed(&name);
+        }
+        error.into()
+    })?;
+    identity.note_joined(&global.dir, maps.cluster(), &maps.map())?;
     let spec = ControlSpec {
         maps: maps.clone(),
         backend: node.clone(),
@@ -107,9 +118,7 @@ fn wait(name: &str, control: &Control, stopped: &mpsc::Receiver<()>) -> Result<(
     // An error other than that of the time would mean that nobody can ask for a stop any more.
     while let Err(mpsc::RecvTimeoutError::Timeout) = stopped.recv_timeout(REMOVED_POLL) {
         if control.was_removed() {
-            return Err(CliError::Removed(format!(
-                "node {name} was removed from the cluster; to join again, start it with an empty folder and drive"
-            )));
+            return Err(membership::removed(name));
         }
     }
     Ok(())
