@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # `coquina up --nodes 3`: a lost drive is replaced as docs/operations.md says, in either order. The new drive goes to the node that
-# lost its own; what keeps that node from starting is said once.
+# lost its own; what keeps that node from starting is said once. A node that is removed while it is down stays away.
 source "$(dirname "$0")/../lib/server.sh"
 needs_coquina
 
@@ -61,4 +61,34 @@ server_stop
 up --drive "$SCRATCH/b3:300M"
 [[ $(node_of "$SCRATCH/b3") == "$second" ]] || fail "the new drive is not node2's: $(coquina drive list)"
 wait_until 60 is_whole || fail "not whole: $(coquina status)"
+server_stop
+
+# A fourth node is removed while it is down: it does not come back, and nothing is made for it.
+fourth_is_told() { is_told "node4: error: none of the server's drives can be used"; }
+up --nodes 4 --drive "$SCRATCH/d:300M"
+[[ $(node_of "$SCRATCH/d") == $(coquina node list --json | "$PYTHON" -c '
+import json, sys
+print(*(node["id"] for node in json.load(sys.stdin)["nodes"] if node["name"] == "node4"))') ]] || fail "no drive of node4: $(coquina drive list)"
+mv "$SCRATCH/d" "$SCRATCH/away"
+kill -9 "$(head -n 1 "$DATA/node4/lock")"
+wait_until 20 fourth_is_told || fail "node4 is not missed"
+wait_until 10 coquina node remove node4 --lost --yes || fail "node4 is not removed"
+server_stop
+up
+[[ $(coquina node list) != *node4* ]] || fail "node4 came back: $(coquina node list)"
+grep -q '"removed":\[4\]' "$DATA/nodes.json" || fail "the removal was not noted: $(cat "$DATA/nodes.json")"
+[[ ! -e $DATA/node4/drive0 ]] || fail "a drive was made for a node that was removed"
+
+# It says so with exit code 3, which systemd does not start again; also of a version that took no note of having joined.
+mv "$SCRATCH/away" "$SCRATCH/d"
+node4=("$COQUINA" node --name node4 --dir "$DATA/node4" --store-folder "$DATA/store" --no-coordinator
+    --listen 127.0.0.1:0 --http 127.0.0.1:0 --drive "$SCRATCH/d")
+expect 3 "node4 was removed from the cluster" "${node4[@]}"
+"$PYTHON" - "$DATA/node4/node.json" <<'PYTHON'
+import json, sys
+node = json.load(open(sys.argv[1]))
+del node["joined"]
+json.dump(node, open(sys.argv[1], "w"))
+PYTHON
+expect 3 "node4 was removed from the cluster" "${node4[@]}"
 server_stop

@@ -6,12 +6,20 @@
 
 use std::path::Path;
 
-use coquina_base::NodeId;
+use coquina_base::{ClusterId, NodeId};
 use coquina_cluster::MapView;
-use coquina_control::ClusterFile;
+use coquina_control::{ClusterFile, NodeFile};
 use coquina_node::NodeError;
 
 use crate::error::CliError;
+
+/// Whether the node of a folder was in this map once and is not any more. Asked before the folder's own process reads the map.
+pub fn was_removed(folder: &Path, cluster: ClusterId, map: &MapView) -> Result<bool, CliError> {
+    if !remembers_map(folder)? {
+        return Ok(false);
+    }
+    Ok(NodeFile::read(folder)?.is_some_and(|file| file.was_removed(cluster, map)))
+}
 
 /// Whether the folder knows a map. Asked before it is read, since that is remembered.
 pub fn remembers_map(folder: &Path) -> Result<bool, CliError> {

@@ -13,10 +13,11 @@ use coquina_node::Node;
 use coquina_store::EmbeddedStore;
 
 use super::child::{ChildSpec, Event, FORCE};
-use super::supervisor::{Started, Supervisor};
+use super::supervisor::{Started, Supervisor, note_removal};
 use super::{Checked, STORE_FOLDER_NAME, plan};
 use crate::arguments::{Global, Tuning, Up};
 use crate::command::serving::control::{Control, ControlSpec};
+use crate::command::serving::membership;
 use crate::command::store::Served;
 use crate::command::{processors, serving};
 use crate::error::CliError;
@@ -27,7 +28,7 @@ const ANY_PORT: &str = "127.0.0.1:0";
 const INDEX_MEMORY_PART: u64 = 8;
 const CACHE_MEMORY_PART: u64 = 2;
 
-pub fn run(global: &Global, up: &Up, checked: Checked) -> Result<(), CliError> {
+pub fn run(global: &Global, up: &Up, mut checked: Checked) -> Result<(), CliError> {
     let (sender, events) = mpsc::channel();
     let asks = sender.clone();
     let ask = move || {
@@ -44,6 +45,16 @@ pub fn run(global: &Global, up: &Up, checked: Checked) -> Result<(), CliError> {
         .map_err(serving::map_failed)?;
     checked.nodes.check_enough(&global.dir, &maps.map())?;
     let is_new = maps.map().nodes().next().is_none();
+    // Before drives are dealt out: a node that went while it was down takes none.
+    for name in removed_while_down(&global.dir, &checked.nodes, &maps)? {
+        note_removal(&name, &mut |name| {
+            checked.nodes.remove(name);
+            checked.nodes.write(&global.dir)
+        });
+    }
+    if checked.nodes.names().is_empty() {
+        return Err(plan::no_nodes(&global.dir));
+    }
     let specs = child_specs(global, up, &checked, &maps)?;
     let mut supervisor = Supervisor::new(specs, sender, events);
     stop.serving();
@@ -103,21 +114,25 @@ impl Scene<'_> {
         let Some(started) = supervisor.start()? else {
             return if self.stop.was_signalled() { Err(CliError::Interrupted) } else { Ok(()) };
         };
+        let mut note = |removed: &str| {
+            let mut nodes = plan::NodesFile::choose(&self.global.dir, None)?;
+            nodes.remove(removed);
+            nodes.write(&self.global.dir)
+        };
+        started.removed.iter().for_each(|name| note_removal(name, &mut note));
         self.check_started(&started)?;
         super::prepare_pool(&control.file.http, self.up.overcommit, self.checked.copies, self.up.copies)?;
         let what = format!("{} with {} nodes", self.global.dir.display(), self.checked.nodes.names().len());
         let hint = serving::volume_hint(&self.global.dir);
         serving::announce(self.global, self.lock, &control.file, &what, &hint)?;
-        supervisor.run(&mut |removed| {
-            let mut nodes = plan::NodesFile::choose(&self.global.dir, None)?;
-            nodes.remove(removed);
-            nodes.write(&self.global.dir)
-        })
+        supervisor.run(&mut note)
     }
 
     /// A node that fails at the very first start is a mistake in the options; later the others serve without it.
     fn check_started(&self, started: &Started) -> Result<(), CliError> {
-        let Some((name, how)) = started.failed.first() else { return Ok(()) };
+        let Some((name, how)) = started.failed.first() else {
+            return if started.ready.is_empty() { Err(plan::no_nodes(&self.global.dir)) } else { Ok(()) };
+        };
         if self.is_new || started.ready.is_empty() {
             return Err(CliError::failed(format!("{name} did not start ({how}); what it said is above")));
         }
@@ -129,6 +144,22 @@ impl Scene<'_> {
         }
         Ok(())
     }
+}
+
+/// Names of nodes that were in the map and are not any more.
+fn removed_while_down(
+    folder: &Path,
+    nodes: &plan::NodesFile,
+    maps: &MapService,
+) -> Result<Vec<String>, CliError> {
+    let (map, cluster) = (maps.map(), maps.cluster());
+    let mut removed = Vec::new();
+    for name in nodes.names() {
+        if membership::was_removed(&folder.join(&name), cluster, &map)? {
+            removed.push(name);
+        }
+    }
+    Ok(removed)
 }
 
 fn child_specs(
