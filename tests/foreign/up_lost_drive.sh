@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# `coquina up --nodes 3`: a lost drive is replaced as docs/operations.md says, in either order. The new drive goes to the node that
-# lost its own; what keeps that node from starting is said once. A node that is removed while it is down stays away.
+# `coquina up --nodes 3` says what it makes. A lost drive is replaced as docs/operations.md says, in either order. The new drive goes
+# to the node that lost its own; what keeps that node from starting is said once. A node that is removed while it is down stays away.
 source "$(dirname "$0")/../lib/server.sh"
 needs_coquina
 
@@ -37,6 +37,8 @@ up --nodes 3 --drive "$SCRATCH/a:300M" --drive "$SCRATCH/b:300M" --drive "$SCRAT
 volume_create disk 16M
 wait_until 30 is_whole || fail "not whole: $(coquina status)"
 second=$(node_of "$SCRATCH/b")
+is_told "made a new cluster in $DATA" || fail "it is not said that the cluster is new"
+is_told "/b of 300 MiB" || fail "it is not said that a drive was made"
 server_stop
 
 # Add another one, then remove the lost one.
@@ -92,3 +94,6 @@ json.dump(node, open(sys.argv[1], "w"))
 PYTHON
 expect 3 "node4 was removed from the cluster" "${node4[@]}"
 server_stop
+
+# What was made is said once: six drives, and one cluster.
+(($(count_of "made drive") == 6 && $(count_of "made a new cluster") == 1)) || fail "what was there is said to be made"

@@ -46,7 +46,7 @@ pub fn run(global: &Global, nbd: &Nbd) -> Result<(), CliError> {
         native: String::new(),
     };
     let served = Control::start(spec, listener, &nbd.running, ask).and_then(|control| {
-        let announced = serving::announce(global, &lock, &control.file, "the cluster's volumes", "");
+        let announced = serving::announce(global, &lock, &control.file, "the cluster's volumes", "", None);
         if announced.is_ok() {
             stop.serving();
             // An error would mean that nobody can ask for a stop any more.

@@ -3,6 +3,7 @@
 pub mod address;
 pub mod control;
 pub mod drives;
+pub mod made;
 pub mod membership;
 
 use std::path::Path;
@@ -14,10 +15,12 @@ use coquina_base::check_name;
 use coquina_control::{FolderLock, MapServiceError, ServerFile};
 use coquina_node::{BindCpu, NodeConfig};
 use coquina_store::StoreError;
+use serde::Serialize;
 use tracing_subscriber::filter::{ParseError, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use self::made::Made;
 use crate::arguments::{Global, Running, Threads};
 use crate::error::{CliError, EXIT_CODE_INTERRUPTED};
 use crate::{output, signal};
@@ -174,19 +177,30 @@ pub fn map_failed(error: MapServiceError) -> CliError {
     CliError::failed(error.to_string())
 }
 
-/// Says where the server listens, in its folder and on standard output.
+/// What is printed as JSON of a start.
+#[derive(Serialize)]
+struct Announced<'a> {
+    #[serde(flatten)]
+    server: &'a ServerFile,
+    #[serde(flatten)]
+    made: Option<&'a Made>,
+}
+
+/// Says what was made, and where the server listens, in its folder and on standard output.
 pub fn announce(
     global: &Global,
     lock: &FolderLock,
     file: &ServerFile,
     what: &str,
     hint: &str,
+    made: Option<&Made>,
 ) -> Result<(), CliError> {
     lock.announce(file)?;
     if global.json {
-        return output::print_json(file);
+        return output::print_json(&Announced { server: file, made });
     }
-    let mut text = format!("coquina {} serves {what}\n", file.version);
+    let mut text = made.map(Made::to_string).unwrap_or_default();
+    text += &format!("coquina {} serves {what}\n", file.version);
     if !file.nbd.is_empty() {
         text += &format!("  nbd     {}\n", file.nbd.join(", "));
     }

@@ -13,6 +13,7 @@ use coquina_node::{Node, NodeConfig, NodeIdentity};
 use crate::arguments::{Domains, Global, NodeStart};
 use crate::command::processors;
 use crate::command::serving::control::{Control, ControlSpec};
+use crate::command::serving::made::Before;
 use crate::command::serving::{self, address, drives, membership};
 use crate::command::store;
 use crate::error::CliError;
@@ -54,6 +55,7 @@ pub fn run(global: &Global, start: &NodeStart) -> Result<(), CliError> {
     }
     identity.note_joined(&global.dir, maps.cluster(), &maps.map())?;
     let chosen = drives::choose(None, given, &maps.map(), identity.node, start.force)?;
+    let before = Before::look(chosen.drives.iter().map(|drive| drive.path.as_path()));
     let host = Domains::from([(serving::HOST_LABEL.to_owned(), serving::host_name())]);
     let config = NodeConfig {
         identity: Some(NodeIdentity {
@@ -91,7 +93,7 @@ pub fn run(global: &Global, start: &NodeStart) -> Result<(), CliError> {
     let served = Control::start(spec, listener, &start.running, ask).and_then(|control| {
         let what = format!("node {name}");
         let result = begin(start, &control)
-            .and_then(|()| serving::announce(global, &lock, &control.file, &what, ""))
+            .and_then(|()| serving::announce(global, &lock, &control.file, &what, "", Some(&before.made())))
             .and_then(|()| {
                 stop.serving();
                 wait(&name, &control, &stopped)

@@ -16,7 +16,9 @@ use super::child::{ChildSpec, Event, FORCE};
 use super::supervisor::{Started, Supervisor, note_removal};
 use super::{Checked, STORE_FOLDER_NAME, plan};
 use crate::arguments::{Global, Tuning, Up};
+use crate::command::drive_argument::parse;
 use crate::command::serving::control::{Control, ControlSpec};
+use crate::command::serving::made::Before;
 use crate::command::serving::membership;
 use crate::command::store::Served;
 use crate::command::{processors, serving};
@@ -39,6 +41,7 @@ pub fn run(global: &Global, up: &Up, mut checked: Checked) -> Result<(), CliErro
     let lock = FolderLock::acquire(&global.dir)?;
     let listener = ControlListener::bind(&up.http)?;
     let folder = global.dir.join(STORE_FOLDER_NAME);
+    let is_made = !EmbeddedStore::is_in(&folder);
     let store = EmbeddedStore::open(&folder, None).map_err(|error| CliError::failed(error.to_string()))?;
     let served = Served::start(store.clone(), &folder)?;
     let maps = MapService::start(Arc::new(store), &global.dir, true, &mut serving::tell_waiting())
@@ -55,14 +58,25 @@ pub fn run(global: &Global, up: &Up, mut checked: Checked) -> Result<(), CliErro
     if checked.nodes.names().is_empty() {
         return Err(plan::no_nodes(&global.dir));
     }
-    let specs = child_specs(global, up, &checked, &maps)?;
+    let dealt = plan::deal(&global.dir, &checked.nodes.names(), checked.drives.clone(), &maps.map())?;
+    let paths = dealt.iter().flatten().map(|drive| parse(drive).map(|drive| drive.path));
+    let paths: Vec<PathBuf> = paths.collect::<Result<_, _>>()?;
+    let before = Before::look(paths.iter().map(PathBuf::as_path));
+    let specs = child_specs(global, up, &checked, dealt);
     let mut supervisor = Supervisor::new(specs, sender, events);
     stop.serving();
-    let result = Scene { global, up, checked: &checked, lock: &lock, stop: &stop, maps: &maps, is_new }.play(
-        listener,
-        &mut supervisor,
-        ask,
-    );
+    let result = Scene {
+        global,
+        up,
+        checked: &checked,
+        lock: &lock,
+        stop: &stop,
+        maps: &maps,
+        is_new,
+        is_made,
+        before: &before,
+    }
+    .play(listener, &mut supervisor, ask);
     supervisor.stop();
     maps.stop();
     drop(maps);
@@ -78,7 +92,11 @@ struct Scene<'a> {
     lock: &'a FolderLock,
     stop: &'a serving::Stop,
     maps: &'a Arc<MapService>,
+    /// Whether no node has joined yet.
     is_new: bool,
+    /// Whether the cluster was made just now.
+    is_made: bool,
+    before: &'a Before,
 }
 
 impl Scene<'_> {
@@ -124,7 +142,8 @@ impl Scene<'_> {
         super::prepare_pool(&control.file.http, self.up.overcommit, self.checked.copies, self.up.copies)?;
         let what = format!("{} with {} nodes", self.global.dir.display(), self.checked.nodes.names().len());
         let hint = serving::volume_hint(&self.global.dir);
-        serving::announce(self.global, self.lock, &control.file, &what, &hint)?;
+        let made = self.before.made().with_cluster(&self.global.dir, self.is_made);
+        serving::announce(self.global, self.lock, &control.file, &what, &hint, Some(&made))?;
         supervisor.run(&mut note)
     }
 
@@ -162,14 +181,8 @@ fn removed_while_down(
     Ok(removed)
 }
 
-fn child_specs(
-    global: &Global,
-    up: &Up,
-    checked: &Checked,
-    maps: &MapService,
-) -> Result<Vec<ChildSpec>, CliError> {
+fn child_specs(global: &Global, up: &Up, checked: &Checked, dealt: Vec<Vec<String>>) -> Vec<ChildSpec> {
     let names = checked.nodes.names();
-    let dealt = plan::deal(&global.dir, &names, checked.drives.clone(), &maps.map())?;
     let tuning = share(&up.tuning, names.len() as u64);
     let reactors = up.tuning.threads.reactors.map(usize::from);
     let reactors: Vec<usize> = dealt.iter().map(|drives| reactors.unwrap_or(drives.len()).max(1)).collect();
@@ -182,7 +195,7 @@ fn child_specs(
         let bound = vec![OsString::from(&bound[index])];
         ChildSpec { name, folder, arguments: [arguments, tuning.clone(), bound].concat() }
     };
-    Ok(names.into_iter().zip(dealt).enumerate().map(spec).collect())
+    names.into_iter().zip(dealt).enumerate().map(spec).collect()
 }
 
 fn child_arguments(

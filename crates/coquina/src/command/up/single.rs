@@ -13,6 +13,7 @@ use super::{Checked, STORE_FOLDER_NAME};
 use crate::arguments::{Domains, Global, Up};
 use crate::command::processors;
 use crate::command::serving::control::{Control, ControlSpec};
+use crate::command::serving::made::Before;
 use crate::command::serving::{self, drives};
 use crate::error::CliError;
 use crate::output;
@@ -22,6 +23,7 @@ pub fn run(global: &Global, up: &Up, checked: Checked) -> Result<(), CliError> {
     let stop = serving::Stop::watch(&up.running, ask.clone())?;
     let lock = FolderLock::acquire(&global.dir)?;
     let listener = ControlListener::bind(&up.http)?;
+    let is_new = !EmbeddedStore::is_in(&global.dir.join(STORE_FOLDER_NAME));
     let store = EmbeddedStore::open(&global.dir.join(STORE_FOLDER_NAME), None)
         .map_err(|error| CliError::failed(error.to_string()))?;
     let maps = MapService::start(Arc::new(store), &global.dir, true, &mut serving::tell_waiting())
@@ -29,6 +31,7 @@ pub fn run(global: &Global, up: &Up, checked: Checked) -> Result<(), CliError> {
     let identity = NodeFile::open(&global.dir)?;
     let chosen = drives::choose(Some(&global.dir), checked.drives, &maps.map(), identity.node, up.force)?;
     chosen.notes.iter().for_each(output::tell);
+    let before = Before::look(chosen.drives.iter().map(|drive| drive.path.as_path()));
     let config = NodeConfig {
         identity: Some(NodeIdentity {
             id: identity.node,
@@ -60,7 +63,9 @@ pub fn run(global: &Global, up: &Up, checked: Checked) -> Result<(), CliError> {
         let what = global.dir.display().to_string();
         let announced = super::prepare_pool(&control.file.http, up.overcommit, checked.copies, up.copies)
             .and_then(|()| {
-                serving::announce(global, &lock, &control.file, &what, &serving::volume_hint(&global.dir))
+                let hint = serving::volume_hint(&global.dir);
+                let made = before.made().with_cluster(&global.dir, is_new);
+                serving::announce(global, &lock, &control.file, &what, &hint, Some(&made))
             });
         if announced.is_ok() {
             stop.serving();
