@@ -40,6 +40,7 @@ second=$(node_of "$SCRATCH/b")
 is_told "made a new cluster in $DATA" || fail "it is not said that the cluster is new"
 is_told "/b of 300 MiB" || fail "it is not said that a drive was made"
 server_stop
+[[ $(grep -xE 'stopping|stopped' "$SCRATCH/server.log" | tr '\n' ' ') == "stopping stopped " ]] || fail "the stop is not told"
 
 # Add another one, then remove the lost one.
 rm "$SCRATCH/b"
@@ -97,3 +98,6 @@ server_stop
 
 # What was made is said once: six drives, and one cluster.
 (($(count_of "made drive") == 6 && $(count_of "made a new cluster") == 1)) || fail "what was there is said to be made"
+
+# Nodes that stop together have nobody to hand over to, and do not complain.
+(($(count_of "not all groups had another primary") == 0)) || fail "nodes that stop together say that they hand nothing over"

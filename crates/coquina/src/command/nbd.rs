@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use coquina_control::{ControlListener, FolderLock, MapService, MapServiceError};
-use coquina_node::Node;
+use coquina_node::{Node, NodeError};
 use coquina_store::Store;
 
 use super::serving::control::{Control, ControlSpec};
@@ -36,7 +36,7 @@ pub fn run(global: &Global, nbd: &Nbd) -> Result<(), CliError> {
     let listener = ControlListener::bind(&nbd.http)?;
     let maps = follow(global, &store)?;
     let config = serving::gateway_config(listen, &nbd.threads);
-    let gateway = Node::start(config, maps.clone())?;
+    let gateway = Node::start(config, maps.clone()).map_err(with_own_flag)?;
     let spec = ControlSpec {
         maps: maps.clone(),
         backend: gateway.clone(),
@@ -51,13 +51,30 @@ pub fn run(global: &Global, nbd: &Nbd) -> Result<(), CliError> {
             stop.serving();
             // An error would mean that nobody can ask for a stop any more.
             let _ = stopped.recv();
+            serving::tell_stopping();
         }
         control.stop(&|| false);
         announced
     });
     gateway.stop();
     maps.stop();
-    served.and(lock.withdraw().map_err(CliError::from))
+    served.and(lock.withdraw().map_err(CliError::from))?;
+    serving::tell_stopped();
+    Ok(())
+}
+
+/// An address is named with the option that this command has for it.
+fn with_own_flag(error: NodeError) -> NodeError {
+    match error {
+        NodeError::Address { address, reason } => {
+            let address = match address.strip_prefix("--nbd ") {
+                Some(address) => format!("--listen {address}"),
+                None => address,
+            };
+            NodeError::Address { address, reason }
+        }
+        other => other,
+    }
 }
 
 /// Follows the map of the cluster. One that does not exist yet is waited for: gateways may be started before nodes.
@@ -75,5 +92,17 @@ fn follow(global: &Global, store: &Arc<dyn Store>) -> Result<Arc<MapService>, Cl
             }
             started => return started.map_err(serving::map_failed),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_named_with_the_option_of_this_command() {
+        let address = "--nbd unix:/nowhere/x".to_owned();
+        let error = with_own_flag(NodeError::Address { address, reason: "no such folder".to_owned() });
+        assert_eq!(error.to_string(), "--listen unix:/nowhere/x: no such folder");
     }
 }

@@ -13,6 +13,7 @@ use std::sync::mpsc;
 
 use coquina_base::check_name;
 use coquina_control::{FolderLock, MapServiceError, ServerFile};
+use coquina_experiments::leftovers::quoted;
 use coquina_node::{BindCpu, NodeConfig};
 use coquina_store::StoreError;
 use serde::Serialize;
@@ -31,6 +32,16 @@ pub const NBD_DEFAULT: &str = "127.0.0.1:10809";
 pub const HOST_LABEL: &str = "host";
 /// The signal that ends the process at once.
 const FORCE_AT: u32 = 2;
+
+/// Said on standard error when a clean stop begins.
+pub fn tell_stopping() {
+    output::tell("stopping");
+}
+
+/// Said on standard error when a clean stop has come to its end.
+pub fn tell_stopped() {
+    output::tell("stopped");
+}
 
 /// Asks for a stop: signals, the end of the input, and the REST interface do.
 pub struct Stop {
@@ -214,7 +225,7 @@ pub fn announce(
 /// How a volume is made, with the option that names the folder, if it is not the one that commands look in anyway.
 pub fn volume_hint(folder: &Path) -> String {
     let found_anyway = std::env::var_os("COQUINA_DIR").is_some() || folder == Path::new("./coquina-data");
-    let option = if found_anyway { String::new() } else { format!(" --dir {}", folder.display()) };
+    let option = if found_anyway { String::new() } else { format!(" --dir {}", quoted(folder)) };
     format!("make a volume:  coquina volume create NAME --size 10G{option}\n")
 }
 
@@ -223,7 +234,15 @@ pub fn volume_hint(folder: &Path) -> String {
 mod tests {
     use tracing::Level;
 
-    use super::levels_of;
+    use super::{levels_of, volume_hint};
+
+    #[test]
+    fn a_command_that_is_told_can_be_pasted() {
+        let hint = |folder: &str| volume_hint(std::path::Path::new(folder));
+        assert!(hint("/srv/d").ends_with(" --dir /srv/d\n"));
+        assert!(hint("/srv/d \u{e4}").ends_with(" --dir '/srv/d \u{e4}'\n"));
+        assert!(hint("it's").ends_with(" --dir 'it'\\''s'\n"));
+    }
 
     #[test]
     fn levels_are_those_that_were_asked_for() {

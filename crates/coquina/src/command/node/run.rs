@@ -99,13 +99,22 @@ pub fn run(global: &Global, start: &NodeStart) -> Result<(), CliError> {
                 wait(&name, &control, &stopped)
             });
         // The nodes of `coquina up` stop together when that ends their input; a signal is for one of them.
+        // Of nodes of `coquina up` that says it.
+        let is_alone = start.store.store_folder.is_none();
+        if result.is_ok() && is_alone {
+            serving::tell_stopping();
+        }
         let stops_with_others = || start.store.store_folder.is_some() && stop.input_has_ended();
         control.stop(&|| result.is_ok() && !stops_with_others());
         result
     });
     node.stop();
     maps.stop();
-    served.and(lock.withdraw().map_err(CliError::from))
+    served.and(lock.withdraw().map_err(CliError::from))?;
+    if start.store.store_folder.is_none() {
+        serving::tell_stopped();
+    }
+    Ok(())
 }
 
 fn begin(start: &NodeStart, control: &Control) -> Result<(), CliError> {

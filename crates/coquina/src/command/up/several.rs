@@ -81,7 +81,9 @@ pub fn run(global: &Global, up: &Up, mut checked: Checked) -> Result<(), CliErro
     maps.stop();
     drop(maps);
     served.stop();
-    result.and(lock.withdraw().map_err(CliError::from))
+    result.and(lock.withdraw().map_err(CliError::from))?;
+    serving::tell_stopped();
+    Ok(())
 }
 
 /// What the nodes run in.
@@ -144,7 +146,9 @@ impl Scene<'_> {
         let hint = serving::volume_hint(&self.global.dir);
         let made = self.before.made().with_cluster(&self.global.dir, self.is_made);
         serving::announce(self.global, self.lock, &control.file, &what, &hint, Some(&made))?;
-        supervisor.run(&mut note)
+        supervisor.run(&mut note)?;
+        serving::tell_stopping();
+        Ok(())
     }
 
     /// A node that fails at the very first start is a mistake in the options; later the others serve without it.

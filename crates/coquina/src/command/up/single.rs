@@ -71,11 +71,14 @@ pub fn run(global: &Global, up: &Up, checked: Checked) -> Result<(), CliError> {
             stop.serving();
             // An error would mean that nobody can ask for a stop any more.
             let _ = stopped.recv();
+            serving::tell_stopping();
         }
         control.stop(&|| false);
         announced
     });
     node.stop();
     maps.stop();
-    served.and(lock.withdraw().map_err(CliError::from))
+    served.and(lock.withdraw().map_err(CliError::from))?;
+    serving::tell_stopped();
+    Ok(())
 }
