@@ -68,6 +68,8 @@ pub enum HealthCode {
     OpenInterface,
     /// A record of the map whose node or pool is not there.
     MapOrphan,
+    /// Drives hold data of volumes that the map lost when it was put back to an older state.
+    LostVolumes,
     /// A code of a newer node that this program does not know. The entry's other parts are that node's.
     #[serde(other)]
     Unknown,
@@ -103,6 +105,7 @@ impl HealthCode {
             HealthCode::ShrinkPending => "SHRINK_PENDING",
             HealthCode::OpenInterface => "OPEN_INTERFACE",
             HealthCode::MapOrphan => "MAP_ORPHAN",
+            HealthCode::LostVolumes => "LOST_VOLUMES",
             HealthCode::Unknown => "UNKNOWN",
         }
     }
@@ -199,6 +202,9 @@ impl HealthCode {
             HealthCode::MapOrphan => {
                 "nothing for a drive that nothing names, it goes by itself; otherwise report it, and keep a copy of the store: \
                  everything else works"
+            }
+            HealthCode::LostVolumes => {
+                "if there is a newer state of the map (etcd or `store/`), bring it back; if there is none, give the data up to free                  its space: POST /v1/cluster/forget-lost of the REST interface"
             }
             HealthCode::Unknown => {
                 "ask a node of the newest version how the cluster is: this one does not know the code"

@@ -33,8 +33,8 @@ pub use operation::OperationError;
 pub use placement::{Placement, PlacementDrive, PlacementError, PlacementJob};
 pub use record::{
     COPIES_MAX, ClusterRecord, DOMAINS_MAX, DRIVE_SHARDS_MAX, DriveRecord, DriveState, FEATURE_LEVEL,
-    InvalidRecord, NodeAddresses, NodeRecord, POOL_GROUPS_MAX, PoolRecord, PoolState, Record, VersionRange,
-    Versioned, VolumeRecord, VolumeState, Wanted,
+    InvalidRecord, NodeAddresses, NodeRecord, NumberRange, POOL_GROUPS_MAX, PoolRecord, PoolState, Record,
+    SKIPPED_RANGES_MAX, VersionRange, Versioned, VolumeRecord, VolumeState, Wanted,
 };
 pub use stripe::{
     ChunkPlace, Extent, Extents, STRIPE_COUNT_MAX, Striping, StripingError, chunks_of_group, group_of, mix,

@@ -93,11 +93,14 @@ impl MapView {
     ///
     /// A pool is recorded before its groups, and only while nobody has claimed numbers for another pool since it claimed its
     /// own (see [`operation`](crate::operation)). So once numbers behind the group's pool's were claimed, a pool that is not
-    /// in the map was removed before, or never was. Of the pool that claimed last it cannot be said.
+    /// in the map was removed before, or never was. Of the pool that claimed last it cannot be said, nor of those whose numbers
+    /// were left out: a map that is lost since may have had them.
     pub fn is_gone(&self, id: GroupId) -> bool {
         let number_of = |group: u32| group / POOL_GROUPS_MAX;
         let own = number_of(id.0);
-        let is_past = self.cluster().is_some_and(|cluster| own + 1 < number_of(cluster.group_next));
+        let is_past = self
+            .cluster()
+            .is_some_and(|cluster| own + 1 < number_of(cluster.group_next) && !cluster.has_skipped_group(id));
         let has_pool = || self.pools().any(|pool| number_of(pool.value.group_first.0) == own);
         is_past && self.group(id).is_none() && !has_pool()
     }

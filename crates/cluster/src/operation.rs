@@ -2,7 +2,7 @@
 //!
 //! None of these needs two keys to change together. Where two keys change, the order makes a crash in between harmless:
 //! - **numbers** (layers, copies, pools with their groups) are claimed by a write of `cluster` first, and used after it is
-//!   durable: a crash leaves numbers unused;
+//!   durable: a crash leaves numbers unused. None is given out twice, also not by a map that went back;
 //! - **a node joins** before its drives are registered; **a drive** claims its copy numbers before its record is written;
 //! - **a pool** is recorded as being created; the coordinator makes its groups and then says that it is complete;
 //! - **a volume** is recorded after its layer was claimed, in a pool that is complete;
@@ -27,8 +27,9 @@ use crate::key::{BlockId, Key, PoolId};
 use crate::map::{MapError, MapView};
 use crate::placement::PlacementError;
 use crate::record::{
-    ClusterRecord, DriveRecord, DriveState, InvalidRecord, NUMBER_MAX, NodeRecord, POOL_GROUPS_MAX,
-    PoolRecord, PoolState, Record, VersionRange, Versioned, VolumeRecord, VolumeState, Wanted, check_pool,
+    ClusterRecord, DriveRecord, DriveState, InvalidRecord, NUMBER_MAX, NodeRecord, NumberRange,
+    POOL_GROUPS_MAX, PoolRecord, PoolState, Record, SKIPPED_RANGES_MAX, VersionRange, Versioned,
+    VolumeRecord, VolumeState, Wanted, check_pool,
 };
 
 /// Why a change was refused. Nothing was changed.
@@ -134,6 +135,9 @@ pub enum OperationError {
     NumbersUsedUp,
 }
 
+/// Pools whose numbers are left out by the first claim of a process: more than are made between two backups of a map.
+const POOLS_SKIPPED: u32 = 8;
+
 type Change = Result<Option<Write>, OperationError>;
 
 fn write(map: &MapView, key: Key, record: Record) -> Change {
@@ -158,29 +162,61 @@ fn counted_on(number: u64, by: u64) -> Result<u64, OperationError> {
     number.checked_add(by).filter(|next| *next <= NUMBER_MAX).ok_or(OperationError::NumbersUsedUp)
 }
 
-/// Claims the next layer.
-pub fn claim_layer(map: &MapView) -> Result<(LayerId, Write), OperationError> {
+/// Claims the next layer, or the one that `floor` says if that is higher. Whoever claims one for the first time since it
+/// started gives the time in milliseconds, so that no number comes again that a map gave out which is lost since; later ones
+/// count on. The numbers in between are remembered as left out.
+pub fn claim_layer(map: &MapView, floor: u64) -> Result<(LayerId, Write), OperationError> {
     let before = cluster(map)?;
-    let layer_next = counted_on(before.layer_next, 1)?;
-    let after = ClusterRecord { layer_next, ..before.clone() };
-    Ok((LayerId(before.layer_next), claim(map, after)))
+    let layer = before.layer_next.max(floor);
+    let layer_next = counted_on(layer, 1)?;
+    let mut after = ClusterRecord { layer_next, ..before.clone() };
+    skip(&mut after.layers_skipped, before.layer_next, layer);
+    Ok((LayerId(layer), claim(map, after)))
 }
 
-/// Claims copy numbers for the shards of a new drive. Returns the first.
-pub fn claim_copies(map: &MapView, shards: u32) -> Result<(u64, Write), OperationError> {
+/// Claims copy numbers for the shards of a new drive, none below `floor`: see [`claim_layer`]. Returns the first.
+pub fn claim_copies(map: &MapView, shards: u32, floor: u64) -> Result<(u64, Write), OperationError> {
     let before = cluster(map)?;
-    let copy_next = counted_on(before.copy_next, u64::from(shards))?;
+    let copy_first = before.copy_next.max(floor);
+    let copy_next = counted_on(copy_first, u64::from(shards))?;
     let after = ClusterRecord { copy_next, ..before.clone() };
-    Ok((before.copy_next, claim(map, after)))
+    Ok((copy_first, claim(map, after)))
 }
 
-/// Claims a pool's number and its groups' numbers. Returns the pool and its first group.
-pub fn claim_pool(map: &MapView) -> Result<(PoolId, GroupId, Write), OperationError> {
+/// Claims a pool's number and its groups' numbers. Returns the pool and its first group. There are too few numbers of groups
+/// for the time. So whoever claims one for the first time since it started leaves some out, which a map that is lost since may
+/// have given out, unless there has never been a pool.
+pub fn claim_pool(map: &MapView, is_first: bool) -> Result<(PoolId, GroupId, Write), OperationError> {
     let before = cluster(map)?;
-    let group_next = before.group_next.checked_add(POOL_GROUPS_MAX).ok_or(OperationError::NumbersUsedUp)?;
-    let pool_next = before.pool_next.checked_add(1).ok_or(OperationError::NumbersUsedUp)?;
-    let after = ClusterRecord { group_next, pool_next, ..before.clone() };
-    Ok((PoolId(before.pool_next), GroupId(before.group_next), claim(map, after)))
+    let leaves_out = is_first && before.pool_next > 1 && before.group_next < u32::MAX / 2;
+    let skipped = if leaves_out { POOLS_SKIPPED } else { 0 };
+    let used_up = OperationError::NumbersUsedUp;
+    let group_first = before.group_next.checked_add(skipped * POOL_GROUPS_MAX).ok_or(used_up.clone())?;
+    let pool = before.pool_next.checked_add(skipped).ok_or(used_up.clone())?;
+    let group_next = group_first.checked_add(POOL_GROUPS_MAX).ok_or(used_up.clone())?;
+    let pool_next = pool.checked_add(1).ok_or(used_up)?;
+    let mut after = ClusterRecord { group_next, pool_next, ..before.clone() };
+    skip(&mut after.groups_skipped, u64::from(before.group_next), u64::from(group_first));
+    Ok((PoolId(pool), GroupId(group_first), claim(map, after)))
+}
+
+/// Remembers numbers that were left out, and forgets the oldest ones of too many.
+fn skip(skipped: &mut Vec<NumberRange>, first: u64, end: u64) {
+    if first < end {
+        skipped.push(NumberRange { first, end });
+        skipped.drain(..skipped.len().saturating_sub(SKIPPED_RANGES_MAX));
+    }
+}
+
+/// Gives up what lies on drives of volumes and groups that the map lost when it went back: their numbers count as given out,
+/// so that each node deletes what it has of them. `floor` as in [`claim_layer`].
+pub fn forget_lost(map: &MapView, floor: u64) -> Change {
+    let before = cluster(map)?;
+    let layer_next = before.layer_next.max(floor);
+    counted_on(layer_next, 1)?;
+    let (layers_skipped, groups_skipped) = (Vec::new(), Vec::new());
+    let after = ClusterRecord { layer_next, layers_skipped, groups_skipped, ..before.clone() };
+    Ok((after != *before).then(|| claim(map, after)))
 }
 
 fn claim(map: &MapView, after: ClusterRecord) -> Write {

@@ -31,6 +31,8 @@ pub const COPIES_MAX: u32 = 8;
 pub const POOL_GROUPS_MAX: u32 = 1 << 18;
 /// Layers, copies and epochs are below this: more than can ever be given out, and no sum of a few of them overflows.
 pub(crate) const NUMBER_MAX: u64 = 1 << 62;
+/// Ranges of numbers left out that are remembered: one for each process that has given out a number since it started.
+pub const SKIPPED_RANGES_MAX: usize = 64;
 /// Domain labels of one node.
 pub const DOMAINS_MAX: usize = 16;
 
@@ -71,6 +73,29 @@ pub struct ClusterRecord {
     /// not taken back as it is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub given_up_drives: Vec<DriveId>,
+    /// Layers that were left out between numbers given out: data of such a layer belongs to a volume that was lost when the
+    /// map went back, and is kept. The newest [`SKIPPED_RANGES_MAX`] ranges.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub layers_skipped: Vec<NumberRange>,
+    /// The same of groups.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups_skipped: Vec<NumberRange>,
+}
+
+/// Numbers from one on, up to another one that does not belong to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NumberRange {
+    /// The first one.
+    pub first: u64,
+    /// The one behind the last.
+    pub end: u64,
+}
+
+impl NumberRange {
+    /// Whether a number belongs to the range.
+    pub fn contains(self, number: u64) -> bool {
+        (self.first..self.end).contains(&number)
+    }
 }
 
 fn first_groups() -> u32 {
@@ -97,7 +122,20 @@ impl ClusterRecord {
             copy_next: 1,
             overcommit_percent: 100,
             given_up_drives: Vec::new(),
+            layers_skipped: Vec::new(),
+            groups_skipped: Vec::new(),
         }
+    }
+
+    /// Whether a layer was given out by this map, so that data of it belongs to a volume that the map has or to one that was
+    /// removed. What lies on drives under other numbers is of volumes that the map lost when it went back.
+    pub fn has_given_layer(&self, layer: LayerId) -> bool {
+        layer.0 < self.layer_next && !self.layers_skipped.iter().any(|range| range.contains(layer.0))
+    }
+
+    /// Whether a group's number was left out between those that were given out.
+    pub(crate) fn has_skipped_group(&self, group: GroupId) -> bool {
+        self.groups_skipped.iter().any(|range| range.contains(u64::from(group.0)))
     }
 }
 
@@ -417,6 +455,10 @@ fn check_cluster(cluster: &ClusterRecord) -> Result<(), String> {
     })?;
     check_that(cluster.layer_next <= NUMBER_MAX && cluster.copy_next <= NUMBER_MAX, || {
         format!("its next layer {} or copy {} is no number", cluster.layer_next, cluster.copy_next)
+    })?;
+    let skipped = || cluster.layers_skipped.iter().chain(&cluster.groups_skipped);
+    check_that(skipped().all(|range| range.first < range.end), || {
+        "numbers that were left out end before they begin".to_owned()
     })?;
     check_that(cluster.group_next != 0 && cluster.group_next.is_multiple_of(POOL_GROUPS_MAX), || {
         format!("its next group {} is not a multiple of {POOL_GROUPS_MAX}", cluster.group_next)

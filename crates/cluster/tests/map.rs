@@ -12,8 +12,8 @@ use coquina_cluster::operation;
 use coquina_cluster::{
     Action, BLOCK_GROUPS, BlockId, ClusterRecord, Coordinator, DriveCondition, DriveRecord, DriveReport,
     DriveState, Event, GroupBlock, GroupId, GroupRecord, Heartbeat, Key, MapError, MapView, NodeAddresses,
-    NodeRecord, POOL_GROUPS_MAX, PoolId, PoolRecord, PoolState, Record, Settings, ShardRef, VersionRange,
-    VolumeRecord, VolumeState, Wanted, mix,
+    NodeRecord, POOL_GROUPS_MAX, PoolId, PoolRecord, PoolState, Record, SKIPPED_RANGES_MAX, Settings,
+    ShardRef, VersionRange, VolumeRecord, VolumeState, Wanted, Write, mix,
 };
 use world::{CLUSTER, MILLISECOND_NS, World, all_records, drive_id, node_id};
 
@@ -190,6 +190,56 @@ fn a_group_is_gone_if_its_pool_cannot_come_any_more() {
     let mut one = view(2, true);
     one.apply(2, vec![(Key::Pool(pool.id), None)]).unwrap();
     assert!(one.is_gone(first) && !one.is_gone(second) && !one.is_gone(GroupId(7 * POOL_GROUPS_MAX)));
+}
+
+/// A map that was put back counts on from where it was. The first numbers that a process claims lie behind all that can have
+/// been given out since, and the ones in between count as nobody's: what drives hold of them is kept.
+#[test]
+fn first_claims_leave_out_what_a_lost_map_may_have_given() {
+    let written = |view: &mut MapView, write: Write| {
+        view.apply(view.revision() + 1, vec![(write.key, write.record)]).unwrap();
+    };
+    let mut world = small();
+    let view = &mut world.store;
+    let before = view.cluster().unwrap().clone();
+    let (layer, write) = operation::claim_layer(view, 1 << 40).unwrap();
+    written(view, write);
+    let (next, write) = operation::claim_layer(view, 0).unwrap();
+    written(view, write);
+    let (after_all, write) = operation::claim_layer(view, 17).unwrap();
+    written(view, write);
+    assert_eq!([layer, next, after_all].map(|layer| layer.0), [1 << 40, (1 << 40) + 1, (1 << 40) + 2]);
+    let (copy, write) = operation::claim_copies(view, 3, 1 << 41).unwrap();
+    written(view, write);
+    let (next, write) = operation::claim_copies(view, 1, 1 << 41).unwrap();
+    written(view, write);
+    assert_eq!((copy, next), (1 << 41, (1 << 41) + 3));
+    let (first_pool, first_group, write) = operation::claim_pool(view, true).unwrap();
+    written(view, write);
+    let (_, second_group, write) = operation::claim_pool(view, false).unwrap();
+    written(view, write);
+    assert!(first_pool.0 > before.pool_next + 1 && first_group.0 > before.group_next + POOL_GROUPS_MAX);
+    assert_eq!(second_group.0, first_group.0 + POOL_GROUPS_MAX);
+    let cluster = view.cluster().unwrap().clone();
+    let given = [before.layer_next, (1 << 40) - 1, 1 << 40, cluster.layer_next]
+        .map(|layer| cluster.has_given_layer(LayerId(layer)));
+    assert_eq!(given, [false, false, true, false]);
+    assert!(!view.is_gone(GroupId(before.group_next)), "a pool of the lost map may have it");
+    assert!(view.is_gone(first_group), "nobody recorded the pool");
+    let write = operation::forget_lost(view, 1 << 50).unwrap().unwrap();
+    written(view, write);
+    let cluster = view.cluster().unwrap();
+    assert!(cluster.has_given_layer(LayerId(before.layer_next)) && cluster.has_given_layer(LayerId(1 << 49)));
+    assert!(view.is_gone(GroupId(before.group_next)));
+    assert_eq!(operation::forget_lost(view, 1 << 50), Ok(None));
+    // Many starts, each with a first claim: the record stays small.
+    for number in 1..=2 * SKIPPED_RANGES_MAX as u64 {
+        let (_, write) = operation::claim_layer(view, (1 << 50) + number * 1000).unwrap();
+        written(view, write);
+    }
+    let skipped = &view.cluster().unwrap().layers_skipped;
+    assert_eq!(skipped.len(), SKIPPED_RANGES_MAX);
+    assert!(skipped.iter().all(|range| range.first < range.end));
 }
 
 /// One wild value in the store must not end every process that adds to it.

@@ -92,7 +92,7 @@ fn a_drive_with_very_many_groups_is_given_up_only_as_it_was_seen() {
 fn a_drive_does_not_come_to_a_node_that_goes() {
     let mut world = cluster(3, 2, 4);
     world.add_node(9, 9, 0);
-    let (copy_first, claim) = operation::claim_copies(&world.store, 1).unwrap();
+    let (copy_first, claim) = operation::claim_copies(&world.store, 1, 0).unwrap();
     assert!(world.write(claim));
     let known = world.store.drive(drive_id(0)).unwrap().clone();
     let drive = DriveRecord { id: drive_id(70), node: node_id(9), copy_first, shards: 1, ..known.clone() };
@@ -272,7 +272,7 @@ fn a_new_pool_whose_first_drives_die_before_its_groups_are_written_gets_others()
 #[test]
 fn records_without_their_node_or_pool_keep_nobody_from_using_the_map() {
     let mut world = cluster(3, 2, 4);
-    let (copy_first, claim) = operation::claim_copies(&world.store, 1).unwrap();
+    let (copy_first, claim) = operation::claim_copies(&world.store, 1, 0).unwrap();
     assert!(world.write(claim));
     let known = world.store.drive(drive_id(0)).unwrap().clone();
     let drive = DriveRecord { id: drive_id(70), node: node_id(50), copy_first, shards: 1, ..known };

@@ -24,6 +24,7 @@
 //! | `POST /v1/drives/remove` | [`RemoveDrive`] | [`RemovedDrive`] |
 //! | `GET /v1/groups?volume=NAME` | | [`GroupList`] |
 //! | `POST /v1/cluster/overcommit` | [`SetOvercommit`] | [`DataSummary`] |
+//! | `POST /v1/cluster/forget-lost` | [`ForgetLost`] | [`ForgetLost`] |
 //! | `POST /v1/shutdown` | [`Shutdown`] | [`Shutdown`] |
 //! | `GET /health` | | [`Health`], with status 503 if something does not work |
 //! | `GET /metrics` | | Prometheus text |
@@ -55,8 +56,8 @@ use serde::{Deserialize, Serialize};
 use crate::counters::VolumeCounters;
 pub use internal::{HeartbeatReply, LeaderHealth, LeaderSilence, Local, Quiesce};
 pub use request::{
-    AddDrive, CreatePool, CreateVolume, RemoveDrive, RemoveNode, RemovePool, RemoveVolume, RenameVolume,
-    ResizeVolume, ReweightDrive, ScrubDrives, SetOvercommit, Shutdown,
+    AddDrive, CreatePool, CreateVolume, ForgetLost, RemoveDrive, RemoveNode, RemovePool, RemoveVolume,
+    RenameVolume, ResizeVolume, ReweightDrive, ScrubDrives, SetOvercommit, Shutdown,
 };
 
 /// The longest interval that a request may ask live rates for.

@@ -17,7 +17,8 @@ mod pools;
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use coquina_base::{
     BLOCK_BYTES, CHUNK_BYTES, LayerId, Nearest, NodeId, SECTOR_BYTES, VOLUME_BYTES_MAX, VolumeId, check_name,
@@ -30,6 +31,7 @@ use coquina_cluster::{
 use crate::api::{CreateVolume, LeaderHealth};
 use crate::ask::{ask_leader, ask_nodes};
 use crate::backend::NodeBackend;
+use crate::clock::{unix_ms, unix_ns};
 use crate::coordinator_service::CoordinatorService;
 use crate::map_service::{ChangeError, MapService};
 use crate::random::random_id;
@@ -55,6 +57,10 @@ pub struct Catalogue {
     backend: Arc<dyn NodeBackend>,
     node: Option<NodeId>,
     coordinator: Option<Arc<CoordinatorService>>,
+    /// This process has claimed a layer.
+    layer_claimed: AtomicBool,
+    /// This process has claimed a pool's numbers.
+    pool_claimed: AtomicBool,
 }
 
 type Changed = Result<Option<Write>, CatalogueError>;
@@ -77,7 +83,8 @@ impl Catalogue {
         node: Option<NodeId>,
         coordinator: Option<Arc<CoordinatorService>>,
     ) -> Catalogue {
-        Catalogue { map, backend, node, coordinator }
+        let (layer_claimed, pool_claimed) = (AtomicBool::new(false), AtomicBool::new(false));
+        Catalogue { map, backend, node, coordinator, layer_claimed, pool_claimed }
     }
 
     /// The cluster map.
@@ -126,7 +133,7 @@ impl Catalogue {
             name: name.to_owned(),
             size_bytes,
             layer: LayerId(0),
-            created_unix_ns: unix_now_ns(),
+            created_unix_ns: unix_ns(),
             state: VolumeState::Active,
             attach_generation: 0,
             shrinking_from_bytes: None,
@@ -256,6 +263,13 @@ impl Catalogue {
         Ok(())
     }
 
+    /// Gives up what lies on drives of volumes that the map lost when it was put back to an older state.
+    pub fn forget_lost(&self) -> Result<(), CatalogueError> {
+        let floor = unix_ms();
+        self.change(&|map| Ok(operation::forget_lost(map, floor)?))?;
+        Ok(())
+    }
+
     /// Whether the map may be used.
     fn check_usable(&self) -> Result<(), CatalogueError> {
         match self.map.state().refused {
@@ -325,13 +339,16 @@ impl Catalogue {
 
     fn claim_layer(&self) -> Result<LayerId, CatalogueError> {
         let claimed = Cell::new(LayerId(0));
+        // The map may be an older one that was put back before this process was started. While it runs, it follows none.
+        let floor = if self.layer_claimed.load(Ordering::Relaxed) { 0 } else { unix_ms() };
         self.change(&|map| {
-            let (layer, write) = operation::claim_layer(map)?;
+            let (layer, write) = operation::claim_layer(map, floor)?;
             // Should the answer be lost, the number stays unused and the next one is claimed.
             claimed.set(layer);
             Ok(Some(write))
         })
         .map_err(only_claimed)?;
+        self.layer_claimed.store(true, Ordering::Relaxed);
         Ok(claimed.get())
     }
 
@@ -494,9 +511,4 @@ fn check_room(map: &MapView, size_bytes: u64, pool: &PoolRecord) -> Result<(), C
         provisionable_bytes: room.provisionable_bytes,
         overcommit_percent: map.cluster().map_or(100, |cluster| cluster.overcommit_percent),
     })
-}
-
-fn unix_now_ns() -> u64 {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX)
 }

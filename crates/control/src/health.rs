@@ -84,10 +84,17 @@ pub(crate) fn of_process(store: &StoreState, process: &str) -> Vec<HealthEntry> 
         let message = format!("it cannot be remembered how far the store is: {reason}");
         HealthEntry::usual(HealthCode::FolderNotWritten, process, message)
     });
+    let lost = (store.lost_layers > 0).then(|| {
+        let message = format!(
+            "drives here hold data of {} volume(s) that the map does not know: it was put back to an older state",
+            store.lost_layers
+        );
+        HealthEntry::usual(HealthCode::LostVolumes, process, message)
+    });
     let refused = store.changes_refused.as_ref();
     let entry =
         |reason: &String| HealthEntry::usual(HealthCode::StoreRefusesChanges, "store", reason.clone());
-    refused.map(|refused| entry(&refused.reason)).into_iter().chain(not_remembered).collect()
+    refused.map(|refused| entry(&refused.reason)).into_iter().chain(not_remembered).chain(lost).collect()
 }
 
 /// Without a leader nodes that do not answer are told as that; nobody has judged them.

@@ -3,6 +3,9 @@
 //! No delete of a volume goes through its groups. Each node finds by itself what may go: it lists what its shards hold, then
 //! reads the map with a read that begins after that. A layer that was listed belonged to a volume of the map before it had
 //! data, so if that map has no active volume with it, the volume was removed. Numbers of layers are never used again.
+//!
+//! A layer that the map has not given out belongs to a volume that was lost when the map was put back to an older state. It is
+//! kept and told, since a newer state may still be found, until an operator gives it up.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -34,7 +37,8 @@ pub(crate) fn run(shared: &Shared) {
         let map = shared.map.map();
         if seen.as_ref().is_none_or(|(revision, _)| *revision != map.revision()) {
             let active = active_layers(&map);
-            if seen.as_ref().is_none_or(|(_, before)| !before.is_subset(&active)) {
+            let has_lost = shared.map.state().lost_layers > 0;
+            if has_lost || seen.as_ref().is_none_or(|(_, before)| !before.is_subset(&active)) {
                 clean = 0;
             }
             seen = Some((map.revision(), active));
@@ -70,20 +74,28 @@ fn active_layers(map: &MapView) -> BTreeSet<LayerId> {
 /// Deletes what can go now; returns how many layers of shards that were.
 pub(crate) fn round(shared: &Shared) -> Result<usize, String> {
     let held = shared.backend.layers().map_err(|error| error.to_string())?;
-    if held.iter().all(|(_, layers)| layers.is_empty()) {
-        return Ok(0);
-    }
     let active = active_layers(&shared.map.map());
     if held.iter().flat_map(|(_, layers)| layers).all(|layer| active.contains(layer)) {
+        shared.map.found_lost_layers(0);
         return Ok(0);
     }
     // Something may go: now it has to be certain.
     let map = shared.map.read_again().map_err(|error| error.to_string())?;
     let active = active_layers(&map);
-    let given_out = map.cluster().map_or(0, |cluster| cluster.layer_next);
+    let is_given = |layer: LayerId| map.cluster().is_some_and(|cluster| cluster.has_given_layer(layer));
+    let found = held.iter().flat_map(|(_, layers)| layers).filter(|layer| !active.contains(layer));
+    let lost: BTreeSet<LayerId> = found.copied().filter(|layer| !is_given(*layer)).collect();
+    if shared.map.found_lost_layers(lost.len()) != lost.len() && !lost.is_empty() {
+        let layers: Vec<u64> = lost.iter().map(|layer| layer.0).take(8).collect();
+        tracing::warn!(
+            count = lost.len(),
+            ?layers,
+            "drives here hold data of volumes that the map does not know"
+        );
+    }
     let mut deleted = 0;
     for (shard, layers) in held {
-        for layer in layers.into_iter().filter(|layer| layer.0 < given_out && !active.contains(layer)) {
+        for layer in layers.into_iter().filter(|layer| is_given(*layer) && !active.contains(layer)) {
             if shared.stop.is_set() {
                 return Ok(deleted);
             }

@@ -38,6 +38,7 @@ pub use catalogue::{
     Catalogue, CatalogueError, DriveRemoval, NodeRemoval, STRIPING_DEFAULT, check_volume_size,
 };
 pub use client::{Client, ClientError};
+pub use clock::unix_ms;
 pub use cluster_file::ClusterFile;
 pub use coordinator_service::{CoordinatorConfig, CoordinatorService};
 pub use coquina_cluster::{HealthCode, HealthEntry, Severity};

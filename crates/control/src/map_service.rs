@@ -140,6 +140,8 @@ pub struct StoreState {
     pub not_remembered: Option<String>,
     /// Why nothing may be served by the map any more.
     pub refused: Option<MapError>,
+    /// Layers that drives here hold and that the map has not given out: of volumes that were lost when it went back.
+    pub lost_layers: usize,
 }
 
 /// Is called with the map: see [`MapService::subscribe`].
@@ -287,6 +289,11 @@ impl MapService {
     /// How the store and the map are.
     pub fn state(&self) -> StoreState {
         self.shared.state().store.clone()
+    }
+
+    /// Notes how many layers drives here hold that the map has not given out. Returns how many they were before.
+    pub(crate) fn found_lost_layers(&self, count: usize) -> usize {
+        std::mem::replace(&mut self.shared.state().store.lost_layers, count)
     }
 
     /// The process that leads, if one does.

@@ -16,7 +16,7 @@ use coquina_cluster::{
 };
 use coquina_control::{
     AbsentDrive, BackendError, ChangeError, CopyTotals, MapService, NodeBackend, NodeSnapshot,
-    VolumeCounters, VolumeSnapshot, register_node,
+    VolumeCounters, VolumeSnapshot, register_node, unix_ms,
 };
 use coquina_engine::{Identity, ShardConfig};
 use coquina_reactor::{Address, BindTo, Listener, MailboxSender, boottime_ns, listen_nearby};
@@ -580,7 +580,7 @@ fn open_shards(
         }
         let first = std::cell::Cell::new(0);
         map_service.change(&|map| {
-            let (copy, write) = claim_copies(map, drive.shards)?;
+            let (copy, write) = claim_copies(map, drive.shards, unix_ms())?;
             first.set(copy);
             Ok(Some(write))
         })?;

@@ -228,8 +228,9 @@ fn advice_on_io(kind: std::io::ErrorKind) -> &'static str {
 fn advice_on_damage(previous: Option<&str>) -> String {
     match previous {
         Some(previous) => format!(
-            "the copy from before it was last rewritten is {previous}: copy it over the damaged file to go back \
-             to it"
+            "the newest copy in a backup is better; without one, the copy from before it was last rewritten, at the last start, is \
+             {previous}: copy it over the damaged file to go back to it. Volumes, pools and drives that were made, changed or removed \
+             since are lost or as they were then, and the next start refuses the older map and asks to delete cluster.json"
         ),
         None => "there is no earlier copy; restore it from a backup".to_owned(),
     }

@@ -141,7 +141,7 @@ pub struct World {
 impl World {
     /// A volume's record in the pool `pool`, with a layer of its own; nothing is stored of it but the layer.
     pub fn volume(&mut self, number: u8, name: &str) -> VolumeRecord {
-        let (layer, claim) = operation::claim_layer(&self.store).unwrap();
+        let (layer, claim) = operation::claim_layer(&self.store, 0).unwrap();
         assert!(self.write(claim));
         VolumeRecord {
             id: VolumeId(Id128([number; 16])),
@@ -203,7 +203,7 @@ impl World {
 
     pub fn add_drive(&mut self, node: NodeId) {
         let shards = 1 + self.random.below(2) as u32;
-        let (copy_first, claim) = operation::claim_copies(&self.store, shards).unwrap();
+        let (copy_first, claim) = operation::claim_copies(&self.store, shards, 0).unwrap();
         assert!(self.write(claim));
         let id = drive_id(self.next_drive);
         self.next_drive += 1;
@@ -233,7 +233,7 @@ impl World {
         domain: &str,
         group_count: u32,
     ) -> Result<(), OperationError> {
-        let (id, group_first, claim) = operation::claim_pool(&self.store)?;
+        let (id, group_first, claim) = operation::claim_pool(&self.store, false)?;
         let pool = PoolRecord {
             id,
             name: name.to_owned(),

@@ -162,6 +162,12 @@ pub struct SetOvercommit {
     pub percent: u32,
 }
 
+/// Gives up what drives hold of volumes that the map lost when it was put back to an older state, and its answer. Each node
+/// deletes what it has of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ForgetLost {}
+
 /// Asks the server to stop cleanly, and its answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use coquina_base::{Nearest, check_name};
@@ -41,12 +42,14 @@ impl Catalogue {
         check_room(&self.map(), size_bytes, &policy)?;
         for attempt in 1..=NAME_CLAIMS_MAX {
             let claimed = Cell::new((PoolId(0), GroupId(0)));
+            let is_first = !self.pool_claimed.load(Relaxed);
             self.change(&|map| {
-                let (id, group_first, write) = operation::claim_pool(map)?;
+                let (id, group_first, write) = operation::claim_pool(map, is_first)?;
                 claimed.set((id, group_first));
                 Ok(Some(write))
             })
             .map_err(super::only_claimed)?;
+            self.pool_claimed.store(true, Relaxed);
             let (id, group_first) = claimed.get();
             let pool = PoolRecord { id, group_first, ..policy.clone() };
             let is_last = |cluster: &ClusterRecord| Some(cluster.pool_next) == id.0.checked_add(1);

@@ -69,7 +69,7 @@ fn a_change_that_rests_on_all_copies_conflicts_with_any_newer_drive() {
         service.write(Write { copies_unchanged_since: Some(since), ..write }, None)
     };
     resting(2, map.revision()).unwrap();
-    let (copy_first, claim) = operation::claim_copies(&service.map(), 1).unwrap();
+    let (copy_first, claim) = operation::claim_copies(&service.map(), 1, 0).unwrap();
     service.write(claim, None).unwrap();
     let drive = coquina_cluster::DriveRecord {
         id: coquina_base::DriveId(Id128([9; 16])),

@@ -101,6 +101,7 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/drives/remove", post(remove_drive))
         .route("/v1/groups", get(list_groups))
         .route("/v1/cluster/overcommit", post(set_overcommit))
+        .route("/v1/cluster/forget-lost", post(forget_lost))
         .route("/v1/shutdown", post(shutdown))
         .route("/v1/local", get(internal::local))
         .route("/v1/health", get(internal::leader_health))
@@ -504,6 +505,14 @@ async fn set_overcommit(
         Ok::<_, ApiError>(view::data(&shared.catalogue.map(), &shared.sample()))
     });
     Ok(Json(data.await??))
+}
+
+async fn forget_lost(
+    State(shared): SharedState,
+    Body(answer): Body<api::ForgetLost>,
+) -> Answer<api::ForgetLost> {
+    changing(shared, |shared| shared.catalogue.forget_lost()).await??;
+    Ok(Json(answer))
 }
 
 async fn shutdown(

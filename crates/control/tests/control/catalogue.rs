@@ -219,6 +219,42 @@ fn a_removed_volume_goes_from_every_node_that_holds_some_of_it() {
     });
 }
 
+/// An older map counts on from the same number as it did before. A new volume got the layer of one that was lost with the newer
+/// map, and showed its data.
+#[test]
+fn a_map_that_went_back_gives_no_layer_again_and_keeps_what_it_has_lost() {
+    let lost: Vec<LayerId> = {
+        let before = World::new(1, 1);
+        let catalogue = &before.processes[0].catalogue;
+        ["a", "b"].map(|name| catalogue.create(&volume_request(name, GIB)).unwrap().layer).to_vec()
+    };
+    assert_eq!(lost[1].0, lost[0].0 + 1, "one after the other while the process runs");
+    // A map as it was before both were made.
+    let world = World::new(1, 1);
+    let process = &world.processes[0];
+    let drive = *process.node.memory().drives.keys().next().unwrap();
+    let shard = ShardRef { drive, shard: 0 };
+    process.node.memory().layers.insert(shard, lost.iter().copied().collect());
+    let told = || {
+        let entries = process.client().health().unwrap().entries;
+        entries.into_iter().find(|entry| entry.code == HealthCode::LostVolumes)
+    };
+    let new = process.catalogue.create(&volume_request("new", GIB)).unwrap();
+    assert!(!lost.contains(&new.layer), "{:?} was given before", new.layer);
+    let goes = process.catalogue.create(&volume_request("goes", GIB)).unwrap();
+    process.node.memory().layers.get_mut(&shard).unwrap().extend([new.layer, goes.layer]);
+    process.catalogue.remove("goes", false).unwrap();
+    let held = |layers: &[LayerId]| {
+        process.node.memory().layers[&shard] == layers.iter().copied().collect::<BTreeSet<_>>()
+    };
+    world.wait_for("the removed volume is deleted", |_| held(&[lost[0], lost[1], new.layer]));
+    world.wait_for("the lost ones are told", |_| told().is_some());
+    assert!(told().unwrap().message.contains("data of 2 volume(s)"), "{:?}", told());
+    process.catalogue.forget_lost().unwrap();
+    world.wait_for("the lost ones are deleted", |_| held(&[new.layer]));
+    world.wait_for("nothing is told any more", |_| told().is_none());
+}
+
 #[test]
 fn a_volume_keeps_its_identity_under_another_name() {
     let world = World::new(1, 1);

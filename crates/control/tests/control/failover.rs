@@ -210,7 +210,7 @@ fn a_change_that_others_make_at_the_same_time_is_decided_anew() {
                     let flip = |map: &MapView| -> Result<Option<Write>, operation::OperationError> {
                         let wanted = map.node(node).unwrap().wanted;
                         assert_eq!(wanted, Wanted::In);
-                        let (_, write) = operation::claim_layer(map)?;
+                        let (_, write) = operation::claim_layer(map, 0)?;
                         Ok(Some(write))
                     };
                     process.map.change(&flip).unwrap();

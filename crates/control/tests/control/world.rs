@@ -372,7 +372,7 @@ pub fn add_drive(map: &MapService, node: NodeId, path: &str) -> DriveId {
     let id = DriveId(random_id().unwrap());
     let copy_first = std::cell::Cell::new(0);
     map.change(&|view| {
-        let (first, write) = operation::claim_copies(view, 2)?;
+        let (first, write) = operation::claim_copies(view, 2, 0)?;
         copy_first.set(first);
         Ok(Some(write))
     })

@@ -142,7 +142,7 @@ impl Cluster {
         let claimed = std::cell::Cell::new(None);
         service
             .change(&|map| {
-                let (pool, first, write) = claim_pool(map)?;
+                let (pool, first, write) = claim_pool(map, false)?;
                 claimed.set(Some((pool, first)));
                 Ok(Some(write))
             })
@@ -210,7 +210,7 @@ impl Cluster {
         let layer = std::cell::Cell::new(None);
         service
             .change(&|map| {
-                let (claimed, write) = claim_layer(map)?;
+                let (claimed, write) = claim_layer(map, 0)?;
                 layer.set(Some(claimed));
                 Ok(Some(write))
             })

@@ -122,7 +122,7 @@ impl Control {
                 control.add_drive(node)?;
             }
         }
-        let (id, group_first, claim) = operation::claim_pool(&control.truth).map_err(wrong)?;
+        let (id, group_first, claim) = operation::claim_pool(&control.truth, false).map_err(wrong)?;
         control.write(claim)?;
         let pool = PoolRecord {
             id,
@@ -141,7 +141,7 @@ impl Control {
 
     /// Registers a new drive of a node; its copy has the number of its host.
     pub fn add_drive(&mut self, node: usize) -> Result<DriveId, Violation> {
-        let (copy_first, claim) = operation::claim_copies(&self.truth, 1).map_err(wrong)?;
+        let (copy_first, claim) = operation::claim_copies(&self.truth, 1, 0).map_err(wrong)?;
         self.write(claim)?;
         let id = drive_id(self.drives as usize);
         assert_eq!(copy_first, self.drives + 1, "copies are numbered as their drives are made");

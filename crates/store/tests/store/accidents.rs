@@ -292,6 +292,8 @@ fn a_folder_has_one_process_at_a_time() {
     fs::remove_file(folder.path().join("store.log")).unwrap();
     let error = EmbeddedStore::open(folder.path(), None).err().unwrap();
     assert!(matches!(&error, StoreError::Damaged { previous: Some(_), .. }), "{error:?}");
+    let advice = error.to_string();
+    assert!(advice.contains("are lost") && advice.contains("delete cluster.json"), "what it costs: {advice}");
     fs::remove_file(folder.path().join("store.previous.log")).unwrap();
     EmbeddedStore::open(folder.path(), None).unwrap();
     let nested = folder.path().join("a/b/c");
