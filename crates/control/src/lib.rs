@@ -19,6 +19,7 @@ mod folder;
 mod health;
 mod heartbeat;
 mod histogram;
+mod journal;
 mod layers;
 mod map_service;
 mod metrics;

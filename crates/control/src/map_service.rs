@@ -29,6 +29,7 @@ use tokio::sync::{mpsc as async_mpsc, watch};
 
 use crate::cluster_file::ClusterFile;
 use crate::folder::FolderError;
+use crate::journal;
 pub use changes::ChangesRefused;
 use follow::Started;
 pub(crate) use leader::Candidate;
@@ -385,9 +386,11 @@ impl MapService {
             let map = self.shared.state().usable()?.clone();
             let Some(write) = make(&map)? else { return Ok(map) };
             let tried = Write { record: None, ..write.clone() };
+            let lines = journal::lines(&map, &write);
             let error = match self.write(write, None) {
                 // Whatever is wrong now, nobody must take the map for unchanged.
                 Ok(revision) => {
+                    lines.iter().for_each(journal::Line::tell);
                     let seen = self.wait_for(|map| map.revision() >= revision);
                     return seen
                         .map_err(|error| ChangeError::NotSeen { revision, reason: error.to_string() });

@@ -1,6 +1,6 @@
 //! The loop of the process that leads: feeds the coordinator and does what it says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use super::Shared;
 use crate::api::{HeartbeatReply, LeaderHealth};
 use crate::client::Client;
 use crate::clock::boottime_ns;
+use crate::journal;
 use crate::map_service::{Leader, LeaderSeen, decode_revision, decode_snapshot, read_prefix, transaction};
 
 /// How often the coordinator looks at the clock: at least four times within the time after which a node is dead.
@@ -73,6 +74,8 @@ pub(super) struct Lead<'a> {
     volumes_looked_at_ns: u64,
     /// Volumes whose record is being deleted.
     deleting: BTreeMap<Key, u64>,
+    /// Nodes that count as dead, as the log was told.
+    dead: BTreeSet<NodeId>,
 }
 
 impl<'a> Lead<'a> {
@@ -92,6 +95,7 @@ impl<'a> Lead<'a> {
             revisions: BTreeMap::new(),
             volumes_looked_at_ns: 0,
             deleting: BTreeMap::new(),
+            dead: BTreeSet::new(),
         }
     }
 
@@ -120,6 +124,7 @@ impl<'a> Lead<'a> {
                 },
                 _ = ticks.tick() => Next::Apply(Event::Tick),
             };
+            let is_tick = matches!(event, Next::Apply(Event::Tick));
             let reply = match event {
                 Next::Apply(event) => {
                     coordinator.apply(boottime_ns(), event, &mut actions);
@@ -138,7 +143,10 @@ impl<'a> Lead<'a> {
                 if let Action::Halt(error) = action {
                     return Ok(Ended::Halted(error));
                 }
-                self.perform(action);
+                self.perform(action, coordinator.map());
+            }
+            if is_tick {
+                self.tell_dead(&coordinator);
             }
             if let Some((node, reply)) = reply {
                 let requests = self.tell.remove(&node).unwrap_or_default();
@@ -223,9 +231,27 @@ impl<'a> Lead<'a> {
         }
     }
 
-    fn perform(&mut self, action: Action) {
+    /// Tells the log which nodes count as dead from now on, and which do not any more.
+    fn tell_dead(&mut self, coordinator: &Coordinator) {
+        let (map, liveness) = (coordinator.map(), coordinator.liveness());
+        for node in map.nodes().map(|node| &node.value) {
+            match (liveness.is_node_dead(node.id), self.dead.contains(&node.id)) {
+                (true, false) => {
+                    tracing::warn!(node = node.name, id = %node.id, "a node is silent or stops, and is left out");
+                    self.dead.insert(node.id);
+                }
+                (false, true) => {
+                    tracing::info!(node = node.name, id = %node.id, "a node that was left out is there again");
+                    self.dead.remove(&node.id);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn perform(&mut self, action: Action, map: &MapView) {
         match action {
-            Action::Write(write) => self.write(write),
+            Action::Write(write) => self.write(write, map),
             Action::Tell { node, request } => {
                 let requests = self.tell.entry(node).or_default();
                 if !requests.contains(&request) {
@@ -253,7 +279,8 @@ impl<'a> Lead<'a> {
     }
 
     /// Makes a fenced write in the background.
-    fn write(&self, write: Write) {
+    fn write(&self, write: Write, before: &MapView) {
+        let lines = journal::lines(before, &write);
         let (store, inputs, fence) = (self.store.clone(), self.inputs.clone(), self.leadership.fence());
         let (key, map) = (write.key, self.shared.map.clone());
         tokio::spawn(async move {
@@ -261,6 +288,7 @@ impl<'a> Lead<'a> {
             let outcome = match result {
                 Ok(_) => {
                     map.changes_taken();
+                    lines.iter().for_each(journal::Line::tell);
                     WriteOutcome::Done
                 }
                 Err(StoreError::Conflict { current, .. }) => {
@@ -308,7 +336,7 @@ impl<'a> Lead<'a> {
             };
             if map.nodes().all(|node| refuses(node.value.id)) && self.deleting.insert(key, revision).is_none()
             {
-                self.write(Write::new(key, revision, None));
+                self.write(Write::new(key, revision, None), map);
             }
         }
     }

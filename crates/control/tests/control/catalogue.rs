@@ -255,6 +255,67 @@ fn a_map_that_went_back_gives_no_layer_again_and_keeps_what_it_has_lost() {
     world.wait_for("nothing is told any more", |_| told().is_none());
 }
 
+/// Messages of events on this thread.
+#[derive(Clone, Default)]
+struct Messages(std::sync::Arc<std::sync::Mutex<Vec<String>>>);
+
+impl tracing::field::Visit for Messages {
+    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+        if ["message", "volume", "before"].contains(&field.name()) {
+            self.0.lock().unwrap().push(format!("{}={value:?}", field.name()));
+        }
+    }
+}
+
+impl tracing::Subscriber for Messages {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.target().contains("journal")
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn event(&self, event: &tracing::Event<'_>) {
+        event.record(&mut self.clone());
+    }
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[test]
+fn the_log_has_one_line_for_each_change_of_an_operator() {
+    let world = World::new(1, 1);
+    let catalogue = &world.processes[0].catalogue;
+    catalogue.create(&volume_request("other", GIB)).unwrap();
+    let messages = Messages::default();
+    tracing::subscriber::with_default(messages.clone(), || {
+        catalogue.create(&volume_request("db", GIB)).unwrap();
+        catalogue.resize("db", 2 * GIB, false).unwrap();
+        catalogue.resize("db", 2 * GIB, false).unwrap();
+        catalogue.rename("db", "base").unwrap();
+        catalogue.remove("base", false).unwrap();
+        catalogue.remove("nothing", false).unwrap_err();
+    });
+    let mut told = messages.0.lock().unwrap().clone();
+    told.sort();
+    let expected = [
+        "before=\"\"",
+        "before=\"\"",
+        "before=\"1073741824 bytes\"",
+        "before=\"db\"",
+        "message=a volume was created",
+        "message=a volume was removed",
+        "message=a volume was renamed",
+        "message=a volume was resized",
+        "volume=\"base\"",
+        "volume=\"base\"",
+        "volume=\"db\"",
+        "volume=\"db\"",
+    ];
+    assert_eq!(told, expected);
+}
+
 #[test]
 fn a_volume_keeps_its_identity_under_another_name() {
     let world = World::new(1, 1);
