@@ -169,16 +169,23 @@ impl Catalogue {
         find(&self.map(), name).cloned()
     }
 
-    /// Grows or shrinks a volume; shrinking needs `allow_shrink`, and waits for a while until what is cut off is deleted.
-    /// Rounds like [`create`](Self::create).
+    /// Grows or shrinks a volume; shrinking needs `allow_shrink`, is refused like [`remove`](Self::remove) while there are or may
+    /// be connections unless `force`, and waits for a while until what is cut off is deleted. Rounds like
+    /// [`create`](Self::create).
     pub fn resize(
         &self,
         name: &str,
         size_bytes: u64,
         allow_shrink: bool,
+        force: bool,
     ) -> Result<VolumeRecord, CatalogueError> {
         let size_bytes = check_volume_size(size_bytes)?;
-        let id = find(&self.map(), name)?.id;
+        let map = self.map();
+        let before = find(&map, name)?;
+        let id = before.id;
+        if size_bytes < before.size_bytes && allow_shrink && !force {
+            self.check_unused(id, name, "shrink it all the same with `coquina volume resize` and --force")?;
+        }
         self.change(&|map| {
             let volume = find(map, name)?;
             let from_bytes = volume.size_bytes;
@@ -242,7 +249,7 @@ impl Catalogue {
     pub fn remove(&self, name: &str, force: bool) -> Result<VolumeRecord, CatalogueError> {
         let id = find(&self.map(), name)?.id;
         if !force {
-            self.check_unused(id, name)?;
+            self.check_unused(id, name, "remove it all the same with `coquina volume remove` and --force")?;
         }
         self.mark_removed(id, &|_| Ok(()))?;
         let map = self.map();
@@ -296,7 +303,7 @@ impl Catalogue {
 
     /// Refuses if a volume has connections, or may have some: at a node that does not answer this process, and that the leader
     /// does not count as dead. Without a leader nobody is known to be dead.
-    fn check_unused(&self, id: VolumeId, name: &str) -> Result<(), CatalogueError> {
+    fn check_unused(&self, id: VolumeId, name: &str, otherwise: &'static str) -> Result<(), CatalogueError> {
         let map = self.map();
         let others = ask_nodes(&map, self.node);
         let answers = |node: &NodeId| Some(*node) == self.node || others.contains_key(node);
@@ -308,7 +315,7 @@ impl Catalogue {
         let connections =
             volumes.filter(|volume| volume.id == id).map(|volume| volume.counters.connections).sum();
         if connections > 0 {
-            return Err(CatalogueError::Attached { name: name.to_owned(), connections });
+            return Err(CatalogueError::Attached { name: name.to_owned(), connections, otherwise });
         }
         if !silent.is_empty() {
             let dead = self.leader_health().map(|health| health.dead).unwrap_or_default();
@@ -318,7 +325,7 @@ impl Catalogue {
             return Ok(());
         }
         let nodes = silent.into_iter().map(|(_, name)| name).collect();
-        Err(CatalogueError::ConnectionsUnknown { name: name.to_owned(), nodes })
+        Err(CatalogueError::ConnectionsUnknown { name: name.to_owned(), nodes, otherwise })
     }
 
     /// How the cluster is, as its leader sees it, be it this process. Blocks for up to a second.

@@ -34,6 +34,9 @@ pub struct ResizeVolume {
     /// Whether data may be cut off.
     #[serde(default)]
     pub allow_shrink: bool,
+    /// Whether data may be cut off although there are, or may be, connections.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
 }
 
 /// Asks for another name.

@@ -116,20 +116,18 @@ pub enum CatalogueError {
         name: String,
     },
     /// The volume has connections.
-    #[error(
-        "volume {name:?} is in use by {connections} connection(s); disconnect them, or remove it all the same with \
-         `coquina volume remove {name} --force`"
-    )]
+    #[error("volume {name:?} is in use by {connections} connection(s); disconnect them, or {otherwise}")]
     Attached {
         /// The volume.
         name: String,
         /// How many.
         connections: u64,
+        /// How to do it all the same.
+        otherwise: &'static str,
     },
     /// Nobody knows whether the volume has connections.
     #[error(
-        "{}, so its connections to volume {name:?} are not known; bring it back, or remove the volume all the same with \
-         `coquina volume remove {name} --force`",
+        "{}, so whether volume {name:?} has connections there is not known; bring it back, or {otherwise}",
         silent(nodes)
     )]
     ConnectionsUnknown {
@@ -137,6 +135,8 @@ pub enum CatalogueError {
         name: String,
         /// Names of the nodes that do not answer.
         nodes: Vec<String>,
+        /// How to do it all the same.
+        otherwise: &'static str,
     },
     /// There is no such pool.
     #[error("no pool {name:?}{nearest}; `coquina pool list` shows what there is")]

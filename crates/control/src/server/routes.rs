@@ -266,7 +266,8 @@ async fn resize_volume(
     Name(name): Name,
     Body(request): Body<api::ResizeVolume>,
 ) -> Answer<api::Volume> {
-    change(shared, move |catalogue| catalogue.resize(&name, request.size_bytes, request.allow_shrink)).await
+    let api::ResizeVolume { size_bytes, allow_shrink, force } = request;
+    change(shared, move |catalogue| catalogue.resize(&name, size_bytes, allow_shrink, force)).await
 }
 
 async fn rename_volume(

@@ -67,9 +67,9 @@ fn bad_input_is_refused_with_what_to_do() {
     let pooled = api::CreateVolume { pool: Some("none".to_owned()), ..volume_request("x", GIB) };
     assert!(message(catalogue.create(&pooled)).contains("no pool \"none\""));
     assert!(message(catalogue.info("other")).contains("no volume \"other\""));
-    assert!(message(catalogue.resize("other", GIB, false)).contains("no volume"));
-    assert!(message(catalogue.resize("db", 0, true)).contains("above zero"));
-    assert!(message(catalogue.resize("db", 4096, false)).contains("confirm it with --yes"));
+    assert!(message(catalogue.resize("other", GIB, false, false)).contains("no volume"));
+    assert!(message(catalogue.resize("db", 0, true, false)).contains("above zero"));
+    assert!(message(catalogue.resize("db", 4096, false, false)).contains("confirm it with --yes"));
     assert!(message(catalogue.rename("other", "x")).contains("no volume"));
     assert!(message(catalogue.remove("other", false)).contains("no volume"));
     assert_eq!(catalogue.list().len(), 1);
@@ -107,9 +107,9 @@ fn sizes_times_copies_add_up_to_the_capacity_times_overcommit_and_no_more() {
     let error = catalogue.create(&volume_request("b", 2 * GIB)).unwrap_err().to_string();
     assert!(error.contains("2 GiB in 3 copies does not fit: 3 GiB of 192 GiB are left"), "{error}");
     catalogue.create(&volume_request("b", GIB)).unwrap();
-    assert!(matches!(catalogue.resize("b", 2 * GIB, false), Err(CatalogueError::NoRoom { .. })));
+    assert!(matches!(catalogue.resize("b", 2 * GIB, false, false), Err(CatalogueError::NoRoom { .. })));
     catalogue.set_overcommit(200).unwrap();
-    assert_eq!(catalogue.resize("b", 2 * GIB, false).unwrap().size_bytes, 2 * GIB);
+    assert_eq!(catalogue.resize("b", 2 * GIB, false, false).unwrap().size_bytes, 2 * GIB);
 }
 
 /// It left a pool `default` behind, of as many copies as there could be just then.
@@ -141,7 +141,7 @@ fn a_shrink_that_is_not_done_is_told() {
     };
     world.trimmer.fails.store(true, Ordering::SeqCst);
     std::thread::scope(|scope| {
-        let shrink = scope.spawn(|| process.catalogue.resize("db", GIB, true).unwrap());
+        let shrink = scope.spawn(|| process.catalogue.resize("db", GIB, true, false).unwrap());
         world.wait_for("it has failed", |world| !world.trimmer.trims.lock().unwrap().is_empty());
         let entry = pending().unwrap();
         assert_eq!((entry.severity, entry.subject.as_str()), (Severity::Notice, "volume db"));
@@ -156,7 +156,7 @@ fn a_shrink_is_cut_off_after_every_node_refuses_the_old_size() {
     let world = World::new(3, 1);
     let process = &world.processes[1];
     let volume = process.catalogue.create(&volume_request("db", 2 * GIB)).unwrap();
-    let shrunk = process.catalogue.resize("db", GIB, true).unwrap();
+    let shrunk = process.catalogue.resize("db", GIB, true, false).unwrap();
     assert_eq!((shrunk.size_bytes, shrunk.shrinking_from_bytes), (GIB, None));
     assert_eq!(*world.trimmer.trims.lock().unwrap(), [("db".to_owned(), GIB, 2 * GIB)]);
     for process in &world.processes {
@@ -165,10 +165,10 @@ fn a_shrink_is_cut_off_after_every_node_refuses_the_old_size() {
         assert_eq!(memory.map.as_ref().unwrap().volume(volume.id).unwrap().size_bytes, GIB);
     }
     assert_eq!((shrunk.size_max_bytes, shrunk.largest_bytes()), (Some(2 * GIB), 2 * GIB));
-    assert_eq!(process.catalogue.resize("db", 3 * GIB, false).unwrap().size_bytes, 3 * GIB);
-    let again = process.catalogue.resize("db", GIB, true).unwrap();
+    assert_eq!(process.catalogue.resize("db", 3 * GIB, false, false).unwrap().size_bytes, 3 * GIB);
+    let again = process.catalogue.resize("db", GIB, true, false).unwrap();
     assert_eq!((again.size_bytes, again.largest_bytes()), (GIB, 3 * GIB), "what it was once is kept in mind");
-    let again = process.catalogue.resize("db", 4096, true).unwrap();
+    let again = process.catalogue.resize("db", 4096, true, false).unwrap();
     assert_eq!((again.size_bytes, again.largest_bytes()), (4096, 3 * GIB));
 }
 
@@ -207,6 +207,12 @@ fn a_removed_volume_goes_from_every_node_that_holds_some_of_it() {
     process.node.memory().connections = 2;
     let error = process.catalogue.remove("goes", false).unwrap_err().to_string();
     assert!(error.contains("in use by 2 connection(s)") && error.contains("--force"), "{error}");
+    // So is a shrink, which cuts off what they may be using.
+    let error = process.catalogue.resize("goes", 4096, true, false).unwrap_err().to_string();
+    assert!(error.contains("in use by 2 connection(s)") && error.contains("resize` and --force"), "{error}");
+    assert_eq!(process.catalogue.info("goes").unwrap().size_bytes, GIB, "nothing was changed");
+    assert_eq!(process.catalogue.resize("goes", 2 * GIB, true, false).unwrap().size_bytes, 2 * GIB);
+    assert_eq!(process.catalogue.resize("goes", GIB, true, true).unwrap().size_bytes, GIB);
     let removed = process.catalogue.remove("goes", true).unwrap();
     assert_eq!(removed.state, VolumeState::Removing);
     assert!(process.catalogue.create(&volume_request("goes", GIB)).is_ok(), "the name is free at once");
@@ -291,8 +297,8 @@ fn the_log_has_one_line_for_each_change_of_an_operator() {
     let messages = Messages::default();
     tracing::subscriber::with_default(messages.clone(), || {
         catalogue.create(&volume_request("db", GIB)).unwrap();
-        catalogue.resize("db", 2 * GIB, false).unwrap();
-        catalogue.resize("db", 2 * GIB, false).unwrap();
+        catalogue.resize("db", 2 * GIB, false, false).unwrap();
+        catalogue.resize("db", 2 * GIB, false, false).unwrap();
         catalogue.rename("db", "base").unwrap();
         catalogue.remove("base", false).unwrap();
         catalogue.remove("nothing", false).unwrap_err();

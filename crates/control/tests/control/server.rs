@@ -78,7 +78,7 @@ fn a_volume_lives_through_the_client() {
     let server = Server::start();
     let client = server.client();
     assert_eq!(create(&client, "db").size_bytes, 1 << 30);
-    let grown = api::ResizeVolume { size_bytes: 2 << 30, allow_shrink: false };
+    let grown = api::ResizeVolume { size_bytes: 2 << 30, allow_shrink: false, force: false };
     assert_eq!(client.resize_volume("db", &grown).unwrap().size_bytes, 2 << 30);
     client.rename_volume("db", &api::RenameVolume { new_name: "web".to_owned() }).unwrap();
     assert_eq!(client.volumes(0).unwrap().volumes[0].name, "web");
@@ -365,7 +365,7 @@ fn shrinks_leave_threads_for_what_they_wait_for() {
     for name in &names {
         server.client().create_volume(&volume_request(name, 1 << 30)).unwrap();
     }
-    let shrink = api::ResizeVolume { size_bytes: 1 << 29, allow_shrink: true };
+    let shrink = api::ResizeVolume { size_bytes: 1 << 29, allow_shrink: true, force: false };
     let done = std::thread::scope(|scope| {
         // The first one takes until all others are asked for.
         let trimmer = &server.world.trimmer;

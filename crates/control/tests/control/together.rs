@@ -195,7 +195,7 @@ fn a_volume_that_replaced_the_one_that_was_meant_is_not_resized_and_that_is_said
     first.store.transactions_held.store(true, Ordering::SeqCst);
     let held = first.store.held.load(Ordering::SeqCst);
     let resized = std::thread::scope(|scope| {
-        let resized = scope.spawn(|| first.catalogue.resize("db", 2 * GIB, false));
+        let resized = scope.spawn(|| first.catalogue.resize("db", 2 * GIB, false, false));
         until(|| first.store.held.load(Ordering::SeqCst) > held);
         second.catalogue.remove("db", true).unwrap();
         second.catalogue.create(&volume_request("db", GIB)).unwrap();

@@ -65,6 +65,9 @@ Reads what is mapped of each volume, not its data. What is written or trimmed me
         /// Shrink without asking
         #[arg(long, short)]
         yes: bool,
+        /// Shrink it although it has connections
+        #[arg(long)]
+        force: bool,
     },
     /// Give a volume another name
     #[command(after_help = "Example:\n  coquina volume rename disk old-disk")]

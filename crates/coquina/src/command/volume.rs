@@ -41,7 +41,7 @@ pub fn run(global: &Global, command: &Volume) -> Result<(), CliError> {
         }
         Volume::Info { name } => show(global, &client.volume(name)?, info_text),
         Volume::Du { names } => super::volume_usage::run(global, &client, names),
-        Volume::Resize { name, size, yes } => {
+        Volume::Resize { name, size, yes, force } => {
             let before = client.volume(name)?;
             if *size < before.size_bytes {
                 let question = format!(
@@ -51,7 +51,8 @@ pub fn run(global: &Global, command: &Volume) -> Result<(), CliError> {
                 );
                 output::confirm(&question, *yes)?;
             }
-            let request = api::ResizeVolume { size_bytes: *size, allow_shrink: *size < before.size_bytes };
+            let allow_shrink = *size < before.size_bytes;
+            let request = api::ResizeVolume { size_bytes: *size, allow_shrink, force: *force };
             let volume = client.resize_volume(name, &request)?;
             show(global, &volume, resized_text)
         }
