@@ -10,7 +10,7 @@ use crate::group::GroupRecord;
 use crate::key::PoolId;
 use crate::map::MapView;
 use crate::placement::PlacementError;
-use crate::record::{DriveState, PoolState, Wanted};
+use crate::record::{DriveRecord, DriveState, PoolRecord, PoolState, Wanted};
 
 /// A stable code; scripts and alert rules may rely on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -131,13 +131,16 @@ impl HealthCode {
     /// What to do about it.
     pub fn advice(self) -> &'static str {
         match self {
-            HealthCode::MapWentBack => "bring back the newest state of the store; I/O is refused until then",
+            HealthCode::MapWentBack => {
+                "stop all processes and bring back the newest state of the store; I/O is refused until then. Once it is certain \
+                 that it is the newest, delete `cluster.json` in the folder (--dir) of each node and gateway, and start them"
+            }
             HealthCode::GroupDown => "start the nodes and drives named here: they have the only good copies",
             HealthCode::GroupBelowMinCopies => {
                 "start the missing nodes, or wait until copies are made anew; writes are refused until then"
             }
             HealthCode::GroupDegraded => {
-                "nothing while copies are made anew; start missing nodes, or replace missing drives"
+                "nothing, copies are being brought up; start missing nodes, or replace missing drives"
             }
             HealthCode::CoordinatorIsolated => {
                 "look at the network between the nodes; if the silent ones are lost for good, give their drives up \
@@ -157,7 +160,7 @@ impl HealthCode {
             }
             HealthCode::Removing | HealthCode::PoolPending => "nothing; it goes on by itself",
             HealthCode::StoreUnreachable => {
-                "start etcd, or look at the network to it; I/O goes on, but no failure is handled and nothing can be \
+                "start etcd, or look at the network to it (of `coquina up`: at its process and at the disk under its --dir); I/O goes on, but no failure is handled and nothing can be \
                  changed until it answers"
             }
             HealthCode::StoreRefusesChanges => {
@@ -345,7 +348,7 @@ impl ClusterHealth {
                 needed.extend(group.in_sync.iter().map(|shard| shard.drive));
             }
         }
-        health.pool_entries(map, errors, &needed);
+        health.pool_entries(map, liveness, errors, &needed);
         health.node_entries(map, liveness);
         health.drive_entries(map, liveness);
         health.entries.sort_by(|a, b| {
@@ -357,6 +360,7 @@ impl ClusterHealth {
     fn pool_entries(
         &mut self,
         map: &MapView,
+        liveness: &Liveness,
         errors: &BTreeMap<PoolId, PlacementError>,
         needed: &BTreeSet<DriveId>,
     ) {
@@ -384,16 +388,20 @@ impl ClusterHealth {
                 );
                 add(HealthCode::GroupBelowMinCopies, message);
             }
-            if counts.degraded > 0 {
+            if let Some(error) = errors.get(&pool.id) {
+                add(HealthCode::TooFewDomains, error.to_string());
+            }
+            let degraded = (counts.degraded > 0).then(|| {
                 let message = format!(
                     "{} {of} lack {} copies, {} are being recovered",
                     counts.degraded, counts.copies_missing, counts.recovering
                 );
-                add(HealthCode::GroupDegraded, message);
-            }
-            if let Some(error) = errors.get(&pool.id) {
-                add(HealthCode::TooFewDomains, error.to_string());
-            }
+                let mut entry = HealthEntry::usual(HealthCode::GroupDegraded, subject.clone(), message);
+                if counts.recovering < counts.degraded {
+                    entry.advice = waits_for(map, liveness, pool, errors.contains_key(&pool.id)).to_owned();
+                }
+                entry
+            });
             match pool.state {
                 PoolState::Active => {}
                 PoolState::Creating => {
@@ -404,6 +412,7 @@ impl ClusterHealth {
                 }
                 PoolState::Removing => add(HealthCode::PoolPending, "it is being removed".to_owned()),
             }
+            self.entries.extend(degraded);
         }
     }
 
@@ -459,6 +468,28 @@ impl ClusterHealth {
             }
         }
     }
+}
+
+/// What copies of a pool wait for that are missing and not being made.
+fn waits_for(map: &MapView, liveness: &Liveness, pool: &PoolRecord, lacks_domains: bool) -> &'static str {
+    // Placement was tried without what has been silent for too long, and found no place.
+    if lacks_domains {
+        return "bring back what is missing, or add nodes or drives in other failure domains: there is none with room for another \
+                copy, so none is made anew";
+    }
+    let groups = || map.groups().filter(|group| group.pool == pool.id);
+    let may_return = |drive: DriveId| {
+        let is_silent = |record: &DriveRecord| {
+            record.state == DriveState::Healthy && !liveness.is_node_alive(record.node)
+        };
+        map.drive(drive).is_some_and(is_silent)
+    };
+    if groups().flat_map(|group| group.named()).any(|shard| may_return(shard.drive)) {
+        return "start the nodes that are down, and their copies catch up; those that stay silent for 10 minutes have their copies \
+                made anew elsewhere, if there is another failure domain with room";
+    }
+    "nothing for a moment, the next copies are made when the ones before them are done; if the number does not fall, bring back what \
+     is missing, or add nodes or drives in other failure domains with room"
 }
 
 fn groups_on(map: &MapView, drive: DriveId) -> usize {

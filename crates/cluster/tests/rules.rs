@@ -153,6 +153,25 @@ fn the_last_good_copy_stays_and_whoever_returns_first_of_the_last_goes_on() {
     assert!(health.entries[0].message.contains("on node-2"), "{:?}", health.entries[0]);
 }
 
+/// It said that copies were being made anew while none were.
+#[test]
+fn a_degraded_pool_says_what_its_copies_wait_for() {
+    let mut world = cluster(3, 3, 8);
+    world.nodes.get_mut(&node_id(1)).unwrap().up = false;
+    run_ms(&mut world, 2_500);
+    let degraded = |world: &World| {
+        let health = ClusterHealth::of(&world.seats[0].coordinator);
+        assert_eq!((health.groups.degraded, health.groups.recovering), (8, 0));
+        health.entries.into_iter().find(|entry| entry.code == HealthCode::GroupDegraded).unwrap().advice
+    };
+    let advice = degraded(&world);
+    assert!(advice.contains("silent for 10 minutes") && advice.starts_with("start the nodes"), "{advice}");
+    // The node is gone for so long that its copies are to be made elsewhere, and there is no fourth one.
+    run_ms(&mut world, 25_000);
+    let advice = degraded(&world);
+    assert!(advice.contains("bring back what is missing") && !advice.contains("10 minutes"), "{advice}");
+}
+
 #[test]
 fn more_than_half_silent_at_once_is_the_coordinators_isolation() {
     let mut world = cluster(5, 3, 16);

@@ -15,6 +15,10 @@ const NEARLY_FULL_PERCENT: u128 = 85;
 /// A drive counts as full from this part of its capacity on.
 const FULL_PERCENT: u128 = 99;
 
+/// What to do about a store in the folder of a server that could not write its file.
+const BROKEN_ADVICE: &str = "look at the disk under --dir of `coquina up` and make room there, then restart that server: I/O goes on, but \
+                             no failure is handled and nothing can be changed until then";
+
 /// What is known of the cluster besides its map.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Known<'a> {
@@ -63,10 +67,20 @@ pub(crate) fn derive(map: &MapView, known: &Known<'_>, more: &[HealthEntry]) -> 
 fn store_health(known: &Known<'_>, entries: &mut Vec<HealthEntry>) {
     if let Some(error) = &known.store.refused {
         entries.push(HealthEntry::usual(HealthCode::MapWentBack, "cluster map", error.to_string()));
+        // The store answers; it is this process that follows it no more, and no leader either.
+        return;
     }
-    if let Some((since, reason)) = &known.store.unreachable {
-        let message = format!("no answer for {} s: {reason}", since.elapsed().as_secs());
-        entries.push(HealthEntry::usual(HealthCode::StoreUnreachable, "store", message));
+    match &known.store.unreachable {
+        Some((_, reason)) if known.store.broken => {
+            let mut entry = HealthEntry::usual(HealthCode::StoreUnreachable, "store", reason.clone());
+            entry.advice = BROKEN_ADVICE.to_owned();
+            entries.push(entry);
+        }
+        Some((since, reason)) => {
+            let message = format!("no answer for {} s: {reason}", since.elapsed().as_secs());
+            entries.push(HealthEntry::usual(HealthCode::StoreUnreachable, "store", message));
+        }
+        None => {}
     }
     if known.leader.is_none() {
         let message = if known.led {
@@ -264,6 +278,40 @@ mod tests {
         let entries = derive(&map(), &Known { store, ..Known::default() }, &[]);
         let codes: Vec<_> = entries.iter().map(|entry| entry.code).collect();
         assert_eq!(codes, [HealthCode::StoreUnreachable, HealthCode::NoLeader]);
+    }
+
+    /// Health told that the store did not answer and that I/O went on, though it answered and I/O was refused.
+    #[test]
+    fn a_map_that_went_back_is_told_alone() {
+        let refused =
+            coquina_cluster::MapError::WentBack { what: "its revision".to_owned(), seen: 7, now: 3 };
+        let store = StoreState {
+            unreachable: Some((std::time::Instant::now(), "went back".to_owned())),
+            refused: Some(refused),
+            ..StoreState::default()
+        };
+        let entries = derive(&map(), &Known { store, ..Known::default() }, &[]);
+        let [entry] = &entries[..] else { panic!("{entries:?}") };
+        assert_eq!(entry.code, HealthCode::MapWentBack);
+        assert!(
+            entry.advice.contains("delete `cluster.json` in the folder (--dir) of each node"),
+            "{entry:?}"
+        );
+    }
+
+    #[test]
+    fn a_store_that_could_not_write_its_file_is_no_etcd_that_is_down() {
+        let store = StoreState {
+            unreachable: Some((std::time::Instant::now(), "No space left on device".to_owned())),
+            broken: true,
+            ..StoreState::default()
+        };
+        let leader = LeaderHealth::default();
+        let entries = derive(&map(), &Known { store, leader: Some(&leader), ..Known::default() }, &[]);
+        let [entry] = &entries[..] else { panic!("{entries:?}") };
+        assert_eq!(entry.message, "No space left on device");
+        assert!(entry.advice.contains("make room") && entry.advice.contains("restart"), "{entry:?}");
+        assert!(!entry.advice.contains("etcd"), "{entry:?}");
     }
 
     #[test]

@@ -409,7 +409,9 @@ impl Follower {
             return true;
         }
         let text = error.to_string();
+        let broken = matches!(error, StoreError::Poisoned { .. } | StoreError::Io { .. });
         let first = self.shared.change_state(|state| {
+            state.store.broken = broken;
             let first = state.store.unreachable.is_none();
             let since = state.store.unreachable.as_ref().map_or_else(Instant::now, |(since, _)| *since);
             state.store.unreachable = Some((since, text));
