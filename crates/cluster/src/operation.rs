@@ -91,7 +91,7 @@ pub enum OperationError {
     #[error("there is no {0}")]
     NotFound(String),
     /// A name is taken.
-    #[error("{kind} {name:?} exists; choose another name, or remove or rename it first")]
+    #[error("{kind} {name:?} exists; choose another name, or remove it first")]
     NameTaken {
         /// Pool or volume.
         kind: &'static str,
@@ -102,7 +102,7 @@ pub enum OperationError {
     #[error("drive {0} was given up: what it holds is old; format it anew to use it")]
     GivenUp(DriveId),
     /// The domain rule could not be kept without it.
-    #[error("pool {pool:?} could not keep its copies apart any more: {source}")]
+    #[error("pool {pool:?} could not keep its copies apart: {source}")]
     Domains {
         /// The pool.
         pool: String,

@@ -20,9 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use coquina_base::{
-    BLOCK_BYTES, CHUNK_BYTES, LayerId, Nearest, NodeId, SECTOR_BYTES, VOLUME_BYTES_MAX, VolumeId, check_name,
-};
+use coquina_base::{BLOCK_BYTES, CHUNK_BYTES, LayerId, Nearest, NodeId, VOLUME_BYTES_MAX, VolumeId, check_name};
 use coquina_cluster::{
     ClusterRecord, Key, MapView, OperationError, PoolRecord, Record, Striping, VolumeRecord, VolumeState,
     Write, operation,
@@ -112,7 +110,7 @@ impl Catalogue {
         self.coordinator.as_ref()
     }
 
-    /// Makes a volume. The size must be a multiple of 512 and is rounded up to whole blocks of 4 KiB. Without a pool it goes
+    /// Makes a volume. The size is rounded up to whole blocks of 4 KiB. Without a pool it goes
     /// to the only one, or to a new one.
     pub fn create(&self, request: &CreateVolume) -> Result<VolumeRecord, CatalogueError> {
         let name = request.name.as_str();
@@ -467,9 +465,6 @@ pub fn check_volume_size(size_bytes: u64) -> Result<u64, CatalogueError> {
     }
     if size_bytes > VOLUME_BYTES_MAX {
         return Err(CatalogueError::SizeTooLarge { size_bytes });
-    }
-    if !size_bytes.is_multiple_of(SECTOR_BYTES as u64) {
-        return Err(CatalogueError::SizeUnaligned { size_bytes });
     }
     Ok(size_bytes.next_multiple_of(BLOCK_BYTES as u64))
 }

@@ -148,11 +148,14 @@ fn cluster_series(out: &mut Exposition, map: &MapView, sample: &Sample) {
     out.sample("coquina_store_reachable", &none, u64::from(sample.store.unreachable.is_none()));
     let Some(leader) = &sample.leader_health else { return };
     let name = "coquina_groups";
-    out.family(name, Kind::Gauge, "Placement groups by state; one can be in several.");
+    out.family(
+        name,
+        Kind::Gauge,
+        "Placement groups by state; one can be in several, so that they do not add up.",
+    );
     for pool in map.pools() {
         let counts = leader.health.pools.get(&pool.value.id).copied().unwrap_or_default();
         let states = [
-            ("total", counts.total),
             ("active_clean", counts.active_clean),
             ("down", counts.down),
             ("below_min_copies", counts.below_min_copies),
@@ -164,6 +167,12 @@ fn cluster_series(out: &mut Exposition, map: &MapView, sample: &Sample) {
         for (state, count) in states {
             out.sample(name, &none.with("pool", &pool.value.name).with("state", state), count);
         }
+    }
+    let name = "coquina_pool_groups";
+    out.family(name, Kind::Gauge, "Placement groups of each pool.");
+    for pool in map.pools() {
+        let counts = leader.health.pools.get(&pool.value.id).copied().unwrap_or_default();
+        out.sample(name, &none.with("pool", &pool.value.name), counts.total);
     }
     let name = "coquina_copies_missing";
     out.family(name, Kind::Gauge, "Copies of placement groups that are missing.");

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct CreateVolume {
     /// Its name.
     pub name: String,
-    /// Its size: a multiple of 512, rounded up to whole blocks of 4 KiB.
+    /// Its size, which is rounded up to whole blocks of 4 KiB.
     pub size_bytes: u64,
     /// Its pool. Without one: the only pool of that many copies, or a new one.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,6 +1,6 @@
 //! Why an operation was refused.
 
-use coquina_base::{NameError, Nearest, SECTOR_BYTES, VOLUME_BYTES_MAX, format_size_bytes};
+use coquina_base::{NameError, Nearest, VOLUME_BYTES_MAX, format_size_bytes};
 use coquina_cluster::{OperationError, StripingError};
 
 use crate::backend::BackendError;
@@ -36,14 +36,6 @@ pub enum CatalogueError {
     /// A volume needs at least one block.
     #[error("a volume of size 0 holds nothing; give a size above zero, such as 10G")]
     SizeZero,
-    /// Not a multiple of a sector.
-    #[error(
-        "{size_bytes} bytes is not a multiple of {SECTOR_BYTES}; give whole sectors, or a suffix such as M or G"
-    )]
-    SizeUnaligned {
-        /// The size asked for.
-        size_bytes: u64,
-    },
     /// More than any volume can have.
     #[error(
         "{} is more than a volume can have; give {VOLUME_BYTES_MAX} bytes at most (4 MiB less than 16 PiB)",

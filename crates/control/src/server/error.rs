@@ -45,9 +45,9 @@ impl From<CatalogueError> for ApiError {
             CatalogueError::Name(_) => (StatusCode::BAD_REQUEST, "bad_name"),
             CatalogueError::Duplicate { .. } => (StatusCode::CONFLICT, "volume_exists"),
             CatalogueError::NotFound { .. } => (StatusCode::NOT_FOUND, "volume_not_found"),
-            CatalogueError::SizeZero
-            | CatalogueError::SizeUnaligned { .. }
-            | CatalogueError::SizeTooLarge { .. } => (StatusCode::BAD_REQUEST, "bad_size"),
+            CatalogueError::SizeZero | CatalogueError::SizeTooLarge { .. } => {
+                (StatusCode::BAD_REQUEST, "bad_size")
+            }
             CatalogueError::Striping(_) => (StatusCode::BAD_REQUEST, "bad_striping"),
             CatalogueError::NoRoom { .. } | CatalogueError::NoRoomElsewhere { .. } => {
                 (StatusCode::INSUFFICIENT_STORAGE, "no_room")

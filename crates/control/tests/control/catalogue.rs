@@ -58,7 +58,6 @@ fn bad_input_is_refused_with_what_to_do() {
         assert!(message(catalogue.rename("db", name)).contains("a name has 1 to 63 characters"), "{name}");
     }
     assert!(message(create("x", 0)).contains("above zero"));
-    assert!(message(create("x", 1000)).contains("not a multiple of 512"));
     assert!(message(create("x", VOLUME_BYTES_MAX + 512)).contains("more than a volume can have"));
     assert!(message(create("x", u64::MAX)).contains("more than a volume can have"));
     assert!(message(create("db", GIB)).contains("exists"));
@@ -73,6 +72,18 @@ fn bad_input_is_refused_with_what_to_do() {
     assert!(message(catalogue.rename("other", "x")).contains("no volume"));
     assert!(message(catalogue.remove("other", false)).contains("no volume"));
     assert_eq!(catalogue.list().len(), 1);
+    for (asked, bytes) in [(1, 4096), (4096, 4096), (GIB + 1, GIB + 4096)] {
+        assert_eq!(create("any", asked).unwrap().size_bytes, bytes, "rounded up, whatever it is");
+        catalogue.remove("any", false).unwrap();
+    }
+    let pool = |name: &str, copies| {
+        let request = api::CreatePool { name: name.to_owned(), copies, ..api::CreatePool::default() };
+        message(catalogue.create_pool(&request))
+    };
+    let taken = pool("default", 1);
+    assert!(taken.ends_with("choose another name, or remove it first"), "pools cannot be renamed: {taken}");
+    let apart = pool("wide", 3);
+    assert!(apart.contains("could not keep its copies apart: 3 copies need"), "it never did: {apart}");
 }
 
 #[test]

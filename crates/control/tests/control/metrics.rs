@@ -56,6 +56,7 @@ fn figures_and_labels_are_as_they_should_be() {
         "coquina_leads 1",
         "coquina_store_reachable 1",
         "coquina_groups{pool=\"default\",state=\"active_clean\"} 64",
+        "coquina_pool_groups{pool=\"default\"} 64",
         "coquina_node_up{node=\"node-0\"} 1",
         "coquina_volume_size_bytes{volume=\"db\"} 1073741824",
         "coquina_volume_latency_seconds_bucket{volume=\"db\",operation=\"write\",le=\"0.000065536\"} 0",
@@ -66,6 +67,7 @@ fn figures_and_labels_are_as_they_should_be() {
     ] {
         assert!(text.lines().any(|present| present == line), "{line} is missing from\n{text}");
     }
+    assert!(!text.contains("state=\"total\""), "a total beside its parts makes sums wrong");
     // The second one is not served.
     for (path, state, value) in [(0, "healthy", 1), (0, "missing", 0), (1, "healthy", 0), (1, "missing", 1)] {
         let labels = format!("path=\"/drives/\\\"{path}\\\"\",state=\"{state}\"}} {value}");
