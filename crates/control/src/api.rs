@@ -89,6 +89,9 @@ pub struct RemovedDrive {
     /// Groups whose copy there has to be moved or made anew elsewhere before it is gone.
     #[serde(default)]
     pub groups_left: u64,
+    /// For how long the drive's node has been silent, in milliseconds, if it is given up with a node that does not answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silent_ms: Option<u64>,
 }
 
 /// A node that is removed, or would be.

@@ -114,6 +114,11 @@ impl Liveness {
         self.nodes.get(&node).is_some_and(|watch| !watch.dead && in_time(watch))
     }
 
+    /// For how long a node was not heard, or not since watching began; `None` for one that is not known.
+    pub fn silent_ns(&self, node: NodeId, now_ns: u64) -> Option<u64> {
+        self.nodes.get(&node).map(|watch| now_ns.saturating_sub(watch.heard_ns))
+    }
+
     /// Whether a node is believed dead.
     pub fn is_node_dead(&self, node: NodeId) -> bool {
         self.nodes.get(&node).is_some_and(|watch| watch.dead)

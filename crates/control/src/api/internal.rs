@@ -1,5 +1,7 @@
 //! What the processes of a cluster ask each other.
 
+use std::collections::BTreeMap;
+
 use coquina_base::{ClusterId, NodeId, VolumeId};
 use coquina_cluster::{ClusterHealth, NodeRequest};
 use serde::{Deserialize, Serialize};
@@ -44,6 +46,9 @@ pub struct LeaderHealth {
     /// Nodes that it has heard in time, or does not watch for long enough yet to know. `None` if it does not say: an older version.
     #[serde(default)]
     pub heard: Option<Vec<NodeId>>,
+    /// For how long each node was not heard, in milliseconds, counted from when this process began to lead at the earliest.
+    #[serde(default)]
+    pub silent_ms: BTreeMap<NodeId, u64>,
 }
 
 /// The answer to a heartbeat.

@@ -40,6 +40,8 @@ pub struct DriveRemoval {
     pub volume_ids_lost: Vec<VolumeId>,
     /// Groups whose copy there has to be moved or made anew elsewhere first.
     pub groups_left: u64,
+    /// For how long its node has been silent for the process that leads, if the drive is given up with a node that does not answer.
+    pub silent_ms: Option<u64>,
 }
 
 impl Catalogue {
@@ -64,7 +66,13 @@ impl Catalogue {
                 false => drop(self.change(&|map| Ok(operation::want_drive(map, id, Wanted::In)?))?),
             }
             let (volumes_lost, volume_ids_lost) = Default::default();
-            return Ok(DriveRemoval { drive, volumes_lost, volume_ids_lost, groups_left: 0 });
+            return Ok(DriveRemoval {
+                drive,
+                volumes_lost,
+                volume_ids_lost,
+                groups_left: 0,
+                silent_ms: None,
+            });
         }
         let give_up = request.lost || request.lose_data;
         if give_up && drive.state == DriveState::Healthy {
@@ -91,7 +99,14 @@ impl Catalogue {
             true => (names, volumes.iter().map(|volume| volume.id).collect()),
             false => Default::default(),
         };
-        let removal = DriveRemoval { drive, volumes_lost, volume_ids_lost, groups_left };
+        let silent_ms = match give_up && Some(drive.node) != self.node {
+            true => self.leader_health().and_then(|health| {
+                let is_silent = health.heard.is_none_or(|heard| !heard.contains(&drive.node));
+                health.silent_ms.get(&drive.node).copied().filter(|_| is_silent)
+            }),
+            false => None,
+        };
+        let removal = DriveRemoval { drive, volumes_lost, volume_ids_lost, groups_left, silent_ms };
         if request.dry_run {
             if !request.lose_data {
                 decide(&map, id, give_up)?;

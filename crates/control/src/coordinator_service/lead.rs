@@ -186,7 +186,11 @@ impl<'a> Lead<'a> {
                 let nodes = || coordinator.map().nodes().map(|node| node.value.id);
                 let dead = nodes().filter(|node| liveness.is_node_dead(*node)).collect();
                 let heard = Some(nodes().filter(|node| liveness.is_node_heard(*node, now_ns)).collect());
-                let _ = reply.send(LeaderHealth { health: ClusterHealth::of(coordinator), dead, heard });
+                let silent =
+                    |node| liveness.silent_ns(node, now_ns).map(|time_ns| (node, time_ns / 1_000_000));
+                let silent_ms = nodes().filter_map(silent).collect();
+                let health = ClusterHealth::of(coordinator);
+                let _ = reply.send(LeaderHealth { health, dead, heard, silent_ms });
                 Next::Nothing
             }
             Input::Written { key, outcome } => {

@@ -473,6 +473,7 @@ async fn remove_drive(
             volume_ids_lost: removal.volume_ids_lost,
             dry_run: request.dry_run,
             groups_left: removal.groups_left,
+            silent_ms: removal.silent_ms,
         })
     });
     Ok(Json(removed.await??))

@@ -311,6 +311,10 @@ fn what_does_not_answer_here_and_is_heard_by_the_leader_is_not_lost() {
 
     silent.kill();
     let lose_data = api::RemoveDrive { lose_data: true, ..remove(id) };
+    // Who is asked is told for how long it has been silent: a moment, as of a node that is being restarted, is no loss.
+    let plan = api::RemoveDrive { dry_run: true, ..lose_data.clone() };
+    let planned = done(&world, || process.catalogue.remove_drive(&plan));
+    assert!(planned.silent_ms.is_some_and(|silent_ms| silent_ms >= 1_500), "{planned:?}");
     done(&world, || process.catalogue.remove_drive(&lose_data));
     assert!(!is_unknown());
 }

@@ -68,6 +68,12 @@ fn question(plan: &api::RemovedDrive, lost: bool) -> String {
         let how = if lost { "made anew from other copies" } else { "moved to other drives first" };
         question += &format!("; {} placement group(s) have a copy there, which is {how}", plan.groups_left);
     }
+    if let Some(silent_ms) = plan.silent_ms {
+        let seconds = silent_ms / 1000;
+        question += &format!(
+            "; its node has been silent for {seconds} s, as far as the process that leads knows, and may come back"
+        );
+    }
     if !plan.volumes_lost.is_empty() {
         let count = plan.volumes_lost.len();
         let names = plan.volumes_lost.join(", ");
