@@ -207,7 +207,8 @@ impl HealthCode {
                  everything else works"
             }
             HealthCode::LostVolumes => {
-                "if there is a newer state of the map (etcd or `store/`), bring it back; if there is none, give the data up to free                  its space: POST /v1/cluster/forget-lost of the REST interface"
+                "if there is a newer state of the map (etcd or `store/`), bring it back; if there is none, give the data up to free \
+                 its space: POST /v1/cluster/forget-lost of the REST interface"
             }
             HealthCode::Unknown => {
                 "ask a node of the newest version how the cluster is: this one does not know the code"

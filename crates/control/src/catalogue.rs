@@ -20,7 +20,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use coquina_base::{BLOCK_BYTES, CHUNK_BYTES, LayerId, Nearest, NodeId, VOLUME_BYTES_MAX, VolumeId, check_name};
+use coquina_base::{
+    BLOCK_BYTES, CHUNK_BYTES, LayerId, Nearest, NodeId, VOLUME_BYTES_MAX, VolumeId, check_name,
+};
 use coquina_cluster::{
     ClusterRecord, Key, MapView, OperationError, PoolRecord, Record, Striping, VolumeRecord, VolumeState,
     Write, operation,

@@ -216,7 +216,10 @@ mod tests {
             Ok(Found { data_bytes: length, reserved_bytes: 1 })
         };
         let told_bytes = AtomicU64::new(0);
-        let found = in_pieces(size_bytes, find, |bytes| drop(told_bytes.fetch_max(bytes, Ordering::Relaxed)));
+        let told = |bytes| {
+            told_bytes.fetch_max(bytes, Ordering::Relaxed);
+        };
+        let found = in_pieces(size_bytes, find, told);
         assert_eq!(found.unwrap(), Found { data_bytes: size_bytes, reserved_bytes: 6 });
         let mut asked = asked.into_inner().unwrap();
         asked.sort_unstable();
