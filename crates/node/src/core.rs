@@ -26,7 +26,6 @@ use crate::housekeeper::Notice;
 use crate::peers::PeerLinks;
 use crate::proposals::Proposals;
 use crate::request::{Asker, ConnectionKey, HoppingRequest, InFlight, Kind, NbdRequest, kind_of};
-use crate::snapshot::{CoreShard, CoreSnapshot};
 use crate::stalls::HungShards;
 use crate::sweep::Sweep;
 use crate::threads::Places;
@@ -118,7 +117,7 @@ impl ShardSlot {
     }
 
     /// How a group is here.
-    fn group(&self, number: u32) -> Option<GroupSnapshot> {
+    pub(crate) fn group(&self, number: u32) -> Option<GroupSnapshot> {
         let group = self.copies().group(number)?;
         let config = group.config();
         // One that is halted answers nothing, and waits for an epoch without it.
@@ -647,46 +646,6 @@ impl Core {
             }
             busy
         });
-    }
-
-    fn snapshot(&self) -> CoreSnapshot {
-        let shards = self.shards.iter().filter(|slot| !slot.released).map(|slot| CoreShard {
-            drive: slot.reference.drive,
-            number: slot.reference.shard,
-            shard: coquina_control::ShardSnapshot {
-                stats: slot.copies().stats(),
-                reactor: self.index as u32,
-                open_ns: slot.open_ns,
-                groups: slot.copies().groups().into_iter().filter_map(|group| slot.group(group)).collect(),
-            },
-            write_latency: slot.write_latency,
-            read_latency: slot.read_latency,
-            stalled: slot.stalled,
-            damage: slot.damage.clone(),
-        });
-        let volumes = self.volumes.iter().map(|volume| (volume.record.id, volume.counters));
-        let count = |protocol| self.connections.iter().filter(|(_, one)| one.protocol() == protocol).count();
-        CoreSnapshot {
-            shards: shards.collect(),
-            volumes: volumes.collect(),
-            reactor: coquina_control::ReactorSnapshot {
-                turns: self.turns,
-                busy_ns: self.busy_ns,
-                busy_poll_ns: self.reactor.busy_poll_ns(),
-                operations: self.operations,
-                bound_cpu: self.placement.cpu(),
-            },
-            peers: self
-                .shards
-                .iter()
-                .flat_map(|slot| slot.peers.snapshot(&self.map, &self.connections))
-                .collect(),
-            // Of drives that are gone, too: what was counted does not fall.
-            copy_totals: crate::snapshot::copy_totals(&self.shards),
-            nbd_connections: count(Protocol::Nbd) as u64,
-            native_connections: count(Protocol::Native) as u64,
-            dropped_connections: self.dropped_connections,
-        }
     }
 }
 

@@ -6,7 +6,8 @@ use coquina_control::{
     CopyTotals, DriveSnapshot, LatencyHistogram, PeerSnapshot, ReactorSnapshot, ShardSnapshot, VolumeCounters,
 };
 
-use crate::core::ShardSlot;
+use crate::connection::Protocol;
+use crate::core::{Core, ShardSlot};
 use crate::node::NodeDrive;
 
 /// A shard, as its reactor sees it.
@@ -96,4 +97,47 @@ pub(crate) fn drive_snapshot(
         }
     }
     snapshot
+}
+
+impl Core {
+    /// What it counts now.
+    pub(crate) fn snapshot(&self) -> CoreSnapshot {
+        let shards = self.shards.iter().filter(|slot| !slot.released).map(|slot| CoreShard {
+            drive: slot.reference.drive,
+            number: slot.reference.shard,
+            shard: ShardSnapshot {
+                stats: slot.copies().stats(),
+                reactor: self.index as u32,
+                open_ns: slot.open_ns,
+                groups: slot.copies().groups().into_iter().filter_map(|group| slot.group(group)).collect(),
+            },
+            write_latency: slot.write_latency,
+            read_latency: slot.read_latency,
+            stalled: slot.stalled,
+            damage: slot.damage.clone(),
+        });
+        let volumes = self.volumes.iter().map(|volume| (volume.record.id, volume.counters));
+        let count = |protocol| self.connections.iter().filter(|(_, one)| one.protocol() == protocol).count();
+        CoreSnapshot {
+            shards: shards.collect(),
+            volumes: volumes.collect(),
+            reactor: ReactorSnapshot {
+                turns: self.turns,
+                busy_ns: self.busy_ns,
+                busy_poll_ns: self.reactor.busy_poll_ns(),
+                operations: self.operations,
+                bound_cpu: self.placement.cpu(),
+            },
+            peers: self
+                .shards
+                .iter()
+                .flat_map(|slot| slot.peers.snapshot(&self.map, &self.connections))
+                .collect(),
+            // Of drives that are gone, too: what was counted does not fall.
+            copy_totals: copy_totals(&self.shards),
+            nbd_connections: count(Protocol::Nbd) as u64,
+            native_connections: count(Protocol::Native) as u64,
+            dropped_connections: self.dropped_connections,
+        }
+    }
 }
