@@ -16,10 +16,10 @@ expect 2 "unknown field .dept." bench run unknown-key.toml
 sed 's/"4KiB"/"5"/' small.toml >bad-block.toml
 expect 2 "must be a multiple of 512" bench run bad-block.toml
 for wrong in floppy:a nbdx://127.0.0.1/x foo; do
-    expect 2 "is not a target; write coquina-local.* device:PATH" bench run small.toml --folder files --target "$wrong"
-    expect 2 "is not a target; write coquina-local" bench run small.toml --folder files --peer "$wrong"
-    expect 2 "is not a target; write coquina-local" bench run small.toml --folder files --target "$wrong" --plan
-    expect 2 "is not a target; write coquina-local" bench tune small.toml --folder files --target "$wrong" --set fio:iodepth=1
+    expect 2 "is not a target; .*write coquina-local.* device:PATH" bench run small.toml --folder files --target "$wrong"
+    expect 2 "is not a target; .*write coquina-local" bench run small.toml --folder files --peer "$wrong"
+    expect 2 "is not a target; .*write coquina-local" bench run small.toml --folder files --target "$wrong" --plan
+    expect 2 "is not a target; .*write coquina-local" bench tune small.toml --folder files --target "$wrong" --set fio:iodepth=1
 done
 expect 2 "write it as rbd:POOL/IMAGE" bench run small.toml --folder files --target rbd:pool
 expect 1 "could not connect" bench run small.toml --folder files --target nbd://127.0.0.1:9/nobody

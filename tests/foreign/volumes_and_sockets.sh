@@ -28,8 +28,8 @@ say "# both ways in show the same data"
 
 say "# what is written of the volumes is what the drives hold"
 volume_create thin 1G
-coquina bench io --target volume:thin --rw write --bs 64k --size 8M --bytes 8M --json >"$SCRATCH/thin.json" 2>&1 ||
-    fail "$(tail -n 5 "$SCRATCH/thin.json")"
+fio --name=thin --ioengine=nbd --uri="$(uri thin)" --rw=write --bs=64k --size=8M --iodepth=4 >"$SCRATCH/thin.log" 2>&1 ||
+    fail "$(tail -n 5 "$SCRATCH/thin.log")"
 coquina volume du --json >"$SCRATCH/du.json"
 coquina df --json >"$SCRATCH/df.json"
 "$PYTHON" - "$SCRATCH/du.json" "$SCRATCH/df.json" <<'END' || fail "volume du and df differ"
