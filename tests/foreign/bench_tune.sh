@@ -19,7 +19,7 @@ expect 2 "Bad option <thinktme=3>" tune --target plain-file --set fio:thinktme=3
 expect 2 "would make columns unequal" tune --target plain-file --set fio:iodepth=1
 expect 2 "fio does not make the load" tune --target coquina-local --set fio:thinktime=3
 expect 2 "coquina:nodes is no option of .coquina up. that can be tried" tune --target coquina-local --set coquina:nodes=5
-expect 1 "invalid value 'much' for '--index-memory" tune --target coquina-local --set coquina:index-memory=much
+expect 2 "invalid value 'much' for '--index-memory" tune --target coquina-local --set coquina:index-memory=much
 nothing_is_left
 
 # Of fio: with pauses between operations there are fewer.

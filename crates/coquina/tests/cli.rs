@@ -463,7 +463,8 @@ fn a_load_overwrites_nothing_that_somebody_needs() {
         let target = format!("file:{file}");
         let all =
             ["bench", "io", "--target", &target, "--runtime", "0.05", "--warmup", "0", "--baseline", "0"];
-        coquina(folder.path(), &[&all, more].concat())
+        let writes = if more.contains(&"--rw") { &[][..] } else { &["--rw", "randwrite"] };
+        coquina(folder.path(), &[&all, writes, more].concat())
     };
     let refused = |file: &str, more: &[&str], reason: &str| {
         let path = folder.path().join(file);
@@ -476,6 +477,9 @@ fn a_load_overwrites_nothing_that_somebody_needs() {
     std::fs::write(folder.path().join("precious"), vec![7; 1 << 20]).unwrap();
     refused("precious", &[], "the data on precious is overwritten: not done without confirmation; add --yes");
     assert_eq!(load("precious", &["--rw", "randread"]).code, Some(0));
+    let target = ["bench", "io", "--target", "file:precious", "--runtime", "0.05", "--warmup", "0"];
+    assert_eq!(coquina(folder.path(), &target).code, Some(0), "it reads, if nothing is said");
+    assert!(std::fs::read(folder.path().join("precious")).unwrap() == vec![7; 1 << 20]);
     assert_eq!(load("precious", &["--yes"]).code, Some(0));
     let said = coquina(folder.path(), &["drive", "format", "drive:64M"]);
     assert_eq!(said.code, Some(0), "{}", said.error);
@@ -493,6 +497,8 @@ fn a_plain_file_can_be_measured_and_verified() {
         "io",
         "--target",
         "file:raw",
+        "--rw",
+        "randwrite",
         "--size",
         "4M",
         "--depth",
