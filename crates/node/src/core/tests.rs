@@ -313,17 +313,22 @@ fn a_busy_reactor_asks_its_connections_once_a_second() {
     assert!(!core.timer_runs);
 }
 
-/// It was turned before as well, for nothing.
-#[test]
-fn what_a_gateway_hands_over_is_done_in_the_same_turn_of_the_shard() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut core = core_with_drive(&folder);
+/// Adds a volume's gateway that takes its shard for one of this process.
+fn add_gateway(core: &mut Core) {
     core.volumes = crate::volume::tests::table_of_one();
     let config = ClientConfig { local: vec![(DRIVE, 0)], ..ClientConfig::new("", "disk", 1) };
     let mut client = VolumeClient::directed(config, tag::GATEWAY);
     client.set_volume(&table_on_drive());
     core.gateways.insert(Gateway::new(client, 0, 1));
     core.volumes.get_mut(0).unwrap().gateway = Some(0);
+}
+
+/// It was turned before as well, for nothing.
+#[test]
+fn what_a_gateway_hands_over_is_done_in_the_same_turn_of_the_shard() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut core = core_with_drive(&folder);
+    add_gateway(&mut core);
     core.service();
     let (kind, buffer) = (RequestKind::Discard, AlignedBuf::new());
     let request = ClientRequest { token: 0, kind, offset_bytes: 0, length_bytes: 4096, buffer };

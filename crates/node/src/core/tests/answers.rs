@@ -7,12 +7,7 @@ use crate::request::Answer as NbdAnswer;
 /// A reactor with a volume's gateway that takes its shard for one of this process, and with an NBD client.
 fn core_with_client() -> (Core, usize, UnixStream) {
     let mut core = bare_core();
-    core.volumes = crate::volume::tests::table_of_one();
-    let config = ClientConfig { local: vec![(DRIVE, 0)], ..ClientConfig::new("", "disk", 1) };
-    let mut client = VolumeClient::directed(config, tag::GATEWAY);
-    client.set_volume(&table_on_drive());
-    core.gateways.insert(Gateway::new(client, 0, 1));
-    core.volumes.get_mut(0).unwrap().gateway = Some(0);
+    add_gateway(&mut core);
     let (index, mut theirs) = connect(&mut core, Protocol::Nbd);
     core.connections[index].volume = Some(0);
     core.volumes.get_mut(0).unwrap().counters.connections = 1;
