@@ -2,7 +2,7 @@
 //! to other nodes, serve as before. The shards are closed when no reactor has an NBD connection any more.
 //!
 //! Requests that come later are not taken, and not answered either. spec: a server should wait for requests under way before it
-//! disconnects; it may end them by errors, and so it may the later ones. Here it does not: a client that connects again (the kernel's, QEMU
+//! disconnects; it may end them by errors, and so it may the later ones. Here it does not: a client that connects again (QEMU
 //! with `reconnect-delay`) repeats what was not answered and goes on, while an error, also `NBD_ESHUTDOWN`, reaches the guest as an error of
 //! its disk. For one that does not connect again the end of the connection is an error as well.
 
