@@ -1,7 +1,5 @@
 //! What the cleaner moves is what is needed, whatever users overwrite meanwhile and whatever cannot be read beside it.
 
-#![allow(clippy::unwrap_used)]
-
 use std::collections::HashMap;
 
 use coquina_base::{BLOCK_BYTES, LayerId};
@@ -11,9 +9,7 @@ use coquina_engine::{
 use coquina_simulator::drive::VirtualDrive;
 use coquina_simulator::random::Random;
 
-mod common;
-
-use common::{SEGMENT_BYTES, formatted_drive};
+use crate::common::{SEGMENT_BYTES, formatted_drive};
 
 const LAYER: LayerId = LayerId(1);
 

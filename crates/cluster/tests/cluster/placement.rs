@@ -1,7 +1,5 @@
 //! Placement against what it promises, on random clusters that change.
 
-#![allow(clippy::unwrap_used)]
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use coquina_base::{DriveId, Id128, NodeId};

@@ -1,9 +1,6 @@
 //! The coordinator's rules one by one, named for what goes wrong.
 
-#![allow(clippy::unwrap_used)]
-
 mod leaders;
-mod world;
 
 use coquina_base::{ClusterId, DriveId, Id128};
 use coquina_cluster::operation::{self, OperationError};
@@ -12,7 +9,8 @@ use coquina_cluster::{
     GroupRecord, HealthCode, Heartbeat, Key, MapError, MapView, NodeRecord, NodeRequest, POOL_GROUPS_MAX,
     Proposal, ProposedChange, Record, VersionRange, Wanted, Write, WriteOutcome,
 };
-use world::{CLUSTER, MILLISECOND_NS, World, all_records, drive_id, node_id, settings};
+
+use crate::world::{CLUSTER, MILLISECOND_NS, World, all_records, drive_id, node_id, settings};
 
 /// The first group of the first pool.
 const FIRST: GroupId = GroupId(POOL_GROUPS_MAX);

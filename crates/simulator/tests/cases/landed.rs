@@ -1,12 +1,10 @@
 //! Large writes that come one after the other are received into their frames whole, wherever segments end.
 
-#![allow(clippy::unwrap_used)]
-
 use coquina_base::{BLOCK_BYTES, CHUNK_BYTES, LayerId};
 use coquina_engine::{Operation, Origin, Outcome, Request, RequestToken, Shard, ShardConfig};
 use coquina_simulator::drive::VirtualDrive;
 
-mod common;
+use crate::common;
 
 const SEGMENT_BYTES: u64 = 1 << 20;
 const CHUNK_BLOCKS: u32 = (CHUNK_BYTES / BLOCK_BYTES as u64) as u32;

@@ -1,15 +1,11 @@
 //! Requests that are under way when the reign of their primary ends, and come again in the next one.
 
-#![allow(clippy::unwrap_used)]
-
 use coquina_base::{BLOCK_BYTES, LayerId, crc32c_block};
 use coquina_copies::{Answer, Operation, Request};
 use coquina_replication::{BlockRange, Entry, EntryKind, Message, PayloadRef, Refusal};
 
-mod common;
-
-use common::config;
-use common::copy::{GROUP, World};
+use crate::common::config;
+use crate::common::copy::{GROUP, World};
 
 /// Blocks of an entry: the segments are small.
 const PART: u32 = 4;

@@ -1,13 +1,10 @@
 //! The coordinator's promises under random faults, and its rules one by one.
 
-#![allow(clippy::unwrap_used)]
-
-mod world;
-
 use coquina_cluster::operation;
 use coquina_cluster::{DriveCondition, DriveState, Wanted};
 use proptest::prelude::*;
-use world::{Counts, Faults, World};
+
+use crate::world::{Counts, Faults, World};
 
 /// Something of an operator or of fate.
 fn disturb(world: &mut World) {

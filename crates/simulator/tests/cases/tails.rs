@@ -1,14 +1,10 @@
 //! Entries that are not known to be committed can be read back after a start, whatever has replaced them since.
 
-#![allow(clippy::unwrap_used)]
-
 use coquina_base::{BLOCK_BYTES, LayerId};
 use coquina_engine::{Operation, Origin, Outcome, Piece, Request, RequestToken, Shard, ShardConfig};
 use coquina_simulator::drive::VirtualDrive;
 
-mod common;
-
-use common::{SEGMENT_BYTES, formatted_drive};
+use crate::common::{self, SEGMENT_BYTES, formatted_drive};
 
 const GROUP: u32 = 1;
 /// Blocks that are written again and again: a little more than a segment holds.

@@ -1,16 +1,12 @@
 //! A group that is forgotten, on a copy that had committed entries of it.
 
-#![allow(clippy::unwrap_used)]
-
 use coquina_base::{BLOCK_BYTES, LayerId};
 use coquina_copies::{Answer, Event, Operation, Payload, Request, ShardCopies, Sink};
 use coquina_engine::{Action, Shard, ShardConfig};
 use coquina_replication::{Config, CopyId, Message, RecoveryToken, Settings};
 use coquina_simulator::drive::VirtualDrive;
 
-mod common;
-
-use common::{config, formatted_drive};
+use crate::common::{config, formatted_drive};
 
 const GROUP: u32 = 7;
 

@@ -1,9 +1,5 @@
 //! Several who change the map at the same moment, each by what it knew, named for what would go wrong.
 
-#![allow(clippy::unwrap_used)]
-
-mod world;
-
 use coquina_base::{DriveId, NodeId};
 use coquina_cluster::operation::{self, OperationError};
 use coquina_cluster::{
@@ -12,7 +8,8 @@ use coquina_cluster::{
     PoolState, Proposal, ProposedChange, Record, ShardRef, UNCHANGED_MAX, VolumeRecord, VolumeState, Wanted,
     Write,
 };
-use world::{CLUSTER, MILLISECOND_NS, World, all_records, drive_id, node_id, settings};
+
+use crate::world::{CLUSTER, MILLISECOND_NS, World, all_records, drive_id, node_id, settings};
 
 /// A clean cluster of so many nodes with one drive each.
 fn cluster(nodes: u64, copies: u32, groups: u32) -> World {

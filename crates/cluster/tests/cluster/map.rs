@@ -1,9 +1,5 @@
 //! The map: what comes from the store, what must not go backwards, and what updates cost at full size.
 
-#![allow(clippy::unwrap_used)]
-
-mod world;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -15,7 +11,8 @@ use coquina_cluster::{
     NodeRecord, POOL_GROUPS_MAX, PoolId, PoolRecord, PoolState, Record, SKIPPED_RANGES_MAX, Settings,
     ShardRef, VersionRange, VolumeRecord, VolumeState, Wanted, Write, mix,
 };
-use world::{CLUSTER, MILLISECOND_NS, World, all_records, drive_id, node_id};
+
+use crate::world::{CLUSTER, MILLISECOND_NS, World, all_records, drive_id, node_id};
 
 /// The first block of the first pool.
 const FIRST: BlockId = BlockId(POOL_GROUPS_MAX / BLOCK_GROUPS);

@@ -1,7 +1,5 @@
 //! A comparison of a whole group ends when the copy that it is with is no member any more, or opens the group anew.
 
-#![allow(clippy::unwrap_used)]
-
 use std::collections::VecDeque;
 
 use coquina_base::{BLOCK_BYTES, CHUNK_BLOCKS, LayerId};
@@ -12,9 +10,7 @@ use coquina_engine::{
 use coquina_replication::{BlockRange, Config, CopyId, Message, RecoveryToken, Settings};
 use coquina_simulator::drive::VirtualDrive;
 
-mod common;
-
-use common::{config, formatted_drive, settle};
+use crate::common::{config, formatted_drive, settle};
 
 const GROUP: u32 = 7;
 const PRIMARY: usize = 0;

@@ -1,7 +1,5 @@
 //! A read sees nothing that is not committed, also where it had to wait for pages of the index meanwhile.
 
-#![allow(clippy::unwrap_used)]
-
 use std::collections::BTreeMap;
 
 use coquina_base::{BLOCK_BYTES, LayerId};
@@ -11,9 +9,7 @@ use coquina_engine::{
 use coquina_simulator::drive::VirtualDrive;
 use coquina_simulator::random::Random;
 
-mod common;
-
-use common::{SEGMENT_BYTES, formatted_drive};
+use crate::common::{SEGMENT_BYTES, formatted_drive};
 
 const GROUP: u32 = 1;
 /// The last block of a region of the index, and the first of the next one.

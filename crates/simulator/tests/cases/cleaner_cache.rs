@@ -1,15 +1,11 @@
 //! What the cleaner has moved once it finds in memory when it moves it again, and what is there is right, whatever was overwritten.
 
-#![allow(clippy::unwrap_used)]
-
 use coquina_base::{BLOCK_BYTES, LayerId};
 use coquina_engine::{Operation, Origin, Outcome, Request, RequestToken, Shard, ShardConfig, ShardStats};
 use coquina_simulator::drive::{Latency, VirtualDrive};
 use coquina_simulator::random::Random;
 
-mod common;
-
-use common::{SEGMENT_BYTES, formatted_drive, formatted_with};
+use crate::common::{self, SEGMENT_BYTES, formatted_drive, formatted_with};
 
 /// A drive whose reads are not dear.
 const FAST: Latency = Latency { least_ns: 10_000, most_ns: 200_000, slow_one_in: 1_000_000 };

@@ -1,13 +1,11 @@
 //! The entries of a request of a placement group: of one that comes again, with only its first entries in the log, the engine's
 //! caller leaves as many blocks out, from the start of the range, as these have.
 
-#![allow(clippy::unwrap_used)]
-
 use coquina_base::{BLOCK_BYTES, LayerId};
 use coquina_engine::{Action, Operation, Origin, Request, RequestToken, Shard, ShardConfig};
 use coquina_simulator::random::Random;
 
-mod common;
+use crate::common;
 
 const BLOCKS: u32 = 100;
 

@@ -1,8 +1,6 @@
 //! Blocks that no copy has any more are taken as bad: they read as errors whatever happens to the drive, until they are
 //! changed or somebody has them after all.
 
-#![allow(clippy::unwrap_used)]
-
 use coquina_base::{BLOCK_BYTES, LayerId, ZERO_BLOCK_CRC, crc32c_block};
 use coquina_engine::{
     Action, Event, Failure, IoError, IoToken, Operation, Origin, Outcome, RepairToken, Request, RequestToken,
@@ -12,9 +10,7 @@ use coquina_replication::BlockRange;
 use coquina_simulator::drive::VirtualDrive;
 use coquina_simulator::random::Random;
 
-mod common;
-
-use common::{SEGMENT_BYTES, formatted_drive};
+use crate::common::{SEGMENT_BYTES, formatted_drive};
 
 const GROUP: u32 = 1;
 const LAYER: LayerId = LayerId(1);

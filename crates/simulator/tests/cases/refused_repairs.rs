@@ -1,16 +1,12 @@
 //! A bad block is asked for from another copy, and the repair ends, whatever that copy does.
 
-#![allow(clippy::unwrap_used)]
-
 use coquina_base::{BLOCK_BYTES, LayerId};
 use coquina_copies::{Answer, Event, Operation, Payload, Request, ShardCopies, Sink};
 use coquina_engine::{Action, Failure, Shard, ShardConfig};
 use coquina_replication::{Config, CopyId, Message, RecoveryToken, Settings};
 use coquina_simulator::drive::VirtualDrive;
 
-mod common;
-
-use common::formatted_drive;
+use crate::common::formatted_drive;
 
 const GROUP: u32 = 7;
 const LAYER: LayerId = LayerId(1);

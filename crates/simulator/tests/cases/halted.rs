@@ -1,7 +1,5 @@
 //! A group that has stopped for good on the copy that is its primary asks for another one.
 
-#![allow(clippy::unwrap_used)]
-
 use coquina_base::{BLOCK_BYTES, LayerId, crc32c_block};
 use coquina_copies::{Answer, Operation, Request};
 use coquina_engine::{Event as EngineEvent, Failure, IoError};
@@ -9,10 +7,8 @@ use coquina_replication::{
     BlockRange, CopyId, Entry, EntryKind, History, Message, PayloadRef, Refusal, Run, Settings, Violation,
 };
 
-mod common;
-
-use common::config;
-use common::copy::{GROUP, ME, TURN_NS, TURNS, World};
+use crate::common::config;
+use crate::common::copy::{GROUP, ME, TURN_NS, TURNS, World};
 
 /// The coordinator thinks it alive, and what made it the primary never becomes durable on it.
 #[test]

@@ -1,15 +1,11 @@
 //! What comes from another copy with a flipped bit is refused before anything has taken it, and taken when it comes again.
 
-#![allow(clippy::unwrap_used)]
-
 use coquina_base::{BLOCK_BYTES, LayerId, crc32c_block};
 use coquina_copies::PayloadError;
 use coquina_replication::{BlockRange, Config, CopyId, Entry, EntryKind, History, Message, PayloadRef, Run};
 
-mod common;
-
-use common::config;
-use common::copy::{GROUP, ME, World};
+use crate::common::config;
+use crate::common::copy::{GROUP, ME, World};
 
 const BLOCKS: u32 = 3;
 
