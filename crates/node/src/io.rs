@@ -2,7 +2,7 @@
 
 use coquina_engine::{Piece, ReadData};
 use coquina_nbd::{ServerConfig, ServerSession};
-use coquina_reactor::{Completion, FileId, Payload, ReceiveBuffer, SendList};
+use coquina_reactor::{Completion, Errno, FileId, Payload, ReceiveBuffer, SendList};
 
 use crate::command::Command;
 use crate::connection::{
@@ -191,7 +191,7 @@ impl Core {
         match completion.result {
             Ok(0) => self.ended(index, received),
             Err(errno) => {
-                tracing::warn!(%errno, "receiving from a connection failed");
+                tell_failed("receiving from", errno);
                 self.close_connection(index);
             }
             Ok(_) => {
@@ -229,7 +229,7 @@ impl Core {
         connection.sending = false;
         connection.spare = Some(list);
         if let (Err(errno), false) = (completion.result, connection.closed) {
-            tracing::warn!(%errno, "sending to a connection failed");
+            tell_failed("sending to", errno);
             return self.close_connection(index);
         }
         if !connection.closed && (connection.closing || connection.held_back || !connection.output.is_empty())
@@ -337,6 +337,15 @@ fn make_room(received: &mut ReceiveBuffer, needed_bytes: usize, is_busy: bool) {
         wanted += RECEIVE_BYTES_AHEAD;
     }
     received.reserve(wanted);
+}
+
+/// What nobody has to look after is told to those only who ask for more than usual.
+fn tell_failed(what: &str, errno: Errno) {
+    if errno.is_peer_gone() {
+        tracing::debug!(%errno, "{what} a connection failed");
+    } else {
+        tracing::warn!(%errno, "{what} a connection failed");
+    }
 }
 
 #[cfg(test)]

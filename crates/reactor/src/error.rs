@@ -12,6 +12,12 @@ impl Errno {
         Errno(error.raw_os_error().unwrap_or(libc::EIO))
     }
 
+    /// Whether it says only that the other side of a connection has gone: that of a client that was killed, or of somebody who just looked
+    /// whether a port answers.
+    pub fn is_peer_gone(self) -> bool {
+        matches!(self.0, libc::ECONNRESET | libc::EPIPE)
+    }
+
     /// The number that the last system call of this thread left behind.
     pub(crate) fn last() -> Errno {
         Errno::from_io(&std::io::Error::last_os_error())
