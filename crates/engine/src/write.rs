@@ -171,7 +171,8 @@ impl Shard {
     pub(crate) fn request_state(&self, origin: &Origin) -> RequestState {
         match origin.group {
             0 => self.sessions.state(origin.session, origin.request),
-            // What is under way is known to those who replicate.
+            // What is under way, or not committed, is known to those who replicate, also of a session that newer ones have pushed out
+            // of their table and not yet out of this one.
             _ if self.is_in_group(origin) => RequestState::Applied,
             _ => RequestState::New,
         }

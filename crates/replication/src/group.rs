@@ -53,6 +53,8 @@ pub struct Group<C = RangeSet> {
     /// intact, it may be added all the same.
     pub(crate) complete: bool,
     pub(crate) sessions: Sessions,
+    /// The session table may lack sessions of entries up to this one: newer ones have pushed them out.
+    pub(crate) pushed_out_to: u64,
     pub(crate) missing: MissingSets<C>,
     pub(crate) promises: Promises,
     pub(crate) connected: BTreeSet<CopyId>,
@@ -102,6 +104,7 @@ impl<C: ChangedSet> Group<C> {
             recovery: start.recovery,
             intact: start.intact,
             complete: start.complete,
+            pushed_out_to: if start.sessions.is_full() { start.last } else { 0 },
             sessions: start.sessions,
             missing: start.missing,
             promises,

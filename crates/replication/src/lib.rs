@@ -47,7 +47,7 @@
 //!    proven state (trims included) or belonged to entries that it cut was fetched or came as a change, and its session
 //!    table is that of the log.
 //! 7. *Once.* A request is in the log of a copy in sync if and only if it is in its session table (older than the
-//!    table's window counts as in).
+//!    table's window counts as in), but for one of a session that newer ones have pushed out.
 //! 8. *Never silent.* What contradicts these is reported as a [`Violation`]; the copy then does nothing any more.
 //!    Its driver proposes its removal while it is the primary, if only this copy is in doubt and another one is in sync.
 

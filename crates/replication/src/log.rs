@@ -71,6 +71,12 @@ impl Log {
         self.uncommitted.iter().skip(usize::try_from(skip).unwrap_or(usize::MAX))
     }
 
+    /// The last entry of a client's request, if that is not committed.
+    pub fn uncommitted_request(&self, session: u64, request: u64) -> Option<u64> {
+        let is_it = |entry: &&Entry| entry.is_last && entry.session == session && entry.request == request;
+        self.uncommitted.iter().find(is_it).map(|entry| entry.sequence)
+    }
+
     /// Commits up to the sequence number. False if nothing changed.
     pub fn commit(&mut self, sequence: u64) -> bool {
         assert!(sequence <= self.last, "committed beyond the log's end");

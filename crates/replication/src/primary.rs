@@ -123,15 +123,13 @@ impl<C: ChangedSet> Group<C> {
         if newer || self.sessions.is_fenced(request.volume, request.generation) {
             return actions.push(Action::Refuse { token, refusal: Refusal::Fenced });
         }
-        if self.sessions.contains(request.session, request.request) {
-            let same = |entry: &&Entry| {
-                entry.is_last && entry.session == request.session && entry.request == request.request
-            };
-            match self.log.uncommitted.iter().find(same) {
-                Some(entry) => primary.wait(entry.sequence, token),
-                None => actions.push(self.config.answer_to_change(token)),
+        let is_known = self.sessions.contains(request.session, request.request);
+        if is_known || self.log.committed < self.pushed_out_to {
+            match self.log.uncommitted_request(request.session, request.request) {
+                Some(sequence) => return primary.wait(sequence, token),
+                None if is_known => return actions.push(self.config.answer_to_change(token)),
+                None => {}
             }
-            return;
         }
         let same = |submitted: &&mut Submitted| {
             submitted.request.session == request.session && submitted.request.request == request.request
@@ -220,8 +218,14 @@ impl<C: ChangedSet> Group<C> {
         primary.let_go(actions);
     }
 
-    /// The engine has found nothing to change.
+    /// The engine has found nothing to change, or that the request is in its log: then it is committed, for what is not was found in
+    /// [`Group::request`].
     pub(crate) fn unchanged(&mut self, token: Token, actions: &mut Actions) {
+        let mut submitted = self.primary.iter().flat_map(|primary| &primary.submitted);
+        if let Some(Submitted { request, .. }) = submitted.find(|submitted| submitted.request.token == token) {
+            let logged = self.log.uncommitted_request(request.session, request.request);
+            assert_eq!(logged, None, "{request:?} is in the log, and not committed");
+        }
         self.end_submitted(token, Action::Answer, actions);
     }
 
@@ -248,7 +252,9 @@ impl<C: ChangedSet> Group<C> {
         if !self.log.push(entry, position) {
             return false;
         }
-        self.sessions.note(&entry);
+        if self.sessions.note(&entry) {
+            self.pushed_out_to = entry.sequence;
+        }
         if self.settings.marks(&entry) {
             self.missing.mark(entry.range);
         }

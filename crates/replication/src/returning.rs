@@ -95,6 +95,9 @@ impl<C: ChangedSet> Group<C> {
         let Some(position) = self.next_position() else { return };
         self.log.record(Effect::Other, Some(position));
         self.sessions = sessions.clone();
+        if self.sessions.is_full() {
+            self.pushed_out_to = self.log.last;
+        }
         // It is the last that was missing. A configuration that counts on that is logged behind it, so when that one is
         // durable, this is.
         self.complete = true;

@@ -1,8 +1,9 @@
 //! Which requests of each client session are in the log, so that a retry does nothing twice, and which generations of
 //! attachments are fenced.
 //!
-//! A request that is in the table and not among the uncommitted entries has taken effect. A client keeps the distance
-//! between its newest request and its oldest unanswered one below half of [`SESSION_WINDOW`].
+//! A request that is in the table and not among the uncommitted entries has taken effect. One that is among them may not be in the
+//! table: its session may have been pushed out since. A client keeps the distance between its newest request and its oldest unanswered
+//! one below half of [`SESSION_WINDOW`].
 //!
 //! Invariant: the table of a copy in sync is a function of its log: the same entries give the same table, evictions
 //! included.
@@ -262,33 +263,46 @@ impl Sessions {
         parts.iter().find(|part| part.0 == request).map_or(0, |part| part.1)
     }
 
-    /// Notes an entry of the log.
-    pub fn note(&mut self, entry: &Entry) {
+    /// Whether the next session that is not here pushes another one out.
+    pub(crate) fn is_full(&self) -> bool {
+        self.windows.len() >= SESSIONS_MAX
+    }
+
+    /// Notes an entry of the log; says whether its session has pushed another one out.
+    pub fn note(&mut self, entry: &Entry) -> bool {
         if let EntryKind::Fence { volume, generation } = entry.kind {
             self.fence(volume, generation);
         }
+        let is_another_out = self.make_room(entry.session);
         let window = self.window(entry.session, entry.sequence);
         if entry.is_last {
             window.insert(entry.request);
         } else {
             window.insert_part(entry.request, entry.range.count);
         }
+        is_another_out
     }
 
     /// Notes that a request is in the log.
     pub fn insert(&mut self, session: u64, request: u64, sequence: u64) {
+        self.make_room(session);
         self.window(session, sequence).insert(request);
+    }
+
+    /// Forgets the session that was not used for longest, if this one is not here and has no room; says whether it did.
+    fn make_room(&mut self, session: u64) -> bool {
+        if !self.is_full() || self.windows.get(session).is_some() {
+            return false;
+        }
+        let oldest = self.windows.iter().min_by_key(|(_, window)| window.used).map(|(session, _)| session);
+        if let Some(oldest) = oldest {
+            self.windows.remove(oldest);
+        }
+        true
     }
 
     /// A session that is used now.
     fn window(&mut self, session: u64, sequence: u64) -> &mut Window {
-        if self.windows.len() >= SESSIONS_MAX && self.windows.get(session).is_none() {
-            let oldest =
-                self.windows.iter().min_by_key(|(_, window)| window.used).map(|(session, _)| session);
-            if let Some(oldest) = oldest {
-                self.windows.remove(oldest);
-            }
-        }
         let window = self.windows.get_or_new(session);
         window.used = sequence;
         window

@@ -2,28 +2,42 @@
 
 use coquina_base::{BLOCK_BYTES, LayerId, crc32c_block};
 use coquina_copies::{Answer, Operation, Request};
-use coquina_replication::{BlockRange, Entry, EntryKind, Message, PayloadRef, Refusal};
+use coquina_replication::{
+    BlockRange, Entry, EntryKind, History, Message, PayloadRef, Refusal, SESSIONS_MAX,
+};
 
 use crate::common::config;
-use crate::common::copy::{GROUP, World};
+use crate::common::copy::{GROUP, ME, World};
 
 /// Blocks of an entry: the segments are small.
 const PART: u32 = 4;
 
 /// Asks for a write to the start of the chunk.
 fn write(world: &mut World, client: u64, request: u64, payload: &[u8]) {
+    let operation = Operation::Write { payload, checksums_le: &[] };
+    ask(world, client, (9, request), payload.len() as u32, operation);
+}
+
+/// Asks for a change of the start of the chunk, as a request of a session.
+fn ask(
+    world: &mut World,
+    client: u64,
+    (session, request): (u64, u64),
+    length_bytes: u32,
+    operation: Operation<'_>,
+) {
     let request = Request {
         client,
         group: GROUP,
-        session: 9,
+        session,
         request,
         volume: 1,
         generation: 1,
         layer: LayerId(1),
         chunk: 0,
         offset_bytes: 0,
-        length_bytes: payload.len() as u32,
-        operation: Operation::Write { payload, checksums_le: &[] },
+        length_bytes,
+        operation,
     };
     world.copies.request(world.now_ns, &request, &mut world.out);
 }
@@ -93,4 +107,45 @@ fn a_change_that_waits_at_the_engine_is_not_done_in_a_later_reign_of_its_copy() 
     write(&mut world, 7, 3, &[3; 512]);
     world.turns(Ok(()));
     assert!(matches!(world.out.answers[2..], [(7, Answer::Done)]), "changes are taken again");
+}
+
+/// The engine's table of sessions is behind that of its group by what is not durable yet: it still knew the request, and "done" was said
+/// of what the other copy did not have.
+#[test]
+fn a_request_of_a_session_that_was_pushed_out_is_done_when_its_change_is_committed() {
+    let mut world = World::with_group(config(1, &[ME, 2], &[]));
+    let state = Message::State { config_epoch: 1, history: History::default(), last: 0, durable: 0 };
+    world.receive(state);
+    let payload = [1; BLOCK_BYTES];
+    write(&mut world, 1, 1, &payload);
+    let others = 100..100 + SESSIONS_MAX as u64;
+    for session in others.clone() {
+        if session + 1 == others.end {
+            // All that fits the table is durable here, and the last one pushes the first out.
+            world.turns(Ok(()));
+            assert_eq!(world.copies.shard().group(GROUP).unwrap().last, SESSIONS_MAX as u64);
+        }
+        ask(&mut world, session, (session, 1), BLOCK_BYTES as u32, Operation::Trim);
+    }
+    write(&mut world, 2, 1, &payload);
+    assert!(world.out.answers.is_empty(), "{:?}", world.out.answers);
+    // The session comes in again, without what was known of its first request.
+    write(&mut world, 3, 2, &payload);
+    write(&mut world, 4, 1, &payload);
+    assert!(world.out.answers.is_empty(), "{:?}", world.out.answers);
+    // Nor is the request done a second time when the engine has forgotten it, too.
+    world.turns(Ok(()));
+    write(&mut world, 5, 1, &payload);
+    world.turns(Ok(()));
+    assert!(world.out.answers.is_empty(), "{:?}", world.out.answers);
+    let last = SESSIONS_MAX as u64 + 2;
+    assert_eq!(world.copies.group(GROUP).unwrap().last(), last);
+    world.receive(Message::AppendAck { config_epoch: 1, durable: 1 });
+    let clients = |world: &World| -> Vec<u64> {
+        let answers = world.out.answers.iter();
+        answers.map(|(client, answer)| if matches!(answer, Answer::Done) { *client } else { 0 }).collect()
+    };
+    assert_eq!(clients(&world), [1, 2, 4, 5]);
+    world.receive(Message::AppendAck { config_epoch: 1, durable: last });
+    assert_eq!(clients(&world)[4..], others.chain([3]).collect::<Vec<u64>>());
 }
