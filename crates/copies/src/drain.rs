@@ -218,7 +218,7 @@ impl ShardCopies {
         let (key, token) = (pending.member, Token(slot as u64));
         if std::mem::take(&mut pending.orphan) {
             self.members[key].orphans -= 1;
-            self.end_orphans(key);
+            self.accept_if_free(key);
         }
         let pending = &mut self.requests[slot];
         if !pending.appended && pending.in_group {
@@ -234,15 +234,6 @@ impl ShardCopies {
             self.input(key, input, Context::None, sink);
         } else {
             self.settle(slot);
-        }
-    }
-
-    fn end_orphans(&mut self, key: usize) {
-        let member = &self.members[key];
-        if member.orphans == 0
-            && let Some(epoch) = member.serve
-        {
-            self.shard.accept_changes(member.number, Some(epoch));
         }
     }
 }

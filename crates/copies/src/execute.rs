@@ -220,11 +220,16 @@ impl ShardCopies {
     }
 
     fn serve(&mut self, key: usize, epoch: u64) {
-        let member = &mut self.members[key];
-        member.serve = Some(epoch);
-        if member.orphans == 0 {
-            self.shard.accept_changes(member.number, Some(epoch));
-        }
+        self.members[key].serve = Some(epoch);
+        self.accept_if_free(key);
+    }
+
+    /// Takes new changes in the epoch that is to be served, once none of a former reign is left at the engine.
+    pub(crate) fn accept_if_free(&mut self, key: usize) {
+        let member = &self.members[key];
+        let Some(epoch) = member.serve.filter(|_| member.orphans == 0) else { return };
+        assert!(!member.halted, "group {} has stopped, and would take changes", member.number);
+        self.shard.accept_changes(member.number, Some(epoch));
     }
 
     fn stop(&mut self, key: usize, sink: &mut impl Sink) {

@@ -93,7 +93,7 @@ pub(crate) struct Member {
     pub unreadable: Option<(u64, u32)>,
     /// Changes of former reigns at the engine.
     pub orphans: usize,
-    /// Epoch to serve once there are none.
+    /// Epoch to serve once there are none. None of a group that has halted.
     pub serve: Option<u64>,
     /// The drive does not take what it must, or gives back no more what others need, or the group has found this copy to be wrong:
     /// nothing is done any more, but that somebody else becomes primary.
@@ -625,6 +625,7 @@ impl ShardCopies {
         if std::mem::replace(&mut member.halted, true) {
             return false;
         }
+        member.serve = None;
         let number = member.number;
         let copies: Vec<CopyId> = member.lanes.keys().copied().collect();
         copies.into_iter().for_each(|copy| self.drop_lane(key, copy));

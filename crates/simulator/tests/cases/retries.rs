@@ -149,3 +149,32 @@ fn a_request_of_a_session_that_was_pushed_out_is_done_when_its_change_is_committ
     world.receive(Message::AppendAck { config_epoch: 1, durable: last });
     assert_eq!(clients(&world)[4..], others.chain([3]).collect::<Vec<u64>>());
 }
+
+/// What it waited for came to its end, and the engine was told to take new changes: of a group that had stopped.
+#[test]
+fn a_group_that_has_stopped_takes_no_changes_when_the_last_one_of_a_former_reign_ends() {
+    let mut world = World::with_group(config(1, &[ME], &[2]));
+    world.copies.config(world.now_ns, GROUP, config(2, &[ME], &[2]), &mut world.out);
+    world.turns(Ok(()));
+    write(&mut world, 5, 1, &[1; BLOCK_BYTES]);
+    world.turns(Ok(()));
+    assert!(matches!(world.out.answers[..], [(5, Answer::Done)]), "{:?}", world.out.answers);
+    world.holds_reads = true;
+    write(&mut world, 6, 2, &[2; 512]);
+    for config in [config(3, &[2, ME], &[]), config(4, &[ME], &[2])] {
+        world.copies.config(world.now_ns, GROUP, config, &mut world.out);
+        world.turns(Ok(()));
+    }
+    world.tick();
+    world.turns(Ok(()));
+    assert!(world.copies.group(GROUP).unwrap().is_serving(), "it would take changes after that one");
+    assert!(world.is_reading());
+    // Its pool is removed.
+    let forget = |world: &mut World| world.copies.forget_removed_group(world.now_ns, GROUP, &mut world.out);
+    assert!(!forget(&mut world), "a change of it is still at the engine");
+    assert!(world.copies.is_halted(GROUP));
+    world.holds_reads = false;
+    world.turns(Ok(()));
+    assert_eq!(world.copies.shard().group(GROUP).unwrap().last, 1, "nothing of it is in the log");
+    assert!(forget(&mut world));
+}

@@ -27,6 +27,10 @@ pub struct Outbox {
     ios: Vec<Action>,
 }
 
+fn is_read(action: &Action) -> bool {
+    matches!(action, Action::Read { .. })
+}
+
 impl Sink for Outbox {
     fn send(&mut self, _to: CopyId, _group: u32, message: &Message, _payload: Payload<'_>) {
         self.sent.push(message.clone());
@@ -69,6 +73,8 @@ pub struct World {
     pub copies: ShardCopies,
     pub now_ns: u64,
     pub out: Outbox,
+    /// Reads wait until they are not held any more.
+    pub holds_reads: bool,
 }
 
 impl World {
@@ -77,7 +83,13 @@ impl World {
         let mut drive = formatted_drive();
         let config = ShardConfig { copy: ME, cache_bytes: 0, ..ShardConfig::default() };
         let shard = Shard::open(&mut drive, 0, 1, config).unwrap();
-        World { drive, copies: ShardCopies::new(shard, 1), now_ns: 1, out: Outbox::default() }
+        World {
+            drive,
+            copies: ShardCopies::new(shard, 1),
+            now_ns: 1,
+            out: Outbox::default(),
+            holds_reads: false,
+        }
     }
 
     /// Of a group whose first configuration is this one, with a connection to copy 2.
@@ -109,12 +121,19 @@ impl World {
         self.copies.tick(self.now_ns, &mut self.out);
     }
 
+    /// Whether something is to be read from the drive that was not yet.
+    pub fn is_reading(&self) -> bool {
+        self.out.ios.iter().any(is_read)
+    }
+
     /// Lets everything come to its end, with this result.
     pub fn turns(&mut self, result: Result<(), IoError>) {
         for _ in 0..TURNS {
             self.now_ns += TURN_NS;
             self.copies.turn(self.now_ns, &mut self.out);
-            for action in std::mem::take(&mut self.out.ios) {
+            let holds = self.holds_reads;
+            let ios = self.out.ios.extract_if(.., |action| !holds || !is_read(action));
+            for action in ios.collect::<Vec<Action>>() {
                 assert!(self.drive.submit(self.now_ns, 0, action).is_none(), "only I/O is handed out");
             }
             let Some(next_ns) = self.drive.next_completion_ns() else { continue };
