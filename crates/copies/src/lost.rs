@@ -49,6 +49,14 @@ impl ShardCopies {
 
     pub(crate) fn recovery_read_done(&mut self, key: usize, outcome: Outcome, sink: &mut impl Sink) {
         let read = self.reads.remove(key);
+        let member = &self.members[read.member];
+        if member.halted || !member.group.is_reading(read.token) {
+            // The stream that it was for has ended, perhaps with its connection. The present one must not be broken for it.
+            if let Outcome::Read(data) = outcome {
+                self.shard.recycle(data);
+            }
+            return;
+        }
         let data = match outcome {
             Outcome::Read(data) => Some(data),
             // The layer has been deleted: its blocks are holes.

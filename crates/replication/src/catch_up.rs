@@ -120,6 +120,10 @@ impl<C: ChangedSet> Learner<C> {
         }
     }
 
+    fn is_reading(&self, token: RecoveryToken) -> bool {
+        self.reading.is_some_and(|(reading, _)| reading == token)
+    }
+
     /// Whether an ack or a grant is missing while it is being added, the log ending at `last`.
     pub fn owes(&self, last: u64, now_ns: u64) -> bool {
         self.acked < last || !self.lease.is_valid(now_ns)
@@ -232,13 +236,17 @@ impl<C: ChangedSet> Group<C> {
         }
     }
 
+    /// Whether blocks that are being read are still to be pushed: the stream that they were for goes on.
+    pub fn is_reading(&self, token: RecoveryToken) -> bool {
+        let mut learners = self.primary.iter().flat_map(|primary| primary.learners.values());
+        learners.any(|learner| learner.is_reading(token))
+    }
+
     /// Blocks to push have been read.
     pub(crate) fn recovery_read(&mut self, token: RecoveryToken, payload: PayloadRef, actions: &mut Actions) {
         let Some(primary) = &mut self.primary else { return };
-        let reads = |learner: &Learner<C>| learner.reading.is_some_and(|(reading, _)| reading == token);
-        let Some((&to, learner)) = primary.learners.iter_mut().find(|(_, learner)| reads(learner)) else {
-            return;
-        };
+        let mut learners = primary.learners.iter_mut();
+        let Some((&to, learner)) = learners.find(|(_, learner)| learner.is_reading(token)) else { return };
         let Some((_, range)) = learner.reading.take() else { return };
         if learner.fresh.intersects(range) {
             // A change of it went out since: what was read may be older. The rest is read again.
