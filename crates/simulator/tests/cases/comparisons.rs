@@ -1,9 +1,10 @@
-//! A comparison of a whole group ends when the copy that it is with is no member any more, or opens the group anew.
+//! A comparison of a whole group ends when the copy that it is with is no member any more, or opens the group anew. One of a scrub leaves
+//! out what is changed meanwhile.
 
 use std::collections::VecDeque;
 
 use coquina_base::{BLOCK_BYTES, CHUNK_BLOCKS, LayerId};
-use coquina_copies::{Answer, Event, Payload, ShardCopies, Sink};
+use coquina_copies::{Answer, Event, Operation, Payload, Request, ShardCopies, Sink};
 use coquina_engine::{
     Action, Operation as EngineOperation, Origin, Request as EngineRequest, RequestToken, Shard, ShardConfig,
 };
@@ -39,6 +40,7 @@ struct Outbox {
     messages: Vec<(CopyId, u32, Message, Vec<u8>)>,
     comparisons: Vec<RecoveryToken>,
     proposals: Vec<Config>,
+    answers: Vec<(u64, Answer)>,
 }
 
 impl Sink for Outbox {
@@ -53,7 +55,7 @@ impl Sink for Outbox {
     }
 
     fn answer(&mut self, client: u64, answer: Answer) {
-        panic!("request {client} was answered with {answer:?}, and nobody has asked");
+        self.answers.push((client, answer));
     }
 
     fn io(&mut self, action: Action) {
@@ -68,6 +70,10 @@ impl Sink for Outbox {
     fn compare(&mut self, group: u32, copy: CopyId, token: RecoveryToken) {
         assert_eq!((group, copy), (GROUP, copy_of(OTHER)));
         self.comparisons.push(token);
+    }
+
+    fn group_of(&mut self, _: LayerId, _: u32) -> Option<u32> {
+        Some(GROUP)
     }
 
     fn event(&mut self, event: Event) {
@@ -118,6 +124,7 @@ struct World {
     comparisons: Vec<RecoveryToken>,
     is_comparing: bool,
     proposals: Vec<Config>,
+    answers: Vec<(u64, Answer)>,
 }
 
 impl World {
@@ -128,6 +135,14 @@ impl World {
 
     /// The same, where each of the copies has blocks of its own.
     fn with(written: [&[(u32, u32)]; 2]) -> World {
+        let world = World::configured(written, &config(1, &[1], &[2]));
+        assert_eq!(world.held.len(), 2, "two chunks at a time");
+        assert_eq!(world.blocks_left(), u64::from(CHUNK_BLOCKS));
+        world
+    }
+
+    /// With a first configuration.
+    fn configured(written: [&[(u32, u32)]; 2], config: &Config) -> World {
         let mut world = World {
             sides: [PRIMARY, OTHER].map(|side| Side::new(side, written[side])),
             now_ns: 1,
@@ -137,17 +152,16 @@ impl World {
             comparisons: Vec::new(),
             is_comparing: true,
             proposals: Vec::new(),
+            answers: Vec::new(),
         };
         for side in [PRIMARY, OTHER] {
-            world.open(side, config(1, &[1], &[2]));
+            world.open(side, config.clone());
         }
         for side in [PRIMARY, OTHER] {
             let other = copy_of(1 - side);
             world.act(side, |copies, now_ns, out| copies.connected(now_ns, other, out));
         }
         world.settle();
-        assert_eq!(world.held.len(), 2, "two chunks at a time");
-        assert_eq!(world.blocks_left(), u64::from(CHUNK_BLOCKS));
         world
     }
 
@@ -165,6 +179,7 @@ impl World {
         }
         self.comparisons.extend(out.comparisons);
         self.proposals.extend(out.proposals);
+        self.answers.extend(out.answers);
         result
     }
 
@@ -324,5 +339,55 @@ fn hashes_are_made_when_all_has_been_applied_that_they_are_to_be_made_of() {
         let answers = std::mem::take(&mut world.messages);
         let is_hash = |answer: &(usize, u32, Message, Vec<u8>)| matches!(answer.2, Message::Hashes { .. });
         assert_eq!(answers.iter().any(is_hash), is_answered, "as of entry {at}: {answers:?}");
+    }
+}
+
+impl World {
+    /// Writes a block of the first chunk on both copies.
+    fn write(&mut self, request: u64, block: u32) {
+        let payload = [request as u8; BLOCK_BYTES];
+        let request = Request {
+            client: request,
+            group: GROUP,
+            session: 9,
+            request,
+            volume: 1,
+            generation: 1,
+            layer: LayerId(1),
+            chunk: 0,
+            offset_bytes: block * BLOCK_BYTES as u32,
+            length_bytes: BLOCK_BYTES as u32,
+            operation: Operation::Write { payload: &payload, checksums_le: &[] },
+        };
+        self.act(PRIMARY, |copies, now_ns, out| copies.request(now_ns, &request, out));
+        self.settle();
+        assert!(matches!(self.answers.pop(), Some((_, Answer::Done))));
+    }
+
+    /// Lets a chunk be hashed, of which a part is in each turn.
+    fn hash(&mut self) {
+        (0..CHUNK_BLOCKS).for_each(|_| self.settle());
+    }
+}
+
+/// It differed from what the other copy had when it was asked, and good copies were told to differ.
+#[test]
+fn what_is_written_while_a_scrub_compares_is_left_out() {
+    let mut world = World::configured([&[], &[]], &config(1, &[1, 2], &[]));
+    let blocks = [0, 16, CHUNK_BLOCKS - 1];
+    (1..).zip(blocks).for_each(|(request, block)| world.write(request, block));
+    world.act(PRIMARY, |copies, _, _| copies.start_scrub());
+    for (request, block) in (4..).zip(blocks) {
+        world.hash();
+        assert_eq!(world.held.len(), 1, "this copy has hashed its chunk, and the other one not yet");
+        world.write(request, block);
+        world.messages.extend(std::mem::take(&mut world.held));
+        world.hash();
+        // What differed would be looked at once more after a while.
+        world.now_ns += 20_000_000_000;
+        world.hash();
+        assert!(world.held.is_empty(), "block {block} has been left out");
+        assert_eq!(world.sides[PRIMARY].copies.differing_blocks(GROUP), 0);
+        world.act(PRIMARY, |copies, _, _| copies.start_scrub());
     }
 }

@@ -3,7 +3,7 @@
 use coquina_base::{BLOCK_BYTES, LayerId};
 use coquina_copies::{Answer, Event, Operation, Payload, Request, ShardCopies, Sink};
 use coquina_engine::{Action, Failure, Shard, ShardConfig};
-use coquina_replication::{Config, CopyId, Message, RecoveryToken, Settings};
+use coquina_replication::{Config, CopyId, History, Message, RecoveryToken, Settings};
 use coquina_simulator::drive::VirtualDrive;
 
 use crate::common::formatted_drive;
@@ -12,6 +12,8 @@ const GROUP: u32 = 7;
 const LAYER: LayerId = LayerId(1);
 const THIS: CopyId = CopyId(1);
 const OTHER: CopyId = CopyId(2);
+/// Another one that may be in sync, and never answers when it is asked for a block.
+const SILENT: CopyId = CopyId(3);
 const SECOND_NS: u64 = 1_000_000_000;
 const TICK_NS: u64 = SECOND_NS / 10;
 
@@ -20,6 +22,8 @@ const TICK_NS: u64 = SECOND_NS / 10;
 enum Other {
     /// It says each time that it may be asked again, as one does that has stopped.
     Refuses,
+    /// It says that it does not have the block.
+    HasNone,
     /// It does not answer.
     IsSilent,
     /// There is no connection to it.
@@ -33,17 +37,26 @@ struct Outbox {
     answers: Vec<Answer>,
     /// Names of the repairs that the other copy was asked for.
     asked: Vec<u64>,
+    /// Blocks that it was sent, as one that comes back.
+    pushed: u32,
+    is_broken: bool,
 }
 
 impl Sink for Outbox {
     fn send(&mut self, to: CopyId, group: u32, message: &Message, _: Payload<'_>) {
-        if let Message::RepairRead { repair, .. } = message {
-            assert_eq!((to, group), (OTHER, GROUP));
-            self.asked.push(*repair);
+        match message {
+            Message::RepairRead { repair, .. } if to == OTHER => {
+                assert_eq!(group, GROUP);
+                self.asked.push(*repair);
+            }
+            Message::Recover { range, .. } => self.pushed += range.count,
+            _ => {}
         }
     }
 
-    fn disconnect(&mut self, _: CopyId) {}
+    fn disconnect(&mut self, _: CopyId) {
+        self.is_broken = true;
+    }
 
     fn answer(&mut self, _: u64, answer: Answer) {
         self.answers.push(answer);
@@ -76,18 +89,29 @@ struct World {
     asked: Vec<u64>,
     /// How often it was asked.
     questions: usize,
+    /// Blocks that it was sent.
+    pushed: u32,
+    /// The connection to it was broken off.
+    is_broken: bool,
 }
 
 impl World {
     /// A primary that is alone in sync, with a block that has gone bad.
     fn new(other: Other) -> World {
+        World::with(other, &[THIS])
+    }
+
+    /// The same, perhaps with the silent copy in sync.
+    fn with(other: Other, in_sync: &[CopyId]) -> World {
         let mut drive = formatted_drive();
         let settings = ShardConfig { copy: THIS.0, cache_bytes: 0, ..ShardConfig::default() };
         let shard = Shard::open(&mut drive, 0, 1, settings).unwrap();
         let copies = ShardCopies::new(shard, 1);
         let (answers, asked) = (Vec::new(), Vec::new());
-        let mut world = World { drive, copies, now_ns: 1, other, answers, asked, questions: 0 };
-        let config = Config { epoch: 1, in_sync: vec![THIS], others: vec![OTHER], min_copies: 1 };
+        let (questions, pushed, is_broken) = (0, 0, false);
+        let mut world =
+            World { drive, copies, now_ns: 1, other, answers, asked, questions, pushed, is_broken };
+        let config = Config { epoch: 1, in_sync: in_sync.to_vec(), others: vec![OTHER], min_copies: 1 };
         let settings = Settings {
             grant_ns: SECOND_NS,
             suspect_ns: SECOND_NS,
@@ -96,7 +120,15 @@ impl World {
         };
         world.act(|copies, _, out| copies.open_group(GROUP, settings, config, out));
         world.settle();
+        if in_sync.contains(&SILENT) {
+            world.act(|copies, now_ns, out| copies.connected(now_ns, SILENT, out));
+            let history = History::default();
+            world.receive(SILENT, Message::State { config_epoch: 1, history, last: 0, durable: 0 });
+        }
         world.request(Operation::Write { payload: &[7; BLOCK_BYTES], checksums_le: &[] });
+        if in_sync.contains(&SILENT) {
+            world.receive(SILENT, Message::AppendAck { config_epoch: 1, durable: 1 });
+        }
         assert!(matches!(world.answers[..], [Answer::Done]), "{:?}", world.answers);
         world.answers.clear();
         let place = world.copies.shard_mut().place_of(LAYER, 0, 0);
@@ -118,6 +150,13 @@ impl World {
         self.answers.extend(out.answers);
         self.questions += out.asked.len();
         self.asked.extend(out.asked);
+        self.pushed += out.pushed;
+        self.is_broken |= out.is_broken;
+    }
+
+    /// A message of another copy.
+    fn receive(&mut self, from: CopyId, message: Message) {
+        self.act(|copies, now_ns, out| copies.receive(now_ns, from, GROUP, message, &[], out).unwrap());
     }
 
     fn request(&mut self, operation: Operation<'_>) {
@@ -143,11 +182,9 @@ impl World {
         loop {
             self.act(|copies, now_ns, out| copies.turn(now_ns, out));
             for repair in std::mem::take(&mut self.asked) {
-                if self.other == Other::Refuses {
-                    let message = Message::RepairRefused { config_epoch: 1, repair, is_bad: false };
-                    self.act(|copies, now_ns, out| {
-                        copies.receive(now_ns, OTHER, GROUP, message, &[], out).unwrap();
-                    });
+                if matches!(self.other, Other::Refuses | Other::HasNone) {
+                    let is_bad = self.other == Other::HasNone;
+                    self.receive(OTHER, Message::RepairRefused { config_epoch: 1, repair, is_bad });
                 }
             }
             let Some(next_ns) = self.drive.next_completion_ns() else { return };
@@ -195,4 +232,34 @@ fn a_repair_ends_though_the_other_copy_does_not_come() {
     let (waited_ns, questions) = failed_read(Other::IsAway);
     assert_eq!(questions, 0);
     assert!((2 * SECOND_NS..3 * SECOND_NS + 5 * TICK_NS).contains(&waited_ns), "{waited_ns} ns");
+}
+
+/// Whether the bad block is sent as lost to the other copy, which comes back, rather than the connection to it broken off.
+fn is_taken_for_lost(other: Other, in_sync: &[CopyId]) -> bool {
+    let mut world = World::with(other, in_sync);
+    let (history, last, committed, incomplete_since, intact) = (History::default(), 0, 0, None, true);
+    world.receive(
+        OTHER,
+        Message::JoinState { config_epoch: 1, history, last, committed, incomplete_since, intact },
+    );
+    world.receive(OTHER, Message::CutDone { config_epoch: 1, ranges: Vec::new() });
+    world.settle();
+    let started_ns = world.now_ns;
+    while world.pushed == 0 && !world.is_broken {
+        assert!(world.now_ns - started_ns < 20 * SECOND_NS, "asked {} times", world.questions);
+        world.now_ns += TICK_NS;
+        world.act(|copies, now_ns, out| copies.tick(now_ns, out));
+        world.settle();
+    }
+    assert_eq!((world.pushed, world.is_broken), if world.is_broken { (0, true) } else { (1, false) });
+    !world.is_broken
+}
+
+/// One that has not said so may have it.
+#[test]
+fn a_block_is_lost_only_if_each_copy_has_said_that_it_does_not_have_it() {
+    assert!(is_taken_for_lost(Other::HasNone, &[THIS]));
+    assert!(!is_taken_for_lost(Other::IsSilent, &[THIS]));
+    assert!(!is_taken_for_lost(Other::Refuses, &[THIS]));
+    assert!(!is_taken_for_lost(Other::HasNone, &[THIS, SILENT]), "it may have it");
 }

@@ -1,7 +1,7 @@
 //! Entries that are not known to be committed can be read back after a start, whatever has replaced them since.
 
 use coquina_base::{BLOCK_BYTES, LayerId};
-use coquina_engine::{Operation, Origin, Outcome, Piece, Request, RequestToken, Shard, ShardConfig};
+use coquina_engine::{Failure, Operation, Origin, Outcome, Piece, Request, RequestToken, Shard, ShardConfig};
 use coquina_simulator::drive::VirtualDrive;
 
 use crate::common::{self, SEGMENT_BYTES, formatted_drive};
@@ -99,5 +99,50 @@ fn entries_that_nothing_else_needs_are_kept_by_a_start() {
     }
     shard.commit(GROUP, last);
     drive.settle(&mut shard);
+    shard.verify().unwrap();
+}
+
+/// What the log says of the group is older: there the entries are not committed.
+#[test]
+fn entries_whose_segments_were_used_again_are_not_looked_for() {
+    let mut drive = Drive::new();
+    let mut shard = drive.open();
+    let mut last = 0;
+    while shard.stats().checkpoints == 0 {
+        last += 1;
+        drive.write(&mut shard, last);
+        assert!(last < 250, "no checkpoint");
+    }
+    shard.commit(GROUP, last);
+    // Of no group, so that nothing in the log says what is committed.
+    for block in 0..30 {
+        shard.submit(Request {
+            token: RequestToken(1),
+            layer: LayerId(1),
+            chunk: 1,
+            offset_bytes: block * BLOCK_BYTES as u32,
+            length_bytes: BLOCK_BYTES as u32,
+            origin: Origin::default(),
+            operation: Operation::Write { payload: &[0xee; BLOCK_BYTES], checksums_le: &[] },
+        });
+        drive.settle(&mut shard);
+        assert!(matches!(drive.outcomes.pop(), Some((_, Outcome::Changed))));
+    }
+    assert_eq!(shard.stats().checkpoints, 1);
+    drive.drive.process_crash();
+    drop(shard);
+    let mut shard = drive.open();
+    let known = shard.group(GROUP).unwrap();
+    assert_eq!((known.committed, known.last), (0, last));
+    let mut gone = 0;
+    for sequence in 1..=last {
+        match drive.read_entry(&mut shard, sequence) {
+            Outcome::Read(data) => assert_eq!(data.to_bytes(), [sequence as u8; BLOCK_BYTES]),
+            Outcome::Failed(Failure::Invalid) => gone += 1,
+            other => panic!("entry {sequence}: {other:?}"),
+        }
+    }
+    assert!((1..last).contains(&gone), "{gone} of {last} are gone");
+    assert_eq!(shard.stats().bad_blocks, 0);
     shard.verify().unwrap();
 }
