@@ -9,7 +9,7 @@ use crate::changed::ChangedSet;
 use crate::group::{Actions, Group, Query};
 use crate::message::Message;
 use crate::returning::Learning;
-use crate::types::{CopyId, Entry, Recovery};
+use crate::types::{CopyId, Entry};
 
 impl<C: ChangedSet> Group<C> {
     /// Answers a query whose configuration is persisted.
@@ -27,7 +27,8 @@ impl<C: ChangedSet> Group<C> {
                 self.send(to, message, actions);
             }
             Query::Join if self.config.is_out(self.settings.copy) => {
-                self.learning = Some(Learning::default());
+                let intact = self.is_certain();
+                self.learning = Some(Learning { is_compared: !intact, ..Learning::default() });
                 // It is cut next, and then brought up anew.
                 self.complete = false;
                 let message = Message::JoinState {
@@ -36,7 +37,7 @@ impl<C: ChangedSet> Group<C> {
                     last,
                     committed: self.log.committed,
                     incomplete_since: self.recovery.as_ref().map(|recovery| recovery.since),
-                    intact: self.intact && !self.recovery.as_ref().is_some_and(Recovery::is_of_nothing),
+                    intact,
                 };
                 self.send(to, message, actions);
             }

@@ -5,6 +5,8 @@
 //! - everything that is taken comes from one connection of one primary under one configuration; when it breaks, the
 //!   next one starts with a new query, and `since` and `beyond` stay.
 
+use std::collections::BTreeSet;
+
 use coquina_base::CHUNK_BLOCKS;
 
 use crate::api::{Action, Violation};
@@ -19,6 +21,8 @@ use crate::types::{BlockRange, PayloadRef, Recovery};
 /// The stream that is being followed.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Learning {
+    /// Whether the primary was told that nothing is certain here: it compares all.
+    pub is_compared: bool,
     /// Whether the stream has begun.
     pub joined: bool,
     /// Position of the last message taken.
@@ -35,11 +39,29 @@ impl<C: ChangedSet> Group<C> {
         Some(learning.position)
     }
 
+    /// What it says of itself when it is asked what it has: whether its log tells which blocks it misses, whatever of it is cut.
+    pub(crate) fn is_certain(&self) -> bool {
+        self.intact
+            && !self.recovery.as_ref().is_some_and(Recovery::is_of_nothing)
+            && !self.may_forget_too_much()
+    }
+
+    /// Whether the entries that may be cut, with those that were before, are of more chunks than a message can name runs of. If not,
+    /// [`few_runs`] are few enough for one, whatever is cut.
+    fn may_forget_too_much(&self) -> bool {
+        let beyond = self.recovery.as_ref().map_or(&[][..], |recovery| &recovery.beyond);
+        if beyond.len() + self.log.uncommitted.len() <= Recovery::RUNS_SENT_MAX {
+            return false;
+        }
+        let ranges = beyond.iter().chain(self.log.uncommitted.iter().map(|entry| &entry.range));
+        let chunks: BTreeSet<_> = ranges.map(|range| (range.layer, range.chunk)).collect();
+        chunks.len() > Recovery::RUNS_SENT_MAX
+    }
+
     /// Forgets the entries above. They are on this drive's blocks all the same, so these are remembered.
     pub(crate) fn cut(&mut self, at: u64, actions: &mut Actions) {
-        if self.learning.as_ref().is_none_or(|learning| learning.joined) {
-            return;
-        }
+        let Some(learning) = self.learning.as_ref().filter(|learning| !learning.joined) else { return };
+        let is_compared = learning.is_compared;
         if at < self.log.committed {
             return self.violate(Violation::CutCommitted { at, committed: self.log.committed }, actions);
         }
@@ -52,9 +74,13 @@ impl<C: ChangedSet> Group<C> {
         let ranges = former.iter().flat_map(|recovery| recovery.beyond.iter().copied());
         ranges.chain(self.log.above(at).map(|entry| entry.range)).for_each(|range| beyond.insert(range));
         let since = former.map_or(at, |recovery| recovery.since.min(at));
+        let mut recovery = Recovery { since, beyond: few_runs(&beyond) };
+        let has_too_many = recovery.beyond.len() > Recovery::RUNS_SENT_MAX;
+        assert!(is_compared || !has_too_many, "forgets more than it can name, and was taken for intact");
         // One that has said that nothing is certain, and is compared, stays so until it is in sync.
-        let beyond = if is_of_nothing { Vec::new() } else { few_runs(&beyond) };
-        let recovery = Recovery { since, beyond };
+        if is_of_nothing || has_too_many {
+            recovery = Recovery::default();
+        }
         self.log.cut(at);
         self.commit_heard = self.log.committed;
         self.log.record(Effect::Cut, None);
@@ -76,7 +102,7 @@ impl<C: ChangedSet> Group<C> {
         if from <= self.log.last {
             return self.violate(Violation::Gap { expected: self.log.last + 1, got: from }, actions);
         }
-        *learning = Learning { joined: true, position: 0, durable: 0 };
+        *learning = Learning { joined: true, ..Learning::default() };
         let last = from - 1;
         self.log.join(history.clone(), last, 0);
         self.commit_heard = last;

@@ -194,6 +194,8 @@ pub struct Recovery {
 impl Recovery {
     /// Most runs of blocks in a record of the log, which must fit the smallest segment.
     pub const RUNS_MAX: usize = 1_024;
+    /// Most of them in a message, which takes 20 bytes for each: there is no frame larger than 8 MiB between copies.
+    pub const RUNS_SENT_MAX: usize = 1 << 18;
 
     /// Of a copy that can name nothing that it has for certain: all of it is compared.
     pub(crate) fn is_of_nothing(&self) -> bool {

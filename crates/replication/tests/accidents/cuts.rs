@@ -1,6 +1,6 @@
 //! What copies that return forget.
 
-use coquina_replication::{ChangedSet, Recovery};
+use coquina_replication::{ChangedSet, Recovery, encode_message};
 
 use super::*;
 
@@ -89,4 +89,35 @@ fn a_copy_that_cannot_keep_what_it_has_forgotten_is_compared() {
     assert!(!is_intact(&actions));
     let (recovery, ranges) = cut_all(&mut driver);
     assert_eq!((recovery, ranges), (Recovery::default(), Vec::new()), "and it stays so");
+}
+
+/// In more chunks than a message has room for: it would have ended the process that sends it.
+#[test]
+fn a_copy_that_cannot_say_what_it_has_forgotten_is_compared() {
+    /// What `coquina-protocol` takes as one frame (`PEER_FRAME_BYTES_MAX`).
+    const FRAME_BYTES_MAX: usize = 8 << 20;
+    const ENTRIES: u64 = Recovery::RUNS_SENT_MAX as u64;
+    let range_of = |sequence: u64| {
+        let (layer, chunk) = (LayerId(1 + sequence % 2), sequence as u32 / 2);
+        BlockRange { layer, chunk, first: 7, count: 1 }
+    };
+    let (mut driver, actions) = out_with(ENTRIES, range_of);
+    assert!(is_intact(&actions));
+    let (_, ranges) = cut_all(&mut driver);
+    assert_eq!(ranges.len() as u64, ENTRIES);
+    let mut bytes = Vec::new();
+    encode_message(&Message::CutDone { config_epoch: 2, ranges }, 0, &mut bytes);
+    assert!(bytes.len() < FRAME_BYTES_MAX, "{} bytes", bytes.len());
+    let (mut driver, actions) = out_with(ENTRIES + 1, range_of);
+    assert!(!is_intact(&actions), "the primary compares all");
+    let (recovery, ranges) = cut_all(&mut driver);
+    assert_eq!((recovery, ranges), (Recovery::default(), Vec::new()));
+    // The connection breaks.
+    driver.input(Input::Disconnected(OTHER));
+    driver.input(Input::Connected(OTHER));
+    let query = Message::JoinQuery { config: config(2, &[OTHER], &[ME]) };
+    assert!(!is_intact(&driver.input(Input::Message(OTHER, query))), "and it stays so");
+    // Many entries of few chunks can be named.
+    let (_, actions) = out_with(ENTRIES + 1, |sequence| range_of(sequence % 1_000));
+    assert!(is_intact(&actions));
 }
