@@ -7,6 +7,9 @@
 //! - A block is pushed only while no change of it has been sent in this stream. So what is pushed is a committed state,
 //!   and nothing older can land on top of a newer change. A change covers whole blocks, so a block that a change of
 //!   this stream covers needs no push.
+//! - Another configuration of the same reign begins the stream anew, as when another copy is added. What a comparison has found stays in
+//!   the set then, which all changes since are in, too; so it is not made again unless the connection broke, behind which the copy may
+//!   have lost something. Entries that it forgets come again: this primary has them all.
 //! - A block leaves the set of what is missing when its push is durable there, unless a change of it was sent in this
 //!   stream: if the stream breaks, such changes may be cut, so they stay in the set until the copy is in sync.
 //!
@@ -165,18 +168,18 @@ impl<C: ChangedSet> Group<C> {
         known: Option<Option<u64>>,
         actions: &mut Actions,
     ) {
-        let Some(learner) = self.primary.as_mut().and_then(|primary| primary.learners.get_mut(&from)) else {
+        let Some(primary) = &mut self.primary else { return };
+        let is_compared = primary.compared.contains(&from);
+        let Some(learner) = primary.learners.get_mut(&from).filter(|learner| learner.stage == Stage::Asked)
+        else {
             return;
         };
-        if learner.stage != Stage::Asked {
-            return;
-        }
         let common = self.log.history.common(self.log.last, history, last);
         let at = common.min(self.log.committed);
         let complete_to = known.map(|since| since.map_or(at, |since| since.min(at)));
         let base = self.missing.get(from).map(|missing| missing.base);
         let incremental = complete_to.zip(base).is_some_and(|(complete_to, base)| base <= complete_to);
-        learner.stage = Stage::Cutting { compare: !incremental };
+        learner.stage = Stage::Cutting { compare: !incremental && !is_compared };
         let _ = committed;
         self.send(from, Message::Cut { config_epoch: self.config.epoch, at }, actions);
     }
@@ -282,6 +285,7 @@ impl<C: ChangedSet> Group<C> {
         }
         if done {
             learner.comparing = None;
+            primary.compared.insert(copy);
         }
         self.push_blocks(copy, actions);
     }

@@ -6,7 +6,7 @@
 //! - no change is answered as done while fewer than `min_copies` are in sync, also one that was taken before and that fewer
 //!   have now: its client asks again, and is answered when there are enough.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::api::{Action, ClientRequest, Refusal, Violation};
 use crate::catch_up::{Joining, Learner};
@@ -104,6 +104,8 @@ pub(crate) struct Primary<C> {
     pub peers: BTreeMap<CopyId, Peer>,
     pub learners: BTreeMap<CopyId, Learner<C>>,
     pub joining: Option<Joining>,
+    /// Copies that are out and were compared as a whole on the connection that there is: since then the set says all that they miss.
+    pub compared: BTreeSet<CopyId>,
     pub submitted: Vec<Submitted>,
     /// Who waits for which entry to be committed, in order.
     pub waiting: VecDeque<(u64, Token)>,
@@ -222,7 +224,8 @@ impl<C: ChangedSet> Group<C> {
     /// [`Group::request`].
     pub(crate) fn unchanged(&mut self, token: Token, actions: &mut Actions) {
         let mut submitted = self.primary.iter().flat_map(|primary| &primary.submitted);
-        if let Some(Submitted { request, .. }) = submitted.find(|submitted| submitted.request.token == token) {
+        if let Some(Submitted { request, .. }) = submitted.find(|submitted| submitted.request.token == token)
+        {
             let logged = self.log.uncommitted_request(request.session, request.request);
             assert_eq!(logged, None, "{request:?} is in the log, and not committed");
         }

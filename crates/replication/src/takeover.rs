@@ -12,7 +12,7 @@
 //! A serving primary that only sees copies leave, or the one that it proposed arrive, does step 1 and 3 with each
 //! copy by itself and serves all the while. So does a primary whose connection to a copy in sync broke.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::api::{Action, Violation};
 use crate::catch_up::{Learner, Stage};
@@ -37,6 +37,7 @@ impl<C: ChangedSet> Group<C> {
             peers,
             learners: BTreeMap::new(),
             joining: None,
+            compared: BTreeSet::new(),
             submitted: Vec::new(),
             waiting: VecDeque::new(),
         }));
@@ -70,6 +71,7 @@ impl<C: ChangedSet> Group<C> {
         }
         primary.peers = peers;
         primary.learners.clear();
+        primary.compared.retain(|copy| self.config.is_out(*copy));
         primary.joining = None;
         actions.push(Action::Serve { epoch: self.config.epoch });
         for copy in self.config.in_sync.clone().into_iter().chain(self.config.others.clone()) {
@@ -105,6 +107,7 @@ impl<C: ChangedSet> Group<C> {
         if primary.fetching == Some(copy) {
             primary.fetching = None;
         }
+        primary.compared.remove(&copy);
         if primary.learners.remove(&copy).is_none() {
             return;
         }

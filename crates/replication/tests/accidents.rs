@@ -8,6 +8,8 @@ use coquina_replication::{
 
 #[path = "accidents/acks.rs"]
 mod acks;
+#[path = "accidents/comparisons.rs"]
+mod comparisons;
 #[path = "accidents/cuts.rs"]
 mod cuts;
 #[path = "accidents/suspects.rs"]
