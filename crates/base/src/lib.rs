@@ -26,7 +26,7 @@ pub use landing::Landing;
 pub use name::{NAME_BYTES_MAX, NameError, check_name};
 pub use nearest::Nearest;
 pub use shared_block::SharedBlock;
-pub use size::{SizeError, format_size_bytes, parse_size_bytes};
+pub use size::{SizeError, format_least_size_bytes, format_size_bytes, parse_size_bytes};
 
 /// Size of a block, the unit of storage, checksums and the index.
 pub const BLOCK_BYTES: usize = 4096;

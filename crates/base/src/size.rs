@@ -75,19 +75,41 @@ pub fn parse_size_bytes(text: &str) -> Result<u64, SizeError> {
     u64::try_from(bytes / scale).map_err(|_| too_large())
 }
 
+const SUFFIXES: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+
+/// Which suffix keeps a size at 1 or above.
+fn power_of(bytes: u64) -> usize {
+    if bytes == 0 { 0 } else { (bytes.ilog2() / 10) as usize }
+}
+
 /// Shows a size with the largest suffix that keeps it at 1 or above: `1.5 GiB`, `512 B`.
 pub fn format_size_bytes(bytes: u64) -> String {
-    const SUFFIXES: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    let power = if bytes == 0 { 0 } else { (bytes.ilog2() / 10) as usize };
+    let power = power_of(bytes);
     let value = bytes as f64 / (1u64 << (10 * power)) as f64;
     let text = format!("{value:.2}");
     let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
     format!("{text} {}", SUFFIXES[power])
 }
 
+/// Shows the least size that is enough: rounded up to a quarter of its suffix, so that what is shown is enough, too, and can be given.
+pub fn format_least_size_bytes(bytes: u64) -> String {
+    let quarter = (1u64 << (10 * power_of(bytes))) / 4;
+    format_size_bytes(bytes.checked_next_multiple_of(quarter.max(1)).unwrap_or(bytes))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_least_size_that_is_shown_is_enough() {
+        for (bytes, text) in
+            [(7_471_104, "7.25 MiB"), ((6 << 30) + 1, "6.25 GiB"), (16 << 20, "16 MiB"), (5, "5 B")]
+        {
+            assert_eq!(format_least_size_bytes(bytes), text);
+            assert!(parse_size_bytes(text).is_ok_and(|given| given >= bytes), "{text}");
+        }
+    }
 
     #[test]
     fn reads_and_shows_sizes() {

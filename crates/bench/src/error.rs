@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use coquina_base::format_size_bytes;
+
 /// A run that cannot be started as asked for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
@@ -29,7 +31,9 @@ pub enum ConfigError {
     Jobs(u32),
     /// Buffers too large.
     #[error(
-        "the buffers would take {wanted} bytes of memory, at most {most} are allowed: lower --depth, --jobs or --bs"
+        "the buffers would take {} of memory, at most {} are allowed: lower --depth, --jobs or --bs",
+        format_size_bytes(*wanted),
+        format_size_bytes(*most)
     )]
     BufferMemory {
         /// Bytes wanted.
@@ -53,7 +57,11 @@ pub enum ConfigError {
     #[error("--verify needs operations of a multiple of 4096 bytes")]
     VerifyBlock,
     /// Range behind the end.
-    #[error("the range ends at byte {end}, the target at {target_bytes}: lower --size or --offset")]
+    #[error(
+        "the range ends {} behind the end of the target, which has {}: lower --size or --offset",
+        format_size_bytes(end.saturating_sub(*target_bytes)),
+        format_size_bytes(*target_bytes)
+    )]
     PastEnd {
         /// End of the range.
         end: u64,
@@ -61,7 +69,10 @@ pub enum ConfigError {
         target_bytes: u64,
     },
     /// Range too small.
-    #[error("the range of {length} bytes is too small for {jobs} job(s) at depth {depth}: raise --size")]
+    #[error(
+        "the range of {} is too small for {jobs} job(s) at depth {depth}: raise --size",
+        format_size_bytes(*length)
+    )]
     RangeTooSmall {
         /// Length of the range.
         length: u64,
@@ -71,7 +82,11 @@ pub enum ConfigError {
         depth: u32,
     },
     /// Range too large to verify.
-    #[error("a range of {length} bytes cannot be verified, at most {most}: lower --size")]
+    #[error(
+        "a range of {} cannot be verified, at most {}: lower --size",
+        format_size_bytes(*length),
+        format_size_bytes(*most)
+    )]
     VerifyRange {
         /// Length of the range.
         length: u64,

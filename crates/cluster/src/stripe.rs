@@ -12,7 +12,7 @@
 //!
 //! Invariants: both directions of striping are inverse to each other; a chunk is used from its beginning without gaps.
 
-use coquina_base::{BLOCK_BYTES, CHUNK_BYTES, CHUNKS_MAX};
+use coquina_base::{BLOCK_BYTES, CHUNK_BYTES, CHUNKS_MAX, format_size_bytes};
 use coquina_replication::GroupId;
 
 use crate::record::PoolRecord;
@@ -34,7 +34,10 @@ pub struct Striping {
 pub enum StripingError {
     /// The unit does not fit.
     #[error(
-        "a stripe unit of {0} bytes is not possible; give a power of two from {BLOCK_BYTES} to {CHUNK_BYTES} bytes"
+        "a stripe unit of {unit} bytes is not possible; give a power of two from {least} to {most}",
+        unit = .0,
+        least = format_size_bytes(BLOCK_BYTES as u64),
+        most = format_size_bytes(CHUNK_BYTES)
     )]
     Unit(u32),
     /// The count is out of bounds.
@@ -42,7 +45,8 @@ pub enum StripingError {
     Count(u32),
     /// Chunk numbers have 32 bits.
     #[error(
-        "a volume of {size_bytes} bytes has too many chunks with {stripe_count} to a stripe; give a smaller stripe count"
+        "a volume of {} has too many chunks with {stripe_count} to a stripe; give a smaller stripe count",
+        format_size_bytes(*size_bytes)
     )]
     TooLarge {
         /// The volume's size.

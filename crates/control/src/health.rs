@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use coquina_base::{DriveId, NodeId};
+use coquina_base::{DriveId, NodeId, format_size_bytes};
 use coquina_cluster::{DriveState, HealthCode, HealthEntry, MapView, Severity, VolumeState};
 
 use crate::api::{LeaderHealth, Local};
@@ -139,8 +139,9 @@ fn map_health(map: &MapView, entries: &mut Vec<HealthEntry>) {
     let room = Room::of(map);
     if room.provisioned_bytes > room.provisionable_bytes {
         let message = format!(
-            "volume sizes, times copies, add up to {} bytes, {} are allowed",
-            room.provisioned_bytes, room.provisionable_bytes
+            "volume sizes, times copies, add up to {}, {} are allowed",
+            format_size_bytes(room.provisioned_bytes),
+            format_size_bytes(room.provisionable_bytes)
         );
         entries.push(HealthEntry::usual(HealthCode::Overcommitted, "cluster", message));
     }
@@ -153,9 +154,11 @@ fn map_health(map: &MapView, entries: &mut Vec<HealthEntry>) {
                 add(HealthCode::RemovalPending, "not all nodes know yet that it is gone".to_owned());
             }
             (VolumeState::Active, Some(from_bytes)) => {
-                let size_bytes = volume.size_bytes;
-                let message =
-                    format!("what it held from byte {size_bytes} to {from_bytes} is not deleted yet");
+                let message = format!(
+                    "what it held beyond its {}, up to {}, is not deleted yet",
+                    format_size_bytes(volume.size_bytes),
+                    format_size_bytes(from_bytes)
+                );
                 add(HealthCode::ShrinkPending, message);
             }
             (VolumeState::Active, None) => {}

@@ -123,7 +123,7 @@ fn wrong_usage_ends_with_2_and_says_what_is_right() {
             "there is no such process",
         ),
         (&["bench", "io", "--target", "file:x", "--size", "0"], "--size 0 leaves nothing"),
-        (&["bench", "io", "--target", "file:x", "--size", "100"], "--size 100 is too small"),
+        (&["bench", "io", "--target", "file:x", "--size", "100"], "--size 100 B is too small for 1 job(s) at depth 1 with operations of 4 KiB; give 4 KiB at least"),
         (&["bench", "io", "--target", "nbd:foo"], "is not an NBD URI"),
         (&["df", "--server", "nowhere"], "write it like 10.0.0.5:10810"),
         (&["df", "--server", "::1:99999"], "write it like 10.0.0.5:10810"),
@@ -214,7 +214,7 @@ fn what_is_no_drive_is_said_and_leaves_nothing() {
     };
     refused("nodir/x:1G", "its directory nodir does not exist; make it first");
     refused("none", "give a size to make a file");
-    refused("none:1M", "are the least");
+    refused("none:1M", "it has 1 MiB; 7.25 MiB are the least");
     refused("text", "holds data of an unknown kind");
     coquina(folder.path(), &["bench", "io", "--target", "device:/nonexistent"])
         .fails(1, &["cannot look at /nonexistent"]);
@@ -348,6 +348,37 @@ fn bad_addresses_and_drives_are_refused_before_anything_is_made() {
         coquina(folder.path(), &[&["up"], arguments].concat()).fails(2, &[part]);
     }
     assert!(!folder.path().join("coquina-data").exists(), "nothing was made");
+}
+
+/// A data folder with the map of a cluster stayed behind, and a drive of it that had been given first.
+#[test]
+fn a_first_start_that_is_refused_leaves_nothing_behind() {
+    let folder = folder();
+    let left = || {
+        let entries = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<_> = entries.map(|name| name.into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    let up = ["up", "--http", "127.0.0.1:0", "--nbd", "127.0.0.1:0", "--listen", "127.0.0.1:0"];
+    let refused = |more: &[&str], part: &str| {
+        coquina(folder.path(), &[&up[..], more].concat()).fails(1, &[part]);
+        assert!(left().is_empty(), "{more:?}: {:?}", left());
+    };
+    let small = "it has 1 KiB; 7.25 MiB are the least";
+    refused(&["--drive", "d:1K"], small);
+    refused(&["--drive", "a:64M", "--drive", "d:1K"], small);
+    refused(&["--drive", "a:64M", "--drive", "nowhere/d:64M"], "make it first");
+    refused(&["--nodes", "2", "--drive", "a:64M", "--drive", "d:1K"], small);
+    // A drive that was there before is the new cluster's now.
+    std::fs::write(folder.path().join("blank"), vec![0; 64 << 20]).unwrap();
+    let arguments = [&up[..], &["--nodes", "2", "--drive", "blank", "--drive", "d:1K"]].concat();
+    coquina(folder.path(), &arguments).fails(1, &[small]);
+    assert_eq!(left(), ["blank", "coquina-data"]);
+    let cluster = std::fs::read_to_string(folder.path().join("coquina-data/cluster.json")).unwrap();
+    let info = coquina(folder.path(), &["drive", "info", "blank", "--json"]);
+    let info: serde_json::Value = serde_json::from_str(&info.out).unwrap();
+    assert!(cluster.contains(info["cluster"].as_str().unwrap()), "{cluster}");
 }
 
 #[test]

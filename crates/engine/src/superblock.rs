@@ -4,7 +4,10 @@
 //! - each superblock is kept twice and written alternately, so that a torn write leaves the older one;
 //! - a newer format or an unknown incompatible feature bit refuses the drive; unknown compatible bits are kept.
 
-use coquina_base::{AlignedBuf, BLOCK_BYTES, ClusterId, DriveId, NodeId, crc32c_bytes};
+use coquina_base::{
+    AlignedBuf, BLOCK_BYTES, ClusterId, DriveId, NodeId, crc32c_bytes, format_least_size_bytes,
+    format_size_bytes,
+};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -104,7 +107,11 @@ pub enum SuperblockError {
     #[error("it uses features that this program does not know (bits {0:#x}): use a newer program")]
     Features(u64),
     /// The drive has become smaller than it was when it was formatted.
-    #[error("it has {actual} bytes, but was formatted with {formatted}: the file or device was cut off")]
+    #[error(
+        "it has {} less than the {} that it was formatted with: the file or device was cut off",
+        format_size_bytes(formatted.saturating_sub(*actual)),
+        format_size_bytes(*formatted)
+    )]
     Shrunk {
         /// Bytes there.
         actual: u64,
@@ -112,7 +119,11 @@ pub enum SuperblockError {
         formatted: u64,
     },
     /// The drive is too small for a shard.
-    #[error("it has {actual} bytes; {needed} are the least for this number of shards and segment size")]
+    #[error(
+        "it has {}; {} are the least for this number of shards and segment size",
+        format_size_bytes(*actual),
+        format_least_size_bytes(*needed)
+    )]
     TooSmall {
         /// Bytes there.
         actual: u64,
@@ -249,6 +260,11 @@ impl DriveSuperblock {
         device.write(0, &superblock.encode())?;
         device.sync()?;
         Ok(superblock)
+    }
+
+    /// Whether a drive of this size can be formatted like this.
+    pub fn check_size(size_bytes: u64, options: &FormatOptions) -> Result<(), SuperblockError> {
+        Self::plan(size_bytes, options).map(drop)
     }
 
     fn plan(size_bytes: u64, options: &FormatOptions) -> Result<Self, SuperblockError> {

@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 use coquina_base::DriveId;
 use coquina_cluster::MapView;
 use coquina_control::AbsentDrive;
-use coquina_engine::{DriveSuperblock, Identity, OpenError, Shard, ShardConfig, SuperblockError};
+use coquina_engine::{
+    DriveSuperblock, FormatOptions, Identity, OpenError, Shard, ShardConfig, SuperblockError,
+};
 use coquina_reactor::{DriveFile, DriveOptions, DriveProblem, ReactorError, SyncDevice, random_u64};
 
 use crate::drive::{FormatRequest, format_open};
@@ -21,6 +23,8 @@ use crate::node::NodeDrive;
 
 /// How long a start waits for what a killed server may still hold.
 const BUSY_MAX: Duration = Duration::from_secs(1);
+/// Shards of a drive that is formatted at a start.
+const SHARDS: u32 = 1;
 
 /// A drive that a node shall serve.
 #[derive(Clone, Debug)]
@@ -113,6 +117,8 @@ pub(crate) fn open_drives(
     if let Some(spec) = specs.iter().find(|spec| spec.path.to_str().is_none()) {
         return Err(NodeError::PathNotText { path: spec.path.clone() });
     }
+    // Before any other is formatted.
+    specs.iter().filter(|spec| spec.remembered.is_none()).try_for_each(check_new)?;
     let mut drives = Drives::default();
     for spec in specs {
         match (open_drive(spec, identity, map), spec.remembered) {
@@ -280,19 +286,35 @@ fn open_drive(spec: &DriveSpec, identity: Identity, map: &MapView) -> Result<Ope
     })
 }
 
+/// Refuses what cannot become a new drive. What is there already is looked at when it is opened.
+fn check_new(spec: &DriveSpec) -> Result<(), NodeError> {
+    let path = &spec.path;
+    if path.exists() {
+        return Ok(());
+    }
+    let Some(size_bytes) = spec.size_bytes else { return Err(NodeError::NoSize { path: path.clone() }) };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder.filter(|folder| !folder.exists()) {
+        return Err(NodeError::NoFolder { path: path.clone(), folder: folder.to_owned() });
+    }
+    let options = FormatOptions {
+        identity: Identity::default(),
+        shards: SHARDS,
+        segment_bytes: 0,
+        prewrite: true,
+        created_unix_ns: 0,
+    };
+    DriveSuperblock::check_size(size_bytes, &options)
+        .map_err(|error| NodeError::Superblock { path: path.clone(), error })
+}
+
 fn open_file(spec: &DriveSpec, is_new: bool) -> Result<DriveFile, NodeError> {
     let path = &spec.path;
     if is_new && spec.remembered.is_some() && !spec.force {
         // The disk that has it may just not be mounted: a new file would hide it.
         return Err(NodeError::Absent { path: path.clone() });
     }
-    if is_new && spec.size_bytes.is_none() {
-        return Err(NodeError::NoSize { path: path.clone() });
-    }
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    if let Some(folder) = folder.filter(|folder| is_new && !folder.exists()) {
-        return Err(NodeError::NoFolder { path: path.clone(), folder: folder.to_owned() });
-    }
+    check_new(spec)?;
     // An existing file keeps its size: it may be somebody's.
     let create_bytes = if is_new { spec.size_bytes } else { None };
     // What somebody else makes meanwhile is not taken for one that was made here.
@@ -329,7 +351,7 @@ fn format_spec(
 ) -> Result<DriveSuperblock, NodeError> {
     let request = FormatRequest {
         size_bytes: spec.size_bytes,
-        shards: 1,
+        shards: SHARDS,
         segment_bytes: None,
         cluster_and_node: identity,
         force: spec.force,

@@ -121,7 +121,7 @@ pub enum DriveProblem {
     #[error("is mounted or in use by the kernel (EBUSY)")]
     Busy,
     /// A file cannot be made that large.
-    #[error("no space for {bytes} bytes")]
+    #[error("no space for {}", coquina_base::format_size_bytes(*bytes))]
     NoSpace {
         /// Wanted size.
         bytes: u64,

@@ -10,6 +10,8 @@
 
 use std::pin::Pin;
 
+use coquina_base::format_size_bytes;
+
 use crate::error::StoreError;
 use crate::watch::Watch;
 
@@ -181,7 +183,9 @@ impl Transaction {
         let bytes: usize = self.operations.iter().map(operation_bytes).sum();
         if bytes > TRANSACTION_BYTES_MAX {
             return invalid(format!(
-                "a transaction of {bytes} bytes is larger than {TRANSACTION_BYTES_MAX}; split its value"
+                "a transaction of {} is larger than {}; split its value",
+                format_size_bytes(bytes as u64),
+                format_size_bytes(TRANSACTION_BYTES_MAX as u64)
             ));
         }
         changed.sort_unstable();

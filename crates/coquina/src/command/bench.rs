@@ -4,7 +4,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use coquina_base::{NodeId, format_size_bytes};
+use coquina_base::{NodeId, format_least_size_bytes, format_size_bytes};
 use coquina_bench::{
     Hooks, IoBenchConfig, IoReport, Phase, Progress as BenchProgress, TargetSpec, format_count, format_ns,
     run_io,
@@ -171,8 +171,12 @@ fn check_range(config: &IoBenchConfig) -> Result<(), CliError> {
     let (block, size, least) = (config.block_bytes, config.size_bytes, config.range_bytes_min());
     if size > 0 && size < least {
         return Err(CliError::usage(format!(
-            "--size {size} is too small for {} job(s) at depth {} with operations of {block} bytes; give {least} at least",
-            config.jobs, config.depth
+            "--size {} is too small for {} job(s) at depth {} with operations of {}; give {} at least",
+            format_size_bytes(size),
+            config.jobs,
+            config.depth,
+            format_size_bytes(u64::from(block)),
+            format_least_size_bytes(least)
         )));
     }
     Ok(())

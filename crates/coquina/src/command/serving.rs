@@ -3,6 +3,7 @@
 pub mod address;
 pub mod control;
 pub mod drives;
+pub mod first_start;
 pub mod made;
 pub mod membership;
 

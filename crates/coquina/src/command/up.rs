@@ -40,7 +40,7 @@ const FIRST_POOL_NAME: &str = "default";
 const DRIVES_KNOWN_WITHIN: Duration = Duration::from_secs(10);
 const DRIVES_POLL: Duration = Duration::from_millis(20);
 /// In the folder: where the store of the map lies.
-const STORE_FOLDER_NAME: &str = "store";
+pub const STORE_FOLDER_NAME: &str = "store";
 
 pub fn run(global: &Global, up: &Up) -> Result<(), CliError> {
     serving::refuse_server(global)?;

@@ -10,6 +10,8 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use coquina_base::format_size_bytes;
+
 use crate::error::StoreError;
 
 /// Name of the file in its folder.
@@ -191,7 +193,11 @@ impl Medium for FolderMedium {
         if bytes as u64 <= FILE_BYTES_MAX {
             return Ok(());
         }
-        let reason = format!("it would have {bytes} bytes, and {FILE_BYTES_MAX} are possible");
+        let reason = format!(
+            "it would have {}, and {} are possible",
+            format_size_bytes(bytes as u64),
+            format_size_bytes(FILE_BYTES_MAX)
+        );
         Err(StoreError::io("write", &self.path())(io::Error::other(reason)))
     }
 

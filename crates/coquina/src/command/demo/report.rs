@@ -150,8 +150,9 @@ impl std::fmt::Display for DemoReport {
         let load = &self.coquina;
         writeln!(
             formatter,
-            "durable random writes of {} bytes, {} in flight, in the same folder of the same disk",
-            load.block_bytes, load.depth
+            "durable random writes of {}, {} in flight, in the same folder of the same disk",
+            format_size_bytes(u64::from(load.block_bytes)),
+            load.depth
         )?;
         let header = ["", "IOPS", "MEAN", "P99", "CPU PER I/O", "BYTES TO DRIVE PER BYTE"];
         let mut table = output::table(&header, 1);

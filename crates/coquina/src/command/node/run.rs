@@ -6,13 +6,14 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use coquina_base::check_name;
+use coquina_base::{NodeId, check_name};
 use coquina_control::{Client, ControlListener, FolderLock, MapService, NodeFile};
-use coquina_node::{Node, NodeConfig, NodeIdentity};
+use coquina_node::{Node, NodeConfig, NodeError, NodeIdentity};
 
 use crate::arguments::{Domains, Global, NodeStart};
 use crate::command::processors;
 use crate::command::serving::control::{Control, ControlSpec};
+use crate::command::serving::first_start::FirstStart;
 use crate::command::serving::made::Before;
 use crate::command::serving::{self, address, drives, membership};
 use crate::command::store;
@@ -46,6 +47,7 @@ pub fn run(global: &Global, start: &NodeStart) -> Result<(), CliError> {
 
     let lock = FolderLock::acquire(&global.dir)?;
     let listener = ControlListener::bind(&start.http)?;
+    let first = FirstStart::look(&global.dir, &[])?;
     let remembers_map = membership::remembers_map(&global.dir)?;
     let maps = MapService::start(store, &global.dir, true, &mut serving::tell_waiting())
         .map_err(serving::map_failed)?;
@@ -54,7 +56,13 @@ pub fn run(global: &Global, start: &NodeStart) -> Result<(), CliError> {
         return Err(membership::removed(&name));
     }
     identity.note_joined(&global.dir, maps.cluster(), &maps.map())?;
-    let chosen = drives::choose(None, given, &maps.map(), identity.node, start.force)?;
+    let chosen = match drives::choose(None, given, &maps.map(), identity.node, start.force) {
+        Ok(chosen) => chosen,
+        Err(error) => {
+            take_back(first, &maps, &Before::default(), identity.node);
+            return Err(error);
+        }
+    };
     let before = Before::look(chosen.drives.iter().map(|drive| drive.path.as_path()));
     let host = Domains::from([(serving::HOST_LABEL.to_owned(), serving::host_name())]);
     let config = NodeConfig {
@@ -78,6 +86,11 @@ pub fn run(global: &Global, start: &NodeStart) -> Result<(), CliError> {
     let node = Node::start(config, maps.clone()).map_err(|error| {
         if membership::is_removal(&error, identity.node, &maps.map()) {
             return membership::removed(&name);
+        }
+        // One whose registration failed may have joined all the same.
+        let is_change = matches!(error, NodeError::Change(_));
+        if !is_change && maps.map().node(identity.node).is_none() {
+            take_back(first, &maps, &before, identity.node);
         }
         error.into()
     })?;
@@ -115,6 +128,14 @@ pub fn run(global: &Global, start: &NodeStart) -> Result<(), CliError> {
         serving::tell_stopped();
     }
     Ok(())
+}
+
+/// Takes back what a first start has made of a node that has not joined.
+fn take_back(first: Option<FirstStart>, maps: &MapService, before: &Before, node: NodeId) {
+    maps.stop();
+    if let Some(first) = first {
+        first.take_back(before, |drive| drive.node == node);
+    }
 }
 
 fn begin(start: &NodeStart, control: &Control) -> Result<(), CliError> {

@@ -6,6 +6,7 @@ use coquina_base::{DriveId, format_size_bytes};
 use serde::Serialize;
 
 /// What was there before a start.
+#[derive(Default)]
 pub struct Before {
     drives: Vec<(PathBuf, bool, Option<DriveId>)>,
 }
@@ -48,6 +49,17 @@ impl Before {
             is_made.then(|| MadeDrive { path: path.clone(), size_bytes: now.size_bytes, is_new: !existed })
         };
         Made { cluster: None, drives: self.drives.iter().filter_map(made).collect() }
+    }
+
+    /// Drives that were not there.
+    pub fn new_files(&self) -> impl Iterator<Item = &Path> {
+        self.drives.iter().filter(|(_, existed, _)| !existed).map(|(path, ..)| path.as_path())
+    }
+
+    /// Whether one that was there is another drive now than it was.
+    pub fn has_formatted_others(&self) -> bool {
+        let is_other = |path: &Path, drive| drive_of(path).is_some_and(|now| Some(now) != drive);
+        self.drives.iter().any(|(path, existed, drive)| *existed && is_other(path, *drive))
     }
 }
 
@@ -104,6 +116,9 @@ mod tests {
         let before = Before::look(all.map(PathBuf::as_path));
         format(&blank);
         format(&new);
+        assert!(before.has_formatted_others(), "the blank one");
+        assert_eq!(before.new_files().collect::<Vec<_>>(), [&new, &gone]);
+        assert!(!Before::look([kept.as_path(), new.as_path()]).has_formatted_others());
         let made = before.made().with_cluster(folder.path(), true);
         let lines = [
             format!("made a new cluster in {}", folder.path().display()),

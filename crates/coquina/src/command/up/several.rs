@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 
+use coquina_base::ClusterId;
 use coquina_control::{ControlListener, FolderLock, MapService};
 use coquina_node::Node;
 use coquina_store::EmbeddedStore;
@@ -18,6 +19,7 @@ use super::{Checked, STORE_FOLDER_NAME, plan};
 use crate::arguments::{Global, Tuning, Up};
 use crate::command::drive_argument::parse;
 use crate::command::serving::control::{Control, ControlSpec};
+use crate::command::serving::first_start::FirstStart;
 use crate::command::serving::made::Before;
 use crate::command::serving::membership;
 use crate::command::store::Served;
@@ -30,26 +32,101 @@ const ANY_PORT: &str = "127.0.0.1:0";
 const INDEX_MEMORY_PART: u64 = 8;
 const CACHE_MEMORY_PART: u64 = 2;
 
-pub fn run(global: &Global, up: &Up, mut checked: Checked) -> Result<(), CliError> {
+pub fn run(global: &Global, up: &Up, checked: Checked) -> Result<(), CliError> {
     let (sender, events) = mpsc::channel();
     let asks = sender.clone();
     let ask = move || {
         // A receiver that is gone means that the process is ending anyway.
         let _ = asks.send(Event::Stop);
     };
-    let stop = serving::Stop::watch(&up.running, ask.clone())?;
+    let stop = serving::Stop::watch(&up.running, ask)?;
     let lock = FolderLock::acquire(&global.dir)?;
     let listener = ControlListener::bind(&up.http)?;
+    let first = FirstStart::look(&global.dir, &checked.nodes.names())?;
+    let (before, cluster) = (Before::default(), ClusterId::default());
+    let mut started = StartedWith { before, cluster, is_used: false };
+    let result = with_store((global, up, checked), (&lock, listener, &stop), (sender, events), &mut started);
+    let result = result.and(lock.withdraw().map_err(CliError::from));
+    if let (Err(_), Some(first), false) = (&result, first, started.is_used) {
+        first.take_back(&started.before, |drive| drive.cluster == started.cluster);
+    }
+    result?;
+    serving::tell_stopped();
+    Ok(())
+}
+
+/// What a start that is refused needs to take back what it has made.
+struct StartedWith {
+    /// The drives as they were.
+    before: Before,
+    /// The cluster, once it is known.
+    cluster: ClusterId,
+    /// Whether it has said that it serves, or somebody has made a volume.
+    is_used: bool,
+}
+
+fn with_store(
+    (global, up, checked): (&Global, &Up, Checked),
+    (lock, listener, stop): (&FolderLock, ControlListener, &serving::Stop),
+    events: (mpsc::Sender<Event>, mpsc::Receiver<Event>),
+    started: &mut StartedWith,
+) -> Result<(), CliError> {
     let folder = global.dir.join(STORE_FOLDER_NAME);
     let is_made = !EmbeddedStore::is_in(&folder);
     let store = EmbeddedStore::open(&folder, None).map_err(|error| CliError::failed(error.to_string()))?;
     let served = Served::start(store.clone(), &folder)?;
     let maps = MapService::start(Arc::new(store), &global.dir, true, &mut serving::tell_waiting())
         .map_err(serving::map_failed)?;
-    checked.nodes.check_enough(&global.dir, &maps.map())?;
+    started.cluster = maps.cluster();
     let is_new = maps.map().nodes().next().is_none();
+    let result = prepare(global, up, checked, &maps).and_then(|(checked, specs)| {
+        started.before = specs.before;
+        let (sender, asks) = (events.0.clone(), events.0);
+        let ask = move || {
+            // A receiver that is gone means that the process is ending anyway.
+            let _ = asks.send(Event::Stop);
+        };
+        let mut supervisor = Supervisor::new(specs.children, sender, events.1);
+        stop.serving();
+        let result = Scene {
+            global,
+            up,
+            checked: &checked,
+            lock,
+            stop,
+            maps: &maps,
+            is_new,
+            is_made,
+            before: &started.before,
+            has_served: &mut started.is_used,
+        }
+        .play(listener, &mut supervisor, ask);
+        supervisor.stop();
+        result
+    });
+    maps.stop();
+    started.is_used |= maps.map().volumes().next().is_some();
+    drop(maps);
+    served.stop();
+    result
+}
+
+/// The nodes that are started, and their drives as they are before.
+struct Specs {
+    children: Vec<ChildSpec>,
+    before: Before,
+}
+
+/// Says who is started with which drives.
+fn prepare(
+    global: &Global,
+    up: &Up,
+    mut checked: Checked,
+    maps: &MapService,
+) -> Result<(Checked, Specs), CliError> {
+    checked.nodes.check_enough(&global.dir, &maps.map())?;
     // Before drives are dealt out: a node that went while it was down takes none.
-    for name in removed_while_down(&global.dir, &checked.nodes, &maps)? {
+    for name in removed_while_down(&global.dir, &checked.nodes, maps)? {
         note_removal(&name, &mut |name| {
             checked.nodes.remove(name);
             checked.nodes.write(&global.dir)
@@ -62,28 +139,8 @@ pub fn run(global: &Global, up: &Up, mut checked: Checked) -> Result<(), CliErro
     let paths = dealt.iter().flatten().map(|drive| parse(drive).map(|drive| drive.path));
     let paths: Vec<PathBuf> = paths.collect::<Result<_, _>>()?;
     let before = Before::look(paths.iter().map(PathBuf::as_path));
-    let specs = child_specs(global, up, &checked, dealt);
-    let mut supervisor = Supervisor::new(specs, sender, events);
-    stop.serving();
-    let result = Scene {
-        global,
-        up,
-        checked: &checked,
-        lock: &lock,
-        stop: &stop,
-        maps: &maps,
-        is_new,
-        is_made,
-        before: &before,
-    }
-    .play(listener, &mut supervisor, ask);
-    supervisor.stop();
-    maps.stop();
-    drop(maps);
-    served.stop();
-    result.and(lock.withdraw().map_err(CliError::from))?;
-    serving::tell_stopped();
-    Ok(())
+    let children = child_specs(global, up, &checked, dealt);
+    Ok((checked, Specs { children, before }))
 }
 
 /// What the nodes run in.
@@ -99,11 +156,13 @@ struct Scene<'a> {
     /// Whether the cluster was made just now.
     is_made: bool,
     before: &'a Before,
+    /// Whether it has said that it serves.
+    has_served: &'a mut bool,
 }
 
 impl Scene<'_> {
     fn play(
-        &self,
+        &mut self,
         listener: ControlListener,
         supervisor: &mut Supervisor,
         ask: impl Fn() + Send + Sync + 'static,
@@ -128,7 +187,7 @@ impl Scene<'_> {
         served
     }
 
-    fn serve(&self, control: &Control, supervisor: &mut Supervisor) -> Result<(), CliError> {
+    fn serve(&mut self, control: &Control, supervisor: &mut Supervisor) -> Result<(), CliError> {
         // As late as can be: a start that fails before leaves the folder with as many nodes as it had.
         self.checked.nodes.write(&self.global.dir)?;
         let Some(started) = supervisor.start()? else {
@@ -145,6 +204,7 @@ impl Scene<'_> {
         let what = format!("{} with {} nodes", self.global.dir.display(), self.checked.nodes.names().len());
         let hint = serving::volume_hint(&self.global.dir);
         let made = self.before.made().with_cluster(&self.global.dir, self.is_made);
+        *self.has_served = true;
         serving::announce(self.global, self.lock, &control.file, &what, &hint, Some(&made))?;
         supervisor.run(&mut note)?;
         serving::tell_stopping();
