@@ -142,6 +142,10 @@ pub struct Pool {
     pub volumes: u64,
     /// Sum of their sizes, one copy.
     pub provisioned_bytes: u64,
+    /// What users can still write into it, one copy, before the first shard that it has copies on is full, if nothing is written into other
+    /// pools meanwhile; none if no shard of it answers, and in the answer to a change.
+    #[serde(default)]
+    pub available_bytes: Option<u64>,
 }
 
 /// All nodes.

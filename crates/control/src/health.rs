@@ -204,7 +204,8 @@ fn drive_health(node: &str, drive: &DriveSnapshot, severity: Severity, entries: 
         .filter(|shard| shard.stats.capacity_bytes > 0)
         .map(|shard| u128::from(shard.stats.live_bytes) * 100 / u128::from(shard.stats.capacity_bytes))
         .max()
-        .unwrap_or(0);
+        // More where other primaries have filled what is kept for them.
+        .map_or(0, |percent| percent.min(100));
     if fullest >= FULL_PERCENT {
         entries.push(HealthEntry::usual(
             HealthCode::DriveFull,

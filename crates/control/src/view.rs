@@ -1,12 +1,14 @@
 //! Joins the cluster map and what processes count into what the REST interface shows.
 
+mod available;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use coquina_base::{BLOCK_BYTES, NodeId};
 use coquina_cluster::{
-    DriveRecord, DriveState, GroupId, GroupRecord, HealthEntry, MapView, NodeRecord, PoolRecord, ShardRef,
-    VolumeRecord, VolumeState,
+    DriveRecord, DriveState, GroupId, GroupRecord, HealthEntry, MapView, NodeRecord, PoolId, PoolRecord,
+    ShardRef, VolumeRecord, VolumeState,
 };
 
 use crate::api;
@@ -251,10 +253,21 @@ pub(crate) fn data(map: &MapView, sample: &Sample) -> api::DataSummary {
 }
 
 pub(crate) fn pools(map: &MapView, sample: &Sample) -> Vec<api::Pool> {
-    map.pools().map(|record| pool(map, &record.value, sample)).collect()
+    let available = available::available_bytes(map, &sample.now);
+    map.pools().map(|record| pool_with(map, &record.value, sample, &available)).collect()
 }
 
+/// What is told of a pool that was made or changed. How much room it has only all nodes together can say.
 pub(crate) fn pool(map: &MapView, record: &PoolRecord, sample: &Sample) -> api::Pool {
+    pool_with(map, record, sample, &BTreeMap::new())
+}
+
+fn pool_with(
+    map: &MapView,
+    record: &PoolRecord,
+    sample: &Sample,
+    available: &BTreeMap<PoolId, u64>,
+) -> api::Pool {
     let in_pool = |volume: &VolumeRecord| volume.pool == record.id && volume.state == VolumeState::Active;
     api::Pool {
         id: record.id.0,
@@ -270,6 +283,7 @@ pub(crate) fn pool(map: &MapView, record: &PoolRecord, sample: &Sample) -> api::
             .map(|leader| leader.health.pools.get(&record.id).copied().unwrap_or_default()),
         volumes: map.volumes().filter(|volume| in_pool(&volume.value)).count() as u64,
         provisioned_bytes: map.provisioned_bytes(record.id),
+        available_bytes: available.get(&record.id).copied(),
     }
 }
 

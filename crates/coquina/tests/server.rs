@@ -184,7 +184,12 @@ fn space_and_status_are_shown_once_and_again() {
     assert_eq!((&drive["node"], &listed["node"]), (&drive["node_name"], &listed["node_id"]));
     let text = server.run(&["df"]);
     let text = String::from_utf8_lossy(&text.stdout);
-    assert!(text.contains("disk") && text.contains("64 MiB"), "{text}");
+    assert!(text.contains("disk") && text.contains("64 MiB") && text.contains("MAX AVAIL"), "{text}");
+    // One copy on one shard.
+    let pools = server.json(&["pool", "list"]);
+    for pool in [&space["pools"][0], &pools["pools"][0], &server.json(&["status"])["pools"][0]] {
+        assert_eq!(pool["available_bytes"], space["free_bytes"], "{pool}");
+    }
 
     // Two lines of JSON, one status each; then nobody reads any more, and it ends.
     let data = folder.path().join("data");

@@ -287,7 +287,7 @@ async fn remove_volume(
 }
 
 async fn list_pools(State(shared): SharedState) -> Answer<api::PoolList> {
-    let pools = blocking(shared, |shared| view::pools(&shared.catalogue.map(), &shared.sample_here()));
+    let pools = blocking(shared, |shared| view::pools(&shared.catalogue.map(), &shared.sample()));
     Ok(Json(api::PoolList { pools: pools.await? }))
 }
 

@@ -170,10 +170,19 @@ fn every_process_tells_of_the_whole_cluster() {
         assert!(groups.iter().all(|group| group.in_sync.len() == 3), "{groups:?}");
         assert_eq!(client.nodes().unwrap().nodes.len(), 3);
         assert_eq!(client.pools().unwrap().pools[0].volumes, 1);
+        // 31 GiB are free of each shard, and each has a copy of half of the groups.
+        assert_eq!(status.pools[0].available_bytes, Some(62 << 30));
         assert_eq!(client.local().unwrap().node, process.catalogue.node());
     }
-    world.processes[1].kill();
     let client = world.processes[0].client();
+    let available = || client.pools().unwrap().pools[0].available_bytes;
+    world.processes[2].node.memory().more_live_bytes = 21 << 30;
+    assert_eq!(available(), Some(20 << 30), "the fullest is full first");
+    world.processes[2].node.memory().more_live_bytes = 32 << 30;
+    assert_eq!(available(), Some(0), "more than it can hold for users");
+    world.processes[2].node.memory().more_live_bytes = 0;
+    world.processes[1].kill();
+    assert_eq!(available(), Some(62 << 30), "of those that answer");
     let drives = client.drives().unwrap().drives;
     let missing: Vec<_> = drives.iter().filter(|drive| drive.state == api::DriveState::Missing).collect();
     assert_eq!(missing.len(), 1);

@@ -7,6 +7,7 @@ use coquina_control::api;
 use serde::Serialize;
 
 use super::connect::client;
+use super::room::Room;
 use super::status::state_text;
 use crate::arguments::Global;
 use crate::error::CliError;
@@ -21,7 +22,10 @@ struct Space {
     provisioned_bytes: u64,
     provisionable_bytes: u64,
     drives: Vec<DriveSpace>,
+    pools: Vec<PoolSpace>,
     volumes: Vec<VolumeSpace>,
+    #[serde(skip)]
+    room: Room,
 }
 
 #[derive(Serialize)]
@@ -36,6 +40,18 @@ struct DriveSpace {
     capacity_bytes: u64,
     used_bytes: u64,
     free_bytes: u64,
+    /// `None` if it does not answer.
+    #[serde(skip)]
+    room: Option<Room>,
+}
+
+#[derive(Serialize)]
+struct PoolSpace {
+    name: String,
+    copies: u32,
+    volumes: u64,
+    provisioned_bytes: u64,
+    available_bytes: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -50,25 +66,17 @@ pub fn run(global: &Global) -> Result<(), CliError> {
     let client = client(global)?;
     let status = client.status(0)?;
     let volumes = client.volumes(0)?;
-    let drive = |drive: &api::Drive| DriveSpace {
-        id: drive.id,
-        node: drive.node_name.clone(),
-        node_id: drive.node,
-        node_name: drive.node_name.clone(),
-        path: drive.path.clone(),
-        state: drive.state,
-        capacity_bytes: drive.capacity_bytes,
-        used_bytes: drive.live_bytes,
-        free_bytes: drive.capacity_bytes.saturating_sub(drive.live_bytes),
-    };
     let data = &status.data;
+    let room = Room::of(&status.drives, data.capacity_bytes, data.live_bytes);
     let space = Space {
         capacity_bytes: data.capacity_bytes,
         used_bytes: data.live_bytes,
-        free_bytes: data.capacity_bytes.saturating_sub(data.live_bytes),
+        free_bytes: room.free_bytes,
+        room,
         provisioned_bytes: data.provisioned_bytes,
         provisionable_bytes: data.provisionable_bytes,
-        drives: status.drives.iter().map(drive).collect(),
+        drives: status.drives.iter().map(drive_space).collect(),
+        pools: status.pools.iter().map(pool_space).collect(),
         volumes: volumes
             .volumes
             .iter()
@@ -83,34 +91,66 @@ pub fn run(global: &Global) -> Result<(), CliError> {
     if global.json { print_json(&space) } else { print(&text(&space)) }
 }
 
+fn drive_space(drive: &api::Drive) -> DriveSpace {
+    let room = Room::of_drive(drive);
+    DriveSpace {
+        id: drive.id,
+        node: drive.node_name.clone(),
+        node_id: drive.node,
+        node_name: drive.node_name.clone(),
+        path: drive.path.clone(),
+        state: drive.state,
+        capacity_bytes: drive.capacity_bytes,
+        used_bytes: drive.live_bytes,
+        free_bytes: room.map_or(0, |room| room.free_bytes),
+        room,
+    }
+}
+
+fn pool_space(pool: &api::Pool) -> PoolSpace {
+    PoolSpace {
+        name: pool.name.clone(),
+        copies: pool.copies,
+        volumes: pool.volumes,
+        provisioned_bytes: pool.provisioned_bytes,
+        available_bytes: pool.available_bytes,
+    }
+}
+
 // Writing to a string cannot fail.
 fn text(space: &Space) -> String {
     let mut text = String::new();
     let mut table = output::table(&["DRIVE", "NODE", "STATE", "CAPACITY", "USED", "FREE", "USED %"], 3);
-    let percent = |used: u64, of: u64| {
-        if of == 0 { "-".to_owned() } else { format!("{:.1}", used as f64 * 100.0 / of as f64) }
+    let of_room = |room: Option<Room>| {
+        let shown = |figure: fn(Room) -> String| room.map_or("-".to_owned(), figure);
+        [
+            shown(|room| format_size_bytes(room.used_bytes)),
+            shown(|room| format_size_bytes(room.free_bytes)),
+            shown(|room| room.percent().map_or("-".to_owned(), |percent| format!("{percent:.1}"))),
+        ]
     };
     for drive in &space.drives {
-        table.add_row([
-            drive.path.clone(),
-            drive.node.clone(),
-            state_text(drive.state).to_owned(),
-            format_size_bytes(drive.capacity_bytes),
-            format_size_bytes(drive.used_bytes),
-            format_size_bytes(drive.free_bytes),
-            percent(drive.used_bytes, drive.capacity_bytes),
-        ]);
+        let state = state_text(drive.state).to_owned();
+        let capacity = format_size_bytes(drive.capacity_bytes);
+        let named = [drive.path.clone(), drive.node.clone(), state, capacity];
+        table.add_row(named.into_iter().chain(of_room(drive.room)));
     }
-    table.add_row([
-        "all".to_owned(),
-        String::new(),
-        String::new(),
-        format_size_bytes(space.capacity_bytes),
-        format_size_bytes(space.used_bytes),
-        format_size_bytes(space.free_bytes),
-        percent(space.used_bytes, space.capacity_bytes),
-    ]);
+    let all = ["all".to_owned(), String::new(), String::new(), format_size_bytes(space.capacity_bytes)];
+    table.add_row(all.into_iter().chain(of_room(Some(space.room))));
     let _ = writeln!(text, "{}", table.trim_fmt());
+    if !space.pools.is_empty() {
+        let mut table = output::table(&["POOL", "COPIES", "VOLUMES", "SIZES", "MAX AVAIL"], 1);
+        for pool in &space.pools {
+            table.add_row([
+                pool.name.clone(),
+                pool.copies.to_string(),
+                pool.volumes.to_string(),
+                format_size_bytes(pool.provisioned_bytes),
+                pool.available_bytes.map_or("-".to_owned(), format_size_bytes),
+            ]);
+        }
+        let _ = writeln!(text, "\n{}", table.trim_fmt());
+    }
     if !space.volumes.is_empty() {
         let mut table = output::table(&["VOLUME", "POOL", "COPIES", "SIZE"], 2);
         for volume in &space.volumes {

@@ -18,6 +18,7 @@ pub mod nbd;
 pub mod node;
 pub mod pool;
 mod processors;
+mod room;
 mod serving;
 pub mod status;
 mod store;

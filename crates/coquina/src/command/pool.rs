@@ -12,7 +12,7 @@ use crate::output::{self, print, print_json};
 
 /// How long it is waited until a pool is gone.
 const REMOVED_WITHIN: Duration = Duration::from_secs(10);
-const POLL: Duration = Duration::from_millis(50);
+const POLL: Duration = Duration::from_millis(100);
 
 pub fn run(global: &Global, command: &Pool) -> Result<(), CliError> {
     match command {
@@ -80,7 +80,18 @@ fn list_text(pools: &[api::Pool]) -> String {
     if pools.is_empty() {
         return "no pools; the first volume makes one, or `coquina pool create NAME --copies N`\n".to_owned();
     }
-    let header = ["NAME", "STATE", "COPIES", "AT LEAST", "APART BY", "GROUPS", "CLEAN", "VOLUMES", "SIZES"];
+    let header = [
+        "NAME",
+        "STATE",
+        "COPIES",
+        "AT LEAST",
+        "APART BY",
+        "GROUPS",
+        "CLEAN",
+        "VOLUMES",
+        "SIZES",
+        "MAX AVAIL",
+    ];
     let mut table = output::table(&header, 2);
     for pool in pools {
         table.add_row([
@@ -93,6 +104,7 @@ fn list_text(pools: &[api::Pool]) -> String {
             pool.states.map_or("-".to_owned(), |states| states.active_clean.to_string()),
             pool.volumes.to_string(),
             format_size_bytes(pool.provisioned_bytes),
+            pool.available_bytes.map_or("-".to_owned(), format_size_bytes),
         ]);
     }
     table.trim_fmt() + "\n"

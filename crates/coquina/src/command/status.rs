@@ -9,6 +9,7 @@ use coquina_control::{Severity, api};
 
 use super::connect::client;
 use super::node::nodes_text;
+use super::room::Room;
 use super::volume::latency_text;
 use crate::arguments::{Global, Status};
 use crate::error::CliError;
@@ -70,7 +71,7 @@ fn text(status: &api::Status) -> String {
     }
     drive_states_text(&mut text, &status.drives);
     groups_text(&mut text, status);
-    data_text(&mut text, &status.data);
+    data_text(&mut text, status);
     rates_text(&mut text, status);
     recovery_text(&mut text, &status.recovery);
     process_text(&mut text, status);
@@ -191,8 +192,8 @@ fn health_text(text: &mut String, health: &api::Health) {
     }
 }
 
-fn data_text(text: &mut String, data: &api::DataSummary) {
-    let percent = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 };
+fn data_text(text: &mut String, status: &api::Status) {
+    let data = &status.data;
     let removing = if data.volumes_removing > 0 {
         format!(", {} being removed", data.volumes_removing)
     } else {
@@ -208,13 +209,12 @@ fn data_text(text: &mut String, data: &api::DataSummary) {
         data.overcommit_percent / 100,
         data.overcommit_percent % 100,
     );
-    let _ = writeln!(
-        text,
-        "  used    {} of {} ({:.1} %)",
-        format_size_bytes(data.live_bytes),
-        format_size_bytes(data.capacity_bytes),
-        percent(data.live_bytes, data.capacity_bytes)
-    );
+    let room = Room::of(&status.drives, data.capacity_bytes, data.live_bytes);
+    let _ = writeln!(text, "  used    {room}");
+    for pool in &status.pools {
+        let available = pool.available_bytes.map_or("-".to_owned(), format_size_bytes);
+        let _ = writeln!(text, "  pool    {}: {} copies, max avail {available}", pool.name, pool.copies);
+    }
 }
 
 /// Digits of an identity in a table; the beginning is enough to name a drive.
