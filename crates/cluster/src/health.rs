@@ -208,7 +208,7 @@ impl HealthCode {
             }
             HealthCode::LostVolumes => {
                 "if there is a newer state of the map (etcd or `store/`), bring it back; if there is none, give the data up to free \
-                 its space: POST /v1/cluster/forget-lost of the REST interface"
+                 its space: `coquina volume forget-lost`"
             }
             HealthCode::Unknown => {
                 "ask a node of the newest version how the cluster is: this one does not know the code"

@@ -24,7 +24,7 @@
 //! | `POST /v1/drives/remove` | [`RemoveDrive`] | [`RemovedDrive`] |
 //! | `GET /v1/groups?volume=NAME` | | [`GroupList`] |
 //! | `POST /v1/cluster/overcommit` | [`SetOvercommit`] | [`DataSummary`] |
-//! | `POST /v1/cluster/forget-lost` | [`ForgetLost`] | [`ForgetLost`] |
+//! | `POST /v1/cluster/forget-lost` | [`ForgetLost`] | [`LostData`] |
 //! | `POST /v1/shutdown` | [`Shutdown`] | [`Shutdown`] |
 //! | `GET /health` | | [`Health`], with status 503 if something does not work |
 //! | `GET /metrics` | | Prometheus text |
@@ -110,6 +110,28 @@ pub struct RemovedNode {
     pub groups_left: u64,
     /// Whether nothing was done.
     pub dry_run: bool,
+}
+
+/// What drives hold of volumes that the map lost when it was put back to an older state, which is deleted, or would be.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostData {
+    /// The layers of these volumes, as nodes have found them that answer.
+    pub layers: Vec<u64>,
+    /// The nodes that have something of them.
+    pub nodes: Vec<LostOnNode>,
+    /// Nodes that do not answer, by name: what they have of such volumes goes, too, when they are back.
+    pub silent: Vec<String>,
+    /// Whether nothing was done.
+    pub dry_run: bool,
+}
+
+/// What a node has of volumes that the map lost.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostOnNode {
+    /// The node, by name.
+    pub node: String,
+    /// Layers of such volumes.
+    pub layers: Vec<u64>,
 }
 
 /// All pools.

@@ -218,6 +218,11 @@ impl Client {
         self.post("/v1/cluster/overcommit", &api::SetOvercommit { percent })
     }
 
+    /// Gives up what drives hold of volumes that the map lost.
+    pub fn forget_lost(&self, request: &api::ForgetLost) -> Result<api::LostData, ClientError> {
+        self.post("/v1/cluster/forget-lost", request)
+    }
+
     /// What the process counts.
     pub fn local(&self) -> Result<api::Local, ClientError> {
         self.get("/v1/local")

@@ -98,10 +98,10 @@ pub(crate) fn of_process(store: &StoreState, process: &str) -> Vec<HealthEntry> 
         let message = format!("it cannot be remembered how far the store is: {reason}");
         HealthEntry::usual(HealthCode::FolderNotWritten, process, message)
     });
-    let lost = (store.lost_layers > 0).then(|| {
+    let lost = (!store.lost_layers.is_empty()).then(|| {
         let message = format!(
             "drives here hold data of {} volume(s) that the map does not know: it was put back to an older state",
-            store.lost_layers
+            store.lost_layers.len()
         );
         HealthEntry::usual(HealthCode::LostVolumes, process, message)
     });

@@ -37,7 +37,7 @@ pub(crate) fn run(shared: &Shared) {
         let map = shared.map.map();
         if seen.as_ref().is_none_or(|(revision, _)| *revision != map.revision()) {
             let active = active_layers(&map);
-            let has_lost = shared.map.state().lost_layers > 0;
+            let has_lost = !shared.map.state().lost_layers.is_empty();
             if has_lost || seen.as_ref().is_none_or(|(_, before)| !before.is_subset(&active)) {
                 clean = 0;
             }
@@ -76,7 +76,7 @@ pub(crate) fn round(shared: &Shared) -> Result<usize, String> {
     let held = shared.backend.layers().map_err(|error| error.to_string())?;
     let active = active_layers(&shared.map.map());
     if held.iter().flat_map(|(_, layers)| layers).all(|layer| active.contains(layer)) {
-        shared.map.found_lost_layers(0);
+        shared.map.found_lost_layers(BTreeSet::new());
         return Ok(0);
     }
     // Something may go: now it has to be certain.
@@ -85,7 +85,7 @@ pub(crate) fn round(shared: &Shared) -> Result<usize, String> {
     let is_given = |layer: LayerId| map.cluster().is_some_and(|cluster| cluster.has_given_layer(layer));
     let found = held.iter().flat_map(|(_, layers)| layers).filter(|layer| !active.contains(layer));
     let lost: BTreeSet<LayerId> = found.copied().filter(|layer| !is_given(*layer)).collect();
-    if shared.map.found_lost_layers(lost.len()) != lost.len() && !lost.is_empty() {
+    if shared.map.found_lost_layers(lost.clone()) != lost && !lost.is_empty() {
         let layers: Vec<u64> = lost.iter().map(|layer| layer.0).take(8).collect();
         tracing::warn!(
             count = lost.len(),

@@ -16,13 +16,14 @@ mod leader;
 mod records;
 mod saver;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use coquina_base::ClusterId;
+use coquina_base::{ClusterId, LayerId};
 use coquina_cluster::{MapError, MapView, OperationError, Write};
 use coquina_store::{Attempt, Compare, Store, StoreError};
 use tokio::sync::{mpsc as async_mpsc, watch};
@@ -144,7 +145,7 @@ pub struct StoreState {
     /// Why nothing may be served by the map any more.
     pub refused: Option<MapError>,
     /// Layers that drives here hold and that the map has not given out: of volumes that were lost when it went back.
-    pub lost_layers: usize,
+    pub lost_layers: BTreeSet<LayerId>,
 }
 
 /// Is called with the map: see [`MapService::subscribe`].
@@ -294,9 +295,9 @@ impl MapService {
         self.shared.state().store.clone()
     }
 
-    /// Notes how many layers drives here hold that the map has not given out. Returns how many they were before.
-    pub(crate) fn found_lost_layers(&self, count: usize) -> usize {
-        std::mem::replace(&mut self.shared.state().store.lost_layers, count)
+    /// Notes which layers drives here hold that the map has not given out. Returns which they were before.
+    pub(crate) fn found_lost_layers(&self, layers: BTreeSet<LayerId>) -> BTreeSet<LayerId> {
+        std::mem::replace(&mut self.shared.state().store.lost_layers, layers)
     }
 
     /// The process that leads, if one does.

@@ -1,6 +1,7 @@
 //! Joins the cluster map and what processes count into what the REST interface shows.
 
 mod available;
+mod lost;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,6 +19,8 @@ use crate::counters::VolumeCounters;
 use crate::health;
 use crate::histogram::LatencyHistogram;
 use crate::sample::Sample;
+
+pub(crate) use lost::lost;
 
 /// Most chunks of a volume that are looked at to find its groups: after so many it has nearly all of its pool.
 const CHUNKS_LOOKED_AT: u64 = 1 << 16;

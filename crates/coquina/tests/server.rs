@@ -233,7 +233,38 @@ fn bad_requests_are_refused_and_change_nothing() {
     server.fails(&["volume", "info", "dsk"], "no volume \"dsk\"; did you mean \"disk\"?");
     server.fails(&["drive", "scrub", "--drive", "/unknown"], "no drive");
     assert_eq!(server.json(&["volume", "list", "--interval", "0"]), before);
+    let nothing = serde_json::json!({ "layers": [], "nodes": [], "silent": [], "dry_run": true });
+    assert_eq!(server.json(&["volume", "forget-lost"]), nothing);
 }
+
+/// What drives held of it could be given up by REST only.
+#[test]
+fn data_of_a_volume_that_the_map_lost_is_given_up_by_name() {
+    let folder = folder();
+    let server = Server::start(folder.path(), &["--drive", &drive_of(&folder, "256M")]);
+    let (data, older) = (folder.path().join("data"), folder.path().join("older"));
+    let log = data.join("store/store.log");
+    std::fs::copy(&log, &older).unwrap();
+    server.json(&["volume", "create", "lost", "--size", "64M"]);
+    let layer = server.json(&["volume", "info", "lost"])["layer"].clone();
+    let load = ["bench", "io", "--target", "volume:lost", "--rw", "write", "--runtime", "0.1", "--warmup", "0"];
+    assert!(server.run(&[&load[..], &["--baseline", "0"]].concat()).status.success());
+    server.stop();
+    std::fs::copy(&older, &log).unwrap();
+    std::fs::remove_file(data.join("cluster.json")).unwrap();
+    let server = Server::start(folder.path(), &[]);
+    server.json(&["volume", "create", "new", "--size", "64M"]);
+    let is_told = || {
+        let health = server.json(&["status"])["health"].clone();
+        health["entries"].as_array().unwrap().iter().any(|entry| entry["code"] == "LOST_VOLUMES")
+    };
+    wait(is_told);
+    server.fails(&["volume", "forget-lost"], &format!("(layers {layer}), so that no newer state"));
+    let lost = server.json(&["volume", "forget-lost", "--yes"]);
+    assert_eq!((&lost["layers"], &lost["dry_run"]), (&serde_json::json!([layer]), &false.into()));
+    wait(|| !is_told());
+}
+
 
 #[test]
 fn who_is_started_by_nohup_does_not_hear_that_its_terminal_is_closed() {

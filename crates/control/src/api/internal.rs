@@ -1,8 +1,8 @@
 //! What the processes of a cluster ask each other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use coquina_base::{ClusterId, NodeId, VolumeId};
+use coquina_base::{ClusterId, LayerId, NodeId, VolumeId};
 use coquina_cluster::{ClusterHealth, NodeRequest};
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +23,9 @@ pub struct Local {
     pub map_revision: u64,
     /// Addresses of its NBD server.
     pub nbd: Vec<String>,
+    /// Layers that drives here hold and that the map does not know, since it lost them when it was put back to an older state.
+    #[serde(default)]
+    pub lost_layers: BTreeSet<LayerId>,
     /// All counters.
     pub snapshot: NodeSnapshot,
 }

@@ -165,11 +165,15 @@ pub struct SetOvercommit {
     pub percent: u32,
 }
 
-/// Gives up what drives hold of volumes that the map lost when it was put back to an older state, and its answer. Each node
-/// deletes what it has of them.
+/// Gives up what drives hold of volumes that the map lost when it was put back to an older state. Each node deletes what it has of
+/// them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ForgetLost {}
+pub struct ForgetLost {
+    /// Only say what would be deleted.
+    #[serde(default)]
+    pub dry_run: bool,
+}
 
 /// Asks the server to stop cleanly, and its answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

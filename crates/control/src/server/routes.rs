@@ -56,7 +56,8 @@ impl Shared {
             Some(node) => format!("node {}", view::node_name(&service.map(), node)),
             None => format!("process {}", self.http),
         };
-        snapshot.health.extend(health::of_process(&service.state(), &process));
+        let state = service.state();
+        snapshot.health.extend(health::of_process(&state, &process));
         api::Local {
             cluster: service.cluster(),
             node: self.catalogue.node(),
@@ -64,6 +65,7 @@ impl Shared {
             process: std::process::id(),
             map_revision: service.followed(),
             nbd: self.config.nbd.clone(),
+            lost_layers: state.lost_layers,
             snapshot,
         }
     }
@@ -511,10 +513,16 @@ async fn set_overcommit(
 
 async fn forget_lost(
     State(shared): SharedState,
-    Body(answer): Body<api::ForgetLost>,
-) -> Answer<api::ForgetLost> {
-    changing(shared, |shared| shared.catalogue.forget_lost()).await??;
-    Ok(Json(answer))
+    Body(request): Body<api::ForgetLost>,
+) -> Answer<api::LostData> {
+    let lost = changing(shared, move |shared| {
+        let lost = view::lost(&shared.catalogue.map(), &shared.moment(), request.dry_run);
+        if !request.dry_run {
+            shared.catalogue.forget_lost()?;
+        }
+        Ok::<_, ApiError>(lost)
+    });
+    Ok(Json(lost.await??))
 }
 
 async fn shutdown(

@@ -267,9 +267,22 @@ fn a_map_that_went_back_gives_no_layer_again_and_keeps_what_it_has_lost() {
     world.wait_for("the removed volume is deleted", |_| held(&[lost[0], lost[1], new.layer]));
     world.wait_for("the lost ones are told", |_| told().is_some());
     assert!(told().unwrap().message.contains("data of 2 volume(s)"), "{:?}", told());
-    process.catalogue.forget_lost().unwrap();
+    let forget = |dry_run| process.client().forget_lost(&api::ForgetLost { dry_run }).unwrap();
+    let found = api::LostData {
+        layers: lost.iter().map(|layer| layer.0).collect(),
+        nodes: vec![api::LostOnNode {
+            node: process.name.clone(),
+            layers: lost.iter().map(|layer| layer.0).collect(),
+        }],
+        silent: Vec::new(),
+        dry_run: true,
+    };
+    assert_eq!(forget(true), found);
+    assert!(held(&[lost[0], lost[1], new.layer]), "nothing was done");
+    assert_eq!(forget(false), api::LostData { dry_run: false, ..found });
     world.wait_for("the lost ones are deleted", |_| held(&[new.layer]));
     world.wait_for("nothing is told any more", |_| told().is_none());
+    assert_eq!(forget(true), api::LostData { dry_run: true, ..api::LostData::default() });
 }
 
 /// Messages of events on this thread.

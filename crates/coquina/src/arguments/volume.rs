@@ -91,6 +91,18 @@ Reads what is mapped of each volume, not its data. What is written or trimmed me
         #[arg(long)]
         force: bool,
     },
+    /// Give up what drives hold of volumes that the map lost when it was put back to an older state; asks first
+    #[command(after_help = "\
+Examples:
+  coquina volume forget-lost
+  coquina volume forget-lost --yes --json
+`coquina status` tells of such volumes (LOST_VOLUMES). They have no names any more, and are called by their layers.
+If there is a newer state of the map, bring that back instead.")]
+    ForgetLost {
+        /// Delete it without asking
+        #[arg(long, short)]
+        yes: bool,
+    },
 }
 
 #[derive(Subcommand)]

@@ -25,4 +25,5 @@ mod store;
 mod store_size;
 pub mod up;
 pub mod volume;
+mod volume_lost;
 mod volume_usage;

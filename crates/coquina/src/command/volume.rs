@@ -41,6 +41,7 @@ pub fn run(global: &Global, command: &Volume) -> Result<(), CliError> {
         }
         Volume::Info { name } => show(global, &client.volume(name)?, info_text),
         Volume::Du { names } => super::volume_usage::run(global, &client, names),
+        Volume::ForgetLost { yes } => super::volume_lost::run(global, &client, *yes),
         Volume::Resize { name, size, yes, force } => {
             let before = client.volume(name)?;
             if *size < before.size_bytes {
