@@ -4,6 +4,7 @@ mod bench;
 mod doctor;
 mod drive;
 mod experiment;
+mod help;
 mod server;
 mod volume;
 
@@ -12,7 +13,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use coquina_base::{BUSY_POLL_NS, parse_size_bytes};
 
 pub use bench::{Bench, BenchDesign, BenchIo};
@@ -74,6 +75,15 @@ pub struct Arguments {
     pub global: Global,
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Arguments {
+    /// What this process was started with. Wrong usage, and who asks for help, is answered here.
+    pub fn read() -> Arguments {
+        let command = help::with_whole_examples(Arguments::command());
+        let read = Arguments::from_arg_matches(&command.clone().get_matches());
+        read.unwrap_or_else(|error| error.format(&mut command.clone()).exit())
+    }
 }
 
 /// Options that would stand between a command's own ones.

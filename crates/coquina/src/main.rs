@@ -12,8 +12,6 @@ mod signal;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use arguments::{Arguments, Command};
 use error::CliError;
 
@@ -21,7 +19,7 @@ use error::CliError;
 static ALLOCATOR: coquina_base::HugePages = coquina_base::HugePages;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = Arguments::read();
     match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error @ CliError::Interrupted) => ExitCode::from(error.exit_code()),

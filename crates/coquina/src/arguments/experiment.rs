@@ -76,8 +76,7 @@ pub struct BenchRun {
 #[derive(Args)]
 #[command(after_help = format!("\
 Examples:
-  coquina bench tune curve-vs-ceph --quick --only 'random write / depth 128' --target ceph-local \\
-      --set osd:debug_ms=0 --set osd:debug_ms=5
+  coquina bench tune curve-vs-ceph --quick --only 'random write / depth 128' --target ceph-local --set osd:debug_ms=0 --set osd:debug_ms=5
   coquina bench tune hdd-tuning --target file:/srv/disk --set os:scheduler:sdb=none --set os:scheduler:sdb=mq-deadline
   coquina bench tune curve-vs-ceph --quick --target coquina-local --set coquina:index-memory=64M
 Settings:

@@ -176,10 +176,8 @@ pub struct StoreArguments {
     subcommand_negates_reqs = true,
     after_help = "\
 Examples:
-  coquina node --name a --dir /srv/a --listen 10.0.0.1:10811 --http 10.0.0.1:10810 --drive /dev/nvme1n1 \\
-      --etcd http://10.0.0.1:2379 --etcd http://10.0.0.2:2379 --domain host=a,rack=1 --insecure
-  coquina node --name b --dir /srv/b --listen 127.0.0.1:20811 --http 127.0.0.1:20810 --drive /srv/b/drive0:10G \\
-      --etcd http://127.0.0.1:2379
+  coquina node --name a --dir /srv/a --listen 10.0.0.1:10811 --http 10.0.0.1:10810 --drive /dev/nvme1n1 --etcd http://10.0.0.1:2379 --etcd http://10.0.0.2:2379 --domain host=a,rack=1 --insecure
+  coquina node --name b --dir /srv/b --listen 127.0.0.1:20811 --http 127.0.0.1:20810 --drive /srv/b/drive0:10G --etcd http://127.0.0.1:2379
   coquina node list
   coquina node remove a
 The first node makes the cluster. Drives given once are remembered."
