@@ -123,7 +123,10 @@ fn wrong_usage_ends_with_2_and_says_what_is_right() {
             "there is no such process",
         ),
         (&["bench", "io", "--target", "file:x", "--size", "0"], "--size 0 leaves nothing"),
-        (&["bench", "io", "--target", "file:x", "--size", "100"], "--size 100 B is too small for 1 job(s) at depth 1 with operations of 4 KiB; give 4 KiB at least"),
+        (
+            &["bench", "io", "--target", "file:x", "--size", "100"],
+            "--size 100 B is too small for 1 job(s) at depth 1 with operations of 4 KiB; give 4 KiB at least",
+        ),
         (&["bench", "io", "--target", "nbd:foo"], "is not an NBD URI"),
         (&["df", "--server", "nowhere"], "write it like 10.0.0.5:10810"),
         (&["df", "--server", "::1:99999"], "write it like 10.0.0.5:10810"),
@@ -160,9 +163,15 @@ fn what_cannot_be_run_has_no_plan() {
     };
     let twice = ["--target", "coquina-local", "--target", "coquina-local"];
     wrong(&["run", "curve-vs-ceph", "--only", "nothing"], "no case of curve-vs-ceph contains nothing");
+    let whole = "=4k random write / depth 1";
+    wrong(
+        &["run", "curve-vs-ceph", "--only", whole],
+        "no case of curve-vs-ceph is called 4k random write / depth 1",
+    );
     wrong(&[&["run", "curve-vs-ceph"], &twice[..]].concat(), "coquina-local is named twice");
     let tune = ["tune", "curve-vs-ceph", "--target", "coquina-local", "--set"];
     wrong(&[&tune[..], &["os:foo=1"]].concat(), "no setting is called");
+    wrong(&[&tune[..], &["coquina:index-memory=64M", "--rounds", "2"]].concat(), "give 3 at least");
     wrong(&[&tune[..], &["coquina:bogus=1"]].concat(), "has no option --bogus");
     wrong(&[&tune[..], &["coquina:index-memry=1"]].concat(), "--index-memry; did you mean \"index-memory\"?");
     wrong(&[&tune[..], &["coquina:index-memory=lots"]].concat(), "--set coquina:index-memory=lots: ");

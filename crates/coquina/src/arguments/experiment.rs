@@ -115,11 +115,12 @@ pub struct Measured {
     /// The published durations and sizes, as far as there is room
     #[arg(long)]
     pub full: bool,
-    /// Only cases whose name contains this; repeat it for more
+    /// Only cases whose name contains this, with whole numbers at its ends (`depth 1` is not in `depth 128`), or is this behind a
+    /// `=`; repeat it for more
     #[arg(long, value_name = "TEXT")]
     pub only: Vec<String>,
     /// Times that each case is run on each target, or with each setting [default: those of the experiment's mode; `bench tune` takes
-    /// 8 if these are fewer]
+    /// 8 if these are fewer, and refuses fewer than 3]
     #[arg(long, value_parser = whole::<u32>(1..=1000), allow_negative_numbers = true)]
     pub rounds: Option<u32>,
     /// Seconds that are measured each time [default: the experiment's]

@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::CommandFactory;
 use coquina_base::{Nearest, format_size_bytes};
-use coquina_experiments::definition::{DefinitionError, Experiment, ModeName};
+use coquina_experiments::definition::{DefinitionError, Experiment, ModeName, ROUNDS_MIN};
 use coquina_experiments::html;
 use coquina_experiments::leftovers;
 use coquina_experiments::report::{REPORT_VERSION, Report};
@@ -71,6 +71,12 @@ pub fn run(global: &Global, arguments: &BenchRun) -> Result<(), CliError> {
 
 /// `coquina bench tune`.
 pub fn tune(global: &Global, arguments: &BenchTune) -> Result<(), CliError> {
+    if let Some(rounds) = arguments.what.rounds.filter(|rounds| *rounds < ROUNDS_MIN) {
+        return Err(CliError::usage(format!(
+            "--rounds {rounds} cannot show a difference between settings, whatever it is: give {ROUNDS_MIN} at least; {ROUNDS_TUNE} \
+             show one of 10 % on a machine with some noise"
+        )));
+    }
     let experiment = Experiment::load(&arguments.experiment)?;
     let mut settings = settings(global, &arguments.what, experiment, vec![arguments.target.clone()])?;
     let tried: Result<Vec<Assignment>, AssignmentError> =
@@ -91,8 +97,7 @@ pub fn tune(global: &Global, arguments: &BenchTune) -> Result<(), CliError> {
 /// Refuses what could not be run, before a plan of it is shown or a folder for the report is made.
 fn check(settings: &Settings) -> Result<(), CliError> {
     if settings.plan().is_empty() {
-        let (name, only) = (&settings.experiment.name, settings.only.join(" or "));
-        return Err(CliError::usage(format!("no case of {name} contains {only}")));
+        return Err(CliError::usage(settings.no_case_text()));
     }
     for (index, target) in settings.targets.iter().enumerate() {
         if settings.targets[..index].contains(target) {

@@ -230,6 +230,33 @@ fn of_many_that_only_one_report_has_some_are_shown_and_the_rest_counted() {
     assert_eq!(text.matches("  the case ").count(), 10);
 }
 
+/// A report told 4.5 ms where a comparison told 4,500 us.
+#[test]
+fn latencies_have_the_units_that_reports_have() {
+    let mut first = made_up("curve-vs-ceph", &["Coquina", "Ceph"]);
+    let is_slow = |id: &str| id.starts_with("one volume / 4k random write");
+    assert!(
+        first.cases.iter().any(|case| is_slow(&case.id)) && !first.cases.iter().all(|case| is_slow(&case.id))
+    );
+    for case in &mut first.cases {
+        let latency_ns = if is_slow(&case.id) { 4_500_000.0 } else { 250_000.0 };
+        for round in case.results.iter_mut().flat_map(|result| &mut result.rounds) {
+            round.total.latency_ns_mean = latency_ns;
+        }
+    }
+    let heads = |text: &str| {
+        let has = |unit: &str| text.contains(&format!("mean latency, {unit}"));
+        (has("ms"), has("us"))
+    };
+    let shown = crate::table::text(&first, 200);
+    assert_eq!(heads(&shown), (true, true), "{shown}");
+    let compared = compare(&first, &first).unwrap().to_text(200);
+    assert_eq!(heads(&compared), (true, true), "{compared}");
+    let line = |part: &str| compared.lines().find(|line| line.contains(part)).unwrap_or_default().to_owned();
+    let slow = first.cases.iter().find(|case| is_slow(&case.id)).unwrap();
+    assert!(line(&slow.id).contains(" 4.50 "), "{compared}");
+}
+
 /// Shows what a person sees.
 #[test]
 #[ignore = "prints for people"]

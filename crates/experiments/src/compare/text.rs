@@ -3,11 +3,19 @@
 use std::fmt::Write as _;
 
 use crate::spread::{INTERVAL_TITLE, Spread, Verdict};
-use crate::table::{Column, ColumnGroup, ColumnKind, Row, Table, wrap};
+use crate::table::{Column, ColumnGroup, ColumnKind, Row, Table, unit_of, wrap};
 use crate::view::Metric;
 use crate::view::format::{clean, measured_text, ratio_end_text, ratio_text, significant, utc};
 
 use super::{ComparedCase, ComparedMetric, METRICS, ReportComparison, Side, name};
+
+/// Of each figure what it is multiplied by, and its unit then.
+type Units = [(f64, &'static str); METRICS.len()];
+
+/// The scenario and workload of a case: `one volume / 4k random write`.
+fn workload_of(id: &str) -> &str {
+    id.match_indices(" / ").nth(1).map_or(id, |(at, _)| &id[..at])
+}
 
 impl ReportComparison {
     /// The comparison for a terminal of so many columns.
@@ -18,9 +26,8 @@ impl ReportComparison {
         }
         out.push('\n');
         for target in 0..self.targets.len() {
-            let table = self.table(target);
-            if !table.rows.is_empty() {
-                let _ = writeln!(out, "{}", table.to_text(width));
+            for (cases, units) in self.of_same_units(target) {
+                let _ = writeln!(out, "{}", self.table(target, &cases, &units).to_text(width));
             }
         }
         let legend = format!(
@@ -67,14 +74,32 @@ impl ReportComparison {
         lines.collect::<Vec<_>>().join("\n")
     }
 
-    fn table(&self, target: usize) -> Table {
+    /// The cases of a target, those together whose figures have the same units. Each workload has the units that it has in the tables of a
+    /// report.
+    fn of_same_units(&self, target: usize) -> Vec<(Vec<&ComparedCase>, Units)> {
+        let of_target = || self.cases.iter().filter(|case| case.target == target);
+        let mut found: Vec<(Vec<&ComparedCase>, Units)> = Vec::new();
+        for case in of_target() {
+            let units = METRICS.map(|metric| {
+                let others = of_target().filter(|other| workload_of(&other.id) == workload_of(&case.id));
+                let figures = others.filter_map(|other| find(other, metric));
+                unit_of(metric, figures.flat_map(|compared| [&compared.first, &compared.second]))
+            });
+            match found.iter_mut().find(|(_, others)| *others == units) {
+                Some((cases, _)) => cases.push(case),
+                None => found.push((vec![case], units)),
+            }
+        }
+        found
+    }
+
+    fn table(&self, target: usize, cases: &[&ComparedCase], units: &Units) -> Table {
         let pair = &self.targets[target];
         let label = if pair.first == pair.second {
             pair.first.clone()
         } else {
             format!("{} -> {}", pair.first, pair.second)
         };
-        let cases: Vec<&ComparedCase> = self.cases.iter().filter(|case| case.target == target).collect();
         let mut table = Table {
             scenario: label,
             workload: self.experiment.clone(),
@@ -82,19 +107,19 @@ impl ReportComparison {
             rows: cases.iter().map(|case| Row { keys: vec![case.id.clone()], cells: Vec::new() }).collect(),
             ..Table::default()
         };
-        for metric in METRICS {
+        for (metric, (factor, unit)) in METRICS.into_iter().zip(*units) {
             let titles = ["first", "second", "ratio", "verdict"];
             let kinds = [ColumnKind::Measured, ColumnKind::Measured, ColumnKind::Ratio, ColumnKind::Ratio];
             let columns =
                 titles.iter().zip(kinds).map(|(title, kind)| Column { title: (*title).to_owned(), kind });
             table.groups.push(ColumnGroup {
                 title: metric.title().to_owned(),
-                unit: metric.unit().to_owned(),
+                unit: unit.to_owned(),
                 columns: columns.collect(),
             });
-            for (row, case) in table.rows.iter_mut().zip(&cases) {
+            for (row, case) in table.rows.iter_mut().zip(cases) {
                 row.cells.push(match find(case, metric) {
-                    Some(compared) => cells(compared, metric),
+                    Some(compared) => cells(compared, metric, factor),
                     None => vec!["-".to_owned(); titles.len()],
                 });
             }
@@ -117,10 +142,10 @@ fn find(case: &ComparedCase, metric: Metric) -> Option<&ComparedMetric> {
     case.metrics.iter().find(|compared| compared.metric == name(metric))
 }
 
-fn cells(compared: &ComparedMetric, metric: Metric) -> Vec<String> {
+fn cells(compared: &ComparedMetric, metric: Metric, factor: f64) -> Vec<String> {
     let figure = |spread: &Spread| match metric {
-        Metric::LatencyP99 => significant(spread.mean, 3),
-        _ => measured_text(spread),
+        Metric::LatencyP99 => significant(spread.scaled(factor).mean, 3),
+        _ => measured_text(&spread.scaled(factor)),
     };
     let ratio = compared.ratio.as_ref().map_or_else(
         || "-".to_owned(),

@@ -61,9 +61,7 @@ const BUSY_US_PER_S_MAX: f64 = 1e5;
 pub fn run(settings: &Settings, hooks: &Hooks<'_>) -> Result<Report, RunError> {
     let planned = settings.plan();
     if planned.is_empty() {
-        let message =
-            format!("no case of {} contains {}", settings.experiment.name, settings.only.join(" or "));
-        return Err(RunError::Nothing(message));
+        return Err(RunError::Nothing(settings.no_case_text()));
     }
     let folder_error = |source| RunError::Folder { path: settings.folder.clone(), source };
     let of_killed = leftovers::of_killed(&settings.folder);

@@ -82,7 +82,7 @@ impl Settings {
                 scenario.points.retain(|planned| ids.insert(planned.id.clone()));
             }
             scenario.points.retain(|planned| {
-                self.only.is_empty() || self.only.iter().any(|part| planned.id.contains(part.as_str()))
+                self.only.is_empty() || self.only.iter().any(|text| is_asked_for(&planned.id, text))
             });
             scenario.layout.volume_bytes = self.volume_bytes.unwrap_or(scenario.layout.volume_bytes);
             scenario.fit_objects();
@@ -90,6 +90,36 @@ impl Settings {
         planned.retain(|scenario| !scenario.points.is_empty());
         planned
     }
+
+    /// What is said where no case is asked for.
+    pub fn no_case_text(&self) -> String {
+        let one = |text: &String| match text.strip_prefix(WHOLE) {
+            Some(name) => format!("is called {name}"),
+            None => format!("contains {text}"),
+        };
+        let asked: Vec<String> = self.only.iter().map(one).collect();
+        format!("no case of {} {}", self.experiment.name, asked.join(" or "))
+    }
+}
+
+/// Begins the whole name of a case, where a text could be any part of it.
+const WHOLE: char = '=';
+
+/// Whether a case is asked for: by its whole name, or by a text that its name holds. A number at an end of the text is a whole one there:
+/// `depth 1` is not in `depth 128`, nor `4k` in `64k`.
+fn is_asked_for(id: &str, text: &str) -> bool {
+    if let Some(name) = text.strip_prefix(WHOLE) {
+        return id == name;
+    }
+    let is_digit = |found: Option<char>| found.is_some_and(|found| found.is_ascii_digit());
+    let splits_number = |before: &str, after: &str| {
+        let at_begin = is_digit(before.chars().next_back()) && is_digit(text.chars().next());
+        let at_end = is_digit(text.chars().next_back()) && is_digit(after.chars().next());
+        at_begin || at_end
+    };
+    let ends = id.char_indices().map(|(at, _)| at).chain([id.len()]);
+    let mut found = ends.filter_map(|at| Some((&id[..at], id[at..].strip_prefix(text)?)));
+    found.any(|(before, after)| !splits_number(before, after))
 }
 
 /// How the run talks to its user.
@@ -102,4 +132,31 @@ pub struct Hooks<'a> {
     pub progress: &'a dyn Fn(f64, &str),
     /// The report so far, after each case.
     pub partial: &'a dyn Fn(&Report),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_asked_for;
+
+    /// With `depth 1` went `depth 16` and `depth 128`.
+    #[test]
+    fn cases_are_asked_for_by_whole_numbers_and_names() {
+        let ids = [
+            "one volume / 4k random write / depth 1",
+            "one volume / 4k random write / depth 16",
+            "one volume / 64k random write / depth 128",
+            "one volume / 4k random write / depth 1 / 2 clients",
+        ];
+        let asked = |text: &str| -> Vec<usize> {
+            (0..ids.len()).filter(|number| is_asked_for(ids[*number], text)).collect()
+        };
+        assert_eq!(asked("depth 1"), [0, 3]);
+        assert_eq!(asked("=one volume / 4k random write / depth 1"), [0]);
+        assert_eq!(asked("=depth 1"), [0; 0]);
+        assert_eq!((asked("4k random write"), asked("64k")), (vec![0, 1, 3], vec![2]));
+        assert_eq!(asked("depth"), [0, 1, 2, 3]);
+        assert_eq!(asked("dept"), [0, 1, 2, 3], "words may be parts");
+        assert_eq!(asked(""), [0, 1, 2, 3]);
+        assert!(is_asked_for("depth 11 / 1 client", "1"), "the second");
+    }
 }

@@ -280,14 +280,16 @@ fn published_figure(line: &Line<'_>, system: &str, metric: Metric) -> Option<f64
     line.published.iter().find(|published| published.system == system)?.get(metric)
 }
 
-/// Latencies are shown in milliseconds where all that are measured are that long.
 fn unit(metric: Metric, lines: &[Line<'_>]) -> (f64, &'static str) {
-    let least = lines
-        .iter()
-        .flat_map(|line| &line.measured)
-        .flatten()
-        .map(|spread| spread.mean)
-        .fold(f64::MAX, f64::min);
+    unit_of(metric, lines.iter().flat_map(|line| &line.measured).flatten())
+}
+
+/// Latencies are shown in milliseconds where all of a workload that are measured are that long. Gives what microseconds are multiplied by, too.
+pub(crate) fn unit_of<'a>(
+    metric: Metric,
+    measured: impl IntoIterator<Item = &'a Spread>,
+) -> (f64, &'static str) {
+    let least = measured.into_iter().map(|spread| spread.mean).fold(f64::MAX, f64::min);
     if metric.is_latency() && least >= MILLISECONDS_FROM_US { (1e-3, "ms") } else { (1.0, metric.unit()) }
 }
 
