@@ -5,7 +5,7 @@ use coquina_control::api;
 use crate::arguments::Global;
 use crate::command::connect::client;
 use crate::command::elsewhere::Cluster;
-use crate::command::leaving::{self, Left};
+use crate::command::leaving::{self, Leaving, Left};
 use crate::error::CliError;
 use crate::output::{self, print, print_json};
 
@@ -22,6 +22,7 @@ pub fn run(global: &Global, request: api::RemoveDrive, yes: bool, no_wait: bool)
         check_there(drive)?;
     }
     output::confirm(&question(&plan, request.lost), yes)?;
+    let lost = request.lost;
     let volumes = request.lose_data.then(|| plan.volume_ids_lost.clone());
     let request = api::RemoveDrive { drive: plan.id.to_string(), volumes, ..request };
     let mut cluster = Cluster::of(client)?;
@@ -31,7 +32,8 @@ pub fn run(global: &Global, request: api::RemoveDrive, yes: bool, no_wait: bool)
             format!("drive {} ({}) is being removed; `coquina status` shows how far", plan.path, plan.id);
         return show(global, &removed, &text);
     }
-    leaving::wait("drive", plan.groups_left, &mut cluster, |client| {
+    let leaving = Leaving { what: "drive", groups: plan.groups_left, lost };
+    leaving::wait(leaving, &mut cluster, |client| {
         let drives = client.drives()?.drives;
         Ok(match drives.iter().find(|drive| drive.id == plan.id) {
             None => Left::Gone,

@@ -6,7 +6,7 @@ use coquina_control::api;
 use crate::arguments::{Global, NodeCommand};
 use crate::command::connect::client;
 use crate::command::elsewhere::Cluster;
-use crate::command::leaving::{self, Left};
+use crate::command::leaving::{self, Leaving, Left};
 use crate::error::CliError;
 use crate::output::{self, format_duration, print, print_json};
 
@@ -44,12 +44,14 @@ fn remove(global: &Global, request: api::RemoveNode, yes: bool, no_wait: bool) -
     );
     output::confirm(&question, yes)?;
     let mut cluster = Cluster::of(client)?;
+    let lost = request.lost;
     let removed = cluster.client().remove_node(&api::RemoveNode { node: plan.id.to_string(), ..request })?;
     if no_wait {
         let text = format!("node {} is being removed; `coquina node list` shows how far", plan.name);
         return show(global, &removed, &text);
     }
-    leaving::wait("node", plan.groups_left, &mut cluster, |client| {
+    let leaving = Leaving { what: "node", groups: plan.groups_left, lost };
+    leaving::wait(leaving, &mut cluster, |client| {
         let nodes = client.nodes()?.nodes;
         Ok(match nodes.iter().find(|node| node.id == plan.id) {
             None => Left::Gone,
