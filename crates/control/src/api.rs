@@ -583,6 +583,10 @@ pub struct NodeSummary {
     pub id: NodeId,
     /// Its name; empty for a process without a node.
     pub name: String,
+    /// What health entries call the process, be it a node or not: `node a`, or `process 127.0.0.1:10810` by its REST address for gateways
+    /// and supervisors.
+    #[serde(default)]
+    pub process_name: String,
     /// Version of its program.
     pub version: String,
     /// Its process.

@@ -521,6 +521,10 @@ fn nodes_are_processes_of_their_own_and_one_can_be_removed() {
     let nodes = server.json(&["node", "list"]);
     let names: Vec<_> = nodes["nodes"].as_array().unwrap().iter().map(|node| &node["name"]).collect();
     assert_eq!(names, ["node1", "node2", "node3"]);
+    // The one that answers is none of them, and has a name all the same.
+    let status = server.json(&["status"]);
+    let own = format!("process {}", status["services"]["http"].as_str().unwrap());
+    assert_eq!((&status["node"]["name"], &status["node"]["process_name"]), (&"".into(), &own.as_str().into()));
     let data = folder.path().join("data");
     let process = std::fs::read_to_string(data.join("node2/lock")).unwrap();
     assert_ne!(process.trim(), server.child.id().to_string());

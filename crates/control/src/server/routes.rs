@@ -48,16 +48,20 @@ impl Shared {
         Shared { config, http, catalogue, changes: Arc::new(Semaphore::new(CHANGES_MAX)) }
     }
 
+    /// What this process is called, be it a node or not.
+    fn process_name(&self) -> String {
+        match self.catalogue.node() {
+            Some(node) => format!("node {}", view::node_name(&self.catalogue.map(), node)),
+            None => format!("process {}", self.http),
+        }
+    }
+
     /// What this process counts.
     pub(super) fn local(&self) -> api::Local {
         let service = self.catalogue.map_service();
         let mut snapshot = self.catalogue.backend().snapshot();
-        let process = match self.catalogue.node() {
-            Some(node) => format!("node {}", view::node_name(&service.map(), node)),
-            None => format!("process {}", self.http),
-        };
         let state = service.state();
-        snapshot.health.extend(health::of_process(&state, &process));
+        snapshot.health.extend(health::of_process(&state, &self.process_name()));
         api::Local {
             cluster: service.cluster(),
             node: self.catalogue.node(),
@@ -202,6 +206,7 @@ fn show_status(shared: &Shared, sample: &Sample) -> api::Status {
         node: api::NodeSummary {
             id: node.unwrap_or_default(),
             name: node.map(|node| view::node_name(&map, node)).unwrap_or_default(),
+            process_name: shared.process_name(),
             version: config.version.clone(),
             process: std::process::id(),
             uptime_ns: snapshot.uptime_ns,

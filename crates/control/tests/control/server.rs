@@ -137,7 +137,10 @@ fn shapes_are_stable() {
     assert_eq!(keys(&status), fields);
     assert_eq!(status["health"], json!({"state": "ok", "entries": []}));
     assert_eq!(status["node"]["version"], "1.2.3");
-    assert_eq!(status["node"]["name"], "node-0");
+    assert_eq!(
+        (&status["node"]["name"], &status["node"]["process_name"]),
+        (&json!("node-0"), &json!("node node-0"))
+    );
     assert_eq!(status["services"]["http"], server.address());
     assert_eq!(status["data"]["provisioned_bytes"], 1u64 << 30);
     assert_eq!(status["data"]["provisionable_bytes"], 64u64 << 30);

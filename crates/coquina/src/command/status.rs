@@ -155,7 +155,7 @@ fn recovery_text(text: &mut String, recovery: &api::Recovery) {
 /// The process that answers.
 fn process_text(text: &mut String, status: &api::Status) {
     let node = &status.node;
-    let name = if node.name.is_empty() { "this process".to_owned() } else { format!("node {}", node.name) };
+    let name = if node.process_name.is_empty() { "this process" } else { &node.process_name };
     let _ = writeln!(
         text,
         "services  of {name} (coquina {}, process {}, up {})",
