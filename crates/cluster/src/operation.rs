@@ -317,7 +317,10 @@ pub fn create_pool(map: &MapView, pool: &PoolRecord) -> Change {
 /// Takes a pool without volumes away.
 pub fn remove_pool(map: &MapView, id: PoolId) -> Change {
     let pool = map.pool(id).ok_or_else(|| not_found(format_args!("pool {id}")))?;
-    let volumes = map.volumes().filter(|volume| volume.value.pool == id).count();
+    let in_pool = || map.volumes().map(|volume| &volume.value).filter(|volume| volume.pool == id);
+    let active = in_pool().filter(|volume| volume.state == VolumeState::Active).count();
+    // Those that are being removed have to be forgotten first, too.
+    let volumes = if active > 0 { active } else { in_pool().count() };
     if volumes > 0 {
         return Err(OperationError::PoolInUse { pool: pool.name.clone(), volumes });
     }

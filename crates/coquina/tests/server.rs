@@ -533,6 +533,8 @@ fn nodes_are_processes_of_their_own_and_one_can_be_removed() {
     server.json(&["pool", "create", "scratch", "--copies", "1"]);
     server.json(&["pool", "remove", "scratch"]);
     server.json(&["pool", "create", "scratch", "--copies", "2"]);
+    server.json(&["volume", "create", "short", "--size", "1M", "--pool", "scratch"]);
+    server.json(&["volume", "remove", "short", "--yes"]);
     server.json(&["pool", "remove", "scratch"]);
     // Asked of the very node that goes, and with it its answers.
     let removal = ["node", "remove", "node2", "--yes", "--dir"];

@@ -157,6 +157,20 @@ pub enum CatalogueError {
         /// Those that are asked for.
         asked: u32,
     },
+    /// All volumes of a pool were removed, and are in the map still.
+    #[error(
+        "pool {name:?} has {volumes} volume(s) that were removed, and after {} s not all nodes know yet that they are gone; start the \
+         nodes that are down, or remove those that are gone for good, and ask again (`coquina status` shows REMOVAL_PENDING meanwhile)",
+        waited.as_secs()
+    )]
+    PoolEmptying {
+        /// The pool.
+        name: String,
+        /// How many.
+        volumes: usize,
+        /// How long it was waited for.
+        waited: std::time::Duration,
+    },
     /// The groups of a new pool were not made in time.
     #[error(
         "pool {name:?} is recorded, but its placement groups are not made yet; `coquina status` says whether nodes and the \

@@ -8,7 +8,7 @@ use std::time::Duration;
 use coquina_base::{Nearest, check_name};
 use coquina_cluster::{
     ClusterRecord, GroupId, MapView, OperationError, POOL_GROUPS_MAX, PoolId, PoolRecord, PoolState,
-    operation,
+    VolumeRecord, VolumeState, operation,
 };
 
 use super::drives::takes_data;
@@ -18,6 +18,8 @@ use crate::map_service::ChangeError;
 
 /// How long it is waited until the groups of a new pool are made.
 const CREATE_TIME_MAX: Duration = Duration::from_secs(30);
+/// How long it is waited until all nodes know that the volumes of a pool that is to go are gone.
+const EMPTY_TIME_MAX: Duration = Duration::from_secs(30);
 /// The pool that is made when nobody said anything.
 const DEFAULT_NAME: &str = "default";
 /// Copies of that pool, if there are so many failure domains.
@@ -83,9 +85,19 @@ impl Catalogue {
         map.pool_by_name(name).cloned().ok_or_else(not_found)
     }
 
-    /// Removes a pool without volumes.
+    /// Removes a pool without volumes. Volumes that were removed before are waited for: they are in the map until all nodes know that they
+    /// are gone.
     pub fn remove_pool(&self, name: &str) -> Result<PoolRecord, CatalogueError> {
         let pool = self.pool(name)?;
+        let is_emptying = |map: &MapView| {
+            let mut states = volumes_of(map, pool.id).peekable();
+            states.peek().is_some() && states.all(|volume| volume.state == VolumeState::Removing)
+        };
+        if self.map.wait_for_map(EMPTY_TIME_MAX, |map| !is_emptying(map)).is_none() {
+            self.check_usable()?;
+            let volumes = volumes_of(&self.map(), pool.id).count();
+            return Err(CatalogueError::PoolEmptying { name: pool.name, volumes, waited: EMPTY_TIME_MAX });
+        }
         self.change(&|map| Ok(operation::remove_pool(map, pool.id)?))?;
         Ok(PoolRecord { state: PoolState::Removing, ..pool })
     }
@@ -169,6 +181,11 @@ impl Catalogue {
             _ => Err(OperationError::PoolNotReady(pool.name.clone()).into()),
         }
     }
+}
+
+/// The volumes of a pool, those that are being removed included.
+fn volumes_of(map: &MapView, pool: PoolId) -> impl Iterator<Item = &VolumeRecord> {
+    map.volumes().map(|volume| &*volume.value).filter(move |volume| volume.pool == pool)
 }
 
 /// Nodes and drives that take data.

@@ -60,6 +60,7 @@ impl From<CatalogueError> for ApiError {
             CatalogueError::PoolAmbiguous { .. } => (StatusCode::CONFLICT, "pool_ambiguous"),
             CatalogueError::PoolOtherCopies { .. } => (StatusCode::CONFLICT, "pool_other_copies"),
             CatalogueError::PoolPending { .. } => (StatusCode::SERVICE_UNAVAILABLE, "pool_pending"),
+            CatalogueError::PoolEmptying { .. } => (StatusCode::SERVICE_UNAVAILABLE, "pool_emptying"),
             CatalogueError::DriveNotFound { .. } => (StatusCode::NOT_FOUND, "drive_not_found"),
             CatalogueError::DriveAmbiguous { .. } => (StatusCode::CONFLICT, "drive_ambiguous"),
             CatalogueError::DriveWorks { .. } => (StatusCode::CONFLICT, "drive_works"),
