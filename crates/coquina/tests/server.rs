@@ -247,7 +247,8 @@ fn data_of_a_volume_that_the_map_lost_is_given_up_by_name() {
     std::fs::copy(&log, &older).unwrap();
     server.json(&["volume", "create", "lost", "--size", "64M"]);
     let layer = server.json(&["volume", "info", "lost"])["layer"].clone();
-    let load = ["bench", "io", "--target", "volume:lost", "--rw", "write", "--runtime", "0.1", "--warmup", "0"];
+    let load =
+        ["bench", "io", "--target", "volume:lost", "--rw", "write", "--runtime", "0.1", "--warmup", "0"];
     assert!(server.run(&[&load[..], &["--baseline", "0"]].concat()).status.success());
     server.stop();
     std::fs::copy(&older, &log).unwrap();
@@ -264,7 +265,6 @@ fn data_of_a_volume_that_the_map_lost_is_given_up_by_name() {
     assert_eq!((&lost["layers"], &lost["dry_run"]), (&serde_json::json!([layer]), &false.into()));
     wait(|| !is_told());
 }
-
 
 #[test]
 fn who_is_started_by_nohup_does_not_hear_that_its_terminal_is_closed() {
@@ -426,6 +426,53 @@ fn a_damaged_drive_is_left_out_and_one_of_another_cluster_refused() {
     assert!(error.contains("one must be a copy of the other"), "{error}");
 }
 
+/// Writes one field of both superblocks of a drive, with their checksums.
+fn set_field(path: &str, at: usize, value: u32) {
+    use std::os::unix::fs::FileExt;
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+    for begin in [0, 64 << 10] {
+        let mut block = [0; 4096];
+        file.read_exact_at(&mut block, begin).unwrap();
+        block[at..at + 4].copy_from_slice(&value.to_le_bytes());
+        block[12..16].fill(0);
+        let checksum = coquina_base::crc32c_bytes(&block);
+        block[12..16].copy_from_slice(&checksum.to_le_bytes());
+        file.write_all_at(&block, begin).unwrap();
+    }
+    file.sync_all().unwrap();
+}
+
+#[test]
+fn a_drive_of_another_version_is_refused_and_left_as_it_is() {
+    let folder = folder();
+    let server = Server::start(folder.path(), &["--drive", &drive_of(&folder, "64M")]);
+    let made = server.json(&["volume", "create", "disk", "--size", "8M"]);
+    let data = server.stop();
+    let drive = folder.path().join("drive");
+    let drive = drive.to_str().unwrap();
+    let refused = |field: usize, value: u32, part: &str| {
+        let before = std::fs::read(drive).unwrap()[field];
+        set_field(drive, field, value);
+        let held = std::fs::read(drive).unwrap();
+        let up = ["up", "--http", "127.0.0.1:0", "--nbd", "127.0.0.1:0", "--listen", "127.0.0.1:0"];
+        let output = command(&up).arg("--dir").arg(&data).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        assert!(error.contains(part), "{part} is missing from {error}");
+        assert!(std::fs::read(drive).unwrap() == held, "it was changed");
+        set_field(drive, field, before.into());
+    };
+    refused(8, 3, "its format is version 3, this program knows up to 2: use a newer program");
+    refused(8, 1, "its format is version 1, from before the first release");
+    refused(16, 4, "it uses features that this program does not know (bits 0x4): use a newer program");
+    // Compatible bits are passed over. The program that knows them starts it again as it was.
+    set_field(drive, 24, 0x40);
+    let server = Server::start(folder.path(), &[]);
+    assert_eq!(server.json(&["volume", "info", "disk"])["id"], made["id"]);
+    server.stop();
+    assert_eq!(std::fs::read(drive).unwrap()[24], 0x40);
+}
+
 #[test]
 fn the_data_of_a_drive_moves_away_before_it_is_removed() {
     let folder = folder();
@@ -524,7 +571,10 @@ fn nodes_are_processes_of_their_own_and_one_can_be_removed() {
     // The one that answers is none of them, and has a name all the same.
     let status = server.json(&["status"]);
     let own = format!("process {}", status["services"]["http"].as_str().unwrap());
-    assert_eq!((&status["node"]["name"], &status["node"]["process_name"]), (&"".into(), &own.as_str().into()));
+    assert_eq!(
+        (&status["node"]["name"], &status["node"]["process_name"]),
+        (&"".into(), &own.as_str().into())
+    );
     let data = folder.path().join("data");
     let process = std::fs::read_to_string(data.join("node2/lock")).unwrap();
     assert_ne!(process.trim(), server.child.id().to_string());

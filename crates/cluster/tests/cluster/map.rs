@@ -102,6 +102,19 @@ fn what_goes_backwards_is_fatal_and_changes_nothing() {
     world.store = view;
 }
 
+/// What operators are told of two versions in one cluster.
+#[test]
+fn fields_of_a_newer_version_are_passed_over_and_not_written_again() {
+    let world = small();
+    for (key, _, record) in all_records(&world.store) {
+        let mut newer: serde_json::Value = serde_json::from_slice(&record.encode()).unwrap();
+        newer["of_a_newer_version"] = 7.into();
+        let read = Record::decode(&key, newer.to_string().as_bytes()).unwrap();
+        assert_eq!(read, record);
+        assert!(!String::from_utf8_lossy(&read.encode()).contains("newer"), "{key}");
+    }
+}
+
 #[test]
 fn a_revision_that_is_known_changes_nothing() {
     let world = small();
