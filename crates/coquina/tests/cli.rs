@@ -76,6 +76,27 @@ fn sizes_and_names_are_checked_before_a_server_is_looked_for() {
     failed(&["up", "--dir", "/proc/nope"], "can be written with --dir");
 }
 
+/// Jobs of fio hold paths as texts; what was typed is kept for the report, which ended the process.
+#[test]
+fn paths_that_are_no_text_are_refused_by_benchmarks() {
+    use std::os::unix::ffi::OsStrExt;
+    let folder = folder();
+    let path = folder.path().join(std::ffi::OsStr::from_bytes(b"disk\xff"));
+    std::fs::create_dir(&path).unwrap();
+    for (option, rest) in
+        [("--folder", None), ("--dir", None), ("--out", Some("no case of host-drives contains nothing"))]
+    {
+        let mut command = command(folder.path());
+        let said =
+            command.args(["bench", "run", "host-drives", "--only", "nothing", option]).arg(&path).output();
+        let said = said.unwrap();
+        let error = String::from_utf8_lossy(&said.stderr);
+        assert_eq!(said.status.code(), Some(2), "{option}: {error}");
+        let told = rest.map_or_else(|| format!("error: {option} {}", path.display()), str::to_owned);
+        assert!(error.contains(&told), "{option}: {error}");
+    }
+}
+
 #[test]
 fn completions_are_scripts() {
     let folder = folder();

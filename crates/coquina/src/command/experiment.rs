@@ -199,9 +199,10 @@ fn settings(
         .map_err(|error| CliError::failed(format!("cannot find this program's own file: {error}")))?;
     let server = match &global.server {
         Some(address) => vec!["--server".to_owned(), address.clone()],
-        None => vec!["--dir".to_owned(), absolute(&global.dir)?.to_string_lossy().into_owned()],
+        None => vec!["--dir".to_owned(), text_of_path("--dir", &absolute(&global.dir)?)?],
     };
     let folder = absolute(&what.folder)?;
+    text_of_path("--folder", &folder)?;
     if !folder.is_dir() {
         return Err(CliError::failed(format!("the folder {} does not exist; make it", folder.display())));
     }
@@ -234,9 +235,19 @@ fn absolute(path: &Path) -> Result<PathBuf, CliError> {
     std::path::absolute(path).map_err(|error| CliError::io("find", path, &error))
 }
 
+/// A path as what is run is told it: jobs of fio and URIs are texts, and another path could be used in its place.
+fn text_of_path(option: &str, path: &Path) -> Result<String, CliError> {
+    let text = path.to_str().map(str::to_owned);
+    text.ok_or_else(|| {
+        let path = path.display();
+        CliError::usage(format!("{option} {path}: its name is not text in UTF-8; name it by a link"))
+    })
+}
+
 /// The command as it was typed, with the program's name without its folder.
 fn command_line() -> String {
-    let words = std::env::args().skip(1).map(leftovers::quoted);
+    // Those that are no text would end the process.
+    let words = std::env::args_os().skip(1).map(leftovers::quoted);
     std::iter::once("coquina".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
 }
 
@@ -278,7 +289,10 @@ impl OutFolder {
             };
             let has_report = found.join(REPORT_FILE).exists() || found.join(PAGE_FILE).exists();
             if is_free && !has_report {
-                return Ok(OutFolder { path: found, is_new, _lock: Some(folder) });
+                let out = OutFolder { path: found, is_new, _lock: Some(folder) };
+                // Now, and not when hours of figures are to be written.
+                out.try_to_write().inspect_err(|_| out.remove_if_empty())?;
+                return Ok(out);
             }
             if !may_rename {
                 let why =
@@ -293,9 +307,21 @@ impl OutFolder {
         Err(CliError::failed(format!("{} and 98 more are taken; name a folder with --out", path.display())))
     }
 
+    /// Where the report is written before it is in its place.
+    fn beside(&self) -> PathBuf {
+        self.path.join(".report.json")
+    }
+
+    /// Whether the folder takes a file.
+    fn try_to_write(&self) -> Result<(), CliError> {
+        let beside = self.beside();
+        let written = File::create(&beside).and_then(|_| std::fs::remove_file(&beside));
+        written.map_err(|error| CliError::io("write", &beside, &error))
+    }
+
     /// Writes the report beside its place first, so that an interrupted write leaves the one before.
     fn write(&self, report: &Report) -> Result<(), CliError> {
-        let (file, beside) = (self.path.join(REPORT_FILE), self.path.join(".report.json"));
+        let (file, beside) = (self.path.join(REPORT_FILE), self.beside());
         let text = serde_json::to_string(report)
             .map_err(|error| CliError::failed(format!("cannot write JSON: {error}")))?;
         std::fs::write(&beside, text).map_err(|error| CliError::io("write", &beside, &error))?;
@@ -615,6 +641,20 @@ mod tests {
         assert!(error.contains("holds a report already"), "{error}");
         let again = claim(true).unwrap();
         assert!(again.path == folder.path().join("out-2") && !again.is_new);
+    }
+
+    #[test]
+    fn a_folder_that_takes_no_report_is_told_before_the_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out");
+        // Whoever runs this may write to any folder, but not to a folder in the place of a file.
+        std::fs::create_dir_all(path.join(".report.json")).unwrap();
+        let error = OutFolder::claim(path.clone(), false).err().unwrap().to_string();
+        assert!(error.contains("cannot write") && error.contains(".report.json"), "{error}");
+        std::fs::remove_dir(path.join(".report.json")).unwrap();
+        let claimed = OutFolder::claim(path.clone(), false).unwrap();
+        assert_eq!(std::fs::read_dir(&path).unwrap().count(), 0, "nothing is left of the try");
+        drop(claimed);
     }
 
     #[test]

@@ -56,7 +56,8 @@ pub fn check_name(name: &str) -> Result<(), String> {
              without (a file or folder by a link, for example)"
         ));
     }
-    let is_special = |c: &char| c.is_control() || "#;$\\".contains(*c);
+    // What stands for bytes that are no text is another name.
+    let is_special = |c: &char| c.is_control() || "#;$\\\u{fffd}".contains(*c);
     let ends = [name.chars().next(), name.chars().last()].into_iter().flatten();
     let found = name.chars().find(is_special).or_else(|| ends.into_iter().find(|c| c.is_whitespace()));
     match found {

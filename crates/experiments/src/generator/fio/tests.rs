@@ -29,6 +29,8 @@ fn names_that_fio_would_take_for_others_are_refused() {
         "/srv/a ",
         " a",
         "a\tb",
+        // As a name that is no text in UTF-8 would become.
+        "/srv/a\u{fffd}",
     ] {
         assert!(check_name(name).unwrap_err().contains("would use something else"), "{name:?}");
     }
