@@ -1,4 +1,7 @@
 //! Bytes written to the drives under a file, from `/proc/diskstats`. They count everything on these drives, whoever wrote it.
+//!
+//! Of an NVMe namespace that may be reached by several controllers the kernel shows one drive (`nvme0n1`) and hides the ways to it
+//! (`nvme0c1n1`). Before Linux 6.4 what is done with it is counted at these only, and its flushes are so since then, too.
 
 use std::path::Path;
 
@@ -47,9 +50,36 @@ impl DriveCounter {
 
     /// Bytes written since the machine started.
     pub fn written_bytes(&self) -> Option<u64> {
-        let text = std::fs::read_to_string("/proc/diskstats").ok()?;
-        find(&text, self.major, self.minor).map(|(_, sectors)| sectors * DISKSTATS_SECTOR_BYTES)
+        self.written_bytes_in(&std::fs::read_to_string("/proc/diskstats").ok()?)
     }
+
+    fn written_bytes_in(&self, diskstats: &str) -> Option<u64> {
+        let (_, own) = find(diskstats, self.major, self.minor)?;
+        let of_path = |line: &str| {
+            let mut fields = line.split_ascii_whitespace().skip(2);
+            let is_path = drive_of_path(fields.next()?).is_some_and(|drive| drive == self.name);
+            fields.nth(6).filter(|_| is_path)?.parse::<u64>().ok()
+        };
+        let by_paths = || diskstats.lines().filter_map(of_path).sum::<u64>();
+        Some(if own > 0 { own } else { by_paths() } * DISKSTATS_SECTOR_BYTES)
+    }
+}
+
+/// The drive to which this is one way, by its name: `nvme0n1` of `nvme0c1n1`. `None` for everything else.
+pub(crate) fn drive_of_path(name: &str) -> Option<String> {
+    let (subsystem, rest) = name.strip_prefix("nvme")?.split_once('c')?;
+    let (controller, namespace) = rest.split_once('n')?;
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit());
+    [subsystem, controller, namespace]
+        .into_iter()
+        .all(is_number)
+        .then(|| format!("nvme{subsystem}n{namespace}"))
+}
+
+/// Whether a drive is one of a virtual machine, or of another host, by its name or model: what it says of itself need not be so.
+pub(crate) fn is_virtual(name: &str, model: &str) -> bool {
+    ["vd", "xvd", "nbd", "rbd"].iter().any(|kind| name.starts_with(kind))
+        || ["QEMU", "Virtual", "VMware"].iter().any(|maker| model.contains(maker))
 }
 
 /// Name and sectors written.
@@ -75,6 +105,22 @@ mod tests {
         assert_eq!(find(text, 254, 0), Some(("vda", 70)));
         assert_eq!(find(text, 1, 1), None);
         assert_eq!(find("garbage\n1 2\n", 1, 2), None);
+    }
+
+    #[test]
+    fn what_is_counted_at_hidden_ways_to_a_drive_only_is_that_drive_s() {
+        let drive = DriveCounter { major: 259, minor: 0, name: "nvme0n1".to_owned() };
+        let ways = "0 0 nvme0c0n1 1 0 8 0 2 0 30 1 0 1 1\n0 0 nvme0c1n1 1 0 8 0 2 0 10 1 0 1 1\n\
+                    0 0 nvme0c0n2 1 0 8 0 2 0 500 1 0 1 1\n";
+        let of =
+            |own: u32| drive.written_bytes_in(&format!("{ways}259 0 nvme0n1 0 0 0 0 0 0 {own} 0 0 0 0\n"));
+        assert_eq!(of(0), Some(40 * 512), "before Linux 6.4");
+        assert_eq!(of(41), Some(41 * 512));
+        assert_eq!(drive.written_bytes_in(ways), None);
+        assert_eq!(drive_of_path("nvme12c3n4").as_deref(), Some("nvme12n4"));
+        for other in ["nvme0n1", "nvme0c0", "nvme0c0n1p2", "nvmecn", "sdc", "nvme0cxn1"] {
+            assert_eq!(drive_of_path(other), None, "{other}");
+        }
     }
 
     /// Two drives with two partitions each: a RAID on the first ones, a volume on another, and loop devices.

@@ -6,6 +6,7 @@ use super::finding::{Finding, Level};
 use super::place::{Below, below, drives_named, mount_of};
 use super::root::HostRoot;
 use super::setting;
+use crate::drive::drive_of_path;
 
 /// With less, several readers in order of a rotating drive wait more for seeks than for data: at 150 MB/s, 4 MiB take
 /// 28 ms; a seek takes about 10 ms.
@@ -71,9 +72,17 @@ pub fn check(root: &HostRoot, chosen: &Chosen) -> Vec<Finding> {
         findings.push(scheduler(root, drive, kind));
         findings.push(read_ahead(root, drive, kind));
         findings.push(write_cache(root, drive, kind));
+        // Of an NVMe drive with several ways to it, requests are sorted, if they are, on these.
+        findings.extend(paths(root, drive).map(|path| scheduler(root, &path, kind)));
         findings.extend(drive_below(root, drive));
     }
     findings
+}
+
+/// Hidden ways to a drive.
+fn paths(root: &HostRoot, drive: &str) -> impl Iterator<Item = String> {
+    let is_way = move |name: &String| drive_of_path(name).is_some_and(|of| of == drive);
+    root.names("/sys/block").into_iter().filter(is_way)
 }
 
 /// Says what is below a loop device, RAID or volume, since that is neither looked at nor changed with it.
@@ -101,7 +110,9 @@ fn is_physical(root: &HostRoot, name: &str) -> bool {
     let is_other = ["loop", "ram", "zram", "dm-", "md", "nbd", "rbd", "sr", "fd"].iter().any(|kind| {
         name.strip_prefix(kind).is_some_and(|rest| rest.starts_with(|digit: char| digit.is_ascii_digit()))
     });
-    !is_other && root.number(&format!("/sys/block/{name}/size")).is_some_and(|sectors| sectors > 0)
+    !is_other
+        && drive_of_path(name).is_none()
+        && root.number(&format!("/sys/block/{name}/size")).is_some_and(|sectors| sectors > 0)
 }
 
 fn kind(root: &HostRoot, drive: &str) -> Option<Kind> {
@@ -303,6 +314,24 @@ mod tests {
         let host = TestHost::empty();
         host.nvme("nvme0n1", "259:0");
         expect(&levels(&host), [(Level::Ok, ""), (Level::Ok, ""), (Level::Ok, "")]);
+    }
+
+    #[test]
+    fn ways_to_a_drive_are_looked_at_with_it_for_what_they_have_of_their_own() {
+        let host = TestHost::empty();
+        host.nvme("nvme0n1", "259:0");
+        let queue = [("rotational", "0"), ("scheduler", "none [mq-deadline]"), ("write_cache", "write back")];
+        host.drive("nvme0c1n1", "259:10", &queue);
+        let named = ["/dev/nvme0n1"];
+        for paths in [&named[..0], &named[..]] {
+            let found = findings(&host, paths);
+            let told: Vec<(&str, &str, Level)> =
+                found.iter().map(|one| (one.subject.as_str(), one.code.as_str(), one.level)).collect();
+            let of_drive = |code| ("drive nvme0n1", code, Level::Ok);
+            let of_way = ("drive nvme0c1n1", "IO_SCHEDULER", Level::Advice);
+            let drive = ["IO_SCHEDULER", "READ_AHEAD", "WRITE_CACHE"].map(of_drive);
+            assert_eq!(told, [&drive[..], &[of_way]].concat(), "{paths:?}");
+        }
     }
 
     #[test]

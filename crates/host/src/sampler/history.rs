@@ -2,6 +2,7 @@
 //!
 //! Invariants:
 //! - counters grow evenly between two samples, so a moment between them has its share;
+//! - times of drives go on where the kernel's begin again;
 //! - what only one of two samples knows, such as a core that went offline, is left out of their difference.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -118,7 +119,13 @@ pub(super) struct History {
 }
 
 impl History {
-    pub(super) fn push(&mut self, point: Point) {
+    pub(super) fn push(&mut self, mut point: Point) {
+        let before = self.points.back().map(|before| before.drives.as_slice()).unwrap_or_default();
+        for (drive, before) in point.drives.iter_mut().zip(before) {
+            if let (Some(now), Some(before)) = (&mut *drive, before) {
+                *now = now.after(before);
+            }
+        }
         self.points.push_back(point);
         if self.points.len() > POINTS_MAX {
             self.points.pop_front();
@@ -232,6 +239,22 @@ mod tests {
             stood_still_ns: Some(used_ns / 5),
             used,
             sampling_ns: 0,
+        }
+    }
+
+    #[test]
+    fn a_time_that_begins_again_within_a_window_grows() {
+        let start = Instant::now();
+        let mut history = History::default();
+        for (ms, weighted_ms) in [(0, (1 << 32) - 10_000), (1000, 118_000), (2000, 246_000)] {
+            let drive = DriveTimes { weighted_ms, ..DriveTimes::default() };
+            let at = start + Duration::from_millis(ms);
+            history.push(Point { drives: vec![Some(drive)], ..point(at, 0, 0) });
+        }
+        let at = |ms| history.totals_at(start + Duration::from_millis(ms)).unwrap();
+        for (from_ms, to_ms) in [(0, 2000), (0, 500), (500, 2000)] {
+            let grown = difference(&at(to_ms), &at(from_ms))[&Key::WeightedMs(0)];
+            assert_eq!(grown, f64::from(to_ms as u32 - from_ms as u32) * 128.0, "{from_ms} to {to_ms}");
         }
     }
 

@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use crate::drive::{drive_of_path, is_virtual};
 use crate::{HostError, ThreadClock};
 
 use counters::KernelFile;
@@ -291,15 +292,21 @@ fn choose_drives(names: Option<&[String]>, all: &[String]) -> Result<Vec<Drive>,
     if let Some(name) = names.unwrap_or_default().iter().find(|name| !all.contains(name)) {
         return Err(HostError::UnknownDrive { name: name.clone() });
     }
-    let is_whole = |name: &&String| {
-        let is_made_up = ["loop", "ram", "zram", "dm-", "md", "sr"].iter().any(|kind| name.starts_with(kind));
-        !is_made_up && !std::path::Path::new(&format!("/sys/class/block/{name}/partition")).exists()
-    };
+    let is_partition =
+        |name: &str| std::path::Path::new(&format!("/sys/class/block/{name}/partition")).exists();
     let chosen: Vec<&String> = match names {
         Some(names) => names.iter().collect(),
-        None => all.iter().filter(is_whole).collect(),
+        None => all.iter().filter(|name| is_drive(name) && !is_partition(name)).collect(),
     };
     Ok(chosen.into_iter().map(|name| look_at_drive(name)).collect())
+}
+
+/// Whether a block device is a drive of this host, by its name, and not made of others, of memory, or of another host's: what is done there
+/// would count twice, or for nothing. Hidden ways to a drive are counted with it.
+fn is_drive(name: &str) -> bool {
+    const OTHERS: [&str; 11] =
+        ["loop", "ram", "zram", "dm-", "md", "sr", "nbd", "rbd", "drbd", "bcache", "zd"];
+    !OTHERS.iter().any(|kind| name.starts_with(kind)) && drive_of_path(name).is_none()
 }
 
 fn look_at_drive(name: &str) -> Drive {
@@ -308,12 +315,7 @@ fn look_at_drive(name: &str) -> Drive {
         text.map(|text| text.trim().to_owned()).unwrap_or_default()
     };
     let says_rotational = read("queue/rotational") == "1" || read("../queue/rotational") == "1";
-    let is_virtual = ["vd", "xvd", "nbd", "rbd", "nvme"].iter().any(|kind| name.starts_with(kind));
     let model = read("device/model") + &read("../device/model");
-    let is_made_up = ["QEMU", "Virtual", "VMware"].iter().any(|maker| model.contains(maker));
-    Drive {
-        name: name.to_owned(),
-        number: read("dev"),
-        is_rotational: says_rotational && !is_virtual && !is_made_up,
-    }
+    let may_spin = !name.starts_with("nvme") && !is_virtual(name, &model);
+    Drive { name: name.to_owned(), number: read("dev"), is_rotational: says_rotational && may_spin }
 }

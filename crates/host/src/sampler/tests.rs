@@ -104,6 +104,14 @@ fn windows_without_samples_are_none() {
 }
 
 #[test]
+fn what_is_done_on_a_drive_counts_once() {
+    let all =
+        ["sda", "vda", "nvme0n1", "nvme0c0n1", "md0", "dm-1", "nbd0", "rbd1", "zd0", "mmcblk0", "loop3"];
+    let drives: Vec<&str> = all.into_iter().filter(|name| is_drive(name)).collect();
+    assert_eq!(drives, ["sda", "vda", "nvme0n1", "mmcblk0"]);
+}
+
+#[test]
 fn no_drives_are_not_all_drives() {
     let settings = SamplerSettings { drives: Some(Vec::new()), ..SamplerSettings::default() };
     let sampler = Sampler::start(settings).unwrap();
