@@ -441,6 +441,9 @@ pub struct Round {
     pub stood_still: Option<f64>,
     /// Drives of this machine during the measured time.
     pub drives: Vec<DriveFigures>,
+    /// Network interfaces of this machine that moved anything, without loopback. Reports of older programs do not have them.
+    #[serde(default)]
+    pub networks: Vec<NetworkFigures>,
     /// Bytes written to drives per byte written by users.
     pub drive_bytes_per_user_byte: Option<f64>,
     /// What held throughput back.
@@ -546,6 +549,19 @@ pub struct DriveFigures {
     pub write_bytes_per_s: f64,
     /// Share of the time in which it had something to do, 0 to 1.
     pub busy: f64,
+}
+
+/// A network interface over the measured time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NetworkFigures {
+    /// Its name, such as `eth0`.
+    pub name: String,
+    /// Bytes received per second.
+    pub in_bytes_per_s: f64,
+    /// Bytes sent per second.
+    pub out_bytes_per_s: f64,
+    /// Speed of the link in each direction, where it is known.
+    pub speed_bits_per_s: Option<u64>,
 }
 
 /// What held throughput back.

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::cpu_model::{cpu_model, field};
-use super::drive::DriveCounter;
+use super::drive::{DriveCounter, is_virtual};
 
 /// The machine. Texts are empty where the kernel does not say.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,7 +41,13 @@ pub struct DriveEnvironment {
     pub scheduler: String,
     /// `write back` or `write through`.
     pub write_cache: String,
+    /// Its size; 0 where the kernel does not say, and in reports of older programs.
+    #[serde(default)]
+    pub size_bytes: u64,
 }
+
+/// Size of a sector in `/sys/block/*/size`, whatever the drive's own.
+const SYSFS_SECTOR_BYTES: u64 = 512;
 
 impl Environment {
     /// Looks at this machine, and at what lies under `path`.
@@ -70,6 +76,19 @@ impl DriveEnvironment {
         DriveCounter::under(path).iter().map(Self::of).collect()
     }
 
+    /// What kind of drive it is, in words. Virtual ones say of themselves that they spin, and are not believed.
+    pub fn kind(&self) -> &'static str {
+        if is_virtual(&self.name, &self.model) {
+            "virtual drive"
+        } else if self.name.starts_with("nvme") {
+            "NVMe"
+        } else if self.rotational {
+            "hard disk"
+        } else {
+            "flash"
+        }
+    }
+
     fn of(counter: &DriveCounter) -> Self {
         let base = format!("/sys/dev/block/{}:{}", counter.major, counter.minor);
         let setting = |name: &str| read(&format!("{base}/{name}")).trim().to_owned();
@@ -82,6 +101,7 @@ impl DriveEnvironment {
             rotational: setting("queue/rotational") == "1",
             scheduler: chosen.unwrap_or(&schedulers).to_owned(),
             write_cache: setting("queue/write_cache"),
+            size_bytes: setting("size").parse::<u64>().unwrap_or(0).saturating_mul(SYSFS_SECTOR_BYTES),
         }
     }
 }
@@ -106,6 +126,18 @@ fn file_system(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_virtual_drive_is_no_hard_disk_whatever_it_says() {
+        let kind = |name: &str, model: &str, rotational| {
+            let (name, model) = (name.to_owned(), model.to_owned());
+            DriveEnvironment { name, model, rotational, ..DriveEnvironment::default() }.kind()
+        };
+        assert_eq!(kind("vda", "", true), "virtual drive");
+        assert_eq!(kind("sda", "QEMU HARDDISK", true), "virtual drive");
+        assert_eq!(kind("sda", "ST4000NM0035", true), "hard disk");
+        assert_eq!((kind("sdb", "INTEL SSDSC2KB96", false), kind("nvme0n1", "", false)), ("flash", "NVMe"));
+    }
 
     #[test]
     fn sees_this_machine() {

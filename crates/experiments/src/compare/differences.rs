@@ -77,6 +77,10 @@ fn drive_settings(notes: &mut Vec<String>, first: &[DriveEnvironment], second: &
             let name = &ours.name;
             differ(notes, &format!("write cache of {name}"), &ours.write_cache, &theirs.write_cache);
             differ(notes, &format!("kind of drive of {name}"), kind(ours), kind(theirs));
+            if ours.size_bytes > 0 && theirs.size_bytes > 0 {
+                let size = |drive: &DriveEnvironment| format_size_bytes(drive.size_bytes);
+                differ(notes, &format!("size of {name}"), &size(ours), &size(theirs));
+            }
         }
     }
 }

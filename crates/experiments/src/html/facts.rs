@@ -236,8 +236,9 @@ pub(super) fn environment(out: &mut String, report: &Report) {
         ("file system".to_owned(), environment.file_system.clone()),
     ];
     facts.extend(report.drives.iter().map(|drive| {
-        let kind = if drive.rotational { "hard disk" } else { "flash" };
-        let parts = [drive.model.as_str(), kind, drive.scheduler.as_str(), drive.write_cache.as_str()];
+        let size = if drive.size_bytes > 0 { format_size_bytes(drive.size_bytes) } else { String::new() };
+        let (model, scheduler, cache) = (&drive.model, &drive.scheduler, &drive.write_cache);
+        let parts: [&str; 5] = [model, drive.kind(), &size, scheduler, cache];
         let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
         (format!("drive {}", drive.name), parts.join(", "))
     }));

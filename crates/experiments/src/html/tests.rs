@@ -44,6 +44,21 @@ fn nothing_from_outside(page: &str) {
 }
 
 #[test]
+fn a_machine_s_drives_are_told_with_kind_and_size() {
+    let mut report = made_up("nvme-scaling", &["drives"]);
+    let virtual_drive = &mut report.drives[1];
+    (virtual_drive.name, virtual_drive.model, virtual_drive.rotational) =
+        ("vda".to_owned(), String::new(), true);
+    virtual_drive.size_bytes = 0;
+    let page = render(&report).replace("<wbr>", "");
+    let told =
+        ["MZQL23T8HCLS-00A07, NVMe, 3.75 TiB, none, write through", "<td>virtual drive, none, write through"];
+    for wanted in told {
+        assert!(page.contains(wanted), "{wanted}");
+    }
+}
+
+#[test]
 fn a_page_is_well_formed_and_needs_nothing_else() {
     for (experiment, labels) in [
         ("curve-vs-ceph", vec!["Coquina 0.9.0", "Ceph 16.2.15"]),

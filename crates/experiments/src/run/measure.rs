@@ -10,11 +10,11 @@ use crate::definition::{Mode, object_set_bytes};
 use crate::generator::{
     Amount, BusyHost, Command, Format, GeneratorError, Load, Outcome, Running, coquina, gate, share,
 };
-use crate::report::{CpuFigures, DriveFigures, Point, ProcessFigures, Round};
+use crate::report::{CpuFigures, DriveFigures, NetworkFigures, Point, ProcessFigures, Round};
 use crate::statistics::{SAMPLES_MIN, sanity, steadiness};
-use crate::target::{Target, TargetError, is_this_host, lies_in_memory};
+use crate::target::{Target, is_this_host, lies_in_memory};
 
-use super::{over_time::over_time, placement, servers::Servers};
+use super::{idle::Idle, over_time::over_time, placement, servers::Servers};
 
 /// The machine is sampled this often, and more often in runs in which that gives fewer than [`SAMPLES_MIN_PER_RUN`].
 const SAMPLE_INTERVAL_MS: u64 = 250;
@@ -32,8 +32,6 @@ const DETAIL_INTERVAL_MS: u64 = 1000;
 const DETAIL_INTERVAL_MS_MIN: u64 = 300;
 /// What grew is known from two details on; a run's edges lie between them.
 const DETAILS_MIN_PER_RUN: f64 = 4.0;
-/// The idle machine is looked at for so long.
-const IDLE_TIME: Duration = Duration::from_secs(2);
 /// What a generator may need by itself between two operations, on a busy processor.
 const BETWEEN_NS_MAX: f64 = 200e3;
 /// A generator may take so long to begin and to end, besides its time.
@@ -48,73 +46,7 @@ const EDGE: Duration = Duration::from_millis(50);
 /// What is measured for less long than this is not seen: the kernel counts idle time to 10 ms.
 const SEEN_TIME_MIN: Duration = Duration::from_millis(100);
 
-/// What the machine does while no load is made: not what targets do for themselves, which counts for them.
-#[derive(Clone, Debug, Default)]
-pub struct Idle {
-    /// Busy time without that of targets.
-    pub us_per_s: f64,
-    /// Busy time of the kernel's threads and of interrupts.
-    pub kernel_us_per_s: f64,
-    /// Busy time of processes that have nothing to do with the run, and the busiest of them.
-    pub outside_us_per_s: f64,
-    /// Its name.
-    pub busiest: String,
-    /// Busy time of all.
-    pub all_us_per_s: f64,
-    /// Drives that hold targets.
-    pub drives: Vec<DriveCounter>,
-}
-
-impl Idle {
-    /// Looks for some seconds. `servers` are the processes of all targets.
-    pub fn look(
-        places: &[PathBuf],
-        servers: &[u32],
-        stopped: &dyn Fn() -> bool,
-    ) -> Result<Self, TargetError> {
-        let mut idle = Idle { drives: drives_of(places), ..Idle::default() };
-        let processes = servers.iter().map(|pid| (*pid, Role::Target)).collect();
-        let sampled = drives_to_sample(places, true);
-        let Ok(sampler) = sampler(IDLE_TIME.as_secs_f64(), sampled, processes) else { return Ok(idle) };
-        let from = sampler.mark();
-        while from.elapsed() < IDLE_TIME {
-            if stopped() {
-                return Err(TargetError::Stopped);
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        let to = sampler.mark();
-        if let Some(seen) = sampler.window(from, to) {
-            idle.all_us_per_s = seen.busy_cores * 1e6;
-            idle.us_per_s = (seen.busy_cores - seen.role_cores(Role::Target)).max(0.0) * 1e6;
-            idle.kernel_us_per_s = seen.role_cores(Role::Kernel) * 1e6;
-            idle.outside_us_per_s = seen.role_cores(Role::Outside) * 1e6;
-            let outside = seen.processes.iter().find(|process| process.role == Role::Outside);
-            idle.busiest =
-                outside.map(|process| format!("{} (pid {})", process.name, process.pid)).unwrap_or_default();
-        }
-        sampler.stop();
-        Ok(idle)
-    }
-
-    /// What is said of a machine that was busy before the run.
-    pub fn text(&self, are_servers_known: bool) -> String {
-        let cores = self.outside_us_per_s / 1e6;
-        let busiest = &self.busiest;
-        match are_servers_known {
-            true => format!(
-                "{cores:.1} cores were busy with something else before the run, most of it {busiest}: figures are lower and less sure \
-                 than on a quiet machine"
-            ),
-            false => format!(
-                "{cores:.1} cores were busy before the run, most of it {busiest}, which may serve a target: not all that does is known \
-                 here. If it is something else, figures are lower and less sure than on a quiet machine"
-            ),
-        }
-    }
-}
-
-fn sampler(
+pub(super) fn sampler(
     runtime_s: f64,
     drives: Option<Vec<String>>,
     processes: Vec<(u32, Role)>,
@@ -164,7 +96,7 @@ fn looked_at(began: Instant, length: Duration) -> Option<(Instant, Instant)> {
 }
 
 /// The whole drives that hold these files or devices, each once. A file that does not exist yet lies on the drive of its folder.
-fn drives_of(places: &[PathBuf]) -> Vec<DriveCounter> {
+pub(super) fn drives_of(places: &[PathBuf]) -> Vec<DriveCounter> {
     let mut drives: Vec<DriveCounter> = Vec::new();
     for place in places {
         for found in DriveCounter::under(place) {
@@ -183,7 +115,7 @@ pub fn drive_names(places: &[PathBuf]) -> Vec<String> {
 
 /// The drives that tell something of what has these places. `None` stands for all: on this host it is not known which, as of a server
 /// on loopback or a file system without a drive of its own. Those of this host tell nothing of what is elsewhere, or in memory.
-fn drives_to_sample(places: &[PathBuf], is_on_this_host: bool) -> Option<Vec<String>> {
+pub(super) fn drives_to_sample(places: &[PathBuf], is_on_this_host: bool) -> Option<Vec<String>> {
     let names = drive_names(places);
     let is_in_memory = !places.is_empty() && places.iter().all(|place| lies_in_memory(place));
     (!names.is_empty() || !is_on_this_host || is_in_memory).then_some(names)
@@ -432,6 +364,7 @@ impl Shot<'_> {
                     busy: drive.busy,
                 })
                 .collect();
+            round.networks = network_figures(seen);
             let written_per_s: f64 = seen.drives.iter().map(|drive| drive.write_bytes_per_s).sum();
             let by_users = self.user_writes_bytes_per_s(&round);
             if by_users > 0.0 && !seen.drives.is_empty() {
@@ -476,6 +409,17 @@ impl Shot<'_> {
         };
         sanity::check(&figures).into_iter().map(|found| found.text).collect()
     }
+}
+
+/// What went through each interface but loopback.
+fn network_figures(seen: &Utilisation) -> Vec<NetworkFigures> {
+    let networks = seen.networks.iter().map(|network| NetworkFigures {
+        name: network.name.clone(),
+        in_bytes_per_s: network.in_bytes_per_s,
+        out_bytes_per_s: network.out_bytes_per_s,
+        speed_bits_per_s: network.speed_bits_per_s,
+    });
+    networks.collect()
 }
 
 /// By which share memory grew, if that is more than what changes always. Of none nothing is known.
@@ -596,14 +540,24 @@ mod tests {
     }
 
     #[test]
-    fn who_may_serve_a_target_is_not_something_else() {
-        let idle = Idle { outside_us_per_s: 4e5, busiest: "ceph-osd (pid 7)".to_owned(), ..Idle::default() };
-        assert!(
-            idle.text(true)
-                .starts_with("0.4 cores were busy with something else before the run, most of it ceph-osd")
-        );
-        let told = idle.text(false);
-        assert!(told.contains("ceph-osd (pid 7), which may serve a target"), "{told}");
+    fn a_round_keeps_what_went_through_each_interface() {
+        let network = |name: &str, out_bytes_per_s| coquina_host::sampler::NetworkUse {
+            name: name.to_owned(),
+            out_bytes_per_s,
+            speed_bits_per_s: Some(10_000_000_000),
+            ..Default::default()
+        };
+        let networks = vec![network("eth0", 1e9), network("eth1", 2.5)];
+        let round = Round {
+            networks: network_figures(&Utilisation { networks, ..Utilisation::default() }),
+            ..Round::default()
+        };
+        let mut json = serde_json::to_value(&round).unwrap();
+        assert_eq!(json["networks"][0]["out_bytes_per_s"], 1e9);
+        assert_eq!(json["networks"][1]["name"], "eth1");
+        json.as_object_mut().unwrap().remove("networks");
+        let older: Round = serde_json::from_value(json).unwrap();
+        assert_eq!(older.networks, []);
     }
 
     #[test]

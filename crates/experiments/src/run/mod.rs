@@ -14,6 +14,7 @@ mod facts;
 mod fairness;
 mod findings;
 mod fio_tried;
+mod idle;
 mod knees;
 mod layout;
 mod measure;
@@ -141,7 +142,7 @@ struct Run<'a> {
     report: Report,
     random: fastrand::Rng,
     began: Instant,
-    idle: measure::Idle,
+    idle: idle::Idle,
     /// Why a target is not run any more.
     given_up: Vec<Option<String>>,
     failures: Vec<u32>,
@@ -204,7 +205,7 @@ impl<'a> Run<'a> {
             report,
             random: fastrand::Rng::with_seed(settings.seed),
             began: Instant::now(),
-            idle: measure::Idle::default(),
+            idle: idle::Idle::default(),
             given_up: vec![None; columns.len()],
             failures: vec![0; columns.len()],
             seen: Vec::new(),
@@ -256,7 +257,7 @@ impl<'a> Run<'a> {
             self.report.findings.extend(found);
         }
         (self.hooks.progress)(0.0, "looking at the idle machine");
-        self.idle = measure::Idle::look(&self.places(), &self.all_processes(), self.hooks.stopped)?;
+        self.idle = idle::Idle::look(&self.places(), &self.all_processes(), self.hooks.stopped)?;
         if self.idle.outside_us_per_s > BUSY_US_PER_S_MAX {
             let text = self.idle.text(self.targets.iter().all(|target| target.are_processes_all()));
             (self.hooks.say)(&text);

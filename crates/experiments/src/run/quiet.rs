@@ -7,7 +7,7 @@ use coquina_host::{DriveCounter, MachineCpu};
 
 use crate::definition::ModeName;
 
-use super::measure::Idle;
+use super::idle::Idle;
 
 const LOOK: Duration = Duration::from_millis(100);
 /// Busy cores above those of the idle machine.

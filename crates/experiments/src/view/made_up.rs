@@ -70,6 +70,7 @@ pub(crate) fn made_up(experiment: &str, labels: &[&str]) -> Report {
                 rotational: false,
                 scheduler: "none".to_owned(),
                 write_cache: "write through".to_owned(),
+                size_bytes: 3840 << 30,
             })
             .collect(),
         versions: BTreeMap::from([
@@ -194,6 +195,7 @@ fn round(point: &Point, place: usize, number: u32, noise: &mut Noise) -> Round {
             ..CpuFigures::default()
         }),
         drives: vec![DriveFigures { name: "nvme0n1".to_owned(), busy: 0.7, ..DriveFigures::default() }],
+        networks: Vec::new(),
         drive_bytes_per_user_byte: point
             .operation
             .writes()
