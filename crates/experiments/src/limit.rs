@@ -5,7 +5,7 @@
 //!   CPU before a drive that only has something in flight;
 //! - evidence lines carry the numbers, those of weak evidence say that they are weak;
 //! - others are blamed only where all that serves the target is known: they may be its servers elsewhere;
-//! - where nothing is near its limit, the answer is `unknown` with the figures, not a guess.
+//! - where nothing is near its limit, nor busy most of the time, the answer is `unknown` with the figures, not a guess.
 
 mod rules;
 #[cfg(test)]
@@ -44,7 +44,7 @@ pub struct Evidence {
     pub write_bytes_per_s: f64,
     /// Operations per second at which load was offered; `None` for a closed loop.
     pub rate_iops: Option<f64>,
-    /// Other points of the same sweep of the same target, in any order.
+    /// Points of the same sweep of the same target, in any order; this one with the mean of its rounds among them, or none of as much in flight.
     pub neighbours: Vec<Neighbour>,
 }
 

@@ -44,10 +44,14 @@ const FLUSHES_OFTEN: f64 = 0.5;
 /// A drive and the processors count as busy in turns when each is for this share of the time, and neither is full.
 const BUSY_IN_TURNS: f64 = 0.65;
 
+/// Processors are short for most of the time where so much of them is used, and something waits for one for so much of the time.
+const CPU_MOSTLY: f64 = 0.75;
+const WAITED_MOSTLY: f64 = 0.5;
+
 type Rule = fn(&Evidence) -> Option<Limit>;
 
 /// Asked one after the other; the first answer counts.
-pub(super) const ALL: [Rule; 14] = [
+pub(super) const ALL: [Rule; 16] = [
     rate,
     throttle,
     rationed,
@@ -62,6 +66,8 @@ pub(super) const ALL: [Rule; 14] = [
     flushing_drive,
     parallel_drive,
     several,
+    mostly_cpu,
+    mostly_drive,
 ];
 
 fn limit(kind: LimitKind, text: String, evidence: Vec<String>) -> Option<Limit> {
@@ -409,6 +415,47 @@ fn several(evidence: &Evidence) -> Option<Limit> {
     limit(LimitKind::Several, text, lines)
 }
 
+/// Processors are not full all the time, but something waits for one for most of it: work comes in bursts.
+fn mostly_cpu(evidence: &Evidence) -> Option<Limit> {
+    let utilisation = &evidence.utilisation;
+    let all = f64::from(utilisation.cores_online);
+    let waited = utilisation.pressures?.cpu_some;
+    let gone = utilisation.busy_cores + utilisation.steal_cores;
+    (all > 0.0 && gone >= all * CPU_MOSTLY && waited >= WAITED_MOSTLY).then_some(())?;
+    let text = format!(
+        "CPU: {:.1} of {} (weak: not all the time, but something waited for a core {} of it)",
+        utilisation.busy_cores,
+        cores(utilisation.cores_online as usize),
+        percent(waited)
+    );
+    let mut lines = vec![format!("{} of all CPU time was used or taken away", percent(gone / all))];
+    lines.extend(growth(evidence).line());
+    limit(LimitKind::Cpu, text, lines)
+}
+
+/// A drive is not full, but busy for most of the time, with flushes that writes wait for or so that more in flight gives no more, and
+/// processors are not.
+fn mostly_drive(evidence: &Evidence) -> Option<Limit> {
+    let utilisation = &evidence.utilisation;
+    let drive = busiest_drive(utilisation, |_| true).filter(|drive| drive.busy >= BUSY_IN_TURNS)?;
+    (evidence.are_servers_known && evidence.load_hosts.is_none()).then_some(())?;
+    let growth = growth(evidence);
+    let flushes = drive.flushing.filter(|share| *share >= FLUSHES_OFTEN && evidence.write_bytes_per_s > 0.0);
+    (flushes.is_some() || matches!(growth, Growth::Stopped(_))).then_some(())?;
+    let mut text = format!("drive {} {} busy", drive.name, percent(drive.busy));
+    if let Some(share) = flushes {
+        text += &format!(", {} of the time with flushes", percent(share));
+    }
+    text += &format!(
+        " (weak: it is not full, but busier than processors, {:.1} of {})",
+        utilisation.busy_cores,
+        cores(utilisation.cores_online as usize)
+    );
+    let mut lines = vec![drive_line(drive)];
+    lines.extend(growth.line());
+    limit(LimitKind::Drive, text, lines)
+}
+
 /// Nothing is near its limit.
 pub(super) fn unknown(evidence: &Evidence) -> Limit {
     let utilisation = &evidence.utilisation;
@@ -452,14 +499,18 @@ fn growth(evidence: &Evidence) -> Growth {
     growth_among(evidence, |_| true)
 }
 
-/// The next deeper point says it; at the deepest, the one before, if it is near.
+/// The next deeper point says it; at the deepest, the one before, if it is near. Points that are the same load, as that of the last drive and of
+/// all drives, are one: what noise there is between them would be growth of one and none of the other.
 fn growth_among(evidence: &Evidence, is_meant: fn(&Neighbour) -> bool) -> Growth {
-    let here = (evidence.outstanding, evidence.iops);
     let others = evidence.neighbours.iter().filter(|neighbour| is_meant(neighbour));
-    let others = others.map(|neighbour| (neighbour.outstanding, neighbour.iops));
-    let usable = others.filter(|(outstanding, iops)| *outstanding > 0 && *iops > 0.0);
-    let (deeper, shallower): (Vec<_>, Vec<_>) =
-        usable.filter(|other| other.0 != here.0).partition(|other| other.0 > here.0);
+    let usable = others.filter(|other| other.outstanding > 0 && other.iops > 0.0);
+    let (same, others): (Vec<&Neighbour>, Vec<&Neighbour>) =
+        usable.partition(|other| other.outstanding == evidence.outstanding);
+    let same: Vec<f64> = same.iter().filter(|other| other.has_same_threads).map(|other| other.iops).collect();
+    let mean = || same.iter().sum::<f64>() / same.len() as f64;
+    let here = (evidence.outstanding, if same.is_empty() { evidence.iops } else { mean() });
+    let others = others.iter().map(|other| (other.outstanding, other.iops));
+    let (deeper, shallower): (Vec<_>, Vec<_>) = others.partition(|other| other.0 > here.0);
     let next = deeper.into_iter().min_by_key(|other| other.0);
     let before = shallower.into_iter().max_by_key(|other| other.0);
     let (low, high) = match (next, before) {

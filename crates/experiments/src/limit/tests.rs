@@ -201,6 +201,30 @@ fn of_load_that_other_hosts_make_this_host_is_not_the_generator() {
     assert_limit(&evidence, LimitKind::Cpu, text);
 }
 
+/// Of four drives, "4 drives" and "all drives" are one load; a report named a drive for one of them, and latency for the other.
+#[test]
+fn points_that_are_the_same_load_have_the_same_limit() {
+    let mut evidence = idle();
+    let drive = &mut evidence.utilisation.drives[0];
+    (drive.busy, drive.in_flight_mean) = (1.0, 120.0);
+    evidence.outstanding = 128;
+    for (iops, own) in [(98_500.0, 98_000.0), (90_000.0, 92_000.0)] {
+        evidence.iops = iops;
+        let other = 190_000.0 - own;
+        neighbours(&mut evidence, &[(32, 70_000.0), (96, 93_000.0), (128, other), (128, own)]);
+        let lines = assert_limit(&evidence, LimitKind::Drive, "drive vda 100 % busy");
+        assert!(
+            lines.contains("does not grow with depth: 93000 operations/s with 96 in flight, 95000 with 128"),
+            "{lines}"
+        );
+    }
+    // One of other threads is another load.
+    evidence.iops = 98_500.0;
+    neighbours(&mut evidence, &[(96, 93_000.0), (128, 60_000.0), (128, 98_000.0)]);
+    evidence.neighbours[1].has_same_threads = false;
+    assert_eq!(name_limit(&evidence).kind, LimitKind::Latency);
+}
+
 #[test]
 fn time_that_the_hypervisor_took_counts_as_taken() {
     let mut evidence = idle();
@@ -453,6 +477,39 @@ fn a_plateau_where_nothing_is_full_is_not_explained() {
     assert_eq!(name_limit(&evidence).kind, LimitKind::Latency);
 }
 
+/// As Ceph's reads and Coquina's sequential writes at one depth, of which reports said that nothing was full.
+#[test]
+fn what_is_busy_most_of_the_time_is_named_where_nothing_is_full() {
+    let mut evidence = idle();
+    busy(&mut evidence, [0.9, 0.84]);
+    evidence.utilisation.pressures = Some(Pressures { cpu_some: 0.77, ..Pressures::default() });
+    let text = "CPU: 1.7 of 2 cores (weak: not all the time, but something waited for a core 77 % of it)";
+    let lines = assert_limit(&evidence, LimitKind::Cpu, text);
+    assert!(lines.contains("87 % of all CPU time was used or taken away"), "{lines}");
+    evidence.utilisation.pressures = Some(Pressures { cpu_some: 0.23, ..Pressures::default() });
+    assert_eq!(name_limit(&evidence).kind, LimitKind::Unknown);
+
+    let mut evidence = idle();
+    evidence.write_bytes_per_s = 20e6;
+    busy(&mut evidence, [0.4, 0.33]);
+    let drive = &mut evidence.utilisation.drives[0];
+    (drive.busy, drive.flushing) = (0.73, Some(0.58));
+    let text = "drive vda 73 % busy, 58 % of the time with flushes (weak: it is not full, but busier than processors, 0.7 of 2 cores)";
+    assert_limit(&evidence, LimitKind::Drive, text);
+    evidence.utilisation.drives[0].flushing = Some(0.3);
+    assert_eq!(
+        name_limit(&evidence).kind,
+        LimitKind::Unknown,
+        "it may have something in flight all the time"
+    );
+    neighbours(&mut evidence, &[(16, 4900.0), (64, 5050.0)]);
+    let text = "drive vda 73 % busy (weak: it is not full, but busier than processors, 0.7 of 2 cores)";
+    let lines = assert_limit(&evidence, LimitKind::Drive, text);
+    assert!(lines.contains("does not grow"), "{lines}");
+    evidence.are_servers_known = false;
+    assert_eq!(name_limit(&evidence).kind, LimitKind::Unknown);
+}
+
 #[test]
 fn a_drive_and_processors_that_are_busy_in_turns_are_named_together() {
     let mut evidence = idle();
@@ -468,7 +525,7 @@ fn a_drive_and_processors_that_are_busy_in_turns_are_named_together() {
     assert_eq!(name_limit(&evidence).kind, LimitKind::Unknown, "they may wait for what is not seen");
     evidence.are_servers_known = true;
     busy(&mut evidence, [0.6, 0.6]);
-    assert_eq!(name_limit(&evidence).kind, LimitKind::Unknown);
+    assert_eq!(name_limit(&evidence).kind, LimitKind::Drive, "that alone, and weakly");
     busy(&mut evidence, [0.8, 0.7]);
     evidence.utilisation.drives[0].busy = 0.6;
     assert_eq!(name_limit(&evidence).kind, LimitKind::Unknown);

@@ -16,6 +16,8 @@ use super::measure::Measured;
 use super::rates;
 use super::servers::Servers;
 
+/// Of so much less in flight than there should be it is told that the load before was too short, as a share.
+const MISSED_MIN: f64 = 0.05;
 /// Of this share of the measured time it is told that not all generators measured at once.
 const SKEW_MAX: f64 = 0.02;
 /// The same of the machine that stood still.
@@ -67,8 +69,12 @@ pub fn name_limits(cases: &mut [Case], seen: &[Vec<Vec<Measured>>], drives: &[u3
         for target in 0..cases[index].results.len() {
             let drives = drives.get(target).copied().unwrap_or(1);
             let Some(measured) = seen[index].get(target) else { continue };
-            let neighbours = neighbours_of(cases, index, target, drives, share_one_disk(measured));
+            let mut neighbours = neighbours_of(cases, index, target, drives, share_one_disk(measured));
             let point = cases[index].point.on(drives);
+            // All rounds say the same of how throughput grows.
+            let own = mean_iops(&cases[index].results[target]);
+            let outstanding = point.outstanding();
+            neighbours.extend(own.map(|iops| Neighbour { outstanding, iops, has_same_threads: true }));
             for (round, measured) in cases[index].results[target].rounds.iter_mut().zip(measured) {
                 let Some(utilisation) = measured.utilisation.as_ref().filter(|_| round.is_good()) else {
                     continue;
@@ -147,6 +153,7 @@ pub fn of_scenario(cases: &[Case], limits: &Mode, drives: &[u32]) -> Vec<Finding
     findings.extend(unsteady_over_rounds(cases, limits));
     findings.extend(skewed(cases));
     findings.extend(stood_still(cases));
+    findings.extend(short_warm_up(cases, limits, drives));
     findings.extend(knees::of(cases, drives));
     findings.extend(rates::of_scenario(cases));
     findings
@@ -241,6 +248,37 @@ fn stood_still(cases: &[Case]) -> Option<Finding> {
         result.target
     );
     Some(finding("note", &case.point.scenario, &text))
+}
+
+/// Operations that took longer than the load before the measured time: the first ones of a queue do not wait in a full one, and with them
+/// latency is too low. Little's law tells by how much. One finding for all, with the worst.
+fn short_warm_up(cases: &[Case], limits: &Mode, drives: &[u32]) -> Option<Finding> {
+    let mut found: Vec<(f64, f64, String)> = Vec::new();
+    for case in cases.iter().filter(|case| case.point.rate_iops.is_none()) {
+        for (target, result) in case.results.iter().enumerate() {
+            let point = case.point.on(drives.get(target).copied().unwrap_or(1));
+            let rounds: Vec<&Round> = result.good_rounds().collect();
+            let mean = |of: fn(&Round) -> f64| {
+                rounds.iter().map(|round| of(round)).sum::<f64>() / rounds.len().max(1) as f64
+            };
+            let latency_s = mean(|round| round.total.latency_ns_mean) / 1e9;
+            let in_flight = mean(|round| round.total.iops * round.total.latency_ns_mean / 1e9);
+            let share = in_flight / f64::from(point.outstanding());
+            let is_long = latency_s > limits.warmup_s_of(&point).max(limits.runtime_s * MISSED_MIN / 2.0);
+            if is_long && share < 1.0 - MISSED_MIN {
+                found.push((share, latency_s, format!("{}: {}", case.id, result.target)));
+            }
+        }
+    }
+    let (share, latency_s, worst) = found.iter().min_by(|one, other| one.0.total_cmp(&other.0))?;
+    let text = format!(
+        "of {} results operations took longer than the load before them that is not measured, and began before all that is to be in flight \
+         was: their latency is told too low, by {:.0} % of {latency_s:.2} s in the worst case ({worst}). --warmup {:.0} gives it",
+        found.len(),
+        (1.0 / share - 1.0) * 100.0,
+        (latency_s * 3.0).ceil()
+    );
+    Some(finding("note", &cases.first()?.point.scenario, &text))
 }
 
 /// What of the advice for storage this host does not follow.

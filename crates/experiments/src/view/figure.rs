@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::report::{CaseResult, Figures, Round, counting_step};
+use crate::limit::LimitKind;
+use crate::report::{CaseResult, Figures, LimitFigures, Round, counting_step};
 use crate::spread::{Compared, Rounds, Spread, compare_rounds, mean_of_rounds};
 
 /// Nanoseconds in a microsecond.
@@ -195,12 +196,15 @@ pub(crate) fn percentile(histogram: &[(u64, u64)], share: f64) -> Option<u64> {
     histogram.last().map(|(latency_ns, _)| *latency_ns)
 }
 
-/// The limit that most good rounds name, as the round says it that names it first.
-pub(crate) fn limit_of(result: &CaseResult) -> Option<&crate::report::LimitFigures> {
-    let named = |round: &&Round| !round.limit.kind.is_empty();
-    let times = |kind: &str| result.good_rounds().filter(|round| round.limit.kind == kind).count();
-    let most = result.good_rounds().filter(named).map(|round| times(&round.limit.kind)).max()?;
-    result.good_rounds().filter(named).map(|round| &round.limit).find(|limit| times(&limit.kind) == most)
+/// The limit that most good rounds name, as the round says it that names it first. Of as many that name one and none, it is the one.
+pub(crate) fn limit_of(result: &CaseResult) -> Option<&LimitFigures> {
+    let limits = || result.good_rounds().map(|round| &round.limit).filter(|limit| !limit.kind.is_empty());
+    let times = |limit: &LimitFigures| {
+        let is_named = limit.kind != LimitKind::Unknown.name();
+        (limits().filter(|other| other.kind == limit.kind).count(), is_named)
+    };
+    let most = limits().map(times).max()?;
+    limits().find(|limit| times(limit) == most)
 }
 
 #[cfg(test)]
@@ -285,6 +289,21 @@ mod tests {
             round.cores_pinned = nothing_pinned;
             assert_eq!(Metric::IopsPerCore.of_round(&round), None);
         }
+    }
+
+    #[test]
+    fn the_limit_is_the_one_that_most_rounds_name() {
+        let of = |kinds: &[&str]| {
+            let mut result = result(&vec![(90, 10, 2_000_000); kinds.len()]);
+            for (round, kind) in result.rounds.iter_mut().zip(kinds) {
+                round.limit.kind = (*kind).to_owned();
+            }
+            limit_of(&result).map(|limit| limit.kind.clone())
+        };
+        assert_eq!(of(&["unknown", "one-core", "unknown", "one-core"]).as_deref(), Some("one-core"));
+        assert_eq!(of(&["unknown", "one-core", "unknown"]).as_deref(), Some("unknown"));
+        assert_eq!(of(&["drive", "cpu", "cpu", "drive"]).as_deref(), Some("drive"), "the first of them");
+        assert_eq!(of(&["", ""]), None);
     }
 
     #[test]

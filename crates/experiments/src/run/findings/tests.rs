@@ -259,6 +259,29 @@ fn a_machine_that_stood_still_is_told_once() {
     assert_eq!(stood_still(&[failed]), None);
 }
 
+/// As 128 writes of 4 MiB in flight that took a second each after half a second of load.
+#[test]
+fn latency_that_is_too_low_since_queues_were_not_full_yet_is_told() {
+    let mut limits = Experiment::load("arm-vs-x86").unwrap().modes.get(ModeName::Quick).clone();
+    let of = |limits: &Mode, latency_s: f64| {
+        let mut case = case(1, &[(106.5, 0), (106.5, 0)]);
+        case.point.depth = 128;
+        for round in &mut case.results[0].rounds {
+            round.total.latency_ns_mean = latency_s * 1e9;
+        }
+        short_warm_up(&[case], limits, &[1]).map(|found| found.text)
+    };
+    let text = of(&limits, 1.051).unwrap();
+    assert!(
+        text.contains("by 14 % of 1.05 s in the worst case (1 clients: t). --warmup 4 gives it"),
+        "{text}"
+    );
+    assert_eq!(of(&limits, 1.2), None, "as many are in flight as should be");
+    assert_eq!(of(&limits, 0.4), None, "what is missing is so for another reason");
+    limits.warmup_s = 5.0;
+    assert_eq!(of(&limits, 1.051), None);
+}
+
 #[test]
 fn of_what_is_too_short_to_tell_nothing_is_said() {
     let limits = Experiment::load("hdd-tuning").unwrap().modes.get(ModeName::Quick).clone();
