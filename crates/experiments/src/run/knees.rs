@@ -184,16 +184,30 @@ fn knee(steps: &[Step<'_>]) -> Option<String> {
     let mut text = match sureness {
         Sureness::Flat => format!("grows no more from {} on: {figures}", here.title),
         Sureness::Little => format!(
-            "grows little or not from {} on: {figures}, where {:.0} % more would be in proportion; whether it still grows by 5 % is \
+            "grows little or not from {} on: {figures}, where {:.0} % more would be in proportion; whether it still grows by 5 %{} is \
              not shown",
             here.title,
-            (f64::from(end.count) / f64::from(here.count.max(1)) - 1.0) * 100.0
+            (f64::from(end.count) / f64::from(here.count.max(1)) - 1.0) * 100.0,
+            unsure_at(here, &steps[at + 1..])
         ),
     };
     if let Some(limit) = limit_of(here.result).filter(|limit| !limit.text.is_empty()) {
         text += &format!("; the limit there: {}", limit.text);
     }
     Some(text)
+}
+
+/// Where rounds do not show that throughput is flat after a step, if that is not at the end, of which the interval is told.
+fn unsure_at(here: &Step<'_>, later: &[Step<'_>]) -> String {
+    let unsure: Vec<&Step<'_>> =
+        later.iter().filter(|step| step.growth_over(here).1 >= 1.0 + FLAT_GROWTH).collect();
+    match (unsure.first(), unsure.last(), later.last()) {
+        (Some(step), Some(last), Some(end)) if last.count != end.count => {
+            let (low, high) = step.growth_over(here);
+            format!(" with {} ({})", step.title, percent(low, high))
+        }
+        _ => String::new(),
+    }
 }
 
 /// What rounds show of the steps after one; nothing if one of them grows, or may grow as steps do.

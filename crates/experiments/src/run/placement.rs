@@ -1,26 +1,33 @@
 //! Which processors jobs are pinned to, and which steps this machine cannot do.
 
+use std::path::Path;
+
 use crate::report::Point;
 
 /// Processors by core: each inner list is the threads of one core, the first of them first.
 fn cores() -> Vec<Vec<u32>> {
+    let cores = cores_in(Path::new("/sys/devices/system/cpu"));
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    usable(cores, &online, &status)
+}
+
+/// Those of a folder of the kernel, whatever their numbers: some may be missing in between, as where processors were taken out.
+fn cores_in(folder: &Path) -> Vec<Vec<u32>> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let number = |name: &str| name.strip_prefix("cpu")?.parse::<u32>().ok();
+    let mut processors: Vec<u32> = entries.filter_map(|entry| number(entry.file_name().to_str()?)).collect();
+    processors.sort_unstable();
     let mut cores: Vec<Vec<u32>> = Vec::new();
-    for processor in 0..4096 {
-        let base = format!("/sys/devices/system/cpu/cpu{processor}");
-        if !std::path::Path::new(&base).exists() {
-            break;
-        }
-        let siblings =
-            std::fs::read_to_string(format!("{base}/topology/thread_siblings_list")).unwrap_or_default();
-        let threads = parse_list(siblings.trim());
+    for processor in processors {
+        let siblings = folder.join(format!("cpu{processor}/topology/thread_siblings_list"));
+        let threads = parse_list(std::fs::read_to_string(siblings).unwrap_or_default().trim());
         let threads = if threads.is_empty() { vec![processor] } else { threads };
         if !cores.contains(&threads) {
             cores.push(threads);
         }
     }
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    usable(cores, &online, &status)
+    cores
 }
 
 /// Cores with the threads that are online and that this process may run on: no others are given to jobs, or these could not be pinned.
@@ -138,6 +145,18 @@ mod tests {
         let found = usable(cores, "0-3\n", "Cpus_allowed_list:\t0-7\n");
         assert_eq!(found, [vec![0], vec![1], vec![2], vec![3]]);
         assert!(choose("whole cores", 8, &found).unwrap_err().contains("this machine has 4"));
+    }
+
+    #[test]
+    fn processors_behind_a_missing_number_are_found() {
+        let folder = tempfile::tempdir().unwrap();
+        for (processor, siblings) in [(0, "0,4"), (1, "1,5"), (4, "0,4"), (5, "1,5"), (10, "10")] {
+            let topology = folder.path().join(format!("cpu{processor}/topology"));
+            std::fs::create_dir_all(&topology).unwrap();
+            std::fs::write(topology.join("thread_siblings_list"), siblings).unwrap();
+        }
+        std::fs::create_dir(folder.path().join("cpufreq")).unwrap();
+        assert_eq!(cores_in(folder.path()), [vec![0, 4], vec![1, 5], vec![10]]);
     }
 
     #[test]

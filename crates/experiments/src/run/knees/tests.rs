@@ -81,6 +81,21 @@ fn noisy_rounds_of_one_disk_say_that_it_grows_little() {
     assert!(text.contains("300 % more would be in proportion") && text.contains("not shown"), "{text}");
 }
 
+/// A report said of reads that fell by a third with eight clients that it was not shown whether they still grew.
+#[test]
+fn the_step_that_leaves_doubt_is_named() {
+    let clients = |steps: [(u32, &[f64]); 3]| -> Vec<Case> {
+        steps.iter().map(|(clients, iops)| case(point(None, *clients), iops, &["vda"])).collect()
+    };
+    let cases =
+        clients([(1, &[168e3, 166e3, 170e3]), (2, &[160e3, 171e3, 184e3]), (8, &[117e3, 116e3, 118e3])]);
+    let text = only(&cases, 1);
+    assert!(text.starts_with("grows little or not from 1 client on: 168000 "), "{text}");
+    assert!(text.contains("117000 with 8 clients (-32 to -29 %)"), "{text}");
+    let told = "whether it still grows by 5 % with 2 clients (-14 to +21 %) is not shown";
+    assert!(text.contains(told), "{text}");
+}
+
 #[test]
 fn a_last_step_that_may_be_noise_is_no_knee() {
     // Mean of the last step is below that of the one before, and its rounds allow for growth in proportion.
