@@ -7,8 +7,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::{
-    Context, ENGINE_SETTING, Reach, Target, TargetError, absolute, choose_engine, device_use, medium,
-    need_room, reach,
+    Context, ENGINE_SETTING, Reach, Target, TargetError, absolute, choose_engine, medium, need_room, reach,
+    users_of,
 };
 use crate::definition::Layout;
 use crate::generator::fio::{self, Engine, FioOptions};
@@ -99,7 +99,7 @@ impl FileTarget {
             )));
         }
         let name = path.to_string_lossy().into_owned();
-        let users = device_use::users_of_file(path);
+        let users = users_of(path);
         if !users.is_empty() {
             return Err(self.unusable(format!("{name} is in use: {}; free it first", users.join(", "))));
         }
@@ -331,5 +331,29 @@ fn by_file_system(files: &[PathBuf]) -> Vec<Vec<&PathBuf>> {
 impl Drop for FileTarget {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::context;
+    use super::*;
+
+    /// A server's drive file that was given up by mistake; `coquina bench io` refused it, and `bench run` wrote to it.
+    #[test]
+    fn a_file_that_another_process_has_locked_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("drive");
+        std::fs::write(&path, "data").unwrap();
+        let spec = format!("file:{}", path.display());
+        let context = Context { destroy: vec![spec.clone()], ..context(folder.path()) };
+        let target = FileTarget::new(&spec, &path.to_string_lossy());
+        assert!(target.check(&path, &context).is_ok());
+        let locked = std::fs::File::open(&path).unwrap();
+        locked.lock().unwrap();
+        let error = target.check(&path, &context).unwrap_err().to_string();
+        assert!(error.contains("is in use: another process has locked it; free it first"), "{error}");
+        drop(locked);
+        assert!(target.check(&path, &context).is_ok());
     }
 }
