@@ -76,7 +76,8 @@ fn one(root: &HostRoot, process: &str, data: &BTreeMap<String, String>) -> Vec<F
     findings
 }
 
-/// Folders for etcd's data and, where it has one, its log: from its options or its environment.
+/// Folders for etcd's data and, where it has one, its log: from its options or its environment, or from its configuration file, beside which
+/// etcd takes no notice of these.
 fn etcd_folders(root: &HostRoot, process: &str) -> Option<Vec<PathBuf>> {
     let bytes = std::fs::read(root.path(&format!("/proc/{process}/cmdline"))).ok()?;
     let text = String::from_utf8_lossy(&bytes).into_owned();
@@ -91,23 +92,39 @@ fn etcd_folders(root: &HostRoot, process: &str) -> Option<Vec<PathBuf>> {
             Some(text.to_owned())
         })
     };
-    let by_name = || {
-        // With a configuration file the folder is anywhere; without one it is named after the member.
-        let has_file = option_value(&arguments, "config-file").is_some();
-        let name = value("name", "ETCD_NAME").unwrap_or_else(|| "default".to_owned());
-        (!has_file).then(|| format!("{name}.etcd"))
-    };
-    let folder = value("data-dir", "ETCD_DATA_DIR").or_else(by_name)?;
-    let mut folders = vec![folder];
-    folders.extend(value("wal-dir", "ETCD_WAL_DIR").filter(|folder| !folder.is_empty()));
     let here = root.link(&format!("/proc/{process}/cwd"));
-    folders
-        .into_iter()
-        .map(|folder| {
-            let folder = PathBuf::from(folder);
-            if folder.is_absolute() { Some(folder) } else { Some(here.as_deref()?.join(folder)) }
-        })
-        .collect()
+    let absolute = |path: String| {
+        let path = PathBuf::from(path);
+        if path.is_absolute() { Some(path) } else { Some(here.as_deref()?.join(path)) }
+    };
+    let file = value("config-file", "ETCD_CONFIG_FILE").filter(|file| !file.is_empty());
+    let [folder, name, log] = match file {
+        Some(file) => {
+            // As the process sees it, which may run in a container.
+            let path = format!("/proc/{process}/root{}", absolute(file)?.display());
+            let text = root.text(&path)?;
+            ["data-dir", "name", "wal-dir"].map(|key| value_in_yaml(&text, key))
+        }
+        None => [("data-dir", "ETCD_DATA_DIR"), ("name", "ETCD_NAME"), ("wal-dir", "ETCD_WAL_DIR")]
+            .map(|(option, variable)| value(option, variable)),
+    };
+    let is_given = |text: &String| !text.is_empty();
+    // Without one it is named after the member.
+    let by_name = || format!("{}.etcd", name.filter(is_given).unwrap_or_else(|| "default".to_owned()));
+    let folder = folder.filter(is_given).unwrap_or_else(by_name);
+    [folder].into_iter().chain(log.filter(is_given)).map(absolute).collect()
+}
+
+/// The value of a key of the outermost map of a YAML file, as etcd's is: `data-dir: "/var/lib/etcd"  # here`.
+fn value_in_yaml(text: &str, key: &str) -> Option<String> {
+    let value = text.lines().find_map(|line| line.strip_prefix(key)?.trim_start().strip_prefix(':'))?.trim();
+    for quote in ['"', '\''] {
+        if let Some((quoted, _)) = value.strip_prefix(quote).and_then(|rest| rest.split_once(quote)) {
+            return Some(quoted.to_owned());
+        }
+    }
+    let value = if value.starts_with('#') { "" } else { value.split(" #").next().unwrap_or_default() };
+    Some(value.trim_end().to_owned())
 }
 
 /// `--option VALUE`, `--option=VALUE`, or the same with one dash.
@@ -205,5 +222,30 @@ mod tests {
     fn a_folder_that_cannot_be_told_is_not_known() {
         let host = host("etcd --config-file /etc/etcd.yml");
         assert_eq!(check(&host.root(), &[])[0].level, Level::Unknown);
+    }
+
+    #[test]
+    fn the_configuration_file_names_the_folders() {
+        // Where there is a file, etcd takes no notice of other options.
+        let host = host("etcd --config-file /etc/etcd.yml --data-dir /var/other");
+        let levels = |text: &str| -> Vec<Level> {
+            host.file("proc/77/root/etc/etcd.yml", text);
+            check(&host.root(), &["/dev/sdb".into()]).into_iter().map(|finding| finding.level).collect()
+        };
+        let on_data = [Level::Warning];
+        for line in [
+            "data-dir: /srv/etcd",
+            "data-dir: '/srv/etcd' # here",
+            "data-dir : \"/srv/etcd\"",
+            "name: 'x'",
+            "",
+        ] {
+            assert_eq!(levels(&format!("# etcd\nlog-level: info\n{line}\nwal-dir:\n")), on_data, "{line}");
+        }
+        assert_eq!(levels("data-dir: /var/etcd\nwal-dir: /srv/wal # fast\n"), [Level::Ok, Level::Warning]);
+        assert_eq!(
+            levels("client-transport-security:\n  data-dir: /srv/x\ndata-dir: /var/etcd\n"),
+            [Level::Ok]
+        );
     }
 }

@@ -21,8 +21,8 @@ struct Queue {
     /// The drive, interface or adapter that it belongs to.
     device: String,
     interrupts: u64,
-    /// The core that got most of them.
-    core: usize,
+    /// The number of the core that got most of them.
+    core: u32,
 }
 
 /// Looks at where interrupts go.
@@ -30,8 +30,11 @@ pub fn check(root: &HostRoot) -> Vec<Finding> {
     let Some(text) = root.text("/proc/interrupts") else {
         return vec![Finding::unknown(CODE, "host", "")];
     };
-    let cores = text.lines().next().unwrap_or_default().split_ascii_whitespace().count();
-    let queues = queues(root, &text, cores);
+    // Columns are of cores that are online, whose numbers need not follow each other.
+    let columns = text.lines().next().unwrap_or_default().split_ascii_whitespace();
+    let numbers: Vec<u32> = columns.filter_map(|column| column.strip_prefix("CPU")?.parse().ok()).collect();
+    let cores = numbers.len();
+    let queues = queues(root, &text, &numbers);
     let mut devices: BTreeMap<&str, Vec<&Queue>> = BTreeMap::new();
     for queue in queues.iter().filter(|queue| queue.interrupts >= BUSY_INTERRUPTS) {
         devices.entry(&queue.device).or_default().push(queue);
@@ -41,12 +44,12 @@ pub fn check(root: &HostRoot) -> Vec<Finding> {
         return vec![Finding::new(CODE, "host").level(Level::Info).is(why)];
     }
     let mut findings: Vec<Finding> =
-        devices.iter().map(|(device, queues)| spread(root, device, queues, cores)).collect();
+        devices.iter().map(|(device, queues)| spread(root, device, queues, &numbers)).collect();
     let all: Vec<&Queue> = devices.values().flatten().copied().collect();
     // Devices with a queue each can still meet on one core.
     if devices.len() > 1 && findings.iter().all(|finding| finding.level < Level::Advice) && on_one_core(&all)
     {
-        findings.push(spread(root, "all drives and interfaces", &all, cores));
+        findings.push(spread(root, "all drives and interfaces", &all, &numbers));
     }
     findings
 }
@@ -56,14 +59,14 @@ fn on_one_core(queues: &[&Queue]) -> bool {
 }
 
 /// The core with most of the queues, and how many these are.
-fn fullest_core(queues: &[&Queue]) -> (usize, usize) {
-    let mut by_core: BTreeMap<usize, usize> = BTreeMap::new();
+fn fullest_core(queues: &[&Queue]) -> (u32, usize) {
+    let mut by_core: BTreeMap<u32, usize> = BTreeMap::new();
     queues.iter().for_each(|queue| *by_core.entry(queue.core).or_default() += 1);
     by_core.into_iter().max_by_key(|(_, count)| *count).unwrap_or_default()
 }
 
-fn spread(root: &HostRoot, subject: &str, queues: &[&Queue], cores: usize) -> Finding {
-    let mut used: Vec<usize> = queues.iter().map(|queue| queue.core).collect();
+fn spread(root: &HostRoot, subject: &str, queues: &[&Queue], cores: &[u32]) -> Finding {
+    let mut used: Vec<u32> = queues.iter().map(|queue| queue.core).collect();
     used.sort_unstable();
     used.dedup();
     let busy =
@@ -71,7 +74,7 @@ fn spread(root: &HostRoot, subject: &str, queues: &[&Queue], cores: usize) -> Fi
     let on = if used.len() == 1 { format!("core {}", used[0]) } else { format!("{} cores", used.len()) };
     let (fullest, count) = fullest_core(queues);
     let has_most = queues.len() >= MANY_QUEUES
-        && cores >= queues.len()
+        && cores.len() >= queues.len()
         && count * 2 > queues.len()
         && count < queues.len();
     let most = if has_most { format!(", {count} of them on core {fullest}") } else { String::new() };
@@ -87,7 +90,7 @@ fn spread(root: &HostRoot, subject: &str, queues: &[&Queue], cores: usize) -> Fi
         });
         each.collect()
     };
-    let how = commands(&|index, _| Some((index % cores).to_string()));
+    let how = commands(&|index, _| Some(cores[index % cores.len()].to_string()));
     let undo = commands(&|_, queue| affinity(queue.irq));
     let finding = finding
         .should_be(level, "spread over the cores")
@@ -110,7 +113,7 @@ fn spread(root: &HostRoot, subject: &str, queues: &[&Queue], cores: usize) -> Fi
     if undo.len() == queues.len() { finding.undo(undo.join("; ")) } else { finding }
 }
 
-fn queues(root: &HostRoot, text: &str, cores: usize) -> Vec<Queue> {
+fn queues(root: &HostRoot, text: &str, cores: &[u32]) -> Vec<Queue> {
     let interfaces = root.names("/sys/class/net");
     let names = |folder: &str, link: &str| -> Vec<(String, String)> {
         let names = root.names(folder).into_iter();
@@ -129,13 +132,14 @@ fn queues(root: &HostRoot, text: &str, cores: usize) -> Vec<Queue> {
         let (irq, rest) = line.split_once(':')?;
         let irq = irq.trim().parse().ok()?;
         let mut fields = rest.split_ascii_whitespace();
-        let counts: Vec<u64> = fields.by_ref().take(cores).map_while(|field| field.parse().ok()).collect();
-        if counts.len() < cores {
+        let counts: Vec<u64> =
+            fields.by_ref().take(cores.len()).map_while(|field| field.parse().ok()).collect();
+        if counts.len() < cores.len() {
             return None;
         }
         let device = fields.find_map(|name| device_of(name.trim_end_matches(','), &interfaces, &virtio))?;
-        let (core, _) = counts.iter().enumerate().max_by_key(|(_, count)| **count)?;
-        Some(Queue { irq, device, interrupts: counts.iter().sum(), core })
+        let (core, _) = cores.iter().zip(&counts).max_by_key(|(_, count)| **count)?;
+        Some(Queue { irq, device, interrupts: counts.iter().sum(), core: *core })
     };
     text.lines().filter_map(queue).collect()
 }
@@ -210,6 +214,18 @@ mod tests {
         );
         let findings = check(&host.root());
         assert_eq!((findings[0].level, findings[0].is.as_str()), (Level::Ok, "2 busy queues on 2 cores"));
+    }
+
+    #[test]
+    fn cores_that_are_offline_are_not_counted_as_those_before_them() {
+        let host = host("");
+        host.file(
+            "proc/interrupts",
+            "  CPU0  CPU2  CPU6\n30: 0 50000 0 PCI-MSI 1-edge eth0-TxRx-0\n31: 0 40000 0 PCI-MSI 2-edge eth0-TxRx-1\n",
+        );
+        let finding = &check(&host.root())[0];
+        assert_eq!((finding.level, finding.is.as_str()), (Level::Warning, "2 busy queues on core 2"));
+        assert!(finding.how.contains("echo 2 > /proc/irq/31/smp_affinity_list"), "{finding:?}");
     }
 
     #[test]

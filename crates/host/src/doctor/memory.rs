@@ -1,5 +1,7 @@
 //! Memory: swap, what is left for caches, and huge pages.
 
+use std::path::Path;
+
 use super::finding::{Finding, Level};
 use super::root::HostRoot;
 use super::setting;
@@ -14,6 +16,7 @@ pub fn check(root: &HostRoot) -> Vec<Finding> {
     let mut findings = vec![swap(root)];
     findings.extend(swappiness(root));
     findings.push(cache(root));
+    findings.extend(group_limit(root));
     findings.push(huge_pages(root));
     findings
 }
@@ -103,6 +106,47 @@ fn cache(root: &HostRoot) -> Finding {
         .how("see who has it: ps aux --sort=-rss | head; move it to another host, bound it, or add memory")
 }
 
+/// Whether a control group gives this session, and what is started in the same way, less than the host has, as containers mostly do.
+fn group_limit(root: &HostRoot) -> Option<Finding> {
+    let total = kib(&root.text("/proc/meminfo")?, "MemTotal")?;
+    let (limit, group) = least_limit_kib(root)?;
+    (limit < total).then(|| {
+        Finding::new("MEMORY_LIMIT", HOST)
+            .is(format!("{} of {}, by the control group {group}", size(limit), size(total)))
+            .should_be(Level::Warning, "a cache that fits into that")
+            .why(
+                "Coquina takes what the host can spare for its cache, and half of the host's memory at most: of the group's limit it does \
+                 not know. At that limit the kernel ends the process.",
+            )
+            .how(format!("bound the cache of all nodes of the group together: --cache-memory {}M", (limit >> 11).max(1)))
+    })
+}
+
+/// The least that any control group of this process, or above it, allows, in KiB, and its name. `None` where nothing is limited.
+fn least_limit_kib(root: &HostRoot) -> Option<(u64, String)> {
+    let text = root.text("/proc/self/cgroup")?;
+    let mut limits: Vec<(u64, String)> = Vec::new();
+    for line in text.lines() {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(names), Some(group)) = (fields.next(), fields.next()) else { continue };
+        let (folder, file) = match names {
+            "" => ("/sys/fs/cgroup", "memory.max"),
+            names if names.split(',').any(|name| name == "memory") => {
+                ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
+            }
+            _ => continue,
+        };
+        // `max` is no number. What version 1 writes where nothing is limited is more than any host has.
+        let limit = |group: &Path| {
+            let group = group.display().to_string();
+            let bytes = root.number(&format!("{folder}{}/{file}", group.trim_end_matches('/')))?;
+            Some((bytes >> 10, group))
+        };
+        limits.extend(Path::new(group).ancestors().filter_map(limit));
+    }
+    limits.into_iter().min_by_key(|(limit, _)| *limit)
+}
+
 fn huge_pages(root: &HostRoot) -> Finding {
     const CODE: &str = "HUGE_PAGES";
     const FOLDER: &str = "/sys/kernel/mm/transparent_hugepage";
@@ -172,6 +216,31 @@ mod tests {
         ] {
             assert_eq!(cache(&host(available_kib, 0, 0).root()).level, level, "{available_kib}");
         }
+    }
+
+    #[test]
+    fn a_control_group_that_gives_less_than_the_host_has_is_told() {
+        let host = host(900_000, 0, 0);
+        let told = || group_limit(&host.root()).map(|finding| (finding.level, finding.is, finding.how));
+        assert_eq!(told(), None);
+        host.file(
+            "proc/self/cgroup",
+            "12:cpu,cpuacct:/x\n4:memory:/docker/a\n0::/system.slice/coquina.service\n",
+        );
+        host.file("sys/fs/cgroup/memory/docker/a/memory.limit_in_bytes", "9223372036854771712\n");
+        host.file("sys/fs/cgroup/system.slice/coquina.service/memory.max", "max\n");
+        assert_eq!(told(), None);
+        host.file("sys/fs/cgroup/system.slice/memory.max", "536870912\n");
+        let (level, is, how) = told().unwrap();
+        assert_eq!(
+            (level, is.as_str()),
+            (Level::Warning, "512 MiB of 976 MiB, by the control group /system.slice")
+        );
+        assert!(how.ends_with("--cache-memory 256M"), "{how}");
+        // The kernel's own limit of a container is that of the group that it sees as the outermost one.
+        host.file("proc/self/cgroup", "0::/\n");
+        host.file("sys/fs/cgroup/memory.max", "104857600\n");
+        assert!(told().unwrap().1.starts_with("100 MiB of"));
     }
 
     #[test]

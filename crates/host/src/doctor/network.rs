@@ -46,6 +46,10 @@ fn mtu(root: &HostRoot, name: &str) -> Finding {
     if is_virtual {
         return finding.level(Level::Info).why("The network of a virtual machine is set on its host.");
     }
+    // What is a part of a bond has the bond's, which gives it to all of them.
+    let bond = root.link(&format!("{folder}/master"));
+    let bond = bond.as_deref().and_then(|path| path.file_name()?.to_str());
+    let set = bond.filter(|bond| root.has(&format!("/sys/class/net/{bond}/bonding"))).unwrap_or(name);
     // The kernel gives -1 where the speed is not known.
     let speed_mbit_s = root.number(&format!("{folder}/speed"));
     let why = "Larger frames cost less CPU time for each byte, on both ends. Everything on the way has to take them, \
@@ -56,9 +60,9 @@ fn mtu(root: &HostRoot, name: &str) -> Finding {
             .why(why)
             // Not applied: it can cut off whoever works on this host over the network.
             .how(format!(
-                "ip link set dev {name} mtu {JUMBO_BYTES}, on all hosts and switches; then ping -M do -s 8972 HOST"
+                "ip link set dev {set} mtu {JUMBO_BYTES}, on all hosts and switches; then ping -M do -s 8972 HOST"
             ))
-            .undo(format!("ip link set dev {name} mtu {mtu}")),
+            .undo(format!("ip link set dev {set} mtu {mtu}")),
         Some(speed) => finding.level(Level::Info).why(format!("At {speed} Mbit/s jumbo frames change little.")),
         None => finding
             .level(Level::Info)
@@ -105,6 +109,25 @@ mod tests {
         let finding = &check(&host.root())[0];
         assert_eq!(finding.undo.as_deref(), Some("ip link set dev eth0 mtu 1500"));
         assert!(finding.change.is_none(), "it may cut off who applies it");
+    }
+
+    #[test]
+    fn a_part_of_a_bond_is_set_with_the_bond() {
+        let host = TestHost::empty();
+        interface(&host, "eth0", "1500\n", "25000\n", "0000:01:00.0");
+        interface(&host, "eth1", "1500\n", "25000\n", "0000:01:00.1");
+        host.folder("sys/class/net/bond0/bonding");
+        host.folder("sys/class/net/br0/bridge");
+        host.link("sys/class/net/eth0/master", "../bond0");
+        host.link("sys/class/net/eth1/master", "../br0");
+        let commands: Vec<(String, Option<String>)> =
+            check(&host.root()).into_iter().map(|finding| (finding.how, finding.undo)).collect();
+        assert!(commands[0].0.starts_with("ip link set dev bond0 mtu 9000"), "{commands:?}");
+        assert_eq!(commands[0].1.as_deref(), Some("ip link set dev bond0 mtu 1500"));
+        assert!(
+            commands[1].0.starts_with("ip link set dev eth1 mtu 9000"),
+            "a bridge takes the least of its parts"
+        );
     }
 
     #[test]
