@@ -16,8 +16,8 @@ const NEARLY_FULL_PERCENT: u128 = 85;
 const FULL_PERCENT: u128 = 99;
 
 /// What to do about a store in the folder of a server that could not write its file.
-const BROKEN_ADVICE: &str = "look at the disk under --dir of `coquina up` and make room there, then restart that server: I/O goes on, but \
-                             no failure is handled and nothing can be changed until then";
+const BROKEN_ADVICE: &str = "look at the disk under --dir of `coquina up` and make room there: the store tries again every second and takes \
+                             changes again by itself. I/O goes on, but no failure is handled and nothing can be changed until then";
 
 /// What is known of the cluster besides its map.
 #[derive(Clone, Debug, Default)]
@@ -105,7 +105,9 @@ pub(crate) fn of_process(store: &StoreState, process: &str) -> Vec<HealthEntry> 
         );
         HealthEntry::usual(HealthCode::LostVolumes, process, message)
     });
-    let refused = store.changes_refused.as_ref();
+    // A store whose file cannot be written is told as that already.
+    let is_told = store.broken && store.unreachable.is_some();
+    let refused = store.changes_refused.as_ref().filter(|_| !is_told);
     let entry =
         |reason: &String| HealthEntry::usual(HealthCode::StoreRefusesChanges, "store", reason.clone());
     refused.map(|refused| entry(&refused.reason)).into_iter().chain(not_remembered).chain(lost).collect()
@@ -314,7 +316,7 @@ mod tests {
         let entries = derive(&map(), &Known { store, leader: Some(&leader), ..Known::default() }, &[]);
         let [entry] = &entries[..] else { panic!("{entries:?}") };
         assert_eq!(entry.message, "No space left on device");
-        assert!(entry.advice.contains("make room") && entry.advice.contains("restart"), "{entry:?}");
+        assert!(entry.advice.contains("make room") && entry.advice.contains("by itself"), "{entry:?}");
         assert!(!entry.advice.contains("etcd"), "{entry:?}");
     }
 

@@ -136,7 +136,7 @@ pub enum ChangeError {
 pub struct StoreState {
     /// Why the store does not answer, and since when, if it does not.
     pub unreachable: Option<(Instant, String)>,
-    /// It is kept in a folder and could not write its file: it does not answer before a restart.
+    /// It is kept in a folder and could not write its file: it does not answer until it can.
     pub broken: bool,
     /// Why it takes no changes, if it does not though it answers.
     pub changes_refused: Option<ChangesRefused>,

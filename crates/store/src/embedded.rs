@@ -5,8 +5,9 @@
 //! - nothing is answered, read or watched before it is durable: answers wait for the sync of their batch, and
 //!   watches end at the last durable revision. What a start finds is written anew before it counts: it may have been read from
 //!   the kernel's memory only, where a killed process or a failed sync has left it;
-//! - once a change could not be made durable, nothing more is answered until a restart has read the file again;
-//! - leases that were alive have their whole time again after a restart.
+//! - once a change could not be made durable, nothing more is answered until a new file of all that was has taken the place of the
+//!   old one; a change that was not answered as made is not made from then on;
+//! - leases that were alive have their whole time again after a restart, and after such a new file.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
@@ -136,8 +137,8 @@ impl EmbeddedStore {
         run: impl FnOnce(&mut Machine, u64) -> Result<T, StoreError> + Send + 'static,
     ) -> StoreFuture<'static, T> {
         let (reply, answer) = oneshot::channel();
-        let command: Command = Box::new(move |machine, now_ns| {
-            let result = run(machine, now_ns);
+        let command: Command = Box::new(move |access| {
+            let result = access.and_then(|(machine, now_ns)| run(machine, now_ns));
             Box::new(move |outcome| {
                 let _ = reply.send(outcome.and(result));
             })

@@ -166,10 +166,13 @@ pub enum StoreError {
         /// The newest format that is read here.
         newest: u32,
     },
-    /// A change could not be made durable: nothing more is done until a restart.
-    #[error("an earlier change of the store could not be made durable ({reason}); restart the server")]
+    /// A change could not be made durable: nothing more is done until the file could be written anew. Nothing was changed.
+    #[error(
+        "the store's file could not be written ({reason}); it is tried again every second, and changes are taken as soon as it \
+         succeeds"
+    )]
     Poisoned {
-        /// What happened then.
+        /// What happened last.
         reason: String,
     },
     /// The store was closed.

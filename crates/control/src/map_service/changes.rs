@@ -10,7 +10,7 @@ use super::{MapService, Shared};
 /// Pauses before a change is tried again that was refused: as long as that has gone on, within these.
 const PAUSE_MIN: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-/// How long after the last refusal a full store is asked for a lease, to see whether it has room again.
+/// How long after the last refusal a store without room is asked for a lease, to see whether it has room again.
 const FULL_PROBE_AFTER: Duration = Duration::from_secs(10);
 /// How long another refusal counts when nobody tries any more.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
@@ -43,9 +43,11 @@ impl ChangesRefused {
         self.last.duration_since(self.since).clamp(PAUSE_MIN, PAUSE_MAX)
     }
 
+    /// Whether it can write nothing: a lease that it grants shows that it can again.
     fn is_full(&self) -> bool {
         let full = StoreError::Full { endpoint: String::new(), reason: String::new() };
-        self.kind == std::mem::discriminant(&full)
+        let poisoned = StoreError::Poisoned { reason: String::new() };
+        [full, poisoned].iter().any(|error| self.kind == std::mem::discriminant(error))
     }
 }
 
@@ -156,6 +158,7 @@ mod tests {
         let other = StoreError::Poisoned { reason: String::new() };
         assert!(ChangesRefused::note(&mut refused, &other, now));
         assert!(!ChangesRefused::note(&mut refused, &other, now));
+        assert!(refused.as_ref().unwrap().is_full(), "a lease shows when the embedded store writes again");
         assert!(!is_refusal(&StoreError::Closed) && is_refusal(&other) && is_refusal(&full("a")));
     }
 }

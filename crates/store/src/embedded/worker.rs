@@ -1,4 +1,8 @@
 //! The thread that changes the state and makes the changes durable, a batch at a time.
+//!
+//! Once a write fails, nobody knows what the file's end holds, and the state in memory is ahead of what was answered. So nothing is
+//! answered from either any more: what is durable is kept a second time (`written`), and a new file of just that takes the place of
+//! the old one as soon as it can be written. What was not answered as done is not done from then on.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
@@ -9,11 +13,13 @@ use tokio::sync::watch;
 use super::Shared;
 use super::medium::Medium;
 use super::record;
-use crate::error::StoreError;
-use crate::machine::Machine;
+use crate::error::{Attempt, StoreError};
+use crate::machine::{Effect, Machine};
 
+/// The state and the time, or why nothing may be run on it.
+pub(super) type Access<'a> = Result<(&'a mut Machine, u64), StoreError>;
 /// Something to run on the state; it returns how to answer once the outcome is durable.
-pub(super) type Command = Box<dyn FnOnce(&mut Machine, u64) -> Reply + Send>;
+pub(super) type Command = Box<dyn FnOnce(Access<'_>) -> Reply + Send>;
 pub(super) type Reply = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 
 /// Commands that share one sync.
@@ -22,16 +28,28 @@ const BATCH_COMMANDS_MAX: usize = 256;
 const HISTORY_BYTES_MAX: usize = 16 << 20;
 /// A file is rewritten when it has grown by at least this, and by the size that it had after the last time.
 const GROWTH_BYTES_MIN: usize = 4 << 20;
+/// Pause after an attempt to write the file anew that has failed.
+const RETRY_PAUSE: Duration = Duration::from_millis(if cfg!(test) { 10 } else { 1000 });
+
+/// The file could not be written.
+struct Poisoned {
+    /// What happened last.
+    reason: String,
+    /// When it is tried again.
+    retry_ns: u64,
+}
 
 pub(super) struct Worker {
     medium: Box<dyn Medium>,
     store_id: u64,
     shared: Arc<Shared>,
+    /// The state that is durable, with leases that know nothing of their time. Only what is being written is not in it.
+    written: Machine,
     durable: watch::Sender<u64>,
     record_next: u64,
     file_bytes: usize,
     rewrite_at_bytes: usize,
-    poisoned: Option<String>,
+    poisoned: Option<Poisoned>,
     begin: Instant,
 }
 
@@ -42,6 +60,7 @@ impl Worker {
         Worker {
             medium,
             store_id,
+            written: machine.clone(),
             shared: Arc::new(Shared { machine: Mutex::new(machine) }),
             durable,
             record_next: 1,
@@ -88,81 +107,122 @@ impl Worker {
         u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Sleeps until somebody asks or a lease ends.
+    /// Sleeps until somebody asks, a lease ends or the file is to be written anew.
     fn wait(&self, commands: &Receiver<Command>) -> Result<Command, RecvTimeoutError> {
-        let expiry_ns = if self.poisoned.is_some() { None } else { self.shared.machine().expiry_next_ns() };
-        match expiry_ns {
+        let until_ns = match &self.poisoned {
+            Some(poisoned) => Some(poisoned.retry_ns),
+            None => self.shared.machine().expiry_next_ns(),
+        };
+        match until_ns {
             None => commands.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            Some(expiry_ns) => {
-                commands.recv_timeout(Duration::from_nanos(expiry_ns.saturating_sub(self.now_ns())))
+            Some(until_ns) => {
+                commands.recv_timeout(Duration::from_nanos(until_ns.saturating_sub(self.now_ns())))
             }
         }
     }
 
     fn work(&mut self, batch: Vec<Command>, now_ns: u64) {
+        if self.poisoned.as_ref().is_some_and(|poisoned| now_ns >= poisoned.retry_ns) {
+            self.recover();
+        }
+        if let Some(Poisoned { reason, .. }) = &self.poisoned {
+            for command in batch {
+                command(Err(StoreError::Poisoned { reason: reason.clone() }))(Ok(()));
+            }
+            return;
+        }
         let is_all = batch.len() < BATCH_COMMANDS_MAX;
         let (replies, effects, revision) = {
             let mut machine = self.shared.machine();
             let replies: Vec<Reply> =
-                batch.into_iter().map(|command| command(&mut machine, now_ns)).collect();
-            if self.poisoned.is_none() {
-                // After the batch, and only if nothing else waits: a keep-alive that has waited for this thread was in time.
-                if is_all {
-                    machine.expire(now_ns);
-                }
-                if machine.history_bytes() > HISTORY_BYTES_MAX
-                    && let Some(revision) = machine.compaction_for(HISTORY_BYTES_MAX / 2)
-                {
-                    let compacted = machine.compact(revision);
-                    assert!(compacted.is_ok(), "the history ends at the present revision");
-                }
+                batch.into_iter().map(|command| command(Ok((&mut *machine, now_ns)))).collect();
+            // After the batch, and only if nothing else waits: a keep-alive that has waited for this thread was in time.
+            if is_all {
+                machine.expire(now_ns);
+            }
+            if machine.history_bytes() > HISTORY_BYTES_MAX
+                && let Some(revision) = machine.compaction_for(HISTORY_BYTES_MAX / 2)
+            {
+                let compacted = machine.compact(revision);
+                assert!(compacted.is_ok(), "the history ends at the present revision");
             }
             (replies, machine.take_effects(), machine.revision())
         };
-        if self.poisoned.is_none() && !effects.is_empty() {
-            let bytes = record::encode_effects(self.store_id, self.record_next, &effects);
-            // Rewrites may have failed for long. A file that the next start would refuse is not written.
-            let fits = self.medium.check_length(self.file_bytes.saturating_add(bytes.len()));
-            match fits.and_then(|()| self.medium.append(&bytes)) {
-                Ok(()) => {
-                    self.record_next += 1;
-                    self.file_bytes += bytes.len();
-                    self.durable.send_replace(revision);
-                }
-                Err(error) => self.poison(&error),
-            }
-        }
+        let outcome = self.write(&effects, revision, now_ns);
         for reply in replies {
-            reply(match &self.poisoned {
-                None => Ok(()),
-                Some(reason) => Err(StoreError::Poisoned { reason: reason.clone() }),
-            });
+            reply(outcome.clone());
         }
         if self.poisoned.is_none() && self.file_bytes >= self.rewrite_at_bytes {
             self.rewrite();
         }
     }
 
+    /// Makes what has happened durable.
+    fn write(&mut self, effects: &[Effect], revision: u64, now_ns: u64) -> Result<(), StoreError> {
+        if effects.is_empty() {
+            return Ok(());
+        }
+        let bytes = record::encode_effects(self.store_id, self.record_next, effects);
+        // Rewrites may have failed for long. A file that the next start would refuse is not written.
+        let fits = self.medium.check_length(self.file_bytes.saturating_add(bytes.len()));
+        if let Err(error) = fits.and_then(|()| self.medium.append(&bytes)) {
+            self.poison(&error);
+            // A start that comes before the new file may find it in the old one.
+            let attempt = Attempt { endpoint: self.medium.name(), reason: error.to_string() };
+            return Err(StoreError::OutcomeUnknown { doing: "change the cluster map", attempt });
+        }
+        for effect in effects {
+            assert!(self.written.replay(effect, now_ns), "what happened fits the state that it happened to");
+        }
+        self.record_next += 1;
+        self.file_bytes += bytes.len();
+        self.durable.send_replace(revision);
+        Ok(())
+    }
+
     /// Replaces the file by one that holds just the present state.
     fn rewrite(&mut self) {
-        let bytes = record::encode_file(self.store_id, &self.shared.machine());
+        let bytes = record::encode_file(self.store_id, &self.written);
         if let Err(error) = self.medium.prepare(&bytes) {
             tracing::warn!(%error, "the store's file could not be rewritten and goes on growing");
             self.rewrite_at_bytes = rewrite_at(self.file_bytes);
             return;
         }
-        if let Err(error) = self.medium.publish() {
-            self.poison(&error);
-            return;
+        match self.medium.publish() {
+            Ok(()) => self.begin_file(bytes.len()),
+            // Either file may be there after a power cut: none may grow any more.
+            Err(error) => self.poison(&error),
         }
+    }
+
+    fn begin_file(&mut self, file_bytes: usize) {
         self.record_next = 1;
-        self.file_bytes = bytes.len();
-        self.rewrite_at_bytes = rewrite_at(bytes.len());
+        self.file_bytes = file_bytes;
+        self.rewrite_at_bytes = rewrite_at(file_bytes);
     }
 
     fn poison(&mut self, error: &StoreError) {
-        tracing::error!(%error, "the store takes no more changes until a restart");
-        self.poisoned = Some(error.to_string());
+        tracing::error!(%error, "the store takes no changes until its file can be written anew, which is tried again and again");
+        self.poisoned = Some(Poisoned { reason: error.to_string(), retry_ns: self.now_ns() });
+    }
+
+    /// Writes a new file of what was durable, and goes on from that.
+    fn recover(&mut self) {
+        let image = Machine::from_image(self.written.image(), self.now_ns());
+        let machine = image.unwrap_or_else(|| panic!("a state has an image that is one of a state"));
+        assert!(machine.revision() == *self.durable.borrow(), "all that was answered is in what was written");
+        let bytes = record::encode_file(self.store_id, &machine);
+        if let Err(error) = self.medium.prepare(&bytes).and_then(|()| self.medium.publish()) {
+            tracing::debug!(%error, "the store's file cannot be written anew");
+            let retry_ns = self.now_ns().saturating_add(RETRY_PAUSE.as_nanos() as u64);
+            self.poisoned = Some(Poisoned { reason: error.to_string(), retry_ns });
+            return;
+        }
+        self.written = machine.clone();
+        *self.shared.machine() = machine;
+        self.begin_file(bytes.len());
+        self.poisoned = None;
+        tracing::info!("the store's file was written anew; it takes changes again");
     }
 }
 
