@@ -172,6 +172,8 @@ impl Caller {
         let deadline = begin + self.request_timeout;
         let mut tried: Vec<Attempt> = Vec::new();
         let mut slow = false;
+        // By members that were found to be etcd before.
+        let mut unimplemented = 0;
         let attempts_max = 2 * self.connections.count() + 1;
         while tried.len() < attempts_max {
             let connection = match tokio::time::timeout_at(deadline, self.connections.get()).await {
@@ -193,7 +195,10 @@ impl Caller {
             let ends = deadline.min(Instant::now() + self.attempt_timeout);
             let (meaning, reason) = match tokio::time::timeout_at(ends, attempt(connection.clone())).await {
                 Ok(Ok(answer)) => return Ok((answer, connection.endpoint.clone())),
-                Ok(Err(trouble)) => (meaning(&trouble, &connection.endpoint, doing), trouble.reason()),
+                Ok(Err(trouble)) => {
+                    unimplemented += usize::from(is_unimplemented(&trouble));
+                    (meaning(&trouble, &connection.endpoint, doing), trouble.reason())
+                }
                 Err(_) => {
                     slow = true;
                     (Meaning::Unknown, "no answer in time".to_owned())
@@ -214,19 +219,31 @@ impl Caller {
             }
         }
         let waited_ms = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);
-        Err(self.exhausted(doing, tried, slow, waited_ms).into())
-    }
-
-    fn exhausted(&self, doing: Doing, tried: Vec<Attempt>, slow: bool, waited_ms: u64) -> StoreError {
-        let refused = |attempt: &&Attempt| is_access_text(&attempt.reason);
-        match tried.iter().rev().find(refused) {
-            Some(attempt) => {
-                StoreError::AuthRefused { endpoint: attempt.endpoint.clone(), reason: attempt.reason.clone() }
-            }
-            None if slow => StoreError::Slow { doing: doing.text, waited_ms, tried },
-            None => StoreError::Unreachable { doing: doing.text, tried },
+        if unimplemented == tried.len()
+            && let Some(Attempt { endpoint, reason }) = tried.pop()
+        {
+            return Err(StoreError::Refused { doing: doing.text, endpoint, reason }.into());
         }
+        Err(exhausted(doing, tried, slow, waited_ms).into())
     }
+}
+
+/// Why no attempt has succeeded.
+fn exhausted(doing: Doing, tried: Vec<Attempt>, slow: bool, waited_ms: u64) -> StoreError {
+    // One refusal may come of a token that expired, and whoever is away now may give another: two in a row, up to the end, do not.
+    let refusals = tried.iter().rev().take_while(|attempt| is_access_text(&attempt.reason)).count();
+    match tried.last() {
+        Some(last) if refusals > 1 => {
+            StoreError::AuthRefused { endpoint: last.endpoint.clone(), reason: last.reason.clone() }
+        }
+        _ if slow => StoreError::Slow { doing: doing.text, waited_ms, tried },
+        _ => StoreError::Unreachable { doing: doing.text, tried },
+    }
+}
+
+/// A member that was left may have another program at its port now, to which its connection was made anew without a word.
+fn is_unimplemented(trouble: &Trouble) -> bool {
+    matches!(trouble, Trouble::Status(status) if status.code() == Code::Unimplemented)
 }
 
 /// What etcd says when a token is missing or has expired.
@@ -248,7 +265,7 @@ pub(super) fn meaning(trouble: &Trouble, endpoint: &str, doing: Doing) -> Meanin
     let has = |text: &str| message.contains(text);
     let fails = |error: StoreError| Meaning::Final(error.into());
     match status.code() {
-        _ if is_access_text(message) => Meaning::NotDone,
+        _ if is_access_text(message) || is_unimplemented(trouble) => Meaning::NotDone,
         _ if has("no leader") || has("too many requests") => Meaning::NotDone,
         _ if has("has been compacted") => Meaning::Final(Failure::Compacted),
         _ if has("requested lease not found") => Meaning::Final(Failure::LeaseNotFound),
@@ -262,7 +279,7 @@ pub(super) fn meaning(trouble: &Trouble, endpoint: &str, doing: Doing) -> Meanin
         Code::InvalidArgument | Code::OutOfRange => {
             fails(StoreError::Invalid { reason: format!("{endpoint}: {reason}") })
         }
-        Code::FailedPrecondition | Code::NotFound | Code::Unimplemented | Code::AlreadyExists => {
+        Code::FailedPrecondition | Code::NotFound | Code::AlreadyExists => {
             fails(StoreError::Refused { doing: doing.text, endpoint, reason })
         }
         _ => Meaning::Unknown,
@@ -305,5 +322,18 @@ mod tests {
         let of = |doing| meaning(&alert(), "https://etcd:2379", doing);
         assert!(matches!(of(Doing::CHANGE), Meaning::Unknown));
         assert!(matches!(of(Doing::READ), Meaning::NotDone));
+    }
+
+    /// An expired token, and then nobody to give another, was told as a refusal, which ended leases.
+    #[test]
+    fn a_refusal_before_all_members_were_away_is_not_the_last_word() {
+        let attempt = |reason: &str| Attempt { endpoint: "etcd:2379".to_owned(), reason: reason.to_owned() };
+        let expired = || attempt("etcdserver: invalid auth token");
+        let away = || attempt("Connection refused (os error 111)");
+        let of = |tried: Vec<Attempt>, slow| exhausted(Doing::KEEP_ALIVE, tried, slow, 1);
+        assert!(of(vec![expired(), away(), away()], false).is_passing());
+        assert!(of(vec![away(), expired()], true).is_passing());
+        assert!(matches!(of(vec![expired(), expired()], false), StoreError::AuthRefused { .. }));
+        assert!(matches!(of(vec![away(), expired(), expired()], true), StoreError::AuthRefused { .. }));
     }
 }

@@ -1,6 +1,8 @@
 //! What goes wrong with the members, the network and the data of etcd.
 
+use std::convert::Infallible;
 use std::fs;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -277,6 +279,68 @@ fn the_server_of_the_embedded_store_wants_its_token() {
         let second = StoreServer::start(EmbeddedStore::in_memory().unwrap(), server.address(), None).await;
         assert!(second.unwrap_err().to_string().contains("listen on 127.0.0.1"));
         server.stop().await;
+    });
+}
+
+/// Another program, which answers as one does that has none of etcd's methods.
+async fn other_service(address: SocketAddr) -> tokio::task::JoinHandle<()> {
+    let listener = tokio::net::TcpListener::bind(address).await.unwrap();
+    let service = tower::service_fn(|_: http::Request<tonic::body::Body>| async {
+        let status = tonic::Status::unimplemented("unknown service etcdserverpb.KV");
+        Ok::<http::Response<tonic::body::Body>, Infallible>(status.into_http())
+    });
+    let incoming = tonic::transport::server::TcpIncoming::from(listener);
+    tokio::spawn(async move {
+        let _ = tonic::transport::Server::builder().serve_with_incoming(service, incoming).await;
+    })
+}
+
+/// The connection to it was made anew without a word, and each read failed though the other member was well.
+#[test]
+fn a_member_whose_port_another_service_has_is_left() {
+    block_on(async {
+        let embedded = EmbeddedStore::in_memory().unwrap();
+        let any = "127.0.0.1:0".parse().unwrap();
+        let first = StoreServer::start(embedded.clone(), any, None).await.unwrap();
+        let second = StoreServer::start(embedded, any, None).await.unwrap();
+        let address = first.address();
+        let endpoints = vec![first.endpoint(), second.endpoint()];
+        let store = EtcdStore::new(EtcdOptions::new(endpoints)).unwrap();
+        let lease = store.lease_grant(60).await.unwrap().id;
+        first.stop().await;
+        let other = other_service(address).await;
+        set(&store, "/a", "1").await;
+        assert!(get(&store, "/a").await.is_some());
+        store.lease_keep_alive(lease).await.unwrap();
+        second.stop().await;
+        let error = store.read(b"/").await.unwrap_err();
+        assert!(error.is_passing(), "the second may come back: {error:?}");
+        other.abort();
+    });
+}
+
+/// A lease was given up at once, though the other member would have kept it.
+#[test]
+fn a_token_that_is_refused_while_the_other_member_is_away_may_count_there() {
+    block_on(async {
+        let embedded = EmbeddedStore::in_memory().unwrap();
+        let any = "127.0.0.1:0".parse().unwrap();
+        let right = || Some("right".to_owned());
+        let first = StoreServer::start(embedded.clone(), any, right()).await.unwrap();
+        let address = first.address();
+        let away: SocketAddr = format!("127.0.0.1:{}", free_port()).parse().unwrap();
+        let mut options = EtcdOptions::new(vec![first.endpoint(), format!("http://{away}")]);
+        options.access = Access::Token("right".to_owned());
+        let store = EtcdStore::new(options).unwrap();
+        let lease = store.lease_grant(60).await.unwrap().id;
+        first.stop().await;
+        let first = StoreServer::start(embedded.clone(), address, Some("other".to_owned())).await.unwrap();
+        let error = store.lease_keep_alive(lease).await.unwrap_err();
+        assert!(error.is_passing() && error.to_string().contains("token is missing or wrong"), "{error:?}");
+        let second = StoreServer::start(embedded, away, right()).await.unwrap();
+        store.lease_keep_alive(lease).await.unwrap();
+        first.stop().await;
+        second.stop().await;
     });
 }
 
