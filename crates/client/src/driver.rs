@@ -4,12 +4,13 @@
 //! lower half names the operation, the link, and the connection's generation, so that late ones are recognised.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use coquina_base::{AlignedBuf, DriveId, Landing, check_name};
 use coquina_protocol::{AttachedVolume, Status, message_bytes};
 use coquina_reactor::{
-    Address, Completion, FileId, GiveUp, Payload, Reactor, ReactorConfig, ReceiveBuffer, Wait, monotonic_ns,
-    random_u64,
+    Address, AddressError, Completion, FileId, GiveUp, Payload, Reactor, ReactorConfig, ReceiveBuffer, Wait,
+    monotonic_ns, random_u64,
 };
 
 use crate::config::ClientConfig;
@@ -25,6 +26,9 @@ const CLOSE: u64 = 3;
 
 /// A connection on which the other host has acknowledged nothing of what was sent for so long is broken.
 const UNHEARD_SECONDS_MAX: u32 = 2;
+/// How long names that no name server answers for are looked up again when a volume is opened, and the pause between two tries.
+const LOOK_UP_TIME_MAX: Duration = Duration::from_secs(5);
+const LOOK_UP_PAUSE: Duration = Duration::from_millis(200);
 /// Room that a receive has at least.
 const RECEIVE_BYTES_MIN: usize = 64 << 10;
 /// Room behind a large message.
@@ -380,7 +384,8 @@ impl VolumeConnection {
     pub fn open(config: ClientConfig) -> Result<VolumeConnection, ClientError> {
         let sizes = ReactorConfig { busy_poll_ns: config.busy_poll_ns, ..ReactorConfig::default() };
         let reactor = Reactor::new(sizes).map_err(|error| ClientError::Local(error.to_string()))?;
-        check_addresses(&config.addresses)?;
+        let patience = LOOK_UP_TIME_MAX.min(Duration::from_nanos(config.give_up_ns));
+        check_addresses(&config.addresses, patience, &mut |address| Address::resolve(address))?;
         // No server would answer it, but break the connection each time.
         check_name(&config.volume).map_err(|error| ClientError::Server {
             status: Status::UnknownVolume,
@@ -459,14 +464,63 @@ impl VolumeConnection {
     }
 }
 
-/// Fails if no address can be used at all, which time would not change.
-fn check_addresses(addresses: &[String]) -> Result<(), ClientError> {
-    let mut failure = "no address of a node was given".to_owned();
-    for address in addresses {
-        match Address::resolve(address) {
-            Ok(_) => return Ok(()),
-            Err(error) => failure = error.to_string(),
+/// Fails if no address can be used at all, which time would not change. Names that nobody could look up are tried again for a while.
+fn check_addresses(
+    addresses: &[String],
+    patience: Duration,
+    resolve: &mut dyn FnMut(&str) -> Result<Address, AddressError>,
+) -> Result<(), ClientError> {
+    let began = Instant::now();
+    loop {
+        let mut failure = "no address of a node was given".to_owned();
+        let mut is_passing = false;
+        for address in addresses {
+            match resolve(address) {
+                Ok(_) => return Ok(()),
+                Err(error) => {
+                    is_passing |= error.is_passing();
+                    failure = error.to_string();
+                }
+            }
         }
+        if !is_passing || began.elapsed() >= patience {
+            return Err(ClientError::Address(failure));
+        }
+        std::thread::sleep(LOOK_UP_PAUSE);
     }
-    Err(ClientError::Address(failure))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It failed at once, as a name does that does not exist.
+    #[test]
+    fn a_name_is_looked_up_again_when_no_name_server_answers() {
+        let unanswered = |text: &str| AddressError::Unanswered(text.to_owned(), "no answer".to_owned());
+        let addresses = ["a:1".to_owned(), "b:1".to_owned()];
+        let patience = Duration::from_secs(20);
+        let mut tries = 0;
+        let found = check_addresses(&addresses, patience, &mut |text| {
+            tries += 1;
+            if tries < 4 { Err(unanswered(text)) } else { Address::resolve("127.0.0.1:1") }
+        });
+        assert_eq!((found, tries), (Ok(()), 4));
+        let mut tries = 0;
+        let found = check_addresses(&addresses, Duration::ZERO, &mut |text| {
+            tries += 1;
+            Err(unanswered(text))
+        });
+        assert!(
+            matches!(&found, Err(ClientError::Address(text)) if text.contains("name server")),
+            "{found:?}"
+        );
+        assert_eq!(tries, 2, "it is not waited for without end");
+        let mut tries = 0;
+        let found = check_addresses(&addresses, patience, &mut |text| {
+            tries += 1;
+            Err(AddressError::Unresolved(text.to_owned(), "unknown".to_owned()))
+        });
+        assert!(found.is_err() && tries == 2, "what is known to be wrong is told at once");
+    }
 }

@@ -1,8 +1,9 @@
 //! The client of the REST interface, for the command line.
 
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use coquina_reactor::is_unanswered;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -10,6 +11,8 @@ use crate::api;
 
 /// Longest wait for a connection.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
+/// Pause before a name is looked up again.
+const LOOK_UP_PAUSE: Duration = Duration::from_millis(200);
 /// Longest wait for an answer; a shrink of a large volume takes a while.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(120);
 /// Largest answer that is read.
@@ -56,6 +59,19 @@ pub enum ClientError {
     },
 }
 
+/// Looks a name up, and again for a while if no name server answers.
+fn looked_up<T>(patience: Duration, look_up: &mut dyn FnMut() -> std::io::Result<T>) -> std::io::Result<T> {
+    let began = Instant::now();
+    loop {
+        match look_up() {
+            Err(error) if is_unanswered(&error) && began.elapsed() < patience => {
+                std::thread::sleep(LOOK_UP_PAUSE);
+            }
+            result => return result,
+        }
+    }
+}
+
 /// Whether anybody listens there.
 fn answers(address: SocketAddr, within: Duration) -> bool {
     TcpStream::connect_timeout(&address, within).is_ok()
@@ -82,8 +98,9 @@ impl Client {
         let failed = |reason: String| ClientError::Address { address: address.to_owned(), reason };
         let bare = address.strip_prefix("http://").unwrap_or(address).trim_end_matches('/');
         // Requests name the address, not the name: servers refuse names that are not theirs.
+        let look_up = &mut || bare.to_socket_addrs().map(Iterator::collect);
         let found: Vec<SocketAddr> =
-            bare.to_socket_addrs().map_err(|error| failed(error.to_string()))?.collect();
+            looked_up(connect, look_up).map_err(|error| failed(error.to_string()))?;
         let resolved = match found.as_slice() {
             [] => return Err(failed("the name has no address".to_owned())),
             [only] => *only,
@@ -333,4 +350,28 @@ fn named_path(prefix: &str, name: &str, operation: &str) -> String {
         }
     }
     path + operation
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_looked_up_again_when_no_name_server_answers() {
+        let failed = |reason: &str| std::io::Error::other(format!("failed to lookup address: {reason}"));
+        let unanswered = || failed("Temporary failure in name resolution");
+        let mut tries = 0;
+        let found = looked_up(Duration::from_secs(20), &mut || {
+            tries += 1;
+            if tries < 3 { Err(unanswered()) } else { Ok(7) }
+        });
+        assert_eq!((found.ok(), tries), (Some(7), 3));
+        assert!(looked_up::<()>(Duration::ZERO, &mut || Err(unanswered())).is_err());
+        let mut tries = 0;
+        let unknown = looked_up::<()>(Duration::from_secs(20), &mut || {
+            tries += 1;
+            Err(failed("Name or service not known"))
+        });
+        assert!(unknown.is_err() && tries == 1);
+    }
 }

@@ -32,9 +32,26 @@ pub enum AddressError {
     /// The host's name has no address.
     #[error("the name in {0:?} has no address ({1})")]
     Unresolved(String, String),
+    /// Nobody could say whether the host's name has an address.
+    #[error("the name in {0:?} cannot be looked up now ({1}); see whether this host's name server answers")]
+    Unanswered(String, String),
     /// Unix socket paths are short.
     #[error("the socket path {0:?} is longer than 107 bytes; choose a shorter one")]
     PathTooLong(PathBuf),
+}
+
+impl AddressError {
+    /// Whether the same address may be found later.
+    pub fn is_passing(&self) -> bool {
+        matches!(self, AddressError::Unanswered(..))
+    }
+}
+
+/// Whether an error of a look-up says that no name server answered (`EAI_AGAIN`). The text is all that the standard library tells of it:
+/// that of glibc, and that of musl.
+pub fn is_unanswered(error: &std::io::Error) -> bool {
+    let text = error.to_string();
+    text.contains("Temporary failure in name resolution") || text.ends_with("Try again")
 }
 
 impl Address {
@@ -61,9 +78,16 @@ impl Address {
         if host.is_empty() {
             return Err(AddressError::Malformed(text.to_owned()));
         }
-        let unresolved = |reason: String| AddressError::Unresolved(text.to_owned(), reason);
-        let found = (host, port).to_socket_addrs().map_err(|error| unresolved(error.to_string()))?;
-        in_turn(found.collect(), failures).map(Address::Tcp).ok_or_else(|| unresolved("no result".to_owned()))
+        let found = (host, port).to_socket_addrs().map_err(|error| unresolved(text, &error))?;
+        let found = in_turn(found.collect(), failures).map(Address::Tcp);
+        found.ok_or_else(|| AddressError::Unresolved(text.to_owned(), "no result".to_owned()))
+    }
+}
+
+fn unresolved(text: &str, error: &std::io::Error) -> AddressError {
+    match is_unanswered(error) {
+        true => AddressError::Unanswered(text.to_owned(), error.to_string()),
+        false => AddressError::Unresolved(text.to_owned(), error.to_string()),
     }
 }
 
@@ -280,6 +304,18 @@ pub(crate) fn own_accepted(raw: i32) -> OwnedFd {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_server_that_does_not_answer_says_nothing_of_a_name() {
+        let failed = |reason: &str| {
+            let error = std::io::Error::other(format!("failed to lookup address information: {reason}"));
+            unresolved("host:1", &error)
+        };
+        assert!(failed("Temporary failure in name resolution").is_passing());
+        assert!(failed("Try again").is_passing());
+        assert!(!failed("Name or service not known").is_passing());
+        assert!(!Address::resolve("nonsense").unwrap_err().is_passing());
+    }
 
     #[test]
     fn who_fails_tries_each_address_of_a_name() {

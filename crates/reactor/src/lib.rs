@@ -28,7 +28,7 @@ mod shortcut;
 mod socket;
 mod waker;
 
-pub use accept::{Address, AddressError, Listener, connect_blocking};
+pub use accept::{Address, AddressError, Listener, connect_blocking, is_unanswered};
 pub use clock::{boottime_ns, monotonic_ns, random_u64};
 pub use device::SyncDevice;
 pub use drive::{DriveFile, DriveOptions};
