@@ -189,6 +189,7 @@ impl ClientCore {
                 let patience_over = now_ns.saturating_sub(*broken_since_ns) >= self.config.give_up_ns;
                 !self.asking.is_unknown_to_all(address) && !patience_over
             }
+            Status::UnknownVolume => !self.asking.is_unknown_at_first(&self.links[0].address, now_ns),
             status => status.may_pass(),
         };
         if is_passing {

@@ -102,7 +102,7 @@ impl ClientCore {
         let is_newer = known.is_none_or(|(version, _)| volume.map_version > version);
         if link == 0 {
             self.asking.is_under_way = false;
-            self.asking.unknown.clear();
+            self.asking.is_known();
             self.adopt(volume, now_ns)?;
             if !first && self.asking.is_stale(is_newer, now_ns) {
                 return Err("the server's map does not move on".to_owned());

@@ -23,6 +23,10 @@ const ASK_NS_MIN: u64 = 20_000_000;
 const STALE_NS_MAX: u64 = 500_000_000;
 /// Questions further apart than this have nothing to do with each other.
 const STALE_NS_APART: u64 = 1_000_000_000;
+/// A node that was just told of a volume may not know it yet: one that is the only one is asked for so long before it is believed.
+const UNKNOWN_NS_ALONE: u64 = 500_000_000;
+/// Nodes that cannot be asked whether they know a volume that others do not know are waited for so long when it is opened.
+const UNKNOWN_NS_OTHERS: u64 = 2_000_000_000;
 /// Most connections of one volume.
 pub(crate) const LINKS_MAX: usize = 1 << 14;
 
@@ -42,6 +46,8 @@ pub(crate) struct Asking {
     pub(crate) stale_since_ns: Option<u64>,
     /// Nodes that did not know the volume, since one did.
     pub(crate) unknown: BTreeSet<String>,
+    /// When the first of them said so.
+    pub(crate) unknown_since_ns: Option<u64>,
 }
 
 impl Asking {
@@ -54,6 +60,7 @@ impl Asking {
             due_ns: None,
             stale_since_ns: None,
             unknown: BTreeSet::new(),
+            unknown_since_ns: None,
         }
     }
 
@@ -75,6 +82,21 @@ impl Asking {
     pub(crate) fn is_unknown_to_all(&mut self, address: &str) -> bool {
         self.unknown.insert(address.to_owned());
         self.addresses.iter().all(|address| self.unknown.contains(address))
+    }
+
+    /// A node does not know the volume, which was not open before. Whether to believe it: others may have heard of it already.
+    pub(crate) fn is_unknown_at_first(&mut self, address: &str, now_ns: u64) -> bool {
+        let waited_ns = now_ns.saturating_sub(*self.unknown_since_ns.get_or_insert(now_ns));
+        match self.is_unknown_to_all(address) {
+            true => self.unknown.len() > 1 || waited_ns >= UNKNOWN_NS_ALONE,
+            false => waited_ns >= UNKNOWN_NS_OTHERS,
+        }
+    }
+
+    /// A node knows the volume.
+    pub(crate) fn is_known(&mut self) {
+        self.unknown.clear();
+        self.unknown_since_ns = None;
     }
 
     /// Takes over the nodes that a table tells of.

@@ -304,7 +304,7 @@ fn giving_up_says_so() {
 }
 
 #[test]
-fn opening_what_is_not_there_fails_at_once() {
+fn opening_what_is_not_there_fails_soon() {
     let fake = Fake::start(16 << 20);
     let unknown = VolumeConnection::open(VolumeConnection::config(&fake.address(), "other")).err().unwrap();
     assert_eq!(unknown.status(), Some(Status::UnknownVolume), "{unknown}");

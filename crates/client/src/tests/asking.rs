@@ -47,6 +47,50 @@ fn a_node_that_cannot_be_asked_whether_it_knows_the_volume_is_waited_for() {
     assert_eq!(status, Some(Status::UnknownVolume), "it is not waited for without end");
 }
 
+/// What becomes of the first open of a client that was told of so many nodes.
+fn opening(nodes: usize, refusing: &[usize], dead: &[usize]) -> World {
+    let mut world = World::new(config(nodes), 3, 4, Striping::PLAIN, false);
+    world.primaries = vec![Some(2); 4];
+    for node in refusing {
+        world.refused_opens.insert(*node, Status::UnknownVolume);
+    }
+    for node in dead {
+        world.lives[*node] = Life::Dead;
+    }
+    world.submit(1, RequestKind::Write, 0, 8);
+    world.pass(100 * MS);
+    world
+}
+
+fn is_unknown(world: &World) -> bool {
+    world.core.failure().and_then(ClientError::status) == Some(Status::UnknownVolume)
+}
+
+/// The first node that was asked had the last word.
+#[test]
+fn a_new_volume_that_one_node_has_not_heard_of_is_opened_by_another() {
+    let mut world = opening(2, &[0], &[]);
+    assert_eq!(world.completions.remove(0).result, Ok(()));
+    // All that can be asked have said so.
+    assert!(is_unknown(&opening(2, &[0, 1], &[])));
+    let mut world = opening(3, &[0, 1], &[2]);
+    assert!(!is_unknown(&world), "the third may know it");
+    world.pass(5_000 * MS);
+    assert!(is_unknown(&world), "it is not waited for without end");
+}
+
+#[test]
+fn the_only_node_is_asked_again_before_a_volume_counts_as_unknown() {
+    let mut world = opening(1, &[0], &[]);
+    assert_eq!(world.core.failure(), None);
+    world.refused_opens.clear();
+    world.pass(300 * MS);
+    assert_eq!(world.completions.remove(0).result, Ok(()));
+    let mut world = opening(1, &[0], &[]);
+    world.pass(1_000 * MS);
+    assert!(is_unknown(&world));
+}
+
 /// Time that passed before the answer came took the question back.
 #[test]
 fn a_change_that_is_told_while_the_table_is_asked_for_is_asked_for_again() {
