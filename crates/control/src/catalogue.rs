@@ -18,7 +18,7 @@ mod pools;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use coquina_base::{
     BLOCK_BYTES, CHUNK_BYTES, LayerId, Nearest, NodeId, VOLUME_BYTES_MAX, VolumeId, check_name,
@@ -33,7 +33,7 @@ use crate::ask::{ask_leader, ask_nodes};
 use crate::backend::NodeBackend;
 use crate::clock::{unix_ms, unix_ns};
 use crate::coordinator_service::CoordinatorService;
-use crate::map_service::{ChangeError, MapService};
+use crate::map_service::{ChangeError, Leader, MapService};
 use crate::random::random_id;
 use crate::view::node_name;
 pub use drives::DriveRemoval;
@@ -48,6 +48,10 @@ const FOLLOW_TIME_MAX: Duration = Duration::from_secs(5);
 const NAME_CLAIMS_MAX: u64 = 100;
 /// Unit of the waits between these.
 const STEP_BACK: Duration = Duration::from_millis(2);
+/// How long it is waited for a leader that knows whether a node is silent: until one leads, and has listened for long enough.
+const SILENCE_WAIT: Duration = Duration::from_secs(10);
+/// Pause before it is asked again: longer than that between two heartbeats of a node.
+const SILENCE_PAUSE: Duration = Duration::from_millis(300);
 /// How long it is waited until the process that leads has finished a shrink.
 const SHRINK_TIME_MAX: Duration = Duration::from_secs(60);
 
@@ -334,13 +338,33 @@ impl Catalogue {
         here.or_else(|| self.map.leader().and_then(|leader| ask_leader(&leader.http)))
     }
 
-    /// Refuses to count a node that does not answer this process as lost, unless the leader does not hear it either.
+    /// Refuses to count a node that does not answer this process as lost, unless the leader does not hear it either. Who does not lead for
+    /// long enough to know is waited for, and so is the next leader. Blocks for seconds at most.
     fn check_silent(&self, map: &MapView, node: NodeId) -> Result<(), CatalogueError> {
         let name = || node_name(map, node);
-        match self.leader_health().and_then(|health| health.heard) {
-            None => Err(CatalogueError::NodeUnknown { name: name() }),
-            Some(heard) if heard.contains(&node) => Err(CatalogueError::NodeHeard { name: name() }),
-            Some(_) => Ok(()),
+        let began = Instant::now();
+        let mut before: Option<(Option<Leader>, Instant)> = None;
+        loop {
+            let (leader, asked) = (self.map.leader(), Instant::now());
+            let health = self.leader_health();
+            if let Some(LeaderHealth { heard: Some(heard), silent_ms, .. }) = &health {
+                if !heard.contains(&node) {
+                    return Ok(());
+                }
+                // Since the last answer, so that it is not only the time that the leader needs to know.
+                let silent_ms = silent_ms.get(&node).copied().unwrap_or(u64::MAX);
+                let is_heard = before.as_ref().is_some_and(|(by, answered)| {
+                    *by == leader && u128::from(silent_ms) < asked.duration_since(*answered).as_millis()
+                });
+                if is_heard {
+                    return Err(CatalogueError::NodeHeard { name: name() });
+                }
+                before = Some((leader, Instant::now()));
+            }
+            if began.elapsed() >= SILENCE_WAIT {
+                return Err(CatalogueError::NodeUnknown { name: name(), waited_s: SILENCE_WAIT.as_secs() });
+            }
+            std::thread::sleep(SILENCE_PAUSE);
         }
     }
 

@@ -274,9 +274,8 @@ pub enum CatalogueError {
     },
     /// It is not known to be lost.
     #[error(
-        "node {name:?} does not answer this process, but the process that leads hears it, or leads for too short a time to know, so \
-         it is not lost; ask another process with --server, or look at the network between them. If it is to be given up all \
-         the same, stop it first"
+        "node {name:?} does not answer this process, but the process that leads hears it, so it is not lost; ask another process \
+         with --server, or look at the network between them. If it is to be given up all the same, stop it first"
     )]
     NodeHeard {
         /// Its name.
@@ -284,12 +283,14 @@ pub enum CatalogueError {
     },
     /// Nobody knows whether it is lost.
     #[error(
-        "node {name:?} does not answer this process, and no process that leads can be asked whether it is lost; try again in a \
-         moment, or ask another process with --server"
+        "node {name:?} does not answer this process, and within {waited_s} s no process that leads could say whether it is lost; \
+         `coquina status` says who leads. Try again in {waited_s} s, or ask another process with --server"
     )]
     NodeUnknown {
         /// Its name.
         name: String,
+        /// How long it was waited for one.
+        waited_s: u64,
     },
     /// Another node has to do it and could not be asked.
     #[error("node {name:?} has to do this: {source}")]
