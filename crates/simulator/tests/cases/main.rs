@@ -12,6 +12,7 @@ mod halted;
 mod known_bad;
 mod landed;
 mod parts;
+mod recovery_reads;
 mod refused_repairs;
 mod retries;
 mod tails;

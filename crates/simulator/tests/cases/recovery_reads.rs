@@ -1,15 +1,11 @@
 //! What a returning copy misses is read for the stream to it, which may end before the read does.
 
-#![allow(clippy::unwrap_used)]
-
 use coquina_base::{BLOCK_BYTES, LayerId};
 use coquina_copies::{Answer, Operation, Request};
 use coquina_replication::{CopyId, History, Message};
 
-mod common;
-
-use common::config;
-use common::copy::{GROUP, ME, World};
+use crate::common::config;
+use crate::common::copy::{GROUP, ME, World};
 
 /// The other copy says that it has nothing, and begins to follow.
 fn follow(world: &mut World) {
