@@ -106,19 +106,17 @@ fn cache(root: &HostRoot) -> Finding {
         .how("see who has it: ps aux --sort=-rss | head; move it to another host, bound it, or add memory")
 }
 
-/// Whether a control group gives this session, and what is started in the same way, less than the host has, as containers mostly do.
+/// Whether a control group gives this session, and what is started in the same way, less than the host has, as containers mostly do. Coquina
+/// takes the group's memory for the host's.
 fn group_limit(root: &HostRoot) -> Option<Finding> {
     let total = kib(&root.text("/proc/meminfo")?, "MemTotal")?;
     let (limit, group) = least_limit_kib(root)?;
     (limit < total).then(|| {
-        Finding::new("MEMORY_LIMIT", HOST)
-            .is(format!("{} of {}, by the control group {group}", size(limit), size(total)))
-            .should_be(Level::Warning, "a cache that fits into that")
-            .why(
-                "Coquina takes what the host can spare for its cache, and half of the host's memory at most: of the group's limit it does \
-                 not know. At that limit the kernel ends the process.",
-            )
-            .how(format!("bound the cache of all nodes of the group together: --cache-memory {}M", (limit >> 11).max(1)))
+        Finding::new("MEMORY_LIMIT", HOST).is(format!(
+            "{} of {}, by the control group {group}",
+            size(limit),
+            size(total)
+        ))
     })
 }
 
@@ -221,7 +219,7 @@ mod tests {
     #[test]
     fn a_control_group_that_gives_less_than_the_host_has_is_told() {
         let host = host(900_000, 0, 0);
-        let told = || group_limit(&host.root()).map(|finding| (finding.level, finding.is, finding.how));
+        let told = || group_limit(&host.root()).map(|finding| (finding.level, finding.is));
         assert_eq!(told(), None);
         host.file(
             "proc/self/cgroup",
@@ -231,12 +229,8 @@ mod tests {
         host.file("sys/fs/cgroup/system.slice/coquina.service/memory.max", "max\n");
         assert_eq!(told(), None);
         host.file("sys/fs/cgroup/system.slice/memory.max", "536870912\n");
-        let (level, is, how) = told().unwrap();
-        assert_eq!(
-            (level, is.as_str()),
-            (Level::Warning, "512 MiB of 976 MiB, by the control group /system.slice")
-        );
-        assert!(how.ends_with("--cache-memory 256M"), "{how}");
+        let text = "512 MiB of 976 MiB, by the control group /system.slice";
+        assert_eq!(told(), Some((Level::Ok, text.to_owned())));
         // The kernel's own limit of a container is that of the group that it sees as the outermost one.
         host.file("proc/self/cgroup", "0::/\n");
         host.file("sys/fs/cgroup/memory.max", "104857600\n");
