@@ -47,10 +47,10 @@ mod request;
 
 use std::collections::BTreeMap;
 
-use coquina_base::{ClusterId, DriveId, NodeId, VolumeId};
+use coquina_base::{BLOCK_BYTES, ClusterId, DriveId, NodeId, VolumeId};
 pub use coquina_cluster::{DriveState, PoolState, VolumeState, Wanted};
 use coquina_cluster::{GroupCounts, HealthEntry};
-use coquina_engine::ShardStats;
+use coquina_engine::{ScrubReport, ShardStats};
 use serde::{Deserialize, Serialize};
 
 use crate::counters::VolumeCounters;
@@ -443,6 +443,12 @@ pub struct Drive {
     pub repaired_blocks: u64,
     /// Progress of the running scrub in percent.
     pub scrub_percent: Option<f64>,
+    /// What the running scrub has found so far.
+    #[serde(default)]
+    pub scrub: Option<Scrub>,
+    /// The last scrub that ended on all shards, also before a restart; none if there was none on this node.
+    #[serde(default)]
+    pub last_scrub: Option<Scrub>,
     /// Latency of writes to the device.
     pub write_latency: Latency,
     /// Latency of reads from the device.
@@ -464,6 +470,36 @@ pub struct Drive {
     /// Groups whose primary is on it.
     #[serde(default)]
     pub primaries: u64,
+}
+
+/// What a scrub of a drive has found, and what has become of that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Scrub {
+    /// When it ended, in milliseconds since 1970, on the shard on which it ended first; none of one that is running.
+    pub ended_unix_ms: Option<u64>,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Blocks found bad.
+    pub bad_blocks: u64,
+    /// Of these, repaired from another copy.
+    pub repaired_blocks: u64,
+    /// Of these, still bad as far as is known: neither repaired nor overwritten. The node keeps 65,536 of a shard in mind; the others
+    /// count until the next scrub.
+    pub bad_blocks_left: u64,
+    /// Bytes passed over, since their part of the index cannot be read.
+    pub skipped_bytes: u64,
+}
+
+impl Scrub {
+    /// Adds what one of another shard has found.
+    pub(crate) fn add(&mut self, report: &ScrubReport) {
+        self.read_bytes += report.blocks * BLOCK_BYTES as u64;
+        self.bad_blocks += report.bad_blocks;
+        self.repaired_blocks += report.repaired_blocks;
+        self.bad_blocks_left += report.bad_blocks_left;
+        self.skipped_bytes += report.skipped_blocks * BLOCK_BYTES as u64;
+    }
 }
 
 /// A shard of a drive; counters start at zero with the server.

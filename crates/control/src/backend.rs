@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use coquina_base::{DriveId, LayerId, VolumeId};
 use coquina_cluster::{Config, DriveReport, GroupId, HealthEntry, MapView, ShardRef};
-use coquina_engine::ShardStats;
+use coquina_engine::{ScrubReport, ShardStats};
 use serde::{Deserialize, Serialize};
 
 use crate::counters::VolumeCounters;
@@ -236,18 +236,35 @@ pub struct DriveSnapshot {
     pub read_latency: LatencyHistogram,
 }
 
+/// A scrub that has ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ScrubRecord {
+    /// When, in milliseconds since 1970.
+    pub ended_unix_ms: u64,
+    /// What it found, and what has become of that since.
+    #[serde(flatten)]
+    pub report: ScrubReport,
+}
+
 /// A shard of a drive.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ShardSnapshot {
     /// The engine's counters and gauges.
     pub stats: ShardStats,
+    /// What the scrub that is under way has found so far.
+    pub scrub: Option<ScrubReport>,
+    /// The last scrub that ended, perhaps before a restart.
+    pub last_scrub: Option<ScrubRecord>,
     /// The reactor that carries it.
     pub reactor: u32,
     /// Time that the last start-up took.
     pub open_ns: u64,
     /// Its placement groups.
     pub groups: Vec<GroupSnapshot>,
+    /// Of what the last scrub here found, still bad; 0 before the first one since the start, for nothing is known of it then.
+    pub scrub_blocks_left: u64,
 }
 
 /// What a copy is to its group.

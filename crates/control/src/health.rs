@@ -6,7 +6,7 @@ use coquina_base::{DriveId, NodeId, format_size_bytes};
 use coquina_cluster::{DriveState, HealthCode, HealthEntry, MapView, Severity, VolumeState};
 
 use crate::api::{LeaderHealth, Local};
-use crate::backend::DriveSnapshot;
+use crate::backend::{DriveSnapshot, ShardSnapshot};
 use crate::catalogue::Room;
 use crate::map_service::StoreState;
 
@@ -189,7 +189,9 @@ fn drive_health(node: &str, drive: &DriveSnapshot, severity: Severity, entries: 
         entries.retain(|entry| entry.code != HealthCode::DriveReadOnly || entry.subject != subject);
         entries.push(HealthEntry::new(HealthCode::DriveReadOnly, severity, subject.clone(), message));
     }
-    let bad: u64 = drive.shards.iter().map(|shard| shard.stats.bad_blocks_left).fold(0, u64::saturating_add);
+    // A scrub may find more than the engine keeps in mind.
+    let left = |shard: &ShardSnapshot| shard.stats.bad_blocks_left.max(shard.scrub_blocks_left);
+    let bad: u64 = drive.shards.iter().map(left).fold(0, u64::saturating_add);
     if bad > 0 {
         let message = format!("{bad} bad block(s) that are not repaired");
         entries.push(HealthEntry::new(HealthCode::BadBlocks, severity, subject.clone(), message));
@@ -239,7 +241,7 @@ mod tests {
     use coquina_engine::ShardStats;
 
     use super::*;
-    use crate::backend::{NodeSnapshot, ShardSnapshot};
+    use crate::backend::{NodeSnapshot, ScrubRecord};
 
     fn map() -> MapView {
         let cluster = ClusterRecord::new(ClusterId(Id128([1; 16])));
@@ -267,6 +269,12 @@ mod tests {
             derive(&map(), &known, &[]).iter().map(|entry| entry.code).collect::<Vec<_>>()
         };
         assert_eq!(codes(drive(10, 0, false)), []);
+        // Not scrubbed for long is nothing wrong; what the last scrub has found and nobody has mended is.
+        let mut scrubbed = drive(10, 0, false);
+        scrubbed.shards[0].last_scrub = Some(ScrubRecord::default());
+        assert_eq!(codes(scrubbed.clone()), []);
+        scrubbed.shards[0].scrub_blocks_left = 70_000;
+        assert_eq!(codes(scrubbed), [HealthCode::BadBlocks]);
         assert_eq!(codes(drive(85, 0, false)), [HealthCode::DriveNearlyFull]);
         assert_eq!(codes(drive(99, 0, false)), [HealthCode::DriveFull]);
         assert_eq!(

@@ -27,13 +27,14 @@ mod node_file;
 mod random;
 mod registration;
 mod sample;
+mod scrub_file;
 mod server;
 mod trim;
 mod view;
 
 pub use backend::{
     AbsentDrive, BackendError, CopyTotals, DriveSnapshot, GroupRole, GroupSnapshot, NoNode, NodeBackend,
-    NodeSnapshot, PeerSnapshot, ReactorSnapshot, ShardSnapshot, VolumeSnapshot,
+    NodeSnapshot, PeerSnapshot, ReactorSnapshot, ScrubRecord, ShardSnapshot, VolumeSnapshot,
 };
 pub use catalogue::{
     Catalogue, CatalogueError, DriveRemoval, NodeRemoval, STRIPING_DEFAULT, check_volume_size,
@@ -54,5 +55,6 @@ pub use metrics::MetricsOptions;
 pub use node_file::NodeFile;
 pub use random::{random_id, random_u64};
 pub use registration::register_node;
+pub use scrub_file::ScrubFile;
 pub use server::{ControlListener, ControlServer, ServerConfig, ServerError, ShutdownRequest};
 pub use trim::{NativeTrimmer, Trimmer};

@@ -8,8 +8,9 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use coquina_base::{DriveId, NodeId};
+use coquina_base::{BLOCK_BYTES, DriveId, NodeId};
 use coquina_cluster::{DriveState, HealthEntry, MapView, Severity, VolumeState};
+use coquina_engine::ScrubReport;
 
 use crate::backend::{DriveSnapshot, GroupRole, NodeSnapshot, ShardSnapshot, VolumeSnapshot};
 use crate::catalogue::Room;
@@ -326,7 +327,12 @@ fn health_series(out: &mut Exposition, health: &[HealthEntry]) {
 
 type ShardField = fn(&ShardSnapshot) -> u64;
 
-const SHARD_GAUGES: [(&str, &str, ShardField); 11] = [
+/// What the scrub that is running has found, or the last one.
+fn scrub(shard: &ShardSnapshot) -> ScrubReport {
+    shard.scrub.or(shard.last_scrub.map(|record| record.report)).unwrap_or_default()
+}
+
+const SHARD_GAUGES: [(&str, &str, ShardField); 17] = [
     ("coquina_shard_capacity_bytes", "What a shard can hold for users.", |shard| shard.stats.capacity_bytes),
     ("coquina_shard_live_bytes", "Live user data.", |shard| shard.stats.live_bytes),
     ("coquina_shard_segments", "Segments in all.", |shard| shard.stats.segments),
@@ -346,6 +352,22 @@ const SHARD_GAUGES: [(&str, &str, ShardField); 11] = [
     ("coquina_shard_scrub_running", "1 while a scrub runs.", |shard| {
         u64::from(shard.stats.scrub_progress.is_some())
     }),
+    ("coquina_shard_scrub_progress_percent", "How far the running scrub is; 0 if none runs.", |shard| {
+        u64::from(shard.stats.scrub_progress.unwrap_or(0) / 100)
+    }),
+    (
+        "coquina_shard_scrubbed_timestamp_seconds",
+        "When the last scrub ended, in seconds since 1970; 0 if none has.",
+        |shard| shard.last_scrub.map_or(0, |record| record.ended_unix_ms / 1000),
+    ),
+    ("coquina_shard_scrub_read_bytes", "Bytes read by the running scrub, or the last one.", |shard| {
+        scrub(shard).blocks * BLOCK_BYTES as u64
+    }),
+    ("coquina_shard_scrub_bad_blocks", "Blocks that it found bad.", |shard| scrub(shard).bad_blocks),
+    ("coquina_shard_scrub_repaired_blocks", "Of these, repaired from another copy.", |shard| {
+        scrub(shard).repaired_blocks
+    }),
+    ("coquina_shard_scrub_bad_blocks_left", "Of these, still bad.", |shard| scrub(shard).bad_blocks_left),
     ("coquina_shard_bad_blocks", "Bad blocks that are not repaired.", |shard| shard.stats.bad_blocks_left),
     ("coquina_shard_log_since_checkpoint_bytes", "Log that a restart would replay.", |shard| {
         shard.stats.log_since_checkpoint_bytes

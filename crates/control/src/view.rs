@@ -176,6 +176,8 @@ pub(crate) fn drive(map: &MapView, record: &DriveRecord, sample: &Sample, shares
         bad_blocks_left: sum(|shard| shard.stats.bad_blocks_left),
         repaired_blocks: sum(|shard| shard.stats.repaired_blocks),
         scrub_percent,
+        scrub: running_scrub(snapshot),
+        last_scrub: last_scrub(snapshot),
         write_latency: snapshot.map(|drive| latency(&drive.write_latency)).unwrap_or_default(),
         read_latency: snapshot.map(|drive| latency(&drive.read_latency)).unwrap_or_default(),
         shards,
@@ -185,6 +187,26 @@ pub(crate) fn drive(map: &MapView, record: &DriveRecord, sample: &Sample, shares
         groups,
         primaries,
     }
+}
+
+/// What the shards that are being scrubbed have found so far.
+fn running_scrub(drive: Option<&DriveSnapshot>) -> Option<api::Scrub> {
+    let running = drive?.shards.iter().filter_map(|shard| shard.scrub.as_ref());
+    let mut sum = None;
+    running.for_each(|report| sum.get_or_insert_with(api::Scrub::default).add(report));
+    sum
+}
+
+/// The last scrub of a drive, if all its shards have had one.
+fn last_scrub(drive: Option<&DriveSnapshot>) -> Option<api::Scrub> {
+    let mut sum = api::Scrub::default();
+    for shard in &drive?.shards {
+        let record = shard.last_scrub?;
+        let earlier = sum.ended_unix_ms.unwrap_or(u64::MAX);
+        sum.ended_unix_ms = Some(earlier.min(record.ended_unix_ms));
+        sum.add(&record.report);
+    }
+    sum.ended_unix_ms.is_some().then_some(sum)
 }
 
 /// Whether the leader counts a node as dead, as far as it could be asked.

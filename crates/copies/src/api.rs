@@ -1,7 +1,7 @@
 //! What goes in and comes out.
 
 use coquina_base::LayerId;
-use coquina_engine::{Action as IoAction, Event as EngineEvent, Failure, MapExtent, ReadData};
+use coquina_engine::{Action as IoAction, Event as EngineEvent, Failure, MapExtent, ReadData, ScrubReport};
 use coquina_replication::{BlockRange, Config, CopyId, Message, RecoveryToken, Refusal, Violation};
 
 use crate::payload::Payload;
@@ -99,6 +99,8 @@ pub enum Event {
     /// A block of a group that no copy in sync has any more: this copy, which missed it, has taken it as bad. What it should
     /// be is lost, unless a copy that is away still has it.
     TakenBad(u32, BlockRange),
+    /// A scrub is over: all of the drive was read, and all that this copy is the primary of was compared.
+    Scrubbed(ScrubReport),
     /// A group has stopped here: the drive does not take what it must, or an entry of the log that a copy in sync needs cannot be
     /// read back ([`Failure::BadBlock`]).
     Halted(u32, Failure),

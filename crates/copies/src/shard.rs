@@ -537,6 +537,7 @@ impl ShardCopies {
         self.verify_step(sink);
         self.shard.turn(self.now_ns);
         self.drain(sink);
+        self.end_scrub(sink);
     }
 
     /// When [`ShardCopies::turn`] must be called at the latest.

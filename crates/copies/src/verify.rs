@@ -55,6 +55,8 @@ struct Chunk {
 #[derive(Debug, Default)]
 pub(crate) struct Verification {
     running: bool,
+    /// Nobody was told yet that the scrub is over.
+    is_untold: bool,
     /// Where to go on; no chunk behind the last one that a layer can have. Layers are numbered from 1.
     layer: u64,
     chunk: Option<u32>,
@@ -92,7 +94,19 @@ impl ShardCopies {
             let config = self.group(*number).map(|group| group.config());
             config.is_some_and(|config| is_compared(config, self.copy, *copy)) && self.has_chunk(&range)
         });
-        self.verification = Verification { running: true, differing, ..Verification::default() };
+        self.verification =
+            Verification { running: true, is_untold: true, differing, ..Verification::default() };
+    }
+
+    /// Tells that a scrub is over.
+    pub(crate) fn end_scrub(&mut self, sink: &mut impl Sink) {
+        if !self.verification.is_untold || self.verification.running || self.shard.is_scrubbing() {
+            return;
+        }
+        self.verification.is_untold = false;
+        if let Some(report) = self.shard.scrub_report() {
+            sink.event(Event::Scrubbed(report));
+        }
     }
 
     /// The engine's figures; a scrub is over when copies have been compared, too.

@@ -494,10 +494,15 @@ fn the_data_of_a_drive_moves_away_before_it_is_removed() {
         rustix::fs::flock(&held, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_ok()
     });
     server.fails(&["drive", "remove", &first, "--yes"], "no drive takes data");
-    server.json(&["drive", "scrub"]);
+    assert_eq!(server.json(&["drive", "list"])["drives"][0]["last_scrub"], serde_json::Value::Null);
+    let scrubbed = server.json(&["drive", "scrub"])["drives"][0]["last_scrub"].clone();
+    assert!(scrubbed["ended_unix_ms"].is_u64() && scrubbed["bad_blocks"] == 0, "{scrubbed}");
+    // It is written down within moments.
+    wait(|| folder.path().join("data/scrubs.json").exists());
     server.stop();
     let server = Server::start(folder.path(), &[]);
-    assert_eq!(server.json(&["drive", "list"])["drives"].as_array().unwrap().len(), 1);
+    let drives = server.json(&["drive", "list"])["drives"].clone();
+    assert_eq!((drives.as_array().unwrap().len(), &drives[0]["last_scrub"]), (1, &scrubbed));
 }
 
 #[test]

@@ -57,5 +57,6 @@ pub use groups::{GroupView, Record};
 pub use kept_frames::FrameMemory;
 pub use recovery::{Cut, OpenError};
 pub use replay::Lost;
+pub use scrub::ScrubReport;
 pub use shard::Shard;
 pub use superblock::{DriveSuperblock, FORMAT_VERSION, ShardSuperblock, SuperblockError};

@@ -65,6 +65,8 @@ struct Bad {
     checksum: u32,
     state: State,
     waiters: Vec<Waiter>,
+    /// The pass of the scrub that found it last; 0 for none.
+    scrub: u64,
 }
 
 impl Bad {
@@ -88,12 +90,36 @@ pub struct Repairs {
     recheck_ns: u64,
     /// Where to go on with looking at them again.
     recheck_from: Place,
+    /// The last pass of the scrub, how many blocks were found bad while it ran, how many of them are above, and how many were repaired.
+    scrub: u64,
+    scrub_found: u64,
+    scrub_left: u64,
+    scrub_repaired: u64,
 }
 
 impl Repairs {
     /// Bad blocks that are known and not repaired.
     pub fn left(&self) -> u64 {
         self.blocks.len() as u64
+    }
+
+    /// A pass of the scrub begins, with a number that none had before.
+    pub fn begin_scrub(&mut self, pass: u64) {
+        (self.scrub, self.scrub_found, self.scrub_left, self.scrub_repaired) = (pass, 0, 0, 0);
+    }
+
+    /// A block was found bad in the last pass of the scrub, if it is kept in mind. One that is known already from it is not new.
+    pub fn found_by_scrub(&mut self, place: Place, is_new: bool) {
+        if let Some(bad) = self.blocks.get_mut(&place).filter(|bad| bad.scrub != self.scrub) {
+            bad.scrub = self.scrub;
+            self.scrub_left += 1;
+            self.scrub_found += u64::from(is_new);
+        }
+    }
+
+    /// How many blocks were found bad while the last pass of the scrub ran, how many of them were repaired, and how many are left.
+    pub fn of_scrub(&self) -> (u64, u64, u64) {
+        (self.scrub_found, self.scrub_repaired, self.scrub_left)
     }
 
     /// When some are looked at again.
@@ -115,6 +141,18 @@ impl Shard {
         location: u64,
         checksum: Option<u32>,
         waiter: Option<Waiter>,
+    ) -> bool {
+        self.note_again(place, location, checksum, waiter, false)
+    }
+
+    /// The same of one that the scrub may have found where it was before.
+    fn note_again(
+        &mut self,
+        place: Place,
+        location: u64,
+        checksum: Option<u32>,
+        waiter: Option<Waiter>,
+        mut is_scrubbed: bool,
     ) -> bool {
         let Some(checksum) = checksum.filter(|_| self.repairs.enabled && !self.closing) else { return false };
         if self.is_overwritten(place, location) {
@@ -138,6 +176,7 @@ impl Shard {
                     State::Failed | State::Checking => {}
                 }
             }
+            is_scrubbed |= bad.scrub == self.repairs.scrub && bad.scrub > 0;
             let waiters = self.forget_bad(place);
             waiters.into_iter().for_each(|waiter| self.read_anew(waiter));
         }
@@ -148,7 +187,11 @@ impl Shard {
         segment.readers += 1;
         let (generation, state) = (segment.generation, State::Queued);
         let waiters = waiter.into_iter().collect();
-        self.repairs.blocks.insert(place, Bad { location, generation, checksum, state, waiters });
+        self.repairs.blocks.insert(place, Bad { location, generation, checksum, state, waiters, scrub: 0 });
+        // The same block, if it is asked for anew, is still one that the scrub found. Others may find some before it comes there.
+        if is_scrubbed || self.is_scrubbing() {
+            self.repairs.found_by_scrub(place, !is_scrubbed);
+        }
         self.repairs.queue.push_back(place);
         self.ask_for_blocks();
         true
@@ -192,6 +235,9 @@ impl Shard {
         }
         if bad.state == State::Failed {
             self.repairs.failed -= 1;
+        }
+        if bad.scrub == self.repairs.scrub && bad.scrub > 0 {
+            self.repairs.scrub_left -= 1;
         }
         self.repairs.asked.retain(|(_, asked)| *asked != place);
         bad.waiters
@@ -326,12 +372,14 @@ impl Shard {
                 }
                 continue;
             }
+            let is_scrubbed = bad.scrub == self.repairs.scrub && bad.scrub > 0;
             let waiters = self.forget_bad(place);
             if is_bad {
                 // As bad as it was, elsewhere. What was under way for the old place comes to nothing.
-                self.note_bad(place, location, Some(entry.checksum(index)), None);
+                self.note_again(place, location, Some(entry.checksum(index)), None, is_scrubbed);
             } else if !self.is_overwritten(place, location) {
                 self.stats.repaired_blocks += 1;
+                self.repairs.scrub_repaired += u64::from(is_scrubbed);
                 let (layer, chunk) = (entry.context.layer(), entry.chunk);
                 self.event(Event::Repaired { layer, chunk, block });
             }

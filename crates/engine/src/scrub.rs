@@ -10,10 +10,28 @@ use crate::shard::{IoPurpose, Shard};
 
 const READ_BLOCKS: usize = 64;
 
+/// What a pass of the scrub has found, and what became of that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+pub struct ScrubReport {
+    /// Blocks read.
+    pub blocks: u64,
+    /// Found bad meanwhile, some perhaps by readers and by the comparison with other copies, before it came there.
+    pub bad_blocks: u64,
+    /// Of those, written again with the data of another copy by now.
+    pub repaired_blocks: u64,
+    /// Of those, still bad as far as is known: neither repaired nor overwritten. More than are kept in mind count until the next pass.
+    pub bad_blocks_left: u64,
+    /// Blocks passed over, since their part of the index cannot be read.
+    pub skipped_blocks: u64,
+}
+
 /// A pass of the scrub.
 #[derive(Default)]
 pub struct ScrubTask {
     running: bool,
+    /// The number of this pass since the shard was opened; 0 if there was none.
+    pass: u64,
     /// Layers of this pass that are still to come, the current one last.
     layers: Vec<u64>,
     chunk: u32,
@@ -24,6 +42,9 @@ pub struct ScrubTask {
     wake_ns: u64,
     blocks: u64,
     bad: u64,
+    /// Bad ones that nobody keeps in mind: nothing is heard of them before the next pass.
+    unnoted: u64,
+    skipped: u64,
     blocks_expected: u64,
     /// The region that is being looked at: it stays in memory until the scrub has gone through it.
     pinned: Option<RegionKey>,
@@ -35,13 +56,34 @@ impl Shard {
         if self.scrub.running {
             return;
         }
+        let pass = self.scrub.pass + 1;
+        self.repairs.begin_scrub(pass);
         self.scrub = ScrubTask {
             running: true,
+            pass,
             layers: self.index.layers().iter().map(|layer| layer.id).collect(),
             wake_ns: self.now_ns,
             blocks_expected: self.live_blocks,
             ..ScrubTask::default()
         };
+    }
+
+    /// Whether a pass is under way.
+    pub fn is_scrubbing(&self) -> bool {
+        self.scrub.running
+    }
+
+    /// What the pass under way has found so far, or else the last one; `None` if there was none since the shard was opened.
+    pub fn scrub_report(&self) -> Option<ScrubReport> {
+        let scrub = &self.scrub;
+        let (noted, repaired_blocks, noted_left) = self.repairs.of_scrub();
+        (scrub.pass > 0).then_some(ScrubReport {
+            blocks: scrub.blocks,
+            bad_blocks: noted + scrub.unnoted,
+            repaired_blocks,
+            bad_blocks_left: noted_left + scrub.unnoted,
+            skipped_blocks: scrub.skipped,
+        })
     }
 
     pub(crate) fn scrub_progress(&self) -> Option<u32> {
@@ -139,6 +181,7 @@ impl Shard {
             if self.poisoned.is_some() && !region.loading {
                 // Perhaps for this very page: it would be read again for ever.
                 self.scrub.block = (block / REGION_BLOCKS * REGION_BLOCKS + REGION_BLOCKS) as u32;
+                self.scrub.skipped += u64::from(self.scrub.block) - block as u64;
                 return true;
             }
             if !region.loading {
@@ -180,7 +223,11 @@ impl Shard {
                 self.bad_block(layer, chunk, number);
                 let location = self.scrub.location + index as u64;
                 let checksum = self.scrub.checksums.get(index).copied();
-                self.note_bad((layer, chunk, number), location, checksum, None);
+                let place = (layer, chunk, number);
+                if !self.note_bad(place, location, checksum, None) {
+                    self.scrub.unnoted += 1;
+                }
+                self.repairs.found_by_scrub(place, true);
             }
         }
         self.segments.remove_reader(segment);

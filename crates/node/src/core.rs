@@ -93,6 +93,8 @@ pub struct ShardSlot {
     pub stalled: u64,
     /// What was damaged.
     pub damage: Vec<String>,
+    /// The last scrub that has ended since the start.
+    pub last_scrub: Option<coquina_control::ScrubRecord>,
     /// How far it is with what lies there for nobody.
     pub sweep: Sweep,
     /// Layers being deleted, and who waits for it.

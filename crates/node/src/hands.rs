@@ -1,6 +1,7 @@
 //! What a shard has done for it: messages, answers, I/O, and what an operator should know.
 
 use coquina_base::LayerId;
+use coquina_control::{ScrubRecord, unix_ms};
 use coquina_copies::{Answer, Event, Payload, Sink};
 use coquina_engine::{Action, Event as EngineEvent, Failure, IoToken};
 use coquina_reactor::FileId;
@@ -141,6 +142,16 @@ impl Core {
                     %drive, shard, group, layer, chunk, block,
                     "no copy in sync has a block that this copy missed: it is bad here, too, until it is written"
                 );
+            }
+            Event::Scrubbed(report) => {
+                let ended_unix_ms = unix_ms();
+                slot.last_scrub = Some(ScrubRecord { ended_unix_ms, report: *report });
+                tracing::info!(
+                    %drive, shard, bad = report.bad_blocks, repaired = report.repaired_blocks,
+                    "scrubbed, and compared with other copies"
+                );
+                // Nobody listens any more if the node is stopping.
+                let _ = self.notices.send(Notice::Scrubbed);
             }
             Event::Halted(group, failure) => {
                 tracing::error!(%drive, shard, group, ?failure, "a copy of a group takes no changes any more");

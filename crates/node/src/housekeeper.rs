@@ -1,5 +1,5 @@
-//! The thread that looks after a node now and then: how much memory the block cache may take, and which drives have
-//! failed.
+//! The thread that looks after a node now and then: how much memory the block cache may take, which drives have
+//! failed, and when they were scrubbed.
 
 use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -13,6 +13,7 @@ use coquina_reactor::MailboxSender;
 use crate::cache_size::{HostMemory, target_bytes};
 use crate::command::Command;
 use crate::error::NodeError;
+use crate::scrubs::Scrubs;
 use crate::snapshot::CoreSnapshot;
 
 /// How often the block cache's size is looked at, and what could not be recorded is tried again.
@@ -25,6 +26,8 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(1);
 pub(crate) enum Notice {
     /// A write to the drive failed: it takes no changes any more.
     Poisoned(DriveId),
+    /// A scrub of a shard has ended.
+    Scrubbed,
     /// Nothing more to do.
     Stop,
 }
@@ -39,6 +42,7 @@ pub(crate) struct Housekeeper {
 pub(crate) struct HousekeeperConfig {
     /// Drives that take no changes any more.
     pub read_only: Arc<Mutex<BTreeSet<DriveId>>>,
+    pub scrubs: Arc<Scrubs>,
     pub cores: Vec<MailboxSender<Command>>,
     /// Most bytes of cache, for all shards together.
     pub cache_bound_bytes: u64,
@@ -85,26 +89,33 @@ impl Task {
                     let read_only = &self.config.read_only;
                     read_only.lock().unwrap_or_else(PoisonError::into_inner).insert(drive);
                 }
+                Ok(Notice::Scrubbed) => due = Instant::now(),
                 Ok(Notice::Stop) | Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {
                     due = Instant::now() + PERIOD;
-                    self.size_memory();
+                    let snapshots = self.look();
+                    self.config.scrubs.take(&snapshots);
+                    self.size_memory(&snapshots);
                 }
             }
         }
     }
 
-    /// Divides memory among the shards that there are: drives come and go.
-    fn size_memory(&mut self) {
-        let Some(memory) = HostMemory::read() else { return };
+    /// What reactors say, those that answer in time.
+    fn look(&self) -> Vec<CoreSnapshot> {
         let cores = &self.config.cores;
         let (sender, receiver) = channel();
         cores.iter().for_each(|core| core.send(Command::Snapshot { done: sender.clone() }));
         // All together, and not for long: meanwhile nobody takes notices, such as that a drive takes no changes any more.
         let until = Instant::now() + ANSWER_TIME_MAX;
         let left = || until.saturating_duration_since(Instant::now());
-        let snapshots: Vec<CoreSnapshot> =
-            cores.iter().map_while(|_| receiver.recv_timeout(left()).ok()).collect();
+        cores.iter().map_while(|_| receiver.recv_timeout(left()).ok()).collect()
+    }
+
+    /// Divides memory among the shards that there are: drives come and go.
+    fn size_memory(&mut self, snapshots: &[CoreSnapshot]) {
+        let Some(memory) = HostMemory::read() else { return };
+        let cores = &self.config.cores;
         let shards = snapshots.iter().map(|core| core.shards.len() as u64).sum();
         if snapshots.len() < cores.len() || shards == 0 {
             return;
@@ -206,13 +217,14 @@ mod tests {
         let mailboxes = reactors.each_ref().map(|reactor| mailbox::<Command>(reactor.waker()));
         let config = HousekeeperConfig {
             read_only: Arc::default(),
+            scrubs: Scrubs::open(None),
             cores: mailboxes.iter().map(|(sender, _)| sender.clone()).collect(),
             cache_bound_bytes: MIB,
             index_bytes: MIB,
         };
-        let mut task = Task { config, cache_bytes: 0, shards: 0 };
+        let task = Task { config, cache_bytes: 0, shards: 0 };
         let begin = Instant::now();
-        task.size_memory();
+        assert!(task.look().is_empty());
         assert!(begin.elapsed() < 3 * ANSWER_TIME_MAX, "{:?}", begin.elapsed());
     }
 
@@ -221,6 +233,7 @@ mod tests {
         let cores = [FakeCore::start(), FakeCore::start()];
         let config = HousekeeperConfig {
             read_only: Arc::default(),
+            scrubs: Scrubs::open(None),
             cores: cores.iter().map(|core| core.commands.clone()).collect(),
             // Less than the smallest cache: the target is the same, whatever the host can spare.
             cache_bound_bytes: 12 * MIB,
@@ -231,7 +244,8 @@ mod tests {
             for (core, count) in cores.iter().zip(shards) {
                 core.shards.store(count, Ordering::SeqCst);
             }
-            task.size_memory();
+            let snapshots = task.look();
+            task.size_memory(&snapshots);
             let told = cores.each_ref().map(FakeCore::told);
             assert_eq!(told[0], told[1], "each reactor is told the same");
             told[0].clone()

@@ -8,6 +8,7 @@
 //! - no lock is taken on the way of an I/O, but for the mailbox of a hop between reactors;
 //! - what one connection does wrong ends that connection and nothing else.
 
+mod bind_cpu;
 mod cache_memory;
 mod cache_size;
 mod command;
@@ -31,6 +32,7 @@ mod peers;
 mod proposals;
 mod rejoin;
 mod request;
+mod scrubs;
 mod snapshot;
 mod spare;
 mod stalls;
@@ -41,6 +43,7 @@ mod volume;
 mod waiting;
 mod withdraw;
 
+pub use bind_cpu::BindCpu;
 pub use error::NodeError;
-pub use node::{BindCpu, Node, NodeConfig, NodeIdentity};
+pub use node::{Node, NodeConfig, NodeIdentity};
 pub use open::DriveSpec;

@@ -19,9 +19,10 @@ use coquina_control::{
     VolumeCounters, VolumeSnapshot, register_node, unix_ms,
 };
 use coquina_engine::{Identity, ShardConfig};
-use coquina_reactor::{Address, BindTo, Listener, MailboxSender, boottime_ns, listen_nearby};
+use coquina_reactor::{Address, Listener, MailboxSender, boottime_ns, listen_nearby};
 use coquina_replication::CopyId;
 
+use crate::bind_cpu::BindCpu;
 use crate::cache_size::{HostMemory, default_bound_bytes, target_bytes};
 use crate::command::Command;
 use crate::connection::Protocol;
@@ -30,6 +31,7 @@ use crate::housekeeper::{Housekeeper, HousekeeperConfig};
 use crate::listen::bind_all;
 use crate::open::{DamagedDrive, DriveSpec, OpenedDrive, is_out, open_drives};
 use crate::proposals::Proposals;
+use crate::scrubs::Scrubs;
 use crate::snapshot::drive_snapshot;
 use crate::stalls::HungShards;
 use crate::threads::{CoreThread, Places, Seed, SeedShard, start_cores};
@@ -66,30 +68,8 @@ pub struct NodeConfig {
     pub bind_cpu: BindCpu,
     /// Reactor threads; as many as there are cores or shards, whichever is less, if `None`.
     pub reactors: Option<usize>,
-}
-
-/// When reactors bind themselves to processors.
-#[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub enum BindCpu {
-    /// Never.
-    #[default]
-    Never,
-    /// To that of the drives' interrupts while it serves NBD clients, if there is one reactor only: several would have to agree on who
-    /// stays where.
-    Interrupts,
-    /// The first one to the first of these, and so on, while many requests are under way. Others stay free.
-    Dealt(Vec<u32>),
-}
-
-impl BindCpu {
-    /// Where one of so many reactors may bind itself.
-    fn of(&self, reactor: usize, reactors: usize) -> BindTo {
-        match self {
-            BindCpu::Interrupts if reactors == 1 => BindTo::Interrupts,
-            BindCpu::Never | BindCpu::Interrupts => BindTo::Nothing,
-            BindCpu::Dealt(cpus) => cpus.get(reactor).map_or(BindTo::Nothing, |cpu| BindTo::Cpu(*cpu)),
-        }
-    }
+    /// Where it is remembered over a restart when drives were scrubbed; nowhere if `None`.
+    pub folder: Option<PathBuf>,
 }
 
 /// A node as it registers.
@@ -138,6 +118,7 @@ pub struct Node {
     read_only: Arc<Mutex<BTreeSet<DriveId>>>,
     proposals: Arc<Proposals>,
     hung: Arc<HungShards>,
+    scrubs: Arc<Scrubs>,
     /// As told last: what is counted does not fall while reactors do not answer.
     copy_totals: Mutex<CopyTotals>,
     shard_config: ShardConfig,
@@ -214,8 +195,10 @@ impl Node {
         });
         let (cores, threads) = start_cores(seeds.collect())?;
         let read_only = Arc::new(Mutex::new(BTreeSet::new()));
+        let scrubs = Scrubs::open(config.folder.clone());
         let housekeeper_config = HousekeeperConfig {
             read_only: read_only.clone(),
+            scrubs: scrubs.clone(),
             cores: cores.clone(),
             cache_bound_bytes,
             index_bytes: index_bytes(&config, memory),
@@ -239,6 +222,7 @@ impl Node {
             read_only,
             proposals,
             hung,
+            scrubs,
             copy_totals: Mutex::default(),
             shard_config,
             nbd: nbd_addresses,
@@ -417,7 +401,8 @@ impl NodeBackend for Node {
         }
         let cores = answered.unwrap_or_default();
         let NodeDrives { served, absent, .. } = lock(&self.drives).clone();
-        let drives = served.iter().map(|drive| drive_snapshot(drive, &cores, &mut health)).collect();
+        let mut show = |drive: &NodeDrive| drive_snapshot(drive, &cores, &self.scrubs, &mut health);
+        let drives = served.iter().map(&mut show).collect();
         let mut counters: BTreeMap<VolumeId, VolumeCounters> = BTreeMap::new();
         for (id, one) in cores.iter().flat_map(|core| &core.volumes) {
             counters.entry(*id).or_default().merge(one);

@@ -3,12 +3,14 @@
 use coquina_base::{DriveId, VolumeId};
 use coquina_cluster::{HealthCode, HealthEntry, Severity};
 use coquina_control::{
-    CopyTotals, DriveSnapshot, LatencyHistogram, PeerSnapshot, ReactorSnapshot, ShardSnapshot, VolumeCounters,
+    CopyTotals, DriveSnapshot, LatencyHistogram, PeerSnapshot, ReactorSnapshot, ScrubRecord, ShardSnapshot,
+    VolumeCounters,
 };
 
 use crate::connection::Protocol;
 use crate::core::{Core, ShardSlot};
 use crate::node::NodeDrive;
+use crate::scrubs::Scrubs;
 
 /// A shard, as its reactor sees it.
 #[derive(Clone, Debug)]
@@ -65,6 +67,7 @@ pub(crate) fn copy_totals(shards: &[ShardSlot]) -> CopyTotals {
 pub(crate) fn drive_snapshot(
     drive: &NodeDrive,
     cores: &[CoreSnapshot],
+    scrubs: &Scrubs,
     health: &mut Vec<HealthEntry>,
 ) -> DriveSnapshot {
     let mut snapshot = DriveSnapshot {
@@ -79,7 +82,9 @@ pub(crate) fn drive_snapshot(
         else {
             continue;
         };
-        snapshot.shards.push(shard.shard.clone());
+        let mut seen = shard.shard.clone();
+        seen.last_scrub = seen.last_scrub.or_else(|| scrubs.last(drive.id, number));
+        snapshot.shards.push(seen);
         snapshot.write_latency.merge(&shard.write_latency);
         snapshot.read_latency.merge(&shard.read_latency);
         if shard.stalled > 0 {
@@ -99,18 +104,36 @@ pub(crate) fn drive_snapshot(
     snapshot
 }
 
+impl ShardSlot {
+    fn snapshot(&self, reactor: u32) -> ShardSnapshot {
+        let copies = self.copies();
+        let (stats, report) = (copies.stats(), copies.shard().scrub_report());
+        let under_way = report.filter(|_| stats.scrub_progress.is_some());
+        // What has become of what the last one found is known as long as no other one has begun.
+        let ended = report.filter(|_| stats.scrub_progress.is_none());
+        let last_scrub = self.last_scrub.map(|record| match ended {
+            Some(report) => ScrubRecord { report, ..record },
+            None => record,
+        });
+        ShardSnapshot {
+            stats,
+            scrub: under_way,
+            last_scrub,
+            scrub_blocks_left: report.map_or(0, |report| report.bad_blocks_left),
+            reactor,
+            open_ns: self.open_ns,
+            groups: copies.groups().into_iter().filter_map(|group| self.group(group)).collect(),
+        }
+    }
+}
+
 impl Core {
     /// What it counts now.
     pub(crate) fn snapshot(&self) -> CoreSnapshot {
         let shards = self.shards.iter().filter(|slot| !slot.released).map(|slot| CoreShard {
             drive: slot.reference.drive,
             number: slot.reference.shard,
-            shard: ShardSnapshot {
-                stats: slot.copies().stats(),
-                reactor: self.index as u32,
-                open_ns: slot.open_ns,
-                groups: slot.copies().groups().into_iter().filter_map(|group| slot.group(group)).collect(),
-            },
+            shard: slot.snapshot(self.index as u32),
             write_latency: slot.write_latency,
             read_latency: slot.read_latency,
             stalled: slot.stalled,

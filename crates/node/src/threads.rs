@@ -76,6 +76,7 @@ impl SeedShard {
             quiet_since_ns: 0,
             stalled: 0,
             damage: Vec::new(),
+            last_scrub: None,
             sweep: Default::default(),
             deletions: Vec::new(),
             released: false,

@@ -169,6 +169,7 @@ pub fn gateway_config(nbd: Vec<String>, threads: &Threads) -> NodeConfig {
         busy_poll_ns: threads.busy_poll.limit_ns(),
         bind_cpu: BindCpu::Never,
         reactors: threads.reactors.map(usize::from),
+        folder: None,
     }
 }
 

@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 
 use coquina_base::format_size_bytes;
 use coquina_bench::format_count;
-use coquina_control::{Severity, api};
+use coquina_control::{Severity, api, unix_ms};
 
 use super::connect::client;
 use super::node::nodes_text;
@@ -239,6 +239,21 @@ pub fn drive_state_text(drive: &api::Drive) -> &'static str {
     }
 }
 
+/// How far the scrub of a drive is, or how long ago the last one ended.
+fn scrub_text(drive: &api::Drive, now_unix_ms: u64) -> String {
+    let ended = drive.last_scrub.and_then(|scrub| scrub.ended_unix_ms);
+    match (drive.scrub_percent, ended) {
+        (Some(percent), _) => format!("{percent:.0} %"),
+        (None, Some(ended)) => {
+            let ago_ms = now_unix_ms.saturating_sub(ended);
+            format!("{} ago", format_duration(ago_ms.saturating_mul(1_000_000)))
+        }
+        // Of what nobody serves nothing is known.
+        (None, None) if drive.shards.is_empty() => "-".to_owned(),
+        (None, None) => "never".to_owned(),
+    }
+}
+
 /// A table of drives.
 pub fn drives_text(drives: &[api::Drive]) -> String {
     let header = [
@@ -269,8 +284,25 @@ pub fn drives_text(drives: &[api::Drive]) -> String {
             drive.groups.to_string(),
             drive.bad_blocks_left.to_string(),
             drive.repaired_blocks.to_string(),
-            drive.scrub_percent.map_or("-".to_owned(), |percent| format!("{percent:.0} %")),
+            scrub_text(drive, unix_ms()),
         ]);
     }
     table.trim_fmt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drive_says_how_far_its_scrub_is_or_when_the_last_one_ended() {
+        let mut drive = api::Drive::default();
+        assert_eq!(scrub_text(&drive, 0), "-");
+        drive.shards.push(api::Shard::default());
+        assert_eq!(scrub_text(&drive, 0), "never");
+        drive.last_scrub = Some(api::Scrub { ended_unix_ms: Some(1_000), ..Default::default() });
+        assert_eq!(scrub_text(&drive, 3_601_000), "1 h 0 min ago");
+        drive.scrub_percent = Some(41.6);
+        assert_eq!(scrub_text(&drive, 3_601_000), "42 %");
+    }
 }

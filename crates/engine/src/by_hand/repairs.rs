@@ -182,3 +182,68 @@ fn a_block_that_stays_bad_is_moved_as_bad_though_nobody_can_be_asked() {
     let outcome = world.outcome(READ);
     assert!(matches!(outcome, Some(Outcome::Failed(_))), "{outcome:?}");
 }
+
+/// Nobody could tell what a scrub had come to.
+#[test]
+fn a_scrub_says_what_it_found_and_what_became_of_that() {
+    let mut world = World::new();
+    world.shard.enable_repairs();
+    for block in 0..6 {
+        world.change(write_of(1, 0, block * BLOCK, &content(block)));
+    }
+    assert_eq!(world.shard.scrub_report(), None);
+    for block in [1, 2, 4] {
+        let (location, _) = world.place_in_log(block);
+        let at = world.shard.geometry.offset_bytes(location) as usize;
+        world.drive.0[at] ^= 1;
+    }
+    // One was met by a read before.
+    world.shard.submit(request(READ, 0, 2 * BLOCK, Operation::Read));
+    world.settle();
+    world.shard.start_scrub();
+    assert!(world.shard.is_scrubbing());
+    world.settle();
+    assert!(!world.shard.is_scrubbing());
+    let told = |world: &World| {
+        let report = world.shard.scrub_report().unwrap();
+        assert_eq!((report.blocks, report.skipped_blocks), (6, 0));
+        (report.bad_blocks, report.repaired_blocks, report.bad_blocks_left)
+    };
+    assert_eq!(told(&world), (3, 0, 3));
+    for (repair, block) in std::mem::take(&mut world.asked) {
+        match block {
+            1 => assert!(world.shard.repair(repair, &content(1))),
+            _ => world.shard.cannot_repair(repair, true),
+        }
+    }
+    world.settle();
+    assert_eq!(told(&world), (3, 1, 2));
+    // It is asked for anew after a minute, and is still one of those.
+    world.now_ns += 120_000_000_000;
+    world.settle();
+    assert!(!world.asked.is_empty());
+    assert_eq!(told(&world), (3, 1, 2));
+    for (repair, block) in std::mem::take(&mut world.asked) {
+        assert!(world.shard.repair(repair, &content(block)));
+    }
+    world.settle();
+    assert_eq!(told(&world), (3, 3, 0));
+    world.shard.start_scrub();
+    world.settle();
+    assert_eq!(told(&world), (0, 0, 0));
+}
+
+/// What is not kept in mind was told as repaired, or not at all.
+#[test]
+fn bad_blocks_that_nobody_is_asked_for_are_left_over_from_a_scrub() {
+    let mut world = World::new();
+    world.change(write_of(1, 0, 0, &content(0)));
+    let (location, _) = world.place_in_log(0);
+    let at = world.shard.geometry.offset_bytes(location) as usize;
+    world.drive.0[at] ^= 1;
+    world.shard.start_scrub();
+    world.settle();
+    let report = world.shard.scrub_report().unwrap();
+    assert_eq!((report.bad_blocks, report.bad_blocks_left), (1, 1));
+    assert_eq!(world.shard.stats().bad_blocks_left, 0, "it is not kept in mind");
+}

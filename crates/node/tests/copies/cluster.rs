@@ -112,6 +112,7 @@ impl Cluster {
             busy_poll_ns: coquina_base::BUSY_POLL_NS,
             bind_cpu: BindCpu::Never,
             reactors: Some(self.reactors),
+            folder: Some(folder.to_owned()),
         }
     }
 

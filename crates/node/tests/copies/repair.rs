@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use coquina_base::AlignedBuf;
 use coquina_client::RequestKind;
 use coquina_cluster::GroupRecord;
-use coquina_control::NodeBackend;
+use coquina_control::{NodeBackend, unix_ms};
 use coquina_engine::ShardStats;
 
 use crate::cluster::{Cluster, GROUPS, check_round, open, pattern, request, run, wait_for, write_round};
@@ -77,6 +77,34 @@ fn bad_blocks_are_read_and_repaired_from_another_copy() {
     write_round(&mut connection, BLOCKS, 2);
     check_round(&mut connection, BLOCKS, 2);
     assert_eq!(stats(&cluster, 0).bad_blocks, 0);
+}
+
+#[test]
+fn when_a_drive_was_scrubbed_and_what_came_of_it_is_known_after_a_restart() {
+    let mut cluster = Cluster::with_cache(3, 3, 0);
+    cluster.make_volume("disk");
+    let mut connection = open(&cluster, "disk");
+    write_round(&mut connection, BLOCKS, 1);
+    let last = |cluster: &Cluster| {
+        let snapshot = cluster.machines[0].as_ref().unwrap().node.snapshot();
+        snapshot.drives[0].shards[0].last_scrub
+    };
+    assert_eq!(last(&cluster), None);
+    let (spoilt, began) = (spoil(&cluster, 0), unix_ms());
+    scrub(&cluster, 0);
+    wait_for("all is repaired", || last(&cluster).is_some_and(|scrub| scrub.report.bad_blocks_left == 0));
+    let scrubbed = last(&cluster).unwrap();
+    assert!((began..=unix_ms()).contains(&scrubbed.ended_unix_ms), "{scrubbed:?}");
+    assert_eq!((scrubbed.report.bad_blocks, scrubbed.report.repaired_blocks), (spoilt, spoilt));
+    let file = cluster.folder.path().join("node0/scrubs.json");
+    let kept = || std::fs::read_to_string(&file).unwrap_or_default();
+    wait_for("it is kept", || kept().contains(&format!("\"repaired_blocks\": {spoilt}")));
+    cluster.stop(0);
+    cluster.restart(0);
+    assert_eq!(last(&cluster), Some(scrubbed));
+    scrub(&cluster, 0);
+    wait_for("the next one counts", || last(&cluster) != Some(scrubbed));
+    assert_eq!(last(&cluster).unwrap().report.bad_blocks, 0);
 }
 
 #[test]

@@ -602,6 +602,7 @@ impl World {
         }
         match event {
             CopyEvent::Engine(EngineEvent::Checkpoint { .. } | EngineEvent::ScrubDone { .. }) => Ok(()),
+            CopyEvent::Scrubbed(_) => Ok(()),
             CopyEvent::Engine(event) => Err(Violation::UnexpectedEvent(event)),
             other => Err(Violation::Group(format!("copy {copy}: {other:?}\n{:?}", copies.shard()))),
         }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use coquina_base::{DriveId, NodeId};
+use coquina_base::{DriveId, NodeId, format_size_bytes};
 use coquina_control::api;
 
 use super::as_server_knows;
@@ -25,8 +25,10 @@ pub fn run(global: &Global, drive: Option<String>, no_wait: bool) -> Result<(), 
     let client = client(global)?;
     let drive = drive.map(|text| as_server_knows(global, &text)).transpose()?;
     let mut scrubs = Scrubs::default();
+    let mut before = BTreeMap::new();
     if !no_wait {
         scrubs.know(&client.nodes()?.nodes);
+        before = client.drives()?.drives.iter().map(|drive| (drive.id, ended(drive))).collect();
     }
     let request = api::ScrubDrives { drive, ..Default::default() };
     let api::ScrubBegun { drives, failed } = client.scrub_drives(&request)?;
@@ -53,35 +55,98 @@ pub fn run(global: &Global, drive: Option<String>, no_wait: bool) -> Result<(), 
             // Asked after the drives: of a node that was restarted before these were looked at, it is known then.
             scrubs.look(&list.drives, &client.nodes()?.nodes);
         }
-        let started = Instant::now();
-        while bad_blocks(&list.drives).1 > 0 && started.elapsed() < REPAIR_WAIT {
+        let (mut started, mut left) = (Instant::now(), left_blocks(&list.drives, &before));
+        while left > 0 && started.elapsed() < REPAIR_WAIT {
             std::thread::sleep(POLL);
             list = client.drives()?;
+            let left_now = left_blocks(&list.drives, &before);
+            if left_now < left {
+                started = Instant::now();
+            }
+            left = left_now;
         }
     }
+    let results: Vec<String> =
+        scrubbed(&list.drives, &before).map(|(drive, scrub)| result_text(drive, scrub)).collect();
     if global.json {
         print_json(&list)?
     } else {
-        print(&(drives_text(&list.drives) + "\n"))?
+        print(&(drives_text(&list.drives) + "\n" + &results.concat()))?
     }
-    let (found, left) = bad_blocks(&list.drives);
+    let (found, left) = (bad_blocks(&list.drives), left_blocks(&list.drives, &before));
     let mut problems = scrubs.lost;
     if left > 0 && !no_wait {
-        problems.push(format!(
-            "{left} bad block(s), which the log of their node names, and which no other copy in reach could repair: restore \
-             their volumes, or bring the nodes with the other copies back; and replace the device"
-        ));
+        // Of more nobody has asked the other copies.
+        let kept =
+            list.drives.iter().map(|drive| drive.bad_blocks_left).fold(0, u64::saturating_add).min(left);
+        if kept > 0 {
+            problems.push(format!(
+                "{kept} bad block(s), which the log of their node names, and which no other copy in reach could repair: restore \
+                 their volumes, or bring the nodes with the other copies back; and replace the device"
+            ));
+        }
+        if left > kept {
+            let more = left - kept;
+            problems.push(format!(
+                "{more} bad block(s) more than their nodes keep in mind at a time: scrub again to have those repaired"
+            ));
+        }
     }
-    if found > bad_before.0 && left == 0 && !no_wait {
+    if found > bad_before && left == 0 && !no_wait {
         output::tell("bad blocks were found and repaired from other copies: think of replacing the device");
     }
     if problems.is_empty() { Ok(()) } else { Err(CliError::failed(problems.join("\n"))) }
 }
 
-/// Blocks found bad so far, and those that are not repaired.
-fn bad_blocks(drives: &[api::Drive]) -> (u64, u64) {
-    let sum = |field: fn(&api::Drive) -> u64| drives.iter().map(field).fold(0, u64::saturating_add);
-    (sum(|drive| drive.bad_blocks), sum(|drive| drive.bad_blocks_left))
+/// Blocks found bad so far.
+fn bad_blocks(drives: &[api::Drive]) -> u64 {
+    drives.iter().map(|drive| drive.bad_blocks).fold(0, u64::saturating_add)
+}
+
+/// When the last scrub of each drive had ended.
+type Ended = BTreeMap<DriveId, Option<u64>>;
+
+fn ended(drive: &api::Drive) -> Option<u64> {
+    drive.last_scrub.and_then(|scrub| scrub.ended_unix_ms)
+}
+
+/// Drives whose scrub has ended since, with what it has found.
+fn scrubbed<'a>(
+    drives: &'a [api::Drive],
+    before: &Ended,
+) -> impl Iterator<Item = (&'a api::Drive, api::Scrub)> {
+    let is_new = |drive: &&api::Drive| before.get(&drive.id).is_some_and(|before| *before != ended(drive));
+    drives.iter().filter(is_new).filter_map(|drive| Some((drive, drive.last_scrub?)))
+}
+
+/// Blocks that are bad and not repaired. A scrub may find more of them than a node keeps in mind.
+fn left_blocks(drives: &[api::Drive], before: &Ended) -> u64 {
+    let kept = |drive: &api::Drive| drive.bad_blocks_left;
+    let more = |(drive, scrub): (&api::Drive, api::Scrub)| scrub.bad_blocks_left.saturating_sub(kept(drive));
+    let kept = drives.iter().map(kept).fold(0, u64::saturating_add);
+    scrubbed(drives, before).map(more).fold(kept, u64::saturating_add)
+}
+
+/// What a scrub has found, as a line.
+fn result_text(drive: &api::Drive, scrub: api::Scrub) -> String {
+    let mut text = format!(
+        "drive {} of node {}: {} read, ",
+        drive.path,
+        drive.node_name,
+        format_size_bytes(scrub.read_bytes)
+    );
+    let api::Scrub { bad_blocks, repaired_blocks, bad_blocks_left, skipped_bytes, .. } = scrub;
+    text += &match bad_blocks {
+        0 => "no bad blocks".to_owned(),
+        _ => format!(
+            "{bad_blocks} bad block(s), of which {repaired_blocks} repaired and {bad_blocks_left} left"
+        ),
+    };
+    if skipped_bytes > 0 {
+        let skipped = format_size_bytes(skipped_bytes);
+        text += &format!("; {skipped} passed over, since their part of the index cannot be read");
+    }
+    text + "\n"
 }
 
 /// The scrubs that are waited for. One is done only when its drive says so, by the same process that began it.
@@ -288,5 +353,34 @@ mod tests {
         let asked = |node: NodeId| node.0.0[0] != 2;
         scrubs.begin(&[drive(1, true, Some(1.0)), drive(2, false, None)], &nodes, asked);
         assert_eq!(scrubs.running.keys().map(|drive| drive.0.0[0]).collect::<Vec<_>>(), [1]);
+    }
+
+    #[test]
+    fn what_a_scrub_found_is_told_of_the_drives_that_were_scrubbed() {
+        let scrub = |ended, left| api::Scrub {
+            ended_unix_ms: Some(ended),
+            read_bytes: 3 << 30,
+            bad_blocks: 5,
+            repaired_blocks: 3,
+            bad_blocks_left: left,
+            ..Default::default()
+        };
+        let with = |number, scrub, kept| api::Drive {
+            last_scrub: scrub,
+            bad_blocks_left: kept,
+            ..drive(number, true, None)
+        };
+        let earlier = [with(1, None, 0), with(2, Some(scrub(10, 9)), 0), with(3, Some(scrub(10, 0)), 2)];
+        let before: Ended = earlier.iter().map(|drive| (drive.id, ended(drive))).collect();
+        assert_eq!(scrubbed(&earlier, &before).count(), 0);
+        // More than the two that are kept in mind; what was told of another one before is no result of this scrub.
+        let now = [with(1, Some(scrub(20, 4)), 2), earlier[1].clone(), earlier[2].clone()];
+        let texts: Vec<String> =
+            scrubbed(&now, &before).map(|(drive, scrub)| result_text(drive, scrub)).collect();
+        assert_eq!(
+            texts,
+            ["drive /d1 of node n1: 3 GiB read, 5 bad block(s), of which 3 repaired and 4 left\n"]
+        );
+        assert_eq!(left_blocks(&now, &before), 4 + 2);
     }
 }

@@ -82,6 +82,7 @@ pub fn run(global: &Global, start: &NodeStart) -> Result<(), CliError> {
         busy_poll_ns: start.tuning.threads.busy_poll.limit_ns(),
         bind_cpu: processors::of_node(&start.tuning.bind_cpu),
         reactors: start.tuning.threads.reactors.map(usize::from),
+        folder: Some(global.dir.clone()),
     };
     let node = Node::start(config, maps.clone()).map_err(|error| {
         if membership::is_removal(&error, identity.node, &maps.map()) {

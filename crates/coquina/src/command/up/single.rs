@@ -101,6 +101,7 @@ impl Scene<'_> {
             busy_poll_ns: up.tuning.threads.busy_poll.limit_ns(),
             bind_cpu: processors::of_node(&up.tuning.bind_cpu),
             reactors: up.tuning.threads.reactors.map(usize::from),
+            folder: Some(self.global.dir.clone()),
         };
         let node = Node::start(config, maps.clone())?;
         let spec = ControlSpec {
