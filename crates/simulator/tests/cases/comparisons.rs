@@ -77,7 +77,7 @@ impl Sink for Outbox {
     }
 
     fn event(&mut self, event: Event) {
-        assert!(matches!(event, Event::Engine(_)), "{event:?}");
+        assert!(matches!(event, Event::Engine(_) | Event::Scrubbed(_)), "{event:?}");
     }
 }
 
