@@ -103,17 +103,25 @@ trap 'exit 143' TERM
 
 # A number of TCP ports that nobody listens on, below those that the kernel gives to clients: a client could take one of
 # those while the server is down, and one that tries to reach it could even connect to itself. Tests that run at once
-# take them from ranges of their own.
+# take them from ranges of their own, and none is given twice: who has one may listen on it later only.
 free_ports() {
-    "$PYTHON" - "$1" "${TEST_PLACE:-0}" <<'PYTHON'
+    "$PYTHON" - "$1" "${TEST_PLACE:-0}" "$SCRATCH/ports" <<'PYTHON'
 import random, socket, sys
 first = 15000 + 4000 * (int(sys.argv[2]) % 4)
-found = []
-while len(found) < int(sys.argv[1]):
-    try:
-        found.append(socket.create_server(("127.0.0.1", random.randrange(first, first + 4000))))
-    except OSError:
-        pass
+with open(sys.argv[3], "a+") as given:
+    given.seek(0)
+    taken = set(map(int, given.read().split()))
+    found = []
+    while len(found) < int(sys.argv[1]):
+        port = random.randrange(first, first + 4000)
+        if port in taken:
+            continue
+        try:
+            found.append(socket.create_server(("127.0.0.1", port)))
+        except OSError:
+            continue
+        taken.add(port)
+        print(port, file=given)
 print(*(each.getsockname()[1] for each in found))
 PYTHON
 }
