@@ -92,12 +92,16 @@ impl Leaving {
             false => "be moved away",
         };
         let duration = |time: Duration| format_duration(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
-        let mut text = format!(
-            "waiting for {}: {now} of {} placement group(s) of the {} have still to {doing}",
-            duration(waited),
-            self.groups.max(now),
-            self.what
-        );
+        let (waited, groups, what) = (duration(waited), self.groups.max(now), self.what);
+        let mut text = match now {
+            0 => format!(
+                "waiting for {waited}: all {groups} placement group(s) of the {what} are elsewhere, and the leader has still to take it out \
+                 of the map"
+            ),
+            now => format!(
+                "waiting for {waited}: {now} of {groups} placement group(s) of the {what} have still to {doing}"
+            ),
+        };
         if stuck < TOLD_AFTER {
             return text + "; Ctrl-C ends the waiting, not the removal";
         }
@@ -211,6 +215,8 @@ mod tests {
             "waiting for 40 s: 2 of 3 placement group(s) of the drive have still to be moved away; Ctrl-C ends the waiting, not the \
              removal"
         );
+        let text = DRIVE.waiting_text(long, short, 0, &[]);
+        assert!(text.contains("all 3 placement group(s) of the drive are elsewhere"), "{text}");
         let text = DRIVE.waiting_text(long, Duration::from_secs(20), 3, &health);
         for part in [
             "as many as 20 s ago",
