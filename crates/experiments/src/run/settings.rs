@@ -98,7 +98,11 @@ impl Settings {
             None => format!("contains {text}"),
         };
         let asked: Vec<String> = self.only.iter().map(one).collect();
-        format!("no case of {} {}", self.experiment.name, asked.join(" or "))
+        format!(
+            "no case of {} {}; --plan without --only lists them",
+            self.experiment.name,
+            asked.join(" or ")
+        )
     }
 }
 
