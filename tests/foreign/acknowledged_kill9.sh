@@ -8,7 +8,7 @@ ROUNDS=${ROUNDS:-10}
 kill_under_load() {
     acknowledged_load_start disk "$((SEED + $1))"
     sleep "$((RANDOM % 2)).$((3 + RANDOM % 7))"
-    server_kill
+    server_crash
     load_went_well "$LOAD_PID" "round $1"
 }
 

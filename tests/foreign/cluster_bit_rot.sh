@@ -5,10 +5,14 @@ NODE_DRIVE_SIZE=256M
 source "$(dirname "$0")/../lib/cluster.sh"
 source "$(dirname "$0")/../lib/faults.sh"
 
+needs nbdcopy
+
 # Without memory for data, reads come from the drives.
 CACHE=(--cache-memory 1M)
 
 flip() { "$PYTHON" "$CLIENTS/flip_bits.py" "$SCRATCH/$1.drive" "$SEED" "$2" || fail "no bit was flipped"; }
+
+all_is_read() { nbdcopy "$(unix_uri "$1")" null: 2>/dev/null; }
 
 choose_seed
 cluster_start "${CACHE[@]}"
@@ -25,7 +29,9 @@ node_kill n1
 flip n1 300
 node_launch n1 "${CACHE[@]}"
 sleep 3
-watched_verify disk 1000000
+# The two others have all of it, once they answer for what n1 answered for.
+wait_until 30 all_is_read disk || fail "not all can be read with two good copies"
+watched_verify disk
 
 say "# n1 is given another drive, while the file of the first one is deleted"
 rm "$SCRATCH/n1.drive"

@@ -8,6 +8,8 @@ kill_all_under_load() {
     local name
     acknowledged_load_start disk "$((SEED + $1))"
     sleep "1.$((RANDOM % 10))"
+    # One that is killed is enough for `kill` to succeed.
+    for name in "${NODE_PIDS[@]}" "$GATEWAY_PID" "$LOAD_PID"; do kill -0 "$name" || fail "$name had ended before it was killed"; done
     kill -9 "${NODE_PIDS[@]}" "$GATEWAY_PID"
     for name in "${!NODE_PIDS[@]}"; do
         wait "${NODE_PIDS[$name]}" 2>/dev/null || true

@@ -4,6 +4,13 @@
 source "$(dirname "$0")/../lib/cluster.sh"
 source "$(dirname "$0")/../lib/faults.sh"
 
+# Slower is not still: WHAT.
+judge_pause() {
+    local pause
+    pause=$(longest_pause "$since")
+    say "$1: I/O paused for $pause s"
+    is_at_most "$pause" "$PAUSE_MAX" || fail "$1: I/O paused for $pause s, at most $PAUSE_MAX are allowed"
+}
 
 choose_seed
 cluster_start
@@ -14,11 +21,11 @@ watched_start disk "$SEED"
 for node in n1 n2 n3; do
     since=$(now)
     pulses "$node" 8
-    say "$node in pulses: I/O paused for $(longest_pause "$since") s"
+    judge_pause "$node in pulses"
     heals "pulses of $node" 60
     since=$(now)
     slow_drive "$node" 8
-    say "slow drive of $node: I/O paused for $(longest_pause "$since") s"
+    judge_pause "slow drive of $node"
     heals "the slow drive of $node" 60
 done
 watched_stop disk

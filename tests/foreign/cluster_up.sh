@@ -48,7 +48,7 @@ LOAD_PID=
 acknowledged_verify disk "after the failover"
 
 mapfile -t nodes < <(for node in node1 node2 node3; do node_process "$node"; done)
-server_kill
+server_crash
 wait_until 30 processes_are_gone "${nodes[@]}" || fail "nodes outlive the supervisor"
 up
 acknowledged_verify disk "after the restart"

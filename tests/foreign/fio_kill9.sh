@@ -15,7 +15,8 @@ for round in 1 2 3; do
         >"$SCRATCH/overwrite.log" 2>&1 &
     load_pid=$!
     sleep "1.$((RANDOM % 10))"
-    server_kill
+    kill -0 "$load_pid" 2>/dev/null || fail "fio ended before the server did: $(cat "$SCRATCH/overwrite.log")"
+    server_crash
     wait "$load_pid" && fail "fio did not notice the end of the server"
     server_start
     fio_on settled --name=settled --rw=read --verify_fatal=1

@@ -16,7 +16,7 @@ server_start --overcommit 4
 volume_create disk 1G
 full_drive fill
 coquina status || true
-server_kill
+server_crash
 server_start
 full_drive verify
 for round in 1 2; do

@@ -19,7 +19,7 @@ for ((round = 1; round <= ${ROUNDS:-1}; round++)); do
     guest_start load
     guest_says 90 "DONE f$((FILES + RANDOM % 20)) "
     # In either order, as it comes.
-    if ((RANDOM % 2)); then server_kill && guest_kill; else guest_kill && server_kill; fi
+    if ((RANDOM % 2)); then server_crash && guest_kill; else guest_kill && server_crash; fi
     # What was told, but for what was told to be removed, and the one that may just have been.
     tr -d '\r' <"$CONSOLE" | "$PYTHON" -c '
 import sys

@@ -13,7 +13,7 @@ GUEST_OPTIONS=(-blockdev "driver=nbd,node-name=disk,server.type=inet,server.host
     -device virtio-blk-pci,drive=disk)
 guest_start disk
 guest_says 90 'WRITTEN 30 '
-server_kill
+server_crash
 server_start
 guest_says 60 'WRITTEN 90 '
 server_stop
@@ -23,7 +23,7 @@ guest_ends 90
 GUEST_OPTIONS=()
 guest_start kernel
 guest_says 90 'WRITTEN 30 '
-server_kill
+server_crash
 guest_says 60 'ENDED '
 server_start
 guest_ends 90

@@ -7,7 +7,7 @@ server_with_volume disk 16M
 for round in 1 2; do
     say "round $round"
     "$PYTHON" "$CLIENTS/flush_semantics.py" write "$(uri disk)"
-    server_kill
+    server_crash
     server_start
     "$PYTHON" "$CLIENTS/flush_semantics.py" verify "$(uri disk)"
 done

@@ -12,7 +12,7 @@ for round in 1 2 3; do
     say "round $round"
     fio_on overwrite --rw=randwrite --io_size=300M --norandommap --serialize_overlap=1 --do_verify=0 \
         --randseed="$round"
-    ((round != 2)) || { server_kill && server_start; }
+    ((round != 2)) || { server_crash && server_start; }
     fio_on check --rw=read --bs=4k --verify_fatal=1
 done
 fio_on settled --rw=randwrite --verify_fatal=1

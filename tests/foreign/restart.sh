@@ -24,7 +24,7 @@ expect 1 'open|use|lock' timeout 60 "$COQUINA" up --dir "$SCRATCH/other" --drive
     --http 127.0.0.1:0 --listen 127.0.0.1:0
 server_is_alive
 
-for how in server_stop server_kill server_stop; do
+for how in server_stop server_crash server_stop; do
     say "# $how"
     "$how"
     expect 1 'no server runs' coquina status
@@ -38,7 +38,7 @@ coquina volume rename small tiny
 coquina volume resize disk --size 80M
 expect 1 'yes' coquina volume resize disk --size 16M
 coquina volume resize tiny --size 4M --yes
-server_kill
+server_crash
 server_start
 [[ $(names) == "disk tiny" ]] || fail "volumes after rename: $(names)"
 [[ $(nbdinfo --size "$(uri disk)") == 83886080 ]] || fail "size after growing: $(nbdinfo --size "$(uri disk)")"

@@ -92,6 +92,6 @@ kill_under_database_load() {
     "$PYTHON" "$CLIENTS/database.py" load "$MOUNT_FOLDER" "$SCRATCH/witness" "$1" &
     load_pid=$!
     sleep "$((1 + RANDOM % 3)).$((RANDOM % 10))"
-    server_kill
+    server_crash
     load_went_well "$load_pid" "round $1"
 }

@@ -93,6 +93,8 @@ clean_up() {
     for step in "${CLEANUP_STEPS[@]}"; do "$step"; done
     server_kill
     for step in "${UNEXPECTED[@]}"; do status=1 && say "UNEXPECTED: $step"; done
+    # Whoever panicked, and whatever became of it.
+    if grep -F 'panicked at' "$SCRATCH"/*.log 2>/dev/null; then status=1 && say "UNEXPECTED: a panic in a log"; fi
     ((status == 0)) || cp "$SCRATCH/server.log" "$LOGS/$NAME.server.log" 2>/dev/null
     rm -rf "$SCRATCH" "$SOCKET_FOLDER"
     exit "$status"
@@ -187,6 +189,12 @@ server_kill() {
     wait "$SERVER_PID" 2>/dev/null || true
     SERVER_PID=
     sleep "${KILL_PAUSE_SECONDS:-0}"
+}
+
+# The same of a server that must have lived until now. One that ended by itself leaves the same behind as one that was killed.
+server_crash() {
+    server_is_alive
+    server_kill
 }
 
 # A clean stop, as by Ctrl-C; it must end by itself with status 0.

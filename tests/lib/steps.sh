@@ -125,5 +125,6 @@ summary() {
     heading "summary, after $((SECONDS / 60)) min $((SECONDS % 60)) s"
     for line in "${REPORT[@]}"; do printf '%s\n' "$line"; done
     printf '%d passed, %d failed, %d skipped\n' "$PASSED" "$FAILED" "$SKIPPED"
-    ((FAILED == 0))
+    # Nothing at all is no success: a name may have been misspelt.
+    ((FAILED == 0 && PASSED + SKIPPED > 0))
 }

@@ -2,13 +2,10 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustix::time::{ClockId, clock_gettime};
-
-/// Time since the machine started, sleep included.
+/// Time since the machine started, sleep included. It is asked by the C library as everywhere else in a node, so that tests can let all of
+/// its clocks drift.
 pub(crate) fn boottime_ns() -> u64 {
-    let time = clock_gettime(ClockId::Boottime);
-    let (seconds, rest) = (u64::try_from(time.tv_sec), u64::try_from(time.tv_nsec));
-    seconds.unwrap_or(0).saturating_mul(1_000_000_000).saturating_add(rest.unwrap_or(0))
+    coquina_reactor::boottime_ns()
 }
 
 /// Time of day in nanoseconds since 1970; 0 before that.

@@ -19,6 +19,7 @@ use error::CliError;
 static ALLOCATOR: coquina_base::HugePages = coquina_base::HugePages;
 
 fn main() -> ExitCode {
+    panics_end_the_process();
     let arguments = Arguments::read();
     match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
@@ -27,6 +28,18 @@ fn main() -> ExitCode {
             output::tell(format_args!("error: {error}"));
             ExitCode::from(error.exit_code())
         }
+    }
+}
+
+/// A release build aborts on a panic. One that unwinds, as the tests' does, must end as well, or a thread would be gone from a program that
+/// seems to be whole, and no test would see it.
+fn panics_end_the_process() {
+    if cfg!(panic = "unwind") {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            usual(panic);
+            std::process::abort();
+        }));
     }
 }
 
