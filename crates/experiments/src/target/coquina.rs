@@ -1,6 +1,8 @@
 //! `coquina:VOLUME` by the native client, `coquina-nbd:VOLUME` by fio over NBD, and the same on a cluster that is made for
 //! the run.
 
+mod pools;
+
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, ToSocketAddrs};
@@ -10,6 +12,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use self::pools::OwnPool;
 use super::local_coquina::LocalCoquina;
 use super::{Context, Effect, OpenLoop, Reach, Target, TargetError, medium, reach};
 use crate::definition::Layout;
@@ -39,6 +42,9 @@ pub struct System {
     found: Option<VolumeFacts>,
     made: Vec<String>,
     left: Vec<Note>,
+    own_pools: Vec<OwnPool>,
+    /// The pool of the volumes that were made, if its name is known.
+    pool: Option<String>,
     volumes: Vec<String>,
     /// Copies of the volumes in use, as the server says; `None` where they differ.
     copies: Option<u32>,
@@ -93,16 +99,6 @@ impl VolumeList {
         let first = copies(names.first()?)?;
         names.iter().all(|name| copies(name) == Some(first)).then_some(first)
     }
-}
-
-#[derive(Deserialize)]
-struct PoolList {
-    pools: Vec<Pool>,
-}
-
-#[derive(Deserialize)]
-struct Pool {
-    copies: u32,
 }
 
 #[derive(Clone, Deserialize)]
@@ -182,6 +178,16 @@ struct DfDrive {
     node: String,
 }
 
+impl Df {
+    /// Copies of the first pool if nobody says how many.
+    fn copies_by_default(&self) -> u32 {
+        let nodes: BTreeSet<&str> = self.drives.iter().map(|drive| drive.node.as_str()).collect();
+        // On one node copies are kept apart by drive.
+        let members = if nodes.len() > 1 { nodes.len() } else { self.drives.len() };
+        u32::try_from(members).unwrap_or(u32::MAX).clamp(1, DEFAULT_COPIES_MAX)
+    }
+}
+
 impl System {
     fn ask<T: for<'de> Deserialize<'de>>(
         &self,
@@ -237,17 +243,6 @@ impl System {
         Ok(list)
     }
 
-    /// Copies of a volume for which no number is asked for: those of the only pool. Where there is none yet, the first
-    /// volume makes one, with that many at most. Where there are several, none is made without the name of one.
-    fn copies_by_default(&self, spec: &str, df: &Df, context: &Context<'_>) -> Result<u32, TargetError> {
-        let list: PoolList = self.ask(spec, &["pool", "list"], context)?;
-        let nodes: BTreeSet<&str> = df.drives.iter().map(|drive| drive.node.as_str()).collect();
-        // On one node copies are kept apart by drive.
-        let members = if nodes.len() > 1 { nodes.len() } else { df.drives.len() };
-        let by_default = u32::try_from(members).unwrap_or(u32::MAX).clamp(1, DEFAULT_COPIES_MAX);
-        Ok(list.pools.iter().map(|pool| pool.copies).max().unwrap_or(by_default))
-    }
-
     fn volume_name(&self, number: u32) -> String {
         if number == 0 { self.name.clone() } else { format!("{}-{number}", self.name) }
     }
@@ -258,6 +253,9 @@ impl System {
         }
         self.clear();
         let there = self.list(spec, context)?;
+        if layout.volumes > u32::from(self.found.is_some()) {
+            self.pool = self.pool_for(spec, layout.copies, context)?;
+        }
         for number in 0..layout.volumes {
             let name = self.volume_name(number);
             if number > 0 || self.found.is_none() {
@@ -266,6 +264,9 @@ impl System {
                     ["volume", "create", &name, "--size", &size].map(str::to_owned).into();
                 if let Some(copies) = layout.copies {
                     arguments.extend(["--copies".to_owned(), copies.to_string()]);
+                }
+                if let Some(pool) = &self.pool {
+                    arguments.extend(["--pool".to_owned(), pool.clone()]);
                 }
                 if let Some(stripe) = layout.stripe {
                     let (unit, count) = (stripe.unit.to_string(), stripe.count.to_string());
@@ -294,9 +295,11 @@ impl System {
         Ok(true)
     }
 
-    fn clear(&mut self) {
+    /// Removes the volumes that were made. Says whether the server answered when it was last asked.
+    fn clear(&mut self) -> bool {
         self.layout = None;
         self.copies = None;
+        self.pool = None;
         self.volumes.clear();
         // A cluster that was made for the run takes its volumes along, and there are no notes of them.
         let mut notes = std::mem::take(&mut self.left).into_iter();
@@ -317,6 +320,7 @@ impl System {
                 note.keep();
             }
         }
+        answers
     }
 
     /// What is left if a volume is not removed, and how it is.
@@ -503,6 +507,9 @@ impl Target for CoquinaTarget {
         if let Some(local) = &system.local {
             facts.settings.extend(local.settings());
         }
+        if let Some(text) = system.pool_text() {
+            facts.settings.insert("pool".to_owned(), text);
+        }
         if let Some(text) = cache_memory(&system.processes()) {
             facts.settings.insert("cache memory".to_owned(), text);
         }
@@ -626,7 +633,8 @@ impl Target for CoquinaTarget {
             // They go with the cluster.
             system.made.clear();
         }
-        system.clear();
+        let answers = system.clear();
+        system.remove_pools(answers);
         system.local = None;
         system.status = None;
     }

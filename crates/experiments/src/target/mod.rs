@@ -27,12 +27,14 @@ mod servers;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::OnceLock;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use coquina_base::Nearest;
 
 use crate::definition::Layout;
 use crate::generator::{Command, GeneratorError, Load, Patience, fio};
+use crate::leftovers;
 use crate::report::{Point, TargetFacts};
 
 pub use coquina::nodes_of;
@@ -75,7 +77,7 @@ pub enum TargetError {
     #[error(
         "{spec}: {name} holds data or may hold some ({what}), which would be overwritten; \
          if it may be lost, add --destroy-data {}",
-        crate::leftovers::quoted(name)
+        leftovers::quoted(name)
     )]
     HoldsData {
         /// The target as it was named.
@@ -304,6 +306,16 @@ pub trait Target {
     }
     /// Removes what it made and stops what it started.
     fn end(&mut self);
+}
+
+/// What the names of this run's objects and pools begin with. Nobody else's do, so that nothing of others is overwritten or removed: the
+/// same process number is in use on other hosts, but not since the same nanosecond.
+fn name_prefix() -> &'static str {
+    static PREFIX: OnceLock<String> = OnceLock::new();
+    PREFIX.get_or_init(|| {
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        format!("{}{}-{:x}-", leftovers::FOLDER_PREFIX, std::process::id(), since_1970.as_nanos())
+    })
 }
 
 fn no_setting(spec: &str, key: &str) -> TargetError {

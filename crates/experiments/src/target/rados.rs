@@ -2,11 +2,9 @@
 
 use std::cell::RefCell;
 use std::path::PathBuf;
-use std::sync::OnceLock;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::ceph::{self, REMOVE_TIME_MAX, Shared, System};
-use super::{Context, Effect, OpenLoop, Reach, Target, TargetError, medium};
+use super::{Context, Effect, OpenLoop, Reach, Target, TargetError, medium, name_prefix};
 use crate::definition::{Layout, OBJECTS_MAX};
 use crate::generator::fio::{self, FioOptions};
 use crate::generator::{Amount, Command, Load};
@@ -36,7 +34,7 @@ impl Written {
         if system.local.is_none() {
             self.note.borrow_mut().get_or_insert_with(|| {
                 let (conf, pool) = (system.shell_environment(), leftovers::quoted(&system.pool));
-                let prefix = object_prefix();
+                let prefix = name_prefix();
                 leftovers::note(format!(
                     "objects of the pool {}: {conf}rados -p {pool} ls | grep '^{prefix}' | {conf}xargs -r -n 100 rados -p {pool} rm",
                     system.pool
@@ -79,7 +77,7 @@ pub(super) fn objects(system: &System, load: &Load) -> Command {
         ("filesize".to_owned(), object_bytes.to_string()),
         ("file_service_type".to_owned(), "roundrobin:1".to_owned()),
         // Objects have the same names in each run of this size, so that those which were written are read.
-        ("filename_format".to_owned(), format!("{}{object_bytes}-$filenum", object_prefix())),
+        ("filename_format".to_owned(), format!("{}{object_bytes}-$filenum", name_prefix())),
     ];
     let options = FioOptions {
         engine: "rados".to_owned(),
@@ -96,20 +94,10 @@ pub(super) fn objects(system: &System, load: &Load) -> Command {
     fio::command(&options, &Load { amount, size_bytes: objects * object_bytes, ..load.clone() })
 }
 
-/// What the names of this run's objects begin with. Nobody else's do, so that no object of others is overwritten or removed: the
-/// same process number is in use on other hosts, but not since the same nanosecond.
-fn object_prefix() -> &'static str {
-    static PREFIX: OnceLock<String> = OnceLock::new();
-    PREFIX.get_or_init(|| {
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        format!("coquina-bench-{}-{:x}-", std::process::id(), since_1970.as_nanos())
-    })
-}
-
 fn remove_objects(system: &System, spec: &str) -> Result<(), TargetError> {
     let pool = &system.pool;
     let list = system.run_within(spec, "rados", &["-p", pool, "ls"], REMOVE_TIME_MAX)?;
-    let made: Vec<&str> = list.lines().filter(|line| line.starts_with(object_prefix())).collect();
+    let made: Vec<&str> = list.lines().filter(|line| line.starts_with(name_prefix())).collect();
     made.chunks(REMOVED_AT_ONCE).try_for_each(|objects| {
         let remove = [&["-p", pool, "rm"], objects].concat();
         system.run_within(spec, "rados", &remove, REMOVE_TIME_MAX).map(drop)

@@ -1,9 +1,12 @@
+pub(super) mod stand_in;
+
 use std::path::Path;
 
 use super::*;
 use crate::generator::Amount;
-use crate::leftovers;
 use crate::report::Operation;
+
+use stand_in::fake_coquina;
 
 pub(super) fn context(folder: &Path) -> Context<'_> {
     Context {
@@ -337,41 +340,6 @@ fn other_hosts_make_load_only_on_what_they_reach() {
     }
 }
 
-/// A program that answers like `coquina` with a server whose volumes get 2 copies, whose pools are in the file `pools`, and that
-/// has 6 GiB of room; it notes what is made and removed. Beside each volume the one that had its name before is still being removed.
-fn fake_coquina(folder: &Path, nbd: &str) -> PathBuf {
-    let program = folder.join("coquina");
-    let script = format!(
-        r#"#!/bin/sh
-cd {folder} || exit 1
-case "$1 $2" in
-"status --interval") echo '{{"node":{{"version":"1","process":1}},"services":{{"http":"192.0.2.1:1","nbd":["{nbd}"]}},"drives":[]}}' ;;
-"volume list")
-    printf '{{"volumes":['
-    comma=
-    for name in $(cat volumes 2>/dev/null); do
-        printf '%s{{"name":"%s","state":"removing","size_bytes":67108864,"copies":1}},' "$comma" "$name"
-        printf '{{"name":"%s","state":"active","size_bytes":67108864,"copies":2}}' "$name"
-        comma=,
-    done
-    echo ']}}'
-    ;;
-"df --json") echo '{{"free_bytes":6442450944,"provisioned_bytes":0,"provisionable_bytes":6442450944,"drives":['"$(cat drives 2>/dev/null)"']}}' ;;
-"pool list") echo "{{\"pools\":[$(cat pools 2>/dev/null)]}}" ;;
-"volume create") echo "create $3" >>log; echo "$3" >>volumes; echo '{{}}' ;;
-"volume remove") echo "remove $3" >>log; [ "$3" = stays ] && exit 1; grep -vx "$3" volumes >rest; mv rest volumes ;;
-*) exit 1 ;;
-esac
-"#,
-        folder = folder.display()
-    );
-    // What this process has open for writing, also in a child that another test is just starting, cannot be run.
-    std::fs::write(folder.join("script"), script).unwrap();
-    let copied = std::process::Command::new("install").arg(folder.join("script")).arg(&program).status();
-    assert!(copied.unwrap().success());
-    program
-}
-
 #[test]
 fn two_ways_to_a_volume_share_what_the_run_made() {
     let folder = tempfile::tempdir().unwrap();
@@ -383,9 +351,9 @@ fn two_ways_to_a_volume_share_what_the_run_made() {
     let is_new = targets.each_mut().map(|target| target.lay_out(&layout(2), &context).unwrap());
     assert_eq!(is_new, [true, false, true], "one fill for both ways");
     targets.iter_mut().for_each(|target| target.end());
-    let log = std::fs::read_to_string(folder.path().join("log")).unwrap();
-    let wanted = "create w\ncreate w-1\ncreate other\ncreate other-1\n\
-                  remove w\nremove w-1\nremove other\nremove other-1\n";
+    let log = stand_in::log(folder.path());
+    let wanted = "pool create 1\ncreate w\ncreate w-1\npool create 1\ncreate other\ncreate other-1\n\
+                  remove w\nremove w-1\npool remove\nremove other\nremove other-1\npool remove\n";
     assert_eq!(log, wanted);
 }
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::target::tests::stand_in;
 
 /// A program that answers like `coquina` with a server whose volumes are in the file `volumes`. `volume create` always fails: of
 /// a volume "done" after it has made it, and of "gone" after the server has gone.
@@ -10,6 +11,7 @@ cd {folder} || exit 1
 [ ! -e no-server ] || exit 1
 case "$1 $2 $3" in
 "status --interval 0") echo '{{"node":{{"version":"1","process":1}},"services":{{"http":"192.0.2.1:1","nbd":[]}},"drives":[]}}' ;;
+"pool list "*) echo '{{"pools":[{{"name":"default","copies":1}}]}}' ;;
 "volume list "*) printf '{{"volumes":['; paste -sd, volumes; echo ']}}' ;;
 "volume create done") echo '{{"name":"done","state":"active","size_bytes":1,"copies":1}}' >>volumes; exit 1 ;;
 "volume create gone") touch no-server; exit 1 ;;
@@ -146,4 +148,105 @@ fn a_stop_does_not_wait_for_a_server_that_says_nothing() {
     crate::target::ceph::tests::install(folder.path(), "exec sleep 60\n", &["coquina"]);
     let mut target = CoquinaTarget::running("coquina:disk", shared_running("disk"), false);
     crate::target::tests::check_stop(&mut target, folder.path(), &folder.path().join("coquina"));
+}
+
+fn pool_notes(folder: &Path) -> Vec<String> {
+    let server = format!("--dir {}", folder.display());
+    leftovers::all()
+        .into_iter()
+        .filter(|note| note.starts_with("the pool ") && note.ends_with(&server))
+        .collect()
+}
+
+/// A cluster without a pool, or with these, and the way to it.
+fn of_pools(folder: &Path, pools: &str) -> (CoquinaTarget, PathBuf, Vec<String>) {
+    let program = stand_in::fake_coquina(folder, "192.0.2.1:10809");
+    std::fs::write(folder.join("pools"), pools).unwrap();
+    let server = vec!["--dir".to_owned(), folder.to_string_lossy().into_owned()];
+    (CoquinaTarget::running("coquina:w", shared_running("w"), false), program, server)
+}
+
+#[test]
+fn a_pool_that_a_run_needs_is_made_for_it_and_goes_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut target, program, server) = of_pools(folder.path(), "");
+    let context = Context { program, server, ..crate::target::tests::context(folder.path()) };
+    target.begin(&context).unwrap();
+    let layout = crate::target::tests::layout(1);
+    for copies in [Some(2), Some(3), Some(2), None] {
+        target.lay_out(&Layout { copies, ..layout.clone() }, &context).unwrap();
+        assert_eq!(target.facts().settings["pool"], "made for the run");
+    }
+    // Without a number it is as many as the server would take, whatever pools the run has made.
+    let created = stand_in::created(folder.path());
+    let pools: Vec<&str> = created
+        .lines()
+        .map(|line| line.split("--pool ").nth(1).unwrap().split(' ').next().unwrap())
+        .collect();
+    assert!(pools[0] == pools[2] && pools[0] != pools[1] && pools[3] != pools[1], "{pools:?}");
+    assert!(pools.iter().all(|pool| pool.starts_with("coquina-bench-")), "the server makes none: {pools:?}");
+    assert_eq!(pool_notes(folder.path()).len(), 3);
+    let text = &pool_notes(folder.path())[0];
+    assert!(text.contains(&format!("coquina pool remove {} ", pools[0])), "{text}");
+    target.end();
+    let log = stand_in::log(folder.path());
+    assert!(log.ends_with("remove w\npool remove\npool remove\npool remove\n"), "{log}");
+    assert_eq!(std::fs::read_to_string(folder.path().join("own-pools")).unwrap(), "");
+    assert!(pool_notes(folder.path()).is_empty(), "{:?}", pool_notes(folder.path()));
+}
+
+#[test]
+fn a_pool_that_was_there_is_used_and_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = |name: &str, copies: u32| format!(r#"{{"name":"{name}","copies":{copies}}}"#);
+    let of_a_run = pool("coquina-bench-7-1f-0", 2);
+    for (pools, copies, wanted) in [
+        (pool("fast", 2), None, Some("fast")),
+        (pool("fast", 2), Some(2), Some("fast")),
+        ([pool("fast", 2), pool("default", 2)].join(","), Some(2), Some("default")),
+        // The server says which there are.
+        ([pool("fast", 2), pool("slow", 2)].join(","), Some(2), None),
+        ([pool("fast", 2), of_a_run].join(","), Some(2), Some("fast")),
+    ] {
+        let (mut target, program, server) = of_pools(folder.path(), &pools);
+        let context = Context { program, server, ..crate::target::tests::context(folder.path()) };
+        target.begin(&context).unwrap();
+        target.lay_out(&Layout { copies, ..crate::target::tests::layout(1) }, &context).unwrap();
+        let created = stand_in::created(folder.path());
+        let used = created.lines().last().unwrap().split("--pool ").nth(1);
+        assert_eq!(used.and_then(|rest| rest.split(' ').next()), wanted, "{created}");
+        assert_eq!(target.facts().settings.get("pool").map(String::as_str), wanted);
+        target.end();
+        assert!(!stand_in::log(folder.path()).contains("pool"), "{}", stand_in::log(folder.path()));
+    }
+}
+
+#[test]
+fn a_pool_that_others_use_stays_and_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut target, program, server) = of_pools(folder.path(), "");
+    let context = Context { program, server, ..crate::target::tests::context(folder.path()) };
+    target.begin(&context).unwrap();
+    target.lay_out(&crate::target::tests::layout(1), &context).unwrap();
+    std::fs::write(folder.path().join("others"), "").unwrap();
+    target.end();
+    let told = pool_notes(folder.path());
+    assert!(
+        told.len() == 1 && told[0].contains(", once it holds no volumes: coquina pool remove "),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn a_pool_whose_making_was_refused_is_not_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut target, program, server) = of_pools(folder.path(), "");
+    let context = Context { program, server, ..crate::target::tests::context(folder.path()) };
+    target.begin(&context).unwrap();
+    // For so many copies there are too few nodes.
+    let layout = Layout { copies: Some(9), ..crate::target::tests::layout(1) };
+    assert!(target.lay_out(&layout, &context).unwrap_err().to_string().contains("pool create"));
+    target.end();
+    assert_eq!(stand_in::log(folder.path()), "pool remove\n");
+    assert!(pool_notes(folder.path()).is_empty(), "{:?}", pool_notes(folder.path()));
 }
