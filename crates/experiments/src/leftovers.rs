@@ -10,6 +10,7 @@
 use std::ffi::OsStr;
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
@@ -36,6 +37,11 @@ static NOTES: Mutex<Notes> =
 /// Held by who writes the files, so that the last to write them has all notes. [`NOTES`] is not held meanwhile: a drive that hangs must not
 /// keep anybody from being told what is left.
 static WRITING: Mutex<()> = Mutex::new(());
+
+/// Whether the drive with the files did not take them in time. They are not written any more, and its folder is hardly waited for.
+static HANGS: AtomicBool = AtomicBool::new(false);
+/// How long the writing of the files may take.
+const WRITE_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// In the folder of a run: its notes.
 const FILE_NAME: &str = "left-behind";
@@ -89,16 +95,24 @@ impl Drop for Journal {
 }
 
 fn write_files() {
-    let _turn = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
-    let files = notes().files.clone();
-    if files.is_empty() {
+    if notes().files.is_empty() || HANGS.load(Ordering::Relaxed) {
         return;
     }
+    if within(WRITE_TIME_MAX, write_files_now) != Some(true) {
+        HANGS.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Says that it came to its end.
+fn write_files_now() -> bool {
+    let _turn = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
+    let files = notes().files.clone();
     let lines: String = all().iter().map(|text| text.replace('\n', " ") + "\n").collect();
     for file in files {
         // Who is not killed has no need of it.
         let _ = std::fs::write(file, &lines);
     }
+    true
 }
 
 /// What runs that were killed left behind, of those whose folders are in this one.
@@ -145,8 +159,11 @@ pub fn remove(folder: TempDir, note: Note) {
         // In the place of the other one, which would come before what must be done first.
         drop(note);
         self::note(format!("after that, the folder {}: rm -r {}", path.display(), quoted(&path))).keep();
-    } else if removed(move || folder.close()) != Some(true) {
-        note.keep();
+    } else {
+        let time_max = if HANGS.load(Ordering::Relaxed) { WRITE_TIME_MAX } else { REMOVE_TIME_MAX };
+        if within(time_max, move || folder.close().is_ok()) != Some(true) {
+            note.keep();
+        }
     }
 }
 

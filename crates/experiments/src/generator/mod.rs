@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use crate::report::{Figures, Operation};
 use crate::statistics::LatencyHistogram;
 
-pub use ending::is_gone_by;
+pub use ending::{GO_TIME_MAX, Other, end, end_with_children, is_gone_by, signal};
 pub use process::Running;
 pub use program::{ANSWER_TIME_MAX, Patience, output_of};
 pub use stillness::mark;
@@ -133,6 +133,9 @@ fn hint(program: &str) -> &'static str {
 fn slow_hint(command: &str) -> &'static str {
     let program = command.split(' ').next().unwrap_or(command);
     match program.rsplit('/').next().unwrap_or(program) {
+        "fio" => {
+            "it was only asked what it can do, with a file of 4 KiB: look at the drive under --folder (`dmesg`)"
+        }
         "rbd" | "ceph" | "rados" => "look at `ceph -s`: monitors and OSDs must be up",
         "nbdinfo" => {
             "whoever listens there took the connection and says nothing: is it an NBD server, and does it answer others? Start it again, \

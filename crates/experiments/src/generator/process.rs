@@ -349,13 +349,9 @@ fn keep_on(process: &mut Process, processors: &[u32]) {
     }
 }
 
+/// Of our child, which has not been waited for, so that the number is its own.
 fn signal(child: &Child, number: i32) {
-    let Ok(process) = libc::pid_t::try_from(child.id()) else { return };
-    // SAFETY: kill takes numbers only; the process is our child and has not been waited for, so the number is its own.
-    #[allow(unsafe_code)]
-    unsafe {
-        libc::kill(process, number);
-    }
+    ending::signal(child.id(), number);
 }
 
 /// fio puts warnings in front of its JSON.

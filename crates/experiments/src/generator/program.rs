@@ -6,7 +6,8 @@
 
 use std::io::Read;
 use std::os::unix::process::CommandExt;
-use std::process::{Command as Process, Stdio};
+use std::path::Path;
+use std::process::{Command as Process, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -38,6 +39,17 @@ impl Patience<'static> {
     }
 }
 
+/// How a program ended, and what it said.
+#[derive(Debug)]
+pub struct Ended {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// What it printed.
+    pub out: String,
+    /// What it said besides.
+    pub messages: String,
+}
+
 /// Runs a program to its end and gives what it printed; for set-up, not for load.
 pub fn output_of(
     program: &str,
@@ -45,6 +57,25 @@ pub fn output_of(
     environment: &[(String, String)],
     patience: Patience<'_>,
 ) -> Result<String, GeneratorError> {
+    let ended = run_to_end(program, arguments, environment, None, patience)?;
+    if ended.status.success() {
+        return Ok(ended.out);
+    }
+    Err(GeneratorError::Failed {
+        program: format!("{program} {}", arguments.join(" ")),
+        status: ended.status.to_string(),
+        message: tail(&ended.messages),
+    })
+}
+
+/// The same in this folder, where it is no error if the program fails.
+pub fn run_to_end(
+    program: &str,
+    arguments: &[String],
+    environment: &[(String, String)],
+    folder: Option<&Path>,
+    patience: Patience<'_>,
+) -> Result<Ended, GeneratorError> {
     if (patience.stopped)() {
         return Err(GeneratorError::Stopped);
     }
@@ -52,6 +83,7 @@ pub fn output_of(
     let mut process = Process::new(program);
     // What it was to make is not made later, when nobody removes it any more.
     end_with_this_process(&mut process, libc::SIGKILL);
+    folder.map(|folder| process.current_dir(folder));
     let mut child = process
         .args(arguments)
         .envs(environment.iter().map(|(name, value)| (name, value)))
@@ -85,15 +117,7 @@ pub fn output_of(
         std::thread::sleep(POLL);
     };
     let text = |reader: JoinHandle<String>| reader.join().unwrap_or_default();
-    let (out, messages) = (text(out), text(messages));
-    if status.success() {
-        return Ok(out);
-    }
-    Err(GeneratorError::Failed {
-        program: format!("{program} {}", arguments.join(" ")),
-        status: status.to_string(),
-        message: tail(&messages),
-    })
+    Ok(Ended { status, out: text(out), messages: text(messages) })
 }
 
 /// A command, without the end of a long one.

@@ -5,12 +5,10 @@
 //! - an option that makes the work of columns unequal, or their figures unreadable, is refused: what an experiment compares is
 //!   the same operations, as durable, as many at once, for as long.
 
-use std::path::Path;
-
 use crate::definition::PlannedScenario;
 use crate::generator::fio::{self, FioOptions};
-use crate::generator::{Amount, GeneratorError, Load};
-use crate::target::{Target, TargetError};
+use crate::generator::{ANSWER_TIME_MAX, Amount, GeneratorError, Load};
+use crate::target::{Context, Target, TargetError};
 
 use super::settings_tried::Assignment;
 
@@ -143,15 +141,29 @@ const OF_THE_CASE: [(&[&str], &str); 9] = [
 ];
 
 /// Says which engine of fio is missing, and what to install.
-pub fn need_engines(targets: &[Box<dyn Target>]) -> Result<(), TargetError> {
+pub fn need_engines(
+    targets: &[Box<dyn Target>],
+    planned: &[PlannedScenario],
+    context: &Context<'_>,
+) -> Result<(), TargetError> {
     for target in targets {
+        let mut engines: Vec<String> =
+            planned.iter().filter_map(|scenario| engine_of(target.as_ref(), scenario)).collect();
         // For files and devices there is a choice, which they make when they begin.
-        if let Some(engine) = target.fio_engine().filter(|engine| !ENGINES_EQUAL.contains(&engine.as_str())) {
-            fio::need(FIO, &engine)
+        engines.retain(|engine| !ENGINES_EQUAL.contains(&engine.as_str()));
+        engines.sort_unstable();
+        engines.dedup();
+        for engine in engines {
+            fio::need(FIO, &engine, context.patience(ANSWER_TIME_MAX))
                 .map_err(|source| TargetError::Program { spec: target.spec().to_owned(), source })?;
         }
     }
     Ok(())
+}
+
+/// The engine of fio that makes a target's load in a scenario, if fio does.
+fn engine_of(target: &dyn Target, _scenario: &PlannedScenario) -> Option<String> {
+    target.fio_engine()
 }
 
 /// Refuses options of fio that have no effect, make columns unequal, or are not understood by it. The target need not have begun.
@@ -159,13 +171,13 @@ pub fn check(
     tried: &[Assignment],
     targets: &[Box<dyn Target>],
     planned: &[PlannedScenario],
-    folder: &Path,
+    context: &Context<'_>,
 ) -> Result<(), TargetError> {
-    let Some(target) = targets.first() else { return Ok(()) };
+    let (Some(target), Some(first)) = (targets.first(), planned.first()) else { return Ok(()) };
     for assignment in tried.iter().filter(|assignment| assignment.is_of_fio()) {
         let spec = format!("--set {assignment}");
         let unusable = |message: String| TargetError::Wrong { spec: spec.clone(), message };
-        let engine = target.fio_engine().ok_or_else(|| {
+        let engine = engine_of(target.as_ref(), first).ok_or_else(|| {
             unusable(format!(
                 "fio does not make the load of {}, so that its options change nothing; coquina-local-nbd and coquina-nbd:VOLUME \
                  are by fio",
@@ -175,7 +187,7 @@ pub fn check(
         if let Some(why) = refusal(assignment.bare_key(), &assignment.value, &engine) {
             return Err(unusable(why));
         }
-        let wrong = parse(&engine, assignment, planned, folder)
+        let wrong = parse(&engine, assignment, planned, context)
             .map_err(|source| TargetError::Program { spec: spec.clone(), source })?;
         if let Some(said) = wrong {
             return Err(unusable(format!(
@@ -211,7 +223,7 @@ fn parse(
     engine: &str,
     assignment: &Assignment,
     planned: &[PlannedScenario],
-    folder: &Path,
+    context: &Context<'_>,
 ) -> Result<Option<String>, GeneratorError> {
     let Some(point) =
         planned.iter().flat_map(|scenario| &scenario.points).map(|planned| &planned.point).next()
@@ -234,7 +246,7 @@ fn parse(
     let mut command = fio::command(&options, &load);
     fio::add_options(&mut command, &[(assignment.bare_key().to_owned(), assignment.value.clone())]);
     let job = command.files.first().map_or("", |(_, job)| job.as_str());
-    fio::parse(FIO, job, folder)
+    fio::parse(FIO, job, &context.folder, context.patience(ANSWER_TIME_MAX))
 }
 
 #[cfg(test)]
@@ -249,7 +261,9 @@ mod tests {
         let planned = expand(&experiment, ModeName::Quick);
         let targets = vec![Opener::new(folder.path()).open(spec).unwrap()];
         let tried = [Assignment::parse(setting).unwrap()];
-        let checked = check(&tried, &targets, &planned, folder.path()).map_err(|error| error.to_string());
+        let context =
+            crate::run::tests::context_of(&crate::run::tests::settings_of(experiment, folder.path()));
+        let checked = check(&tried, &targets, &planned, &context).map_err(|error| error.to_string());
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left");
         checked
     }

@@ -240,8 +240,8 @@ impl<'a> Run<'a> {
         rates::check(self.settings, planned, &self.targets)?;
         // Which targets others cannot reach is known of some when they have begun: then the hosts need not be asked.
         self.check_hosts(true)?;
-        fio_tried::need_engines(&self.targets)?;
-        fio_tried::check(&self.settings.tried, &self.targets, planned, &self.context.folder)?;
+        fio_tried::need_engines(&self.targets, planned, &self.context)?;
+        fio_tried::check(&self.settings.tried, &self.targets, planned, &self.context)?;
         for target in &mut self.targets {
             (self.hooks.progress)(0.0, &format!("starting {}", target.spec()));
             target.begin(&self.context)?;

@@ -350,7 +350,7 @@ impl Target for Store {
     fn end(&mut self) {}
 }
 
-fn context_of(settings: &Settings) -> Context<'static> {
+pub(crate) fn context_of(settings: &Settings) -> Context<'static> {
     Context {
         folder: settings.folder.clone(),
         program: settings.program.clone(),

@@ -10,7 +10,9 @@ use serde::Deserialize;
 use tempfile::TempDir;
 
 use super::{Context, TargetError, need_room};
-use crate::generator::{ANSWER_TIME_MAX, GeneratorError, Patience, is_gone_by, output_of};
+use crate::generator::{
+    ANSWER_TIME_MAX, GO_TIME_MAX, GeneratorError, Patience, end, is_gone_by, output_of, signal,
+};
 use crate::leftovers::{self, Note};
 
 /// The script, which needs nothing but bash and Debian's packages.
@@ -23,6 +25,10 @@ const OSD_BYTES_MIN: u64 = 1 << 30;
 /// no writes any more.
 const DB_BYTES: u64 = 1 << 30;
 const POLL: Duration = Duration::from_millis(100);
+/// How long its start may take, besides the writing of its files at this rate: the script bounds each step by two minutes and less, but
+/// waits for a drive that hangs.
+const START_TIME_MAX: Duration = Duration::from_secs(1200);
+const WRITTEN_BYTES_PER_S_MIN: u64 = 20 << 20;
 /// How long its end may take: the script gives processes up that do not go within 20 s, and removes large files.
 const DOWN_TIME_MAX: Duration = Duration::from_secs(120);
 
@@ -83,7 +89,9 @@ impl LocalCeph {
         let mut command = Command::new("bash");
         command.args(cluster.arguments("up"));
         command.args(["--osd-size", &context.store_bytes.to_string(), "--db-size", &DB_BYTES.to_string()]);
-        cluster.wait_for_start(spec, command, "Ceph did not start", context)?;
+        let bytes = OSDS.saturating_mul(context.store_bytes.saturating_add(DB_BYTES));
+        let time_max = START_TIME_MAX + Duration::from_secs(bytes / WRITTEN_BYTES_PER_S_MIN);
+        wait_for_start(spec, command, "Ceph did not start", (time_max, DOWN_TIME_MAX), context)?;
         cluster.look(spec, context)?;
         Ok(cluster)
     }
@@ -141,7 +149,8 @@ impl LocalCeph {
     pub fn restart(&mut self, spec: &str, context: &Context<'_>) -> Result<(), TargetError> {
         let mut command = Command::new("bash");
         command.args(self.arguments("restart"));
-        self.wait_for_start(spec, command, "Ceph's OSDs did not start again", context)?;
+        let times = (START_TIME_MAX, DOWN_TIME_MAX);
+        wait_for_start(spec, command, "Ceph's OSDs did not start again", times, context)?;
         self.look(spec, context)
     }
 
@@ -159,50 +168,6 @@ impl LocalCeph {
     fn arguments(&self, verb: &str) -> Vec<String> {
         let text = |path: PathBuf| path.to_string_lossy().into_owned();
         vec![text(self.script()), verb.to_owned(), "--dir".to_owned(), text(self.data())]
-    }
-
-    fn wait_for_start(
-        &self,
-        spec: &str,
-        mut command: Command,
-        failed: &str,
-        context: &Context<'_>,
-    ) -> Result<(), TargetError> {
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
-        let mut child = command.spawn().map_err(|error| TargetError::Unusable {
-            spec: spec.to_owned(),
-            message: format!("cannot start bash: {error}"),
-        })?;
-        let mut is_stopped = false;
-        loop {
-            match child.try_wait() {
-                Ok(Some(status)) if status.success() && !is_stopped => return Ok(()),
-                Ok(None) => {}
-                Ok(Some(_)) if is_stopped => return Err(TargetError::Stopped),
-                Ok(Some(_)) | Err(_) => {
-                    let mut said = String::new();
-                    if let Some(mut messages) = child.stderr.take() {
-                        // What cannot be read cannot be shown.
-                        let _ = std::io::Read::read_to_string(&mut messages, &mut said);
-                    }
-                    return Err(TargetError::Unusable {
-                        spec: spec.to_owned(),
-                        message: format!("{failed}:\n{}", said.trim_end()),
-                    });
-                }
-            }
-            if (context.stopped)() && !is_stopped {
-                is_stopped = true;
-                if let Ok(process) = libc::pid_t::try_from(child.id()) {
-                    // SAFETY: kill takes numbers only; the process is our child and has not been waited for.
-                    #[allow(unsafe_code)]
-                    unsafe {
-                        libc::kill(process, libc::SIGTERM);
-                    }
-                }
-            }
-            std::thread::sleep(POLL);
-        }
     }
 
     /// Its configuration file.
@@ -244,11 +209,63 @@ impl LocalCeph {
     }
 }
 
+/// Waits until the script has done its work, so long, and so long when it was asked to end, since the run is stopped.
+fn wait_for_start(
+    spec: &str,
+    mut command: Command,
+    failed: &str,
+    (time_max, stop_time_max): (Duration, Duration),
+    context: &Context<'_>,
+) -> Result<(), TargetError> {
+    let unusable = |message: String| TargetError::Unusable { spec: spec.to_owned(), message };
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
+    let mut child = command.spawn().map_err(|error| unusable(format!("cannot start bash: {error}")))?;
+    let mut end_by = Instant::now() + time_max;
+    let mut is_stopped = false;
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) if status.success() && !is_stopped => return Ok(()),
+            Ok(None) => {}
+            Ok(Some(_)) if is_stopped => return Err(TargetError::Stopped),
+            Ok(Some(_)) | Err(_) => {
+                let mut said = String::new();
+                if let Some(mut messages) = child.stderr.take() {
+                    // What cannot be read cannot be shown.
+                    let _ = std::io::Read::read_to_string(&mut messages, &mut said);
+                }
+                return Err(unusable(format!("{failed}:\n{}", said.trim_end())));
+            }
+        }
+        if Instant::now() >= end_by {
+            end(&mut child, "bash, which starts Ceph", Instant::now() + GO_TIME_MAX);
+            return Err(match is_stopped {
+                true => TargetError::Stopped,
+                false => unusable(format!(
+                    "{failed} within {} s; look at the drive under --folder (`dmesg`)",
+                    time_max.as_secs()
+                )),
+            });
+        }
+        if (context.stopped)() && !is_stopped {
+            is_stopped = true;
+            end_by = Instant::now() + stop_time_max;
+            // It is our child and has not been waited for, so that the number is its own.
+            signal(child.id(), libc::SIGTERM);
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
 impl Drop for LocalCeph {
     fn drop(&mut self) {
         // If it was never up, there is nothing to end.
         let Some(guard) = self.guard.take() else { return };
-        let Err(error) = self.down(guard) else { return };
+        let Err(error) = self.down(guard) else {
+            // If that cannot be done, it is still there with the run's folder, of which a note speaks.
+            let folder = self.folder.take();
+            let _ = leftovers::removed(move || folder.map_or(Ok(()), TempDir::close));
+            return;
+        };
         // Without the script, nobody could end it.
         self.folder.take().into_iter().for_each(leftovers::leave);
         self.left = None;
@@ -319,5 +336,23 @@ mod tests {
         let calls = std::fs::read_to_string(path.join("data.calls")).unwrap();
         assert_eq!((calls.lines().count(), path.join("ceph.sh").exists()), (2, true), "{calls}");
         std::fs::remove_dir_all(&path).unwrap();
+    }
+
+    #[test]
+    fn a_start_that_does_not_end_is_given_up_in_time_and_at_a_stop() {
+        let folder = tempfile::tempdir().unwrap();
+        let short = Duration::from_millis(200);
+        let begin = Instant::now();
+        let start = |times, context: &Context<'_>| {
+            let mut command = Command::new("bash");
+            command.args(["-c", "trap '' TERM; while :; do sleep 0.1; done"]);
+            wait_for_start("ceph-local", command, "Ceph did not start", times, context).unwrap_err()
+        };
+        let context = crate::target::tests::context(folder.path());
+        let error = start((short, Duration::from_secs(60)), &context).to_string();
+        assert!(error.contains("Ceph did not start within 0 s; look at the drive"), "{error}");
+        let stopped = Context { stopped: &|| true, ..context };
+        assert!(start((Duration::from_secs(60), short), &stopped).is_stop());
+        assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
     }
 }

@@ -1,6 +1,7 @@
 //! A cluster of three nodes of this program, made for a run and removed after it.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -11,31 +12,61 @@ use serde::Deserialize;
 use tempfile::TempDir;
 
 use super::{Context, TargetError, need_room};
-use crate::generator::{Patience, output_of};
+use crate::generator::{GO_TIME_MAX, Other, Patience, end_with_children, output_of};
 use crate::leftovers::{self, Note};
 
 const NODES: u32 = 3;
 const START_TIME_MAX: Duration = Duration::from_secs(60);
-const STOP_TIME_MAX: Duration = Duration::from_secs(30);
-/// Fresh drive files are zeroed ahead of use; while that goes on, writes cost more.
+/// How long it may take until all have ended: a node whose thread hangs takes 37 s, and their supervisor gives them up after 50 s.
+const STOP_TIME_MAX: Duration = Duration::from_secs(55);
+/// Fresh drive files are zeroed ahead of use; while that goes on, writes cost more. It may take so long, and as much longer as the writing
+/// of all files takes at this rate.
 const PREPARE_TIME_MAX: Duration = Duration::from_secs(300);
+const WRITTEN_BYTES_PER_S_MIN: u64 = 20 << 20;
+/// How much of each file that is: all of it is zeroed before anything is measured, or it would be in the turns of others.
+const ZERO_AHEAD: &str = "zero-ahead";
+/// When it is first said how much of that is left. The pauses after that are twice as long each time.
+const TOLD_AFTER: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(100);
+/// Looks in a row at which nothing is written any more.
+const QUIET_LOOKS: u32 = 10;
 
 /// A running cluster. Dropping it ends it.
 pub struct LocalCoquina {
     spec: String,
     program: PathBuf,
     child: Child,
-    folder: TempDir,
+    /// Until it is dropped.
+    folder: Option<TempDir>,
+    /// Where that is.
+    path: PathBuf,
     store_bytes: u64,
     /// Options of `coquina up` besides, without dashes.
     options: BTreeMap<String, String>,
-    left: Note,
+    /// As long as it runs.
+    left: Option<Note>,
 }
 
 /// Options of `coquina up` that the run sets itself.
 const TAKEN_OPTIONS: [&str; 9] =
     ["dir", "nodes", "copies", "drive", "nbd", "http", "listen", "stop-with-input", "server"];
+
+fn arguments(folder: &Path, store_bytes: u64, options: &BTreeMap<String, String>) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = vec!["up".into(), "--dir".into(), folder.join("data").into()];
+    let (nodes, zero_ahead) = (NODES.to_string(), store_bytes.to_string());
+    arguments.extend(["--nodes", &nodes, "--copies", &nodes].map(OsString::from));
+    for number in 1..=NODES {
+        let drive = folder.join(format!("drive{number}"));
+        arguments.extend(["--drive".into(), format!("{}:{store_bytes}", drive.display()).into()]);
+    }
+    let addresses = ["--nbd", "127.0.0.1:0", "--http", "127.0.0.1:0", "--listen", "127.0.0.1:0"];
+    arguments.extend(addresses.map(OsString::from));
+    if !options.contains_key(ZERO_AHEAD) {
+        arguments.push(format!("--{ZERO_AHEAD}={zero_ahead}").into());
+    }
+    arguments.extend(options.iter().map(|(key, value)| format!("--{key}={value}").into()));
+    arguments
+}
 
 fn spawn(
     spec: &str,
@@ -49,14 +80,7 @@ fn spawn(
     let log_file =
         File::create(&log).map_err(|error| unusable(format!("cannot make {}: {error}", log.display())))?;
     let mut command = Command::new(program);
-    command.arg("up").arg("--dir").arg(folder.join("data"));
-    command.args(["--nodes", &NODES.to_string(), "--copies", &NODES.to_string()]);
-    for number in 1..=NODES {
-        let drive = folder.join(format!("drive{number}"));
-        command.arg("--drive").arg(format!("{}:{store_bytes}", drive.display()));
-    }
-    command.args(["--nbd", "127.0.0.1:0", "--http", "127.0.0.1:0", "--listen", "127.0.0.1:0"]);
-    command.args(options.iter().map(|(key, value)| format!("--{key}={value}")));
+    command.args(arguments(folder, store_bytes, options));
     // Its input ends when this process does, however that ends, and it stops then.
     command.arg("--stop-with-input").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log_file);
     let started = command.process_group(0).spawn();
@@ -85,6 +109,35 @@ struct Drive {
 struct Shard {
     drive_write_bytes: u64,
     prewrite_bytes: u64,
+    unprepared_bytes: u64,
+}
+
+/// What its drives have done since their nodes were started.
+#[derive(Clone, Copy, Default, PartialEq)]
+struct Written {
+    shards: usize,
+    log_mib: u64,
+    zeroed_bytes: u64,
+    /// To be zeroed.
+    left_bytes: u64,
+}
+
+impl Written {
+    fn of(status: &Status) -> Self {
+        let shards: Vec<&Shard> = status.drives.iter().flat_map(|drive| &drive.shards).collect();
+        Written {
+            shards: shards.len(),
+            log_mib: shards.iter().map(|shard| shard.drive_write_bytes).sum::<u64>() >> 20,
+            zeroed_bytes: shards.iter().map(|shard| shard.prewrite_bytes).sum(),
+            left_bytes: shards.iter().map(|shard| shard.unprepared_bytes).sum(),
+        }
+    }
+}
+
+/// How long the files of so large drives may take until they have been written once.
+fn prepare_time_max(store_bytes: u64) -> Duration {
+    let bytes = store_bytes.saturating_mul(NODES.into());
+    PREPARE_TIME_MAX + Duration::from_secs(bytes / WRITTEN_BYTES_PER_S_MIN)
 }
 
 impl LocalCoquina {
@@ -99,11 +152,11 @@ impl LocalCoquina {
         let program = context.program.clone();
         let (options, store_bytes) = (BTreeMap::new(), context.store_bytes);
         let child = spawn(spec, &program, folder.path(), store_bytes, &options)?;
-        let left = note_of(&child);
-        let mut started =
-            LocalCoquina { spec: spec.to_owned(), program, child, folder, store_bytes, options, left };
+        let (left, path) = (Some(note_of(&child)), folder.path().to_owned());
+        let (spec, folder) = (spec.to_owned(), Some(folder));
+        let mut started = LocalCoquina { spec, program, child, folder, path, store_bytes, options, left };
         started.wait_for_start(context.stopped)?;
-        started.wait_until_prepared(context.stopped)?;
+        started.wait_until_prepared(prepare_time_max(store_bytes), context)?;
         Ok(started)
     }
 
@@ -136,16 +189,20 @@ impl LocalCoquina {
 
     /// Starts it again with its options as they are now; takes some seconds. Its data stays.
     pub fn restart(&mut self, context: &Context<'_>) -> Result<(), TargetError> {
-        self.stop();
-        self.child = spawn(&self.spec, &self.program, self.folder.path(), self.store_bytes, &self.options)?;
-        self.left = note_of(&self.child);
+        if !self.stop() {
+            let message =
+                "not all of its processes could be ended, so that it is not started again".to_owned();
+            return Err(TargetError::Unusable { spec: self.spec.clone(), message });
+        }
+        self.child = spawn(&self.spec, &self.program, &self.path, self.store_bytes, &self.options)?;
+        self.left = Some(note_of(&self.child));
         self.wait_for_start(context.stopped)?;
-        self.wait_until_prepared(context.stopped)
+        self.wait_until_prepared(prepare_time_max(self.store_bytes), context)
     }
 
     /// The folder of its supervisor.
     pub fn data(&self) -> PathBuf {
-        self.folder.path().join("data")
+        self.path.join("data")
     }
 
     /// How it is set.
@@ -173,7 +230,7 @@ impl LocalCoquina {
             }
             let ended = !matches!(self.child.try_wait(), Ok(None));
             if ended || begin.elapsed() > START_TIME_MAX {
-                let said = std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
+                let said = std::fs::read_to_string(self.path.join("log")).unwrap_or_default();
                 return Err(TargetError::Unusable {
                     spec: self.spec.clone(),
                     message: format!("the cluster did not start; it said:\n{}", said.trim_end()),
@@ -184,48 +241,147 @@ impl LocalCoquina {
         Ok(())
     }
 
-    fn wait_until_prepared(&self, stopped: &dyn Fn() -> bool) -> Result<(), TargetError> {
-        let begin = Instant::now();
-        let mut last = (0, 0);
-        let mut quiet = 0;
-        // Nothing written between ten looks in a row.
-        while quiet < 10 && begin.elapsed() < PREPARE_TIME_MAX {
-            if stopped() {
+    /// Waits until the files of its drives have been written once, and nothing is written any more.
+    fn wait_until_prepared(&self, time_max: Duration, context: &Context<'_>) -> Result<(), TargetError> {
+        let size = coquina_base::format_size_bytes;
+        let (begin, mut pause) = (Instant::now(), TOLD_AFTER);
+        let mut told_at = begin;
+        let (mut last, mut quiet) = (Written::default(), 0);
+        while quiet < QUIET_LOOKS {
+            if (context.stopped)() {
                 return Err(TargetError::Stopped);
             }
             std::thread::sleep(POLL);
-            let Some(status) = self.status(stopped) else { continue };
-            let shards: Vec<&Shard> = status.drives.iter().flat_map(|drive| &drive.shards).collect();
-            let now = (
-                shards.iter().map(|shard| shard.drive_write_bytes).sum::<u64>() >> 20,
-                shards.iter().map(|shard| shard.prewrite_bytes).sum(),
-            );
-            quiet = if now == last && shards.len() >= NODES as usize { quiet + 1 } else { 0 };
-            last = now;
+            if let Some(status) = self.status(context.stopped) {
+                let now = Written::of(&status);
+                let is_quiet = now == last && now.left_bytes == 0 && now.shards >= NODES as usize;
+                quiet = if is_quiet { quiet + 1 } else { 0 };
+                last = now;
+            }
+            if told_at.elapsed() >= pause {
+                (told_at, pause) = (Instant::now(), pause * 2);
+                (context.say)(&format!(
+                    "{}: writing the files of its drives once; {} are left",
+                    self.spec,
+                    size(last.left_bytes)
+                ));
+            }
+            if quiet < QUIET_LOOKS && begin.elapsed() > time_max {
+                return Err(TargetError::Unusable {
+                    spec: self.spec.clone(),
+                    message: format!(
+                        "its drives were still being written after {} s, and would be while others are measured: {} of their files, of {} \
+                         each, had still to be written once; name a smaller --store-size, or another --folder, on a faster disk",
+                        time_max.as_secs(),
+                        size(last.left_bytes),
+                        size(self.store_bytes)
+                    ),
+                });
+            }
         }
         Ok(())
     }
-}
 
-impl LocalCoquina {
-    fn stop(&mut self) {
+    /// Ends it. Says whether nothing is left of it; what is left is told.
+    fn stop(&mut self) -> bool {
+        // Before it has gone: it ends them, but for those that wait for a drive that hangs.
+        let mut nodes = match self.child.try_wait() {
+            Ok(None) => Other::children_of(self.child.id()),
+            Ok(Some(_)) | Err(_) => Vec::new(),
+        };
         // End of its input is the request to stop.
         drop(self.child.stdin.take());
-        let begin = Instant::now();
-        while let Ok(None) = self.child.try_wait() {
-            if begin.elapsed() > STOP_TIME_MAX {
-                // Its nodes end when their supervisor is gone.
-                let _ = self.child.kill();
-                let _ = self.child.wait();
-                break;
-            }
-            std::thread::sleep(POLL);
-        }
+        let (supervisor, nodes) = ((&mut self.child, "coquina up"), (&mut nodes[..], "coquina node"));
+        let is_gone = end_with_children(supervisor, nodes, STOP_TIME_MAX, GO_TIME_MAX);
+        self.left = None;
+        is_gone
     }
 }
 
 impl Drop for LocalCoquina {
     fn drop(&mut self) {
-        self.stop();
+        let is_gone = self.stop();
+        let Some(mut folder) = self.folder.take() else { return };
+        if is_gone {
+            // If that cannot be done, it is still there with the run's folder, of which a note speaks.
+            let _ = leftovers::removed(move || folder.close());
+        } else {
+            // It goes with the run's folder, for which nobody waits for ever.
+            folder.disable_cleanup(true);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_of_each_drive_is_written_before_anything_is_measured() {
+        let line = |options: &[(&str, &str)]| {
+            let option = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+            let words = arguments(Path::new("/f"), 100 << 30, &options.iter().map(option).collect());
+            words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+        };
+        let usual = line(&[]);
+        assert!(usual.contains("--drive /f/drive3:107374182400 "), "{usual}");
+        assert!(usual.ends_with(" --zero-ahead=107374182400"), "{usual}");
+        let tried = line(&[("zero-ahead", "1G")]);
+        assert!(tried.ends_with(" 127.0.0.1:0 --zero-ahead=1G"), "{tried}");
+        // A disk that writes 20 MiB/s is given time for all of it.
+        assert_eq!(prepare_time_max(1 << 30).as_secs(), 300 + 153);
+        assert_eq!(prepare_time_max(100 << 30).as_secs(), 300 + 15_360);
+    }
+
+    /// A cluster that does nothing, and says of its drives what is in the file `drives`.
+    fn stand_in(folder: &Path) -> LocalCoquina {
+        let script = "printf '{\"drives\":[%s]}' \"$(cat \"$(dirname \"$0\")/drives\")\"\n";
+        crate::target::ceph::tests::install(folder, script, &["coquina"]);
+        let child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let own = tempfile::tempdir_in(folder).unwrap();
+        LocalCoquina {
+            spec: "coquina-local".to_owned(),
+            program: folder.join("coquina"),
+            left: Some(note_of(&child)),
+            child,
+            path: own.path().to_owned(),
+            folder: Some(own),
+            store_bytes: 5 << 30,
+            options: BTreeMap::new(),
+        }
+    }
+
+    fn drives(unprepared_bytes: u64) -> String {
+        let of_one = format!(
+            r#"{{"shards":[{{"drive_write_bytes":1,"prewrite_bytes":2,"unprepared_bytes":{unprepared_bytes}}}]}}"#
+        );
+        vec![of_one; NODES as usize].join(",")
+    }
+
+    #[test]
+    fn drives_that_have_not_been_written_in_time_are_refused_with_what_to_do() {
+        let folder = tempfile::tempdir().unwrap();
+        let cluster = stand_in(folder.path());
+        let context = crate::target::tests::context(folder.path());
+        std::fs::write(folder.path().join("drives"), drives(1 << 30)).unwrap();
+        // Nothing is written meanwhile, as on a disk that stands still for some seconds.
+        let error = cluster.wait_until_prepared(Duration::from_secs(3), &context).unwrap_err().to_string();
+        for part in ["after 3 s", "3 GiB of their files, of 5 GiB each", "a smaller --store-size"] {
+            assert!(error.contains(part), "{part}: {error}");
+        }
+        std::fs::write(folder.path().join("drives"), drives(0)).unwrap();
+        cluster.wait_until_prepared(Duration::from_secs(60), &context).unwrap();
+    }
+
+    #[test]
+    fn what_has_ended_is_removed_and_told_no_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let cluster = stand_in(folder.path());
+        let (path, process) = (cluster.path.clone(), cluster.child.id());
+        let told = || leftovers::all().iter().any(|text| text.contains(&format!("(process {process} and")));
+        assert!(path.exists() && told());
+        drop(cluster);
+        assert!(!path.exists() && !told());
+        assert!(!Path::new(&format!("/proc/{process}")).exists());
     }
 }

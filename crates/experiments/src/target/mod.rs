@@ -33,7 +33,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use coquina_base::Nearest;
 
 use crate::definition::Layout;
-use crate::generator::{Command, GeneratorError, Load, Patience, fio};
+use crate::generator::{ANSWER_TIME_MAX, Command, GeneratorError, Load, Patience, fio};
 use crate::leftovers;
 use crate::report::{Point, TargetFacts};
 
@@ -470,7 +470,7 @@ pub const ENGINE_SETTING: &str = "engine";
 
 /// The engine for files and devices, and tells the user if it is not the usual one.
 fn choose_engine(spec: &str, context: &Context<'_>) -> Result<fio::Engine, TargetError> {
-    let engine = fio::for_files("fio", &context.folder)
+    let engine = fio::for_files("fio", &context.folder, context.patience(ANSWER_TIME_MAX))
         .map_err(|source| TargetError::Program { spec: spec.to_owned(), source })?;
     if let Some(note) = &engine.note {
         (context.say)(&format!("{spec}: fio uses {note}"));
