@@ -5,7 +5,7 @@ use coquina_host::DriveEnvironment;
 use crate::definition::PlannedScenario;
 use crate::generator::{ANSWER_TIME_MAX, output_of};
 use crate::report::TargetFacts;
-use crate::target::ENGINE_SETTING;
+use crate::target::{ENGINE_SETTING, OpenLoop, Target};
 
 use super::{Run, findings, fio_tried, measure, rates, settings_tried};
 
@@ -32,15 +32,17 @@ impl Run<'_> {
 
     /// Facts of the targets as they are now; labels are made unique.
     pub(super) fn look_at_targets(&mut self, scenario: &PlannedScenario) {
-        let has_rate = scenario.points.iter().any(|planned| planned.point.rate_iops.is_some());
+        let (has_rate, of_objects) = (has_rate(scenario), scenario.is_of_objects());
         let mut all: Vec<TargetFacts> = Vec::new();
         let labels = settings_tried::labels(&self.settings.tried);
         for column in &self.columns {
             let target = &self.targets[column.target];
-            let mut facts = target.facts();
+            let mut facts = facts_of(target.as_ref(), of_objects);
             if let Some(tried) = column.tried {
                 let assignment = &self.settings.tried[tried];
-                facts = target.facts_with(&assignment.key, &assignment.value);
+                if !of_objects {
+                    facts = target.facts_with(&assignment.key, &assignment.value);
+                }
                 facts.label = labels[tried].clone();
                 facts.settings.insert(assignment.key.clone(), assignment.value.clone());
                 if assignment.key == fio_tried::ENGINE_KEY {
@@ -50,7 +52,8 @@ impl Run<'_> {
                 facts.label = settings_tried::AS_FOUND.to_owned();
             }
             if has_rate {
-                facts.generator = rates::generator(&facts.generator, target.open_loop());
+                let open_loop = if of_objects { OpenLoop::Fio } else { target.open_loop() };
+                facts.generator = rates::generator(&facts.generator, open_loop);
             }
             facts.server_processes = target
                 .processes()
@@ -72,6 +75,14 @@ impl Run<'_> {
     }
 }
 
+fn has_rate(scenario: &PlannedScenario) -> bool {
+    scenario.points.iter().any(|planned| planned.point.rate_iops.is_some())
+}
+
+fn facts_of(target: &dyn Target, of_objects: bool) -> TargetFacts {
+    if of_objects { target.facts_of_objects() } else { target.facts() }
+}
+
 /// Targets of one label are told apart by how they were named, and settings that are tried again by their numbers.
 pub(super) fn make_labels_unique(targets: &mut [TargetFacts], are_settings: bool) {
     let labels: Vec<String> = targets.iter().map(|facts| facts.label.clone()).collect();
@@ -81,6 +92,27 @@ pub(super) fn make_labels_unique(targets: &mut [TargetFacts], are_settings: bool
             let more =
                 if are_settings { format!("no. {}", same(&labels[..=place])) } else { facts.spec.clone() };
             facts.label = format!("{} ({more})", facts.label);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::Opener;
+
+    #[test]
+    fn whole_objects_are_told_with_what_makes_them() {
+        for spec in ["ceph-local", "rbd:pool/image"] {
+            let target = Opener::new(std::path::Path::new("/nonexistent")).open(spec).unwrap();
+            let (blocks, objects) = (facts_of(target.as_ref(), false), facts_of(target.as_ref(), true));
+            assert_eq!((&*blocks.generator, &*objects.generator), ("fio rbd", "fio rados"), "{spec}");
+            assert!(
+                blocks.cache.contains("librbd") && !objects.cache.contains("librbd"),
+                "{}",
+                objects.cache
+            );
+            assert_eq!((objects.label, objects.spec), (blocks.label, blocks.spec));
         }
     }
 }

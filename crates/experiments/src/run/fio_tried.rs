@@ -162,8 +162,8 @@ pub fn need_engines(
 }
 
 /// The engine of fio that makes a target's load in a scenario, if fio does.
-fn engine_of(target: &dyn Target, _scenario: &PlannedScenario) -> Option<String> {
-    target.fio_engine()
+fn engine_of(target: &dyn Target, scenario: &PlannedScenario) -> Option<String> {
+    if scenario.is_of_objects() { target.fio_engine_of_objects() } else { target.fio_engine() }
 }
 
 /// Refuses options of fio that have no effect, make columns unequal, or are not understood by it. The target need not have begun.
@@ -295,6 +295,21 @@ mod tests {
             assert!(!error.contains("fio does not take it"), "{error}");
         }
         assert_eq!(outcome("plain-file", "os:scheduler:sda=none"), Ok(()), "others are not its concern");
+    }
+
+    #[test]
+    fn whole_objects_need_an_engine_of_their_own() {
+        let engines = |spec: &str, experiment: &str| {
+            let experiment = Experiment::parse(built_in(experiment).unwrap().toml, "test").unwrap();
+            let target = Opener::new(std::path::Path::new("/nonexistent")).open(spec).unwrap();
+            let planned = expand(&experiment, ModeName::Quick);
+            let engines = planned.iter().filter_map(|scenario| engine_of(target.as_ref(), scenario));
+            engines.collect::<std::collections::BTreeSet<_>>().into_iter().collect::<Vec<_>>()
+        };
+        assert_eq!(engines("ceph-local", "arm-vs-x86"), ["rados"]);
+        assert_eq!(engines("ceph-local", "curve-vs-ceph"), ["rbd"]);
+        assert_eq!(engines("rados:pool", "arm-vs-x86"), ["rados"]);
+        assert_eq!(engines("coquina-local-nbd", "curve-vs-ceph"), ["nbd"]);
     }
 
     #[test]

@@ -17,7 +17,11 @@ pub(super) fn check(
     planned: &[PlannedScenario],
     targets: &[Box<dyn Target>],
 ) -> Result<(), RunError> {
-    let has_rate = planned.iter().flat_map(|scenario| &scenario.points).any(|p| p.point.rate_iops.is_some());
+    let has_rate = planned
+        .iter()
+        .flat_map(|scenario| &scenario.points)
+        // Whole objects have fio only.
+        .any(|planned| planned.point.rate_iops.is_some() && !planned.point.operation.is_of_objects());
     let replaced = targets.iter().find(|target| target.open_loop() == OpenLoop::InPlaceOfFio);
     let Some(target) = replaced.filter(|_| has_rate) else { return Ok(()) };
     let spec = target.spec();
@@ -142,6 +146,10 @@ mod tests {
         };
         assert!(refused(&settings, "plain-file").contains("leave --client out"));
         assert_eq!(refused(&settings, "rados:pool"), "", "only fio speaks to it");
+        let objects = Experiment::load("arm-vs-x86").unwrap();
+        let of_objects = Settings { experiment: objects, ..settings.clone() };
+        assert_eq!(refused(&of_objects, "ceph-local"), "", "only fio makes whole objects");
+        assert!(refused(&settings, "ceph-local").contains("leave --client out"));
         settings.hosts.clear();
         settings.tried = vec![crate::run::Assignment::parse("fio:iodepth=1").unwrap()];
         assert!(refused(&settings, "plain-file").contains("fio:iodepth"));

@@ -218,6 +218,10 @@ pub trait Target {
     fn facts_with(&self, _key: &str, _value: &str) -> TargetFacts {
         self.facts()
     }
+    /// What it is and how it is set in a scenario of whole objects.
+    fn facts_of_objects(&self) -> TargetFacts {
+        self.facts()
+    }
     /// Bytes that all volumes together may have with so many copies. `None` if that cannot be known.
     fn space_bytes(&self, copies: Option<u32>, context: &Context<'_>) -> Result<Option<u64>, TargetError>;
     /// Bytes of its smallest drive, where each volume lies on one of several that were named.
@@ -241,7 +245,11 @@ pub trait Target {
     fn fio_engine(&self) -> Option<String> {
         None
     }
-    /// What makes load on it at a rate.
+    /// The same for whole objects.
+    fn fio_engine_of_objects(&self) -> Option<String> {
+        self.fio_engine()
+    }
+    /// What makes load on it at a rate, other than whole objects: these have fio only.
     fn open_loop(&self) -> OpenLoop {
         OpenLoop::InPlaceOfFio
     }

@@ -11,6 +11,8 @@ use crate::generator::{Amount, Command, Load};
 use crate::leftovers::{self, Note};
 use crate::report::{Point, TargetFacts};
 
+/// The engine of fio for whole objects.
+pub(super) const ENGINE: &str = "rados";
 /// Objects of one removal: each starts a program, which takes longer than to remove some.
 const REMOVED_AT_ONCE: usize = 128;
 
@@ -80,7 +82,7 @@ pub(super) fn objects(system: &System, load: &Load) -> Command {
         ("filename_format".to_owned(), format!("{}{object_bytes}-$filenum", name_prefix())),
     ];
     let options = FioOptions {
-        engine: "rados".to_owned(),
+        engine: ENGINE.to_owned(),
         options: named.into_iter().chain(conf).collect(),
         volumes: vec![Vec::new()],
         environment: system.environment(),
@@ -92,6 +94,22 @@ pub(super) fn objects(system: &System, load: &Load) -> Command {
         amount => amount,
     };
     fio::command(&options, &Load { amount, size_bytes: objects * object_bytes, ..load.clone() })
+}
+
+/// What a cluster is where whole objects are read and written.
+pub(super) fn facts_of_objects(system: &System, spec: &str) -> TargetFacts {
+    let memory_note = medium::memory_note(&system.places());
+    TargetFacts {
+        label: system.title(),
+        spec: spec.to_owned(),
+        system: system.title(),
+        copies: system.copies(),
+        durable: medium::durable_at(&system.places(), Some(true)),
+        cache: format!("none in the client; a read cache in the OSDs{memory_note}"),
+        generator: "fio rados".to_owned(),
+        settings: system.settings(),
+        ..TargetFacts::default()
+    }
 }
 
 fn remove_objects(system: &System, spec: &str) -> Result<(), TargetError> {
@@ -115,20 +133,7 @@ impl Target for RadosTarget {
 
     fn facts(&self) -> TargetFacts {
         let system = self.system.borrow();
-        TargetFacts {
-            label: format!("{}, objects", system.title()),
-            spec: self.spec.clone(),
-            system: system.title(),
-            copies: system.copies(),
-            durable: medium::durable_at(&system.places(), Some(true)),
-            cache: format!(
-                "none in the client; a read cache in the OSDs{}",
-                medium::memory_note(&system.places())
-            ),
-            generator: "fio rados".to_owned(),
-            settings: system.settings(),
-            ..TargetFacts::default()
-        }
+        TargetFacts { label: format!("{}, objects", system.title()), ..facts_of_objects(&system, &self.spec) }
     }
 
     fn space_bytes(&self, _copies: Option<u32>, context: &Context<'_>) -> Result<Option<u64>, TargetError> {
@@ -159,7 +164,7 @@ impl Target for RadosTarget {
     }
 
     fn fio_engine(&self) -> Option<String> {
-        Some("rados".to_owned())
+        Some(ENGINE.to_owned())
     }
 
     fn open_loop(&self) -> OpenLoop {

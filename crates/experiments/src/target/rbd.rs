@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 
 use super::ceph::{self, ANSWER_TIME_MAX, CONNECTED_TIME_MAX, REMOVE_TIME_MAX, Shared};
-use super::rados::{Written, objects};
+use super::rados::{self, Written, objects};
 use super::rbd_cache::{self, Cache};
 use super::{Context, Effect, Reach, Target, TargetError, ceph_option, medium};
 use crate::definition::Layout;
@@ -266,6 +266,11 @@ impl Target for RbdTarget {
         facts
     }
 
+    fn facts_of_objects(&self) -> TargetFacts {
+        // librbd has no part in them.
+        rados::facts_of_objects(&self.system.borrow(), &self.spec)
+    }
+
     fn space_bytes(&self, copies: Option<u32>, context: &Context<'_>) -> Result<Option<u64>, TargetError> {
         let system = self.system.borrow();
         let space = system.space_bytes(&self.spec, context)?;
@@ -363,6 +368,10 @@ impl Target for RbdTarget {
 
     fn fio_engine(&self) -> Option<String> {
         Some("rbd".to_owned())
+    }
+
+    fn fio_engine_of_objects(&self) -> Option<String> {
+        Some(rados::ENGINE.to_owned())
     }
 
     fn processes(&self) -> Vec<u32> {
