@@ -15,13 +15,20 @@ use super::root::HostRoot;
 
 /// The keys, for people.
 pub const SETTING_KEYS: &str = "scheduler:DRIVE, iosched/NAME:DRIVE, read_ahead_kb:DRIVE, nr_requests:DRIVE, swappiness, \
-                                governor, mtu:INTERFACE, thp";
+                                governor, energy_performance_preference, cpufreq/GOVERNOR/NAME, mtu:INTERFACE, thp";
 
 /// Where the kernel has its own bound, it is the one to refuse what is too large: what it shows can always be put back.
 const NUMBER_MAX: u64 = u32::MAX as u64;
 
 /// With less the kernel takes IPv6 from an interface, and its addresses do not come back when it has more again.
 const MTU_MIN: u64 = 1280;
+
+/// The kernel takes no less, though a scheduler begins with twice what the drive takes at once, which may be one.
+const REQUESTS_MIN: u64 = 4;
+
+/// What sets the frequency of each core, and how much of that is left to the processor itself.
+const GOVERNOR: &str = "scaling_governor";
+const PREFERENCE: &str = "energy_performance_preference";
 
 /// Why a setting cannot be read or changed.
 #[derive(Debug, thiserror::Error)]
@@ -157,7 +164,7 @@ enum Kind {
     /// A whole number.
     Number { path: String, min: u64, max: u64, command: NumberCommand },
     /// A word for each core, in files of the same name.
-    Governor(Vec<String>),
+    EachCore { file: &'static str, paths: Vec<String> },
 }
 
 #[derive(Clone, Debug)]
@@ -186,7 +193,7 @@ pub fn os_setting_at(root: &HostRoot, key: &str) -> Result<OsSetting, SettingErr
             Kind::Word(drive_file(tunable)?)
         }
         ("read_ahead_kb", Some(_)) => number(drive_file("read_ahead_kb")?, 0, NUMBER_MAX),
-        ("nr_requests", Some(_)) => number(drive_file("nr_requests")?, 4, NUMBER_MAX),
+        ("nr_requests", Some(_)) => number(drive_file("nr_requests")?, REQUESTS_MIN, NUMBER_MAX),
         ("mtu", Some(part)) => {
             let interface = interface(root, part)?;
             let path = format!("/sys/class/net/{interface}/mtu");
@@ -200,13 +207,18 @@ pub fn os_setting_at(root: &HostRoot, key: &str) -> Result<OsSetting, SettingErr
             Kind::Number { path, min: 0, max: 200, command: NumberCommand::Sysctl("vm.swappiness") }
         }
         ("thp", None) => Kind::Choice("/sys/kernel/mm/transparent_hugepage/enabled".to_owned()),
-        ("governor", None) => Kind::Governor(governor_files(root)),
+        ("governor", None) => Kind::EachCore { file: GOVERNOR, paths: core_files(root, GOVERNOR) },
+        (PREFERENCE, None) => Kind::EachCore { file: PREFERENCE, paths: core_files(root, PREFERENCE) },
+        (tunable, None) if is_of_governor(tunable) => {
+            Kind::Word(format!("/sys/devices/system/cpu/{tunable}"))
+        }
         _ => return Err(unknown()),
     };
     let setting = OsSetting { root: root.clone(), key: key.to_owned(), kind };
-    let path = setting.paths().next().unwrap_or("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
-    if !root.has(path) {
-        return Err(SettingError::NotOffered { key: key.to_owned(), path: path.to_owned() });
+    let path =
+        setting.paths().next().map(str::to_owned).unwrap_or_else(|| core_file("cpu0", setting.core_file()));
+    if !root.has(&path) {
+        return Err(SettingError::NotOffered { key: key.to_owned(), path });
     }
     Ok(setting)
 }
@@ -238,18 +250,42 @@ fn no_such_part(root: &HostRoot, kind: &'static str, name: &str, folder: &str) -
     SettingError::NoSuchPart { kind, name: name.to_owned(), there }
 }
 
-fn governor_files(root: &HostRoot) -> Vec<String> {
+/// A core's file of this name.
+fn core_file(core: &str, file: &str) -> String {
+    format!("/sys/devices/system/cpu/{core}/cpufreq/{file}")
+}
+
+/// The files of this name that cores have.
+fn core_files(root: &HostRoot, file: &str) -> Vec<String> {
     let cores = root.names("/sys/devices/system/cpu").into_iter().filter(|name| is_core(name));
-    let files = cores.map(|core| format!("/sys/devices/system/cpu/{core}/cpufreq/scaling_governor"));
-    files.filter(|file| root.has(file)).collect()
+    cores.map(|core| core_file(&core, file)).filter(|file| root.has(file)).collect()
+}
+
+/// Whether it is `cpufreq/GOVERNOR/NAME`, or the same of some of the cores only: `cpufreq/policy0/GOVERNOR/NAME`.
+fn is_of_governor(key: &str) -> bool {
+    match key.split('/').collect::<Vec<_>>().as_slice() {
+        ["cpufreq", governor, name] => !is_policy(governor) && is_plain_name(governor) && is_plain_name(name),
+        ["cpufreq", policy, governor, name] => {
+            is_policy(policy) && is_plain_name(governor) && is_plain_name(name)
+        }
+        _ => false,
+    }
+}
+
+fn is_policy(name: &str) -> bool {
+    is_numbered(name, "policy")
 }
 
 fn is_core(name: &str) -> bool {
-    let digits = name.strip_prefix("cpu").unwrap_or_default();
+    is_numbered(name, "cpu")
+}
+
+fn is_numbered(name: &str, kind: &str) -> bool {
+    let digits = name.strip_prefix(kind).unwrap_or_default();
     !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit())
 }
 
-/// The core of a governor's file.
+/// The core of such a file.
 fn core_of(path: &str) -> &str {
     path.split('/').find(|part| is_core(part)).unwrap_or_default()
 }
@@ -272,7 +308,7 @@ impl OsSetting {
 
     /// Its value now. A governor that differs from core to core is `cpu0=NAME,cpu1=NAME`.
     pub fn read(&self) -> Result<String, SettingError> {
-        if let Kind::Governor(paths) = &self.kind {
+        if let Kind::EachCore { paths, .. } = &self.kind {
             let names = paths.iter().map(|path| self.file(path)).collect::<Result<Vec<_>, _>>()?;
             let first = names.first().cloned().unwrap_or_default();
             if names.iter().all(|name| *name == first) {
@@ -298,6 +334,9 @@ impl OsSetting {
 
     /// Keys of what the kernel sets anew along with this setting, in the order in which they can be written.
     fn keys_along(&self) -> Vec<String> {
+        if self.key == "governor" {
+            return self.keys_along_governor();
+        }
         let Some((name @ ("scheduler" | "nr_requests"), drive)) = self.key.split_once(':') else {
             return Vec::new();
         };
@@ -306,12 +345,31 @@ impl OsSetting {
         // Another scheduler begins with its own number of requests, and of that number mq-deadline makes its `async_depth`.
         let has_requests = name == "scheduler" && self.root.has(&format!("{queue}/nr_requests"));
         let requests = has_requests.then(|| format!("nr_requests:{drive}"));
-        let mut tunables = self.root.names(&format!("{queue}/iosched"));
-        tunables.retain(|tunable| can_be_put_back(&self.root, &format!("{queue}/iosched/{tunable}")));
-        // When this one is set, bfq raises `slice_idle`.
-        tunables.sort_by_key(|tunable| tunable != "strict_guarantees");
-        let tunables = tunables.into_iter().map(|tunable| format!("iosched/{tunable}:{drive}"));
-        requests.into_iter().chain(tunables).collect()
+        let tunables = tunables(&self.root, &format!("{queue}/iosched")).into_iter();
+        requests.into_iter().chain(tunables.map(|tunable| format!("iosched/{tunable}:{drive}"))).collect()
+    }
+
+    /// With the governor `performance` drivers that leave the frequency to the processor set what it is to prefer, and what was tuned of a
+    /// governor is gone as soon as no core has it.
+    fn keys_along_governor(&self) -> Vec<String> {
+        const FOLDER: &str = "/sys/devices/system/cpu/cpufreq";
+        let preference = os_setting_at(&self.root, PREFERENCE).ok().filter(|preference| {
+            preference.paths().all(|path| can_be_put_back(&self.root, path)) && preference.read().is_ok()
+        });
+        let mut governors: Vec<String> = self.paths().filter_map(|path| self.file(path).ok()).collect();
+        governors.sort();
+        governors.dedup();
+        let policies = self.root.names(FOLDER).into_iter().filter(|name| is_policy(name));
+        let folders: Vec<String> = std::iter::once("cpufreq".to_owned())
+            .chain(policies.map(|policy| format!("cpufreq/{policy}")))
+            .flat_map(|above| governors.iter().map(move |governor| format!("{above}/{governor}")))
+            .collect();
+        let of_folder = |folder: &String| {
+            let names = tunables(&self.root, &format!("/sys/devices/system/cpu/{folder}")).into_iter();
+            names.map(|name| format!("{folder}/{name}")).filter(|key| is_of_governor(key)).collect::<Vec<_>>()
+        };
+        let preference = preference.map(|preference| preference.key).into_iter();
+        preference.chain(folders.iter().flat_map(of_folder)).collect()
     }
 
     /// The commands of a shell that put back what is set now; need root.
@@ -321,25 +379,35 @@ impl OsSetting {
 
     /// The commands that write what was saved.
     fn commands(&self, saved: &[(String, String)]) -> Result<String, SettingError> {
-        let commands = saved.iter().map(|(key, value)| Ok(os_setting_at(&self.root, key)?.command(value)));
+        // So few requests come with the scheduler, and kernels raise them or refuse them where they are written.
+        let comes_alone = |key: &str, value: &str| key != self.key && has_too_few_requests(key, value);
+        let commands = saved.iter().filter(|(key, value)| !comes_alone(key, value));
+        let commands = commands.map(|(key, value)| Ok(os_setting_at(&self.root, key)?.command(value)));
         Ok(commands.collect::<Result<Vec<_>, SettingError>>()?.join("; "))
     }
 
     /// Sets it, and reads it back. On an error it is as it was before.
     pub fn write(&self, value: &str) -> Result<(), SettingError> {
+        // As it is already, whether or not it could be set to that; a scheduler that is set again would lose what was tuned of it.
+        if self.read().is_ok_and(|is| is == value) {
+            return Ok(());
+        }
         let writes = self.writes(value)?;
-        if writes.iter().all(|(path, word)| self.file(path).ok().as_deref().map(chosen) == Some(word)) {
-            // As it is already; a scheduler that is set again would lose what was tuned of it.
+        let is_so =
+            |(path, word): &(String, String)| self.file(path).ok().as_deref().map(chosen) == Some(word);
+        if writes.iter().all(is_so) {
             return Ok(());
         }
         let saved = self.save()?;
         // Beforehand: with another scheduler, what was tuned of this one is not there.
         let undo = self.commands(&saved)?;
-        let mut result = writes.iter().try_for_each(|(path, word)| self.write_file(path, word, value));
+        // A core whose governor is `performance` refuses each other preference, and keeps its own.
+        let mut different = writes.iter().filter(|write| !is_so(write));
+        let mut result = different.try_for_each(|(path, word)| self.write_file(path, word, value));
         if result.is_ok() {
             let became = self.read()?;
             // A governor given for each core may turn out to be the same for all.
-            if writes.iter().any(|(path, word)| self.file(path).ok().as_deref().map(chosen) != Some(word)) {
+            if !writes.iter().all(is_so) {
                 let (key, value) = (self.key.clone(), value.to_owned());
                 result = Err(SettingError::NotTaken { key, value, became });
             }
@@ -385,10 +453,10 @@ impl OsSetting {
             Kind::Number { path, .. } | Kind::Choice(path) | Kind::Word(path) => {
                 format!("echo {value} > {path}")
             }
-            Kind::Governor(_) if !value.contains('=') => {
-                format!("echo {value} | tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor")
+            Kind::EachCore { file, .. } if !value.contains('=') => {
+                format!("echo {value} | tee {}", core_file("cpu*", file))
             }
-            Kind::Governor(paths) => {
+            Kind::EachCore { paths, .. } => {
                 let words = each_core(value);
                 let commands = paths.iter().filter_map(|path| {
                     let (_, word) = words.iter().find(|(core, _)| *core == core_of(path))?;
@@ -399,9 +467,21 @@ impl OsSetting {
         }
     }
 
-    /// Refuses a value that it cannot have here. Changes nothing.
+    /// Refuses a value that it cannot have here, and any other where what it has could not be put back. Changes nothing.
     pub fn check(&self, value: &str) -> Result<(), SettingError> {
-        self.writes(value).map(drop)
+        let is = self.read()?;
+        if is == value {
+            return Ok(());
+        }
+        self.writes(value)?;
+        if has_too_few_requests(&self.key, &is) {
+            let offered = format!(
+                "{is}, as it is: the kernel takes no less than {REQUESTS_MIN}, and could not put it back"
+            );
+            let (key, value) = (self.key.clone(), value.to_owned());
+            return Err(SettingError::BadValue { key, value, is_malformed: false, offered });
+        }
+        Ok(())
     }
 
     /// Checks a value, and says what to write where.
@@ -418,7 +498,7 @@ impl OsSetting {
                 Kind::Number { min, max, .. } => min < max,
                 Kind::Word(_) => true,
                 Kind::Choice(_) => !is_word(value),
-                Kind::Governor(_) => value.split([',', '=']).any(|word| !is_word(word)),
+                Kind::EachCore { .. } => value.split([',', '=']).any(|word| !is_word(word)),
             },
             offered,
         };
@@ -448,11 +528,14 @@ impl OsSetting {
                 let number = number.ok_or_else(|| bad(range + &why))?;
                 Ok(vec![(path.clone(), number.to_string())])
             }
-            Kind::Governor(paths) => {
+            Kind::EachCore { file, paths } => {
                 let words = each_core(value);
                 let mut writes = Vec::new();
                 for path in paths {
-                    let list = path.replace("scaling_governor", "scaling_available_governors");
+                    let list = match *file {
+                        PREFERENCE => path.replace(PREFERENCE, "energy_performance_available_preferences"),
+                        _ => path.replace(GOVERNOR, "scaling_available_governors"),
+                    };
                     let mut governors = offered(&self.root.text(&list).unwrap_or_default());
                     // A kernel that lists none still has the one in use.
                     governors.extend(self.file(path));
@@ -461,7 +544,10 @@ impl OsSetting {
                         [] => Some(value),
                         words => words.iter().find(|(core, _)| *core == core_of(path)).map(|(_, word)| *word),
                     };
-                    let word = word.filter(|word| governors.iter().any(|governor| governor == word));
+                    // A preference may be a number as well.
+                    let is_number = |word: &str| *file == PREFERENCE && word.parse::<u8>().is_ok();
+                    let word = word
+                        .filter(|word| governors.iter().any(|governor| governor == word) || is_number(word));
                     let one_of = || {
                         bad(format!(
                             "one of {}, or cpu0=NAME,cpu1=NAME,... for all cores",
@@ -478,9 +564,14 @@ impl OsSetting {
     fn paths(&self) -> impl Iterator<Item = &str> {
         let (one, many) = match &self.kind {
             Kind::Choice(path) | Kind::Word(path) | Kind::Number { path, .. } => (Some(path), [].as_slice()),
-            Kind::Governor(paths) => (None, paths.as_slice()),
+            Kind::EachCore { paths, .. } => (None, paths.as_slice()),
         };
         one.into_iter().chain(many).map(String::as_str)
+    }
+
+    /// The name of the file that each core would have.
+    fn core_file(&self) -> &'static str {
+        if let Kind::EachCore { file, .. } = &self.kind { file } else { GOVERNOR }
     }
 
     fn file(&self, path: &str) -> Result<String, SettingError> {
@@ -503,6 +594,20 @@ impl OsSetting {
             _ => SettingError::Refused { key, path, value: value.to_owned(), source },
         })
     }
+}
+
+/// Whether it is a number of requests that the kernel gives a drive, and takes from nobody.
+fn has_too_few_requests(key: &str, value: &str) -> bool {
+    key.starts_with("nr_requests:") && value.parse::<u64>().is_ok_and(|requests| requests < REQUESTS_MIN)
+}
+
+/// Names of what can be tuned in a folder of a scheduler or governor, in the order in which they can be written.
+fn tunables(root: &HostRoot, folder: &str) -> Vec<String> {
+    let mut tunables = root.names(folder);
+    tunables.retain(|tunable| can_be_put_back(root, &format!("{folder}/{tunable}")));
+    // When the first is set, bfq raises `slice_idle`; the second has to be below `up_threshold`, which is 80 at first.
+    tunables.sort_by_key(|tunable| !["strict_guarantees", "down_threshold"].contains(&tunable.as_str()));
+    tunables
 }
 
 /// Whether it is a file that shows a value and takes one.

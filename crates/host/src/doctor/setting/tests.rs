@@ -160,6 +160,101 @@ fn what_the_kernel_resets_with_a_scheduler_is_put_back_with_it() {
     assert_eq!(swappiness.undo_command().unwrap(), "sysctl vm.swappiness=60");
 }
 
+/// With a drive that takes one request at a time, schedulers begin with two, which the kernel takes from nobody.
+#[test]
+fn so_few_requests_as_only_the_kernel_gives_are_left_as_they_are() {
+    let host = host();
+    host.file("sys/block/sda/queue/scheduler", "none [mq-deadline]\n");
+    host.file("sys/block/sda/queue/nr_requests", "2\n");
+    let root = host.root();
+    let setting = os_setting_at(&root, "scheduler:sda").unwrap();
+    let saved = setting.save().unwrap();
+    assert_eq!(saved[1], ("nr_requests:sda".to_owned(), "2".to_owned()));
+    assert_eq!(setting.undo_command().unwrap(), "echo mq-deadline > /sys/block/sda/queue/scheduler");
+    // The scheduler is there again, and its two requests with it.
+    for (key, value) in &saved {
+        os_setting_at(&root, key).unwrap().write(value).unwrap();
+    }
+    assert_eq!(host.text("sys/block/sda/queue/nr_requests"), "2\n", "nothing is written");
+    let requests = os_setting_at(&root, "nr_requests:sda").unwrap();
+    assert!(requests.write("1").is_err() && requests.check("2").is_ok());
+    let error = requests.check("64").unwrap_err();
+    assert!(error.to_string().contains("give 2, as it is"), "{error}");
+    assert!(!error.is_wrong_usage(), "another host takes it");
+}
+
+#[test]
+fn what_the_kernel_resets_with_a_governor_is_put_back_with_it() {
+    let host = host();
+    let cores = "sys/devices/system/cpu";
+    for core in 0..2 {
+        let folder = format!("{cores}/cpu{core}/cpufreq");
+        host.file(&format!("{folder}/energy_performance_preference"), "balance_power\n");
+        host.file(
+            &format!("{folder}/energy_performance_available_preferences"),
+            "default performance balance_performance balance_power power\n",
+        );
+        host.file(&format!("{folder}/scaling_governor"), ["schedutil\n", "conservative\n"][core]);
+        host.file(&format!("{folder}/scaling_available_governors"), "conservative schedutil performance\n");
+    }
+    host.file(&format!("{cores}/cpufreq/policy0/schedutil/rate_limit_us"), "500\n");
+    host.file(&format!("{cores}/cpufreq/policy0/scaling_max_freq"), "1\n");
+    host.file(&format!("{cores}/cpufreq/conservative/up_threshold"), "95\n");
+    host.file(&format!("{cores}/cpufreq/conservative/down_threshold"), "30\n");
+    host.file(&format!("{cores}/cpufreq/boost"), "1\n");
+    let root = host.root();
+    let setting = os_setting_at(&root, "governor").unwrap();
+    let saved = setting.save().unwrap();
+    let expected = [
+        ("governor", "cpu0=schedutil,cpu1=conservative"),
+        ("energy_performance_preference", "balance_power"),
+        ("cpufreq/conservative/down_threshold", "30"),
+        ("cpufreq/conservative/up_threshold", "95"),
+        ("cpufreq/policy0/schedutil/rate_limit_us", "500"),
+    ];
+    assert_eq!(saved, expected.map(|(key, value)| (key.to_owned(), value.to_owned())));
+    let undo = setting.undo_command().unwrap();
+    for command in [
+        "echo balance_power | tee /sys/devices/system/cpu/cpu*/cpufreq/energy_performance_preference",
+        "echo 500 > /sys/devices/system/cpu/cpufreq/policy0/schedutil/rate_limit_us",
+    ] {
+        assert!(undo.contains(command), "{undo}");
+    }
+    setting.write("performance").unwrap();
+    // As the kernel does it, then and when governors begin again.
+    for core in 0..2 {
+        host.file(&format!("{cores}/cpu{core}/cpufreq/energy_performance_preference"), "performance\n");
+    }
+    host.file(&format!("{cores}/cpufreq/policy0/schedutil/rate_limit_us"), "10000\n");
+    host.file(&format!("{cores}/cpufreq/conservative/up_threshold"), "80\n");
+    for (key, value) in &saved {
+        os_setting_at(&root, key).unwrap().write(value).unwrap();
+    }
+    assert_eq!(setting.save().unwrap(), saved);
+}
+
+#[test]
+fn a_preference_is_a_word_or_a_number_and_only_governors_are_tuned_along() {
+    let host = host();
+    let root = host.root();
+    let error = os_setting_at(&root, "energy_performance_preference").unwrap_err();
+    assert!(error.to_string().contains("cpu0/cpufreq/energy_performance_preference is not there"), "{error}");
+    let expected = vec![("governor".to_owned(), "powersave".to_owned())];
+    assert_eq!(os_setting_at(&root, "governor").unwrap().save().unwrap(), expected);
+    let folder = "sys/devices/system/cpu/cpu0/cpufreq";
+    host.file(&format!("{folder}/energy_performance_preference"), "128\n");
+    host.file(&format!("{folder}/energy_performance_available_preferences"), "default power\n");
+    let setting = os_setting_at(&root, "energy_performance_preference").unwrap();
+    for value in ["power", "128", "0"] {
+        setting.write(value).unwrap();
+    }
+    assert!(setting.write("256").unwrap_err().to_string().contains("one of default, power"));
+    for key in ["cpufreq/policy0/scaling_max_freq", "cpufreq/boost", "cpufreq/../x", "cpufreq/a/b/c"] {
+        let error = os_setting_at(&root, key).unwrap_err();
+        assert!(matches!(error, SettingError::UnknownKey { .. }), "{key}: {error}");
+    }
+}
+
 /// What the kernel shows of a drive's scheduler.
 fn tunables(host: &TestHost, values: &[(&str, &str)]) {
     for (name, value) in values {
