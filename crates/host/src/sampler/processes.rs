@@ -12,8 +12,9 @@ use crate::cpu::{ProcessClock, ticks_per_s};
 
 use super::utilisation::Role;
 
-/// All kernel threads are children of this process.
-const KERNEL_THREAD_PARENT: u32 = 2;
+/// `PF_KTHREAD` in `include/linux/sched.h`: a thread of the kernel. That all of these descend from process 2 is so where they can be seen; in
+/// a container that one is a process like any other.
+const KERNEL_THREAD_FLAG: u64 = 0x0020_0000;
 
 /// A process that was seen.
 #[derive(Debug)]
@@ -159,14 +160,12 @@ impl Processes {
         let Some(facts) = read_facts(pid) else { return };
         let clock = ProcessClock::of(pid);
         let Some(total_ns) = clock.and_then(ProcessClock::now_ns) else { return };
-        let is_kernel =
-            pid == KERNEL_THREAD_PARENT && facts.parent == 0 || facts.parent == KERNEL_THREAD_PARENT;
         let place = self.known.len() as u32;
         let named = self.named.get(&pid).copied();
         self.known.push(Known {
             pid,
+            role: named.unwrap_or(facts.own_role()),
             name: facts.name,
-            role: named.unwrap_or(if is_kernel { Role::Kernel } else { Role::Outside }),
             is_watched: named.is_some(),
             is_named: named.is_some(),
             parent: facts.parent,
@@ -263,8 +262,16 @@ impl Processes {
 struct Facts {
     name: String,
     parent: u32,
+    is_of_kernel: bool,
     /// Time of children that it waited for.
     reaped_ns: u64,
+}
+
+impl Facts {
+    /// The role of a process that was given none.
+    fn own_role(&self) -> Role {
+        if self.is_of_kernel { Role::Kernel } else { Role::Outside }
+    }
 }
 
 fn is_there(pid: u32) -> bool {
@@ -281,9 +288,11 @@ fn parse_facts(text: &str) -> Option<Facts> {
     let name = before.split_once('(')?.1.to_owned();
     let mut fields = after.split_ascii_whitespace();
     let parent = fields.nth(1)?.parse().ok()?;
-    let user_ticks: u64 = fields.nth(11)?.parse().ok()?;
+    let flags: u64 = fields.nth(4)?.parse().ok()?;
+    let user_ticks: u64 = fields.nth(6)?.parse().ok()?;
     let system_ticks: u64 = fields.next()?.parse().ok()?;
-    Some(Facts { name, parent, reaped_ns: (user_ticks + system_ticks) * (1_000_000_000 / ticks_per_s()) })
+    let reaped_ns = (user_ticks + system_ticks) * (1_000_000_000 / ticks_per_s());
+    Some(Facts { name, parent, is_of_kernel: flags & KERNEL_THREAD_FLAG != 0, reaped_ns })
 }
 
 /// CPU time of each thread of a process: its number and nanoseconds.
@@ -329,8 +338,24 @@ mod tests {
         let facts = parse_facts(text).unwrap();
         assert_eq!((facts.name.as_str(), facts.parent), ("a) b (c)", 7));
         assert_eq!(facts.reaped_ns, 77 * (1_000_000_000 / ticks_per_s()));
+        assert!(!facts.is_of_kernel);
         assert_eq!(parse_facts("12 (short) S 1"), None);
         assert_eq!(parse_facts(""), None);
+    }
+
+    /// In a container process 2 is a process like any other, with a parent that cannot be seen.
+    #[test]
+    fn the_kernel_s_threads_are_known_by_their_flag_and_not_by_their_number() {
+        let role = |number: &str, parent: u32, flags: u64| {
+            let text = format!("{number} S {parent} 0 0 0 -1 {flags} 0 0 0 0 0 1 0 0 20 0 1 0 5 0 0");
+            parse_facts(&text).unwrap().own_role()
+        };
+        for (number, parent) in [("2 (sh)", 0), ("2 (sleep)", 1), ("9 (fio (2) x)", 2)] {
+            assert_eq!(role(number, parent, 0x0040_0100), Role::Outside, "{number}");
+        }
+        for (number, parent) in [("2 (kthreadd)", 0), ("15 (kworker/0:1H (x))", 2)] {
+            assert_eq!(role(number, parent, 0x0420_8060), Role::Kernel, "{number}");
+        }
     }
 
     #[test]
