@@ -76,10 +76,33 @@ pub(crate) fn drive_of_path(name: &str) -> Option<String> {
         .then(|| format!("nvme{subsystem}n{namespace}"))
 }
 
-/// Whether a drive is one of a virtual machine, or of another host, by its name or model: what it says of itself need not be so.
-pub(crate) fn is_virtual(name: &str, model: &str) -> bool {
-    ["vd", "xvd", "nbd", "rbd"].iter().any(|kind| name.starts_with(kind))
-        || ["QEMU", "Virtual", "VMware"].iter().any(|maker| model.contains(maker))
+/// Whether a block device is a drive of this host, by its name, and not made of others, of memory, or of another host's: what is done there
+/// would count twice, or for nothing. Optical and floppy drives hold no data of this kind. Hidden ways to a drive are a part of it.
+pub(crate) fn is_drive(name: &str) -> bool {
+    const OTHERS: [&str; 12] =
+        ["loop", "ram", "zram", "dm-", "md", "sr", "fd", "nbd", "rbd", "drbd", "bcache", "zd"];
+    !OTHERS.iter().any(|kind| name.starts_with(kind)) && drive_of_path(name).is_none()
+}
+
+/// Whether a drive is one of a virtual machine, or of another host, by its name, who made it, or where it hangs: what it says of itself, as that
+/// it spins, need not be so. A drive on an ATA bus has `ATA` for a vendor, and its maker in its model.
+pub(crate) fn is_virtual(name: &str, vendor: &str, model: &str, path: &str) -> bool {
+    const NAMES: [&str; 4] = ["vd", "xvd", "nbd", "rbd"];
+    const VENDORS: [&str; 5] = ["QEMU", "VMware", "VBOX", "Msft", "Google"];
+    const MODELS: [&str; 5] = ["QEMU", "VMware", "VBOX", "Virtual", "PersistentDisk"];
+    NAMES.iter().any(|kind| name.starts_with(kind))
+        || VENDORS.contains(&vendor)
+        || MODELS.iter().any(|maker| model.contains(maker))
+        || path.contains("/virtio")
+}
+
+/// The same of a whole drive of a host.
+pub(crate) fn is_virtual_at(root: &HostRoot, drive: &str) -> bool {
+    let folder = format!("/sys/block/{drive}");
+    let read = |file: &str| root.text(&format!("{folder}/device/{file}")).unwrap_or_default();
+    let device = root.link(&format!("{folder}/device")).unwrap_or_default();
+    let path = root.real(Path::new(&folder)).join(device);
+    is_virtual(drive, &read("vendor"), &read("model"), &path.to_string_lossy())
 }
 
 /// Name and sectors written.
@@ -105,6 +128,35 @@ mod tests {
         assert_eq!(find(text, 254, 0), Some(("vda", 70)));
         assert_eq!(find(text, 1, 1), None);
         assert_eq!(find("garbage\n1 2\n", 1, 2), None);
+    }
+
+    #[test]
+    fn drives_of_virtual_machines_are_known_by_what_any_of_them_says() {
+        for (name, vendor, model, path) in [
+            ("vda", "", "", ""),
+            ("nbd0", "", "", ""),
+            ("sda", "ATA", "QEMU HARDDISK", "/sys/devices/pci0000:00/0000:00:1f.2/ata1/block/sda"),
+            ("sda", "ATA", "VMware Virtual S", ""),
+            ("sda", "ATA", "VBOX HARDDISK", ""),
+            ("sda", "VBOX", "HARDDISK", ""),
+            ("sda", "Google", "PersistentDisk", ""),
+            ("sda", "", "PersistentDisk", ""),
+            ("sda", "Google", "EphemeralDisk", ""),
+            ("sda", "Msft", "Virtual Disk", ""),
+            ("sda", "", "", "/sys/devices/pci0000:00/0000:00:05.0/virtio2/host2/block/sda"),
+        ] {
+            assert!(is_virtual(name, vendor, model, path), "{name} {vendor} {model} {path}");
+        }
+        assert!(!is_virtual(
+            "sda",
+            "ATA",
+            "ST4000NM0035",
+            "/sys/devices/pci0000:00/0000:00:1f.2/ata1/block/sda"
+        ));
+        let drives = ["sda", "nvme0n1", "vda", "mmcblk0"];
+        assert!(drives.iter().all(|name| is_drive(name)));
+        let others = ["drbd0", "bcache0", "zd16", "dm-0", "md127", "loop1", "fd0", "sr0", "nvme0c0n1"];
+        assert!(!others.iter().any(|name| is_drive(name)));
     }
 
     #[test]

@@ -5,7 +5,8 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::cpu_model::{cpu_model, field};
-use super::drive::{DriveCounter, is_virtual};
+use super::doctor::{HostRoot, mount_of};
+use super::drive::{DriveCounter, is_virtual, is_virtual_at};
 
 /// The machine. Texts are empty where the kernel does not say.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +45,9 @@ pub struct DriveEnvironment {
     /// Its size; 0 where the kernel does not say, and in reports of older programs.
     #[serde(default)]
     pub size_bytes: u64,
+    /// Whether it is one of a virtual machine, or of another host, as far as more than its name and model says so.
+    #[serde(default)]
+    pub is_virtual: bool,
 }
 
 /// Size of a sector in `/sys/block/*/size`, whatever the drive's own.
@@ -63,7 +67,7 @@ impl Environment {
             cpu_model: cpu_model(&read("/proc/cpuinfo")),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             memory_bytes: memory_kib << 10,
-            file_system: path.map(file_system).unwrap_or_default(),
+            file_system: path.map(|path| file_system(&HostRoot::here(), path)).unwrap_or_default(),
             drive: path.and_then(|path| DriveEnvironment::under(path).into_iter().next()),
             version: env!("CARGO_PKG_VERSION").to_owned(),
         }
@@ -78,7 +82,8 @@ impl DriveEnvironment {
 
     /// What kind of drive it is, in words. Virtual ones say of themselves that they spin, and are not believed.
     pub fn kind(&self) -> &'static str {
-        if is_virtual(&self.name, &self.model) {
+        // Reports of older programs have these two only.
+        if self.is_virtual || is_virtual(&self.name, "", &self.model, "") {
             "virtual drive"
         } else if self.name.starts_with("nvme") {
             "NVMe"
@@ -102,6 +107,7 @@ impl DriveEnvironment {
             scheduler: chosen.unwrap_or(&schedulers).to_owned(),
             write_cache: setting("queue/write_cache"),
             size_bytes: setting("size").parse::<u64>().unwrap_or(0).saturating_mul(SYSFS_SECTOR_BYTES),
+            is_virtual: is_virtual_at(&HostRoot::here(), &counter.name),
         }
     }
 }
@@ -110,22 +116,16 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
 
-/// Type of the file system that holds `path`: the mount with the longest path above it.
-fn file_system(path: &Path) -> String {
+/// Type of the file system that holds `path`.
+fn file_system(root: &HostRoot, path: &Path) -> String {
     let Ok(path) = path.canonicalize() else { return String::new() };
-    let mounts = read("/proc/self/mountinfo");
-    let above = mounts.lines().filter_map(|line| {
-        let (before, after) = line.split_once(" - ")?;
-        let point = Path::new(before.split(' ').nth(4)?);
-        path.starts_with(point).then_some((point.components().count(), after.split(' ').next()?))
-    });
-    // Of equal paths the one mounted last is seen, and `max_by_key` gives the last.
-    above.max_by_key(|(length, _)| *length).map(|(_, kind)| kind.to_owned()).unwrap_or_default()
+    mount_of(root, &path).map(|mount| mount.file_system).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::doctor::test_host::TestHost;
 
     #[test]
     fn a_virtual_drive_is_no_hard_disk_whatever_it_says() {
@@ -136,7 +136,23 @@ mod tests {
         assert_eq!(kind("vda", "", true), "virtual drive");
         assert_eq!(kind("sda", "QEMU HARDDISK", true), "virtual drive");
         assert_eq!(kind("sda", "ST4000NM0035", true), "hard disk");
+        assert_eq!(kind("sda", "VBOX HARDDISK", true), "virtual drive");
+        let hidden = DriveEnvironment { rotational: true, is_virtual: true, ..DriveEnvironment::default() };
+        assert_eq!(hidden.kind(), "virtual drive");
         assert_eq!((kind("sdb", "INTEL SSDSC2KB96", false), kind("nvme0n1", "", false)), ("flash", "NVMe"));
+    }
+
+    #[test]
+    fn a_mount_point_may_have_white_space() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a b");
+        std::fs::create_dir(&path).unwrap();
+        let point = path.canonicalize().unwrap().display().to_string().replace(' ', "\\040");
+        let host = TestHost::empty();
+        let mounts =
+            format!("22 1 8:1 / / rw - ext4 /dev/sda1 rw\n23 22 8:2 / {point} rw - xfs /dev/sda2 rw\n");
+        host.file("proc/self/mountinfo", &mounts);
+        assert_eq!(file_system(&host.root(), &path), "xfs");
     }
 
     #[test]

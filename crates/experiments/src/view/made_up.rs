@@ -71,6 +71,7 @@ pub(crate) fn made_up(experiment: &str, labels: &[&str]) -> Report {
                 scheduler: "none".to_owned(),
                 write_cache: "write through".to_owned(),
                 size_bytes: 3840 << 30,
+                is_virtual: false,
             })
             .collect(),
         versions: BTreeMap::from([

@@ -25,7 +25,7 @@ use std::path::PathBuf;
 
 pub use finding::{Applied, Change, Finding, Level, apply};
 pub use named::{NoDrive, check_drive};
-pub(crate) use place::{drives_named, drives_under};
+pub(crate) use place::{drives_named, drives_under, mount_of, whole_drive};
 pub use root::HostRoot;
 pub use setting::{OsSetting, SETTING_KEYS, SettingError, os_setting, os_setting_at};
 

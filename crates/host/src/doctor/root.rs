@@ -39,7 +39,7 @@ impl HostRoot {
     }
 
     /// Where a path of the host is found.
-    pub(super) fn path(&self, absolute: &str) -> PathBuf {
+    pub(crate) fn path(&self, absolute: &str) -> PathBuf {
         self.root.join(absolute.trim_start_matches('/'))
     }
 
@@ -61,7 +61,7 @@ impl HostRoot {
     }
 
     /// The names in a folder in order, none where it cannot be read.
-    pub(super) fn names(&self, absolute: &str) -> Vec<String> {
+    pub(crate) fn names(&self, absolute: &str) -> Vec<String> {
         let entries = std::fs::read_dir(self.path(absolute)).into_iter().flatten().flatten();
         let mut names: Vec<String> =
             entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
@@ -70,12 +70,12 @@ impl HostRoot {
     }
 
     /// Where a symbolic link points, as it is written.
-    pub(super) fn link(&self, absolute: &str) -> Option<PathBuf> {
+    pub(crate) fn link(&self, absolute: &str) -> Option<PathBuf> {
         std::fs::read_link(self.path(absolute)).ok()
     }
 
     /// A path without symbolic links, as far as it exists: what is missing at its end stays as it is.
-    pub(super) fn real(&self, absolute: &Path) -> PathBuf {
+    pub(crate) fn real(&self, absolute: &Path) -> PathBuf {
         let mut missing = Vec::new();
         let mut there = absolute;
         loop {

@@ -24,7 +24,8 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::drive::{drive_of_path, is_virtual};
+use crate::doctor::{HostRoot, whole_drive};
+use crate::drive::{is_drive, is_virtual_at};
 use crate::{HostError, ThreadClock};
 
 use counters::KernelFile;
@@ -298,24 +299,13 @@ fn choose_drives(names: Option<&[String]>, all: &[String]) -> Result<Vec<Drive>,
         Some(names) => names.iter().collect(),
         None => all.iter().filter(|name| is_drive(name) && !is_partition(name)).collect(),
     };
-    Ok(chosen.into_iter().map(|name| look_at_drive(name)).collect())
+    Ok(chosen.into_iter().map(|name| look_at_drive(&HostRoot::here(), name)).collect())
 }
 
-/// Whether a block device is a drive of this host, by its name, and not made of others, of memory, or of another host's: what is done there
-/// would count twice, or for nothing. Hidden ways to a drive are counted with it.
-fn is_drive(name: &str) -> bool {
-    const OTHERS: [&str; 11] =
-        ["loop", "ram", "zram", "dm-", "md", "sr", "nbd", "rbd", "drbd", "bcache", "zd"];
-    !OTHERS.iter().any(|kind| name.starts_with(kind)) && drive_of_path(name).is_none()
-}
-
-fn look_at_drive(name: &str) -> Drive {
-    let read = |file: &str| {
-        let text = std::fs::read_to_string(format!("/sys/class/block/{name}/{file}"));
-        text.map(|text| text.trim().to_owned()).unwrap_or_default()
-    };
-    let says_rotational = read("queue/rotational") == "1" || read("../queue/rotational") == "1";
-    let model = read("device/model") + &read("../device/model");
-    let may_spin = !name.starts_with("nvme") && !is_virtual(name, &model);
-    Drive { name: name.to_owned(), number: read("dev"), is_rotational: says_rotational && may_spin }
+fn look_at_drive(root: &HostRoot, name: &str) -> Drive {
+    let number = root.text(&format!("/sys/class/block/{name}/dev")).unwrap_or_default();
+    let whole = whole_drive(root, name).unwrap_or_else(|| name.to_owned());
+    let says_rotational = root.text(&format!("/sys/block/{whole}/queue/rotational")).as_deref() == Some("1");
+    let may_spin = !whole.starts_with("nvme") && !is_virtual_at(root, &whole);
+    Drive { name: name.to_owned(), number, is_rotational: says_rotational && may_spin }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::ProcessClock;
+use crate::doctor::test_host::TestHost;
 
 /// A shell that is killed at the end.
 struct Shell(Child);
@@ -178,6 +179,17 @@ fn sampling_is_cheap() {
         of_process * 100.0
     );
     assert!(of_process < 0.01, "{of_process}");
+}
+
+#[test]
+fn a_drive_spins_that_says_so_and_is_no_virtual_one() {
+    let host = TestHost::empty();
+    host.hdd("sda", "8:0");
+    host.hdd("sdb", "8:16");
+    host.file("sys/block/sdb/device/vendor", "Google  \n");
+    host.file("sys/block/sdb/device/model", "PersistentDisk  \n");
+    let spins = |name: &str| look_at_drive(&host.root(), name).is_rotational;
+    assert_eq!([spins("sda"), spins("sda1"), spins("sdb")], [true, true, false]);
 }
 
 #[test]
