@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 use coquina_host::sampler::{DriveUse, ProcessUse, Role, Throttle, ThrottleKind, Utilisation};
 
 use super::text::{
-    amount, bits_per_s, cores, drive_line, latency, mib_per_s, network_line, percent, process,
+    amount, bits_per_s, cores, drive_line, flushes_of_the_time, latency, mib_per_s, network_line, percent,
+    process,
 };
 use super::{Evidence, Limit, LimitKind, Neighbour};
 
@@ -250,13 +251,16 @@ fn one_core(evidence: &Evidence) -> Option<Limit> {
         return limit(LimitKind::OneCore, text, lines);
     }
     // Interrupts stay on their core.
-    let busiest = |(left, right): (&f64, &f64)| left.total_cmp(right);
-    let (place, busy) =
-        utilisation.per_core_busy.iter().enumerate().max_by(|left, right| busiest((left.1, right.1)))?;
-    let is_full = *busy >= FULL_THREAD && utilisation.interrupt_cores >= 0.5;
-    let number = utilisation.core_numbers.get(place).filter(|_| is_full)?;
-    let text = format!("one core: core {number} is busy {}, mostly with interrupts", percent(*busy));
-    let line = format!("interrupts take {:.2} cores", utilisation.interrupt_cores);
+    let cores = utilisation.core_numbers.iter().zip(&utilisation.per_core_busy);
+    let cores =
+        cores.zip(&utilisation.per_core_interrupts).map(|((number, busy), own)| (number, *busy, *own));
+    let full = cores.filter(|(_, busy, interrupts)| *busy >= FULL_THREAD && *interrupts >= busy * 0.5);
+    let (number, busy, interrupts) = full.max_by(|left, right| left.1.total_cmp(&right.1))?;
+    let text = format!("one core: core {number} is busy {}, mostly with interrupts", percent(busy));
+    let line = format!(
+        "interrupts take {interrupts:.2} of core {number}, {:.2} cores in all",
+        utilisation.interrupt_cores
+    );
     limit(LimitKind::OneCore, text, vec![line])
 }
 
@@ -349,10 +353,11 @@ fn latency_limit(evidence: &Evidence) -> Option<Limit> {
     limit(LimitKind::Latency, text, lines)
 }
 
-/// Flushes come one after the other, whatever else a drive does at once, and what must be durable waits for the next one.
+/// Flushes of a drive with one hardware queue come one after the other, whatever else it does at once, and what must be durable waits for the
+/// next one. With more queues each flushes for itself, so that one which flushes all the time may do more at once.
 fn flushing_drive(evidence: &Evidence) -> Option<Limit> {
     let flushing = |drive: &DriveUse| drive.flushing.unwrap_or(0.0);
-    let drives = evidence.utilisation.drives.iter();
+    let drives = evidence.utilisation.drives.iter().filter(|drive| drive.hardware_queues <= 1);
     let drive = drives.max_by(|left, right| flushing(left).total_cmp(&flushing(right)))?;
     let share = flushing(drive);
     (share >= FULL && evidence.write_bytes_per_s > 0.0).then_some(())?;
@@ -376,7 +381,7 @@ fn parallel_drive(evidence: &Evidence) -> Option<Limit> {
     (holds_most || stopped || flushes.is_some()).then_some(())?;
     let mut text = format!("drive {} {} busy", drive.name, percent(drive.busy));
     if let Some(share) = flushes {
-        text += &format!(", {} of the time with flushes", percent(share));
+        text += &format!(", {} with flushes", flushes_of_the_time(drive, share));
     }
     let mut lines = vec![drive_line(drive)];
     lines.extend(growth.line());
@@ -399,7 +404,7 @@ fn several(evidence: &Evidence) -> Option<Limit> {
     (gone >= all * BUSY_IN_TURNS).then_some(())?;
     let mut text = format!("several in turns: drive {} {} busy", drive.name, percent(drive.busy));
     if let Some(share) = drive.flushing.filter(|share| *share >= FLUSHES_OFTEN) {
-        text += &format!(", {} of the time with flushes", percent(share));
+        text += &format!(", {} with flushes", flushes_of_the_time(drive, share));
     }
     let place = cores(utilisation.cores_online as usize);
     text += &format!("; CPU {:.1} of {place}", utilisation.busy_cores);
@@ -444,7 +449,7 @@ fn mostly_drive(evidence: &Evidence) -> Option<Limit> {
     (flushes.is_some() || matches!(growth, Growth::Stopped(_))).then_some(())?;
     let mut text = format!("drive {} {} busy", drive.name, percent(drive.busy));
     if let Some(share) = flushes {
-        text += &format!(", {} of the time with flushes", percent(share));
+        text += &format!(", {} with flushes", flushes_of_the_time(drive, share));
     }
     text += &format!(
         " (weak: it is not full, but busier than processors, {:.1} of {})",

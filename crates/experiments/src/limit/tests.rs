@@ -315,9 +315,30 @@ fn a_server_or_a_kernel_thread_that_has_a_whole_core() {
 
     let mut interrupts = idle();
     busy(&mut interrupts, [0.98, 0.3]);
-    interrupts.utilisation.interrupt_cores = 0.8;
+    (interrupts.utilisation.interrupt_cores, interrupts.utilisation.per_core_interrupts) =
+        (0.8, vec![0.79, 0.01]);
     let text = "one core: core 0 is busy 98 %, mostly with interrupts";
     assert_limit(&interrupts, LimitKind::OneCore, text);
+}
+
+/// A little of each of many cores is none of the core that is full.
+#[test]
+fn interrupts_of_other_cores_are_not_those_of_the_full_one() {
+    let mut evidence = idle();
+    let utilisation = &mut evidence.utilisation;
+    utilisation.cores_online = 32;
+    utilisation.core_numbers = (0..32).collect();
+    utilisation.per_core_busy = vec![0.3; 32];
+    utilisation.per_core_interrupts = vec![0.03; 32];
+    utilisation.interrupt_cores = 0.96;
+    (utilisation.per_core_busy[17], utilisation.busy_cores) = (0.97, 10.27);
+    assert_eq!(name_limit(&evidence).kind, LimitKind::Unknown);
+    // The busiest one need not be the one with the interrupts.
+    evidence.utilisation.per_core_busy[5] = 0.95;
+    evidence.utilisation.per_core_interrupts[5] = 0.7;
+    let text = "one core: core 5 is busy 95 %, mostly with interrupts";
+    let lines = assert_limit(&evidence, LimitKind::OneCore, text);
+    assert!(lines.contains("interrupts take 0.70 of core 5"), "{lines}");
 }
 
 #[test]
@@ -386,6 +407,23 @@ fn a_drive_that_flushes_all_the_time_is_full() {
     evidence.utilisation.drives[0].flushing = Some(0.97);
     evidence.write_bytes_per_s = 0.0;
     assert_eq!(name_limit(&evidence).kind, LimitKind::Unknown);
+}
+
+/// Each queue has one flush under way at a time, and their times are added up.
+#[test]
+fn a_drive_with_several_hardware_queues_is_not_full_of_flushes() {
+    let mut evidence = idle();
+    evidence.write_bytes_per_s = 20e6;
+    let drive = &mut evidence.utilisation.drives[0];
+    (drive.busy, drive.in_flight_mean, drive.hardware_queues) = (1.0, 3.0, 8);
+    (drive.flushes_per_s, drive.flushing) = (Some(7_000.0), Some(1.0));
+    let weak = "drive vda 100 % busy, at most 100 % of the time (by 8 hardware queues) with flushes (weak: it serves many \
+                operations at once)";
+    let lines = assert_limit(&evidence, LimitKind::Drive, weak);
+    assert!(!lines.contains("one flush is under way at a time"), "{lines}");
+    evidence.utilisation.drives[0].hardware_queues = 1;
+    let full = "drive vda makes its write cache durable 100 % of the time";
+    assert_limit(&evidence, LimitKind::Drive, full);
 }
 
 #[test]

@@ -152,9 +152,17 @@ pub(super) fn drive_line(drive: &DriveUse) -> String {
     if let (Some(per_s), Some(share)) = (drive.flushes_per_s, drive.flushing)
         && per_s > 0.0
     {
-        line += &format!(", flushes {per_s:.0}/s, {} of the time", percent(share));
+        line += &format!(", flushes {per_s:.0}/s, {}", flushes_of_the_time(drive, share));
     }
     line
+}
+
+/// `60 % of the time`. Several hardware queues may flush at once.
+pub(super) fn flushes_of_the_time(drive: &DriveUse, share: f64) -> String {
+    match drive.hardware_queues {
+        0 | 1 => format!("{} of the time", percent(share)),
+        queues => format!("at most {} of the time (by {queues} hardware queues)", percent(share)),
+    }
 }
 
 pub(super) fn network_line(network: &NetworkUse) -> String {

@@ -49,11 +49,11 @@ pub(super) struct DriveTimes {
     pub busy_ms: u64,
     /// Time of all operations added up.
     pub weighted_ms: u64,
-    /// Since Linux 5.5; a drive does one of them at a time.
+    /// Since Linux 5.5; each hardware queue of a drive has one of them under way at a time.
     pub flushes: Option<Flushes>,
 }
 
-/// How often a drive made what it had in its write cache durable, and how long that took.
+/// How often a drive made what it had in its write cache durable, and how long that took, of all its hardware queues added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Flushes {
     pub count: u64,

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::doctor::{HostRoot, whole_drive};
-use crate::drive::{is_drive, is_virtual_at};
+use crate::drive::{drive_of_path, is_drive, is_virtual_at};
 use crate::{HostError, ThreadClock};
 
 use counters::KernelFile;
@@ -307,5 +307,10 @@ fn look_at_drive(root: &HostRoot, name: &str) -> Drive {
     let whole = whole_drive(root, name).unwrap_or_else(|| name.to_owned());
     let says_rotational = root.text(&format!("/sys/block/{whole}/queue/rotational")).as_deref() == Some("1");
     let may_spin = !whole.starts_with("nvme") && !is_virtual_at(root, &whole);
-    Drive { name: name.to_owned(), number, is_rotational: says_rotational && may_spin }
+    let queues = |drive: &str| root.names(&format!("/sys/block/{drive}/mq")).len() as u32;
+    // Of a drive with hidden ways to it these have the queues.
+    let ways = root.names("/sys/block").into_iter();
+    let ways = ways.filter(|way| drive_of_path(way).is_some_and(|drive| drive == whole));
+    let hardware_queues = queues(&whole) + ways.map(|way| queues(&way)).sum::<u32>();
+    Drive { name: name.to_owned(), number, is_rotational: says_rotational && may_spin, hardware_queues }
 }

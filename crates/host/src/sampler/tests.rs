@@ -182,14 +182,24 @@ fn sampling_is_cheap() {
 }
 
 #[test]
-fn a_drive_spins_that_says_so_and_is_no_virtual_one() {
+fn a_drive_spins_that_says_so_and_is_no_virtual_one_and_its_hardware_queues_are_counted() {
     let host = TestHost::empty();
     host.hdd("sda", "8:0");
     host.hdd("sdb", "8:16");
     host.file("sys/block/sdb/device/vendor", "Google  \n");
     host.file("sys/block/sdb/device/model", "PersistentDisk  \n");
-    let spins = |name: &str| look_at_drive(&host.root(), name).is_rotational;
-    assert_eq!([spins("sda"), spins("sda1"), spins("sdb")], [true, true, false]);
+    host.nvme("nvme0n1", "259:0");
+    for queue in ["sda/mq/0", "nvme0n1/mq/0", "nvme0n1/mq/1", "nvme1c0n1/mq/0", "nvme1c1n1/mq/0"] {
+        host.folder(&format!("sys/block/{queue}"));
+    }
+    host.nvme("nvme1n1", "259:8");
+    let look = |name: &str| {
+        let drive = look_at_drive(&host.root(), name);
+        (drive.is_rotational, drive.hardware_queues)
+    };
+    assert_eq!([look("sda"), look("sda1")], [(true, 1); 2]);
+    assert_eq!(look("sdb"), (false, 0));
+    assert_eq!([look("nvme0n1"), look("nvme1n1")], [(false, 2); 2]);
 }
 
 #[test]

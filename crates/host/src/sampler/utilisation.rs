@@ -48,6 +48,9 @@ pub struct Utilisation {
     pub stood_still: Option<f64>,
     /// Cores that served interrupts on average, as far as the kernel accounts for them.
     pub interrupt_cores: f64,
+    /// Share of the time in which each core did, 0 to 1, in the order of `per_core_busy`.
+    #[serde(default)]
+    pub per_core_interrupts: Vec<f64>,
     /// Busy cores by role. Short processes that no sample saw count as [`Role::Outside`].
     pub by_role: BTreeMap<Role, f64>,
     /// Every watched process, and others that used 1 % of a core or more; the busiest comes first.
@@ -123,8 +126,13 @@ pub struct DriveUse {
     pub in_flight_mean: f64,
     /// Flushes of its write cache per second. `None` before Linux 5.5.
     pub flushes_per_s: Option<f64>,
-    /// Share of the time in which a flush was under way, 0 to 1: the kernel sends a drive one at a time, whatever else is in flight.
+    /// Share of the time in which a flush was under way, 0 to 1: by each hardware queue the kernel sends a drive one at a time, whatever else is
+    /// in flight. Where there are several, times of flushes that went on at once are added up, as far as the drive was busy: it is less, or as
+    /// much.
     pub flushing: Option<f64>,
+    /// Hardware queues: ways by which the kernel hands it requests at once. 0 where that is not known.
+    #[serde(default)]
+    pub hardware_queues: u32,
 }
 
 /// A network interface in a window.

@@ -23,6 +23,8 @@ pub(super) struct Drive {
     /// `major:minor`, as control groups name it.
     pub number: String,
     pub is_rotational: bool,
+    /// Ways by which the kernel hands it requests at once; each has flushes of its own.
+    pub hardware_queues: u32,
 }
 
 /// Samples so many intervals, and so long, apart were interrupted: the process was stopped, or the whole machine.
@@ -70,6 +72,8 @@ impl Knowledge<'_> {
     fn drive_uses(&self, grown: &Totals, seconds: f64) -> Vec<DriveUse> {
         let drive = |(place, drive): (usize, &Drive)| {
             let per_s = |key: Key| grown.get(&key).map(|value| value / seconds);
+            let share = |key: Key| per_s(key).map(|ms_per_s| (ms_per_s / 1000.0).min(1.0));
+            let busy = share(Key::BusyMs(place))?;
             Some(DriveUse {
                 name: drive.name.clone(),
                 is_rotational: drive.is_rotational,
@@ -77,10 +81,11 @@ impl Knowledge<'_> {
                 write_bytes_per_s: per_s(Key::WrittenBytes(place))?,
                 read_iops: per_s(Key::Reads(place))?,
                 write_iops: per_s(Key::Writes(place))?,
-                busy: (per_s(Key::BusyMs(place))? / 1000.0).min(1.0),
+                busy,
                 in_flight_mean: per_s(Key::WeightedMs(place))? / 1000.0,
                 flushes_per_s: per_s(Key::Flushes(place)),
-                flushing: per_s(Key::FlushingMs(place)).map(|ms_per_s| (ms_per_s / 1000.0).min(1.0)),
+                flushing: share(Key::FlushingMs(place)).map(|share| share.min(busy)),
+                hardware_queues: drive.hardware_queues,
             })
         };
         self.drives.iter().enumerate().filter_map(drive).collect()
@@ -222,9 +227,12 @@ fn add_cores(window: &mut Utilisation, grown: &Totals) {
             Key::UnusedTicks(number) => {
                 window.core_numbers.push(*number);
                 window.per_core_busy.push((1.0 - ticks * to_cores).clamp(0.0, 1.0));
+                let interrupts =
+                    grown.get(&Key::InterruptTicks(*number)).map_or(0.0, |ticks| ticks * to_cores);
+                window.per_core_interrupts.push(interrupts.clamp(0.0, 1.0));
+                window.interrupt_cores += interrupts;
             }
             Key::StealTicks(_) => window.steal_cores += ticks * to_cores,
-            Key::InterruptTicks(_) => window.interrupt_cores += ticks * to_cores,
             _ => {}
         }
     }
@@ -305,6 +313,50 @@ fn allowed_cores(window: &Utilisation) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn interrupts_are_those_of_each_core() {
+        let mut grown = Totals::new();
+        for (number, unused, interrupts) in [(0, 90, 2), (3, 4, 60)] {
+            grown.insert(Key::UnusedTicks(number), (unused * ticks_per_s() / 100) as f64);
+            grown.insert(Key::InterruptTicks(number), (interrupts * ticks_per_s() / 100) as f64);
+        }
+        let mut window = Utilisation { seconds: 1.0, ..Utilisation::default() };
+        add_cores(&mut window, &grown);
+        let is_near = |found: f64, wanted: f64| (found - wanted).abs() < 1e-9;
+        assert_eq!(window.core_numbers, [0, 3]);
+        assert!(is_near(window.per_core_interrupts[0], 0.02) && is_near(window.per_core_interrupts[1], 0.6));
+        assert!(is_near(window.interrupt_cores, 0.62));
+    }
+
+    /// Each hardware queue flushes for itself, and their times are added up.
+    #[test]
+    fn a_drive_does_not_flush_for_longer_than_it_is_busy() {
+        let (history, processes) = (History::default(), Processes::default());
+        let drive = |name: &str, hardware_queues| Drive {
+            name: name.to_owned(),
+            number: String::new(),
+            is_rotational: false,
+            hardware_queues,
+        };
+        let drives = [drive("nvme0n1", 3), drive("sda", 1)];
+        let interval = Duration::from_millis(250);
+        let knowledge = Knowledge { history: &history, processes: &processes, drives: &drives, interval };
+        let mut grown = Totals::new();
+        for (place, flushing_ms) in [(0, 1050.0), (1, 300.0)] {
+            for key in [Key::ReadBytes, Key::WrittenBytes, Key::Reads, Key::Writes, Key::WeightedMs] {
+                grown.insert(key(place), 1.0);
+            }
+            grown.insert(Key::BusyMs(place), 400.0);
+            grown.insert(Key::FlushingMs(place), flushing_ms);
+        }
+        let found: Vec<_> = knowledge
+            .drive_uses(&grown, 1.0)
+            .iter()
+            .map(|drive| (drive.flushing, drive.hardware_queues))
+            .collect();
+        assert_eq!(found, [(Some(0.4), 3), (Some(0.3), 1)]);
+    }
 
     #[test]
     fn a_made_up_speed_is_none() {
