@@ -3,10 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use super::finding::{Finding, Level};
-use super::place::{Below, below, drives_named, mount_of};
+use super::place::{
+    Below, below, device_of_mount, devices_of_mounts, drives_named, drives_under, is_device, mount_of,
+};
 use super::root::HostRoot;
 use super::setting;
-use crate::drive::drive_of_path;
+use crate::drive::{drive_of_path, is_drive, is_virtual_at};
 
 /// With less, several readers in order of a rotating drive wait more for seeks than for data: at 150 MB/s, 4 MiB take
 /// 28 ms; a seek takes about 10 ms.
@@ -18,15 +20,17 @@ enum Kind {
     Rotating,
     SolidState,
     Nvme,
-    /// Of a virtual machine: what lies below is the business of its host.
+    /// Of a virtual machine, or of another host: what lies below is the business of that host.
     Virtual,
-    /// A loop device, RAID or volume: what lies below is a file or are other drives of this host.
+    /// A loop device, RAID or volume: what lies below is a file or are other drives of this host, which sort requests.
     Layer,
 }
 
 /// The drives to look at, and a finding for each path whose drive cannot be told.
 pub struct Chosen {
     drives: Vec<String>,
+    /// RAIDs and volumes that file systems on these are on: of such a one some settings count, and not those of what is below.
+    layers: Vec<String>,
     unknown: Vec<Finding>,
 }
 
@@ -37,9 +41,11 @@ pub fn choose(root: &HostRoot, paths: &[PathBuf]) -> Chosen {
         let drives: Vec<String> = names.filter(|name| is_physical(root, name)).collect();
         let none =
             drives.is_empty().then(|| Finding::unknown("IO_SCHEDULER", "drives", "none is shown here"));
-        return Chosen { drives, unknown: none.into_iter().collect() };
+        let mut layers = devices_of_mounts(root);
+        layers.retain(|device| is_of_parts(root, device));
+        return Chosen { drives, layers, unknown: none.into_iter().collect() };
     }
-    let mut chosen = Chosen { drives: Vec::new(), unknown: Vec::new() };
+    let mut chosen = Chosen { drives: Vec::new(), layers: Vec::new(), unknown: Vec::new() };
     for path in paths {
         let drives = drives_named(root, path);
         if drives.is_empty() {
@@ -47,10 +53,21 @@ pub fn choose(root: &HostRoot, paths: &[PathBuf]) -> Chosen {
             chosen.unknown.push(Finding::unknown("IO_SCHEDULER", subject, no_drive(root, path)));
         }
         chosen.drives.extend(drives);
+        let device = if is_device(root, path) { None } else { device_of_mount(root, path) };
+        chosen.layers.extend(device.filter(|device| is_of_parts(root, device)));
     }
-    chosen.drives.sort();
-    chosen.drives.dedup();
+    for names in [&mut chosen.drives, &mut chosen.layers] {
+        names.sort();
+        names.dedup();
+    }
+    let Chosen { drives, layers, .. } = &mut chosen;
+    layers.retain(|layer| !drives.contains(layer));
     chosen
+}
+
+/// Whether it is a RAID, a volume, or another device that is made of others.
+fn is_of_parts(root: &HostRoot, device: &str) -> bool {
+    matches!(below(root, device), Some(Below::Parts(_)))
 }
 
 /// Why no drive is found under a path.
@@ -75,6 +92,12 @@ pub fn check(root: &HostRoot, chosen: &Chosen) -> Vec<Finding> {
         // Of an NVMe drive with several ways to it, requests are sorted, if they are, on these.
         findings.extend(paths(root, drive).map(|path| scheduler(root, &path, kind)));
         findings.extend(drive_below(root, drive));
+    }
+    for layer in &chosen.layers {
+        let kind = kind(root, layer);
+        // What sorts requests itself hands them past the schedulers below.
+        findings.extend(sorts_itself(root, layer).then(|| scheduler(root, layer, kind)));
+        findings.push(read_ahead(root, layer, kind));
     }
     findings
 }
@@ -106,36 +129,40 @@ fn drive_below(root: &HostRoot, drive: &str) -> Option<Finding> {
 
 /// Whether it is a drive, and not made of others or of memory.
 fn is_physical(root: &HostRoot, name: &str) -> bool {
-    // Optical and floppy drives hold no data of this kind; a network block device is a drive of another host.
-    let is_other = ["loop", "ram", "zram", "dm-", "md", "nbd", "rbd", "sr", "fd"].iter().any(|kind| {
-        name.strip_prefix(kind).is_some_and(|rest| rest.starts_with(|digit: char| digit.is_ascii_digit()))
-    });
-    !is_other
-        && drive_of_path(name).is_none()
-        && root.number(&format!("/sys/block/{name}/size")).is_some_and(|sectors| sectors > 0)
+    is_drive(name) && root.number(&format!("/sys/block/{name}/size")).is_some_and(|sectors| sectors > 0)
 }
 
 fn kind(root: &HostRoot, drive: &str) -> Option<Kind> {
     if drive.starts_with("nvme") {
         return Some(Kind::Nvme);
     }
-    if below(root, drive).is_some() {
+    if below(root, drive).is_some() && !sorts_itself(root, drive) {
         return Some(Kind::Layer);
     }
-    let path = std::fs::canonicalize(root.path(&format!("/sys/block/{drive}"))).unwrap_or_default();
-    let device = root.link(&format!("/sys/block/{drive}/device")).unwrap_or_default();
-    let vendor = root.text(&format!("/sys/block/{drive}/device/vendor")).unwrap_or_default();
-    let is_virtual = path.to_string_lossy().contains("/virtio")
-        || device.to_string_lossy().contains("/virtio")
-        || ["vd", "xvd"].iter().any(|name| drive.starts_with(name))
-        || ["QEMU", "VMware", "Msft", "Google"].contains(&vendor.as_str());
-    if is_virtual {
+    if is_virtual_at(root, drive) || is_on_virtual_drives(root, drive) {
         return Some(Kind::Virtual);
     }
     match root.number(&format!("/sys/block/{drive}/queue/rotational"))? {
         0 => Some(Kind::SolidState),
         _ => Some(Kind::Rotating),
     }
+}
+
+/// Whether it is a device of the device mapper that has a scheduler, as that of several paths to one drive has: its requests go past the
+/// schedulers of what is below. The kernel brackets what is chosen only where there is something to choose.
+fn sorts_itself(root: &HostRoot, drive: &str) -> bool {
+    let schedulers = root.text(&format!("/sys/block/{drive}/queue/scheduler"));
+    drive.starts_with("dm-") && schedulers.is_some_and(|schedulers| schedulers.contains('['))
+}
+
+/// Whether any drive that a RAID or volume is made of in the end is a virtual one.
+fn is_on_virtual_drives(root: &HostRoot, drive: &str) -> bool {
+    let drives = if is_of_parts(root, drive) {
+        drives_under(root, &Path::new("/dev").join(drive))
+    } else {
+        Vec::new()
+    };
+    drives.iter().any(|drive| is_virtual_at(root, drive))
 }
 
 fn subject(drive: &str) -> String {
@@ -151,7 +178,8 @@ fn scheduler(root: &HostRoot, drive: &str, kind: Option<Kind>) -> Finding {
     let is = setting::chosen(&text);
     let finding = Finding::new(CODE, subject(drive)).is(is);
     // A zoned drive needs writes of a zone in order, which mq-deadline is for.
-    let is_zoned = root.text(&format!("/sys/block/{drive}/queue/zoned")).as_deref() == Some("host-managed");
+    let is_zoned = kind != Kind::Layer
+        && root.text(&format!("/sys/block/{drive}/queue/zoned")).as_deref() == Some("host-managed");
     if kind == Kind::Rotating || is_zoned {
         if is == "mq-deadline" || (is == "bfq" && !is_zoned) {
             return finding;
@@ -165,10 +193,13 @@ fn scheduler(root: &HostRoot, drive: &str, kind: Option<Kind>) -> Finding {
         };
         return finding
             .should_be(Level::Warning, wanted)
-            .why(
+            .why(if is_zoned {
+                "A zoned drive takes writes of a zone in their order only, which mq-deadline keeps; with another one, before \
+                 Linux 6.10, they may come in any, and fail."
+            } else {
                 "A rotating drive gains much when requests are sorted by place, and reads do not wait behind a row of \
-                 writes; with none they go as they come.",
-            )
+                 writes; with none they go as they come."
+            })
             .how(format!(
                 "modprobe mq-deadline && echo mq-deadline > /sys/block/{drive}/queue/scheduler"
             ))
@@ -179,8 +210,8 @@ fn scheduler(root: &HostRoot, drive: &str, kind: Option<Kind>) -> Finding {
     }
     let why = match kind {
         Kind::Virtual => {
-            "The host of the virtual machine orders requests itself; sorting them here as well costs CPU time and \
-             latency for each request."
+            "The host behind it orders requests itself; sorting them here as well costs CPU time and latency for each \
+             request."
         }
         Kind::Layer => {
             "What is below sorts requests itself; sorting them here as well costs CPU time and latency for each request."
@@ -204,7 +235,14 @@ fn read_ahead(root: &HostRoot, drive: &str, kind: Option<Kind>) -> Finding {
         return Finding::unknown(CODE, subject(drive), "/sys does not show it");
     };
     let finding = Finding::new(CODE, subject(drive)).is(format!("{size_kib} KiB"));
-    if kind != Kind::Rotating || size_kib >= READ_AHEAD_ROTATING_KIB {
+    // Of a RAID or volume its own counts, whatever the drives below have.
+    let spins = || root.number(&format!("/sys/block/{drive}/queue/rotational")) == Some(1);
+    let is_rotating = match kind {
+        Kind::Rotating => true,
+        Kind::Layer => is_of_parts(root, drive) && spins() && !is_on_virtual_drives(root, drive),
+        Kind::SolidState | Kind::Nvme | Kind::Virtual => false,
+    };
+    if !is_rotating || size_kib >= READ_AHEAD_ROTATING_KIB {
         return finding;
     }
     let key = format!("read_ahead_kb:{drive}");
@@ -347,11 +385,93 @@ mod tests {
     }
 
     #[test]
+    fn drives_on_buses_of_virtual_machines_do_not_spin_whatever_they_say() {
+        let host = TestHost::empty();
+        host.hdd("sda", "8:0");
+        for (vendor, model) in
+            [("ATA", "QEMU HARDDISK"), ("ATA", "VMware Virtual S"), ("ATA", "VBOX HARDDISK")]
+        {
+            host.file("sys/block/sda/device/vendor", &format!("{vendor}     \n"));
+            host.file("sys/block/sda/device/model", &format!("{model}   \n"));
+            expect(&levels(&host), [(Level::Ok, ""), (Level::Ok, ""), (Level::Info, "")]);
+        }
+        host.file("sys/block/sda/device/model", "ST4000NM0035\n");
+        assert_eq!(levels(&host)[0].1, Level::Warning);
+    }
+
+    /// A device with the files of its queue that is made of these.
+    fn layer(host: &TestHost, name: &str, device: &str, queue: &[(&str, &str)], parts: &[&str]) {
+        host.drive(name, device, queue);
+        for part in parts {
+            host.link(&format!("sys/block/{name}/slaves/{part}"), &format!("../../{part}"));
+        }
+    }
+
+    #[test]
+    fn several_paths_to_a_drive_are_judged_as_that_drive() {
+        let host = TestHost::empty();
+        host.hdd("sda", "8:0");
+        host.hdd("sdb", "8:16");
+        let queue = |scheduler| [("rotational", "1"), ("scheduler", scheduler), ("read_ahead_kb", "4096")];
+        layer(&host, "dm-0", "253:0", &queue("[none] mq-deadline"), &["sda", "sdb"]);
+        let of = |host: &TestHost, paths: &[&str]| -> Vec<(String, Level, String)> {
+            let found = findings(host, paths).into_iter().filter(|finding| finding.code == "IO_SCHEDULER");
+            found.map(|finding| (finding.subject, finding.level, finding.should_be)).collect()
+        };
+        let wanted = |subject: &str| (subject.to_owned(), Level::Warning, "mq-deadline".to_owned());
+        assert_eq!(of(&host, &["/dev/dm-0"]), [wanted("drive dm-0")]);
+        // The file system is on it as well.
+        host.file("proc/self/mountinfo", "22 1 253:0 / / rw - ext4 /dev/mapper/a rw\n");
+        let both = [wanted("drive sda"), wanted("drive sdb"), wanted("drive dm-0")];
+        assert_eq!(of(&host, &["/srv"]), both);
+        host.file("sys/block/dm-0/queue/rotational", "0\n");
+        host.file("sys/block/dm-0/queue/scheduler", "none [mq-deadline]\n");
+        let advice = ("drive dm-0".to_owned(), Level::Advice, "none".to_owned());
+        assert_eq!(of(&host, &["/dev/dm-0"]), [advice]);
+        // A volume of the device mapper has no scheduler.
+        host.file("sys/block/dm-0/queue/scheduler", "none\n");
+        host.file("sys/block/dm-0/queue/rotational", "1\n");
+        let fine = ("drive dm-0".to_owned(), Level::Ok, String::new());
+        assert_eq!(of(&host, &["/dev/dm-0"]), [fine]);
+        assert_eq!(of(&host, &["/srv"]), both[..2]);
+    }
+
+    #[test]
+    fn read_ahead_is_that_of_the_device_that_the_file_system_is_on() {
+        let host = TestHost::empty();
+        host.hdd("sda", "8:0");
+        host.file("sys/block/sda/queue/read_ahead_kb", "4096\n");
+        let queue = [("rotational", "1"), ("scheduler", "none"), ("read_ahead_kb", "128")];
+        layer(&host, "dm-0", "253:0", &queue, &["sda"]);
+        host.file("proc/self/mountinfo", "22 1 253:0 / / rw - ext4 /dev/mapper/a rw\n");
+        let of = |paths: &[&str]| -> Vec<(String, Level, Option<String>)> {
+            let found = findings(&host, paths).into_iter().filter(|finding| finding.code == "READ_AHEAD");
+            found.map(|one| (one.subject, one.level, one.change.map(|change| change.key))).collect()
+        };
+        let volume = ("drive dm-0".to_owned(), Level::Advice, Some("read_ahead_kb:dm-0".to_owned()));
+        let disk = ("drive sda".to_owned(), Level::Ok, None);
+        assert_eq!(of(&["/dev/dm-0"]), [volume.clone()]);
+        for paths in [&[][..], &["/srv"], &["/srv", "/home"]] {
+            assert_eq!(of(paths), [disk.clone(), volume.clone()], "{paths:?}");
+        }
+        assert_eq!(of(&["/dev/dm-0", "/srv"]), [volume.clone(), disk.clone()], "each once");
+        // What virtual drives say of themselves is not believed of a volume on them either.
+        host.file("sys/block/sda/device/model", "QEMU HARDDISK\n");
+        assert_eq!(of(&["/dev/dm-0"]), [("drive dm-0".to_owned(), Level::Ok, None)]);
+    }
+
+    #[test]
     fn a_zoned_drive_keeps_the_scheduler_that_orders_its_writes() {
         let host = TestHost::empty();
         let queue = [("rotational", "1"), ("scheduler", "none mq-deadline [bfq]"), ("zoned", "host-managed")];
         host.drive("sda", "8:0", &queue);
-        assert_eq!(findings(&host, &[])[0].should_be, "mq-deadline");
+        let found = &findings(&host, &[])[0];
+        assert!(found.should_be == "mq-deadline" && found.why.contains("zoned"), "{found:?}");
+        // Flash may be zoned as well.
+        let queue = [("rotational", "0"), ("scheduler", "[none] mq-deadline"), ("zoned", "host-managed")];
+        host.drive("nvme0n1", "259:0", &queue);
+        let found = &findings(&host, &["/dev/nvme0n1"])[0];
+        assert!(found.should_be == "mq-deadline" && !found.why.contains("otating"), "{found:?}");
     }
 
     #[test]
@@ -390,7 +510,7 @@ mod tests {
         let host = TestHost::empty();
         host.hdd("sda", "8:0");
         host.ssd("sdb", "8:16");
-        for other in ["loop0", "ram1", "zram0", "dm-3", "md127", "nbd4", "sr0"] {
+        for other in ["loop0", "ram1", "zram0", "dm-3", "md127", "nbd4", "sr0", "drbd0"] {
             host.file(&format!("sys/block/{other}/size"), "5\n");
         }
         host.file("sys/block/sdz/size", "0\n");

@@ -86,7 +86,7 @@ fn mount_in(mountinfo: &str, path: &Path) -> Option<Mount> {
 }
 
 /// White space and backslashes are written in octal, as in `\040`.
-fn unescaped(text: &str) -> String {
+pub(super) fn unescaped(text: &str) -> String {
     [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
         .iter()
         .fold(text.to_owned(), |text, (code, letter)| text.replace(code, letter))
@@ -120,6 +120,31 @@ pub fn drives_named(root: &HostRoot, path: &Path) -> Vec<String> {
     }
 }
 
+/// The whole device that the file system of a file or folder is on, whatever that is made of; `None` where it has none of its own, as btrfs.
+pub fn device_of_mount(root: &HostRoot, path: &Path) -> Option<String> {
+    mounted_device(root, &mount_of(root, path)?.device)
+}
+
+/// The same of all file systems that are mounted.
+pub fn devices_of_mounts(root: &HostRoot) -> Vec<String> {
+    let mounts = root.text("/proc/self/mountinfo").unwrap_or_default();
+    let numbers = mounts.lines().filter_map(|line| line.split(' ').nth(2));
+    let mut devices: Vec<String> = numbers.filter_map(|number| mounted_device(root, number)).collect();
+    devices.sort();
+    devices.dedup();
+    devices
+}
+
+fn mounted_device(root: &HostRoot, number: &str) -> Option<String> {
+    whole_drive(root, &name_of_number(root, number)?)
+}
+
+/// The kernel's name of a block device, by its number.
+fn name_of_number(root: &HostRoot, number: &str) -> Option<String> {
+    let path = std::fs::canonicalize(root.path(&format!("/sys/dev/block/{number}"))).ok()?;
+    Some(path.file_name()?.to_str()?.to_owned())
+}
+
 /// What a drive is made of, which has settings of its own: the parts of a RAID or volume, or the file of a loop device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Below {
@@ -147,9 +172,8 @@ fn under(root: &HostRoot, path: &Path, mountinfo: Option<&str>, depth: Depth, la
     }
     let Some(mount) = mountinfo.and_then(|text| mount_in(text, &real)) else { return Vec::new() };
     // A file system with devices of its own, such as btrfs, shows no drive's number, but its first drive as its source.
-    let by_number = std::fs::canonicalize(root.path(&format!("/sys/dev/block/{}", mount.device))).ok();
-    let by_number = by_number.and_then(|path| Some(path.file_name()?.to_str()?.to_owned()));
-    let name = by_number.or_else(|| device_name(root, &root.real(Path::new(&mount.source))));
+    let name = name_of_number(root, &mount.device)
+        .or_else(|| device_name(root, &root.real(Path::new(&mount.source))));
     let Some(name) = name else { return Vec::new() };
     let devices = devices_with(root, &name);
     let mut drives: Vec<String> =
