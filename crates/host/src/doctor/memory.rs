@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::finding::{Finding, Level};
+use super::place::unescaped;
 use super::root::HostRoot;
 use super::setting;
 
@@ -32,30 +33,83 @@ fn size(kib: u64) -> String {
     if kib >= 1 << 20 { format!("{:.1} GiB", kib as f64 / 1_048_576.0) } else { format!("{} MiB", kib >> 10) }
 }
 
-/// Swap's size and what is used of it, in KiB.
-fn swap_kib(root: &HostRoot) -> Option<(u64, u64)> {
-    let text = root.text("/proc/meminfo")?;
-    let total = kib(&text, "SwapTotal")?;
-    Some((total, total.saturating_sub(kib(&text, "SwapFree")?)))
+/// A place for what is swapped out.
+struct Swap {
+    /// A device or file.
+    name: String,
+    size_kib: u64,
+    used_kib: u64,
+    /// The kernel's own choice is below 0, and cannot be asked for.
+    priority: i64,
+    is_in_memory: bool,
+}
+
+/// All places for what is swapped out; `None` where the kernel does not say.
+fn swaps(root: &HostRoot) -> Option<Vec<Swap>> {
+    let text = root.text("/proc/swaps")?;
+    let swap = |line: &str| {
+        let mut fields = line.split_ascii_whitespace();
+        let (name, _type) = (unescaped(fields.next()?), fields.next()?);
+        let (size_kib, used_kib) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+        let priority = fields.next()?.parse().ok()?;
+        let is_in_memory = is_in_memory(root, &name);
+        Some(Swap { name, size_kib, used_kib, priority, is_in_memory })
+    };
+    Some(text.lines().skip(1).filter_map(swap).collect())
+}
+
+/// Whether it is compressed memory, of which nothing goes to a drive.
+fn is_in_memory(root: &HostRoot, swap: &str) -> bool {
+    let name = swap.strip_prefix("/dev/").unwrap_or(swap);
+    let behind = root.text(&format!("/sys/block/{name}/backing_dev"));
+    name.starts_with("zram") && behind.is_none_or(|behind| behind == "none")
+}
+
+/// A word for a shell.
+fn quoted(word: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/_-.:@".contains(letter);
+    if word.chars().all(is_plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
 }
 
 fn swap(root: &HostRoot) -> Finding {
     const CODE: &str = "SWAP";
-    let Some((total, used)) = swap_kib(root) else { return Finding::unknown(CODE, HOST, "") };
-    if total == 0 {
-        return Finding::new(CODE, HOST).is("off");
+    let Some(swaps) = swaps(root) else { return Finding::unknown(CODE, HOST, "") };
+    let (in_memory, on_drives): (Vec<Swap>, Vec<Swap>) =
+        swaps.into_iter().partition(|swap| swap.is_in_memory);
+    let told = |swaps: &[Swap]| {
+        let sum = |of: fn(&Swap) -> u64| size(swaps.iter().map(of).sum());
+        format!("{}, {} in use", sum(|swap| swap.size_kib), sum(|swap| swap.used_kib))
+    };
+    if on_drives.is_empty() {
+        let finding = Finding::new(CODE, HOST);
+        return match in_memory.as_slice() {
+            [] => finding.is("off"),
+            swaps => finding
+                .level(Level::Info)
+                .is(format!("compressed in memory, {}", told(swaps)))
+                .why("What is swapped out waits for no drive, but costs CPU time when it is needed."),
+        };
     }
-    let level = if used > 0 { Level::Warning } else { Level::Advice };
+    let level = if on_drives.iter().any(|swap| swap.used_kib > 0) { Level::Warning } else { Level::Advice };
+    let names: Vec<String> = on_drives.iter().map(|swap| quoted(&swap.name)).collect();
+    let on = |swap: &Swap| match swap.priority {
+        priority @ 0.. => format!("swapon -p {priority} {}", quoted(&swap.name)),
+        _ => format!("swapon {}", quoted(&swap.name)),
+    };
+    let undo: Vec<String> = on_drives.iter().map(on).collect();
     Finding::new(CODE, HOST)
-        .is(format!("{}, {} in use", size(total), size(used)))
+        .is(told(&on_drives))
         .should_be(level, "off")
         .why(
             "A request that touches memory which was swapped out waits for a drive, often the very one that is busy. \
              Caches shrink by themselves when memory is short; swap is not needed for that.",
         )
         // Not applied: it takes as long as what is swapped needs to be read, and may end with memory used up.
-        .how("swapoff -a, once `free -m` shows room for what is in use; for good: take it out of /etc/fstab")
-        .undo("swapon -a")
+        .how(format!(
+            "swapoff {}, once `free -m` shows room for what is in use; for good: take it out of /etc/fstab, or of what else turns it on",
+            names.join(" ")
+        ))
+        .undo(undo.join("; "))
 }
 
 fn swappiness(root: &HostRoot) -> Option<Finding> {
@@ -63,10 +117,11 @@ fn swappiness(root: &HostRoot) -> Option<Finding> {
     let Some(value) = root.number("/proc/sys/vm/swappiness") else {
         return Some(Finding::unknown(CODE, HOST, ""));
     };
-    // Without swap it does nothing.
-    let has_swap = swap_kib(root)?.0 > 0;
-    if !has_swap {
-        return Some(Finding::new(CODE, HOST).is(format!("{value}, without swap")));
+    let swaps = swaps(root)?;
+    // Without swap it does nothing, and what is compressed in memory is worth more of it.
+    if swaps.iter().all(|swap| swap.is_in_memory) {
+        let with = if swaps.is_empty() { "without swap" } else { "with swap in memory only" };
+        return Some(Finding::new(CODE, HOST).is(format!("{value}, {with}")));
     }
     let finding = Finding::new(CODE, HOST).is(value.to_string());
     if value <= SWAPPINESS {
@@ -85,9 +140,20 @@ fn cache(root: &HostRoot) -> Finding {
     let (Some(total), Some(available)) = (kib(&text, "MemTotal"), kib(&text, "MemAvailable")) else {
         return Finding::unknown(CODE, HOST, "");
     };
-    let percent = available.min(total) * 100 / total.max(1);
+    // A control group counts as the host where it has less, as it does for Coquina's cache.
+    let of_group = |group: Group| {
+        (group.limit_kib, group.available_kib, format!(", by the control group {}", group.name))
+    };
+    let groups = groups(root).into_iter().filter(|group| group.limit_kib < total).map(of_group);
+    let share = |total: u64, available: u64| available.min(total) * 100 / total.max(1);
+    let host = (total, available, String::new());
+    // Of equal ones the first: the host.
+    let least =
+        std::iter::once(host).chain(groups).min_by_key(|(total, available, _)| share(*total, *available));
+    let (total, available, by) = least.unwrap_or((total, available, String::new()));
+    let percent = share(total, available);
     let finding = Finding::new(CODE, HOST).is(format!(
-        "{} of {} available ({percent} %)",
+        "{} of {} available ({percent} %){by}",
         size(available),
         size(total)
     ));
@@ -110,39 +176,62 @@ fn cache(root: &HostRoot) -> Finding {
 /// takes the group's memory for the host's.
 fn group_limit(root: &HostRoot) -> Option<Finding> {
     let total = kib(&root.text("/proc/meminfo")?, "MemTotal")?;
-    let (limit, group) = least_limit_kib(root)?;
-    (limit < total).then(|| {
+    let group = groups(root).into_iter().min_by_key(|group| group.limit_kib)?;
+    (group.limit_kib < total).then(|| {
         Finding::new("MEMORY_LIMIT", HOST).is(format!(
-            "{} of {}, by the control group {group}",
-            size(limit),
-            size(total)
+            "{} of {}, by the control group {}",
+            size(group.limit_kib),
+            size(total),
+            group.name
         ))
     })
 }
 
-/// The least that any control group of this process, or above it, allows, in KiB, and its name. `None` where nothing is limited.
-fn least_limit_kib(root: &HostRoot) -> Option<(u64, String)> {
-    let text = root.text("/proc/self/cgroup")?;
-    let mut limits: Vec<(u64, String)> = Vec::new();
+/// A control group that limits memory.
+struct Group {
+    name: String,
+    limit_kib: u64,
+    /// What it has left when the kernel gives up what it holds of files; all where that is not shown.
+    available_kib: u64,
+}
+
+/// The control groups of this process, and those above it, that limit memory.
+fn groups(root: &HostRoot) -> Vec<Group> {
+    let text = root.text("/proc/self/cgroup").unwrap_or_default();
+    let mut groups = Vec::new();
     for line in text.lines() {
         let mut fields = line.splitn(3, ':').skip(1);
         let (Some(names), Some(group)) = (fields.next(), fields.next()) else { continue };
-        let (folder, file) = match names {
-            "" => ("/sys/fs/cgroup", "memory.max"),
+        let (folder, limit, usage) = match names {
+            "" => ("/sys/fs/cgroup", "memory.max", "memory.current"),
             names if names.split(',').any(|name| name == "memory") => {
-                ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
+                ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes")
             }
             _ => continue,
         };
         // `max` is no number. What version 1 writes where nothing is limited is more than any host has.
-        let limit = |group: &Path| {
-            let group = group.display().to_string();
-            let bytes = root.number(&format!("{folder}{}/{file}", group.trim_end_matches('/')))?;
-            Some((bytes >> 10, group))
+        let of_group = |group: &Path| {
+            let name = group.display().to_string();
+            let folder = format!("{folder}{}", name.trim_end_matches('/'));
+            let limit = root.number(&format!("{folder}/{limit}"))?;
+            let usage = root.number(&format!("{folder}/{usage}")).unwrap_or(0);
+            let used = usage.saturating_sub(file_bytes(root, &folder));
+            Some(Group { name, limit_kib: limit >> 10, available_kib: limit.saturating_sub(used) >> 10 })
         };
-        limits.extend(Path::new(group).ancestors().filter_map(limit));
+        groups.extend(Path::new(group).ancestors().filter_map(of_group));
     }
-    limits.into_iter().min_by_key(|(limit, _)| *limit)
+    groups
+}
+
+/// What the kernel holds of files for a control group.
+fn file_bytes(root: &HostRoot, folder: &str) -> u64 {
+    let text = root.text(&format!("{folder}/memory.stat")).unwrap_or_default();
+    let field = |name: &str| -> Option<u64> {
+        text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
+    };
+    // Version 1 counts the groups below under other names.
+    let of = |name: &str| field(&format!("total_{name}")).or_else(|| field(name)).unwrap_or(0);
+    of("active_file") + of("inactive_file")
 }
 
 fn huge_pages(root: &HostRoot) -> Finding {
@@ -182,7 +271,62 @@ mod tests {
         );
         host.file("proc/meminfo", &text);
         host.file("proc/sys/vm/swappiness", "60\n");
+        let used_kib = swap_kib - swap_free_kib;
+        match swap_kib {
+            0 => swaps_of(&host, &[]),
+            _ => swaps_of(&host, &[&format!("/dev/sda2 partition {swap_kib} {used_kib} -2")]),
+        }
         host
+    }
+
+    fn swaps_of(host: &TestHost, lines: &[&str]) {
+        let head = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority";
+        host.file("proc/swaps", &format!("{}\n", [&[head], lines].concat().join("\n")));
+    }
+
+    #[test]
+    fn swap_in_memory_waits_for_no_drive_and_what_is_on_one_can_be_turned_on_again() {
+        let host = host(1, 0, 0);
+        let zram = "/dev/zram0 partition 4194304 49152 100";
+        swaps_of(&host, &[zram]);
+        let finding = swap(&host.root());
+        assert_eq!((finding.level, &finding.undo), (Level::Info, &None));
+        assert_eq!(finding.is, "compressed in memory, 4.0 GiB, 48 MiB in use");
+        assert_eq!(swappiness(&host.root()).unwrap().level, Level::Ok);
+        swaps_of(&host, &[zram, "/swap\\040file\t\tfile\t1048576\t0\t5", "/dev/dm-1 partition 1048576 0 -2"]);
+        let finding = swap(&host.root());
+        assert_eq!((finding.level, finding.is.as_str()), (Level::Advice, "2.0 GiB, 0 MiB in use"));
+        assert!(finding.how.starts_with("swapoff '/swap file' /dev/dm-1, once"), "{finding:?}");
+        assert_eq!(finding.undo.as_deref(), Some("swapon -p 5 '/swap file'; swapon /dev/dm-1"));
+        assert_eq!(swappiness(&host.root()).unwrap().level, Level::Advice);
+        // It writes to a drive what it cannot hold.
+        swaps_of(&host, &[zram]);
+        host.file("sys/block/zram0/backing_dev", "/dev/sda3\n");
+        assert_eq!(swap(&host.root()).level, Level::Warning);
+        host.file("sys/block/zram0/backing_dev", "none\n");
+        assert_eq!(swap(&host.root()).level, Level::Info);
+    }
+
+    #[test]
+    fn a_control_group_that_is_nearly_full_leaves_no_memory_for_caches() {
+        let host = host(900_000, 0, 0);
+        host.file("proc/self/cgroup", "0::/system.slice/coquina.service\n");
+        let folder = "sys/fs/cgroup/system.slice";
+        host.file(&format!("{folder}/memory.max"), &format!("{}\n", 400 << 20));
+        host.file(&format!("{folder}/memory.current"), &format!("{}\n", 380 << 20));
+        let finding = cache(&host.root());
+        let text = "20 MiB of 400 MiB available (5 %), by the control group /system.slice";
+        assert_eq!((finding.level, finding.is.as_str()), (Level::Warning, text));
+        // What it holds of files the kernel gives up.
+        host.file(
+            &format!("{folder}/memory.stat"),
+            "anon 5\nactive_file 104857600\ninactive_file 104857600\n",
+        );
+        let finding = cache(&host.root());
+        let text = "220 MiB of 400 MiB available (55 %), by the control group /system.slice";
+        assert_eq!((finding.level, finding.is.as_str()), (Level::Ok, text));
+        host.file(&format!("{folder}/memory.max"), "max\n");
+        assert!(!cache(&host.root()).is.contains("control group"));
     }
 
     #[test]
