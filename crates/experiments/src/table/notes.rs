@@ -87,7 +87,7 @@ fn published_notes(view: &View<'_>, group: &Group<'_>) -> Vec<String> {
             summed.clients
         ));
     }
-    if group.cases.len() > 1 {
+    if group.cases.len() > 1 || published::has_best(group) {
         // What has a row "best" needs no note, but for what has no column there.
         let figures: &[(Metric, &str)] = match published::has_best(group) {
             true => &[(Metric::IopsPerCore, "IOPS per core")],

@@ -199,6 +199,22 @@ fn clients_that_were_published_one_by_one_are_added_up() {
     assert!(many.notes.iter().any(|note| note.contains("3 clients together")));
 }
 
+/// With `--only`, or of a run that ended early.
+#[test]
+fn the_best_of_all_clients_does_not_stand_beside_the_only_case_of_a_few() {
+    let mut report = made_up("ceph-2x-vs-3x", &["Coquina", "Ceph"]);
+    report.cases.retain(|case| case.point.scenario == "two copies" && case.point.clients == 2);
+    let tables = tables(&report);
+    let mix = find(&tables, "two copies", "4k 70/30 read/write");
+    assert_eq!(mix.rows.len(), 2, "{:?}", mix.rows);
+    let system = "Ceph 12.2, FileStore, 40 NVMe drives";
+    assert_eq!(
+        (cell(mix, "IOPS", system, 0), cell(mix, "IOPS", system, 1)),
+        ("-".to_owned(), "781,000".to_owned())
+    );
+    assert_eq!(mix.rows[1].keys, ["best"]);
+}
+
 #[test]
 fn figures_without_a_depth_stand_beside_the_best_point() {
     let report = made_up("ceph-2x-vs-3x", &["Coquina", "Ceph"]);

@@ -63,7 +63,7 @@ pub(crate) fn systems<'a>(report: &'a Report, group: &Group<'_>) -> Vec<&'a str>
             None if row.placement.is_some() => {
                 group.cases.iter().any(|case| is_of_placement(row, &case.point))
             }
-            None => group.cases.len() == 1 || has_best(group),
+            None => is_of_only_case(group) || has_best(group),
             depth => group.cases.iter().any(|case| Some(case.point.depth) == depth),
         };
         if is_measured && !systems.contains(&row.system.as_str()) {
@@ -73,16 +73,26 @@ pub(crate) fn systems<'a>(report: &'a Report, group: &Group<'_>) -> Vec<&'a str>
     systems
 }
 
-/// Whether published figures without a depth are those of the best point: the number of clients or drives was raised to it.
+/// Whether published figures without a depth are those of the best point: the number of clients or drives was raised to it. Of a single case,
+/// as one that was chosen, or that a run came to before it ended early, its point tells that there are others.
 pub(crate) fn has_best(group: &Group<'_>) -> bool {
-    group.cases.len() > 1 && matches!(group.axis, Key::Clients | Key::Drives)
+    match group.cases.as_slice() {
+        [] => false,
+        [one] => one.point.volumes_per_client.is_some() || one.point.drives.is_some(),
+        _ => matches!(group.axis, Key::Clients | Key::Drives),
+    }
+}
+
+/// Whether published figures without a depth are those of the group's only case.
+fn is_of_only_case(group: &Group<'_>) -> bool {
+    group.cases.len() == 1 && !has_best(group)
 }
 
 /// Figures that were published for a case, by system.
 pub(crate) fn of_case<'a>(report: &'a Report, group: &Group<'_>, point: &Point) -> Vec<Published<'a>> {
     add_up(report.published.iter().filter(|row| {
         let depth = match row.depth {
-            None => is_of_placement(row, point) || row.placement.is_none() && group.cases.len() == 1,
+            None => is_of_placement(row, point) || row.placement.is_none() && is_of_only_case(group),
             depth => depth == Some(point.depth) && (row.placement.is_none() || is_of_placement(row, point)),
         };
         fits_group(row, group) && fits_copies(row, point) && depth
