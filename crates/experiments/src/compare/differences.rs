@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use coquina_base::format_size_bytes;
 use coquina_host::DriveEnvironment;
 
-use crate::report::{Case, Report, TargetFacts};
+use crate::definition::CROWD;
+use crate::report::{Case, Report, TargetFacts, TimingFacts};
 use crate::view::setup::layout_text;
 
 use super::TargetPair;
@@ -51,6 +52,7 @@ pub(super) fn notes(first: &Report, second: &Report, targets: &[TargetPair]) -> 
             target(&mut notes, &pair.first, ours, theirs);
         }
         settling(&mut notes, first, second, pair);
+        rounds(&mut notes, first, second, pair);
     }
     points(&mut notes, first, second);
     notes
@@ -117,6 +119,32 @@ fn settling(notes: &mut Vec<String>, first: &Report, second: &Report, pair: &Tar
     }
 }
 
+/// Cases that were not run as often in both reports, though they were to be, or not in the same way: those that a run which had to be quick cut
+/// short, or that it came to before it ended early.
+fn rounds(notes: &mut Vec<String>, first: &Report, second: &Report, pair: &TargetPair) {
+    let count = |case: &Case, label: &str| {
+        let result = case.results.iter().find(|result| result.target == label)?;
+        Some(result.rounds.len()).filter(|count| *count > 0)
+    };
+    let planned = |report: &Report| report.timing.as_ref().map(|timing| timing.rounds as usize);
+    let planned = planned(first).zip(planned(second));
+    let different: Vec<String> = matching::cases(first, second)
+        .into_iter()
+        .filter_map(|(one, other)| {
+            let (ours, theirs) = (count(one, &pair.first)?, count(other, &pair.second)?);
+            let is_told = ours == theirs || planned == Some((ours, theirs));
+            (!is_told).then(|| format!("{}: {ours} and {theirs}", one.id))
+        })
+        .collect();
+    if let Some(case) = different.first() {
+        notes.push(format!(
+            "{}: cases that were run in another number of rounds: {}, such as {case}",
+            pair.first,
+            different.len()
+        ));
+    }
+}
+
 /// What is left out because operations failed.
 fn failures(notes: &mut Vec<String>, which: &str, report: &Report, label: &str) {
     let results = report.cases.iter().flat_map(|case| case.results.iter().map(move |result| (case, result)));
@@ -162,6 +190,12 @@ fn timing(notes: &mut Vec<String>, first: &Report, second: &Report) {
     differ(notes, "number of rounds", &ours.rounds.to_string(), &theirs.rounds.to_string());
     differ(notes, "measured time of a round", &seconds(ours.runtime_s), &seconds(theirs.runtime_s));
     differ(notes, "load before it", &seconds(ours.warmup_s), &seconds(theirs.warmup_s));
+    let or = |none: &str, s: f64| if s > 0.0 { seconds(s) } else { none.to_owned() };
+    let crowd = |timing: &TimingFacts| or("as before others", timing.warmup_crowd_s);
+    let what = format!("load before it, where several clients had more than {CROWD} operations in flight,");
+    differ(notes, &what, &crowd(ours), &crowd(theirs));
+    let whole = |timing: &TimingFacts| or("as long as it takes", timing.time_s);
+    differ(notes, "time of the whole run", &whole(ours), &whole(theirs));
     differ(notes, "load that aged stores settle under", &seconds(ours.settle_s), &seconds(theirs.settle_s));
     differ(notes, "most passes", &ours.passes_max.to_string(), &theirs.passes_max.to_string());
 }

@@ -148,6 +148,36 @@ fn other_volumes_and_times_are_told() {
     assert!(compare(&older, &older).unwrap().notes.is_empty());
 }
 
+/// A run that had to be quick cuts cases to three rounds, and plans as many as any other.
+#[test]
+fn cases_that_were_cut_short_and_times_of_runs_are_told() {
+    let mut first = made_up("curve-vs-ceph", &["Coquina", "Ceph"]);
+    for result in first.cases.iter_mut().flat_map(|case| &mut case.results) {
+        let more: Vec<Round> = result.rounds.iter().take(2).cloned().collect();
+        result.rounds.extend(more);
+    }
+    let mut second = first.clone();
+    let timing = second.timing.as_mut().unwrap();
+    (timing.time_s, timing.warmup_crowd_s) = (600.0, 2.5);
+    second.cases[1].results[0].rounds.truncate(3);
+    let notes = compare(&first, &second).unwrap().notes;
+    assert_eq!(
+        notes,
+        [
+            "load before it, where several clients had more than 512 operations in flight, differs: as before others and 2.5 s".to_owned(),
+            "time of the whole run differs: as long as it takes and 600 s".to_owned(),
+            format!("Coquina: cases that were run in another number of rounds: 1, such as {}: 5 and 3", first.cases[1].id),
+        ]
+    );
+    // As many as each was to have are told once.
+    second.timing.as_mut().unwrap().rounds = 3;
+    let all = second.cases.iter_mut().flat_map(|case| &mut case.results);
+    all.for_each(|result| result.rounds.truncate(3));
+    let notes = compare(&first, &second).unwrap().notes;
+    assert!(notes.iter().any(|note| note == "number of rounds differs: 5 and 3"), "{notes:?}");
+    assert!(!notes.iter().any(|note| note.contains("another number")), "{notes:?}");
+}
+
 #[test]
 fn whatever_was_not_equal_is_listed() {
     let first = made_up("curve-vs-ceph", &["Coquina", "Ceph"]);
