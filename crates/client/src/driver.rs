@@ -16,7 +16,7 @@ use coquina_reactor::{
 use crate::config::ClientConfig;
 use crate::core::{ClientCore, LinkAction};
 use crate::error::ClientError;
-use crate::local::{LocalAnswer, LocalPart};
+use crate::local::{LocalAnswer, LocalName, LocalPart};
 use crate::request::{ClientCompletion, ClientRequest};
 
 const CONNECT: u64 = 0;
@@ -98,28 +98,28 @@ impl VolumeClient {
     }
 
     /// The data of a write that was handed out: see [`ClientCore::local_payload`].
-    pub fn local_payload(&self, number: u64) -> Option<&[u8]> {
-        self.core.local_payload(number)
+    pub fn local_payload(&self, name: LocalName) -> Option<&[u8]> {
+        self.core.local_payload(name)
     }
 
     /// A share of the buffer with a write's data: see [`ClientCore::local_share`].
-    pub fn local_share(&mut self, number: u64) -> Option<(Arc<AlignedBuf>, usize)> {
-        self.core.local_share(number)
+    pub fn local_share(&mut self, name: LocalName) -> Option<(Arc<AlignedBuf>, usize)> {
+        self.core.local_share(name)
     }
 
     /// Where the data of a read goes: see [`ClientCore::local_buffer`].
-    pub fn local_buffer(&mut self, number: u64) -> Option<&mut [u8]> {
-        self.core.local_buffer(number)
+    pub fn local_buffer(&mut self, name: LocalName) -> Option<&mut [u8]> {
+        self.core.local_buffer(name)
     }
 
     /// The token of the read that a part is the whole of: see [`ClientCore::local_whole_read`].
-    pub fn local_whole_read(&self, number: u64) -> Option<u64> {
-        self.core.local_whole_read(number)
+    pub fn local_whole_read(&self, name: LocalName) -> Option<u64> {
+        self.core.local_whole_read(name)
     }
 
-    /// Answers a part that was handed out.
-    pub fn local_done(&mut self, number: u64, result: Result<LocalAnswer, Status>) {
-        self.core.local_done(number, result, monotonic_ns());
+    /// Answers a part that was handed out: see [`ClientCore::local_done`].
+    pub fn local_done(&mut self, name: LocalName, result: Result<LocalAnswer, Status>) {
+        self.core.local_done(name, result, monotonic_ns());
     }
 
     /// Withdraws requests: see [`ClientCore::withdraw`].

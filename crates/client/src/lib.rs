@@ -32,7 +32,7 @@ pub use config::ClientConfig;
 pub use core::{ClientCore, LinkAction};
 pub use driver::{VolumeClient, VolumeConnection};
 pub use error::ClientError;
-pub use local::{LocalAnswer, LocalPart};
+pub use local::{LocalAnswer, LocalName, LocalPart};
 pub use request::{ClientCompletion, ClientRequest, RequestKind};
 pub use volume::{Volume, VolumeOptions};
 pub use withdraw::LATE_NS;

@@ -1,7 +1,10 @@
 //! Parts for shards in this process: handed out to the driver instead of being sent.
 //!
-//! Invariant: a part that was handed out is in flight on its link until `local_done`; nothing takes it back but the
-//! failure of the whole client.
+//! Invariants:
+//! - a part that was handed out is in flight on its link until `local_done`, until its group moves to another link, or until the whole
+//!   client fails. A shard of this process may never answer, as the thread that it is on may hang;
+//! - a part that moved is named anew where it is handed out again. So an answer counts for the attempt that it answers only: what a former
+//!   one comes to, an error for example, says nothing about the part where it is now.
 
 use std::sync::Arc;
 
@@ -12,12 +15,21 @@ use crate::core::ClientCore;
 use crate::error::ClientError;
 use crate::request::{Part, RequestKind};
 
-/// A part of a request for a shard in this process. Session and request number are those of a remote client: the
-/// configuration's session, and `number`.
+/// Names a part that was handed out, and which time it was.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LocalPart {
+pub struct LocalName {
     /// Request number within the session.
     pub number: u64,
+    /// How often it was handed out or sent by then.
+    pub attempt: u32,
+}
+
+/// A part of a request for a shard in this process. Session and request number are those of a remote client: the
+/// configuration's session, and the name's `number`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LocalPart {
+    /// Its name.
+    pub name: LocalName,
     /// Drive of the shard.
     pub drive: DriveId,
     /// Number of the shard on it.
@@ -65,10 +77,11 @@ impl ClientCore {
                 let is_retry = part.sends > 0;
                 part.sends += 1;
                 part.in_flight = true;
+                let name = LocalName { number, attempt: part.sends };
                 let Part { chunk, offset_bytes, length_bytes, .. } = *part;
                 self.links[index].count(length_bytes);
                 parts.push(LocalPart {
-                    number,
+                    name,
                     drive,
                     shard,
                     group: group_first + self.group_index(chunk),
@@ -83,15 +96,16 @@ impl ClientCore {
         }
     }
 
-    /// The part, if it was handed out and is not answered.
-    fn local_part(&self, number: u64) -> Option<Part> {
-        let part = self.window.peek(number).copied()?;
-        (part.in_flight && self.links[part.link as usize].is_local).then_some(part)
+    /// The part, if it was handed out by this name, and is there and not answered.
+    fn local_part(&self, name: LocalName) -> Option<Part> {
+        let part = self.window.peek(name.number).copied()?;
+        let is_there = part.in_flight && self.links[part.link as usize].is_local;
+        (is_there && part.sends == name.attempt).then_some(part)
     }
 
-    /// The data of a write that was handed out; none once it is answered or the client has failed.
-    pub fn local_payload(&self, number: u64) -> Option<&[u8]> {
-        let part = self.local_part(number)?;
+    /// The data of a write that was handed out; none once it is answered, has moved, or the client has failed.
+    pub fn local_payload(&self, name: LocalName) -> Option<&[u8]> {
+        let part = self.local_part(name)?;
         let request = self.requests[part.request as usize].as_ref()?;
         let start = part.at_bytes as usize;
         request.buffer.bytes().get(start..start + part.length_bytes as usize)
@@ -99,8 +113,8 @@ impl ClientCore {
 
     /// A share of the buffer with the data of a write that was handed out, and where in it the data begins, for other
     /// threads. The share must be dropped before the part is answered, or the request completes later.
-    pub fn local_share(&mut self, number: u64) -> Option<(Arc<AlignedBuf>, usize)> {
-        let part = self.local_part(number)?;
+    pub fn local_share(&mut self, name: LocalName) -> Option<(Arc<AlignedBuf>, usize)> {
+        let part = self.local_part(name)?;
         let request = self.requests[part.request as usize].as_mut()?;
         if request.kind != RequestKind::Write {
             return None;
@@ -108,26 +122,27 @@ impl ClientCore {
         Some((request.buffer.share(), part.at_bytes as usize))
     }
 
-    /// Where the data of a read goes that was handed out; none once it is answered or the client has failed.
-    pub fn local_buffer(&mut self, number: u64) -> Option<&mut [u8]> {
-        let part = self.local_part(number)?;
+    /// Where the data of a read goes that was handed out; none once it is answered, has moved, or the client has failed.
+    pub fn local_buffer(&mut self, name: LocalName) -> Option<&mut [u8]> {
+        let part = self.local_part(name)?;
         let request = self.requests[part.request as usize].as_mut()?;
         let start = part.at_bytes as usize;
         request.buffer.target()?.get_mut(start..start + part.length_bytes as usize)
     }
 
-    /// The token of the read of which a part that was handed out is the whole; none once it is answered or the client has failed. Its data
-    /// need not go through `local_buffer` where whoever takes the completion has it.
-    pub fn local_whole_read(&self, number: u64) -> Option<u64> {
-        let part = self.local_part(number)?;
+    /// The token of the read of which a part that was handed out is the whole; none once it is answered, has moved, or the client has
+    /// failed. Its data need not go through `local_buffer` where whoever takes the completion has it.
+    pub fn local_whole_read(&self, name: LocalName) -> Option<u64> {
+        let part = self.local_part(name)?;
         let request = self.requests[part.request as usize].as_ref()?;
         let is_whole = u64::from(part.length_bytes) == request.length_bytes;
         (is_whole && request.kind == RequestKind::Read).then_some(request.token)
     }
 
-    /// Answers a part that was handed out. Ignored if the client has failed meanwhile.
-    pub fn local_done(&mut self, number: u64, result: Result<LocalAnswer, Status>, now_ns: u64) {
-        let Some(part) = self.local_part(number) else { return };
+    /// Answers a part that was handed out. Ignored if it has moved, or the client has failed, meanwhile.
+    pub fn local_done(&mut self, name: LocalName, result: Result<LocalAnswer, Status>, now_ns: u64) {
+        let Some(part) = self.local_part(name) else { return };
+        let number = name.number;
         match result {
             Ok(answer) => {
                 if let LocalAnswer::Map(extents) = answer

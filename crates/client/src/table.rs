@@ -311,7 +311,9 @@ impl ClientCore {
     }
 
     /// Puts every part where the new table says: also those that are on their way to a shard that was primary
-    /// before. It may be gone without a word, and the same number at the new primary takes effect once.
+    /// before. It may be gone without a word, and the same number at the new primary takes effect once. That goes for one of this process,
+    /// too: the thread that it is on may hang. When that goes on it may do what it was handed, but as a former primary it commits nothing
+    /// and has no lease, and it cannot have become primary again without having looked at that before.
     fn move_parts(&mut self, now_ns: u64) {
         self.links.iter_mut().skip(1).for_each(|link| link.unsent.clear());
         for number in self.window.numbers() {
@@ -321,16 +323,21 @@ impl ClientCore {
             }
             if part.in_flight {
                 let link = self.route(part.chunk);
-                // One that was withdrawn goes nowhere else. A part in this process is always answered.
-                if link == part.link || link == NO_LINK || self.is_withdrawn(part.request) {
+                if link == part.link || link == NO_LINK {
                     continue;
                 }
+                let is_withdrawn = self.is_withdrawn(part.request);
                 let old = &mut self.links[part.link as usize];
-                if old.is_local {
+                if is_withdrawn {
+                    // It goes nowhere else, and ends with its connection. Of a shard of this process there is none that breaks.
+                    if old.is_local {
+                        self.finish_part(number, Err(ClientError::Withdrawn));
+                    }
                     continue;
                 }
                 old.uncount(part.length_bytes);
-                old.strays += 1;
+                // Of this process no answer is taken for one to another attempt.
+                old.strays += u32::from(!old.is_local);
                 if let Some(part) = self.window.get(number) {
                     part.in_flight = false;
                 }

@@ -1,8 +1,8 @@
 //! Requests that nobody waits for any more.
 //!
 //! Invariant: of a request that was withdrawn nothing is sent, or handed out, that was not before. What is with a server may take effect
-//! still; what it refuses, and what was on a connection that
-//! breaks, ends. It does not move to another server.
+//! still; what it refuses, what was on a connection that
+//! breaks, and what is with a shard of this process whose group moves, ends. It does not move to another server.
 
 use coquina_protocol::REQUEST_WINDOW;
 

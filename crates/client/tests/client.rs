@@ -363,8 +363,8 @@ fn a_directed_client_uses_what_it_is_told_and_hands_out_what_is_here() {
         client.take_local(&mut parts);
         for part in parts.drain(..) {
             assert_eq!((part.drive, part.shard, part.kind), (here.0, 0, RequestKind::Write));
-            assert!(client.local_payload(part.number).unwrap().iter().all(|byte| *byte == 5));
-            client.local_done(part.number, Ok(LocalAnswer::Changed));
+            assert!(client.local_payload(part.name).unwrap().iter().all(|byte| *byte == 5));
+            client.local_done(part.name, Ok(LocalAnswer::Changed));
             local += 1;
         }
         reactor.turn(Wait::Until(coquina_reactor::monotonic_ns() + 5_000_000), &mut turned).unwrap();

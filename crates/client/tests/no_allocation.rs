@@ -101,13 +101,13 @@ fn parts_in_this_process_allocate_nothing() {
             client.call(|core| {
                 let answer = match part.kind {
                     RequestKind::Read => {
-                        core.local_buffer(part.number).unwrap().fill(1);
+                        core.local_buffer(part.name).unwrap().fill(1);
                         LocalAnswer::Data
                     }
                     _ => LocalAnswer::Changed,
                 };
-                assert!(part.kind != RequestKind::Write || core.local_payload(part.number).is_some());
-                core.local_done(part.number, Ok(answer), 1);
+                assert!(part.kind != RequestKind::Write || core.local_payload(part.name).is_some());
+                core.local_done(part.name, Ok(answer), 1);
             });
         }
         client.finish();

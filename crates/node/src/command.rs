@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use coquina_base::{DriveId, LayerId, VolumeId};
+use coquina_client::LocalName;
 use coquina_cluster::{MapView, ShardRef};
 use coquina_copies::Answer;
 use coquina_reactor::ReceiveBuffer;
@@ -32,7 +33,7 @@ pub(crate) enum Command {
         /// The gateway's slot there.
         gateway: usize,
         /// Its name for the part.
-        number: u64,
+        part: LocalName,
         /// What to do.
         request: HoppingRequest,
     },
@@ -41,7 +42,7 @@ pub(crate) enum Command {
         /// The gateway's slot.
         gateway: usize,
         /// The name of the part.
-        number: u64,
+        part: LocalName,
         /// What became of it.
         answer: Answer,
     },

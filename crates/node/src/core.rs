@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use coquina_base::{ClusterId, DriveId, Landing, NodeId};
+use coquina_client::LocalName;
 use coquina_cluster::{MapView, ShardRef};
 use coquina_control::{GroupRole, GroupSnapshot, LatencyHistogram};
 use coquina_copies::{Answer, Operation, Request, ShardCopies};
@@ -484,9 +485,9 @@ impl Core {
         }
         match request.asker {
             Asker::Native(connection, header) => self.answer_native(connection, &header, answer),
-            Asker::Gateway { gateway, number } => self.part_done(gateway, number, answer),
-            Asker::Hop { core, gateway, number } => {
-                self.peers[core].send(Command::HopDone { gateway, number, answer });
+            Asker::Gateway { gateway, part } => self.part_done(gateway, part, answer),
+            Asker::Hop { core, gateway, part } => {
+                self.peers[core].send(Command::HopDone { gateway, part, answer });
             }
         }
     }
@@ -531,8 +532,8 @@ impl Core {
                 let file = self.reactor.attach(socket);
                 self.adopt(file, protocol, Some(received));
             }
-            Command::Hop { from, gateway, number, request } => self.hop(from, gateway, number, &request),
-            Command::HopDone { gateway, number, answer } => self.part_done(gateway, number, answer),
+            Command::Hop { from, gateway, part, request } => self.hop(from, gateway, part, &request),
+            Command::HopDone { gateway, part, answer } => self.part_done(gateway, part, answer),
             Command::Follow { map, done } => {
                 self.follow(map);
                 let _ = done.send(());
@@ -593,14 +594,14 @@ impl Core {
         }
     }
 
-    fn hop(&mut self, from: usize, gateway: usize, number: u64, request: &HoppingRequest) {
-        let asker = Asker::Hop { core: from, gateway, number };
+    fn hop(&mut self, from: usize, gateway: usize, part: LocalName, request: &HoppingRequest) {
+        let asker = Asker::Hop { core: from, gateway, part };
         let place = self.places.get(&request.shard).copied();
         let Some((_, slot)) =
             place.filter(|(core, slot)| *core == self.index && !self.shards[*slot].released)
         else {
             let answer = Answer::Refused(coquina_replication::Refusal::NotServing);
-            return self.peers[from].send(Command::HopDone { gateway, number, answer });
+            return self.peers[from].send(Command::HopDone { gateway, part, answer });
         };
         let volume = self.volumes.by_id(request.volume);
         let is_within = volume.and_then(|slot| self.volumes.get(slot)).is_some_and(|volume| {
@@ -609,7 +610,7 @@ impl Core {
         if !is_within {
             // This reactor or the other one has not heard yet that the volume grew or shrank, or is gone: it comes again.
             let answer = Answer::Refused(coquina_replication::Refusal::NotServing);
-            return self.peers[from].send(Command::HopDone { gateway, number, answer });
+            return self.peers[from].send(Command::HopDone { gateway, part, answer });
         }
         self.submit(asker, volume, slot, &request.to_request(0));
     }

@@ -5,23 +5,20 @@
 
 use coquina_base::{AlignedBuf, BLOCK_BYTES, DriveId};
 use coquina_client::{
-    ClientCompletion, ClientConfig, ClientError, ClientRequest, LocalAnswer, LocalPart, RequestKind,
+    ClientCompletion, ClientConfig, ClientRequest, LocalAnswer, LocalName, LocalPart, RequestKind,
     VolumeClient,
 };
 use coquina_cluster::ShardRef;
 use coquina_copies::{Answer as CopyAnswer, Operation, Request};
-use coquina_engine::{Piece, ReadData};
-use coquina_nbd::{
-    BlockState, BlockStatusReply, Command, ErrorCode, Event, ExportInfo, ExportRefusal, LookUpPurpose,
-    ReplyEncoder,
-};
-use coquina_protocol::{ExtentKind, Status};
+use coquina_nbd::{Command, ErrorCode, Event, ExportInfo, ExportRefusal, LookUpPurpose};
+use coquina_protocol::Status;
 use coquina_reactor::{Completion, ReceiveBuffer, monotonic_ns, random_u64};
 
 use crate::command::Command as CoreCommand;
-use crate::connection::{Connection, State};
+use crate::connection::State;
 use crate::core::{Core, tag};
-use crate::native::{Next, push_pieces, status_of, status_of_refusal, wire_extent};
+use crate::native::{Next, status_of, status_of_refusal, wire_extent};
+use crate::nbd_answer::{copy_pieces, encode_answer, encoder, is_cached};
 use crate::request::{Answer, Asker, ConnectionKey, HoppingRequest, NbdRequest, volume_number};
 use crate::spare::SpareBuffers;
 use crate::withdraw::{Ahead, RECEIVES_AHEAD_MAX};
@@ -32,15 +29,13 @@ const CACHE_BYTES_MAX: u64 = 32 << 20;
 const MAP_BYTES_MAX: u64 = 64 << 20;
 /// So many bytes that are mapped hold one.
 const MAP_BYTES_PER_HELD_BYTE: u64 = BLOCK_BYTES as u64 / 16;
-/// Data below this size is copied into the reply rather than sent from where it lies.
-const COPY_BYTES_MAX: usize = 16 << 10;
 
 /// A volume's client.
 pub struct Gateway {
     /// The client; taken out while one of its parts is handed over.
     client: Option<Box<VolumeClient>>,
     /// Answers that came while it was taken out.
-    early: Vec<(u64, CopyAnswer)>,
+    early: Vec<(LocalName, CopyAnswer)>,
     /// Slot of the volume.
     pub volume: usize,
     /// Its session.
@@ -227,26 +222,26 @@ impl Core {
 
     fn submit_part(&mut self, index: usize, part: &LocalPart) {
         let Some(gateway) = self.gateways.get_mut(index) else { return };
-        let (slot, session, number) = (gateway.volume, gateway.session, part.number);
+        let (slot, session, name) = (gateway.volume, gateway.session, part.name);
         let reference = ShardRef { drive: part.drive, shard: part.shard };
         let place = self.places.get(&reference).copied();
         let Some(volume) = self.volumes.served(slot) else {
-            return self.part_failed(index, number, Status::UnknownVolume);
+            return self.part_failed(index, name, Status::UnknownVolume);
         };
         let is_released = |(core, shard): (usize, usize)| core == self.index && self.shards[shard].released;
         let Some((core, shard)) = place.filter(|place| !is_released(*place)) else {
-            return self.part_failed(index, number, Status::NotServing);
+            return self.part_failed(index, name, Status::NotServing);
         };
         if !volume.has_range(part.chunk, part.offset_bytes, part.length_bytes) {
             // It waited while the volume shrank.
-            return self.part_failed(index, number, Status::Invalid);
+            return self.part_failed(index, name, Status::Invalid);
         }
         let record = volume.record.clone();
         let Some(client) = gateway.client.take() else { return };
         gateway.handed_out += 1;
         let operation = match part.kind {
             RequestKind::Write => {
-                let payload = client.local_payload(number).unwrap_or_default();
+                let payload = client.local_payload(name).unwrap_or_default();
                 Operation::Write { payload, checksums_le: &[] }
             }
             RequestKind::Discard => Operation::Trim,
@@ -258,7 +253,7 @@ impl Core {
             client: 0,
             group: part.group,
             session,
-            request: number,
+            request: name.number,
             volume: volume_number(record.id),
             generation: record.attach_generation,
             layer: record.layer,
@@ -268,24 +263,24 @@ impl Core {
             operation,
         };
         if core == self.index {
-            let asker = Asker::Gateway { gateway: index, number };
+            let asker = Asker::Gateway { gateway: index, part: name };
             self.submit(asker, Some(slot), shard, &request);
         } else {
             let request = HoppingRequest::of(reference, record.id, &request);
-            let command = CoreCommand::Hop { from: self.index, gateway: index, number, request };
+            let command = CoreCommand::Hop { from: self.index, gateway: index, part: name, request };
             self.peers[core].send(command);
         }
         let Some(gateway) = self.gateways.get_mut(index) else { return };
         gateway.client = Some(client);
-        for (number, answer) in std::mem::take(&mut gateway.early) {
-            self.part_done(index, number, answer);
+        for (name, answer) in std::mem::take(&mut gateway.early) {
+            self.part_done(index, name, answer);
         }
     }
 
     /// Answers a part that no shard has seen.
-    fn part_failed(&mut self, index: usize, number: u64, status: Status) {
+    fn part_failed(&mut self, index: usize, name: LocalName, status: Status) {
         if let Some(gateway) = self.gateways.touch(index) {
-            gateway.client().local_done(number, Err(status));
+            gateway.client().local_done(name, Err(status));
         }
     }
 
@@ -471,24 +466,24 @@ impl Core {
         });
     }
 
-    /// A shard has answered a part of a gateway's request.
-    pub(crate) fn part_done(&mut self, index: usize, number: u64, answer: CopyAnswer) {
+    /// A shard has answered a part of a gateway's request. The part may have moved to another shard meanwhile, and be answered.
+    pub(crate) fn part_done(&mut self, index: usize, name: LocalName, answer: CopyAnswer) {
         let Some(gateway) = self.gateways.touch(index) else {
             panic!("a part of gateway {index} is answered, which has ended and waited for all of them")
         };
         let Some(client) = gateway.client.as_deref_mut() else {
-            return gateway.early.push((number, answer));
+            return gateway.early.push((name, answer));
         };
         gateway.handed_out -= 1;
         let result = match answer {
             CopyAnswer::Done => Ok(LocalAnswer::Changed),
             CopyAnswer::Read(data) => {
-                let whole = client.local_whole_read(number).filter(|_| is_cached(&data));
+                let whole = client.local_whole_read(name).filter(|_| is_cached(&data));
                 match whole.and_then(|token| self.nbd_requests.get_mut(token as usize)) {
                     // It is sent from where it lies.
                     Some(request) => request.cached = Some(data),
                     None => {
-                        if let Some(buffer) = client.local_buffer(number) {
+                        if let Some(buffer) = client.local_buffer(name) {
                             copy_pieces(&data, buffer);
                         }
                         self.emptied.push(data);
@@ -500,7 +495,7 @@ impl Core {
             CopyAnswer::Refused(refusal) => Err(status_of_refusal(refusal)),
             CopyAnswer::Failed(failure) => Err(status_of(failure)),
         };
-        client.local_done(number, result);
+        client.local_done(name, result);
     }
 
     /// Answers the requests that a gateway has finished.
@@ -546,75 +541,6 @@ impl Core {
     }
 }
 
-fn encode_answer(
-    connection: &mut Connection,
-    request: &mut NbdRequest,
-    result: Result<(), ClientError>,
-    buffer: AlignedBuf,
-    extents: &[coquina_protocol::Extent],
-) -> AlignedBuf {
-    let replies = encoder(&connection.state);
-    let output = &mut connection.output;
-    if let Err(error) = result {
-        let (code, text) = error_of(&error);
-        replies.error(request.cookie, code, &text, output.bytes());
-        return buffer;
-    }
-    match request.answer {
-        Answer::Success | Answer::Cached => replies.success(request.cookie, output.bytes()),
-        Answer::Data => {
-            let length = request.length_bytes as usize;
-            let header = replies.read(request.cookie, request.offset_bytes, request.length_bytes);
-            output.bytes().extend_from_slice(header.as_bytes());
-            if let Some(data) = &mut request.cached {
-                let pieces_bytes: usize = data.pieces.iter().map(Piece::length_bytes).sum();
-                assert_eq!(pieces_bytes, length, "a read gives as much as was asked for");
-                push_pieces(output, data);
-                return buffer;
-            }
-            if length >= COPY_BYTES_MAX {
-                output.push_buffer(buffer, 0, length);
-                return AlignedBuf::new();
-            }
-            output.bytes().extend_from_slice(&buffer[..length]);
-        }
-        Answer::BlockStatus { one_extent } => {
-            let mut reply =
-                BlockStatusReply::new(request.cookie, request.length_bytes, one_extent, output.bytes());
-            for extent in extents {
-                let state = match extent.kind {
-                    ExtentKind::Data => BlockState::DATA,
-                    ExtentKind::Zeroes => BlockState { hole: false, zero: true },
-                    ExtentKind::Hole => BlockState::HOLE,
-                };
-                if !reply.push(u64::from(extent.length_bytes), state) {
-                    break;
-                }
-            }
-            reply.finish();
-        }
-    }
-    buffer
-}
-
-/// Whether all that was read is shared with a cache, or zeros: then no buffer has to go back to its shard.
-fn is_cached(data: &ReadData) -> bool {
-    !data.pieces.iter().any(|piece| matches!(piece, Piece::Data { .. }))
-}
-
-/// Copies what was read to the front of a buffer.
-fn copy_pieces(data: &ReadData, buffer: &mut [u8]) {
-    let mut at = 0;
-    for piece in &data.pieces {
-        let place = &mut buffer[at..at + piece.length_bytes()];
-        match piece.bytes() {
-            None => place.fill(0),
-            Some(bytes) => place.copy_from_slice(bytes),
-        }
-        at += piece.length_bytes();
-    }
-}
-
 /// Bytes of buffers that a request holds until it is answered.
 fn held_bytes(kind: RequestKind, length_bytes: u32) -> u64 {
     match kind {
@@ -633,24 +559,6 @@ fn whole_blocks(request: &coquina_nbd::Request) -> Option<coquina_nbd::Request> 
     let end = request.offset_bytes.checked_add(u64::from(request.length_bytes))? / block * block;
     let length_bytes = u32::try_from(end.checked_sub(offset_bytes)?).ok().filter(|length| *length > 0)?;
     Some(coquina_nbd::Request { offset_bytes, length_bytes, ..*request })
-}
-
-fn encoder(state: &State) -> ReplyEncoder {
-    match state {
-        State::Nbd(session) => session.replies(),
-        State::Native(_) | State::Peer(_) => unreachable!("a gateway's request of another connection"),
-    }
-}
-
-fn error_of(error: &ClientError) -> (ErrorCode, String) {
-    let code = match error {
-        ClientError::Server { status: Status::NoSpace, .. } => ErrorCode::NoSpace,
-        ClientError::Server { status: Status::Invalid, .. } | ClientError::Range { .. } => {
-            ErrorCode::InvalidArgument
-        }
-        _ => ErrorCode::Io,
-    };
-    (code, error.to_string())
 }
 
 #[cfg(test)]

@@ -26,6 +26,7 @@ mod io;
 mod landing;
 mod listen;
 mod native;
+mod nbd_answer;
 mod node;
 mod open;
 mod peers;

@@ -1,6 +1,7 @@
 //! Requests under way: who asked, and who is to be told.
 
 use coquina_base::LayerId;
+use coquina_client::LocalName;
 use coquina_cluster::ShardRef;
 use coquina_copies::{Operation, Request};
 use coquina_engine::ReadData;
@@ -39,7 +40,7 @@ pub enum Asker {
         /// The gateway's slot.
         gateway: usize,
         /// Its name for the part.
-        number: u64,
+        part: LocalName,
     },
     /// A gateway on another reactor.
     Hop {
@@ -48,7 +49,7 @@ pub enum Asker {
         /// The gateway's slot there.
         gateway: usize,
         /// Its name for the part.
-        number: u64,
+        part: LocalName,
     },
 }
 

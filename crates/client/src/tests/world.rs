@@ -10,7 +10,7 @@ use coquina_protocol::*;
 use coquina_reactor::{ReceiveBuffer, SendList};
 
 use crate::{
-    ClientCompletion, ClientConfig, ClientCore, ClientRequest, LinkAction, LocalAnswer, LocalPart,
+    ClientCompletion, ClientConfig, ClientCore, ClientRequest, LinkAction, LocalAnswer, LocalName, LocalPart,
     RequestKind,
 };
 
@@ -94,6 +94,12 @@ pub(crate) struct World {
     wires: HashMap<u32, Wire>,
     pub(crate) connecting: Vec<(u32, usize)>,
     pub(crate) local_parts: Vec<LocalPart>,
+    /// What is written by each of these, which is copied when it is handed over, and the version of the map then.
+    handed_over: HashMap<(u64, u32), (Vec<u8>, u64)>,
+    /// Answers of shards in this process that are on their way, with what was read.
+    pub(crate) local_answers: Vec<(LocalName, Result<LocalAnswer, Status>, Vec<u8>)>,
+    /// The version of the map in which a group got the primary that it has.
+    promoted: HashMap<usize, u64>,
     /// How many answers were received into the buffers of their reads.
     pub(crate) landed: usize,
     pub(crate) completions: Vec<ClientCompletion>,
@@ -162,6 +168,9 @@ impl World {
             wires: HashMap::new(),
             connecting: Vec::new(),
             local_parts: Vec::new(),
+            handed_over: HashMap::new(),
+            local_answers: Vec::new(),
+            promoted: HashMap::new(),
             landed: 0,
             completions: Vec::new(),
         }
@@ -201,6 +210,7 @@ impl World {
     pub(crate) fn promote(&mut self, group: usize, node: Option<usize>) {
         self.primaries[group] = node;
         self.version += 1;
+        self.promoted.insert(group, self.version);
     }
 
     pub(crate) fn tell_table(&mut self) {
@@ -245,7 +255,17 @@ impl World {
                 wire.sending = Some(list);
             }
         }
+        let known = self.local_parts.len();
         self.core.take_local(&mut self.local_parts);
+        for part in &self.local_parts[known..] {
+            let payload = self.core.local_payload(part.name).filter(|_| part.kind == RequestKind::Write);
+            let payload = payload.unwrap_or_default().to_vec();
+            let name = (part.name.number, part.name.attempt);
+            assert!(
+                self.handed_over.insert(name, (payload, self.version)).is_none(),
+                "no name is given twice"
+            );
+        }
         self.core.take_completions(&mut self.completions);
         self.core.assert_consistent();
     }
@@ -495,35 +515,62 @@ impl World {
         Ok(())
     }
 
-    /// The shard in this process takes the part at `index` and answers it.
-    pub(crate) fn serve_local(&mut self, index: usize) {
+    /// The shard in this process takes the part at `index`. Its answer is on its way then.
+    pub(crate) fn execute_local(&mut self, index: usize) {
         let part = self.local_parts.remove(index);
-        let node = self.local.iter().copied().find(|node| drive(*node) == part.drive).unwrap();
-        assert_eq!((part.shard, part.group), (7, GROUP_FIRST + self.group(part.chunk) as u32));
-        let payload = match part.kind {
-            RequestKind::Write => self.core.local_payload(part.number).expect("it is under way").to_vec(),
-            _ => Vec::new(),
-        };
+        let LocalName { number, attempt } = part.name;
+        let node = self.shard_of(&part);
+        let group = self.group(part.chunk);
+        assert_eq!((part.shard, part.group), (7, GROUP_FIRST + group as u32));
+        let (payload, version) = self.handed_over.remove(&(number, attempt)).expect("it was handed over");
         let mut data = vec![0; if part.kind == RequestKind::Read { part.length_bytes as usize } else { 0 }];
         let place = (part.chunk, part.offset_bytes, part.length_bytes);
-        let numbers = (part.number, part.request_floor);
-        let result = self.execute(node, part.kind.message(), numbers, place, &payload, &mut data);
+        let numbers = (number, part.request_floor);
+        // What comes to a thread comes in order. So it looks at this before it hears that the group has moved, also where it is primary again
+        // since: as a former primary, it can do nothing that counts.
+        let result = match self.promoted.get(&group).is_some_and(|promoted| *promoted > version) {
+            true => Err(Status::NotServing),
+            false => self.execute(node, part.kind.message(), numbers, place, &payload, &mut data),
+        };
         let answer = result.map(|()| match part.kind {
-            RequestKind::Read => {
-                self.core.local_buffer(part.number).expect("it is under way").copy_from_slice(&data);
-                LocalAnswer::Data
-            }
+            RequestKind::Read => LocalAnswer::Data,
             RequestKind::Map => {
                 LocalAnswer::Map(vec![Extent { length_bytes: part.length_bytes, kind: ExtentKind::Data }])
             }
             _ => LocalAnswer::Changed,
         });
-        self.core.local_done(part.number, answer, self.now_ns);
+        self.local_answers.push((part.name, answer, data));
     }
 
-    /// A part that a shard in this process takes and answers.
-    fn answering(&self) -> Option<usize> {
-        self.local_parts.iter().position(|part| !self.silent_groups.contains(&self.group(part.chunk)))
+    /// An answer of a shard in this process reaches the client.
+    pub(crate) fn answer_local(&mut self, index: usize) {
+        let (name, answer, data) = self.local_answers.remove(index);
+        if answer == Ok(LocalAnswer::Data)
+            && let Some(buffer) = self.core.local_buffer(name)
+        {
+            buffer.copy_from_slice(&data);
+        }
+        self.core.local_done(name, answer, self.now_ns);
+    }
+
+    /// The shard in this process takes the part at `index` and answers it.
+    pub(crate) fn serve_local(&mut self, index: usize) {
+        self.execute_local(index);
+        self.answer_local(self.local_answers.len() - 1);
+    }
+
+    /// The node whose shard in this process a part is for.
+    fn shard_of(&self, part: &LocalPart) -> usize {
+        self.local.iter().copied().find(|node| drive(*node) == part.drive).unwrap()
+    }
+
+    /// The parts that shards in this process take, by their places.
+    pub(crate) fn answering(&self) -> Vec<usize> {
+        let takes = |part: &LocalPart| {
+            self.lives[self.shard_of(part)] == Life::Up
+                && !self.silent_groups.contains(&self.group(part.chunk))
+        };
+        (0..self.local_parts.len()).filter(|index| takes(&self.local_parts[*index])).collect()
     }
 
     /// Everything that can happen without time passing happens.
@@ -535,8 +582,12 @@ impl World {
                 self.connect(index);
                 moved = true;
             }
-            while let Some(index) = self.answering() {
-                self.serve_local(index);
+            while let Some(index) = self.answering().first() {
+                self.execute_local(*index);
+                moved = true;
+            }
+            while !self.local_answers.is_empty() {
+                self.answer_local(0);
                 moved = true;
             }
             for link in self.wires() {

@@ -24,6 +24,7 @@ use crate::threads::{Seed, SeedShard, core_of};
 mod answers;
 mod drain;
 mod gone;
+mod hung;
 
 const DRIVE: DriveId = DriveId(Id128([7; 16]));
 /// Turns that the release of a drive or a stop may take, of up to 10 ms each: less than a stop waits for a silent drive.
@@ -376,7 +377,7 @@ fn core_with_gateway() -> Core {
 fn what_its_client_is_told_of_counts_as_an_error_and_what_comes_again_does_not() {
     let mut core = bare_core();
     core.volumes = crate::volume::tests::table_of_one();
-    let asker = Asker::Gateway { gateway: 0, number: 1 };
+    let asker = Asker::Gateway { gateway: 0, part: LocalName { number: 1, attempt: 1 } };
     let request =
         InFlight { asker, volume: Some(0), started_ns: 0, serial: 0, length_bytes: 4096, kind: Kind::Write };
     for (answer, errors) in [

@@ -8,18 +8,28 @@ use crate::request::Answer as NbdAnswer;
 fn core_with_client() -> (Core, usize, UnixStream) {
     let mut core = bare_core();
     add_gateway(&mut core);
-    let (index, mut theirs) = connect(&mut core, Protocol::Nbd);
-    core.connections[index].volume = Some(0);
-    core.volumes.get_mut(0).unwrap().counters.connections = 1;
-    core.look_after_connections();
-    theirs.read_exact(&mut [0; 18]).unwrap();
+    let (index, theirs) = open(&mut core, 0);
     (core, index, theirs)
 }
 
+/// An NBD client that has opened the volume in this slot.
+pub(super) fn open(core: &mut Core, slot: usize) -> (usize, UnixStream) {
+    let (index, mut theirs) = connect(core, Protocol::Nbd);
+    core.connections[index].volume = Some(slot);
+    let volume = core.volumes.get_mut(slot).unwrap();
+    volume.counters.connections += 1;
+    volume.nbd_connections.push(index);
+    core.look_after_connections();
+    theirs.read_exact(&mut [0; 18]).unwrap();
+    (index, theirs)
+}
+
 /// Has the client ask for so many blocks, and the shard answer with these pieces.
-fn read(core: &mut Core, index: usize, blocks: usize, pieces: Vec<Piece>) {
+pub(super) fn read(core: &mut Core, index: usize, blocks: usize, pieces: Vec<Piece>) {
     let length_bytes = (blocks * BLOCK_BYTES) as u32;
     let connection = &mut core.connections[index];
+    let slot = connection.volume.unwrap();
+    let number = core.volumes.get(slot).unwrap().gateway.unwrap();
     let key = ConnectionKey { index, generation: connection.generation };
     connection.under_way += 1;
     connection.under_way_bytes += u64::from(length_bytes);
@@ -35,14 +45,14 @@ fn read(core: &mut Core, index: usize, blocks: usize, pieces: Vec<Piece>) {
     let buffer = AlignedBuf::zeroed(blocks);
     let (kind, length_bytes) = (RequestKind::Read, u64::from(length_bytes));
     let request = ClientRequest { token: token as u64, kind, offset_bytes: 0, length_bytes, buffer };
-    let gateway = core.gateways.touch(0).unwrap();
+    let gateway = core.gateways.touch(number).unwrap();
     gateway.client().submit(request);
     gateway.client().flush(&mut core.reactor);
     let mut parts = Vec::new();
     gateway.client().take_local(&mut parts);
     assert_eq!(parts.len(), 1);
     gateway.handed_out += 1;
-    core.part_done(0, parts[0].number, Answer::Read(ReadData { pieces, ..ReadData::default() }));
+    core.part_done(number, parts[0].name, Answer::Read(ReadData { pieces, ..ReadData::default() }));
     core.look_after_gateways();
     // The shard takes back what is left over.
     core.emptied.clear();
