@@ -39,6 +39,7 @@ mod spare;
 mod stalls;
 mod stop;
 mod sweep;
+mod tell_map;
 mod threads;
 mod volume;
 mod waiting;

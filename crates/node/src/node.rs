@@ -34,12 +34,13 @@ use crate::proposals::Proposals;
 use crate::scrubs::Scrubs;
 use crate::snapshot::drive_snapshot;
 use crate::stalls::HungShards;
+use crate::tell_map::tell_all;
 use crate::threads::{CoreThread, Places, Seed, SeedShard, start_cores};
 
 /// How long the control plane waits for a reactor.
 const PATIENCE: Duration = Duration::from_secs(40);
 /// How soon who waits for reactors notices that the node stops.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// Index memory where none is given: a part of the host's memory.
 const INDEX_MEMORY_PART: u64 = 8;
 
@@ -431,7 +432,10 @@ impl NodeBackend for Node {
     }
 
     fn set_map(&self, map: Arc<MapView>) -> Result<(), BackendError> {
-        self.ask_all(|done| Command::Follow { map: map.clone(), done }).map(drop)
+        let begun = Instant::now();
+        let is_over = || begun.elapsed() >= PATIENCE || self.is_stopping.load(Relaxed);
+        let follow = tell_all(&self.cores, &map, || self.map_service.map(), is_over);
+        if follow { Ok(()) } else { Err(BackendError::Stopping) }
     }
 
     fn refuse_io(&self, reason: String) {
