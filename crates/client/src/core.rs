@@ -156,6 +156,19 @@ impl ClientCore {
         self.requests.len() - self.free_requests.len() + self.early.len()
     }
 
+    /// Gives the memory of requests back, while there are none.
+    pub(crate) fn forget_requests(&mut self) {
+        (self.requests, self.free_requests) = (Vec::new(), Vec::new());
+        (self.backlog, self.behind_aside) = (VecDeque::new(), Vec::new());
+        (self.parked, self.held, self.early) = (Vec::new(), Vec::new(), Vec::new());
+        self.completions.shrink_to_fit();
+    }
+
+    /// Whether a link is not connected, and nobody wants it to be.
+    pub fn is_idle(&self, link: u32) -> bool {
+        self.links.get(link as usize).is_none_or(|link| link.state == LinkState::Idle)
+    }
+
     /// Moves finished requests to `completions`.
     pub fn take_completions(&mut self, completions: &mut Vec<ClientCompletion>) {
         if !self.held.is_empty() {
@@ -307,7 +320,7 @@ impl ClientCore {
             self.dispatch(number, now_ns);
         }
         if !self.is_open && self.outstanding() == 0 {
-            self.disconnect();
+            self.rest();
         }
         for link in 0..self.links.len() {
             self.fill(link, now_ns);

@@ -46,7 +46,7 @@ struct Connection {
     /// Whether it is being connected, and how often that has failed so far.
     connecting: bool,
     failures: u32,
-    /// Kept between connections.
+    /// Kept between connections, as long as they are made anew.
     buffer: ReceiveBuffer,
 }
 
@@ -250,6 +250,9 @@ impl VolumeClient {
         // Refused, or without an answer.
         connection.failures =
             connection.failures.wrapping_add(u32::from(std::mem::take(&mut connection.connecting)));
+        if self.core.is_idle(link) {
+            connection.buffer = ReceiveBuffer::default();
+        }
         if let Some(file) = connection.file.take() {
             reactor.close(file, token);
             self.in_flight += 1;
@@ -360,6 +363,9 @@ impl VolumeClient {
     }
 
     fn keep(&mut self, link: u32, mut buffer: ReceiveBuffer) {
+        if self.core.is_idle(link) {
+            return;
+        }
         buffer.clear();
         buffer.shrink_if_empty(RECEIVE_BYTES_KEPT);
         self.connections[link as usize].buffer = buffer;

@@ -150,6 +150,14 @@ impl Link {
         self.state_since_ns = now_ns;
     }
 
+    /// Gives the memory of a link back that is not connected.
+    pub(crate) fn rest(&mut self) {
+        self.list = SendList::new();
+        self.spare = SendList::new();
+        self.unsent = VecDeque::new();
+        self.landing = LandingRead::default();
+    }
+
     /// The connection is gone: nothing is on its way any more. See [`ClientCore::reset_link`](crate::core::ClientCore::reset_link).
     pub(crate) fn reset(&mut self) {
         self.list.recycle(drop);

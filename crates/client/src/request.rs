@@ -326,7 +326,9 @@ impl Part {
 /// A server knows the numbers of each placement group by itself, up to some distance below the newest one there. So one that waits for
 /// long holds back the others of its group and no more: it is laid aside, and while it is there its group gets no new numbers.
 pub(crate) struct Window {
-    /// The newest ones, by the remainder of their numbers.
+    /// How many it holds before any is laid aside.
+    size: u64,
+    /// The newest ones, by the remainder of their numbers; empty before the first one, and after a rest.
     parts: Vec<Option<Part>>,
     /// Those that were laid aside; all below `first`.
     aside: BTreeMap<u64, Part>,
@@ -345,7 +347,8 @@ impl Window {
     /// One that holds so many before any is laid aside: [`REQUEST_WINDOW`], or fewer.
     pub(crate) fn new(numbers: u64) -> Window {
         Window {
-            parts: vec![None; numbers as usize],
+            size: numbers,
+            parts: Vec::new(),
             aside: BTreeMap::new(),
             groups_aside: BTreeMap::new(),
             first: 1,
@@ -354,7 +357,7 @@ impl Window {
     }
 
     fn place(&self, number: u64) -> usize {
-        (number % self.parts.len() as u64) as usize
+        (number % self.size) as usize
     }
 
     pub(crate) fn is_full(&self) -> bool {
@@ -363,7 +366,7 @@ impl Window {
 
     /// How many numbers can be given.
     pub(crate) fn room(&self) -> usize {
-        self.parts.len().saturating_sub((self.next - self.first) as usize)
+        self.size.saturating_sub(self.next - self.first) as usize
     }
 
     /// No number below is unanswered.
@@ -418,11 +421,21 @@ impl Window {
     /// Gives the part the next number.
     pub(crate) fn add(&mut self, part: Part) -> u64 {
         assert!(!self.is_full(), "the window has room");
+        if self.parts.is_empty() {
+            self.parts.resize(self.size as usize, None);
+        }
         let number = self.next;
         self.next += 1;
         let place = self.place(number);
         self.parts[place] = Some(part);
         number
+    }
+
+    /// Gives memory back while nothing is unanswered. The numbers go on.
+    pub(crate) fn rest(&mut self) {
+        if self.first == self.next {
+            self.parts = Vec::new();
+        }
     }
 
     pub(crate) fn get(&mut self, number: u64) -> Option<&mut Part> {

@@ -182,9 +182,12 @@ impl ClientCore {
         }
     }
 
-    /// Closes all connections: nobody waits for anything.
-    pub(crate) fn disconnect(&mut self) {
+    /// Closes all connections, and gives memory back: nobody waits for anything, or has the volume open.
+    pub(crate) fn rest(&mut self) {
         self.drop_links(&[]);
+        self.links.iter_mut().for_each(Link::rest);
+        self.window.rest();
+        self.forget_requests();
     }
 
     /// Which shards are in this process from the next `set_volume` on.
@@ -387,6 +390,7 @@ impl ClientCore {
     fn drop_link(&mut self, link: u32) {
         self.reset_link(link as usize);
         let entry = &mut self.links[link as usize];
+        entry.rest();
         entry.state = LinkState::Idle;
         entry.is_left_over = false;
         self.actions.push(LinkAction::Close { link });

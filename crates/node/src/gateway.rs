@@ -44,6 +44,8 @@ pub struct Gateway {
     parts: Vec<LocalPart>,
     completions: Vec<ClientCompletion>,
     spare: SpareBuffers,
+    /// Nobody has its volume open, and it keeps no memory.
+    rests: bool,
     /// Parts that are with a shard.
     pub handed_out: usize,
     /// Whether it is to be looked after in this turn.
@@ -67,6 +69,7 @@ impl Gateway {
             parts: Vec::new(),
             completions: Vec::new(),
             spare: SpareBuffers::default(),
+            rests: false,
             handed_out: 0,
             listed: false,
             waits_in: None,
@@ -103,9 +106,21 @@ impl Gateway {
         self.spare.take(length_bytes.div_ceil(BLOCK_BYTES))
     }
 
-    /// Takes a buffer back for the next requests.
+    /// Takes a buffer back for the next requests. Some come back late, when all that was sent from them is gone.
     pub(crate) fn keep(&mut self, buffer: AlignedBuf) {
-        self.spare.give(buffer);
+        if !self.rests {
+            self.spare.give(buffer);
+        }
+    }
+
+    /// Gives memory back once nobody has its volume open and all requests are answered: a reactor may serve very many volumes one after the
+    /// other, and has their gateways as long as the volumes last.
+    fn rest(&mut self, is_open: bool) {
+        self.rests = !is_open && self.client().outstanding() == 0;
+        if self.rests {
+            self.spare = SpareBuffers::default();
+            (self.parts, self.completions) = (Vec::new(), Vec::new());
+        }
     }
 
     /// Buffers that it keeps.
@@ -217,7 +232,11 @@ impl Core {
         if let Some(gateway) = self.gateways.get_mut(index) {
             gateway.parts = parts;
         }
-        self.answer_finished(index) | acted
+        let acted = self.answer_finished(index) | acted;
+        if let Some(gateway) = self.gateways.get_mut(index) {
+            gateway.rest(is_open);
+        }
+        acted
     }
 
     fn submit_part(&mut self, index: usize, part: &LocalPart) {

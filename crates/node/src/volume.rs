@@ -245,8 +245,15 @@ pub(crate) mod tests {
 
     /// A table of one volume, in slot 0.
     pub(crate) fn table_of_one() -> VolumeTable {
+        table_of(1)
+    }
+
+    /// A table of so many volumes, in the first slots.
+    pub(crate) fn table_of(volumes: u8) -> VolumeTable {
         let mut table = VolumeTable::default();
-        table.set(Arc::new(record(1)), 1, pool(), &mut VolumeChanges::default());
+        for number in 1..=volumes {
+            table.set(Arc::new(record(number)), 1, pool(), &mut VolumeChanges::default());
+        }
         table
     }
 

@@ -25,6 +25,7 @@ mod answers;
 mod drain;
 mod gone;
 mod hung;
+mod rest;
 
 const DRIVE: DriveId = DriveId(Id128([7; 16]));
 /// Turns that the release of a drive or a stop may take, of up to 10 ms each: less than a stop waits for a silent drive.
@@ -317,11 +318,17 @@ fn a_busy_reactor_asks_its_connections_once_a_second() {
 /// Adds a volume's gateway that takes its shard for one of this process.
 fn add_gateway(core: &mut Core) {
     core.volumes = crate::volume::tests::table_of_one();
+    add_gateway_of(core, 0);
+}
+
+/// The same of the volume in this slot.
+fn add_gateway_of(core: &mut Core, slot: usize) {
     let config = ClientConfig { local: vec![(DRIVE, 0)], ..ClientConfig::new("", "disk", 1) };
-    let mut client = VolumeClient::directed(config, tag::GATEWAY);
+    let token_base = tag::GATEWAY | (core.gateways.next_number() as u64) << 32;
+    let mut client = VolumeClient::directed(config, token_base);
     client.set_volume(&table_on_drive());
-    core.gateways.insert(Gateway::new(client, 0, 1));
-    core.volumes.get_mut(0).unwrap().gateway = Some(0);
+    let index = core.gateways.insert(Gateway::new(client, slot, 1));
+    core.volumes.get_mut(slot).unwrap().gateway = Some(index);
 }
 
 /// It was turned before as well, for nothing.
