@@ -19,8 +19,6 @@ pub const RECEIVE_BYTES_KEPT: usize = 4 << 20;
 pub const GREETING_BYTES_MAX: usize = 16 << 10;
 /// Requests of one connection that are under way at the same time.
 pub const REQUESTS_MAX: u32 = 1024;
-/// Bytes that wait for a client to take them.
-pub const OUTPUT_BYTES_MAX: usize = 64 << 20;
 /// A client that has not said what it wants by then is dropped.
 pub const HANDSHAKE_NS_MAX: u64 = 10_000_000_000;
 /// One of whose message a part has come, and then nothing for so long, is dropped.
@@ -114,10 +112,14 @@ pub struct Connection {
     pub spare: Option<SendList>,
     /// Whether a send is on its way.
     pub sending: bool,
+    /// Bytes of the list that it sends.
+    pub sending_bytes: usize,
     /// Requests under way.
     pub under_way: u32,
     /// Their bytes.
     pub under_way_bytes: u64,
+    /// Bytes of the next request, if it was not taken because there was no room for it.
+    pub next_bytes: u64,
     /// Whether requests wait in `received` because too many are under way.
     pub held_back: bool,
     /// Since when what it has sent may wait for that.
@@ -156,11 +158,24 @@ impl Connection {
         }
     }
 
-    /// Whether no more requests are taken for now.
+    /// Whether no more requests are taken for now: what is under way and what waits for its client to take it is bounded together, with
+    /// the next request, unless it is the only one.
     pub fn is_full(&self) -> bool {
-        self.under_way >= REQUESTS_MAX
-            || self.under_way_bytes >= CONNECTION_BYTES_MAX
-            || self.output.length_bytes() >= OUTPUT_BYTES_MAX
+        let answers_bytes = self.output.length_bytes() + self.sending_bytes;
+        let held_bytes = self.under_way_bytes + answers_bytes as u64;
+        let has_no_room = held_bytes > 0 && held_bytes + self.next_bytes > CONNECTION_BYTES_MAX;
+        self.under_way >= REQUESTS_MAX || held_bytes >= CONNECTION_BYTES_MAX || has_no_room
+    }
+
+    /// Whether a request that holds so many bytes is taken now. If not, it is looked at again when it has room.
+    pub fn has_room_for(&mut self, bytes: u64) -> bool {
+        self.next_bytes = bytes;
+        let has_room = !self.is_full();
+        if has_room {
+            self.next_bytes = 0;
+        }
+        self.held_back |= !has_room;
+        has_room
     }
 
     /// What follows if no request is taken from it now; one that is full is looked at again when it has room.

@@ -316,6 +316,12 @@ impl Core {
             if event.is_none() {
                 connection.needed_bytes = session.needed_bytes();
             }
+            if let Some(Event::Request(request)) = &event
+                && !connection.has_room_for(payload_bytes(request))
+            {
+                // It is received anew, with nothing changed by it.
+                return Next::Continue;
+            }
             if !connection.output.is_empty() {
                 self.list(index);
             }
@@ -567,6 +573,16 @@ fn held_bytes(kind: RequestKind, length_bytes: u32) -> u64 {
         // An extent for each block at worst, of 8 bytes, in the shard's answer and in the client's.
         RequestKind::Map => u64::from(length_bytes) / MAP_BYTES_PER_HELD_BYTE,
         RequestKind::Discard | RequestKind::WriteZeroes { .. } | RequestKind::Flush => 0,
+    }
+}
+
+/// Bytes of the buffers of a request with data; the others' are few.
+fn payload_bytes(request: &coquina_nbd::Request) -> u64 {
+    let length_bytes = u64::from(request.length_bytes);
+    match request.command {
+        Command::Read { .. } | Command::Write { .. } => length_bytes,
+        Command::Cache => length_bytes.min(CACHE_BYTES_MAX),
+        _ => 0,
     }
 }
 

@@ -89,8 +89,10 @@ impl Core {
             output: SendList::new(),
             spare: Some(SendList::new()),
             sending: false,
+            sending_bytes: 0,
             under_way: 0,
             under_way_bytes: 0,
+            next_bytes: 0,
             held_back: false,
             waiting: Waiting::default(),
             listed: false,
@@ -215,6 +217,7 @@ impl Core {
         let spare = connection.spare.take().unwrap_or_default();
         let list = std::mem::replace(&mut connection.output, spare);
         connection.sending = true;
+        connection.sending_bytes = list.length_bytes();
         connection.sent_ns = self.now_ns;
         let file = connection.file;
         if let Some(completion) = self.reactor.send(file, list, tag::SEND | index as u64) {
@@ -226,7 +229,7 @@ impl Core {
         let Payload::Send(mut list) = completion.payload else { return };
         self.recycle_sent(index, &mut list);
         let Some(connection) = self.connections.get_mut(index) else { return };
-        connection.sending = false;
+        (connection.sending, connection.sending_bytes) = (false, 0);
         connection.spare = Some(list);
         if let (Err(errno), false) = (completion.result, connection.closed) {
             tell_failed("sending to", errno);

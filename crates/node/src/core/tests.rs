@@ -10,7 +10,7 @@ use coquina_client::{ClientConfig, ClientRequest, RequestKind, VolumeClient};
 use coquina_cluster::Striping;
 use coquina_engine::{FormatOptions, Identity, Piece, Shard, ShardConfig, format_drive};
 use coquina_nbd::Cookie;
-use coquina_protocol::AttachedVolume;
+use coquina_protocol::{AttachedVolume, CONNECTION_BYTES_MAX};
 use coquina_reactor::{
     BindTo, DriveFile, DriveOptions, Payload, ReactorConfig, SendList, SyncDevice, mailbox,
 };

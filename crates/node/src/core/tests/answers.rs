@@ -1,7 +1,6 @@
 //! Answers to reads of NBD clients.
 
 use super::*;
-use crate::connection::OUTPUT_BYTES_MAX;
 use crate::request::Answer as NbdAnswer;
 
 /// A reactor with a volume's gateway that takes its shard for one of this process, and with an NBD client.
@@ -150,6 +149,50 @@ fn a_client_that_takes_nothing_keeps_no_more_of_the_cache_than_it_may_have_answe
         read(&mut core, index, 256, blocks.iter().map(piece).collect());
         answers += 1;
     }
-    assert_eq!(answers, OUTPUT_BYTES_MAX / (256 * BLOCK_BYTES));
+    assert_eq!(answers, CONNECTION_BYTES_MAX as usize / (256 * BLOCK_BYTES));
     assert!(core.connections[index].takes_no_request().is_some());
+}
+
+/// What was being sent did not count, and three reads of 31 MiB were taken before the bound was met: 190 MiB.
+#[test]
+fn large_reads_of_a_client_that_takes_nothing_take_no_more_than_the_bound() {
+    let (mut core, index, mut theirs) = core_with_client();
+    let mut taken = 0;
+    let length_bytes = 31_u64 << 20;
+    while core.connections[index].has_room_for(length_bytes) {
+        taken += 1;
+        assert!(taken < 10);
+        core.connections[index].output.push_zeroes(length_bytes as usize);
+        core.list(index);
+        // As much of it as the socket has room for.
+        core.look_after_connections();
+        let connection = &core.connections[index];
+        let answers_bytes = connection.sending_bytes + connection.output.length_bytes();
+        assert!(connection.sending && answers_bytes as u64 <= CONNECTION_BYTES_MAX);
+    }
+    assert_eq!(taken, 2);
+    assert!(core.connections[index].held_back && core.connections[index].is_full());
+    // It is looked at again when the client has taken enough.
+    let reader = std::thread::spawn(move || {
+        theirs.read_exact(&mut vec![0; 2 * length_bytes as usize]).unwrap();
+        theirs
+    });
+    while !reader.is_finished() {
+        turn(&mut core);
+        core.look_after_connections();
+    }
+    reader.join().unwrap();
+    assert!(!core.connections[index].held_back && core.connections[index].has_room_for(length_bytes));
+}
+
+/// However large it is.
+#[test]
+fn a_single_request_is_always_taken() {
+    let (mut core, index, _theirs) = core_with_client();
+    assert!(core.connections[index].has_room_for(CONNECTION_BYTES_MAX + 1));
+    core.connections[index].under_way_bytes = 4096;
+    assert!(!core.connections[index].has_room_for(CONNECTION_BYTES_MAX));
+    assert!(core.connections[index].is_full() && core.connections[index].held_back);
+    assert!(core.connections[index].has_room_for(CONNECTION_BYTES_MAX - 4096));
+    assert!(!core.connections[index].is_full());
 }
