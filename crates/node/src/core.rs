@@ -34,6 +34,8 @@ use crate::volume::VolumeTable;
 
 /// How often a busy loop looks for what stalls.
 pub const HOUSEKEEPING_NS: u64 = 1_000_000_000;
+/// Rounds of shards, gateways and connections before the ring is looked at again.
+const SERVICE_ROUNDS_MAX: u32 = 16;
 /// How often time is told to groups that have other copies.
 const TICK_NS: u64 = 100_000_000;
 /// The same where no group has.
@@ -220,6 +222,8 @@ pub struct Core {
     pub(crate) adopt_next: usize,
     pub(crate) dropped_connections: u64,
     pub(crate) turns: u64,
+    /// Whether more may come of the shards, gateways and connections at once.
+    pub(crate) has_more: bool,
     #[cfg(test)]
     pub(crate) shard_turns: u64,
     pub(crate) busy_ns: u64,
@@ -297,6 +301,10 @@ impl Core {
         for slot in self.shards.iter().filter(|slot| !slot.released) {
             until = until.min(slot.copies().next_wake_ns().unwrap_or(u64::MAX));
         }
+        if self.has_more {
+            // Shards have not been turned yet since they were asked something.
+            until = now_ns;
+        }
         let monotonic = monotonic_ns();
         let gateways_ns = self.gateways.due_ns();
         if gateways_ns < u64::MAX {
@@ -345,10 +353,11 @@ impl Core {
         result
     }
 
-    /// Turns the shards and looks after gateways and connections until nothing more comes of it.
+    /// Turns the shards and looks after gateways and connections until nothing more comes of it, or for so long that others come first.
     fn service(&mut self) {
         self.gateways.list_due();
-        for _ in 0..16 {
+        self.has_more = true;
+        for _ in 0..SERVICE_ROUNDS_MAX {
             // What they hand over is for this turn of the shards, and what they are answered for needs none.
             self.look_after_gateways();
             let mut acted = false;
@@ -369,6 +378,7 @@ impl Core {
                 acted = true;
             }
             if !acted {
+                self.has_more = false;
                 break;
             }
         }

@@ -269,6 +269,7 @@ pub(crate) fn core_of(
         adopt_next: 0,
         dropped_connections: 0,
         turns: 0,
+        has_more: false,
         #[cfg(test)]
         shard_turns: 0,
         busy_ns: 0,

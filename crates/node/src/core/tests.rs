@@ -97,6 +97,16 @@ fn a_reactor_that_has_nothing_to_wait_for_arms_no_timer() {
     assert_eq!(wait, Wait::Forever);
 }
 
+/// What shards were asked in the last round waited for the next event, or for a tick.
+#[test]
+fn who_ends_a_turn_for_its_length_does_not_wait_after_it() {
+    let mut core = bare_core();
+    core.has_more = true;
+    assert_eq!(core.wait(boottime_ns()), Wait::Poll);
+    core.service();
+    assert_eq!(core.wait(boottime_ns()), Wait::Forever);
+}
+
 /// Lets go of the drive, as when it is removed.
 fn release(core: &mut Core) {
     let (done, released) = channel();
