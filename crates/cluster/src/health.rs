@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use coquina_base::DriveId;
+use coquina_base::{DriveId, NodeId};
 use serde::{Deserialize, Serialize};
 
-use crate::coordinator::{Coordinator, Liveness, ShardLife};
+use crate::coordinator::{Coordinator, Liveness, ShardLife, Stuck};
 use crate::group::GroupRecord;
 use crate::key::PoolId;
 use crate::map::MapView;
@@ -24,6 +24,8 @@ pub enum HealthCode {
     GroupBelowMinCopies,
     /// Fewer copies in sync than the pool has.
     GroupDegraded,
+    /// Copies on a drive are out though it serves, and have not got on for long.
+    CopyStuck,
     /// More than half of the nodes are silent for the coordinator: nobody is removed.
     CoordinatorIsolated,
     /// A node does not answer.
@@ -83,6 +85,7 @@ impl HealthCode {
             HealthCode::GroupDown => "GROUP_DOWN",
             HealthCode::GroupBelowMinCopies => "GROUP_BELOW_MIN_COPIES",
             HealthCode::GroupDegraded => "GROUP_DEGRADED",
+            HealthCode::CopyStuck => "COPY_STUCK",
             HealthCode::CoordinatorIsolated => "COORDINATOR_ISOLATED",
             HealthCode::NodeDown => "NODE_DOWN",
             HealthCode::DriveReadOnly => "DRIVE_READ_ONLY",
@@ -141,6 +144,11 @@ impl HealthCode {
             }
             HealthCode::GroupDegraded => {
                 "nothing, copies are being brought up; start missing nodes, or replace missing drives"
+            }
+            HealthCode::CopyStuck => {
+                "see whether the nodes named here reach each other at their peer addresses, and whether DAMAGED_LOG names a copy there \
+                 that has stopped: restart its node, after making room if it says NoSpace. If neither helps, remove the drive \
+                 with `coquina drive remove`, and its copies are made anew elsewhere"
             }
             HealthCode::CoordinatorIsolated => {
                 "look at the network between the nodes; if the silent ones are lost for good, give their drives up \
@@ -278,8 +286,11 @@ pub struct GroupCounts {
     pub degraded: u64,
     /// Degraded, and not even members for all copies are alive.
     pub undersized: u64,
-    /// Degraded, and a copy is being brought up.
+    /// Degraded, and a copy is being brought up and gets on.
     pub recovering: u64,
+    /// A copy is out and alive, and has not got on for long.
+    #[serde(default)]
+    pub stuck: u64,
     /// All copies are there, but not yet where they are to be.
     pub moving: u64,
     /// Copies that are missing, all groups together.
@@ -287,12 +298,14 @@ pub struct GroupCounts {
 }
 
 impl GroupCounts {
-    fn count(&mut self, map: &MapView, liveness: &Liveness, group: &GroupRecord) {
+    fn count(&mut self, map: &MapView, liveness: &Liveness, stuck: &Stuck, group: &GroupRecord) {
         let Some(pool) = map.pool(group.pool) else { return };
         let alive = |shards: &[crate::ShardRef]| {
             shards.iter().filter(|shard| liveness.shard(map, **shard) == ShardLife::Alive).count() as u64
         };
         let (in_sync, others) = (alive(&group.in_sync), alive(&group.others));
+        let is_stuck = |shard: &&crate::ShardRef| stuck.contains_key(&(group.id, **shard));
+        let stuck = group.others.iter().filter(is_stuck).count() as u64;
         let (copies, min_copies) = (u64::from(pool.copies), u64::from(pool.min_copies));
         let degraded = in_sync < copies;
         let settled = group.wanted.is_empty() && group.others.is_empty();
@@ -303,7 +316,8 @@ impl GroupCounts {
         self.below_min_copies += u64::from(in_sync < min_copies);
         self.degraded += u64::from(degraded);
         self.undersized += u64::from(degraded && in_sync + others < copies);
-        self.recovering += u64::from(degraded && in_sync > 0 && others > 0);
+        self.recovering += u64::from(degraded && in_sync > 0 && others > stuck);
+        self.stuck += u64::from(stuck > 0);
         self.moving += u64::from(moving);
         self.copies_missing += copies.saturating_sub(in_sync);
     }
@@ -324,7 +338,8 @@ impl ClusterHealth {
     /// The health as a coordinator sees it. Costs a pass over all groups.
     pub fn of(coordinator: &Coordinator) -> ClusterHealth {
         let errors = coordinator.placement_errors();
-        let mut health = ClusterHealth::derive(coordinator.map(), coordinator.liveness(), errors);
+        let (map, liveness, stuck) = (coordinator.map(), coordinator.liveness(), coordinator.stuck());
+        let mut health = ClusterHealth::derive(map, liveness, &stuck, errors);
         if let Some(error) = coordinator.halted() {
             let entry = HealthEntry::usual(HealthCode::MapWentBack, "cluster", error.to_string());
             health.entries.insert(0, entry);
@@ -332,19 +347,20 @@ impl ClusterHealth {
         health
     }
 
-    /// The health that follows from the map and from who is alive.
-    pub fn derive(
+    /// The health that follows from the map, from who is alive and from who does not get on.
+    fn derive(
         map: &MapView,
         liveness: &Liveness,
+        stuck: &Stuck,
         errors: &BTreeMap<PoolId, PlacementError>,
     ) -> ClusterHealth {
         let mut health = ClusterHealth::default();
         let mut needed: BTreeSet<DriveId> = BTreeSet::new();
         for group in map.groups() {
-            health.groups.count(map, liveness, group);
+            health.groups.count(map, liveness, stuck, group);
             let counts = health.pools.entry(group.pool).or_default();
             let down = counts.down;
-            counts.count(map, liveness, group);
+            counts.count(map, liveness, stuck, group);
             if counts.down > down {
                 needed.extend(group.in_sync.iter().map(|shard| shard.drive));
             }
@@ -352,6 +368,7 @@ impl ClusterHealth {
         health.pool_entries(map, liveness, errors, &needed);
         health.node_entries(map, liveness);
         health.drive_entries(map, liveness);
+        health.stuck_entries(map, stuck);
         health.entries.sort_by(|a, b| {
             b.severity.cmp(&a.severity).then(a.code.cmp(&b.code)).then(a.subject.cmp(&b.subject))
         });
@@ -378,7 +395,7 @@ impl ClusterHealth {
                     .filter_map(|id| map.drive(*id))
                     .map(|drive| format!("{} on {}", drive.path, node_name(map, drive.node)))
                     .collect();
-                let shown = drives.iter().take(8).cloned().collect::<Vec<_>>().join(", ");
+                let shown = listed(drives.into_iter());
                 let message = format!("{} {of} are down; good copies are on {shown}", counts.down);
                 add(HealthCode::GroupDown, message);
             }
@@ -393,13 +410,17 @@ impl ClusterHealth {
                 add(HealthCode::TooFewDomains, error.to_string());
             }
             let degraded = (counts.degraded > 0).then(|| {
-                let message = format!(
+                let mut message = format!(
                     "{} {of} lack {} copies, {} are being recovered",
                     counts.degraded, counts.copies_missing, counts.recovering
                 );
+                if counts.stuck > 0 {
+                    message.push_str(&format!("; {} have a copy that does not get on", counts.stuck));
+                }
                 let mut entry = HealthEntry::usual(HealthCode::GroupDegraded, subject.clone(), message);
                 if counts.recovering < counts.degraded {
-                    entry.advice = waits_for(map, liveness, pool, errors.contains_key(&pool.id)).to_owned();
+                    let lacks_domains = errors.contains_key(&pool.id);
+                    entry.advice = waits_for(map, liveness, pool, &counts, lacks_domains).to_owned();
                 }
                 entry
             });
@@ -434,6 +455,31 @@ impl ClusterHealth {
                 let message = format!("{groups} group(s) have still a copy there");
                 self.entries.push(HealthEntry::usual(HealthCode::Removing, subject, message));
             }
+        }
+    }
+
+    /// An entry for each drive with copies that are out, alive and do not get on.
+    fn stuck_entries(&mut self, map: &MapView, stuck: &Stuck) {
+        let mut drives: BTreeMap<DriveId, StuckDrive> = BTreeMap::new();
+        for ((group, shard), stuck_ns) in stuck {
+            let drive = drives.entry(shard.drive).or_default();
+            drive.groups.push(group.0);
+            drive.stuck_ns_max = drive.stuck_ns_max.max(*stuck_ns);
+            let primary = map.group(*group).and_then(GroupRecord::primary);
+            drive.primaries.extend(primary.and_then(|primary| map.node_of(primary)));
+        }
+        for (id, stuck) in drives {
+            let Some(drive) = map.drive(id) else { continue };
+            let groups = listed(stuck.groups.iter().map(u32::to_string));
+            let primaries = listed(stuck.primaries.iter().map(|node| node_name(map, *node)));
+            let message = format!(
+                "{} group(s) have a copy there that is out and has not got on for {}, though the drive serves; their primaries are \
+                 on {primaries}; groups {groups}",
+                stuck.groups.len(),
+                long_time(stuck.stuck_ns_max),
+            );
+            let subject = format!("drive {} on {}", drive.path, node_name(map, drive.node));
+            self.entries.push(HealthEntry::usual(HealthCode::CopyStuck, subject, message));
         }
     }
 
@@ -472,7 +518,13 @@ impl ClusterHealth {
 }
 
 /// What copies of a pool wait for that are missing and not being made.
-fn waits_for(map: &MapView, liveness: &Liveness, pool: &PoolRecord, lacks_domains: bool) -> &'static str {
+fn waits_for(
+    map: &MapView,
+    liveness: &Liveness,
+    pool: &PoolRecord,
+    counts: &GroupCounts,
+    lacks_domains: bool,
+) -> &'static str {
     // Placement was tried without what has been silent for too long, and found no place.
     if lacks_domains {
         return "bring back what is missing, or add nodes or drives in other failure domains: there is none with room for another \
@@ -489,15 +541,44 @@ fn waits_for(map: &MapView, liveness: &Liveness, pool: &PoolRecord, lacks_domain
         return "start the nodes that are down, and their copies catch up; those that stay silent for 10 minutes have their copies \
                 made anew elsewhere, if there is another failure domain with room";
     }
+    if counts.stuck > 0 {
+        return "do what COPY_STUCK says of the drives that it names: copies there are out though their drives serve, and do not get \
+                on by themselves";
+    }
     "nothing for a moment, the next copies are made when the ones before them are done; if the number does not fall, bring back what \
      is missing, or add nodes or drives in other failure domains with room"
+}
+
+/// Copies on a drive that do not get on.
+#[derive(Default)]
+struct StuckDrive {
+    groups: Vec<u32>,
+    primaries: BTreeSet<NodeId>,
+    stuck_ns_max: u64,
+}
+
+/// The first of some names, and whether there are more.
+fn listed(names: impl ExactSizeIterator<Item = String>) -> String {
+    const SHOWN: usize = 8;
+    let more = if names.len() > SHOWN { ", ..." } else { "" };
+    format!("{}{more}", names.take(SHOWN).collect::<Vec<_>>().join(", "))
+}
+
+/// A time of minutes or more, roughly.
+fn long_time(time_ns: u64) -> String {
+    let minutes = time_ns / 60_000_000_000;
+    match minutes {
+        0..2 => format!("{} s", time_ns / 1_000_000_000),
+        2..120 => format!("{minutes} min"),
+        _ => format!("{} h", minutes / 60),
+    }
 }
 
 fn groups_on(map: &MapView, drive: DriveId) -> usize {
     map.used_shards_of(drive).map(|(_, groups)| groups.len()).sum()
 }
 
-fn node_name(map: &MapView, node: coquina_base::NodeId) -> String {
+fn node_name(map: &MapView, node: NodeId) -> String {
     map.node(node).map_or_else(|| node.to_string(), |node| node.name.clone())
 }
 

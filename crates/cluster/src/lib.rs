@@ -20,8 +20,8 @@ mod shelf;
 mod stripe;
 
 pub use coordinator::{
-    Action, Coordinator, DriveCondition, DriveReport, Event, Heartbeat, Liveness, NodeRequest, Proposal,
-    ProposedChange, Settings, ShardLife, UNCHANGED_MAX, Write, WriteOutcome,
+    Action, BlocksLeft, Coordinator, DriveCondition, DriveReport, Event, Heartbeat, Liveness, NodeRequest,
+    Proposal, ProposedChange, Settings, ShardLife, Stuck, UNCHANGED_MAX, Write, WriteOutcome,
 };
 pub use coquina_replication::{Config, CopyId, GroupId};
 pub use group::{BLOCK_GROUPS, GroupBlock, GroupRecord, MEMBERS_MAX, ShardRef};

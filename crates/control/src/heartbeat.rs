@@ -3,7 +3,7 @@
 //! Invariants:
 //! - a heartbeat says what the node is at that moment; one that cannot be delivered is not repeated, the next one follows;
 //! - a node that refuses its map, and all I/O with it, sends none: others must take over;
-//! - the thread that sends waits for the leader for less than the time after which a node counts as dead.
+//! - the thread that sends waits for the leader for less than the time after which a node counts as dead, and for no reactor.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -11,10 +11,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use coquina_base::NodeId;
-use coquina_cluster::{GroupId, Heartbeat, MapView, NodeRequest, Proposal};
+use coquina_cluster::{BlocksLeft, GroupId, Heartbeat, MapView, NodeRequest, Proposal};
 
 use crate::api::HeartbeatReply;
-use crate::backend::{BackendError, GroupRole, GroupSnapshot, NodeBackend};
+use crate::backend::{BackendError, GroupRole, GroupSnapshot, NodeBackend, NodeSnapshot};
 use crate::client::Client;
 use crate::coordinator_service::CoordinatorService;
 use crate::layers;
@@ -22,6 +22,10 @@ use crate::map_service::{Leader, MapService};
 
 /// How often the leader is told that the node is there.
 const INTERVAL: Duration = Duration::from_millis(250);
+/// How often it is looked how far copies are that come back to primaries here.
+const RETURNING_INTERVAL: Duration = Duration::from_secs(10);
+/// Most groups of which this is told; of others the leader sees only for how long they take.
+const RETURNING_MAX: usize = 4096;
 /// How often it is looked whether there is something new to tell.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// How long the leader may take to answer.
@@ -59,6 +63,8 @@ pub(crate) struct Shared {
     coordinator: Option<Arc<CoordinatorService>>,
     pub(crate) stop: StopSignal,
     removed: AtomicBool,
+    /// How far copies are that come back to primaries here, until the next heartbeat says so.
+    returning: Mutex<Vec<BlocksLeft>>,
 }
 
 /// What a thread does until it is told to stop.
@@ -104,9 +110,11 @@ impl HeartbeatService {
             coordinator,
             stop: StopSignal::default(),
             removed: AtomicBool::new(false),
+            returning: Mutex::default(),
         });
         let mut threads = Vec::new();
-        let works: [(&str, Work); 2] = [(HEARTBEAT, run), ("layers", layers::run)];
+        let works: [(&str, Work); 3] =
+            [(HEARTBEAT, run), ("layers", layers::run), ("returning", look_after_returning)];
         for (name, work) in works {
             let shared = shared.clone();
             threads.push(std::thread::Builder::new().name(name.to_owned()).spawn(move || work(&shared))?);
@@ -240,7 +248,33 @@ fn heartbeat(shared: &Shared) -> Heartbeat {
         stopping: false,
         drives: shared.backend.drive_reports(),
         proposals: proposals(shared),
+        returning: std::mem::take(&mut *shared.returning.lock().unwrap_or_else(PoisonError::into_inner)),
     }
+}
+
+/// Looks from time to time how far copies are that come back, if there are any: this waits for reactors.
+fn look_after_returning(shared: &Shared) {
+    while !shared.stop.sleep(RETURNING_INTERVAL) {
+        let map = shared.map.map();
+        let here = |shard| map.node_of(shard) == Some(shared.node);
+        if map.groups().any(|group| !group.others.is_empty() && group.primary().is_some_and(here)) {
+            let returning = returning(&shared.backend.snapshot());
+            *shared.returning.lock().unwrap_or_else(PoisonError::into_inner) = returning;
+        }
+    }
+}
+
+/// What primaries have left to do for their copies that are out.
+fn returning(snapshot: &NodeSnapshot) -> Vec<BlocksLeft> {
+    let groups = snapshot.drives.iter().flat_map(|drive| &drive.shards).flat_map(|shard| &shard.groups);
+    let returns =
+        |group: &&GroupSnapshot| group.role == GroupRole::Primary && group.recovering_blocks_left > 0;
+    let left = |group: &GroupSnapshot| BlocksLeft {
+        group: GroupId(group.group),
+        epoch: group.epoch,
+        blocks: group.recovering_blocks_left,
+    };
+    groups.filter(returns).map(left).take(RETURNING_MAX).collect()
 }
 
 fn obey(shared: &Shared, reply: &HeartbeatReply) {
@@ -286,5 +320,31 @@ impl Sender {
                 None
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::{DriveSnapshot, ShardSnapshot};
+
+    #[test]
+    fn primaries_tell_how_far_their_copies_are_that_come_back() {
+        let group = |group, role, recovering_blocks_left| GroupSnapshot {
+            group,
+            epoch: 7,
+            role,
+            recovering_blocks_left,
+            ..GroupSnapshot::default()
+        };
+        let groups = vec![
+            group(1, GroupRole::Primary, 30),
+            group(2, GroupRole::Primary, 0),
+            group(3, GroupRole::Backup, 40),
+        ];
+        let shards = vec![ShardSnapshot { groups, ..ShardSnapshot::default() }];
+        let drives = vec![DriveSnapshot { shards, ..DriveSnapshot::default() }];
+        let snapshot = NodeSnapshot { drives, ..NodeSnapshot::default() };
+        assert_eq!(returning(&snapshot), [BlocksLeft { group: GroupId(1), epoch: 7, blocks: 30 }]);
     }
 }

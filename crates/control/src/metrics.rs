@@ -163,6 +163,7 @@ fn cluster_series(out: &mut Exposition, map: &MapView, sample: &Sample) {
             ("degraded", counts.degraded),
             ("undersized", counts.undersized),
             ("recovering", counts.recovering),
+            ("stuck", counts.stuck),
             ("moving", counts.moving),
         ];
         for (state, count) in states {

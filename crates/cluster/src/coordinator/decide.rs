@@ -19,7 +19,8 @@
 //!    any more (its drive is read-only, given up, to be removed or not in the map) is dropped at once, and so is a dead one
 //!    if there are more than twice as many members as wanted;
 //!    c. a wanted shard that is no member becomes one that is out, if primary and shard are alive and both drives have
-//!    room for a move: the primary brings it up and then proposes to add it;
+//!    room for a move: the primary brings it up and then proposes to add it. A group that takes no changes with the copies that
+//!    it has needs room on the drive of the shard only;
 //!    d. the first wanted member becomes primary again when it is in sync and alive, so many of them per second;
 //!    e. when all is as wanted, `wanted` is emptied. That is no new epoch.
 //!
@@ -42,13 +43,16 @@ pub(super) struct Budget {
     /// Per drive: copies that move to it, or from the primary on it.
     pub(super) moving: BTreeMap<DriveId, u32>,
     pub(super) moves_per_drive_max: u32,
+    /// Per drive: copies of groups that take no changes which begin now, by the primary on it.
+    urgent: BTreeMap<DriveId, u32>,
     /// Primaries that may change to the preferred one.
     pub(super) switches: u32,
 }
 
 impl Budget {
     pub(super) fn new(settings: &Settings, switches: u32) -> Budget {
-        Budget { moving: BTreeMap::new(), moves_per_drive_max: settings.moves_per_drive_max, switches }
+        let moves_per_drive_max = settings.moves_per_drive_max;
+        Budget { moving: BTreeMap::new(), moves_per_drive_max, urgent: BTreeMap::new(), switches }
     }
 
     /// Counts a copy that is being brought up.
@@ -58,8 +62,17 @@ impl Budget {
     }
 
     fn has_room(&self, from: ShardRef, to: ShardRef) -> bool {
-        let room = |drive| self.moving.get(&drive).copied().unwrap_or(0) < self.moves_per_drive_max;
-        room(from.drive) && room(to.drive)
+        self.has_room_in(&self.moving, from) && self.has_room_in(&self.moving, to)
+    }
+
+    /// The same for a copy that must not wait for those which the primary's drive is busy with. The drives that receive such
+    /// copies bound how many are under way.
+    fn has_urgent_room(&self, from: ShardRef, to: ShardRef) -> bool {
+        self.has_room_in(&self.urgent, from) && self.has_room_in(&self.moving, to)
+    }
+
+    fn has_room_in(&self, begun: &BTreeMap<DriveId, u32>, shard: ShardRef) -> bool {
+        begun.get(&shard.drive).copied().unwrap_or(0) < self.moves_per_drive_max
     }
 }
 
@@ -89,6 +102,12 @@ impl Context<'_> {
         // A missing one may come back, and its record says so before it is added.
         let state_good = matches!(drive.state, DriveState::Healthy | DriveState::Missing);
         state_good && (group.wanted.contains(&shard) || (node_stays && drive.wanted == Wanted::In))
+    }
+
+    /// Whether a group has fewer copies in sync than changes need.
+    pub(super) fn refuses_changes(&self, group: &GroupRecord) -> bool {
+        let pool = self.map.pool(group.pool);
+        pool.is_some_and(|pool| group.in_sync.len() < pool.min_copies as usize)
     }
 
     /// How many other members in sync are in the same domain.
@@ -247,11 +266,17 @@ impl Context<'_> {
     /// Rule 3c.
     fn begin_moves(&self, group: &GroupRecord, budget: &mut Budget) -> Option<GroupRecord> {
         let primary = group.primary().filter(|primary| self.is_alive(*primary))?;
+        let is_urgent = self.refuses_changes(group);
         let mut next = next_epoch(group);
         for shard in group.wanted.iter().filter(|shard| !group.is_member(**shard)) {
             let members = next.in_sync.len() + next.others.len();
-            if members < MEMBERS_MAX && self.is_alive(*shard) && budget.has_room(primary, *shard) {
+            let has_room = || match is_urgent {
+                true => budget.has_urgent_room(primary, *shard),
+                false => budget.has_room(primary, *shard),
+            };
+            if members < MEMBERS_MAX && self.is_alive(*shard) && has_room() {
                 budget.count(primary, *shard);
+                *budget.urgent.entry(primary.drive).or_default() += u32::from(is_urgent);
                 next.others.push(*shard);
             }
         }

@@ -78,6 +78,18 @@ impl Proposal {
     }
 }
 
+/// What a group's primary has still to do for its copies that are out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlocksLeft {
+    /// The group.
+    #[serde(with = "group_number")]
+    pub group: GroupId,
+    /// The epoch that the primary follows.
+    pub epoch: u64,
+    /// Blocks that they lack, as far as it knows, and those that are to be compared.
+    pub blocks: u64,
+}
+
 /// What a node says of itself, several times within [`Settings::node_dead_ns`](super::Settings).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Heartbeat {
@@ -95,6 +107,9 @@ pub struct Heartbeat {
     /// All that primaries on it ask for: what is not here and was before has been taken back.
     #[serde(default)]
     pub proposals: Vec<Proposal>,
+    /// How far primaries on it are with copies that come back; once in a while.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub returning: Vec<BlocksLeft>,
 }
 
 /// What became of a compare-and-set.

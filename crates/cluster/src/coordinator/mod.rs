@@ -15,9 +15,11 @@
 //! - a store that went backwards halts the coordinator ([`Action::Halt`]).
 
 mod decide;
+mod dirty;
 mod liveness;
 mod message;
 mod plan;
+mod returning;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,9 +28,10 @@ use coquina_replication::GroupId;
 
 pub use liveness::{Liveness, ShardLife};
 pub use message::{
-    Action, DriveCondition, DriveReport, Event, Heartbeat, NodeRequest, Proposal, ProposedChange,
+    Action, BlocksLeft, DriveCondition, DriveReport, Event, Heartbeat, NodeRequest, Proposal, ProposedChange,
     UNCHANGED_MAX, Write, WriteOutcome,
 };
+pub use returning::Stuck;
 
 use crate::group::{BLOCK_GROUPS, GroupBlock, ShardRef};
 use crate::key::{BlockId, Key, PoolId};
@@ -36,18 +39,22 @@ use crate::map::{Applied, MapError, MapView};
 use crate::placement::PlacementError;
 use crate::record::{PoolState, Record};
 use decide::{Budget, Context};
+use dirty::{Dirty, bit};
 pub(crate) use plan::{add_drive, empty_job, takes_data};
+use returning::Returning;
 
 /// How the coordinator decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// A node is dead when it was silent for so long.
     pub node_dead_ns: u64,
-    /// Copies on a drive that was dead for so long are made anew on other drives.
+    /// Copies on a drive that was dead for so long are made anew on other drives. One that is out and alive and has not got on
+    /// for so long does not keep others from moving.
     pub drive_out_ns: u64,
     /// Moves are begun this often.
     pub move_interval_ns: u64,
-    /// Most copies that move to a drive or from the primary on it at a time.
+    /// Most copies that move to a drive or from the primary on it at a time, but for those of groups that take no changes until
+    /// they have another copy: of these so many begin from the primaries on a drive in each `move_interval_ns`.
     pub moves_per_drive_max: u32,
     /// Most primaries that change back to the preferred one in each `move_interval_ns`.
     pub switches_max: u32,
@@ -122,6 +129,7 @@ pub struct Coordinator {
     /// The groups of which each node's last heartbeat had proposals.
     asked: BTreeMap<NodeId, Vec<GroupId>>,
     moves_begun_ns: u64,
+    returning: Returning,
     /// Something of a pool's creation or removal has come true, and the next step need not wait.
     hurries: bool,
     seen: Seen,
@@ -144,6 +152,7 @@ impl Coordinator {
         let plan = plan::Plan::new(&map);
         Coordinator {
             settings,
+            returning: Returning::new(&settings),
             liveness,
             now_ns,
             halted: None,
@@ -182,6 +191,11 @@ impl Coordinator {
         &self.liveness
     }
 
+    /// Copies that are out and alive, and have not got on for too long.
+    pub fn stuck(&self) -> Stuck {
+        self.returning.stuck(&self.map, self.now_ns)
+    }
+
     /// Why nothing is decided any more.
     pub fn halted(&self) -> Option<&MapError> {
         self.halted.as_ref()
@@ -206,6 +220,7 @@ impl Coordinator {
         self.now_ns = self.now_ns.max(now_ns);
         if asleep_ns >= self.settings.node_dead_ns / 2 {
             self.liveness.begin_anew(self.now_ns);
+            self.returning = Returning::new(&self.settings);
         }
         let result = match event {
             Event::Tick => self.tick(actions),
@@ -382,6 +397,12 @@ impl Coordinator {
         let changed = self.liveness.hear(&self.map, &heartbeat, self.now_ns);
         self.drives_changed(&changed);
         self.take_proposals(node, heartbeat.proposals);
+        for left in heartbeat.returning {
+            let group = self.map.group(left.group).filter(|group| group.epoch == left.epoch);
+            if let Some(group) = group.filter(|group| self.has_primary(node, group.id)) {
+                self.returning.report(group, left, self.now_ns);
+            }
+        }
     }
 
     /// Whether a node has not reached for long what the map was then: its watch is lost. What others write to the store is
@@ -594,20 +615,28 @@ impl Coordinator {
         next.map(|next| (next, pool))
     }
 
-    /// Begins moves and gives primaries back, those of groups first that lack copies.
+    /// Begins moves and gives primaries back, those of groups first that take no changes, then of those that lack copies.
     fn begin_moves(&mut self, actions: &mut Vec<Action>) {
+        self.returning.watch(&self.map, &self.liveness, &self.unsettled, self.now_ns);
         let mut budget = Budget::new(&self.settings, self.settings.switches_max);
-        let (mut degraded, mut others) = (Dirty::default(), Dirty::default());
+        let (mut refusing, mut degraded, mut others) = (Dirty::default(), Dirty::default(), Dirty::default());
         let context = Context { map: &self.map, liveness: &self.liveness };
         for group in self.unsettled.iter().filter_map(|group| self.map.group(*group)) {
             let lacks = group.in_sync.len() < group.intended().len();
-            if lacks { &mut degraded } else { &mut others }.add(group.id);
+            let due: &mut Dirty = match (context.refuses_changes(group), lacks) {
+                (true, _) => &mut refusing,
+                (false, true) => &mut degraded,
+                (false, false) => &mut others,
+            };
+            due.add(group.id);
             let Some(primary) = group.primary() else { continue };
-            for shard in group.others.iter().filter(|shard| context.is_alive(**shard)) {
+            // What does not get on takes no bandwidth, and could be there for ever.
+            let gets_on = |shard: ShardRef| self.returning.stuck_ns(group.id, shard, self.now_ns).is_none();
+            for shard in group.others.iter().filter(|shard| context.is_alive(**shard) && gets_on(**shard)) {
                 budget.count(primary, *shard);
             }
         }
-        for groups in [degraded, others] {
+        for groups in [refusing, degraded, others] {
             self.dirty.extend(groups);
             self.write_dirty(Some(&mut budget), actions);
         }
@@ -620,34 +649,6 @@ impl Coordinator {
             self.plan.due_records(&self.map, &self.liveness, &self.settings, self.now_ns, writes_groups);
         for (key, record, unchanged) in due {
             self.write(key, record, unchanged, actions);
-        }
-    }
-}
-
-/// Groups by block, a bit for each.
-#[derive(Debug, Default)]
-struct Dirty(BTreeMap<BlockId, u64>);
-
-fn bit(group: GroupId) -> u64 {
-    1 << (group.0 % BLOCK_GROUPS)
-}
-
-impl Dirty {
-    fn all(map: &MapView) -> Dirty {
-        Dirty(map.blocks().map(|(block, _)| (block, !0)).collect())
-    }
-
-    fn add(&mut self, group: GroupId) {
-        *self.0.entry(BlockId::of(group)).or_default() |= bit(group);
-    }
-
-    fn add_block(&mut self, block: BlockId) {
-        self.0.insert(block, !0);
-    }
-
-    fn extend(&mut self, other: Dirty) {
-        for (block, groups) in other.0 {
-            *self.0.entry(block).or_default() |= groups;
         }
     }
 }

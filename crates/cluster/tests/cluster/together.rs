@@ -33,8 +33,16 @@ fn run_ms(world: &mut World, milliseconds: u64) {
 fn heartbeat(map: &MapView, node: NodeId, stopping: bool, proposals: Vec<Proposal>) -> Event {
     let report = |drive: DriveId| DriveReport { drive, condition: DriveCondition::Serving, hung: false };
     let drives = map.drives_of(node).map(|drive| report(drive.id)).collect();
-    let map_revision = map.revision();
-    Event::Heartbeat(Heartbeat { node, cluster: CLUSTER, map_revision, stopping, drives, proposals })
+    let (map_revision, returning) = (map.revision(), Vec::new());
+    Event::Heartbeat(Heartbeat {
+        node,
+        cluster: CLUSTER,
+        map_revision,
+        stopping,
+        drives,
+        proposals,
+        returning,
+    })
 }
 
 /// What the leader writes when a primary has it take a backup out.

@@ -109,6 +109,7 @@ fn groups_text(text: &mut String, status: &api::Status) {
         (groups.degraded, "degraded"),
         (groups.undersized, "undersized"),
         (groups.recovering, "recovering"),
+        (groups.stuck, "stuck"),
         (groups.moving, "moving"),
     ];
     for (count, what) in others.into_iter().filter(|(count, _)| *count > 0) {

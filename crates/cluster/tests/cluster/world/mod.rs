@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use coquina_base::{ClusterId, DriveId, Id128, NodeId, VolumeId};
 use coquina_cluster::operation::{self, OperationError};
 use coquina_cluster::{
-    Action, BlockId, Coordinator, DriveCondition, DriveRecord, DriveReport, DriveState, Event, GroupId,
-    GroupRecord, Heartbeat, Key, MapView, NodeAddresses, NodeRecord, PoolRecord, PoolState, Proposal,
-    ProposedChange, Record, Settings, ShardRef, Striping, VersionRange, VolumeRecord, VolumeState, Wanted,
-    Write, WriteOutcome, mix,
+    Action, BlockId, BlocksLeft, Coordinator, DriveCondition, DriveRecord, DriveReport, DriveState, Event,
+    GroupId, GroupRecord, Heartbeat, Key, MapView, NodeAddresses, NodeRecord, PoolRecord, PoolState,
+    Proposal, ProposedChange, Record, Settings, ShardRef, Striping, VersionRange, VolumeRecord, VolumeState,
+    Wanted, Write, WriteOutcome, mix,
 };
 
 pub const MILLISECOND_NS: u64 = 1_000_000;
@@ -131,6 +131,12 @@ pub struct World {
     pub hung: BTreeSet<DriveId>,
     /// Drives that are said to hang though they answer again.
     pub said_to_hang: BTreeSet<DriveId>,
+    /// Primaries on the first of two drives have copies on the second removed, and never get them up.
+    pub apart: BTreeSet<(DriveId, DriveId)>,
+    /// No copy is brought up to its end.
+    pub slow: bool,
+    /// What each primary says that its copies which are out lack.
+    pub blocks_left: Option<u64>,
     /// Of pools that are made.
     pub min_copies: u32,
     /// Heartbeats that come again much later.
@@ -176,6 +182,9 @@ impl World {
             suspects: true,
             hung: BTreeSet::new(),
             said_to_hang: BTreeSet::new(),
+            apart: BTreeSet::new(),
+            slow: false,
+            blocks_left: None,
             min_copies: 1,
             late: Vec::new(),
             next_drive: 0,
@@ -393,13 +402,15 @@ impl World {
                 let proposal = Proposal { group: group.id, epoch: group.epoch, change };
                 proposals.entry(node).or_default().push(proposal);
             };
-            if let Some(shard) = suspect.filter(|_| self.suspects) {
+            let is_apart = |shard: &ShardRef| self.apart.contains(&(primary.drive, shard.drive));
+            let apart = group.in_sync.iter().copied().find(is_apart);
+            if let Some(shard) = suspect.filter(|_| self.suspects).or(apart) {
                 propose(ProposedChange::Remove(shard));
             }
             let joining = self.joining.get(&group.id).filter(|(epoch, _)| *epoch == group.epoch);
             if let Some((_, shard)) = joining {
                 propose(ProposedChange::Add(*shard));
-            } else if let Some(shard) = self.any_serving(&group.others)
+            } else if let Some(shard) = self.any_returning(primary, &group.others)
                 && self.random.chance(30)
             {
                 // Brought up: from now on nothing is committed without it, until the epoch ends.
@@ -411,10 +422,22 @@ impl World {
         proposals
     }
 
-    fn any_serving(&mut self, shards: &[ShardRef]) -> Option<ShardRef> {
-        let serving: Vec<ShardRef> = shards.iter().copied().filter(|shard| self.serves(*shard)).collect();
-        let index = self.random.below(serving.len() as u64) as usize;
-        serving.get(index).copied()
+    /// One of those that are out that could be brought up.
+    fn any_returning(&mut self, primary: ShardRef, others: &[ShardRef]) -> Option<ShardRef> {
+        let returns = |shard: &ShardRef| {
+            self.serves(*shard) && !self.slow && !self.apart.contains(&(primary.drive, shard.drive))
+        };
+        let returning: Vec<ShardRef> = others.iter().copied().filter(returns).collect();
+        let index = self.random.below(returning.len() as u64) as usize;
+        returning.get(index).copied()
+    }
+
+    /// What the primaries on a node say of the copies that they bring up.
+    fn blocks_left(&self, node: NodeId) -> Vec<BlocksLeft> {
+        let Some(blocks) = self.blocks_left else { return Vec::new() };
+        let leads_here = |group: &&GroupRecord| self.store.node_of(group.in_sync[0]) == Some(node);
+        let groups = self.store.groups().filter(leads_here).filter(|group| !group.others.is_empty());
+        groups.map(|group| BlocksLeft { group: group.id, epoch: group.epoch, blocks }).collect()
     }
 
     /// Clients write, if all copies in sync and the one that is joining can take it.
@@ -448,6 +471,7 @@ impl World {
                 stopping: node.stopping,
                 drives: node.conditions.iter().map(report).collect(),
                 proposals: proposals.get(&id).cloned().unwrap_or_default(),
+                returning: self.blocks_left(id),
             };
             if self.random.chance(self.faults.heartbeat_twice) {
                 self.apply(seat, Event::Heartbeat(heartbeat.clone()));
