@@ -2,8 +2,9 @@
 //!
 //! Invariants:
 //! - blocking work runs on tokio's blocking threads: a slow change never keeps `/metrics` waiting;
-//! - connections and their idle time are limited, request bodies too, and how many changes are made at a time: there are always
-//!   threads for what processes ask each other, on which changes may wait;
+//! - connections and their idle time are limited, request bodies too, and how many changes are made at a time; who wants to know of
+//!   all processes waits for a sample that others get as well: see [`samples`]. So there are always threads for what processes
+//!   ask each other, on which changes may wait;
 //! - a web page in somebody's browser cannot drive it: see [`guard`].
 
 mod error;
@@ -11,6 +12,7 @@ mod guard;
 mod internal;
 mod listener;
 mod routes;
+mod samples;
 
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex, PoisonError};

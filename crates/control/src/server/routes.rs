@@ -1,7 +1,7 @@
 //! What each request does. The table is in [`crate::api`].
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::extract::{DefaultBodyLimit, Query, State};
 use axum::http::{StatusCode, header};
@@ -9,12 +9,13 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router, middleware};
 use coquina_base::{DriveId, Nearest, NodeId};
-use coquina_cluster::{PoolRecord, VolumeRecord};
+use coquina_cluster::{MapView, PoolRecord, VolumeRecord};
 use serde::Deserialize;
 use tokio::sync::Semaphore;
 
 use super::error::{ApiError, Body, Name};
 use super::guard::{HostNames, guard};
+use super::samples::{self, Samples};
 use super::{CHANGES_MAX, ServerConfig, internal};
 use crate::api;
 use crate::ask::for_each_at_once;
@@ -38,6 +39,7 @@ pub(super) struct Shared {
     http: String,
     pub(super) catalogue: Arc<Catalogue>,
     changes: Arc<Semaphore>,
+    pub(super) samples: Samples,
 }
 
 type SharedState = State<Arc<Shared>>;
@@ -45,7 +47,8 @@ pub(super) type Answer<T> = Result<Json<T>, ApiError>;
 
 impl Shared {
     pub(super) fn new(config: ServerConfig, http: String, catalogue: Arc<Catalogue>) -> Self {
-        Shared { config, http, catalogue, changes: Arc::new(Semaphore::new(CHANGES_MAX)) }
+        let changes = Arc::new(Semaphore::new(CHANGES_MAX));
+        Shared { config, http, catalogue, changes, samples: Samples::default() }
     }
 
     /// What this process is called, be it a node or not.
@@ -78,7 +81,7 @@ impl Shared {
         Moment::take(&self.catalogue.map(), self.local(), true)
     }
 
-    fn sample(&self) -> Sample {
+    pub(super) fn sample(&self) -> Sample {
         Sample::take(&self.catalogue, self.local())
     }
 
@@ -157,24 +160,30 @@ struct Interval {
 }
 
 /// Takes a sample, over an interval if one is asked for.
-async fn sample(shared: &Arc<Shared>, interval: &Interval) -> Result<Sample, ApiError> {
+async fn sample(shared: &Arc<Shared>, interval: &Interval) -> Result<Arc<Sample>, ApiError> {
     if interval.interval_ms > api::INTERVAL_MS_MAX {
         let message =
             format!("interval_ms is {}, the most is {}", interval.interval_ms, api::INTERVAL_MS_MAX);
         return Err(ApiError::new(StatusCode::BAD_REQUEST, "bad_request", message));
     }
-    let mut before = None;
-    if interval.interval_ms > 0 {
-        let start = Instant::now();
-        let moment = blocking(shared.clone(), Shared::moment).await?;
-        let left = Duration::from_millis(interval.interval_ms).saturating_sub(start.elapsed());
-        tokio::time::sleep(left.max(Duration::from_millis(10))).await;
-        before = Some((moment, start));
+    let first = samples::take(shared).await?;
+    if interval.interval_ms == 0 {
+        return Ok(first.sample);
     }
-    let now = Instant::now();
-    let mut sample = blocking(shared.clone(), Shared::sample).await?;
-    sample.before = before.map(|(moment, start)| (moment, now.duration_since(start)));
-    Ok(sample)
+    let left = Duration::from_millis(interval.interval_ms).saturating_sub(first.begun.elapsed());
+    tokio::time::sleep(left.max(Duration::from_millis(10))).await;
+    let second = samples::take(shared).await?;
+    let before = Some((first.sample.now.clone(), second.begun.duration_since(first.begun)));
+    Ok(Arc::new(Sample { before, ..Sample::clone(&second.sample) }))
+}
+
+/// Shows something of a sample of all processes.
+async fn showing<T: Send + 'static>(
+    shared: Arc<Shared>,
+    show: impl FnOnce(&Shared, &MapView, &Sample) -> T + Send + 'static,
+) -> Answer<T> {
+    let sample = samples::take(&shared).await?.sample;
+    Ok(Json(blocking(shared, move |shared| show(shared, &shared.catalogue.map(), &sample)).await?))
 }
 
 type IntervalQuery = Result<Query<Interval>, axum::extract::rejection::QueryRejection>;
@@ -261,11 +270,8 @@ async fn create_volume(
 }
 
 async fn show_volume(State(shared): SharedState, Name(name): Name) -> Answer<api::Volume> {
-    let volume = blocking(shared, move |shared| {
-        let record = shared.catalogue.info(&name)?;
-        Ok::<_, ApiError>(view::volume(&shared.catalogue.map(), &record, &shared.sample()))
-    });
-    Ok(Json(volume.await??))
+    let record = shared.catalogue.info(&name)?;
+    showing(shared, move |_, map, sample| view::volume(map, &record, sample)).await
 }
 
 async fn resize_volume(
@@ -294,8 +300,7 @@ async fn remove_volume(
 }
 
 async fn list_pools(State(shared): SharedState) -> Answer<api::PoolList> {
-    let pools = blocking(shared, |shared| view::pools(&shared.catalogue.map(), &shared.sample()));
-    Ok(Json(api::PoolList { pools: pools.await? }))
+    showing(shared, |_, map, sample| api::PoolList { pools: view::pools(map, sample) }).await
 }
 
 /// Runs an operation of the catalogue and answers with the pool.
@@ -327,8 +332,7 @@ async fn remove_pool(
 }
 
 async fn list_nodes(State(shared): SharedState) -> Answer<api::NodeList> {
-    let nodes = blocking(shared, |shared| view::nodes(&shared.catalogue.map(), &shared.sample())).await?;
-    Ok(Json(api::NodeList { nodes }))
+    showing(shared, |_, map, sample| api::NodeList { nodes: view::nodes(map, sample) }).await
 }
 
 async fn remove_node(
@@ -361,7 +365,7 @@ fn show_drive(shared: &Shared, id: DriveId) -> Result<api::Drive, ApiError> {
 }
 
 async fn list_drives(State(shared): SharedState) -> Answer<api::DriveList> {
-    Ok(Json(api::DriveList { drives: blocking(shared, show_drives).await? }))
+    showing(shared, |_, map, sample| api::DriveList { drives: view::drives(map, sample) }).await
 }
 
 /// Has another node do something.
@@ -395,7 +399,7 @@ async fn add_drive(State(shared): SharedState, Body(request): Body<api::AddDrive
             return Ok(at_node(shared, node.id, |client| client.add_drive(&request))?);
         }
         let id = catalogue.backend().drive_add(&request.path, request.force)?;
-        let known = |map: &coquina_cluster::MapView| map.drive(id).is_some();
+        let known = |map: &MapView| map.drive(id).is_some();
         catalogue.map_service().wait_for_map(Duration::from_secs(5), known);
         show_drive(shared, id)
     });
@@ -498,11 +502,11 @@ async fn list_groups(
 ) -> Answer<api::GroupList> {
     let Query(query) =
         query.map_err(|error| ApiError::new(StatusCode::BAD_REQUEST, "bad_request", error.body_text()))?;
-    let groups = blocking(shared, move |shared| {
-        let volume = query.volume.as_deref().map(|name| shared.catalogue.info(name)).transpose()?;
-        Ok::<_, ApiError>(view::groups(&shared.catalogue.map(), volume.as_ref(), &shared.sample()))
-    });
-    Ok(Json(api::GroupList { groups: groups.await?? }))
+    let volume = query.volume.as_deref().map(|name| shared.catalogue.info(name)).transpose()?;
+    showing(shared, move |_, map, sample| api::GroupList {
+        groups: view::groups(map, volume.as_ref(), sample),
+    })
+    .await
 }
 
 async fn set_overcommit(
@@ -539,10 +543,9 @@ async fn shutdown(
 }
 
 async fn health(State(shared): SharedState) -> Result<(StatusCode, Json<api::Health>), ApiError> {
-    let health = blocking(shared, |shared| {
-        view::health(&shared.catalogue.map(), &shared.sample(), &shared.config.health)
-    });
-    let health = health.await?;
+    let show =
+        |shared: &Shared, map: &MapView, sample: &Sample| view::health(map, sample, &shared.config.health);
+    let Json(health) = showing(shared, show).await?;
     let works = health.state != api::HealthState::Error;
     Ok((if works { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, Json(health)))
 }

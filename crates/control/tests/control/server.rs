@@ -9,7 +9,7 @@ use coquina_cluster::DriveCondition;
 use coquina_control::{Client, ClientError, ControlListener, Severity, api};
 use serde_json::{Value, json};
 
-use super::world::{CAPACITY_BYTES, FakeNode, World, volume_request};
+use super::world::{CAPACITY_BYTES, FakeNode, World, register_node, unknown_node, volume_request};
 
 /// A cluster of one node.
 struct Server {
@@ -392,6 +392,34 @@ fn shrinks_leave_threads_for_what_they_wait_for() {
         shrinks.into_iter().map(|shrink| shrink.join().unwrap()).collect::<Vec<_>>()
     });
     assert!(done.iter().all(|volume| volume.shrinking_from_bytes.is_none()), "{done:?}");
+}
+
+/// Load balancers and monitoring ask all the time, and each waited for the silent node on a thread of its own: other processes
+/// took this one for silent, too.
+#[test]
+fn who_asks_how_all_are_leaves_threads_for_what_processes_ask_each_other() {
+    let server = Server::start();
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    register_node(&server.world.processes[0].map, unknown_node(), "silent", &address).unwrap();
+    let before = server.node().memory().snapshots;
+    std::thread::scope(|scope| {
+        for number in 0..120 {
+            let client = server.client();
+            scope.spawn(move || match number % 4 {
+                0 => client.health().map(drop).unwrap(),
+                1 => client.status(0).map(drop).unwrap(),
+                2 => client.drives().map(drop).unwrap(),
+                _ => client.nodes().map(drop).unwrap(),
+            });
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        let asked = std::time::Instant::now();
+        server.client().local().unwrap();
+        assert!(asked.elapsed() < Duration::from_millis(1500), "{:?}", asked.elapsed());
+    });
+    let samples = server.node().memory().snapshots - before;
+    assert!(samples < 20, "{samples} samples were taken");
 }
 
 #[test]
