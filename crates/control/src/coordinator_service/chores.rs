@@ -4,20 +4,25 @@
 //! of the kind under way; then it is deleted by a client; then the record says that it is done. Any step can be repeated,
 //! by whoever leads then.
 //!
+//! A dead node is not waited for: what it has taken cannot take effect without the primaries that others have by now. That is so only
+//! as long as it leads none of the volume's groups itself, and does not come back while it is deleted: then all is done again.
+//!
 //! Only one process deletes at a time, or a late one could delete what was written after the volume had grown again. Who
 //! leads no more sends nothing more, and what it has sent fails soon; who leads now waits for that long, unless the shrink
 //! began under its own leadership.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use coquina_base::NodeId;
-use coquina_cluster::{Key, MapView, Record, VolumeRecord, VolumeState, Write};
+use coquina_cluster::{GroupRecord, Key, MapView, Record, VolumeRecord, VolumeState, Write};
 use tokio::sync::watch;
 
 use super::{Input, Shared};
 use crate::api::Quiesce;
 use crate::client::Client;
+use crate::view;
 
 /// How long it is waited for changes of the map before looking again.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -65,7 +70,7 @@ fn finish_shrink(shared: &Shared, map: &MapView, volume: &VolumeRecord) -> Resul
     if !is_alone(shared, revision) {
         return Err("a former leader may still be at it".to_owned());
     }
-    quiesce_everywhere(shared, map, volume, revision)?;
+    let left_out = quiesce_everywhere(shared, map, volume, revision)?;
     let addresses: Vec<String> = map
         .nodes()
         .map(|node| node.value.addresses.native.clone())
@@ -73,6 +78,11 @@ fn finish_shrink(shared: &Shared, map: &MapView, volume: &VolumeRecord) -> Resul
         .collect();
     let goes_on = || shared.leads() && shared.map.map().volume(volume.id) == Some(volume);
     shared.config.trimmer.trim(&addresses, &volume.name, volume.size_bytes, from_bytes, &goes_on)?;
+    let dead = dead_nodes(shared, volume)?;
+    if let Some(node) = left_out.iter().find(|node| !dead.contains(node)) {
+        // It may have come back with a change under way that was taken before it knew the new end, or take one still.
+        return Err(format!("node {} came back meanwhile", view::node_name(map, *node)));
+    }
     let done = |map: &MapView| {
         let key = Key::Volume(volume.id);
         // Whoever changed the record meanwhile has to be finished anew.
@@ -93,22 +103,33 @@ fn is_alone(shared: &Shared, revision: u64) -> bool {
         .is_some_and(|leading| revision > leading.term || leading.since.elapsed() >= FORMER_LEADER_TIME)
 }
 
-/// Returns when no living node takes or has under way what lies beyond the new end.
+/// Nodes that count as dead and lead no group of the volume as it was. One that does may be on its way out and serve still, and what it leads
+/// cannot be deleted without it anyway.
+fn dead_nodes(shared: &Shared, volume: &VolumeRecord) -> Result<BTreeSet<NodeId>, String> {
+    let health = shared.ask_blocking(Input::Health).ok_or("this process leads no more")?;
+    let map = shared.map.map();
+    let size_bytes = volume.shrinking_from_bytes.unwrap_or(volume.size_bytes);
+    let before = VolumeRecord { size_bytes, ..volume.clone() };
+    let primaries = view::groups_of(&map, &before).into_iter().filter_map(GroupRecord::primary);
+    let leading: BTreeSet<NodeId> = primaries.filter_map(|primary| map.node_of(primary)).collect();
+    Ok(health.dead.into_iter().filter(|node| !leading.contains(node)).collect())
+}
+
+/// Returns when no node takes or has under way what lies beyond the new end, but for dead ones that were left out.
 fn quiesce_everywhere(
     shared: &Shared,
     map: &MapView,
     volume: &VolumeRecord,
     map_revision: u64,
-) -> Result<(), String> {
-    let health = shared.ask_blocking(Input::Health).ok_or("this process leads no more")?;
-    let dead = |node: &NodeId| health.dead.contains(node);
+) -> Result<BTreeSet<NodeId>, String> {
+    let left_out = dead_nodes(shared, volume)?;
     let request = Quiesce { volume: volume.id, map_revision };
-    for node in map.nodes().filter(|node| !dead(&node.value.id)) {
+    for node in map.nodes().filter(|node| !left_out.contains(&node.value.id)) {
         let (name, address) = (&node.value.name, &node.value.addresses.http);
         let client = Client::with_patience(address, Duration::from_secs(1), QUIESCE_TIME_MAX);
         client
             .and_then(|client| client.quiesce(&request))
             .map_err(|error| format!("node {name} has to refuse the old size first: {error}"))?;
     }
-    Ok(())
+    Ok(left_out)
 }

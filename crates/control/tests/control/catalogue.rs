@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use coquina_base::{LayerId, VOLUME_BYTES_MAX};
 use coquina_cluster::{HealthCode, Severity, ShardRef, VolumeState};
-use coquina_control::{CatalogueError, api};
+use coquina_control::{CatalogueError, HeartbeatService, api};
 
 use super::world::{CAPACITY_BYTES, World, volume_request};
 
@@ -181,6 +181,39 @@ fn a_shrink_is_cut_off_after_every_node_refuses_the_old_size() {
     assert_eq!((again.size_bytes, again.largest_bytes()), (GIB, 3 * GIB), "what it was once is kept in mind");
     let again = process.catalogue.resize("db", 4096, true, false).unwrap();
     assert_eq!((again.size_bytes, again.largest_bytes()), (4096, 3 * GIB));
+}
+
+/// It may have a change under way that it took before it knew the new end.
+#[test]
+fn a_node_that_comes_back_while_a_volume_is_cut_has_to_refuse_the_old_size_too() {
+    let world = World::new(3, 1);
+    let leader = world.leader().unwrap();
+    let away = world.processes.iter().find(|process| process.name != leader.name).unwrap();
+    let volume = leader.catalogue.create(&volume_request("db", 2 * GIB)).unwrap();
+    let is_dead = |world: &World| {
+        let health = world.leader().and_then(|leader| leader.coordinator.health_blocking());
+        health.is_some_and(|health| health.dead.contains(&away.node.id))
+    };
+    away.heartbeat.stop(&|| false);
+    world.wait_for("it is dead", is_dead);
+    leader.wait("others lead", |map| {
+        map.groups().all(|group| group.primary().and_then(|shard| map.node_of(shard)) != Some(away.node.id))
+    });
+    world.trimmer.held.store(true, Ordering::SeqCst);
+    let back = std::thread::scope(|scope| {
+        let shrink = scope.spawn(|| leader.catalogue.resize("db", GIB, true, false).unwrap());
+        world.wait_for("it is cut", |world| !world.trimmer.trims.lock().unwrap().is_empty());
+        assert!(away.node.memory().quiesced.is_empty(), "nobody waits for a dead node");
+        let coordinator = Some(away.coordinator.clone());
+        let back = HeartbeatService::start(away.map.clone(), away.node.clone(), away.node.id, coordinator);
+        world.wait_for("it is there again", |world| !is_dead(world));
+        world.trimmer.held.store(false, Ordering::SeqCst);
+        assert_eq!(shrink.join().unwrap().shrinking_from_bytes, None);
+        back.unwrap()
+    });
+    assert_eq!(away.node.memory().quiesced, [volume.id]);
+    assert_eq!(world.trimmer.trims.lock().unwrap().len(), 2);
+    back.stop(&|| false);
 }
 
 #[test]
