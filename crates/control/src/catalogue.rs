@@ -186,7 +186,7 @@ impl Catalogue {
         let size_bytes = check_volume_size(size_bytes)?;
         let map = self.map();
         let before = find(&map, name)?;
-        let id = before.id;
+        let (id, known_bytes) = (before.id, before.size_bytes);
         if size_bytes < before.size_bytes && allow_shrink && !force {
             self.check_unused(id, name, "shrink it all the same with `coquina volume resize` and --force")?;
         }
@@ -210,6 +210,11 @@ impl Catalogue {
             } else if !allow_shrink {
                 let name = name.to_owned();
                 return Err(CatalogueError::ShrinkNotConfirmed { name, from_bytes, to_bytes: size_bytes });
+            } else if from_bytes != known_bytes {
+                // A try whose answer was lost may have shrunk it, and somebody else let it grow since. What it holds now
+                // nobody has asked to cut off.
+                let name = name.to_owned();
+                return Err(CatalogueError::Resized { name, from_bytes: known_bytes, now_bytes: from_bytes });
             } else {
                 let before = volume.shrinking_from_bytes.unwrap_or(from_bytes);
                 next.shrinking_from_bytes = Some(before.max(from_bytes));

@@ -33,6 +33,20 @@ pub enum CatalogueError {
         /// The name.
         name: String,
     },
+    /// It has another size than the one that was to be cut.
+    #[error(
+        "somebody else has resized volume {name:?} meanwhile, from {} to {}, and it was left at that; look at it and ask again",
+        format_size_bytes(*from_bytes),
+        format_size_bytes(*now_bytes)
+    )]
+    Resized {
+        /// The name.
+        name: String,
+        /// The size that was to be cut.
+        from_bytes: u64,
+        /// The size that it has.
+        now_bytes: u64,
+    },
     /// A volume needs at least one block.
     #[error("a volume of size 0 holds nothing; give a size above zero, such as 10G")]
     SizeZero,

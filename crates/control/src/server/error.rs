@@ -69,6 +69,7 @@ impl From<CatalogueError> for ApiError {
             CatalogueError::NodeNotFound { .. } => (StatusCode::NOT_FOUND, "node_not_found"),
             CatalogueError::NodeAmbiguous { .. } => (StatusCode::CONFLICT, "node_ambiguous"),
             CatalogueError::Replaced { .. } => (StatusCode::CONFLICT, "volume_replaced"),
+            CatalogueError::Resized { .. } => (StatusCode::CONFLICT, "volume_resized"),
             CatalogueError::OtherVolumesLost { .. } => (StatusCode::CONFLICT, "other_volumes_lost"),
             CatalogueError::NotLost { .. } => (StatusCode::CONFLICT, "not_lost"),
             CatalogueError::NodeAnswers { .. } => (StatusCode::CONFLICT, "node_answers"),
