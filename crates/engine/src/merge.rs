@@ -41,8 +41,9 @@ enum MergeState {
 
 /// What keeps a merge from the log.
 enum Hindrance {
-    /// What it replaces may be on its way out, or what it lacks room for: again behind the trims.
-    Trims,
+    /// What it replaces may be on its way out, or, `for_room`, something else may that gives it the room which it lacks: again behind
+    /// the trims.
+    Trims { for_room: bool },
     /// The index page that says how much it replaces must be read first.
     Page,
     /// It is refused.
@@ -208,7 +209,11 @@ impl Shard {
     fn finish_merge(&mut self, mut merge: Merge) {
         let needed = match self.blocks_for_merge(&merge) {
             Ok(needed) => needed,
-            Err(Hindrance::Trims) => return self.merge_again(merge),
+            Err(Hindrance::Trims { for_room }) => {
+                // Those that are in the log now are applied by then. Others may always be under way: it does not wait for them.
+                merge.request.origin.after_trims |= for_room;
+                return self.merge_again(merge);
+            }
             Err(Hindrance::Page) => {
                 if !std::mem::replace(&mut merge.is_pinned, true) {
                     let (first, end) = (merge.first_block(), merge.end_block());
@@ -245,6 +250,10 @@ impl Shard {
         if self.is_deleting(request.layer) || self.layers_deleted.contains_key(&request.layer) {
             return Err(Hindrance::Refused(Failure::Invalid));
         }
+        // Before it could wait for anything: its group may be waiting for it, to begin anew.
+        if let Some(failure) = self.refuses_change(&request.origin) {
+            return Err(Hindrance::Refused(failure));
+        }
         let used = self.live_blocks + self.zero_blocks + self.reserved_blocks;
         let capacity = self.client_capacity(&request.origin);
         // Edges may replace holes; what is mapped already is set aside twice until the change is applied.
@@ -262,7 +271,7 @@ impl Shard {
             }
         } else {
             if self.is_being_trimmed(&range) {
-                return Err(Hindrance::Trims);
+                return Err(Hindrance::Trims { for_room: false });
             }
             needed = match request.operation {
                 OwnedOperation::WriteZeroes { no_hole: false } => {
@@ -279,11 +288,11 @@ impl Shard {
         }
         if needed > 0 && used + u64::from(needed) > capacity {
             if self.trims_may_make_room(&request.origin) {
-                return Err(Hindrance::Trims);
+                return Err(Hindrance::Trims { for_room: true });
             }
             return Err(Hindrance::Refused(Failure::NoSpace));
         }
-        self.refuses_change(&request.origin).map_or(Ok(needed), |failure| Err(Hindrance::Refused(failure)))
+        Ok(needed)
     }
 
     fn merge_again(&mut self, merge: Merge) {

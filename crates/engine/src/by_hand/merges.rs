@@ -205,23 +205,73 @@ fn a_merge_does_not_wait_for_what_comes_later() {
     panic!("{:?}", world.shard);
 }
 
+/// Writes blocks, from the second chunk on, until there is no room for another one.
+fn fill(world: &mut World) {
+    for block in 0.. {
+        world.shard.submit(write_of(3, 1 + block / 1024, block % 1024 * BLOCK, &[1; BLOCK_BYTES]));
+        world.settle();
+        match world.outcome(3) {
+            Some(Outcome::Changed) => {}
+            Some(Outcome::Failed(Failure::NoSpace)) => return assert!(block > 100, "{block}"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Lets somebody trim a large empty volume, chunk by chunk, until a change is answered; gives the answer. One of the trims is always in
+/// the log and not applied.
+fn outcome_beside_trims(world: &mut World, token: u64, mut then: impl FnMut(&mut Shard)) -> Outcome {
+    for chunk in 0..100 {
+        let trim = request(1000 + u64::from(chunk), chunk, 0, Operation::Trim);
+        world.shard.submit(Request { layer: LayerId(2), ..trim });
+        assert!(!world.shard.trims_under_way.is_empty());
+        world.turn();
+        then(&mut world.shard);
+        if let Some(outcome) = world.outcome(token) {
+            return outcome;
+        }
+    }
+    panic!("it waits without end: {:?}", world.shard)
+}
+
+/// Each of them might have made room, so that it was decided on again behind each.
+#[test]
+fn a_merge_on_a_full_drive_does_not_wait_for_trims_that_come_later() {
+    let mut world = World::new();
+    fill(&mut world);
+    world.shard.submit(write_of(9, 0, 512, &[1; 512]));
+    let outcome = outcome_beside_trims(&mut world, 9, |_| {});
+    assert!(matches!(outcome, Outcome::Failed(Failure::NoSpace)), "{outcome:?}");
+    // For those that were in the log before it, it does.
+    world.settle();
+    world.done.clear();
+    world.shard.submit(request(8, 1, 0, Operation::Trim));
+    world.shard.submit(write_of(9, 0, 512, &[1; 512]));
+    let outcome = outcome_beside_trims(&mut world, 9, |_| {});
+    assert!(matches!(outcome, Outcome::Changed), "{outcome:?}");
+    assert_eq!(world.read(0, 0)[..1024], [[0; 512], [1; 512]].concat()[..]);
+    world.shard.verify().unwrap();
+}
+
+/// A copy whose reign ended serves again only when nothing of that reign is under way: what it must refuse waits for nothing.
+#[test]
+fn a_merge_of_a_reign_that_is_over_does_not_wait_for_trims() {
+    let mut world = World::new();
+    fill(&mut world);
+    world.shard.accept_changes(1, Some(1));
+    let origin = Origin { group: 1, session: 1, request: 1, ..Origin::default() };
+    world.shard.submit(Request { origin, ..write_of(9, 0, 512, &[1; 512]) });
+    let outcome = outcome_beside_trims(&mut world, 9, |shard| shard.accept_changes(1, None));
+    assert!(matches!(outcome, Outcome::Failed(Failure::NotPrimary)), "{outcome:?}");
+}
+
 /// Blocks inside the range become holes; only those at its edges need room, and these have it.
 #[test]
 fn zeroing_parts_of_blocks_on_a_full_drive_needs_no_room_for_holes() {
     let mut world = World::new();
     world.change(write_of(1, 0, 0, &[0xa0; BLOCK_BYTES]));
     world.change(write_of(2, 0, 9 * BLOCK, &[0xb0; BLOCK_BYTES]));
-    let mut filled = 0;
-    for block in 0.. {
-        world.shard.submit(write_of(3, 1 + block / 1024, block % 1024 * BLOCK, &[1; BLOCK_BYTES]));
-        world.settle();
-        match world.outcome(3) {
-            Some(Outcome::Changed) => filled += 1,
-            Some(Outcome::Failed(Failure::NoSpace)) => break,
-            other => panic!("{other:?}"),
-        }
-    }
-    assert!(filled > 100, "{filled}");
+    fill(&mut world);
     let zeroes = request(4, 0, 512, Operation::WriteZeroes { no_hole: false });
     world.shard.submit(Request { length_bytes: 9 * BLOCK, ..zeroes });
     world.settle();
