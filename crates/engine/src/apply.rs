@@ -386,20 +386,20 @@ impl Shard {
     fn touch(&mut self, key: RegionKey) {
         let era = self.segments.era as u8;
         if let Some(region) = self.index.region_mut(key)
-            && region.dirty
+            && region.is_dirty()
             && region.dirty_era == era
         {
-            region.referenced = true;
+            region.set_referenced(true);
             return;
         }
         let checkpoint = self.checkpoint.number_running();
         let region = self.index.region_or_new(key, checkpoint);
-        region.referenced = true;
-        if region.dirty && self.checkpoint.is_collecting() {
+        region.set_referenced(true);
+        if region.is_dirty() && self.checkpoint.is_collecting() {
             self.write_page(key);
         }
         let Some(region) = self.index.region_mut(key) else { return };
-        region.dirty = true;
+        region.set_dirty(true);
         region.dirty_era = era;
         self.dirty.push(key);
     }
@@ -458,8 +458,8 @@ impl Shard {
             let page = region.page;
             segment = Some(self.geometry.segment_of(page.location()));
             let before = region.heap_bytes();
-            region.loading = false;
-            region.referenced = true;
+            region.set_loading(false);
+            region.set_referenced(true);
             let end = page.offset_bytes() + page.length_bytes();
             let bytes = buffer.get(page.offset_bytes()..end);
             good = result.is_ok()
@@ -467,6 +467,7 @@ impl Shard {
             let after = region.heap_bytes();
             is_empty = matches!(region.map, Map::Empty);
             self.index.account(before, after);
+            self.index.look_again();
         }
         if good && is_empty {
             // The page says nothing that is not known without it. Changed so that the next checkpoint leaves it out.
@@ -548,7 +549,7 @@ impl Shard {
     fn delete_chunk(&mut self, layer: u64, chunk: u32) -> bool {
         let Some(regions) = self.index.chunk_mut(layer, chunk) else { return true };
         let writing = regions.iter().any(|region| region.writing > 0);
-        let loading = regions.iter().any(|region| region.loading);
+        let loading = regions.iter().any(|region| region.is_loading());
         let absent = regions.iter().any(|region| !region.is_complete());
         if self.chunk_deleting == Some((layer, chunk)) {
             if loading {
@@ -561,7 +562,7 @@ impl Shard {
         // Entries that have not been applied pin their regions. They are ignored when their time comes, and must not
         // keep the space until then: it may be what their frames wait for.
         let is_emptied =
-            |region: &Region| matches!(region.map, Map::Empty) && region.page.is_none() && !region.dirty;
+            |region: &Region| matches!(region.map, Map::Empty) && region.page.is_none() && !region.is_dirty();
         let is_waiting = regions.iter().all(is_emptied) && regions.iter().any(|region| region.pins > 0);
         if writing || loading || is_waiting {
             return true;
@@ -588,7 +589,7 @@ impl Shard {
             self.with_region(key, |region| {
                 region.map = Map::Empty;
                 region.checksums = None;
-                region.dirty = false;
+                region.set_dirty(false);
             });
         }
         self.index.drop_chunk_if_empty(layer, chunk);

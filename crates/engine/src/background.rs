@@ -35,12 +35,13 @@ impl Shard {
     /// Pushes regions out of memory until the index is within its bound: clean ones at once, dirty ones by way of
     /// the log.
     pub(crate) fn evict_step(&mut self) {
+        let mut steps = EVICT_STEPS;
         for _ in 0..EVICT_MAX {
             if self.index.memory_bytes() <= self.config.index_memory_bytes {
                 return;
             }
-            let Some(key) = self.index.next_idle(EVICT_STEPS) else { return };
-            let dirty = self.index.region_mut(key).is_some_and(|region| region.dirty);
+            let Some(key) = self.index.next_idle(&mut steps) else { return };
+            let dirty = self.index.region_mut(key).is_some_and(|region| region.is_dirty());
             if !dirty {
                 self.push_out(key);
                 continue;
@@ -55,12 +56,13 @@ impl Shard {
         }
     }
 
-    /// Forgets what a page on the drive can give back. What costs no memory beyond its place is kept: a region that
-    /// was written in order still knows where its blocks lie, without their checksums.
+    /// Forgets what a page on the drive can give back. At first not what costs no memory beyond its place: a region that was
+    /// written in order still knows where its blocks lie, without their checksums. If nobody has used that either when it is found
+    /// again, it goes, too: while one region of a chunk says something, all four take their places.
     fn push_out(&mut self, key: RegionKey) {
         self.with_region(key, |region| {
-            region.checksums = None;
-            if !matches!(region.map, Map::One(_)) {
+            let had_checksums = region.checksums.take().is_some();
+            if !had_checksums || !matches!(region.map, Map::One(_)) {
                 region.map = Map::Absent;
             }
         });

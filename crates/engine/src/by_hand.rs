@@ -18,6 +18,7 @@ mod exact_checkpoints;
 mod group_states;
 mod hung_drives;
 mod last_chunk;
+mod little_memory;
 mod lost_pages;
 mod merges;
 mod proofs;

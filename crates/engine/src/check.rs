@@ -106,7 +106,7 @@ fn check_shard(
                 check_region(&mut shard, &mut reader, key, deleting, &mut counts, report);
                 // Memory for one region at a time.
                 if let Some(region) = shard.index.region_mut(key)
-                    && !region.dirty
+                    && !region.is_dirty()
                     && !region.page.is_none()
                 {
                     region.checksums = None;

@@ -312,7 +312,7 @@ impl Shard {
                 return self.note();
             };
             let due =
-                self.index.region_mut(key).is_some_and(|region| region.dirty && region.dirty_era != era);
+                self.index.region_mut(key).is_some_and(|region| region.is_dirty() && region.dirty_era != era);
             if due {
                 self.write_page(key);
             }
@@ -325,14 +325,14 @@ impl Shard {
         let collecting = self.checkpoint.is_collecting();
         let number = self.checkpoint.number;
         let Some(region) = self.index.region_mut(key) else { return };
-        assert!(region.dirty, "{key:?} is written although it is clean");
+        assert!(region.is_dirty(), "{key:?} is written although it is clean");
         // Checkpoint that the content is right for: it was the same at its point.
         let belongs_to = match collecting {
             true if region.dirty_era != era => number,
             true => 0,
             false => number + 1,
         };
-        region.dirty = false;
+        region.set_dirty(false);
         // With an older page on its way, an empty one must follow it, or the older one would count.
         if matches!(region.map, Map::Empty) && region.writing == 0 {
             return self.drop_page(key, belongs_to);
@@ -456,7 +456,8 @@ impl Shard {
         };
         assert!(region.writing > 0);
         region.writing -= 1;
-        let is_needless = matches!(region.map, Map::Empty) && !region.dirty && region.writing == 0;
+        let is_needless = matches!(region.map, Map::Empty) && !region.is_dirty() && region.writing == 0;
+        self.index.look_again();
         self.set_page(key, page);
         if entry.sequence == self.checkpoint.number && self.checkpoint.is_noting() {
             encode_page_record(key.layer, key.chunk, key.region, page, &mut self.checkpoint.overrides);
@@ -517,11 +518,11 @@ impl Shard {
                 self.checkpoint.refresh.pop();
                 continue;
             };
-            if region.loading {
+            if region.is_loading() {
                 return false;
             }
             // One that has another page by now has changed, or was written since the point.
-            if region.page != page || region.dirty || region.writing > 0 {
+            if region.page != page || region.is_dirty() || region.writing > 0 {
                 self.checkpoint.refresh.pop();
                 continue;
             }
@@ -529,7 +530,7 @@ impl Shard {
                 self.load_page(key);
                 return false;
             }
-            region.dirty = true;
+            region.set_dirty(true);
             region.dirty_era = era.wrapping_sub(1);
             self.checkpoint.refresh.pop();
             self.write_page(key);

@@ -550,7 +550,7 @@ impl Shard {
             last = Some(key);
             let absent = self.index.region_mut(key).is_some_and(|region| {
                 matches!(region.map, crate::index_region::Map::Absent)
-                    && !region.loading
+                    && !region.is_loading()
                     && !region.page.is_none()
             });
             if absent {

@@ -65,7 +65,20 @@ pub struct Index {
     layer_last: Cell<(u64, u32)>,
     /// Bytes of memory held, tables included.
     memory_bytes: u64,
+    clock: Clock,
+}
+
+/// Looks for regions that may go, round after round.
+#[derive(Default)]
+struct Clock {
+    /// Position of a layer, chunk, region.
     hand: (usize, u32, u8),
+    /// In this round it has met something that may go, at once or when it comes there again.
+    has_met: bool,
+    /// Since this round began something may have changed behind it.
+    has_news: bool,
+    /// The last round was in vain, and nothing has changed since.
+    is_at_rest: bool,
 }
 
 const CHUNK_MEMORY_BYTES: u64 = size_of::<Chunk>() as u64 + 16;
@@ -113,6 +126,8 @@ impl Index {
         if let Some(position) = self.by_id.remove(&id) {
             self.layer_last.set((LAYER_NONE, 0));
             let layer = self.layers.swap_remove(position as usize);
+            // Another one is in its place.
+            self.look_again();
             self.memory_bytes -= layer.leaves.iter().flatten().count() as u64 * LEAF_MEMORY_BYTES;
             assert!(layer.leaves.iter().flatten().all(|leaf| leaf.chunks.iter().all(Slot::is_none)));
             if let Some(moved) = self.layers.get(position as usize) {
@@ -146,7 +161,7 @@ impl Index {
                 count += 1;
             }
             for (region, _) in regions.iter().flatten() {
-                std::hint::black_box(region.referenced);
+                std::hint::black_box(region.is_referenced());
             }
             for (region, block) in regions.iter().flatten() {
                 region.look_at(*block);
@@ -190,7 +205,7 @@ impl Index {
                 Map::Empty => region.page.is_none() && region.checksums.is_none(),
                 _ => false,
             };
-            nothing && region.pins == 0 && !region.dirty && region.writing == 0 && !region.loading
+            nothing && region.pins == 0 && !region.is_dirty() && region.writing == 0 && !region.is_loading()
         });
         if idle {
             let pages: [PageRef; REGIONS] = std::array::from_fn(|number| warm.regions[number].page);
@@ -278,37 +293,47 @@ impl Index {
         None
     }
 
-    /// Looks for a region in memory that was not used for a while: the clock algorithm. Gives up after `steps`.
-    pub fn next_idle(&mut self, steps: usize) -> Option<RegionKey> {
-        for _ in 0..steps {
-            let (position, chunk, number) = self.hand;
+    /// Something was loaded, let go or written: there may be more that [`Index::next_idle`] finds.
+    pub fn look_again(&mut self) {
+        self.clock.has_news = true;
+        self.clock.is_at_rest = false;
+    }
+
+    /// Looks for a region in memory that was not used for a while: the clock algorithm. One of which only the places are left
+    /// in memory is found as well. Takes its steps off `steps`, and gives up when none is left, or after a round in vain: then it
+    /// does not look any more before [`Index::look_again`].
+    pub fn next_idle(&mut self, steps: &mut usize) -> Option<RegionKey> {
+        while *steps > 0 && !self.clock.is_at_rest {
+            *steps -= 1;
+            let (position, chunk, number) = self.clock.hand;
             let Some(id) = self.layers.get(position).map(|layer| layer.id) else {
-                self.hand = (0, 0, 0);
-                if self.layers.is_empty() {
-                    return None;
-                }
+                let is_at_rest = !self.clock.has_met && !self.clock.has_news;
+                self.clock = Clock { is_at_rest, ..Clock::default() };
                 continue;
             };
             let Some(chunk) = self.next_chunk(id, chunk) else {
-                self.hand = (position + 1, 0, 0);
+                self.clock.hand = (position + 1, 0, 0);
                 continue;
             };
-            let number = if chunk == self.hand.1 { number } else { 0 };
+            let number = if chunk == self.clock.hand.1 { number } else { 0 };
             // Behind the last chunk that a layer can have comes the next layer.
             let behind = chunk.checked_add(1).map_or((position + 1, 0, 0), |next| (position, next, 0));
-            self.hand =
+            self.clock.hand =
                 if usize::from(number) + 1 < REGIONS { (position, chunk, number + 1) } else { behind };
             let key = RegionKey { layer: id, chunk, region: number };
             if matches!(self.slot_mut(id, chunk), Some(Slot::Cold(_))) {
-                self.hand = behind;
+                self.clock.hand = behind;
                 continue;
             }
             let Some(region) = self.region_mut(key) else { continue };
-            let evictable = region.is_complete()
-                && !matches!(region.map, Map::Empty)
-                && region.pins == 0
-                && region.writing == 0;
-            if evictable && !std::mem::take(&mut region.referenced) {
+            let is_in_use = region.pins > 0 || region.writing > 0 || region.is_loading();
+            if is_in_use || matches!(region.map, Map::Absent | Map::Empty) {
+                continue;
+            }
+            let was_used = region.is_referenced();
+            region.set_referenced(false);
+            self.clock.has_met = true;
+            if !was_used {
                 return Some(key);
             }
         }
@@ -402,6 +427,7 @@ pub fn decode_page_record(bytes: &[u8]) -> Option<(RegionKey, PageRef)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::index_run::Run;
 
     #[test]
     fn chunks_that_hold_nothing_leave_nothing_behind() {
@@ -427,6 +453,55 @@ mod tests {
         assert_eq!((index.memory_bytes(), index.next_chunk(7, 0)), (0, None));
         index.remove_layer(7);
         assert_eq!(index.memory_bytes(), 0);
+    }
+
+    /// A complete region, or one of which only the places are left.
+    fn put(index: &mut Index, chunk: u32, is_complete: bool) {
+        let region = index.region_or_new(RegionKey { layer: 7, chunk, region: 0 }, 0);
+        region.map = Map::One(Run::new(0, 1, 9));
+        region.page = PageRef::new(9, 0, 24);
+        if is_complete {
+            region.add_checksums();
+        }
+    }
+
+    #[test]
+    fn regions_that_may_go_are_found_when_they_are_not_used_for_a_round() {
+        let mut index = Index::default();
+        let key = |chunk| Some(RegionKey { layer: 7, chunk, region: 0 });
+        (0..3).for_each(|chunk| put(&mut index, chunk, chunk != 2));
+        index.region_or_new(RegionKey { layer: 7, chunk: 0, region: 0 }, 0).set_referenced(true);
+        let mut steps = 100;
+        let found = [(); 4].map(|()| index.next_idle(&mut steps));
+        assert_eq!(found, [key(1), key(2), key(0), key(1)]);
+    }
+
+    /// A round was made again and again while nothing could be found, a multiple of what it takes for each turn of the shard.
+    #[test]
+    fn after_a_round_in_vain_nothing_is_looked_at_before_something_has_changed() {
+        const CHUNKS: u32 = 100;
+        let mut index = Index::default();
+        let key = RegionKey { layer: 7, chunk: CHUNKS / 2, region: 0 };
+        for chunk in 0..CHUNKS {
+            put(&mut index, chunk, true);
+            index.region_or_new(RegionKey { layer: 7, chunk, region: 0 }, 0).pins = 1;
+        }
+        let mut steps = 10_000;
+        assert_eq!(index.next_idle(&mut steps), None);
+        assert!(steps > 9_000, "{steps} steps are left of one round");
+        let before = steps;
+        assert_eq!((index.next_idle(&mut steps), steps), (None, before));
+        // In the middle of a round, behind its hand.
+        index.look_again();
+        steps = 300;
+        assert_eq!((index.next_idle(&mut steps), steps), (None, 0));
+        index.region_or_new(key, 0).pins = 0;
+        index.look_again();
+        steps = 1_000;
+        assert_eq!(index.next_idle(&mut steps), Some(key));
+        index.region_or_new(key, 0).pins = 1;
+        assert_eq!((index.next_idle(&mut steps), index.next_idle(&mut steps)), (None, None));
+        assert!(steps > 0, "it has given up");
     }
 
     /// The last look-up is remembered; layers change their positions when others go.

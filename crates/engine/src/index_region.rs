@@ -91,17 +91,22 @@ pub struct Region {
     pub page: PageRef,
     /// Operations that need the region to stay in memory.
     pub pins: u32,
-    /// Changed since its page was written.
-    pub dirty: bool,
     /// Pages of it that are being written: the page reference is about to change.
     pub writing: u8,
-    /// Its page is being read.
-    pub loading: bool,
-    /// Used since the last look of the evictor.
-    pub referenced: bool,
     /// Low bits of the number of checkpoints begun when it became dirty.
     pub dirty_era: u8,
+    flags: u8,
 }
+
+// Four of them are what each chunk in memory takes.
+const _: () = assert!(size_of::<Region>() == 40);
+
+/// Changed since its page was written.
+const DIRTY: u8 = 1;
+/// Its page is being read.
+const LOADING: u8 = 2;
+/// Used since the last look of the evictor.
+const REFERENCED: u8 = 4;
 
 fn dense_get(dense: &Dense, block: usize) -> u64 {
     let b = dense[block];
@@ -122,13 +127,47 @@ impl Region {
         }
     }
 
+    /// Whether it has changed since its page was written.
+    pub fn is_dirty(&self) -> bool {
+        self.flags & DIRTY != 0
+    }
+
+    /// See [`Region::is_dirty`].
+    pub fn set_dirty(&mut self, is_dirty: bool) {
+        self.set_flag(DIRTY, is_dirty);
+    }
+
+    /// Whether its page is being read.
+    pub fn is_loading(&self) -> bool {
+        self.flags & LOADING != 0
+    }
+
+    /// See [`Region::is_loading`].
+    pub fn set_loading(&mut self, is_loading: bool) {
+        self.set_flag(LOADING, is_loading);
+    }
+
+    /// Whether it was used since the last look of the evictor.
+    pub fn is_referenced(&self) -> bool {
+        self.flags & REFERENCED != 0
+    }
+
+    /// See [`Region::is_referenced`].
+    pub fn set_referenced(&mut self, is_referenced: bool) {
+        self.set_flag(REFERENCED, is_referenced);
+    }
+
+    fn set_flag(&mut self, flag: u8, is_set: bool) {
+        self.flags = if is_set { self.flags | flag } else { self.flags & !flag };
+    }
+
     /// Whether nothing is to be known of it, here or on the drive, and nothing of it is on its way.
     pub fn is_vacant(&self) -> bool {
         matches!(self.map, Map::Empty)
             && self.page.is_none()
-            && !self.dirty
+            && !self.is_dirty()
             && self.writing == 0
-            && !self.loading
+            && !self.is_loading()
     }
 
     /// Bytes of heap that the region holds.

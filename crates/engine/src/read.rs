@@ -189,7 +189,7 @@ impl Shard {
         for (region, _, _) in regions_of(first, blocks) {
             if let Some(region) = self.index.region_mut(RegionKey { layer, chunk, region }) {
                 region.pins += 1;
-                region.referenced = true;
+                region.set_referenced(true);
             }
         }
     }

@@ -118,6 +118,7 @@ impl Shard {
         if let Some(old) = self.scrub.pinned.take() {
             let Some(region) = self.index.region_mut(old) else { panic!("{old:?} was dropped while pinned") };
             region.pins -= 1;
+            self.index.look_again();
             // It may have been trimmed while only the scrub kept it.
             self.index.cool(old.layer, old.chunk);
         }
@@ -178,13 +179,13 @@ impl Shard {
             return true;
         };
         if !region.is_complete() {
-            if self.poisoned.is_some() && !region.loading {
+            if self.poisoned.is_some() && !region.is_loading() {
                 // Perhaps for this very page: it would be read again for ever.
                 self.scrub.block = (block / REGION_BLOCKS * REGION_BLOCKS + REGION_BLOCKS) as u32;
                 self.scrub.skipped += u64::from(self.scrub.block) - block as u64;
                 return true;
             }
-            if !region.loading {
+            if !region.is_loading() {
                 self.load_page(key);
             }
             self.scrub.wake_ns = self.now_ns + 1_000_000;

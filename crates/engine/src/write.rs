@@ -555,8 +555,8 @@ impl Shard {
             let key = RegionKey { layer, chunk, region };
             let region = self.index.region_or_new(key, checkpoint);
             region.pins += 1;
-            region.referenced = true;
-            if !region.is_complete() && !region.loading {
+            region.set_referenced(true);
+            if !region.is_complete() && !region.is_loading() {
                 self.load_page(key);
             }
         }
@@ -571,6 +571,7 @@ impl Shard {
             region.pins -= 1;
             is_vacant |= region.is_vacant();
         }
+        self.index.look_again();
         // It may have been made for the pins alone, as for a trim of holes.
         if is_vacant {
             self.index.cool(layer, chunk);
@@ -580,10 +581,10 @@ impl Shard {
     pub(crate) fn load_page(&mut self, key: RegionKey) {
         let Some(region) = self.index.region_mut(key) else { return };
         assert!(
-            !region.page.is_none() && !region.dirty,
+            !region.page.is_none() && !region.is_dirty(),
             "{key:?} is not in memory and has no page: {region:?}"
         );
-        region.loading = true;
+        region.set_loading(true);
         let page = region.page;
         self.stats.index_page_reads += 1;
         self.pages_loading += 1;
@@ -595,7 +596,7 @@ impl Shard {
     pub(crate) fn wait_for_page(&mut self, key: RegionKey, waiter: PageWaiter) {
         let checkpoint = self.checkpoint.number_running();
         let region = self.index.region_or_new(key, checkpoint);
-        if !region.loading {
+        if !region.is_loading() {
             self.load_page(key);
         }
         self.page_waiters.entry(key).or_default().push(waiter);

@@ -388,7 +388,7 @@ fn a_page_that_only_followed_another_goes() {
     world.complete(0);
     assert!(matches!(world.done.remove(&trim), Some(Outcome::Changed)));
     let region = world.region(key);
-    assert!(matches!(region.map, Map::Empty) && region.dirty && region.writing == 1, "{region:?}");
+    assert!(matches!(region.map, Map::Empty) && region.is_dirty() && region.writing == 1, "{region:?}");
     world.shard.start_checkpoint();
     world.turn();
     assert_eq!(world.region(key).writing, 2, "the checkpoint has written an empty page");

@@ -37,11 +37,11 @@ fn the_evictor_goes_on_behind_it() {
         region.replace(0, 1, 77, &mut |_, _| {});
         region.set_checksum(0, 1);
     }
-    let found: Vec<_> = (0..4).map(|_| index.next_idle(64)).collect();
+    let found: Vec<_> = (0..4).map(|_| index.next_idle(&mut 64)).collect();
     assert_eq!(found, [last, next, last, next].map(Some));
     // The same where nothing of the chunk is in memory.
     let region = index.region_or_new(last, 0);
     (region.map, region.checksums, region.page) = (Map::Absent, None, PageRef::new(9, 0, 64));
     index.cool(last.layer, last.chunk);
-    assert_eq!([index.next_idle(64), index.next_idle(64)], [Some(next); 2]);
+    assert_eq!([index.next_idle(&mut 64), index.next_idle(&mut 64)], [Some(next); 2]);
 }

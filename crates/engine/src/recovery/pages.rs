@@ -116,7 +116,7 @@ impl Shard {
             }
         }
         let index = &mut self.index;
-        self.dirty.retain(|key| index.region_mut(*key).is_some_and(|region| region.dirty));
+        self.dirty.retain(|key| index.region_mut(*key).is_some_and(|region| region.is_dirty()));
         self.segments.review_pending();
     }
 
@@ -134,13 +134,13 @@ impl Shard {
             return false;
         }
         let Some(region) = self.index.region_mut(key) else { return false };
-        let is_to_be_written = region.dirty && region.is_complete() && !matches!(region.map, Map::Empty);
+        let is_to_be_written = region.is_dirty() && region.is_complete() && !matches!(region.map, Map::Empty);
         is_to_be_written && is_same(region, &written)
     }
 
     fn take_up_page(&mut self, key: RegionKey, page: PageRef) {
         let Some(region) = self.index.region_mut(key) else { return };
-        region.dirty = false;
+        region.set_dirty(false);
         let old = std::mem::replace(&mut region.page, page);
         let segment = self.geometry.segment_of(page.location());
         let known = self.segments.get(segment);

@@ -1,7 +1,7 @@
 //! What index pages take at most.
 
 use super::*;
-use crate::index_region::{Map, Region};
+use crate::index_region::Region;
 use crate::index_run::{REGION_BLOCKS, ZEROES};
 
 /// Small, fast and repeatable.
@@ -16,7 +16,7 @@ impl Dice {
 
 /// Bytes of the page of a region that was written in random order, at random places, and how many blocks it holds.
 fn random_page(dice: &mut Dice, writes: u64, longest: u64) -> (u64, u64) {
-    let mut region = Region { map: Map::Empty, ..Region::default() };
+    let mut region = Region::default();
     for _ in 0..writes {
         let start = dice.below(REGION_BLOCKS as u64) as usize;
         let count = (1 + dice.below(longest) as usize).min(REGION_BLOCKS - start);

@@ -1,0 +1,30 @@
+//! What is left of the index in memory where nearly none is allowed.
+
+use super::*;
+
+/// A region that was written in order kept its place in memory when its checksums went, and with it the regions of its whole chunk, until
+/// it was written again or the process ended.
+#[test]
+fn of_chunks_that_nobody_uses_only_the_places_of_their_pages_stay_in_memory() {
+    const CHUNKS: u32 = 32;
+    /// Four places of pages, and what the allocator takes.
+    const COLD_BYTES: u64 = 4 * 8 + 16;
+    let mut world = World::new();
+    for chunk in 0..CHUNKS {
+        world.change(write_of(1, chunk, 0, &[chunk as u8; 2 * BLOCK_BYTES]));
+    }
+    let before = world.shard.stats().index_memory_bytes;
+    world.shard.set_index_memory_bytes(0);
+    world.settle();
+    let after = world.shard.stats().index_memory_bytes;
+    assert!(before > u64::from(CHUNKS) * 1024, "{before} bytes with all checksums");
+    let chunks = u64::from(CHUNKS) * COLD_BYTES;
+    assert!((chunks..chunks + 1500).contains(&after), "{after} bytes");
+    for chunk in 0..CHUNKS {
+        assert_eq!(world.read(chunk, 1), [chunk as u8; BLOCK_BYTES]);
+    }
+    world.settle();
+    assert_eq!(world.shard.stats().index_memory_bytes, after);
+    let mut world = world.reopen();
+    assert_eq!(world.read(CHUNKS - 1, 0), [CHUNKS as u8 - 1; BLOCK_BYTES]);
+}
