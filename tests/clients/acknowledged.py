@@ -188,6 +188,10 @@ def load(path, seed, uri, stop=None):
         workers.append(worker)
     for worker in workers:
         worker.start()
+    while any(worker.is_alive() and worker.operations == 0 for worker in workers):
+        time.sleep(0.01)
+    # Who waits for this may kill the server: there is something to lose.
+    open(f"{path}.begun", "w").close()
     for worker in workers:
         worker.join()
     state.sequence_last = max(worker.sequence for worker in workers)

@@ -207,10 +207,12 @@ server_stop() {
 }
 
 # Starts writes whose acknowledgements are noted, in the background, until the server of the volume goes away: VOLUME
-# SEED. The load is LOAD_PID then.
+# SEED. The load is LOAD_PID then, and has begun: on a busy machine its start takes longer than a server may have.
 acknowledged_load_start() {
+    rm -f "$SCRATCH/state.begun"
     "$PYTHON" "$CLIENTS/acknowledged.py" load "$SCRATCH/state" "$2" "$(uri "$1")" &
     LOAD_PID=$!
+    wait_until 30 test -e "$SCRATCH/state.begun" || fail "the load does not begin"
 }
 
 # A load whose server was killed must have gone well until then: PROCESS WHEN.
