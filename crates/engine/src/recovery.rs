@@ -158,14 +158,9 @@ impl Shard {
                     extent.end = frame;
                     damage = Some(error);
                 }
-                Err(stopped) => return Err(stopped.error),
+                Err(stopped) => return Err(damage.unwrap_or(stopped.error)),
             }
         };
-        // A log that goes on before the end of its checkpoint would be written over what that consists of.
-        if !opened.is_behind_checkpoint(device) {
-            let reason = "it is damaged before the end of its last checkpoint";
-            return Err(damage.unwrap_or(OpenError::Log(reason)));
-        }
         opened.groups.distrust();
         opened.superblock.compatible |= COMPATIBLE_CUT | COMPATIBLE_CUTTING;
         opened.begin_mount(device)?;
@@ -180,24 +175,6 @@ impl Shard {
         };
         opened.event(Event::Damage { offset_bytes, reason });
         Ok((opened, Cut { frame, damage }))
-    }
-
-    /// Whether the log that was replayed holds all of the last checkpoint, whose root comes last.
-    fn is_behind_checkpoint(&self, device: &mut dyn Device) -> bool {
-        let superblock = &self.superblock;
-        if superblock.checkpoint == 0 {
-            return true;
-        }
-        let Some(location) = superblock.root_location.checked_sub(1) else { return false };
-        let (drive, shard) = (self.drive, self.number);
-        let mut reader = BlockReader { device, geometry: self.geometry, drive, shard };
-        let mut buffer = AlignedBuf::new();
-        if reader.read(location, 1, &mut buffer).is_err() {
-            return false;
-        }
-        let header = FrameHeader::peek(&buffer, drive, shard)
-            .filter(|header| header.location == location && header.is_intact(&buffer));
-        header.is_some_and(|header| header.frame_number <= self.log.applied)
     }
 
     /// Makes what was replayed durable, and notes that a mount begins behind it.
@@ -286,6 +263,10 @@ impl Shard {
         opened.capacity_blocks =
             capacity_blocks(&geometry, opened.frame_blocks_max_of(crate::frame::Head::Cold));
         let meta = opened.replay(&mut reader, extent)?;
+        if !meta.has_passed_root() {
+            // The superblock proves that it was written. What comes next would be written over what the checkpoint consists of.
+            return Err(OpenError::Log("it ends before the end of its last checkpoint").into());
+        }
         for (segment, amount) in behind_point {
             opened.segments.add_live(segment, amount);
         }

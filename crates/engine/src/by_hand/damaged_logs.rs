@@ -5,6 +5,7 @@ use coquina_replication::{Config, CopyId};
 use super::*;
 use crate::api::IoError;
 use crate::groups::Record;
+use crate::recovery::OpenError;
 use crate::superblock::{COMPATIBLE_CUT, COMPATIBLE_CUTTING};
 
 /// A group that was logged before the damage.
@@ -62,6 +63,35 @@ fn damaged_drive() -> Memory {
     let error = Shard::open(&mut drive, 0, 1, config()).unwrap_err();
     assert!(error.is_in_log(), "{error}");
     drive
+}
+
+/// Nothing comes behind it in the log, so that it was taken for a torn tail: the next frame of its stream was written over the root
+/// that the superblock names, and after a crash before the next checkpoint the drive could not be opened any more.
+#[test]
+fn a_log_without_the_last_frame_of_its_checkpoint_is_damaged() {
+    for has_more in [false, true] {
+        let mut world = World::new();
+        world.change(write_of(1, 0, 0, &[1; BLOCK_BYTES]));
+        world.shard.start_checkpoint();
+        world.settle();
+        assert_eq!(world.shard.stats().checkpoints, 1);
+        if has_more {
+            (1..3).for_each(|block| world.change(write_of(1, 0, block * BLOCK, &[1; BLOCK_BYTES])));
+        }
+        let World { mut drive, shard, .. } = world;
+        let header = shard.geometry.offset_bytes(shard.superblock.root_location - 1) as usize;
+        assert!(drive.0[header..].starts_with(b"CQFR"));
+        drop(shard);
+        drive.0[header + 200] ^= 1;
+        let error = Shard::open(&mut drive, 0, 1, config()).unwrap_err();
+        assert_eq!(matches!(error, OpenError::Lost { .. }), has_more, "{error}");
+        assert!(error.is_in_log() && !check_drive(&mut drive, &mut |_, _| {}).is_clean(), "{error}");
+        // It would be written over there, too.
+        assert_eq!(Shard::open_cut(&mut drive, 0, config()).unwrap_err(), error);
+        drive.0[header + 200] ^= 1;
+        let shard = open(&mut drive);
+        assert_eq!(World::of(drive, shard, 1).read(0, 0), [1; BLOCK_BYTES]);
+    }
 }
 
 /// A drive that forgets what is written to it once the power is gone.

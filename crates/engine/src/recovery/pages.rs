@@ -43,6 +43,11 @@ impl MetaFrames {
         MetaFrames { root_location, ..MetaFrames::default() }
     }
 
+    /// Whether the last checkpoint ends before the end of what was replayed.
+    pub(super) fn has_passed_root(&self) -> bool {
+        self.root_location.is_none()
+    }
+
     /// Keeps back a frame of the index's stream that lies behind the root; says whether it did.
     pub(super) fn hold(&mut self, frame: &ReplayFrame) -> bool {
         let header = &frame.header;
