@@ -43,8 +43,10 @@ pub struct ReadOperation {
     /// Pieces on their way from the drive, and bad blocks on their way from other copies.
     pending: u32,
     failure: Option<Failure>,
-    /// A bad block was overwritten or moved meanwhile: all is read again.
+    /// A bad block was overwritten or moved meanwhile, or may have been: all is read again.
     is_outdated: bool,
+    /// Its regions stay in memory until it ends: what they say decides what a bad block means.
+    holds_regions: bool,
     /// Answered already: the drive stalls.
     abandoned: bool,
 }
@@ -128,6 +130,7 @@ impl Shard {
             pending: 0,
             failure: None,
             is_outdated: false,
+            holds_regions: false,
             abandoned: false,
         }
     }
@@ -169,7 +172,7 @@ impl Shard {
         self.read_block(ReadTarget::Merge(token, block), (layer, chunk, block), false);
     }
 
-    fn start_read(&mut self, operation: ReadOperation) {
+    fn start_read(&mut self, mut operation: ReadOperation) {
         if !operation.is_map {
             self.stats.reads += 1;
             self.stats.read_bytes += u64::from(operation.length_bytes);
@@ -177,6 +180,7 @@ impl Shard {
         let (layer, chunk) = (operation.layer, operation.chunk);
         let (first, blocks) = (operation.first_block(), operation.blocks());
         let exists = self.index.chunk_mut(layer, chunk).is_some();
+        operation.holds_regions &= exists;
         let key = self.reads.insert(operation);
         if exists {
             // Kept in memory until the read knows where its blocks lie.
@@ -240,7 +244,7 @@ impl Shard {
             self.index.layer_position(layer).is_some_and(|position| self.index.layers()[position].deleting);
         if is_map {
             let extents = self.map_extents(layer, chunk, key, is_deleting);
-            self.unpin_read(pinned, layer, chunk, first, blocks);
+            self.unpin_read(key, pinned);
             let operation = self.reads.remove(key);
             self.pool.give_data(operation.data);
             if let ReadTarget::Request(token) = operation.target {
@@ -249,22 +253,24 @@ impl Shard {
             return;
         }
         if is_deleting {
-            self.unpin_read(pinned, layer, chunk, first, blocks);
+            self.unpin_read(key, pinned);
             self.reads[key].failure = Some(Failure::Invalid);
             return self.complete_read(key);
         }
         self.reads[key].pending = 1;
         self.gather(key);
-        self.unpin_read(pinned, layer, chunk, first, blocks);
+        self.unpin_read(key, pinned);
         self.reads[key].pending -= 1;
         if self.reads[key].pending == 0 {
             self.complete_read(key);
         }
     }
 
-    fn unpin_read(&mut self, pinned: bool, layer: u64, chunk: u32, first: u32, blocks: u32) {
-        if pinned {
-            self.unpin(layer, chunk, first, blocks);
+    /// What a read had to know of its regions it knows.
+    fn unpin_read(&mut self, key: usize, pinned: bool) {
+        let operation = &self.reads[key];
+        if pinned && !operation.holds_regions {
+            self.unpin(operation.layer, operation.chunk, operation.first_block(), operation.blocks());
         }
     }
 
@@ -423,6 +429,13 @@ impl Shard {
         for &index in bad {
             let block = base + index;
             let place = (layer, chunk, block);
+            let region = (block as usize / REGION_BLOCKS) as u8;
+            let region = self.index.region_mut(RegionKey { layer, chunk, region });
+            if region.is_some_and(|region| matches!(region.map, Map::Absent)) {
+                // It was pushed out: whether the block was overwritten before that is known only when it is in memory again.
+                self.reads[key].is_outdated = true;
+                continue;
+            }
             if self.is_overwritten(place, location + u64::from(index)) {
                 // It was repaired or written while it was read: what is there now may be good.
                 self.reads[key].is_outdated = true;
@@ -433,6 +446,10 @@ impl Shard {
             let operation = &mut self.reads[key];
             let waits = !operation.is_for_copy && !operation.abandoned;
             operation.pending += u32::from(waits);
+            if waits && !std::mem::replace(&mut operation.holds_regions, true) {
+                let (first, blocks) = (operation.first_block(), operation.blocks());
+                self.pin_for_read(layer, chunk, first, blocks);
+            }
             let waiter = waits.then_some(Waiter { read: key, piece, index: index as usize });
             let is_asked = self.note_bad(place, location + u64::from(index), checksum, waiter);
             if !waits || !is_asked {
@@ -480,24 +497,17 @@ impl Shard {
         }
     }
 
-    fn restart_read(&mut self, operation: &ReadOperation) {
-        let place = (operation.layer, operation.chunk, operation.first_block());
-        match operation.target {
-            ReadTarget::Request(token) => {
-                let read = operation.to_waiting(token);
-                if operation.names_lost {
-                    return self.start_recovery_read(token, read.range);
-                }
-                if operation.is_for_copy {
-                    return self.read_block(operation.target, place, true);
-                }
-                if !self.wait_again(&read) {
-                    self.start_waiting_read(&read);
-                }
-            }
-            ReadTarget::Merge(..) => self.read_block(operation.target, place, false),
-            ReadTarget::Check(place) => self.bad_was_read(place),
+    fn restart_read(&mut self, operation: ReadOperation) {
+        if let ReadTarget::Request(token) = operation.target
+            && !operation.names_lost
+            && !operation.is_for_copy
+            && self.wait_again(&operation.to_waiting(token))
+        {
+            return;
         }
+        let data = self.pool.take_data();
+        // If a block is bad again, it is known what that means.
+        self.start_read(ReadOperation { data, is_outdated: false, holds_regions: true, ..operation });
     }
 
     pub(crate) fn bad_block(&mut self, layer: u64, chunk: u32, block: u32) {
@@ -520,18 +530,23 @@ impl Shard {
         operation.failure = Some(failure);
         let (layer, chunk) = (operation.layer, operation.chunk);
         let (first, blocks) = (operation.first_block(), operation.blocks());
-        self.unpin(layer, chunk, first, blocks);
+        if !operation.holds_regions {
+            self.unpin(layer, chunk, first, blocks);
+        }
         self.complete_read(key);
     }
 
     fn complete_read(&mut self, key: usize) {
         let mut operation = self.reads.remove(key);
+        if operation.holds_regions {
+            self.unpin(operation.layer, operation.chunk, operation.first_block(), operation.blocks());
+        }
         let unaligned = operation.offset_bytes % BLOCK_BYTES as u32 != 0
             || operation.length_bytes % BLOCK_BYTES as u32 != 0;
         let mut data = std::mem::take(&mut operation.data);
         if operation.is_outdated && operation.failure.is_none() && !operation.abandoned {
             self.recycle(data);
-            return self.restart_read(&operation);
+            return self.restart_read(operation);
         }
         if unaligned && operation.failure.is_none() {
             cut(&mut data, operation.offset_bytes as usize % BLOCK_BYTES, operation.length_bytes as usize);

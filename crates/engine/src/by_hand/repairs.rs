@@ -1,7 +1,8 @@
 //! Bad blocks that wait for their turn to be asked for.
 
 use super::*;
-use crate::index_region::RegionKey;
+use crate::api::Failure;
+use crate::index_region::{Map, RegionKey};
 
 /// More than are asked for at the same time.
 const BAD_BLOCKS: u32 = 70;
@@ -246,4 +247,64 @@ fn bad_blocks_that_nobody_is_asked_for_are_left_over_from_a_scrub() {
     let report = world.shard.scrub_report().unwrap();
     assert_eq!((report.bad_blocks, report.bad_blocks_left), (1, 1));
     assert_eq!(world.shard.stats().bad_blocks_left, 0, "it is not kept in mind");
+}
+
+impl World {
+    /// Has nothing of the index stay in memory that need not.
+    fn forget_index(&mut self) {
+        self.shard.set_index_memory_bytes(0);
+        self.settle();
+        let region = &self.shard.index.chunk_mut(LAYER.0, 0).unwrap()[0];
+        assert!(region.pins > 0 || matches!(region.map, Map::Absent), "{region:?}");
+    }
+}
+
+/// Whether a block was overwritten could not be told when its region had been pushed out since: its old place counted.
+#[test]
+fn a_read_of_a_bad_place_gives_what_was_written_meanwhile_though_the_index_was_pushed_out() {
+    let mut world = World::new();
+    world.change(write_of(1, 0, 0, &content(0)));
+    world.holds_reads = true;
+    world.shard.submit(request(READ, 0, 0, Operation::Read));
+    world.settle();
+    world.holds_reads = false;
+    world.change(write_of(1, 0, 0, &content(1)));
+    world.forget_index();
+    world.end_held(true);
+    world.settle();
+    let outcome = world.outcome(READ);
+    assert!(matches!(&outcome, Some(Outcome::Read(data)) if data.to_bytes() == content(1)), "{outcome:?}");
+    assert_eq!(world.shard.stats().bad_blocks, 0);
+}
+
+/// The same where it had been known as bad, and other copies have only what was written since.
+#[test]
+fn what_no_copy_has_any_more_is_read_anew_if_it_was_overwritten_though_the_index_was_pushed_out() {
+    for is_overwritten in [true, false] {
+        let mut world = World::new();
+        world.shard.enable_repairs();
+        world.change(write_of(1, 0, 0, &content(0)));
+        let (location, _) = world.place_in_log(0);
+        let at = world.shard.geometry.offset_bytes(location) as usize;
+        world.drive.0[at] ^= 1;
+        world.shard.submit(request(READ, 0, 0, Operation::Read));
+        world.settle();
+        let (repair, _) = world.asked.remove(0);
+        if is_overwritten {
+            world.change(write_of(1, 0, 0, &content(1)));
+        }
+        world.forget_index();
+        world.shard.cannot_repair(repair, false);
+        world.settle();
+        let outcome = world.outcome(READ);
+        match outcome {
+            Some(Outcome::Read(data)) if is_overwritten => assert_eq!(data.to_bytes(), content(1)),
+            Some(Outcome::Failed(Failure::BadBlock)) if !is_overwritten => {}
+            other => panic!("{other:?}"),
+        }
+        world.forget_index();
+        let regions = world.shard.index.chunk_mut(LAYER.0, 0).unwrap();
+        assert!(regions.iter().all(|region| region.pins == 0), "{regions:?}");
+        assert_eq!(world.shard.stats().bad_blocks_left, u64::from(!is_overwritten));
+    }
 }
