@@ -13,6 +13,7 @@ use crate::shard::Shard;
 
 mod behind_reads;
 mod damaged_logs;
+mod damaged_segments;
 mod ends_of_checkpoints;
 mod exact_checkpoints;
 mod group_states;

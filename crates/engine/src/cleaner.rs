@@ -144,7 +144,7 @@ pub struct CleanerTask {
     stuck: bool,
     /// Damaged segments are not tried again before.
     retry_ns: u64,
-    /// How often they were tried again in vain.
+    /// How often they were tried again in vain while changes waited for room.
     retries: u32,
     /// Victims chosen so far.
     victims: u64,
@@ -355,7 +355,11 @@ impl Shard {
         if self.segments.damaged() == 0 || self.now_ns < self.cleaner.retry_ns {
             return;
         }
-        self.cleaner.retries += 1;
+        // Those in vain for which nobody waited say nothing of the next: one may be damaged for long before room runs short.
+        let is_waited_for = self.cleaner.stuck
+            && self.room() <= self.hot_reserve()
+            && self.log.streams[Head::Hot as usize].has_work();
+        self.cleaner.retries = if is_waited_for { self.cleaner.retries + 1 } else { 0 };
         for number in 0..self.segments.len() {
             self.segments.set_damaged(number, false);
         }
