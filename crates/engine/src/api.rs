@@ -94,9 +94,9 @@ pub enum Operation<'a> {
     /// Says what of the range is data, zeros or a hole. Answered by [`Outcome::Map`].
     Map,
     /// Forgets a whole layer (chunk, offset and length are ignored). Answered when it cannot come back;
-    /// the space is freed in the background. From then on, and perhaps from now on, requests on the layer answer
-    /// [`Failure::Invalid`]; its id is never used again. Entries that other primaries have ordered are logged without
-    /// effect.
+    /// the space is freed in the background. From then on, and perhaps from now on, changes of the layer answer
+    /// [`Failure::Invalid`], and so do reads until all is freed; later ones, and [`Operation::Map`], find holes, as in any layer
+    /// that has nothing here. Its id is never used again. Entries that other primaries have ordered are logged without effect.
     DeleteLayer,
 }
 

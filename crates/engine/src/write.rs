@@ -477,18 +477,17 @@ impl Shard {
     }
 
     /// Checksums (little-endian) and data of an entry that was just put into the log: the driver takes all actions before the
-    /// next [`Shard::turn`]. Empty for an entry without data.
+    /// next [`Shard::turn`], which seals its frame. Empty for an entry without data.
     pub fn appended(&self, appended: &Appended) -> (&[u8], &[u8]) {
         let blocks = if appended.kind == ChangeKind::Write { appended.blocks as usize } else { 0 };
         let stream = &self.log.streams[Head::Hot as usize];
         let builders = stream.queue.iter().chain([&stream.building]);
         let Some(builder) = builders.rev().find(|builder| builder.serial == appended.builder) else {
-            return (&[], &[]);
+            panic!("the frame of {appended:?} was sealed before its data was asked for")
         };
         let start = (1 + appended.data_block as usize) * BLOCK_BYTES;
-        let data = builder.buffer.get(start..start + blocks * BLOCK_BYTES);
-        let checksums = builder.entries.get(appended.entry_end - blocks * 4..appended.entry_end);
-        (checksums.unwrap_or_default(), data.unwrap_or_default())
+        let end = appended.entry_end;
+        (&builder.entries[end - blocks * 4..end], &builder.buffer[start..start + blocks * BLOCK_BYTES])
     }
 
     /// Moves a full frame into the queue and starts an empty one.
