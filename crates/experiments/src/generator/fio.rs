@@ -95,8 +95,11 @@ pub fn command(options: &FioOptions, load: &Load) -> Command {
     set("scramble_buffers", "1");
     set("lat_percentiles", "1");
     set("clat_percentiles", "0");
-    if load.size_bytes > 0 {
-        set("size", &load.size_bytes.to_string());
+    // A job begins at its place and goes on for `size`: beyond the volume, if that were all of it. fio makes a file longer for that, by
+    // making it anew.
+    let range_bytes = if has_parts(load) { part_bytes(load) } else { load.size_bytes };
+    if range_bytes > 0 {
+        set("size", &range_bytes.to_string());
     }
     match load.amount {
         Amount::Fill => {
@@ -116,12 +119,7 @@ pub fn command(options: &FioOptions, load: &Load) -> Command {
             }
         }
     }
-    if load.rate_iops.is_none()
-        && load.jobs > 1
-        && load.amount != Amount::Fill
-        && is_sequential(load.operation)
-    {
-        // Jobs of one volume begin at places of their own, or the second one finds what the first has just read.
+    if load.rate_iops.is_none() && has_parts(load) {
         set("offset_increment", &part_bytes(load).to_string());
     }
     match load.amount {
@@ -137,7 +135,8 @@ pub fn command(options: &FioOptions, load: &Load) -> Command {
             set("per_job_logs", "1");
         }
         Amount::Bytes(bytes) => {
-            set("io_size", &(bytes / options.volumes.len().max(1) as u64).to_string());
+            let jobs = options.volumes.len().max(1) as u64 * u64::from(load.jobs.max(1));
+            set("io_size", &(bytes / jobs).to_string());
         }
         Amount::Fill => {}
     }
@@ -191,14 +190,20 @@ fn add_rated_jobs(job: &mut String, name: &str, volume: &[(String, String)], loa
         }
         let mut options = volume.to_vec();
         options.push(("rate_iops".to_owned(), mine_iops.to_string()));
-        if is_sequential(load.operation) && number > 0 {
+        if has_parts(load) && number > 0 {
             options.push(("offset".to_owned(), (part_bytes(load) * u64::from(number)).to_string()));
         }
         add_section(job, &format!("{name}-{number}"), &options);
     }
 }
 
-/// The distance of the places at which the jobs of one volume begin to go through it.
+/// Whether each job of one volume goes through a part of it, as with `coquina bench io`: or the second one would find what the first has
+/// just read. A volume with less than an operation for each of them has no parts.
+fn has_parts(load: &Load) -> bool {
+    load.jobs > 1 && load.amount != Amount::Fill && is_sequential(load.operation) && part_bytes(load) > 0
+}
+
+/// Each job's part of a volume that jobs go through one after the other.
 fn part_bytes(load: &Load) -> u64 {
     load.size_bytes / u64::from(load.jobs.max(1)) / u64::from(load.block_bytes) * u64::from(load.block_bytes)
 }

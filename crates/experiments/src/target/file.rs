@@ -62,7 +62,7 @@ impl FileTarget {
         let mut smallest = None;
         for files in by_file_system(&self.named) {
             let free =
-                super::free_bytes(folder_of(files[0])).map_err(|error| self.unusable(error.to_string()))?;
+                super::free_bytes(place_of(files[0])).map_err(|error| self.unusable(error.to_string()))?;
             // Holes have to be written, too.
             let existing: u64 = files.iter().map(|path| length_bytes(path)).sum();
             // Half of what is free: others share the disk.
@@ -129,6 +129,18 @@ impl FileTarget {
         sized
     }
 
+    /// Makes a file that is there as long as a volume. fio would remove a shorter one, or the link that leads to it, and make another in
+    /// its place: with another owner, maybe on another drive, and what was there would be as it was.
+    fn lengthen(&self, path: &Path, size_bytes: u64) -> Result<(), TargetError> {
+        let lengthened = std::fs::File::options().write(true).open(path).and_then(|file| {
+            if file.metadata()?.len() < size_bytes { file.set_len(size_bytes) } else { Ok(()) }
+        });
+        lengthened.map_err(|error| {
+            let size = coquina_base::format_size_bytes(size_bytes);
+            self.unusable(format!("cannot make {} as long as a volume, {size}: {error}", path.display()))
+        })
+    }
+
     fn remove_made(&mut self) {
         let mut hangs = false;
         for (path, note) in self.made.drain(..) {
@@ -169,7 +181,11 @@ pub(super) fn direct_options(paths: &[PathBuf], engine: &Engine) -> FioOptions {
     });
     FioOptions {
         engine: engine.name.clone(),
-        options: vec![("sync".to_owned(), "dsync".to_owned())],
+        options: vec![
+            ("sync".to_owned(), "dsync".to_owned()),
+            // What is gone is an error: a file in its place would be another one, and in place of a device one in memory.
+            ("allow_file_create".to_owned(), "0".to_owned()),
+        ],
         volumes: volumes.collect(),
         ..FioOptions::default()
     }
@@ -243,11 +259,11 @@ impl Target for FileTarget {
         let count = (layout.volumes as usize).max(self.named.len());
         self.files = (0..count).map(|number| self.numbered(number)).collect();
         let new: Vec<PathBuf> = self.files.iter().filter(|path| !path.exists()).cloned().collect();
-        for (files, folder) in by_file_system(&self.files).iter().map(|files| (files, folder_of(files[0]))) {
+        for (files, place) in by_file_system(&self.files).iter().map(|files| (files, place_of(files[0]))) {
             // An empty file that is there takes as much as a new one.
             let wanted =
                 files.iter().map(|path| layout.volume_bytes.saturating_sub(length_bytes(path))).sum();
-            need_room(&self.spec, folder, wanted)?;
+            need_room(&self.spec, place, wanted)?;
         }
         // All before the first is made: what is there may have come since the run began.
         self.files.iter().try_for_each(|path| self.check(path, context))?;
@@ -261,6 +277,7 @@ impl Target for FileTarget {
                 let text = format!("data of the run in {name}, which was empty: truncate --size 0 {quoted}");
                 self.emptied.push((path.clone(), leftovers::note(text)));
             }
+            self.lengthen(path, layout.volume_bytes)?;
         }
         Ok(true)
     }
@@ -271,6 +288,7 @@ impl Target for FileTarget {
         if load.rate_iops.is_some() {
             return open_loop(&self.program, "file", &files, load);
         }
+        let files: Vec<PathBuf> = files.iter().map(|path| for_fio(path)).collect();
         vec![fio::command(&direct_options(&files, &self.engine), load)]
     }
 
@@ -309,8 +327,16 @@ impl Target for FileTarget {
     }
 }
 
-fn folder_of(path: &Path) -> &Path {
-    path.parent().unwrap_or(Path::new("/"))
+/// The file itself, which a link may lead to, or the folder in which it will be made.
+fn place_of(path: &Path) -> &Path {
+    if path.exists() { path } else { path.parent().unwrap_or(Path::new("/")) }
+}
+
+/// Where a path leads, unless fio would take that for something else: a link has a name that it takes. Whatever fio does to what it is
+/// given, the link stays.
+fn for_fio(path: &Path) -> PathBuf {
+    let real = path.canonicalize().ok().filter(|real| fio::check_name(&real.to_string_lossy()).is_ok());
+    real.unwrap_or_else(|| path.to_owned())
 }
 
 /// What a file has on its disk, holes not counted; 0 for one that is not there.
@@ -318,11 +344,11 @@ fn length_bytes(path: &Path) -> u64 {
     std::fs::metadata(path).map_or(0, |metadata| metadata.len().min(metadata.blocks() * 512))
 }
 
-/// Files by the file system of their folder; all of a folder that cannot be looked at together.
+/// Files by the file system on which they lie or will lie; all of which that cannot be seen together.
 fn by_file_system(files: &[PathBuf]) -> Vec<Vec<&PathBuf>> {
     let mut found: BTreeMap<Option<u64>, Vec<&PathBuf>> = BTreeMap::new();
     for path in files {
-        let device = std::fs::metadata(folder_of(path)).ok().map(|metadata| metadata.dev());
+        let device = std::fs::metadata(place_of(path)).ok().map(|metadata| metadata.dev());
         found.entry(device).or_default().push(path);
     }
     found.into_values().collect()
@@ -336,8 +362,107 @@ impl Drop for FileTarget {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::context;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::time::Duration;
+
+    use super::super::tests::{context, layout};
     use super::*;
+    use crate::generator::{Amount, Running};
+    use crate::report::Operation;
+
+    /// On a drive: file systems in memory may be without `O_DIRECT`.
+    fn folder() -> tempfile::TempDir {
+        tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap()
+    }
+
+    /// What files are, and how they are called: number, mode, names and length.
+    fn identities(folder: &Path) -> Vec<(PathBuf, (u64, u32, u64, u64))> {
+        let mut found: Vec<_> = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| {
+                let path = entry.unwrap().path();
+                let of = std::fs::metadata(&path).unwrap();
+                (path, (of.ino(), of.mode(), of.nlink(), of.len()))
+            })
+            .collect();
+        found.sort();
+        found
+    }
+
+    /// fio took files away that were shorter than a volume, or the links to them, and made others in their place: with another owner and
+    /// mode, where the links had been.
+    #[test]
+    fn what_is_there_is_written_to_as_it_is_and_whatever_leads_to_it_stays() {
+        let folder = folder();
+        let (links, there, scratch) =
+            (folder.path().join("links"), folder.path().join("there"), folder.path().join("scratch"));
+        [&links, &there, &scratch].into_iter().for_each(|path| std::fs::create_dir(path).unwrap());
+        // fio would take the name of the last one for another.
+        for (name, data) in [("short", "data"), ("empty", ""), ("odd#1", "data")] {
+            std::fs::write(there.join(name), data).unwrap();
+            std::fs::set_permissions(there.join(name), std::fs::Permissions::from_mode(0o640)).unwrap();
+            symlink(there.join(name), links.join(name.trim_end_matches("#1"))).unwrap();
+        }
+        std::fs::hard_link(there.join("short"), there.join("hard")).unwrap();
+        let named = |name: &str| links.join(name).to_string_lossy().into_owned();
+        let paths = [named("short"), named("empty"), named("odd")].join(",");
+        let spec = format!("file:{paths}");
+        let context = Context { destroy: vec![spec.clone()], volumes_max: 3, ..context(&scratch) };
+        let mut target = FileTarget::new(&spec, &paths);
+        target.begin(&context).unwrap();
+        const VOLUME_BYTES: u64 = 16 << 20;
+        let before = identities(&there);
+        target.lay_out(&Layout { volume_bytes: VOLUME_BYTES, ..layout(3) }, &context).unwrap();
+        let fill = Load {
+            operation: Operation::SequentialWrite,
+            block_bytes: 1 << 20,
+            depth: 4,
+            jobs: 1,
+            amount: Amount::Fill,
+            size_bytes: VOLUME_BYTES,
+            rate_iops: None,
+            seed: 1,
+            processors: None,
+        };
+        let in_order = Load {
+            jobs: 3,
+            amount: Amount::Time { warmup_s: 0.0, runtime_s: 0.5 },
+            block_bytes: 4096,
+            ..fill.clone()
+        };
+        for load in [fill, in_order] {
+            for command in target.commands(&load, &[0, 1, 2]) {
+                let running = Running::start(&command, &scratch).unwrap();
+                let outcome = running.finish(Duration::from_secs(120), &|| false).unwrap();
+                assert_eq!((outcome.errors, outcome.first_error), (0, None));
+            }
+            for ((path, (number, mode, names, _)), (_, after)) in before.iter().zip(identities(&there)) {
+                assert_eq!(after, (*number, *mode, *names, VOLUME_BYTES), "{}, {load:?}", path.display());
+                assert!(
+                    std::fs::metadata(path).unwrap().blocks() * 512 >= VOLUME_BYTES,
+                    "{}",
+                    path.display()
+                );
+            }
+        }
+        assert!(["short", "empty", "odd"].iter().all(|name| links.join(name).is_symlink()));
+        target.end();
+        let length = |name: &str| std::fs::metadata(there.join(name)).unwrap().len();
+        assert_eq!((length("empty"), length("short")), (0, VOLUME_BYTES));
+        assert_eq!(identities(&links).len(), 3);
+    }
+
+    #[test]
+    fn room_is_looked_for_where_a_link_leads() {
+        let (folder, small) = (folder(), tempfile::tempdir_in("/dev/shm").unwrap());
+        std::fs::write(small.path().join("disk"), "").unwrap();
+        let link = folder.path().join("disk");
+        symlink(small.path().join("disk"), &link).unwrap();
+        let free = super::super::free_bytes(small.path()).unwrap();
+        let each = FileTarget::of("file:disk", vec![link]).each_bytes().unwrap().unwrap();
+        // Others use it meanwhile.
+        assert!(each <= free / 2 + free / 10, "{each} of half of {free}");
+    }
 
     /// A server's drive file that was given up by mistake; `coquina bench io` refused it, and `bench run` wrote to it.
     #[test]

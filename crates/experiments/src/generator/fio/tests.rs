@@ -114,6 +114,37 @@ fn a_rate_is_shared_out_among_jobs_to_the_last_operation() {
     assert_eq!(values(&sequential, "rate_iops").iter().sum::<u64>(), 1000);
 }
 
+/// Each job began at its place and went on for all of the volume: beyond its end, where fio made a file anew that was written full.
+#[test]
+fn jobs_that_go_through_a_volume_have_a_part_of_it_each() {
+    let options = FioOptions {
+        engine: "io_uring".to_owned(),
+        volumes: vec![Vec::new(), Vec::new()],
+        ..FioOptions::default()
+    };
+    let found = |load: &Load| {
+        let job = command(&options, load).files[0].1.clone();
+        ["size", "offset_increment", "offset", "io_size"].map(|option| values(&job, option))
+    };
+    let in_order = Load { operation: Operation::SequentialRead, jobs: 3, ..load() };
+    let part = (1 << 30) / 3 / 4096 * 4096;
+    assert_eq!(found(&in_order), [vec![part], vec![part], vec![], vec![]]);
+    let at_a_rate = Load { rate_iops: Some(900), ..in_order.clone() };
+    assert_eq!(found(&at_a_rate)[..3], [vec![part], vec![], vec![part, 2 * part, part, 2 * part]]);
+    let bytes = Load { amount: Amount::Bytes(6 << 20), ..in_order.clone() };
+    assert_eq!(found(&bytes), [vec![part], vec![part], vec![], vec![1 << 20]], "of all jobs together");
+    let whole = [vec![1 << 30], vec![], vec![], vec![]];
+    for load in [
+        Load { jobs: 1, ..in_order.clone() },
+        Load { amount: Amount::Fill, ..in_order.clone() },
+        Load { operation: Operation::RandomRead, ..in_order.clone() },
+    ] {
+        assert_eq!(found(&load), whole, "{load:?}");
+    }
+    let tiny = Load { size_bytes: 8192, ..in_order };
+    assert_eq!(found(&tiny)[..2], [vec![8192], vec![]], "less than an operation for each");
+}
+
 #[test]
 fn figures_come_from_its_json() {
     let printed = r#"fio: a warning
