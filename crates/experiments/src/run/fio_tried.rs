@@ -19,7 +19,7 @@ const ENGINES_EQUAL: [&str; 2] = ["io_uring", "libaio"];
 const FIO: &str = "fio";
 
 /// Options that are the case's, and where else they are chosen. `*` stands for any end of a name.
-const OF_THE_CASE: [(&[&str], &str); 9] = [
+const OF_THE_CASE: [(&[&str], &str); 10] = [
     (
         &[
             "rw",
@@ -66,6 +66,11 @@ const OF_THE_CASE: [(&[&str], &str); 9] = [
             "create_*",
         ],
         "all columns use the same range of volumes of the same size; see --volume-size",
+    ),
+    (
+        &["randseed", "randrepeat", "allrandrepeat"],
+        "who overwrites in the same order in each round empties whole segments of a full store, which makes it look fast; each turn has a \
+         seed of its own, and --seed repeats those of a run",
     ),
     (
         &["ioscheduler"],
@@ -289,6 +294,8 @@ mod tests {
             "fio:latency_target=1ms",
             "fio:clustername=other",
             "fio:nr_files=2",
+            "fio:randseed=7",
+            "fio:allrandrepeat=1",
         ] {
             let error = outcome("plain-file", setting).unwrap_err();
             assert!(error.starts_with(&format!("--set {setting}: ")), "{error}");
