@@ -78,8 +78,12 @@ impl Gate {
     }
 }
 
-/// Opens the gates of generators when all their jobs are ready, one has ended, or too much time has gone by.
-pub fn open_together(running: &mut [Running], stopped: &dyn Fn() -> bool) -> Result<(), GeneratorError> {
+/// Opens the gates of generators when all their jobs are ready, one has ended, or too much time has gone by. Says when that was, if there
+/// is a gate.
+pub fn open_together(
+    running: &mut [Running],
+    stopped: &dyn Fn() -> bool,
+) -> Result<Option<Instant>, GeneratorError> {
     let begin = Instant::now();
     let waits = |one: &mut Running| one.gate().is_some_and(|gate| !gate.is_ready());
     while running.iter_mut().any(waits)
@@ -92,8 +96,9 @@ pub fn open_together(running: &mut [Running], stopped: &dyn Fn() -> bool) -> Res
         }
         std::thread::sleep(POLL);
     }
+    let has_gate = running.iter().any(|one| one.gate().is_some());
     running.iter_mut().for_each(Running::open_gate);
-    Ok(())
+    Ok(has_gate.then(Instant::now))
 }
 
 #[cfg(test)]
@@ -139,10 +144,12 @@ mod tests {
             Command { arguments: vec!["-c".to_owned(), script], ..of_fio(&job) }
         });
         put(&mut commands);
-        let start = SystemTime::now();
+        let (start, began) = (SystemTime::now(), Instant::now());
         let mut running: Vec<Running> =
             commands.iter().map(|command| Running::start(command, scratch.path()).unwrap()).collect();
-        open_together(&mut running, &|| false).unwrap();
+        let opened = open_together(&mut running, &|| false).unwrap().unwrap();
+        assert!(opened.duration_since(began) >= Duration::from_millis(700), "what is told is when it was");
+        assert_eq!(open_together(&mut running, &|| false).unwrap(), None, "there is no gate any more");
         for one in running {
             let said = one.finish(WAIT_MAX, &|| false).unwrap_err().to_string();
             let began_ns: u64 = said

@@ -69,16 +69,17 @@ fn detail_interval_ms(runtime_s: f64) -> u64 {
     ((runtime_s * 1e3 / DETAILS_MIN_PER_RUN) as u64).clamp(DETAIL_INTERVAL_MS_MIN, DETAIL_INTERVAL_MS)
 }
 
-/// When the measured time of generators began that were started and had ended at these moments. What they told is not believed
-/// where it cannot be, as with a host whose clock goes wrong.
+/// When the measured time of generators began that were started and had ended at these moments, and whose jobs waited at a gate until it
+/// was opened, if they did. What they told is not believed where it cannot be, as with a host whose clock goes wrong.
 fn beginning(
     (started, ended): (Instant, Instant),
+    opened: Option<Instant>,
     told: Option<Instant>,
     warmup: Duration,
     length: Duration,
 ) -> Instant {
     let latest = ended.checked_sub(length).unwrap_or(started).max(started);
-    told.unwrap_or(started + START_TIME + warmup).min(latest)
+    told.unwrap_or_else(|| opened.unwrap_or(started + START_TIME) + warmup).min(latest)
 }
 
 /// How long generators have to get ready, so that they begin at once. One alone begins when it is.
@@ -233,7 +234,7 @@ impl Shot<'_> {
             let processes: Vec<u32> = running.iter().map(Running::process).collect();
             sampler.watch_all(&processes, Role::Generator);
         }
-        gate::open_together(&mut running, self.stopped)?;
+        let opened = gate::open_together(&mut running, self.stopped)?;
         let time_max = Duration::from_secs_f64(self.limits.warmup_s_of(self.point) + self.limits.runtime_s)
             + start_time
             + gate::WAIT_MAX
@@ -255,7 +256,7 @@ impl Shot<'_> {
         });
         let length = Duration::from_secs_f64(outcome.measured_s.max(0.0));
         let warmup = Duration::from_secs_f64(self.limits.warmup_s_of(self.point));
-        let began = beginning((now, ended), told, warmup, length);
+        let began = beginning((now, ended), opened, told, warmup, length);
         let seen = sampler.and_then(|sampler| {
             // While all were at work: the last one to begin tells when that was.
             let together =
@@ -588,15 +589,26 @@ mod tests {
         let warmup = Duration::ZERO;
         // fio says of a run below its 500 ms nothing, and of that which other hosts make what their clocks say.
         for told in [None, Some(started + 5000 * MS)] {
-            let began = beginning((started, ended), told, warmup, 300 * MS);
+            let began = beginning((started, ended), None, told, warmup, 300 * MS);
             assert_eq!(began, started + 150 * MS);
             let (from, to) = looked_at(began, 300 * MS).unwrap();
             assert!(from > began && to < ended && to - from >= 200 * MS);
         }
-        assert_eq!(beginning((started, ended), Some(started + 20 * MS), warmup, 300 * MS), started + 20 * MS);
-        assert_eq!(beginning((started, ended), None, warmup, 900 * MS), started);
+        let told = Some(started + 20 * MS);
+        assert_eq!(beginning((started, ended), None, told, warmup, 300 * MS), started + 20 * MS);
+        assert_eq!(beginning((started, ended), None, None, warmup, 900 * MS), started);
         assert_eq!(looked_at(started, 60 * MS), None);
         assert_eq!(looked_at(started, 2000 * MS), Some((started + EDGE, started + 1950 * MS)));
+    }
+
+    #[test]
+    fn who_does_not_say_when_it_began_did_so_when_its_gate_was_opened() {
+        let started = Instant::now();
+        let (ended, opened) = (started + 9000 * MS, Some(started + 6000 * MS));
+        let began = |opened, told| beginning((started, ended), opened, told, 500 * MS, 2000 * MS);
+        assert_eq!(began(opened, None), started + 6500 * MS);
+        assert_eq!(began(None, None), started + START_TIME + 500 * MS);
+        assert_eq!(began(opened, Some(started + 6700 * MS)), started + 6700 * MS);
     }
 
     #[test]
