@@ -15,11 +15,11 @@ pub fn users_of_file(path: &Path) -> Vec<String> {
     users_of_file_under(Path::new("/"), path)
 }
 
-/// Whether a process has locked a file or device, as a Coquina server has its drives.
+/// Whether a process has locked a file or device for itself, as a Coquina server has its drives.
 pub fn is_locked(path: &Path) -> bool {
     let Ok(file) = File::open(path) else { return false };
-    // A lock that was got here goes with the file.
-    matches!(file.try_lock(), Err(TryLockError::WouldBlock))
+    // A lock that was got here goes with the file. It is shared with others who just look, or each would take the other for a user.
+    matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
 }
 
 fn users_of_file_under(root: &Path, path: &Path) -> Vec<String> {
@@ -151,6 +151,19 @@ mod tests {
         let path = root.join(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn who_only_looks_whether_a_file_is_locked_does_not_use_it() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), "drive", "data");
+        let path = folder.path().join("drive");
+        let other = File::open(&path).unwrap();
+        other.lock_shared().unwrap();
+        assert!(!is_locked(&path));
+        other.unlock().unwrap();
+        other.lock().unwrap();
+        assert!(is_locked(&path));
     }
 
     #[test]
