@@ -381,6 +381,8 @@ fn assemble(
     let mut merged = Recorder::new(config.runtime);
     results.iter().for_each(|result| merged.merge(&result.recorder));
     let seconds = watched.measured_s;
+    // Also those at the end in which nothing was done.
+    merged.make_room(seconds.ceil() as usize);
     let read = OperationReport::from_tally(&merged.read, seconds);
     let write = OperationReport::from_tally(&merged.write, seconds);
     let is_mixed = config.workload.reads() && config.workload.writes();
