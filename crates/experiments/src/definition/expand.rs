@@ -111,7 +111,7 @@ pub fn expand(experiment: &Experiment, mode: ModeName) -> Vec<PlannedScenario> {
     let mut ladders = 0;
     let mut planned = Vec::new();
     for scenario in &experiment.scenarios {
-        if scenario.modes.as_ref().is_some_and(|modes| !modes.contains(&mode)) {
+        if !scenario.is_in(mode) {
             continue;
         }
         let volumes = match limits.volumes_max {

@@ -446,8 +446,18 @@ impl Experiment {
             return Some(message);
         }
         for mode in [ModeName::Quick, ModeName::Default, ModeName::Full] {
+            // Before they are made, for they take memory.
+            let sweeps =
+                self.scenarios.iter().filter(|scenario| scenario.is_in(mode)).flat_map(|found| &found.sweeps);
+            let combinations = sweeps.map(|sweep| sweep.combinations(mode)).fold(0, usize::saturating_add);
+            if combinations > POINTS_MAX {
+                return Some(format!(
+                    "mode {} has {combinations} combinations of its lists; there must be 1 to {POINTS_MAX}",
+                    mode.as_str()
+                ));
+            }
             let points: usize = expand(self, mode).iter().map(|planned| planned.points.len()).sum();
-            if points == 0 || points > POINTS_MAX {
+            if points == 0 {
                 return Some(format!(
                     "mode {} has {points} points; there must be 1 to {POINTS_MAX}",
                     mode.as_str()
@@ -518,6 +528,11 @@ impl Mode {
 }
 
 impl Scenario {
+    /// Whether a mode runs it.
+    fn is_in(&self, mode: ModeName) -> bool {
+        self.modes.as_ref().is_none_or(|modes| modes.contains(&mode))
+    }
+
     fn nonsense(&self) -> Option<String> {
         if self.name.is_empty() {
             return Some("it needs a name".to_owned());
@@ -568,6 +583,22 @@ impl Scenario {
 }
 
 impl Sweep {
+    /// How many points its lists give, those that are alike counted each.
+    fn combinations(&self, mode: ModeName) -> usize {
+        let each = [
+            self.operation.get(mode).len(),
+            self.block.get(mode).len(),
+            self.depth.get(mode).len(),
+            self.jobs.get(mode).len(),
+            self.clients.get(mode).len(),
+            // An empty list of these is one point without it.
+            self.drives.get(mode).len().max(1),
+            self.placement.get(mode).len().max(1),
+            self.rate.get(mode).len().max(1),
+        ];
+        each.into_iter().fold(1, usize::saturating_mul)
+    }
+
     fn nonsense(&self) -> Option<String> {
         let all = [ModeName::Quick, ModeName::Default, ModeName::Full];
         let is_left_out = |mode: &ModeName| {

@@ -181,6 +181,20 @@ fn what_is_wrong_is_named() {
         let said = complaint(&text);
         assert!(said.contains(wanted), "{from} -> {to}: {said}");
     }
+    let list = |name: &str, values: u32| {
+        let values: Vec<String> = (1..=values).map(|value| value.to_string()).collect();
+        format!("{name} = [{}]\n", values.join(","))
+    };
+    let with = |more: &str| complaint(&SMALL.replace("depth = {", &format!("{more}drives = {{")));
+    let few = with(&(list("depth", 101) + &list("jobs", 100)));
+    assert!(
+        few.contains("mode quick has 20200 combinations of its lists; there must be 1 to 10000"),
+        "{few}"
+    );
+    // As points they would take all memory, and more.
+    let many =
+        with(&(list("depth", 4096) + &list("jobs", 255) + &list("clients", 1000) + &list("rate", 9000)));
+    assert!(many.contains("combinations of its lists"), "{many}");
     assert!(complaint("this is not TOML").contains("small.toml is not an experiment"));
 }
 
