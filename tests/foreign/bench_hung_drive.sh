@@ -22,14 +22,13 @@ at_exit end_run
 cd "$SCRATCH" || fail "no $SCRATCH"
 frozen_device 16M 3G
 mkdir "$FROZEN_FOLDER/files"
-experiment hung 2 40 "$SCENARIO" '"random_write"' 4
+experiment hung 1 15 "$SCENARIO" '"random_write"' '4, 8'
 setsid "$COQUINA" bench run hung.toml --folder "$FROZEN_FOLDER/files" --out out --store-size 512M --target coquina-local >out.txt 2>out.log &
 RUN=$!
 note sweep-processes "$RUN"
-# Beside the run, its cluster of four and whoever asks that for a moment, somebody makes load for some seconds.
-has_load() { [[ $(processes_with "$FROZEN_FOLDER/files" | wc -l) -ge 6 ]]; }
-is_under_load() { has_load && sleep 2 && has_load && sleep 2 && has_load; }
-wait_until 120 is_under_load || fail "no load after 120 s: $(<out.log)"
+wait_until 120 test -e out/report.json || fail "no figures after 120 s: $(<out.log)"
+# In the middle of the other case.
+sleep 7
 freeze
 sleep 2
 kill -INT "$RUN"
@@ -39,6 +38,7 @@ wait_until "$END_SECONDS_MAX" is_told || fail "not told after $((SECONDS - BEGIN
 say "told after $((SECONDS - BEGIN)) s: $(<out.log)"
 [[ $(grep -c '^  coquina node (process ' out.log) -ge 1 ]] || fail "no node is told: $(<out.log)"
 grep -q "^  the folder $FROZEN_FOLDER/files/coquina-bench-.*: rm -r " out.log || fail "the folder is not told: $(<out.log)"
+of_report out "r['interrupted'] == 'stopped by its user' and r['cases'][0]['results'][0]['rounds']"
 thaw
 wait "$RUN" && fail "an interrupted run ended with success"
 RUN=

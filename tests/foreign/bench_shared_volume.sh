@@ -20,6 +20,8 @@ pools() {
         "$PYTHON" -c 'import json, sys; print(*((p["name"], p["copies"]) for p in json.load(sys.stdin)["pools"]))' || say "no answer"
 }
 server_start --drive "$SCRATCH/drive1:$DRIVE_SIZE"
+# A cluster of `coquina node` begins without a pool.
+coquina pool remove default
 
 bench --out both --target coquina:w --target coquina-nbd:w >both.txt 2>both.log || fail "the run failed: $(tail -n 20 both.log)"
 of_report both "[t['copies'] for t in r['targets']] == [2, 2] and r['hosts'] == []"
@@ -46,8 +48,14 @@ for ((i = 0; i < 600; i++)); do
 done
 [[ $(pools) == *"'coquina-bench-"*"', 1)"* ]] || fail "no pool was made: $(pools) $(<single.log)"
 volume_create u 4M
+is_made() { coquina volume info v >/dev/null 2>&1; }
+wait_until 60 is_made || fail "no volume was made: $(<single.log)"
+# It is written full, and some rounds go by.
+sleep 6
 kill -INT "$RUN"
 wait "$RUN" && fail "an interrupted run ended with success"
+of_report single "r['interrupted'] == 'stopped by its user' and r['cases'][0]['results'][0]['rounds']"
+of_report single "[(t['copies'], t['settings']['pool']) for t in r['targets']] == [(1, 'made for the run')]"
 [[ $(pools) == "('default', 2)" ]] || fail "not only the pool that was there is left: $(pools) $(<single.log)"
 if grep -q 'left behind' single.log; then fail "something is left: $(<single.log)"; fi
 

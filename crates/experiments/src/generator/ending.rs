@@ -50,6 +50,7 @@ pub struct Other {
 struct Stat {
     state: String,
     parent: u32,
+    threads: u64,
     started: u64,
 }
 
@@ -62,6 +63,7 @@ impl Stat {
         Some(Stat {
             state: (*fields.first()?).to_owned(),
             parent: u32::try_from(number(1)?).ok()?,
+            threads: number(17)?,
             started: number(19)?,
         })
     }
@@ -92,9 +94,9 @@ impl Process for Other {
     }
 
     fn is_gone(&mut self) -> bool {
-        // Nothing is left of one that has only not been waited for.
-        let is_it = |stat: &Stat| stat.started == self.started && !["Z", "X"].contains(&stat.state.as_str());
-        !Stat::of(self.number).is_some_and(|stat| is_it(&stat))
+        // Nothing is left of one that has only not been waited for, unless another thread than the first one waits for a drive.
+        let is_over = |stat: &Stat| ["Z", "X"].contains(&stat.state.as_str()) && stat.threads <= 1;
+        !Stat::of(self.number).is_some_and(|stat| stat.started == self.started && !is_over(&stat))
     }
 }
 

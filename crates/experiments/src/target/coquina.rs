@@ -262,11 +262,13 @@ impl System {
                 let size = layout.volume_bytes.to_string();
                 let mut arguments: Vec<String> =
                     ["volume", "create", &name, "--size", &size].map(str::to_owned).into();
-                if let Some(copies) = layout.copies {
-                    arguments.extend(["--copies".to_owned(), copies.to_string()]);
-                }
-                if let Some(pool) = &self.pool {
-                    arguments.extend(["--pool".to_owned(), pool.clone()]);
+                // The pool has as many copies as are asked for.
+                match (&self.pool, layout.copies) {
+                    (Some(pool), _) => arguments.extend(["--pool".to_owned(), pool.clone()]),
+                    (None, Some(copies)) => {
+                        arguments.extend(["--copies".to_owned(), copies.to_string()]);
+                    }
+                    (None, None) => {}
                 }
                 if let Some(stripe) = layout.stripe {
                     let (unit, count) = (stripe.unit.to_string(), stripe.count.to_string());

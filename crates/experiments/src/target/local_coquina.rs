@@ -258,7 +258,7 @@ impl LocalCoquina {
                 quiet = if is_quiet { quiet + 1 } else { 0 };
                 last = now;
             }
-            if told_at.elapsed() >= pause {
+            if told_at.elapsed() >= pause && last.left_bytes > 0 {
                 (told_at, pause) = (Instant::now(), pause * 2);
                 (context.say)(&format!(
                     "{}: writing the files of its drives once; {} are left",

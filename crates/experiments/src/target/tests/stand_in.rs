@@ -40,6 +40,7 @@ case "$1 $2" in
     mv rest own-pools
     ;;
 "volume create")
+    case "$*" in *--copies*--pool* | *--pool*--copies*) exit 2 ;; esac
     echo "create $3" >>log
     echo "$*" >>created
     [ ! -e own-pools ] || ! grep -q '"active_clean":7' own-pools || exit 1
