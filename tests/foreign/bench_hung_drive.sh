@@ -8,8 +8,8 @@ source "$(dirname "$0")/../lib/frozen.sh"
 needs_coquina
 needs_root
 
-# Of the generator 30 s, of the cluster 75 s, of notes and the folder 30 s.
-END_SECONDS_MAX=170
+# Of the generator 60 s, of the cluster 75 s, of notes and the folder 30 s.
+END_SECONDS_MAX=190
 RUN=
 
 end_run() {

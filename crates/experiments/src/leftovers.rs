@@ -170,7 +170,15 @@ pub fn remove(folder: TempDir, note: Note) {
 /// Removes files, or makes them empty, and says whether that could be done. `None`: not in time. It is not waited for longer, since
 /// the kernel keeps who wants something of a drive that hangs.
 pub fn removed(work: impl FnOnce() -> std::io::Result<()> + Send + 'static) -> Option<bool> {
-    within(REMOVE_TIME_MAX, move || work().is_ok())
+    removed_within(REMOVE_TIME_MAX, work)
+}
+
+/// The same of files that are small, and few.
+pub fn removed_within(
+    time_max: Duration,
+    work: impl FnOnce() -> std::io::Result<()> + Send + 'static,
+) -> Option<bool> {
+    within(time_max, move || work().is_ok())
 }
 
 fn within(time_max: Duration, work: impl FnOnce() -> bool + Send + 'static) -> Option<bool> {

@@ -23,6 +23,8 @@ const POLL: Duration = Duration::from_millis(10);
 const STOP_TIME_MAX: Duration = Duration::from_secs(20);
 /// Time of a client of fio to tell other hosts that their load is to end, before it is killed.
 const TELL_TIME_MAX: Duration = Duration::from_secs(5);
+/// How long the removal of its folder may take.
+const FOLDER_TIME_MAX: Duration = Duration::from_secs(20);
 /// A measured time may lie so far outside of the time in which its process ran: intervals of logs are rounded.
 const CLOCK_SLACK: Duration = Duration::from_millis(600);
 /// Characters of its messages that are shown.
@@ -302,9 +304,12 @@ impl Drop for Running {
             .keep();
             end_by = Instant::now() + GO_TIME_MAX;
         }
-        if !ending::end(&mut self.child, &self.program, end_by) {
-            // It goes with the run's folder, for which nobody waits for ever.
-            self.folder.disable_cleanup(true);
+        let is_gone = ending::end(&mut self.child, &self.program, end_by);
+        // If it is not removed here, it goes with the run's folder. For neither anybody waits for ever: the drive may hang.
+        self.folder.disable_cleanup(true);
+        let path = self.folder.path().to_owned();
+        if is_gone {
+            let _ = leftovers::removed_within(FOLDER_TIME_MAX, move || std::fs::remove_dir_all(path));
         }
     }
 }
