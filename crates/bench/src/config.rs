@@ -219,7 +219,7 @@ pub struct IoBenchConfig {
     /// or nothing is given.
     #[serde(default)]
     pub start_at_ns: Option<u64>,
-    /// Ends when so many bytes were read or written in all, if the time is not out before. They may be a little more.
+    /// Ends when so many bytes were read or written in the measured time, if that is not out before. They may be a little more.
     #[serde(default)]
     pub end_after_bytes: Option<u64>,
     /// Size of the range, or 0 for all of the target behind `offset_bytes`.

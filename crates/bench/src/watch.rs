@@ -141,12 +141,15 @@ impl<'a> Watch<'a> {
     ) -> Result<Watched, BenchError> {
         let mut ticks = Ticks { start, last: start, counts: LiveCounts::default(), live, progress };
         let end_after_bytes = self.end_after_bytes;
-        let is_enough = || Live::sum(live).bytes >= end_after_bytes;
-        let halted = || stop.load(Relaxed) || done() || is_enough();
+        let halted = || stop.load(Relaxed) || done();
         let warm_end = start + self.warmup;
         if ticks.until(warm_end, Phase::WarmUp, start, self.warmup, &halted) {
             stop_jobs.store(true, Relaxed);
         }
+        // What the warm-up did is not what was asked for.
+        let warm_bytes = if self.warmup.is_zero() { 0 } else { Live::sum(live).bytes };
+        let is_enough = || Live::sum(live).bytes - warm_bytes >= end_after_bytes;
+        let halted = || halted() || is_enough();
         let first = self.snapshot()?;
         let end = warm_end + self.runtime;
         let mut busy_cores = Vec::with_capacity(self.runtime.as_secs() as usize + 1);

@@ -90,6 +90,30 @@ fn every_workload_runs_on_a_file_and_a_file_is_prewritten_before_it_is_used() {
     assert!(written.chunks(BLOCK).all(|block| block[16..].iter().any(|byte| *byte != 0)));
 }
 
+/// What was asked for was done in the warm-up, and nothing was measured.
+#[test]
+fn bytes_after_which_a_load_ends_are_those_of_the_measured_time() {
+    let folder = folder();
+    for warmup_ms in [0, 500] {
+        let config = IoBenchConfig {
+            size_bytes: 1 << 20,
+            runtime: Duration::from_secs(60),
+            warmup: Duration::from_millis(warmup_ms),
+            end_after_bytes: Some(64 << 10),
+            ..short(file(folder.path()), Workload::Write)
+        };
+        let began = std::time::Instant::now();
+        let report = run(&config).unwrap().report;
+        assert_consistent(&report);
+        assert!(report.total.operations * 4096 >= 64 << 10, "{}", report.total.operations);
+        assert!(
+            report.measured_s < 30.0 && began.elapsed() < Duration::from_secs(40),
+            "{}",
+            report.measured_s
+        );
+    }
+}
+
 #[test]
 fn the_load_begins_when_it_is_told_to() {
     let folder = folder();

@@ -550,6 +550,18 @@ fn a_load_overwrites_nothing_that_somebody_needs() {
     refused("precious", &["--yes"], "precious is in use: another process has locked it");
 }
 
+/// So many bytes were done before the default warm-up was over, and it failed with the advice to give it more time.
+#[test]
+fn a_load_of_few_bytes_ends_well() {
+    let folder = folder();
+    let load = ["bench", "io", "--target", "file:raw", "--rw", "write", "--size", "4M", "--baseline", "0"];
+    let said = coquina(folder.path(), &[&load[..], &["--bytes", "1M", "--json"]].concat());
+    assert_eq!(said.code, Some(0), "{}", said.error);
+    let report: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!(report["config"]["warmup_s"], 0.0);
+    assert!(report["total"]["operations"].as_u64().unwrap() >= 256, "{}", report["total"]);
+}
+
 #[test]
 fn a_plain_file_can_be_measured_and_verified() {
     let folder = folder();

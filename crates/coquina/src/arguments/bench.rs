@@ -66,12 +66,12 @@ pub struct BenchIo {
     /// Seconds that are measured [default: 10, or with --bytes until these are done]
     #[arg(long, value_parser = seconds, allow_hyphen_values = true)]
     pub runtime: Option<f64>,
-    /// End when so many bytes were read or written
+    /// End when so many bytes were read or written; those of the warm-up do not count
     #[arg(long, value_name = "SIZE", value_parser = size, allow_hyphen_values = true)]
     pub bytes: Option<u64>,
-    /// Seconds of load before
-    #[arg(long, default_value_t = 1.0, value_parser = seconds, allow_hyphen_values = true)]
-    pub warmup: f64,
+    /// Seconds of load before [default: 1, or 0 with --bytes]
+    #[arg(long, value_parser = seconds, allow_hyphen_values = true)]
+    pub warmup: Option<f64>,
     /// Seconds for which the idle machine is looked at before, to be subtracted from CPU time
     #[arg(long, default_value_t = 1.0, value_parser = seconds, allow_hyphen_values = true)]
     pub baseline: f64,
@@ -97,7 +97,7 @@ pub struct BenchIo {
     /// Check every read, and read everything back at the end
     #[arg(long)]
     pub verify: bool,
-    /// Report the CPU time of this process too; repeat it for more [default: the local server's]
+    /// Report the CPU time of this process too; repeat it for more [default: those of the local server, if it serves the target]
     #[arg(long = "cpu-pid", value_name = "PID")]
     pub cpu_pids: Vec<u32>,
     /// When the load begins, in nanoseconds of CLOCK_MONOTONIC: several generators of a run begin at once

@@ -124,7 +124,8 @@ fn config(
     config.runtime = Duration::from_secs_f64(runtime_s);
     config.end_after_bytes = arguments.bytes;
     config.baseline = Duration::from_secs_f64(arguments.baseline);
-    config.warmup = Duration::from_secs_f64(arguments.warmup);
+    let warmup_s = arguments.warmup.unwrap_or(if arguments.bytes.is_some() { 0.0 } else { 1.0 });
+    config.warmup = Duration::from_secs_f64(warmup_s);
     config.start_at_ns = arguments.start_at;
     config.size_bytes = arguments.size.unwrap_or(0);
     if arguments.size == Some(0) {
