@@ -8,6 +8,7 @@ use coquina_host::monotonic_ns;
 use serde::{Deserialize, Serialize};
 
 use crate::error::ConfigError;
+use crate::target::nbd::uri;
 
 /// Most operations that one job may have in flight.
 pub const DEPTH_MAX: u32 = 4096;
@@ -90,6 +91,12 @@ impl TargetSpec {
             "device" => Ok(TargetSpec::Device { path: rest.into() }),
             _ => Err(malformed()),
         }
+    }
+
+    /// Whether it is an NBD export of a server of this host that listens at these addresses, each `HOST:PORT` or `unix:PATH`.
+    pub fn is_export_at(&self, addresses: &[String]) -> bool {
+        let TargetSpec::Nbd { uri } = self else { return false };
+        uri::parse(uri).is_ok_and(|(peer, _)| addresses.iter().any(|address| peer.is_at(address)))
     }
 }
 

@@ -562,6 +562,27 @@ fn a_load_of_few_bytes_ends_well() {
     assert!(report["total"]["operations"].as_u64().unwrap() >= 256, "{}", report["total"]);
 }
 
+/// It was asked how it is, and that it did not answer ended loads on what it does not serve.
+#[test]
+fn a_server_that_does_not_answer_is_nothing_to_a_file() {
+    let folder = folder();
+    let data = folder.path().join("data");
+    std::fs::create_dir(&data).unwrap();
+    let lock = std::fs::File::create(data.join("lock")).unwrap();
+    lock.lock().unwrap();
+    let server = r#"{"version":"1","process":1,"http":"127.0.0.1:1","nbd":[],"native":"127.0.0.1:1"}"#;
+    std::fs::write(data.join("server.json"), server).unwrap();
+    let load = |target: &str| {
+        let length = ["--size", "1M", "--runtime", "0.1", "--warmup", "0", "--baseline", "0"];
+        coquina(folder.path(), &[&["bench", "io", "--dir", "data", "--target", target][..], &length].concat())
+    };
+    load("volume:x").fails(1, &["cannot reach the server"]);
+    let said = load("file:raw");
+    assert_eq!(said.code, Some(0), "{}", said.error);
+    // An export of somebody else is not asked of it either.
+    load("nbd://127.0.0.1:1/x").fails(1, &["cannot connect to 127.0.0.1:1"]);
+}
+
 #[test]
 fn a_plain_file_can_be_measured_and_verified() {
     let folder = folder();

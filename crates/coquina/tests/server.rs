@@ -237,6 +237,20 @@ fn bad_requests_are_refused_and_change_nothing() {
     assert_eq!(server.json(&["volume", "forget-lost"]), nothing);
 }
 
+/// The processes and drives of the server on `--dir` were told as those of the export, whoever served that.
+#[test]
+fn an_export_of_another_server_is_not_told_as_this_one_s() {
+    let (folder, other) = (folder(), folder());
+    let server = Server::start(folder.path(), &["--drive", &drive_of(&folder, "256M")]);
+    server.json(&["volume", "create", "disk", "--size", "16M"]);
+    let uri = format!("nbd://{}/disk", server.json(&["status"])["services"]["nbd"][0].as_str().unwrap());
+    let stranger = Server::start(other.path(), &[]);
+    let load = ["bench", "io", "--target", &uri, "--runtime", "0.1", "--warmup", "0", "--baseline", "0"];
+    let seen = [&server, &stranger].map(|server| server.json(&load));
+    assert_eq!(seen[0]["cpu"]["servers"][0]["pid"], server.child.id());
+    assert_eq!(seen[1]["cpu"]["servers"], serde_json::json!([]));
+    assert!(!seen[0]["drive_write_bytes"].is_null() && seen[1]["drive_write_bytes"].is_null());
+}
 /// What drives held of it could be given up by REST only.
 #[test]
 fn data_of_a_volume_that_the_map_lost_is_given_up_by_name() {

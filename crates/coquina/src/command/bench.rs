@@ -37,14 +37,8 @@ pub fn run(global: &Global, command: &Bench) -> Result<(), CliError> {
 fn io(global: &Global, arguments: &BenchIo) -> Result<(), CliError> {
     // What is wrong whatever the server says comes before it is looked for.
     let workload = arguments.rw.parse()?;
-    let is_volume = arguments.target.starts_with("volume:");
-    let client = match client(global) {
-        Ok(client) => Some(client),
-        Err(error) if is_volume || global.server.is_some() => return Err(error),
-        Err(_) => None,
-    };
-    let status = client.as_ref().map(|client| client.status(0)).transpose()?;
-    let config = IoBenchConfig { workload, ..config(global, arguments, client.as_ref(), status.as_ref())? };
+    let server = server_of(global, &arguments.target)?;
+    let config = IoBenchConfig { workload, ..config(global, arguments, server.as_ref())? };
     config.check()?;
     check_range(&config)?;
     if let TargetSpec::Device { path } = &config.target {
@@ -58,14 +52,13 @@ fn io(global: &Global, arguments: &BenchIo) -> Result<(), CliError> {
     }
     let stop = signal::stop_flag(2, || {})?;
     let progress = Progress::new("bench");
-    let goes_to_server = matches!(config.target, TargetSpec::Volume { .. } | TargetSpec::Nbd { .. });
-    let mut written = client.as_ref().map(Written::new);
+    let mut written = server.as_ref().map(|server| Written::new(&server.client));
     let mut probe = || written.as_mut()?.bytes();
     let mut show = |state: &BenchProgress| show_progress(&progress, "bench", state);
     let hooks = Hooks {
         progress: &mut show,
         stop: &stop,
-        drive_write_bytes: if goes_to_server && status.is_some() { Some(&mut probe) } else { None },
+        drive_write_bytes: if server.is_some() { Some(&mut probe) } else { None },
     };
     let outcome = run_io(&config, hooks);
     drop(progress);
@@ -76,6 +69,35 @@ fn io(global: &Global, arguments: &BenchIo) -> Result<(), CliError> {
         print(&report.to_table())?
     }
     finish(&report)
+}
+
+/// The server that serves a target.
+struct Server {
+    client: Client,
+    status: api::Status,
+}
+
+/// The server of a volume, or of an NBD export, if that is one of this program: it has been named, or listens there. Its processes and
+/// drives say nothing of what another one serves.
+fn server_of(global: &Global, target: &str) -> Result<Option<Server>, CliError> {
+    let is_volume = target.starts_with("volume:");
+    let is_needed = is_volume || global.server.is_some();
+    let client = match client(global) {
+        Ok(client) => client,
+        Err(error) if is_needed => return Err(error),
+        Err(_) => return Ok(None),
+    };
+    let target = TargetSpec::parse(target, Some(""))?;
+    if !matches!(target, TargetSpec::Volume { .. } | TargetSpec::Nbd { .. }) {
+        return Ok(None);
+    }
+    match client.status(0) {
+        Ok(status) if is_needed || target.is_export_at(&status.services.nbd) => {
+            Ok(Some(Server { client, status }))
+        }
+        Err(error) if is_needed => Err(error.into()),
+        _ => Ok(None),
+    }
 }
 
 /// What a cluster has written to its drives, as long as its nodes go on counting: one that is started again begins with 0.
@@ -105,15 +127,9 @@ impl<'a> Written<'a> {
     }
 }
 
-fn config(
-    global: &Global,
-    arguments: &BenchIo,
-    client: Option<&Client>,
-    status: Option<&api::Status>,
-) -> Result<IoBenchConfig, CliError> {
-    let native = client.zip(status).map(|(client, status)| native_addresses(client, status));
+fn config(global: &Global, arguments: &BenchIo, server: Option<&Server>) -> Result<IoBenchConfig, CliError> {
+    let native = server.map(|server| native_addresses(&server.client, &server.status));
     let target = TargetSpec::parse(&arguments.target, native.as_deref())?;
-    let is_served = matches!(target, TargetSpec::Volume { .. } | TargetSpec::Nbd { .. });
     let mut config = IoBenchConfig::new(target);
     config.block_bytes = u32::try_from(arguments.bs)
         .map_err(|_| CliError::usage(format!("--bs {} is too large; the most is 16M", arguments.bs)))?;
@@ -148,13 +164,14 @@ fn config(
     config.fill = arguments.fill;
     config.verify = arguments.verify;
     config.cpu_pids.clone_from(&arguments.cpu_pids);
-    let is_local = client.is_some_and(|client| client.address().ip().is_loopback());
-    if let (true, true, true, Some(status)) = (config.cpu_pids.is_empty(), is_served, is_local, status) {
-        config.cpu_pids.push(status.node.process);
+    let local = server.filter(|server| server.client.address().ip().is_loopback());
+    if let (true, Some(server)) = (config.cpu_pids.is_empty(), local) {
+        let process = server.status.node.process;
+        config.cpu_pids.push(process);
         // A supervisor has a process for each of its nodes.
         if global.server.is_none() {
             let nodes = coquina_experiments::target::nodes_of(&global.dir);
-            config.cpu_pids.extend(nodes.into_iter().filter(|pid| *pid != status.node.process));
+            config.cpu_pids.extend(nodes.into_iter().filter(|pid| *pid != process));
         }
     }
     Ok(config)

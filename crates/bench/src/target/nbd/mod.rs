@@ -6,7 +6,7 @@
 //! - what the server says is checked before it is used; one that lies loses its connection.
 
 mod stream;
-mod uri;
+pub(crate) mod uri;
 
 use std::time::Duration;
 

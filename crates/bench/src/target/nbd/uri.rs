@@ -1,6 +1,7 @@
 //! NBD URIs, as in `doc/uri.md` of the NetworkBlockDevice project: the TCP and Unix forms without TLS.
 
-use std::path::PathBuf;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::path::{Path, PathBuf};
 
 use crate::error::ConfigError;
 
@@ -11,6 +12,41 @@ const PORT_DEFAULT: u16 = 10_809;
 pub(crate) enum Peer {
     Tcp { host: String, port: u16 },
     Unix { path: PathBuf },
+}
+
+impl Peer {
+    /// Whether a server of this host that listens at `address`, `HOST:PORT` or `unix:PATH`, is the one that answers there.
+    pub fn is_at(&self, address: &str) -> bool {
+        match (self, address.strip_prefix("unix:")) {
+            (Peer::Unix { path }, Some(listens)) => {
+                let real = |path: &Path| path.canonicalize().ok();
+                real(path).is_some() && real(path) == real(Path::new(listens))
+            }
+            (Peer::Tcp { host, port }, None) => {
+                let Ok(listens) = address.parse::<SocketAddr>() else { return false };
+                // Looking up a name may take long.
+                *port == listens.port()
+                    && (host.as_str(), *port)
+                        .to_socket_addrs()
+                        .is_ok_and(|mut found| found.any(|meant| answers(listens.ip(), meant.ip())))
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Whether who listens at one address is reached by another.
+fn answers(listens: IpAddr, meant: IpAddr) -> bool {
+    let meant = match meant.to_canonical() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    // Who listens at all addresses of IPv6 mostly does so at those of IPv4, too.
+    let is_at_all = listens.is_unspecified() && (listens.is_ipv6() || meant.is_ipv4());
+    listens.to_canonical() == meant
+        // Only addresses of its own can be bound.
+        || (is_at_all && (meant.is_loopback() || UdpSocket::bind((meant, 0)).is_ok()))
 }
 
 impl std::fmt::Display for Peer {
@@ -80,6 +116,38 @@ fn decode(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_server_of_an_export_is_known_by_where_it_listens() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("socket"), "").unwrap();
+        std::os::unix::fs::symlink(at("socket"), at("link")).unwrap();
+        let (socket, link) = (at("socket").display().to_string(), at("link").display().to_string());
+        let (unix, unix_link) =
+            (format!("nbd+unix:///e?socket={socket}"), format!("nbd+unix:///e?socket={link}"));
+        let is_at = |uri: &str, address: &str| parse(uri).unwrap().0.is_at(address);
+        for (uri, address, wanted) in [
+            ("nbd://127.0.0.1:7/e", "127.0.0.1:7", true),
+            ("nbd://localhost:7/e", "127.0.0.1:7", true),
+            ("nbd:///e", "127.0.0.1:10809", true),
+            ("nbd://127.0.0.1:7/e", "0.0.0.0:7", true),
+            ("nbd://127.0.0.1:7/e", "[::]:7", true),
+            ("nbd://0.0.0.0:7/e", "127.0.0.1:7", true),
+            ("nbd://127.0.0.1:7/e", "127.0.0.1:8", false),
+            ("nbd://127.0.0.2:7/e", "127.0.0.1:7", false),
+            ("nbd://[::1]:7/e", "0.0.0.0:7", false),
+            ("nbd://192.0.2.1:7/e", "0.0.0.0:7", false),
+            ("nbd://127.0.0.1:7/e", "unix:/run/nbd", false),
+            (&unix, "127.0.0.1:7", false),
+            (&unix, &format!("unix:{link}"), true),
+            (&unix_link, &format!("unix:{socket}"), true),
+            (&unix, "unix:/nonexistent", false),
+            ("nbd+unix:///e?socket=/nonexistent", "unix:/nowhere", false),
+        ] {
+            assert_eq!(is_at(uri, address), wanted, "{uri} {address}");
+        }
+    }
 
     #[test]
     fn reads_both_forms() {
