@@ -50,19 +50,32 @@ impl DriveFile {
             // Refused by the kernel with EBUSY if the device is mounted or held.
             flags |= libc::O_EXCL;
         }
-        let file = OpenOptions::new()
+        let opened = OpenOptions::new()
             .read(true)
             .write(!options.read_only)
             .create(options.create_bytes.is_some() && !is_block_device)
             .create_new(options.create_new)
             .custom_flags(flags)
-            .open(path)
-            .map_err(|error| explain(&error, path))?;
+            .open(path);
+        let file = opened.map_err(|error| {
+            let problem = explain(&error, path);
+            // A file system without direct I/O refuses a file that it has made; one that others have made is refused as that.
+            if options.create_new && matches!(problem, DriveProblem::NoDirectIo) {
+                remove_made(path);
+            }
+            problem
+        })?;
         lock(&file, options.read_only)?;
-        let mut drive = DriveFile { file, path: path.to_owned(), size_bytes: 0, is_block_device };
-        drive.size_bytes = drive.find_size(options)?;
-        drive.check_direct()?;
-        Ok(drive)
+        let drive = DriveFile { file, path: path.to_owned(), size_bytes: 0, is_block_device };
+        let checked = drive.find_size(options).and_then(|size_bytes| {
+            let drive = DriveFile { size_bytes, ..drive };
+            drive.check_direct()?;
+            Ok(drive)
+        });
+        if checked.is_err() && options.create_new {
+            remove_made(path);
+        }
+        checked
     }
 
     fn find_size(&self, options: DriveOptions) -> Result<u64, DriveProblem> {
@@ -167,6 +180,12 @@ fn block_device_bytes(file: &File) -> Result<u64, DriveProblem> {
         return Err(DriveProblem::Other { doing: "reading the device's size", errno: Errno::last() });
     }
     Ok(bytes)
+}
+
+/// Removes a file that was made here and cannot be used: it would be in the way of the next attempt.
+fn remove_made(path: &Path) {
+    // Nothing was in it; if it stays, whoever tries again is told of it.
+    let _ = std::fs::remove_file(path);
 }
 
 /// Makes a new file's name durable.

@@ -199,6 +199,21 @@ fn a_drive_in_use_is_refused() {
     assert!(!reopened.is_block_device());
 }
 
+/// It stayed, empty, and the next attempt took it for somebody's.
+#[test]
+fn a_file_that_cannot_be_made_as_large_is_not_left_behind() {
+    let folder = folder();
+    let path = folder.path().join("drive");
+    let options = DriveOptions { create_bytes: Some(1 << 62), create_new: true, read_only: false };
+    assert!(DriveFile::open(&path, options).is_err());
+    assert!(!path.exists());
+    std::fs::write(&path, "somebody's").unwrap();
+    assert!(DriveFile::open(&path, options).is_err());
+    assert_eq!(std::fs::read(&path).unwrap(), b"somebody's");
+    let grown = DriveOptions { create_new: false, ..options };
+    assert!(DriveFile::open(&path, grown).is_err() && path.exists(), "nor is one removed that was there");
+}
+
 #[test]
 fn what_is_no_drive_is_refused() {
     let folder = folder();
