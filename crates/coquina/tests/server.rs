@@ -310,19 +310,6 @@ fn a_second_start_says_that_the_first_runs_and_leaves_it_alone() {
 }
 
 #[test]
-fn a_server_whose_starter_died_stops_by_itself() {
-    let folder = folder();
-    let data = folder.path().join("data");
-    let mut command =
-        command(&["up", "--nbd", "127.0.0.1:0", "--http", "127.0.0.1:0", "--listen", "127.0.0.1:0"]);
-    command.arg("--dir").arg(&data).args(["--drive", &drive_of(&folder, "512M"), "--stop-with-input"]);
-    let log = std::fs::File::create(folder.path().join("log")).unwrap();
-    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
-    let code = Server { child, folder: data }.end();
-    assert_eq!(code, Some(0), "{}", std::fs::read_to_string(folder.path().join("log")).unwrap());
-}
-
-#[test]
 fn a_server_without_any_of_its_drives_says_so_and_knows_a_moved_one() {
     let folder = folder();
     let server = Server::start(folder.path(), &["--drive", &drive_of(&folder, "512M")]);

@@ -52,15 +52,17 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// Calls `ask` when somebody asks for a stop. Until [`serving`](Self::serving) was called, a signal ends the
-    /// process at once: nothing that is made at the start can be harmed by that.
+    /// Calls `ask` when somebody asks for a stop. Until [`serving`](Self::serving) was called, a signal or the end of the input ends
+    /// the process at once: nothing that is made at the start can be harmed by that, and a start may wait for long.
     pub fn watch(
         running: &Running,
         ask: impl Fn() + Send + Sync + Clone + 'static,
     ) -> Result<Stop, CliError> {
         let serving = Arc::new(AtomicBool::new(false));
         let (is_serving, on_signal) = (serving.clone(), ask.clone());
-        let signalled = signal::stop_flag(FORCE_AT, move || {
+        // Whoever has started this one asks by ending the input and by a signal, beside what others send to all processes at once.
+        let force_at = if running.stop_with_input { u32::MAX } else { FORCE_AT };
+        let signalled = signal::stop_flag(force_at, move || {
             if !is_serving.load(Ordering::Relaxed) {
                 std::process::exit(i32::from(EXIT_CODE_INTERRUPTED));
             }
@@ -68,9 +70,12 @@ impl Stop {
         })?;
         let input_ended = Arc::new(AtomicBool::new(false));
         if running.stop_with_input {
-            let ended = input_ended.clone();
+            let (is_serving, ended) = (serving.clone(), input_ended.clone());
             stop_with_input(move || {
                 ended.store(true, Ordering::Relaxed);
+                if !is_serving.load(Ordering::Relaxed) {
+                    std::process::exit(i32::from(EXIT_CODE_INTERRUPTED));
+                }
                 ask();
             })?;
         }
