@@ -11,6 +11,14 @@ pub(crate) fn bind_all(config: &NodeConfig) -> Result<(Vec<Listener>, Option<Lis
     let bind = |flag: &str, text: &str| {
         let named = |reason: String| NodeError::Address { address: format!("{flag} {text}"), reason };
         let address = Address::resolve(text).map_err(|error| named(error.to_string()))?;
+        // Asked of what is bound: a name may have had no address, or another one, when the user's options were checked.
+        let is_open = matches!(&address, Address::Tcp(address) if !address.ip().is_loopback());
+        if is_open && !config.insecure {
+            return Err(named(
+                "it can be reached from other hosts, and nothing asks them who they are; add --insecure on a network that you trust"
+                    .to_owned(),
+            ));
+        }
         let is_busy = |error: &ReactorError| {
             matches!(error, ReactorError::Listen { problem: ListenProblem::InUse, .. })
         };

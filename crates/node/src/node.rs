@@ -55,6 +55,8 @@ pub struct NodeConfig {
     pub native: Option<String>,
     /// Addresses for NBD clients; `unix:PATH` for Unix sockets.
     pub nbd: Vec<String>,
+    /// Whether it may listen where other hosts can reach it.
+    pub insecure: bool,
     /// Most bytes of index in memory, for all shards together.
     pub index_memory_bytes: Option<u64>,
     /// How much of each drive file is zeroed ahead of use while the drive is idle.

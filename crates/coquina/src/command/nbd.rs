@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use coquina_control::{ControlListener, FolderLock, MapService, MapServiceError};
+use coquina_control::{FolderLock, MapService, MapServiceError};
 use coquina_node::{Node, NodeError};
 use coquina_store::Store;
 
@@ -33,9 +33,9 @@ pub fn run(global: &Global, nbd: &Nbd) -> Result<(), CliError> {
     let stop = serving::Stop::watch(&nbd.running, ask.clone())?;
 
     let lock = FolderLock::acquire(&global.dir)?;
-    let listener = ControlListener::bind(&nbd.http)?;
+    let listener = address::bind_http(&nbd.http, &nbd.running)?;
     let maps = follow(global, &store)?;
-    let config = serving::gateway_config(listen, &nbd.threads);
+    let config = serving::gateway_config(listen, &nbd.running, &nbd.threads);
     let gateway = Node::start(config, maps.clone()).map_err(with_own_flag)?;
     let spec = ControlSpec {
         maps: maps.clone(),

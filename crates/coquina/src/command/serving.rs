@@ -160,12 +160,13 @@ pub fn host_name() -> String {
 }
 
 /// A node without drives: an NBD server that is a client of the cluster.
-pub fn gateway_config(nbd: Vec<String>, threads: &Threads) -> NodeConfig {
+pub fn gateway_config(nbd: Vec<String>, running: &Running, threads: &Threads) -> NodeConfig {
     NodeConfig {
         identity: None,
         drives: Vec::new(),
         native: None,
         nbd,
+        insecure: running.insecure,
         index_memory_bytes: None,
         // A gateway keeps no blocks.
         cache_memory_bytes: Some(0),

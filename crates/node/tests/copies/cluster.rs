@@ -105,6 +105,7 @@ impl Cluster {
             }],
             native: Some("127.0.0.1:0".to_owned()),
             nbd: vec!["127.0.0.1:0".to_owned()],
+            insecure: false,
             index_memory_bytes: None,
             cache_memory_bytes: Some(self.cache_bytes),
             zero_ahead_bytes: self.zero_ahead_bytes,

@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use coquina_base::{NodeId, check_name};
-use coquina_control::{Client, ControlListener, FolderLock, MapService, NodeFile};
+use coquina_control::{Client, FolderLock, MapService, NodeFile};
 use coquina_node::{Node, NodeConfig, NodeError, NodeIdentity};
 
 use crate::arguments::{Domains, Global, NodeStart};
@@ -46,7 +46,8 @@ pub fn run(global: &Global, start: &NodeStart) -> Result<(), CliError> {
     let stop = serving::Stop::watch(&start.running, ask.clone())?;
 
     let lock = FolderLock::acquire(&global.dir)?;
-    let listener = ControlListener::bind(&start.http)?;
+    let listener = address::bind_http(&start.http, &start.running)?;
+    address::check_reachable("--http", listener.address())?;
     let first = FirstStart::look(&global.dir, &[])?;
     let remembers_map = membership::remembers_map(&global.dir)?;
     let maps = MapService::start(store, &global.dir, true, &mut serving::tell_waiting())
@@ -75,6 +76,7 @@ pub fn run(global: &Global, start: &NodeStart) -> Result<(), CliError> {
         drives: chosen.drives,
         native: Some(start.listen.clone()),
         nbd: start.nbd.clone(),
+        insecure: start.running.insecure,
         index_memory_bytes: start.tuning.index_memory,
         cache_memory_bytes: start.tuning.cache_memory,
         zero_ahead_bytes: start.tuning.zero_ahead,

@@ -2,6 +2,9 @@
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
+use coquina_control::ControlListener;
+
+use crate::arguments::Running;
 use crate::error::CliError;
 
 /// Longest path of a Unix socket.
@@ -39,6 +42,14 @@ pub fn check_closed(addresses: &[String], insecure: bool) -> Result<(), CliError
         ))),
         _ => Ok(()),
     }
+}
+
+/// Binds the REST interface, and asks the same of the address that it has got: a name may have had none, or another one, when it was
+/// checked.
+pub fn bind_http(address: &str, running: &Running) -> Result<ControlListener, CliError> {
+    let listener = ControlListener::bind(address)?;
+    check_closed(&[listener.address().to_owned()], running.insecure)?;
+    Ok(listener)
 }
 
 /// Refuses addresses that say nothing to other nodes.
@@ -79,6 +90,12 @@ mod tests {
         let refused = check_closed(&addresses, false).unwrap_err().to_string();
         assert!(refused.contains("0.0.0.0:1") && refused.contains("--insecure"), "{refused}");
         assert!(check_closed(&addresses, true).is_ok() && check_closed(&addresses[..2], false).is_ok());
+        let running = |insecure| Running { insecure, ..Running::default() };
+        assert!(bind_http("127.0.0.1:0", &running(false)).is_ok());
+        assert!(
+            bind_http("0.0.0.0:0", &running(true)).is_ok()
+                && bind_http("0.0.0.0:0", &running(false)).is_err()
+        );
         assert!(check_reachable("--listen", "0.0.0.0:1").is_err());
         assert!(check_reachable("--listen", "10.0.0.1:1").is_ok());
     }

@@ -21,7 +21,7 @@ use crate::command::drive_argument::parse;
 use crate::command::serving::control::{Control, ControlSpec};
 use crate::command::serving::first_start::FirstStart;
 use crate::command::serving::made::Before;
-use crate::command::serving::membership;
+use crate::command::serving::{address, membership};
 use crate::command::store::Served;
 use crate::command::{processors, serving};
 use crate::error::CliError;
@@ -41,7 +41,7 @@ pub fn run(global: &Global, up: &Up, checked: Checked) -> Result<(), CliError> {
     };
     let stop = serving::Stop::watch(&up.running, ask)?;
     let lock = FolderLock::acquire(&global.dir)?;
-    let listener = ControlListener::bind(&up.http)?;
+    let listener = address::bind_http(&up.http, &up.running)?;
     let first = FirstStart::look(&global.dir, &checked.nodes.names())?;
     let (before, cluster) = (Before::default(), ClusterId::default());
     let mut started = StartedWith { before, cluster, is_used: false };
@@ -167,7 +167,8 @@ impl Scene<'_> {
         supervisor: &mut Supervisor,
         ask: impl Fn() + Send + Sync + 'static,
     ) -> Result<(), CliError> {
-        let config = serving::gateway_config(self.checked.nbd.clone(), &self.up.tuning.threads);
+        let config =
+            serving::gateway_config(self.checked.nbd.clone(), &self.up.running, &self.up.tuning.threads);
         let gateway = Node::start(config, self.maps.clone())?;
         let spec = ControlSpec {
             maps: self.maps.clone(),

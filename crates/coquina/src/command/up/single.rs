@@ -16,7 +16,7 @@ use crate::command::processors;
 use crate::command::serving::control::{Control, ControlSpec};
 use crate::command::serving::first_start::FirstStart;
 use crate::command::serving::made::Before;
-use crate::command::serving::{self, drives};
+use crate::command::serving::{self, address, drives};
 use crate::error::CliError;
 use crate::output;
 
@@ -24,7 +24,7 @@ pub fn run(global: &Global, up: &Up, checked: Checked) -> Result<(), CliError> {
     let (ask, stopped) = serving::stop_channel();
     let stop = serving::Stop::watch(&up.running, ask.clone())?;
     let lock = FolderLock::acquire(&global.dir)?;
-    let listener = ControlListener::bind(&up.http)?;
+    let listener = address::bind_http(&up.http, &up.running)?;
     let first = FirstStart::look(&global.dir, &[])?;
     let is_new = !EmbeddedStore::is_in(&global.dir.join(STORE_FOLDER_NAME));
     let store = EmbeddedStore::open(&global.dir.join(STORE_FOLDER_NAME), None)
@@ -94,6 +94,7 @@ impl Scene<'_> {
             drives: chosen.drives,
             native: Some(up.listen.clone()),
             nbd: checked.nbd,
+            insecure: up.running.insecure,
             index_memory_bytes: up.tuning.index_memory,
             cache_memory_bytes: up.tuning.cache_memory,
             zero_ahead_bytes: up.tuning.zero_ahead,
