@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use coquina_base::{DriveId, NodeId, format_size_bytes};
-use coquina_cluster::{DriveState, HealthCode, HealthEntry, MapView, Severity, VolumeState};
+use coquina_cluster::{DriveState, GroupRecord, HealthCode, HealthEntry, MapView, Severity, VolumeState};
 
 use crate::api::{LeaderHealth, Local};
 use crate::backend::{DriveSnapshot, ShardSnapshot};
@@ -168,11 +168,11 @@ fn map_health(map: &MapView, entries: &mut Vec<HealthEntry>) {
     }
 }
 
-/// Whether what goes wrong on a drive cannot be made good from another copy.
+/// Whether what goes wrong on a drive cannot be made good from another copy: those that are out do not count.
 fn has_single_copies(map: &MapView, drive: DriveId) -> bool {
     let groups = map.used_shards_of(drive).flat_map(|(_, groups)| groups);
-    let mut pools = groups.filter_map(|group| map.group(*group)).filter_map(|group| map.pool(group.pool));
-    pools.any(|pool| pool.copies == 1)
+    let is_only_here = |group: &GroupRecord| group.in_sync.iter().all(|shard| shard.drive == drive);
+    groups.filter_map(|group| map.group(*group)).any(is_only_here)
 }
 
 /// What a drive is called in health entries, as the coordinator calls it too.

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use coquina_base::NodeId;
-use coquina_cluster::{HealthCode, Key, MapView, Wanted, Write, operation};
-use coquina_control::{ChangeError, CoordinatorConfig, CoordinatorService, MapService, MapServiceError};
+use coquina_cluster::{HealthCode, Key, MapView, Severity, Wanted, Write, operation};
+use coquina_control::{ChangeError, CoordinatorConfig, CoordinatorService, MapService, MapServiceError, api};
 use coquina_store::{EmbeddedStore, Operation, Store, Transaction};
 
 use super::world::{Process, World, is_clean, register_node, unknown_node, volume_request};
@@ -43,6 +43,28 @@ fn leader_and_others(world: &World) -> (&Process, &Process, &Process) {
     let mut rest =
         world.processes.iter().filter(|process| ![&leader.name, &other.name].contains(&&process.name));
     (leader, other, rest.next().unwrap())
+}
+
+/// It was told as a warning while the other copy was out, though nothing could repair it.
+#[test]
+fn bad_blocks_are_an_error_while_no_other_copy_is_in_sync() {
+    let world = World::new(3, 1);
+    let (leader, other, third) = leader_and_others(&world);
+    let request = api::CreateVolume { copies: Some(2), ..volume_request("db", GIB) };
+    leader.catalogue.create(&request).unwrap();
+    leader.wait("clean", is_clean);
+    leader.node.memory().bad_blocks = 1;
+    let severity = || {
+        let entries = leader.client().health().unwrap().entries;
+        entries.into_iter().find(|entry| entry.code == HealthCode::BadBlocks).map(|entry| entry.severity)
+    };
+    assert_eq!(severity(), Some(Severity::Warning));
+    leader.node.memory().moves_hang = true;
+    other.node.memory().moves_hang = true;
+    third.kill();
+    let id = third.catalogue.node().unwrap();
+    leader.wait("nothing in sync there", |map| !is_in_sync_on(map, id));
+    assert_eq!(severity(), Some(Severity::Error));
 }
 
 #[test]
