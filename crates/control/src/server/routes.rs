@@ -33,6 +33,8 @@ const SCRUB_BEGIN_MAX: Duration = Duration::from_secs(30);
 const REQUEST_BYTES_MAX: usize = 64 << 10;
 /// A heartbeat of a node with very many groups that all ask for something.
 const HEARTBEAT_BYTES_MAX: usize = 16 << 20;
+/// A removal of a drive that names each of very many volumes that may go with it.
+const DRIVE_REMOVAL_BYTES_MAX: usize = 16 << 20;
 
 pub(super) struct Shared {
     config: ServerConfig,
@@ -107,7 +109,7 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/drives/add", post(add_drive))
         .route("/v1/drives/reweight", post(reweight_drive))
         .route("/v1/drives/scrub", post(scrub_drives))
-        .route("/v1/drives/remove", post(remove_drive))
+        .route("/v1/drives/remove", post(remove_drive).layer(DefaultBodyLimit::max(DRIVE_REMOVAL_BYTES_MAX)))
         .route("/v1/groups", get(list_groups))
         .route("/v1/cluster/overcommit", post(set_overcommit))
         .route("/v1/cluster/forget-lost", post(forget_lost))

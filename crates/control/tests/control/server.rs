@@ -337,6 +337,12 @@ fn errors_are_json_with_code_and_message() {
     let large = format!(r#"{{"name":"{}","size_bytes":4096}}"#, "x".repeat(100_000));
     assert_eq!(server.post("/v1/volumes", &large).0, 413);
     assert_eq!(server.client().volumes(0).unwrap().volumes.len(), 1);
+    // Not so of a removal that names very many volumes: the drive works, and that is why it is refused.
+    let volumes = vec![coquina_base::VolumeId::default(); 10_000];
+    let drive = server.drive().to_string();
+    let request = api::RemoveDrive { drive, lose_data: true, volumes: Some(volumes), ..Default::default() };
+    let refused = server.client().remove_drive(&request).unwrap_err();
+    assert!(matches!(&refused, ClientError::Refused { code, .. } if code == "drive_works"), "{refused:?}");
 }
 
 #[test]
