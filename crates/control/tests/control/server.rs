@@ -324,6 +324,7 @@ fn errors_are_json_with_code_and_message() {
         ("/v1/volumes/%ff/resize", r#"{"size_bytes":4096}"#, 400, "bad_request"),
         ("/v1/pools/%ff/remove", "{}", 400, "bad_request"),
         ("/v1/volumes/db", "{}", 405, "wrong_method"),
+        ("/health", "{}", 405, "wrong_method"),
         ("/v1/nothing", "{}", 404, "not_found"),
     ];
     for (path, body, status, code) in cases {
