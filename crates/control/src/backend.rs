@@ -158,6 +158,8 @@ pub struct NodeSnapshot {
     pub copy_totals: CopyTotals,
     /// What the node itself found: a slow drive, a bad block with its place.
     pub health: Vec<HealthEntry>,
+    /// A reactor has not answered: what reactors count is as they told it last, or missing.
+    pub incomplete: bool,
 }
 
 impl NodeSnapshot {

@@ -314,13 +314,18 @@ impl Catalogue {
     /// does not count as dead. Without a leader nobody is known to be dead.
     fn check_unused(&self, id: VolumeId, name: &str, otherwise: &'static str) -> Result<(), CatalogueError> {
         let map = self.map();
-        let others = ask_nodes(&map, self.node);
-        let answers = |node: &NodeId| Some(*node) == self.node || others.contains_key(node);
+        let (others, own) = (ask_nodes(&map, self.node), self.backend.snapshot());
+        // A reactor that does not answer may have connections that nobody else knows of.
+        let answers = |node: &NodeId| match Some(*node) == self.node {
+            true => !own.incomplete,
+            false => others.get(node).is_some_and(|local| !local.snapshot.incomplete),
+        };
         let mut silent: Vec<(NodeId, String)> =
             map.nodes().map(|node| (node.value.id, node.value.name.clone())).collect();
         silent.retain(|(node, _)| !answers(node));
+        let is_silent_itself = self.node.is_none() && own.incomplete;
         let snapshots = others.into_values().map(|local| local.snapshot);
-        let volumes = snapshots.chain([self.backend.snapshot()]).flat_map(|snapshot| snapshot.volumes);
+        let volumes = snapshots.chain([own]).flat_map(|snapshot| snapshot.volumes);
         let connections =
             volumes.filter(|volume| volume.id == id).map(|volume| volume.counters.connections).sum();
         if connections > 0 {
@@ -330,10 +335,11 @@ impl Catalogue {
             let dead = self.leader_health().map(|health| health.dead).unwrap_or_default();
             silent.retain(|(node, _)| !dead.contains(node));
         }
-        if silent.is_empty() {
+        let own = is_silent_itself.then(|| error::THIS_PROCESS.to_owned());
+        let nodes: Vec<String> = silent.into_iter().map(|(_, name)| name).chain(own).collect();
+        if nodes.is_empty() {
             return Ok(());
         }
-        let nodes = silent.into_iter().map(|(_, name)| name).collect();
         Err(CatalogueError::ConnectionsUnknown { name: name.to_owned(), nodes, otherwise })
     }
 

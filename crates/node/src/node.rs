@@ -32,7 +32,7 @@ use crate::listen::bind_all;
 use crate::open::{DamagedDrive, DriveSpec, OpenedDrive, is_out, open_drives};
 use crate::proposals::Proposals;
 use crate::scrubs::Scrubs;
-use crate::snapshot::drive_snapshot;
+use crate::snapshot::{CoreSnapshot, drive_snapshot};
 use crate::stalls::HungShards;
 use crate::tell_map::tell_all;
 use crate::threads::{CoreThread, Places, Seed, SeedShard, start_cores};
@@ -122,8 +122,10 @@ pub struct Node {
     proposals: Arc<Proposals>,
     hung: Arc<HungShards>,
     scrubs: Arc<Scrubs>,
-    /// As told last: what is counted does not fall while reactors do not answer.
+    /// What is counted of groups and connections that are gone does not fall.
     copy_totals: Mutex<CopyTotals>,
+    /// What all reactors told last: what is counted does not fall while one of them does not answer.
+    told: Mutex<Arc<Vec<CoreSnapshot>>>,
     shard_config: ShardConfig,
     nbd: Vec<Address>,
     listeners: Vec<Address>,
@@ -227,6 +229,7 @@ impl Node {
             hung,
             scrubs,
             copy_totals: Mutex::default(),
+            told: Mutex::default(),
             shard_config,
             nbd: nbd_addresses,
             listeners: all,
@@ -402,7 +405,15 @@ impl NodeBackend for Node {
             let message = "a reactor has not answered for 40 s".to_owned();
             health.push(HealthEntry::new(HealthCode::SlowDrive, Severity::Error, "node".to_owned(), message));
         }
-        let cores = answered.unwrap_or_default();
+        let incomplete = answered.is_err();
+        let cores = match answered {
+            Ok(cores) => {
+                let cores = Arc::new(cores);
+                *lock(&self.told) = cores.clone();
+                cores
+            }
+            Err(_) => lock(&self.told).clone(),
+        };
         let NodeDrives { served, absent, .. } = lock(&self.drives).clone();
         let mut show = |drive: &NodeDrive| drive_snapshot(drive, &cores, &self.scrubs, &mut health);
         let drives = served.iter().map(&mut show).collect();
@@ -430,6 +441,7 @@ impl NodeBackend for Node {
             peers: cores.iter().flat_map(|core| core.peers.iter().cloned()).collect(),
             copy_totals: lock(&self.copy_totals).raised_to(&copy_totals),
             health,
+            incomplete,
         }
     }
 

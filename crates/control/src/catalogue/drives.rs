@@ -158,6 +158,8 @@ impl Catalogue {
         let mut snapshots: BTreeMap<NodeId, NodeSnapshot> =
             ask_nodes(map, self.node).into_iter().map(|(node, local)| (node, local.snapshot)).collect();
         snapshots.extend(self.node.map(|node| (node, self.backend.snapshot())));
+        // The drives of a reactor that does not answer look empty.
+        snapshots.retain(|_, snapshot| !snapshot.incomplete);
         let (mut moved_bytes, mut free_bytes, mut silent) = (0u64, 0u64, BTreeSet::new());
         for drive in drives() {
             // Of one that was given up nothing is moved, and what was made anew elsewhere counts there already.

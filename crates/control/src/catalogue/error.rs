@@ -333,8 +333,12 @@ fn in_copies(copies: u32) -> String {
 }
 
 /// Which nodes do not answer.
+/// Stands for a process that is no node among names of nodes; none is called so.
+pub(super) const THIS_PROCESS: &str = "this process";
+
 fn silent(nodes: &[String]) -> String {
     match nodes {
+        [node] if node == THIS_PROCESS => "a reactor of this process does not answer".to_owned(),
         [node] => format!("node {node:?} does not answer"),
         nodes => format!("each of the nodes {} does not answer", nodes.join(", ")),
     }

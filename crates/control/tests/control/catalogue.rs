@@ -233,6 +233,25 @@ fn a_volume_may_be_in_use_at_a_node_that_does_not_answer_unless_it_is_dead() {
     world.wait_for("it is known to be dead", |_| leader.catalogue.remove("db", false).is_ok());
 }
 
+/// It counted as a node without connections.
+#[test]
+fn a_volume_may_be_in_use_at_a_reactor_that_does_not_answer() {
+    let world = World::new(2, 1);
+    let process = &world.processes[0];
+    process.catalogue.create(&volume_request("db", GIB)).unwrap();
+    for hung in &world.processes {
+        hung.node.memory().incomplete = true;
+        for error in [
+            process.catalogue.remove("db", false).unwrap_err().to_string(),
+            process.catalogue.resize("db", 4096, true, false).unwrap_err().to_string(),
+        ] {
+            assert!(error.contains(&format!("node {:?} does not answer", hung.name)), "{error}");
+        }
+        hung.node.memory().incomplete = false;
+    }
+    world.wait_for("all answer", |_| process.catalogue.remove("db", false).is_ok());
+}
+
 #[test]
 fn a_removed_volume_goes_from_every_node_that_holds_some_of_it() {
     let world = World::new(3, 1);

@@ -47,6 +47,8 @@ pub struct Memory {
     pub health: Vec<HealthEntry>,
     /// What is in use of each shard, beside 1 GiB.
     pub more_live_bytes: u64,
+    /// A reactor does not answer.
+    pub incomplete: bool,
     pub snapshots: u64,
     pub shutdown_requested: bool,
 }
@@ -111,6 +113,7 @@ impl NodeBackend for FakeNode {
                 .collect(),
             reactors: vec![ReactorSnapshot::default()],
             health: memory.health.clone(),
+            incomplete: memory.incomplete,
             ..NodeSnapshot::default()
         }
     }

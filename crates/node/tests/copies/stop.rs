@@ -3,6 +3,8 @@
 use std::io::Read as _;
 use std::net::TcpStream;
 
+use coquina_control::{NodeBackend, NodeSnapshot};
+
 use crate::cluster::{Cluster, wait_for};
 use crate::nbd::{NbdClient, WRITE, need_copies};
 
@@ -59,6 +61,27 @@ fn stop_with_writes_under_way(nodes: usize, copies_come: bool) -> u64 {
 fn requests_under_way_are_done_before_a_node_stops_and_later_ones_not() {
     let done = stop_with_writes_under_way(1, true);
     assert!(done > 0 && done < 2 * WRITES, "{done} done");
+}
+
+/// It looked as if nobody were connected and all drives were empty, and what is counted fell to 0.
+#[test]
+fn reactors_that_do_not_answer_are_told_of_and_nothing_that_they_counted_is_forgotten() {
+    let cluster = Cluster::with_reactors(1, 1, 2);
+    cluster.make_volume("disk");
+    let node = cluster.machines[0].as_ref().unwrap().node.clone();
+    let mut client = NbdClient::open(&node.nbd_addresses()[0], "disk");
+    client.ask_at(WRITE, 0, 4096, &[1; 4096]);
+    let counted = |snapshot: &NodeSnapshot| {
+        let live_bytes = snapshot.drives[0].shards.iter().map(|shard| shard.stats.live_bytes).sum::<u64>();
+        (live_bytes, snapshot.volumes[0].counters.writes, snapshot.reactors.len())
+    };
+    wait_for("the write", || counted(&node.snapshot()).1 == 1);
+    let before = node.snapshot();
+    assert!(!before.incomplete && counted(&before).0 > 0);
+    node.stop();
+    let after = node.snapshot();
+    assert!(after.incomplete);
+    assert_eq!(counted(&after), counted(&before));
 }
 
 /// Most of them are with other nodes.
