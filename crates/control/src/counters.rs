@@ -48,6 +48,26 @@ impl VolumeCounters {
     }
 }
 
+impl VolumeCounters {
+    /// What was done since the same reactors counted `before`.
+    pub fn since(&self, before: &VolumeCounters) -> VolumeCounters {
+        let more = |field: fn(&VolumeCounters) -> u64| field(self).saturating_sub(field(before));
+        VolumeCounters {
+            connections: self.connections,
+            reads: more(|one| one.reads),
+            read_bytes: more(|one| one.read_bytes),
+            writes: more(|one| one.writes),
+            write_bytes: more(|one| one.write_bytes),
+            trims: more(|one| one.trims),
+            trim_bytes: more(|one| one.trim_bytes),
+            flushes: more(|one| one.flushes),
+            errors: more(|one| one.errors),
+            read_latency: self.read_latency.since(&before.read_latency),
+            write_latency: self.write_latency.since(&before.write_latency),
+        }
+    }
+}
+
 impl<L> VolumeCounters<L> {
     /// The same with latencies kept in another way.
     pub fn with_latencies<M>(&self, convert: impl Fn(&L) -> M) -> VolumeCounters<M> {

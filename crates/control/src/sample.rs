@@ -59,12 +59,60 @@ impl Moment {
         sum
     }
 
-    /// The same of all volumes.
-    pub(crate) fn volumes(&self) -> VolumeCounters {
+    /// What was done with a volume since another moment, as far as it is known.
+    pub(crate) fn volume_since(&self, before: &Moment, id: VolumeId) -> VolumeCounters {
         let mut sum = VolumeCounters::default();
-        let volumes = self.processes().flat_map(|local| &local.snapshot.volumes);
-        volumes.for_each(|volume| sum.merge(&volume.counters));
+        for (now, before) in self.since(before) {
+            let of = |local: &Local| {
+                let volume = local.snapshot.volumes.iter().find(|volume| volume.id == id);
+                volume.map(|volume| volume.counters).unwrap_or_default()
+            };
+            sum.merge(&of(now).since(&of(before)));
+        }
         sum
+    }
+
+    /// The same of all volumes.
+    pub(crate) fn volumes_since(&self, before: &Moment) -> VolumeCounters {
+        let mut sum = VolumeCounters::default();
+        for (now, before) in self.since(before) {
+            let volumes = before.snapshot.volumes.iter();
+            let before: BTreeMap<VolumeId, &VolumeCounters> =
+                volumes.map(|volume| (volume.id, &volume.counters)).collect();
+            for volume in &now.snapshot.volumes {
+                match before.get(&volume.id) {
+                    Some(before) => sum.merge(&volume.counters.since(before)),
+                    None => sum.merge(&volume.counters),
+                }
+            }
+        }
+        sum
+    }
+
+    /// Blocks that were sent to copies which came back, since the processes started.
+    pub(crate) fn recovered_blocks(&self) -> u64 {
+        let nodes = self.nodes.values().map(|local| local.snapshot.recovered_blocks());
+        nodes.fold(0, u64::saturating_add)
+    }
+
+    /// The same since another moment, as far as it is known.
+    pub(crate) fn recovered_blocks_since(&self, before: &Moment) -> u64 {
+        let more = |(now, before): (&Local, &Local)| {
+            now.snapshot.recovered_blocks().saturating_sub(before.snapshot.recovered_blocks())
+        };
+        self.since(before).map(more).fold(0, u64::saturating_add)
+    }
+
+    /// The processes that have told what they count now and at another moment. Of one that did not answer then nobody knows what of
+    /// all that it has ever counted belongs to the time between.
+    fn since<'a>(&'a self, before: &'a Moment) -> impl Iterator<Item = (&'a Local, &'a Local)> {
+        let nodes = self.nodes.iter().filter_map(|(id, now)| Some((now, before.nodes.get(id)?)));
+        let own = self.own.as_ref().zip(before.own.as_ref());
+        nodes.chain(own).filter(|(now, before)| {
+            let is_same =
+                now.process == before.process && now.snapshot.uptime_ns >= before.snapshot.uptime_ns;
+            is_same && !before.snapshot.incomplete
+        })
     }
 
     /// All copies of groups, as their nodes describe them.
@@ -128,5 +176,70 @@ impl Sample {
             store: self.store.clone(),
         };
         health::derive(map, &known, more)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use coquina_base::Id128;
+
+    use super::*;
+    use crate::backend::{CopyTotals, NodeSnapshot, VolumeSnapshot};
+
+    const VOLUME: VolumeId = VolumeId(Id128([7; 16]));
+
+    fn node(number: u8) -> NodeId {
+        NodeId(Id128([number; 16]))
+    }
+
+    /// What a process that has served for so long says.
+    fn local(process: u32, uptime_ns: u64, writes: u64) -> Local {
+        let counters = VolumeCounters { writes, ..VolumeCounters::default() };
+        let snapshot = NodeSnapshot {
+            uptime_ns,
+            volumes: vec![VolumeSnapshot { id: VOLUME, name: "disk".to_owned(), counters }],
+            copy_totals: CopyTotals { recovered_blocks: writes, ..CopyTotals::default() },
+            ..NodeSnapshot::default()
+        };
+        Local { process, snapshot, ..Local::default() }
+    }
+
+    fn moment(nodes: Vec<(u8, Local)>) -> Moment {
+        Moment { nodes: nodes.into_iter().map(|(number, local)| (node(number), local)).collect(), own: None }
+    }
+
+    fn done(now: &Moment, before: &Moment) -> [u64; 3] {
+        let of_volume = now.volume_since(before, VOLUME).writes;
+        [of_volume, now.volumes_since(before).writes, now.recovered_blocks_since(before)]
+    }
+
+    /// All that it had ever written was shown as written within the interval: terabytes per second.
+    #[test]
+    fn a_node_that_did_not_answer_before_has_done_nothing_that_is_known() {
+        let before = moment(vec![(1, local(10, 100, 500))]);
+        let now = moment(vec![(1, local(10, 200, 507)), (2, local(20, 1 << 40, 1 << 40))]);
+        assert_eq!(done(&now, &before), [7; 3]);
+        assert_eq!(done(&before, &now), [0; 3], "nor has one that does not answer any more");
+        let mut hung = before.clone();
+        hung.nodes.get_mut(&node(1)).unwrap().snapshot.incomplete = true;
+        assert_eq!(done(&now, &hung), [0; 3], "what its reactors had counted is not known");
+    }
+
+    /// It hid what the others did meanwhile, too.
+    #[test]
+    fn a_node_that_was_started_again_begins_anew() {
+        let before = moment(vec![(1, local(10, 100, 500)), (2, local(20, 100, 90_000))]);
+        let other_process = moment(vec![(1, local(10, 200, 507)), (2, local(21, 50, 3))]);
+        assert_eq!(done(&other_process, &before), [7; 3]);
+        let same_number = moment(vec![(1, local(10, 200, 507)), (2, local(20, 50, 3))]);
+        assert_eq!(done(&same_number, &before), [7; 3], "of another host's start");
+    }
+
+    #[test]
+    fn a_volume_that_goes_hides_nothing_and_one_that_comes_counts() {
+        let before = moment(vec![(1, local(10, 100, 500))]);
+        let mut now = moment(vec![(1, local(10, 200, 9))]);
+        now.nodes.get_mut(&node(1)).unwrap().snapshot.volumes[0].id = VolumeId(Id128([8; 16]));
+        assert_eq!(now.volumes_since(&before).writes, 9);
     }
 }

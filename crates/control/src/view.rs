@@ -33,26 +33,25 @@ fn latency(histogram: &LatencyHistogram) -> api::Latency {
     }
 }
 
-fn rates(now: &VolumeCounters, before: &VolumeCounters, interval: Duration) -> api::Rates {
+/// `done` is what was done within the interval.
+fn rates(done: &VolumeCounters, interval: Duration) -> api::Rates {
     let seconds = interval.as_secs_f64().max(1e-3);
-    let per_second =
-        |field: fn(&VolumeCounters) -> u64| field(now).saturating_sub(field(before)) as f64 / seconds;
-    let recent = |field: fn(&VolumeCounters) -> &LatencyHistogram| latency(&field(now).since(field(before)));
+    let per_second = |count: u64| count as f64 / seconds;
     api::Rates {
         interval_ns: u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX),
-        reads_per_s: per_second(|volume| volume.reads),
-        read_bytes_per_s: per_second(|volume| volume.read_bytes),
-        writes_per_s: per_second(|volume| volume.writes),
-        write_bytes_per_s: per_second(|volume| volume.write_bytes),
-        read_latency: recent(|volume| &volume.read_latency),
-        write_latency: recent(|volume| &volume.write_latency),
+        reads_per_s: per_second(done.reads),
+        read_bytes_per_s: per_second(done.read_bytes),
+        writes_per_s: per_second(done.writes),
+        write_bytes_per_s: per_second(done.write_bytes),
+        read_latency: latency(&done.read_latency),
+        write_latency: latency(&done.write_latency),
     }
 }
 
 /// What is being done with all volumes.
 pub(crate) fn total_rates(sample: &Sample) -> Option<api::Rates> {
     let (before, interval) = sample.before.as_ref()?;
-    Some(rates(&sample.now.volumes(), &before.volumes(), *interval))
+    Some(rates(&sample.now.volumes_since(before), *interval))
 }
 
 pub(crate) fn node_name(map: &MapView, node: NodeId) -> String {
@@ -107,7 +106,7 @@ pub(crate) fn volume(map: &MapView, volume: &VolumeRecord, sample: &Sample) -> a
         stripe_count: volume.stripe_count,
         groups_degraded: degraded as u64,
         io: counters.with_latencies(latency),
-        rates: before.map(|(before, interval)| rates(&counters, &before.volume(volume.id), *interval)),
+        rates: before.map(|(before, interval)| rates(&sample.now.volume_since(before, volume.id), *interval)),
     }
 }
 
@@ -392,15 +391,11 @@ pub(crate) fn recovery(map: &MapView, sample: &Sample) -> api::Recovery {
     let left = |moment: &crate::sample::Moment| -> u64 {
         moment.primaries().values().map(|copy| copy.recovering_blocks_left).fold(0, u64::saturating_add)
     };
-    let done = |moment: &crate::sample::Moment| -> u64 {
-        let nodes = moment.nodes.values().map(|local| local.snapshot.recovered_blocks());
-        nodes.fold(0, u64::saturating_add)
-    };
     let left_bytes = left(&sample.now).saturating_mul(block_bytes);
-    let done_bytes = done(&sample.now).saturating_mul(block_bytes);
+    let done_bytes = sample.now.recovered_blocks().saturating_mul(block_bytes);
     let bytes_per_s = sample.before.as_ref().map(|(before, interval)| {
-        let before_bytes = done(before).saturating_mul(block_bytes);
-        done_bytes.saturating_sub(before_bytes) as f64 / interval.as_secs_f64().max(1e-3)
+        let bytes = sample.now.recovered_blocks_since(before).saturating_mul(block_bytes);
+        bytes as f64 / interval.as_secs_f64().max(1e-3)
     });
     let left_ns = bytes_per_s
         .filter(|rate| *rate > 0.0 && left_bytes > 0)
