@@ -16,6 +16,7 @@ use coquina_control::running_server;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::output::Output;
+use crate::command::processors;
 use crate::error::CliError;
 
 /// What the supervisor waits for.
@@ -78,7 +79,10 @@ impl Child {
         let program = std::env::current_exe()
             .map_err(|error| CliError::failed(format!("cannot find this program: {error}")))?;
         let mut command = Command::new(&program);
-        command.args(&self.spec.arguments);
+        command.args(self.spec.arguments.iter().map(|argument| match argument.to_str() {
+            Some(text) if text.starts_with(processors::OPTION) => processors::still_allowed(text).into(),
+            _ => argument.clone(),
+        }));
         command.env_remove("COQUINA_DIR").process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut process = command.spawn().map_err(|error| CliError::io("start", &program, &error))?;
