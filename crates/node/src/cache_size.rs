@@ -6,6 +6,8 @@ use std::path::Path;
 
 /// Part of the host's memory that is left free for others.
 const SPARE_PART: u64 = 8;
+/// Index memory where none is given: a part of the host's memory.
+const INDEX_MEMORY_PART: u64 = 8;
 /// Smallest cache.
 const CACHE_BYTES_MIN: u64 = 16 << 20;
 
@@ -93,6 +95,11 @@ pub fn target_bytes(memory: HostMemory, held_bytes: u64, bound_bytes: u64) -> u6
 /// The bound where none is given: half of that memory.
 pub fn default_bound_bytes(memory: Option<HostMemory>) -> u64 {
     memory.map_or(256 << 20, |memory| memory.total_bytes / 2)
+}
+
+/// Most bytes of index where no bound is given: a part of that memory.
+pub fn default_index_bytes(memory: Option<HostMemory>) -> u64 {
+    memory.map_or(1 << 30, |memory| memory.total_bytes / INDEX_MEMORY_PART)
 }
 
 #[cfg(test)]

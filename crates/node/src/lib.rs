@@ -46,6 +46,7 @@ mod waiting;
 mod withdraw;
 
 pub use bind_cpu::BindCpu;
+pub use cache_size::{HostMemory, default_bound_bytes, default_index_bytes};
 pub use error::NodeError;
 pub use node::{Node, NodeConfig, NodeIdentity};
 pub use open::DriveSpec;

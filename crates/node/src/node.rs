@@ -23,7 +23,7 @@ use coquina_reactor::{Address, Listener, MailboxSender, boottime_ns, listen_near
 use coquina_replication::CopyId;
 
 use crate::bind_cpu::BindCpu;
-use crate::cache_size::{HostMemory, default_bound_bytes, target_bytes};
+use crate::cache_size::{HostMemory, default_bound_bytes, default_index_bytes, target_bytes};
 use crate::command::Command;
 use crate::connection::Protocol;
 use crate::error::NodeError;
@@ -41,8 +41,6 @@ use crate::threads::{CoreThread, Places, Seed, SeedShard, start_cores};
 const PATIENCE: Duration = Duration::from_secs(40);
 /// How soon who waits for reactors notices that the node stops.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// Index memory where none is given: a part of the host's memory.
-const INDEX_MEMORY_PART: u64 = 8;
 
 /// How a node is started.
 #[derive(Clone, Debug)]
@@ -692,6 +690,5 @@ fn shard_config(
 
 /// Most bytes of index, for all shards together.
 fn index_bytes(config: &NodeConfig, memory: Option<HostMemory>) -> u64 {
-    let part = memory.map(|memory| memory.total_bytes / INDEX_MEMORY_PART);
-    config.index_memory_bytes.or(part).unwrap_or(1 << 30)
+    config.index_memory_bytes.unwrap_or_else(|| default_index_bytes(memory))
 }

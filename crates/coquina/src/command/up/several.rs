@@ -10,7 +10,7 @@ use std::sync::{Arc, mpsc};
 
 use coquina_base::ClusterId;
 use coquina_control::{ControlListener, FolderLock, MapService};
-use coquina_node::Node;
+use coquina_node::{HostMemory, Node, default_bound_bytes, default_index_bytes};
 use coquina_store::EmbeddedStore;
 
 use super::child::{ChildSpec, Event, FORCE};
@@ -28,9 +28,6 @@ use crate::error::CliError;
 
 /// Where a node listens unless the user says something else: the system chooses the port.
 const ANY_PORT: &str = "127.0.0.1:0";
-/// Part of the host's memory for the index of one node alone, and for its cache.
-const INDEX_MEMORY_PART: u64 = 8;
-const CACHE_MEMORY_PART: u64 = 2;
 
 pub fn run(global: &Global, up: &Up, checked: Checked) -> Result<(), CliError> {
     let (sender, events) = mpsc::channel();
@@ -289,10 +286,9 @@ fn child_arguments(
 
 /// What each of so many nodes may take of the host: what the user says, or its share of what a single node would take.
 fn share(tuning: &Tuning, nodes: u64) -> Vec<OsString> {
-    let memory = rustix::system::sysinfo();
-    let memory_bytes = memory.totalram as u64 * u64::from(memory.mem_unit);
-    let index = tuning.index_memory.unwrap_or(memory_bytes / INDEX_MEMORY_PART / nodes);
-    let cache = tuning.cache_memory.unwrap_or(memory_bytes / CACHE_MEMORY_PART / nodes);
+    let memory = HostMemory::read();
+    let index = tuning.index_memory.unwrap_or_else(|| default_index_bytes(memory) / nodes);
+    let cache = tuning.cache_memory.unwrap_or_else(|| default_bound_bytes(memory) / nodes);
     let mut arguments = vec!["--index-memory".to_owned(), index.to_string()];
     arguments.extend(["--cache-memory".to_owned(), cache.to_string()]);
     arguments.extend(["--zero-ahead".to_owned(), tuning.zero_ahead.to_string()]);
