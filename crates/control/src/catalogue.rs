@@ -256,14 +256,15 @@ impl Catalogue {
     /// Removes a volume; refused while it has connections, or may have some at a node that does not answer, unless `force`. Its
     /// name is free when this returns; its space is freed by each node by itself.
     pub fn remove(&self, name: &str, force: bool) -> Result<VolumeRecord, CatalogueError> {
-        let id = find(&self.map(), name)?.id;
+        let before = find(&self.map(), name)?.clone();
+        let id = before.id;
         if !force {
             self.check_unused(id, name, "remove it all the same with `coquina volume remove` and --force")?;
         }
         self.mark_removed(id, &|_| Ok(()))?;
         let map = self.map();
         // The record itself may be gone already.
-        Ok(map.volume(id).cloned().unwrap_or(VolumeRecord { id, ..removed_record(name) }))
+        Ok(map.volume(id).cloned().unwrap_or(VolumeRecord { state: VolumeState::Removing, ..before }))
     }
 
     /// Sets what volume sizes, times copies, may add up to, in percent of the capacity.
@@ -474,25 +475,6 @@ fn write_volume(map: &MapView, volume: VolumeRecord) -> Write {
 
 fn removing(volume: &VolumeRecord) -> VolumeRecord {
     VolumeRecord { state: VolumeState::Removing, shrinking_from_bytes: None, ..volume.clone() }
-}
-
-/// What is shown of a volume whose record is gone.
-fn removed_record(name: &str) -> VolumeRecord {
-    VolumeRecord {
-        id: VolumeId::default(),
-        name: name.to_owned(),
-        size_bytes: 0,
-        layer: LayerId(0),
-        created_unix_ns: 0,
-        state: VolumeState::Removing,
-        attach_generation: 0,
-        shrinking_from_bytes: None,
-        size_max_bytes: None,
-        pool: Default::default(),
-        family: 0,
-        stripe_unit_bytes: 0,
-        stripe_count: 0,
-    }
 }
 
 /// Checks a volume's size and rounds it up to whole blocks.

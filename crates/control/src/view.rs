@@ -165,7 +165,9 @@ pub(crate) fn drive(map: &MapView, record: &DriveRecord, sample: &Sample, shares
         path: record.path.clone(),
         state: drive_state(record, local, snapshot),
         problem: problem(map, record, local),
-        unknown: local.is_none() && record.state == DriveState::Healthy && !is_dead(sample, record.node),
+        unknown: local.is_none()
+            && matches!(record.state, DriveState::Healthy | DriveState::ReadOnly)
+            && !is_dead(sample, record.node),
         node: record.node,
         node_id: record.node,
         size_bytes: record.size_bytes,

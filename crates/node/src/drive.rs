@@ -8,7 +8,7 @@ use coquina_engine::{
     geometry::COPY_SEGMENT_BYTES_MIN,
 };
 use coquina_reactor::{DriveFile, DriveOptions, SyncDevice};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::error::NodeError;
 
@@ -27,10 +27,16 @@ pub struct FormatRequest {
     pub force: bool,
 }
 
+/// A path need not be UTF-8, and JSON must be.
+fn as_shown<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&path.display())
+}
+
 /// What a drive's superblock says.
 #[derive(Clone, Debug, Serialize)]
 pub struct DriveInfo {
     /// File or device.
+    #[serde(serialize_with = "as_shown")]
     pub path: PathBuf,
     /// Its identity.
     pub drive: DriveId,
@@ -264,6 +270,7 @@ fn foreign_data(start: &[u8]) -> Option<&'static str> {
 #[derive(Clone, Debug, Serialize)]
 pub struct CheckReport {
     /// File or device.
+    #[serde(serialize_with = "as_shown")]
     pub path: PathBuf,
     /// Whether nothing is wrong.
     pub clean: bool,

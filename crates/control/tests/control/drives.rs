@@ -326,6 +326,21 @@ fn what_does_not_answer_here_and_is_heard_by_the_leader_is_not_lost() {
     assert!(!is_unknown());
 }
 
+/// It was told as missing, with the advice to give it up.
+#[test]
+fn of_a_read_only_drive_whose_node_does_not_answer_nothing_is_known() {
+    let world = World::new(3, 1);
+    let leader = world.leader().unwrap();
+    let silent = world.processes.iter().find(|process| process.name != leader.name).unwrap();
+    let id = *silent.node.memory().drives.keys().next().unwrap();
+    silent.node.memory().drives.insert(id, DriveCondition::ReadOnly);
+    leader.wait("read-only", |map| map.drive(id).unwrap().state == DriveState::ReadOnly);
+    silent.server.stop();
+    let drives = leader.client().drives().unwrap().drives;
+    let drive = drives.iter().find(|drive| drive.id == id).unwrap();
+    assert!(drive.unknown && drive.state == DriveState::Missing, "{drive:?}");
+}
+
 #[test]
 fn a_lost_drive_with_the_only_copy_is_given_up_by_name_only() {
     let world = World::new(1, 2);

@@ -251,6 +251,14 @@ fn check(global: &Global, path: &Path) -> Result<(), CliError> {
 mod tests {
     use super::*;
 
+    /// A drive was read for hours, and then there was no report.
+    #[test]
+    fn a_path_that_is_not_utf8_is_shown_in_json_as_far_as_it_can_be() {
+        let path = PathBuf::from(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(b"/d/\xff"));
+        let report = CheckReport { path, clean: true, error: None, shards: Vec::new() };
+        assert!(output::json_text(&report).unwrap().contains("/d/\u{fffd}"));
+    }
+
     #[test]
     fn a_drive_of_a_named_node_is_told_from_a_path_here() {
         let global = Global { dir: "./coquina-data".into(), server: None, json: false };

@@ -74,8 +74,6 @@ pub fn run(global: &Global, client: &Client, names: &[String]) -> Result<(), Cli
             CliError::failed(format!("cannot ask about volume {:?}: {error}", volume.name))
         };
         let options = VolumeOptions { read_only: true, ..VolumeOptions::default() };
-        let opened = Volume::open(&addresses, &volume.name, &options).map_err(failed)?;
-        let size_bytes = opened.size_bytes();
         let told = |done_bytes: u64| {
             let done_bytes = before_bytes.saturating_add(done_bytes);
             progress.set(
@@ -84,8 +82,17 @@ pub fn run(global: &Global, client: &Client, names: &[String]) -> Result<(), Cli
                 format_size_bytes(done_bytes),
             );
         };
-        let found = in_pieces(size_bytes, |at, length| find(&opened, at, length), told).map_err(failed)?;
+        let asked = Volume::open(&addresses, &volume.name, &options).and_then(|opened| {
+            let size_bytes = opened.size_bytes();
+            let found = in_pieces(size_bytes, |at, length| find(&opened, at, length), told)?;
+            Ok((size_bytes, found))
+        });
         before_bytes = before_bytes.saturating_add(volume.size_bytes);
+        let (size_bytes, found) = match asked {
+            // Of all volumes one may be removed meanwhile; what is asked for by name has to be there.
+            Err(_) if names.is_empty() && is_gone(&client.volumes(0)?.volumes, &volume) => continue,
+            asked => asked.map_err(failed)?,
+        };
         let drives_bytes = (found.data_bytes + found.reserved_bytes).saturating_mul(volume.copies.into());
         usages.drives_bytes = usages.drives_bytes.saturating_add(drives_bytes);
         usages.volumes.push(Usage {
@@ -100,6 +107,11 @@ pub fn run(global: &Global, client: &Client, names: &[String]) -> Result<(), Cli
     }
     drop(progress);
     if global.json { print_json(&usages) } else { print(&text(&usages)) }
+}
+
+/// Whether a volume is not there any more, or is being removed.
+fn is_gone(volumes: &[api::Volume], volume: &api::Volume) -> bool {
+    !volumes.iter().any(|one| one.id == volume.id && one.state == api::VolumeState::Active)
 }
 
 /// The volumes that are named, in this order, or all; those that are being removed cannot be asked about.
