@@ -450,7 +450,7 @@ mod tests {
         };
         let volume = ("drive dm-0".to_owned(), Level::Advice, Some("read_ahead_kb:dm-0".to_owned()));
         let disk = ("drive sda".to_owned(), Level::Ok, None);
-        assert_eq!(of(&["/dev/dm-0"]), [volume.clone()]);
+        assert_eq!(of(&["/dev/dm-0"]), std::slice::from_ref(&volume));
         for paths in [&[][..], &["/srv"], &["/srv", "/home"]] {
             assert_eq!(of(paths), [disk.clone(), volume.clone()], "{paths:?}");
         }
