@@ -23,6 +23,8 @@ pub struct Layout {
     pub warm_reads: bool,
     /// How the store is aged.
     pub aged: Option<Aged>,
+    /// Whether several jobs or clients write to one volume.
+    pub is_shared: bool,
 }
 
 impl Layout {
@@ -49,6 +51,15 @@ impl Layout {
 }
 
 impl PlannedScenario {
+    /// Whether several jobs or clients write to one volume at once.
+    pub fn shares_volumes(&self) -> bool {
+        let is_shared = |point: &Point| {
+            let several = point.jobs > 1 || point.clients > point.volumes_on(1);
+            several && point.operation.writes() && !point.operation.is_of_objects()
+        };
+        self.points.iter().any(|planned| is_shared(&planned.point))
+    }
+
     /// Whether it reads or writes whole objects, in place of blocks of volumes.
     pub fn is_of_objects(&self) -> bool {
         self.points.iter().any(|planned| planned.point.operation.is_of_objects())
@@ -126,6 +137,7 @@ pub fn expand(experiment: &Experiment, mode: ModeName) -> Vec<PlannedScenario> {
             fill: scenario.fill,
             warm_reads: scenario.warm_reads,
             aged: scenario.aged,
+            is_shared: false,
         };
         let mut points: Vec<PlannedPoint> = Vec::new();
         for sweep in &scenario.sweeps {
@@ -136,12 +148,10 @@ pub fn expand(experiment: &Experiment, mode: ModeName) -> Vec<PlannedScenario> {
             }
         }
         if !points.is_empty() {
-            planned.push(PlannedScenario {
-                name: scenario.name.clone(),
-                note: scenario.note.clone(),
-                layout,
-                points,
-            });
+            let (name, note) = (scenario.name.clone(), scenario.note.clone());
+            let mut scenario = PlannedScenario { name, note, layout, points };
+            scenario.layout.is_shared = scenario.shares_volumes();
+            planned.push(scenario);
         }
     }
     planned

@@ -199,6 +199,18 @@ fn what_is_wrong_is_named() {
 }
 
 #[test]
+fn volumes_to_which_several_write_are_told() {
+    let is_shared = |operation: &str, more: &str| {
+        let text = SMALL.replace("random_write", operation).replace("depth =", &format!("{more}\ndepth ="));
+        let planned = expand(&Experiment::parse(&text, "small.toml").unwrap(), ModeName::Quick);
+        planned[0].layout.is_shared
+    };
+    assert!(is_shared("random_write", "jobs = [1, 2]") && is_shared("mixed70", "clients = 2"));
+    assert!(!is_shared("random_write", "") && !is_shared("random_read", "jobs = 2"));
+    assert!(!is_shared("object_write", "jobs = 2"));
+}
+
+#[test]
 fn each_form_of_a_list_is_read() {
     let experiment = Experiment::parse(SMALL, "small.toml").unwrap();
     let sweep = &experiment.scenarios[0].sweeps[0];

@@ -29,6 +29,8 @@ impl Run<'_> {
         refused: &[Option<String>],
     ) -> Result<Layout, RunError> {
         let mut layout = scenario.layout.clone();
+        // Not all of its points need be run.
+        layout.is_shared = scenario.shares_volumes();
         let is_object = scenario.is_of_objects();
         let steps: Vec<u32> = scenario.points.iter().filter_map(|planned| planned.point.drives).collect();
         let there = self.targets.iter().map(|target| target.drives()).max().unwrap_or(1);

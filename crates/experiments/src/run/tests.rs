@@ -283,6 +283,7 @@ fn all_that_is_read_is_read_once_before() {
         fill: true,
         warm_reads: true,
         aged: None,
+        is_shared: false,
     };
     let before = |layout: &Layout, point: &Point| {
         let blocks = super::layout::warming(layout, point, 2)?;

@@ -100,6 +100,10 @@ impl RbdTarget {
         if let Some((unit, count)) = &stripe {
             arguments.extend(["--stripe-unit", unit, "--stripe-count", count]);
         }
+        if layout.is_shared {
+            // Each job of fio opens the image for itself, and one that writes takes the image's lock from the one that has it.
+            arguments.push("--image-shared");
+        }
         self.run(&arguments, context).map(drop)
     }
 
@@ -191,6 +195,15 @@ impl RbdTarget {
         if let Some(stripe) = self.layout.as_ref().and_then(|layout| layout.stripe) {
             let text = format!("{} x {}", coquina_base::format_size_bytes(stripe.unit), stripe.count);
             facts.settings.insert("striping".to_owned(), text);
+        }
+        if self.layout.as_ref().is_some_and(|layout| layout.is_shared) {
+            let text = match self.found_bytes {
+                None => "none: several jobs or clients write to one image, and would hand it to and fro",
+                Some(_) => {
+                    "as the image has it: if it has one, the jobs or clients that write to it hand it to and fro"
+                }
+            };
+            facts.settings.insert("exclusive lock".to_owned(), text.to_owned());
         }
         facts
     }
@@ -528,6 +541,24 @@ esac
         let told: Vec<String> =
             leftovers::all().into_iter().filter(|note| note.contains("pool/halfway")).collect();
         assert!(told.len() == 1 && told[0].contains("may be there"), "{told:?}");
+    }
+
+    #[test]
+    fn an_image_to_which_several_write_has_no_lock_that_they_hand_to_and_fro() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = format!("case $1 in create) echo \"$*\" >>{}/made ;; esac\n", folder.path().display());
+        ceph::tests::install(folder.path(), &script, &["ceph", "rbd"]);
+        let context = crate::target::tests::context(folder.path());
+        for is_shared in [false, true] {
+            let mut target = RbdTarget::running("rbd:pool/disk", "pool/disk").unwrap();
+            target.system.borrow_mut().programs = folder.path().to_owned();
+            let layout = Layout { is_shared, ..crate::target::tests::layout(1) };
+            target.lay_out(&layout, &context).unwrap();
+            let made = std::fs::read_to_string(folder.path().join("made")).unwrap();
+            assert_eq!(made.ends_with(" --image-shared\n"), is_shared, "{made}");
+            let lock = target.facts().settings.get("exclusive lock").cloned();
+            assert_eq!(lock.is_some_and(|text| text.starts_with("none: several")), is_shared);
+        }
     }
 
     #[test]

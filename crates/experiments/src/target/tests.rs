@@ -32,6 +32,7 @@ pub(super) fn layout(volumes: u32) -> Layout {
         fill: true,
         warm_reads: false,
         aged: None,
+        is_shared: false,
     }
 }
 
