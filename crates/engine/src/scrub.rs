@@ -218,13 +218,13 @@ impl Shard {
         let (chunk, first) = (self.scrub.chunk, self.scrub.block);
         for (index, block) in buffer.chunks_exact(BLOCK_BYTES).enumerate() {
             let good = result.is_ok() && self.scrub.checksums.get(index) == Some(&crc32c_block(block));
-            if !good {
+            let number = first + index as u32;
+            let (place, location) = ((layer, chunk, number), self.scrub.location + index as u64);
+            // One that was repaired or written while it was read is not bad any more.
+            if !good && !self.is_overwritten(place, location) {
                 self.scrub.bad += 1;
-                let number = first + index as u32;
                 self.bad_block(layer, chunk, number);
-                let location = self.scrub.location + index as u64;
                 let checksum = self.scrub.checksums.get(index).copied();
-                let place = (layer, chunk, number);
                 if !self.note_bad(place, location, checksum, None) {
                     self.scrub.unnoted += 1;
                 }

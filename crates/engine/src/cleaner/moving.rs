@@ -78,6 +78,9 @@ impl Shard {
             self.cleaner.left.push(moving.victim);
             return 1;
         }
+        if is_bad && self.is_overwritten(first.place(), first.location) {
+            return 1;
+        }
         if is_bad {
             self.bad_block(first.layer, first.chunk, u32::from(first.block));
             if self.leaves_to_repair(first.place(), first.location, first.checksum) {

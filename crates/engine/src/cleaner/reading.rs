@@ -151,7 +151,7 @@ impl Shard {
             // What cannot be read now stays where it is: later it may be readable.
             items.retain(|item| {
                 let is_here = !reads[item.read as usize].failed;
-                if !is_here {
+                if !is_here && !self.is_overwritten(item.place(), item.location) {
                     self.bad_block(item.layer, item.chunk, u32::from(item.block));
                     self.leaves_to_repair(item.place(), item.location, item.checksum);
                 }
