@@ -43,6 +43,8 @@ pub struct FaultReport {
     pub drives: u64,
     /// Writes that failed.
     pub writes_failed: u64,
+    /// Of them those that reached the medium all the same, at least in part.
+    pub writes_landed: u64,
     /// Reads that failed.
     pub reads_failed: u64,
     /// Writes that stalled.
@@ -62,6 +64,7 @@ impl FaultReport {
     pub fn add(&mut self, other: &FaultReport) {
         self.drives += other.drives;
         self.writes_failed += other.writes_failed;
+        self.writes_landed += other.writes_landed;
         self.reads_failed += other.reads_failed;
         self.writes_stalled += other.writes_stalled;
         self.poisoned += other.poisoned;
@@ -81,13 +84,15 @@ pub fn run_seed<S: Subject>(
     let mut plan = Plan::random(&mut random);
     adjust(&mut plan);
     let runner = Runner::<S>::new(plan, random.fork());
-    let mut test = Faulty { runner, random, report: FaultReport::default() };
+    let landing = Random::new(seed ^ 0x6c61_6e64);
+    let mut test = Faulty { runner, random, landing, report: FaultReport::default() };
     let scenario = test.random.pick(scenarios);
     let result = test.run(scenario);
     result.map_err(|violation| SeedFailure { seed, cuts: 0, violation })?;
     let faults = test.runner.drive.faults();
     test.report.drives = 1;
     test.report.writes_failed = faults.writes_failed;
+    test.report.writes_landed = faults.writes_landed;
     test.report.reads_failed = faults.reads_failed;
     test.report.writes_stalled = faults.writes_stalled;
     Ok(test.report)
@@ -96,6 +101,8 @@ pub fn run_seed<S: Subject>(
 struct Faulty<S> {
     runner: Runner<S>,
     random: Random,
+    /// What becomes of writes that fail: its own, so that all else is as if they left nothing.
+    landing: Random,
     report: FaultReport,
 }
 
@@ -143,7 +150,8 @@ impl<S: Subject> Faulty<S> {
     fn failed_write(&mut self) -> Result<(), Violation> {
         self.runner.tolerance.read_only = true;
         let (count, forever) = (self.random.between(1, 100), self.random.chance(1, 2));
-        self.runner.drive.faults_mut().fail_write(count, forever);
+        let landing = Some(self.landing.fork());
+        self.runner.drive.faults_mut().fail_write(count, forever, landing);
         self.phases(3)?;
         let failed = self.runner.drive.faults().writes_failed > 0;
         let signs = self.runner.signs;
@@ -208,12 +216,11 @@ impl<S: Subject> Faulty<S> {
         self.report.bad_blocks += self.runner.signs.bad_blocks;
         self.runner.drive.faults_mut().clear();
         self.phases(1)?;
-        // What failed while it was being moved may stay bad, but nothing may be wrong.
+        // What is known to be bad may stay so until it is looked at again, but nothing may be wrong.
         self.runner.compare_all()?;
         self.runner.cut(true);
-        self.runner.open(None)?;
-        self.runner.compare_all()?;
-        Ok(())
+        // What could not be read for a while is still where it was.
+        self.restart_and_compare()
     }
 
     fn failed_start(&mut self, reads: bool) -> Result<(), Violation> {
@@ -223,21 +230,16 @@ impl<S: Subject> Faulty<S> {
             self.fail_reads();
         } else {
             let count = self.random.between(1, 4);
-            self.runner.drive.faults_mut().fail_write(count, true);
+            let landing = Some(self.landing.fork());
+            self.runner.drive.faults_mut().fail_write(count, true, landing);
         }
         match self.runner.open(None) {
             Err(_) => self.report.starts_refused += 1,
             Ok(_) => {
                 self.runner.pump()?;
-                let damage = self.runner.signs.damage > 0;
-                self.report.damage += u64::from(damage);
+                self.report.damage += u64::from(self.runner.signs.damage > 0);
                 self.runner.compare_all()?;
                 self.runner.cut(true);
-                if damage {
-                    self.runner.drive.faults_mut().clear();
-                    self.runner.open(None)?;
-                    return self.runner.compare_all().map(|_| ());
-                }
             }
         }
         self.restart_and_compare()

@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 use coquina_base::{AlignedBuf, BLOCK_BYTES, SECTOR_BYTES};
 use coquina_engine::{Action, IoError, IoToken};
 
+use faults::EIO;
 pub use faults::Faults;
 
 use crate::content::BLOCK_SECTORS;
@@ -336,7 +337,10 @@ impl VirtualDrive {
     }
 
     fn write_durably(&mut self, offset_bytes: u64, buffer: &[u8]) -> Result<(), IoError> {
-        self.faults.before_write(offset_bytes, buffer.len() as u64)?;
+        if self.faults.fails_write() {
+            self.land(offset_bytes, buffer);
+            return Err(EIO);
+        }
         if self.history.len() == HISTORY_MAX {
             self.history.pop_front();
         }
@@ -349,6 +353,25 @@ impl VirtualDrive {
         }
         self.bytes[offset_bytes as usize..][..buffer.len()].copy_from_slice(buffer);
         Ok(())
+    }
+
+    /// A write fails, and nobody knows what it has left: nothing, some of it, or all.
+    fn land(&mut self, offset_bytes: u64, buffer: &[u8]) {
+        let Some(mut random) = self.faults.landing() else { return };
+        let mut data = AlignedBuf::zeroed(buffer.len() / BLOCK_BYTES);
+        data.copy_from_slice(buffer);
+        let write = InFlight {
+            shard: 0,
+            io: IoToken(0),
+            offset_bytes,
+            work: Work::Write(data),
+            done_ns: 0,
+            number: self.next_number,
+        };
+        std::mem::swap(&mut self.random, &mut random);
+        let (_, arrived) = self.end_write(&write, true);
+        std::mem::swap(&mut self.random, &mut random);
+        self.faults.note_landed(arrived);
     }
 
     /// What a reader gets now; of a write in flight to the same place, some sectors.

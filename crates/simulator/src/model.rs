@@ -9,10 +9,12 @@ mod block;
 use std::collections::BTreeMap;
 
 use coquina_base::{BLOCK_BYTES, CHUNK_BLOCKS, SECTOR_BYTES};
+use coquina_engine::{MapExtent, MapKind};
 
 use block::{BlockModel, Contradiction, Effect};
 
 use crate::content::{BLOCK_SECTORS, BlockState, GARBAGE, SectorPlace, Version, read_sector};
+use crate::violation::Violation;
 
 /// A part of one chunk, in bytes; both are multiples of 512.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -317,6 +319,20 @@ impl Model {
         let chunk = self.chunks.get(&(layer, chunk));
         chunk.map_or_else(|| vec![[0; BLOCK_SECTORS]], |chunk| chunk.entries[block as usize].block.possible())
     }
+}
+
+/// Which sectors of a span a map of it calls zeros.
+pub fn zeros_of(span: &Span, extents: &[MapExtent]) -> Result<Vec<bool>, Violation> {
+    let wrong = || Violation::WrongAnswer(format!("{span:?} was mapped as {extents:?}"));
+    let mut zeros = Vec::new();
+    for extent in extents {
+        let length_bytes = extent.length_bytes as usize;
+        if length_bytes == 0 || !length_bytes.is_multiple_of(SECTOR_BYTES) {
+            return Err(wrong());
+        }
+        zeros.resize(zeros.len() + length_bytes / SECTOR_BYTES, extent.kind != MapKind::Data);
+    }
+    if zeros.len() * SECTOR_BYTES == span.length_bytes as usize { Ok(zeros) } else { Err(wrong()) }
 }
 
 /// The versions that the bytes of a span hold in one of its blocks; sectors outside are 0.

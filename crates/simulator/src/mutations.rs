@@ -25,7 +25,7 @@ pub struct Caught {
     pub failure: SeedFailure,
 }
 
-/// Runs seeds with a broken engine until one finds something.
+/// Runs seeds with a broken engine until one finds something that it does not find in a right one.
 pub fn hunt(mutation: Mutation, first_seed: u64, seeds: u64, cuts: u64) -> Option<Caught> {
     let mut before = 0;
     for seed in first_seed..first_seed + seeds {
@@ -38,7 +38,10 @@ pub fn hunt(mutation: Mutation, first_seed: u64, seeds: u64, cuts: u64) -> Optio
             Ok(Err(failure)) => failure,
             Err(panic) => SeedFailure { seed, cuts: 0, violation: Violation::Panic(text_of(panic.as_ref())) },
         };
-        return Some(Caught { cuts: before + failure.cuts, failure });
+        let right = || run_seed::<Shard>(seed, cuts, |_| {}).map_err(|failure| failure.violation);
+        if found(right).is_none() {
+            return Some(Caught { cuts: before + failure.cuts, failure });
+        }
     }
     None
 }

@@ -27,6 +27,10 @@ impl Subject for Shard {
         crate::proof::unproven(device)
     }
 
+    fn user_data(device: &mut dyn Device) -> Vec<std::ops::Range<u64>> {
+        crate::proof::user_data(device)
+    }
+
     fn submit(&mut self, request: Request<'_>) {
         Shard::submit(self, request);
     }

@@ -1,9 +1,10 @@
 //! Bit rot: a drive that gives back other bytes than were written. A read gives the right data or fails; a start
 //! fails, reports damage, or leaves everything right; nothing panics.
 
-use coquina_base::BLOCK_BYTES;
+use coquina_base::{BLOCK_BYTES, crc32c_bytes};
 
 use crate::campaign::SeedFailure;
+use crate::model::Span;
 use crate::plan::Plan;
 use crate::random::Random;
 use crate::runner::{Ended, Opened, Runner, Tolerance};
@@ -11,8 +12,8 @@ use crate::subject::Subject;
 use crate::violation::Violation;
 use crate::workload::Phase;
 
-/// What comes before the first shard: two equal superblocks and nothing else.
-const DRIVE_HEAD_BYTES: u64 = 1 << 20;
+/// From a superblock's first copy to its second.
+const SUPERBLOCK_COPY_BYTES: u64 = 64 << 10;
 
 /// How the bytes were spoilt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,7 +26,7 @@ pub enum Spoilt {
     Misdirected,
     /// One copy of the drive's superblock, of which both are alike: no harm may come of it.
     DriveSuperblock,
-    /// One copy of a shard's superblock, perhaps the newer one.
+    /// One copy of a shard's superblock, perhaps the newer one: no harm, unless a power cut has spoilt the other.
     ShardSuperblock,
     /// Both copies of one superblock.
     BothSuperblocks,
@@ -49,6 +50,19 @@ const KINDS: [Spoilt; 9] = [
     Spoilt::Truncated,
 ];
 
+/// What may come of spoilt bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Harm {
+    /// Nothing.
+    None,
+    /// Reads of one block fail.
+    OneBlock,
+    /// Anything but wrong data.
+    Any,
+    /// What was there before may be there again: the place may look like a torn tail.
+    Stale,
+}
+
 /// What seeds of rot came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RotReport {
@@ -66,6 +80,8 @@ pub struct RotReport {
     pub checks_failed: u64,
     /// Drives on which a scrub found bad blocks.
     pub scrubs_found: u64,
+    /// Drives of which one copy of two was spoilt, or one block of data.
+    pub bounded: u64,
 }
 
 impl RotReport {
@@ -78,6 +94,7 @@ impl RotReport {
         self.unharmed += other.unharmed;
         self.checks_failed += other.checks_failed;
         self.scrubs_found += other.scrubs_found;
+        self.bounded += other.bounded;
     }
 }
 
@@ -87,7 +104,7 @@ pub fn run_seed<S: Subject>(seed: u64, adjust: impl FnOnce(&mut Plan)) -> Result
     let mut plan = Plan::random(&mut random);
     adjust(&mut plan);
     let runner = Runner::<S>::new(plan, random.fork());
-    let mut test = Rot { runner, random, report: RotReport::default(), tail: Vec::new() };
+    let mut test = Rot { runner, random, report: RotReport::default(), tail: Vec::new(), data: Vec::new() };
     test.run().map_err(|violation| SeedFailure { seed, cuts: 0, violation })?;
     Ok(test.report)
 }
@@ -104,7 +121,7 @@ pub fn run_every_byte<S: Subject>(
         plan.drive_bytes.min(plan.format.segment_bytes * 64 * u64::from(plan.format.shards) + (2 << 20));
     adjust(&mut plan);
     let runner = Runner::<S>::new(plan, random.fork());
-    let mut test = Rot { runner, random, report: RotReport::default(), tail: Vec::new() };
+    let mut test = Rot { runner, random, report: RotReport::default(), tail: Vec::new(), data: Vec::new() };
     test.run_every_byte(most).map_err(|violation| SeedFailure { seed, cuts: 0, violation })?;
     Ok(test.report)
 }
@@ -115,6 +132,8 @@ struct Rot<S> {
     report: RotReport,
     /// Where damage cannot be told from a torn tail.
     tail: Vec<std::ops::Range<u64>>,
+    /// Where data of users lies.
+    data: Vec<std::ops::Range<u64>>,
 }
 
 impl<S: Subject> Rot<S> {
@@ -124,8 +143,8 @@ impl<S: Subject> Rot<S> {
         self.runner.open(None)?;
         let clean = self.fill(kind)?;
         self.find_tail(clean);
-        let unproven = self.spoil(kind);
-        if self.examine(unproven, kind == Spoilt::DriveSuperblock)? {
+        let harm = self.spoil(kind);
+        if self.examine(harm)? {
             self.scrub()?;
             self.go_on()?;
         }
@@ -149,10 +168,14 @@ impl<S: Subject> Rot<S> {
             self.runner.model = model.clone();
             self.runner.numbers = numbers.clone();
             self.runner.tolerance = Tolerance::default();
+            let harm = if self.superblock_copies().any(|copy| (copy..copy + BLOCK_BYTES as u64).contains(&at))
+            {
+                self.harm_of_superblock(at)
+            } else {
+                self.harm_of_block(at)
+            };
             self.runner.drive.bytes_mut()[at as usize] ^= 1 << self.random.below(8);
-            let unproven = self.is_in_tail(at);
-            let superblock = at < DRIVE_HEAD_BYTES;
-            if self.examine(unproven, superblock)? {
+            if self.examine(harm)? {
                 self.runner.cut(true);
             }
         }
@@ -175,21 +198,48 @@ impl<S: Subject> Rot<S> {
     fn superblock_copies(&self) -> impl Iterator<Item = u64> + use<S> {
         [0, S::shard_offset_bytes(&self.runner.plan)]
             .into_iter()
-            .flat_map(|first| [first, first + (64 << 10)])
+            .flat_map(|first| [first, first + SUPERBLOCK_COPY_BYTES])
     }
 
-    /// Checks and starts a spoilt drive and reads everything. Gives whether its shards run. `unproven` says that the
-    /// place may look like a torn tail, `harmless` that nothing may be lost.
-    fn examine(&mut self, unproven: bool, harmless: bool) -> Result<bool, Violation> {
+    /// What may come of a spoilt byte in a copy of a superblock: nothing, if the other is intact.
+    fn harm_of_superblock(&self, at: u64) -> Harm {
+        let copy = at & !(BLOCK_BYTES as u64 - 1);
+        let other = self.superblock_copies().find(|other| copy.abs_diff(*other) == SUPERBLOCK_COPY_BYTES);
+        if other.is_some_and(|other| self.is_intact_superblock(other)) { Harm::None } else { Harm::Any }
+    }
+
+    /// Whether the checksum of a superblock's copy, of its block with the checksum zero, is right.
+    fn is_intact_superblock(&self, at: u64) -> bool {
+        let mut block = self.runner.drive.bytes()[at as usize..][..BLOCK_BYTES].to_vec();
+        let checksum = [block[12], block[13], block[14], block[15]];
+        block[12..16].fill(0);
+        crc32c_bytes(&block) == u32::from_le_bytes(checksum)
+    }
+
+    /// What may come of a block that is spoilt.
+    fn harm_of_block(&self, at: u64) -> Harm {
+        if self.is_in_tail(at) {
+            Harm::Stale
+        } else if self.data.iter().any(|range| range.contains(&at)) {
+            Harm::OneBlock
+        } else {
+            Harm::Any
+        }
+    }
+
+    /// Checks and starts a spoilt drive and reads everything. Gives whether its shards run.
+    fn examine(&mut self, harm: Harm) -> Result<bool, Violation> {
         self.report.drives += 1;
+        let is_bounded = matches!(harm, Harm::None | Harm::OneBlock);
+        self.report.bounded += u64::from(is_bounded);
         let check = S::check_drive(&mut self.runner.drive);
         self.report.checks_failed += u64::from(check.is_err());
         // A shard with an index page that cannot be read takes no changes any more.
-        let (bad_blocks, damage, read_only) = (!harmless, !harmless, !harmless);
-        self.runner.tolerance = Tolerance { bad_blocks, damage, read_only, stale: unproven };
+        let (bad_blocks, damage, read_only) = (harm != Harm::None, !is_bounded, !is_bounded);
+        self.runner.tolerance = Tolerance { bad_blocks, damage, read_only, stale: harm == Harm::Stale };
         match self.runner.open(None) {
             Ok(opened) => assert_eq!(opened, Opened::Running),
-            Err(violation) if harmless => return Err(violation),
+            Err(violation) if is_bounded => return Err(violation),
             Err(_) => {
                 self.report.refused += 1;
                 self.expect_check(check.is_err())?;
@@ -200,6 +250,9 @@ impl<S: Subject> Rot<S> {
         let damage = self.runner.signs.damage > 0;
         self.report.damage += u64::from(damage);
         self.runner.compare_all()?;
+        if harm == Harm::OneBlock {
+            self.expect_one_bad()?;
+        }
         let bad = self.runner.signs.bad_blocks > 0;
         self.report.bad_blocks += u64::from(bad);
         self.report.unharmed += u64::from(!bad && !damage);
@@ -238,8 +291,8 @@ impl<S: Subject> Rot<S> {
         Ok(clean)
     }
 
-    /// Spoils bytes. Gives whether that may look like the torn tail of a log.
-    fn spoil(&mut self, kind: Spoilt) -> bool {
+    /// Spoils bytes. Gives what may come of it.
+    fn spoil(&mut self, kind: Spoilt) -> Harm {
         let superblock = self.superblock_offset();
         let history: Vec<_> = self.runner.drive.history().iter().copied().collect();
         let number = self.random.below(history.len() as u64) as usize;
@@ -251,45 +304,47 @@ impl<S: Subject> Rot<S> {
             Spoilt::Written => {
                 // Headers are worth more tries than data.
                 let at = if self.random.chance(1, 2) { write_bytes } else { at };
+                let harm = self.harm_of_block(at);
                 self.flip(at, block);
-                self.is_in_tail(at)
+                harm
             }
             Spoilt::Zeroed => {
                 self.runner.drive.bytes_mut()[at as usize..][..BLOCK_BYTES].fill(0);
-                self.is_in_tail(at)
+                self.harm_of_block(at)
             }
             Spoilt::Misdirected => {
                 let (other, _) = history[self.random.below(history.len() as u64) as usize];
                 let bytes = self.runner.drive.bytes_mut();
                 bytes.copy_within(other as usize..other as usize + BLOCK_BYTES, at as usize);
-                self.is_in_tail(at)
+                self.harm_of_block(at)
             }
             Spoilt::DriveSuperblock | Spoilt::ShardSuperblock => {
                 let shard = S::shard_offset_bytes(&self.runner.plan);
                 let first = if kind == Spoilt::DriveSuperblock { 0 } else { shard };
-                let copy = first + self.random.below(2) * (64 << 10);
+                let copy = first + self.random.below(2) * SUPERBLOCK_COPY_BYTES;
+                let harm = self.harm_of_superblock(copy);
                 self.flip(copy, 256);
-                false
+                harm
             }
             Spoilt::BothSuperblocks => {
                 self.flip(superblock, 256);
-                self.flip(superblock + (64 << 10), 256);
-                false
+                self.flip(superblock + SUPERBLOCK_COPY_BYTES, 256);
+                Harm::Any
             }
             Spoilt::Anywhere => {
                 let at = self.random.below(drive_bytes);
                 let at = at - at % block;
                 self.flip(at, block);
-                self.is_in_tail(at)
+                if self.is_in_tail(at) { Harm::Stale } else { Harm::Any }
             }
             Spoilt::LostWrite => {
                 let lost_at = self.runner.drive.faults().lost.as_ref().map(|(at, _)| *at);
-                lost_at.is_some_and(|at| self.is_in_tail(at))
+                if lost_at.is_some_and(|at| self.is_in_tail(at)) { Harm::Stale } else { Harm::Any }
             }
             Spoilt::Truncated => {
                 let blocks = self.random.below(drive_bytes / block);
                 self.runner.drive.truncate(blocks * block);
-                false
+                Harm::Any
             }
         }
     }
@@ -297,6 +352,7 @@ impl<S: Subject> Rot<S> {
     /// Notes what has no proof on the stopped drive, a lost write where it should be. Behind a clean stop there is
     /// nothing to lose: its checkpoint covers everything.
     fn find_tail(&mut self, clean: bool) {
+        self.data = S::user_data(&mut self.runner.drive);
         self.tail.clear();
         if clean {
             return;
@@ -355,6 +411,21 @@ impl<S: Subject> Rot<S> {
         if self.runner.open(None).is_ok() {
             self.runner.pump()?;
             self.runner.compare_all()?;
+        }
+        Ok(())
+    }
+
+    /// One block of data was spoilt: only what includes it may fail.
+    fn expect_one_bad(&self) -> Result<(), Violation> {
+        let bad = &self.runner.bad_blocks;
+        let includes = |span: &Span| {
+            let is_in = |(layer, chunk, block): &(u64, u32, u32)| {
+                (*layer, *chunk) == (span.layer, span.chunk) && span.blocks().contains(block)
+            };
+            bad.iter().any(is_in)
+        };
+        if bad.len() > 1 || !self.runner.bad_spans.iter().all(includes) {
+            return Err(Violation::Fault("one block of data was spoilt, and others are bad, too"));
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ mod answers;
 mod groups;
 mod requests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use coquina_engine::{Action, Event, Outcome, ShardStats};
 
@@ -132,6 +132,10 @@ pub struct Runner<S> {
     pub tolerance: Tolerance,
     /// Signs of faults since the last start.
     pub signs: Signs,
+    /// Blocks said to be bad since then: layer, chunk, block.
+    pub bad_blocks: BTreeSet<(u64, u32, u32)>,
+    /// What was asked for and failed with a bad block since then.
+    pub bad_spans: Vec<Span>,
     shards: Vec<S>,
     /// Layers in use: id and chunks.
     layers: Vec<(u64, u32)>,
@@ -189,6 +193,8 @@ impl<S: Subject> Runner<S> {
             counters: Counters::default(),
             tolerance: Tolerance::default(),
             signs: Signs::default(),
+            bad_blocks: BTreeSet::new(),
+            bad_spans: Vec::new(),
             shards: Vec::new(),
             next_layer: layers.len() as u64 + 1,
             layers,
@@ -268,6 +274,8 @@ impl<S: Subject> Runner<S> {
         self.last = LastSeen::default();
         self.started_step = self.steps;
         self.signs = Signs::default();
+        self.bad_blocks.clear();
+        self.bad_spans.clear();
         self.trace.add(&[100, replayed]);
         Ok(Opened::Running)
     }
@@ -568,7 +576,10 @@ impl<S: Subject> Runner<S> {
                 self.signs.scrub_bad += bad;
                 self.last.scrub_ordered = false;
             }
-            Event::BadBlock { .. } if self.tolerance.bad_blocks => self.signs.bad_blocks += 1,
+            Event::BadBlock { layer, chunk, block, .. } if self.tolerance.bad_blocks => {
+                self.signs.bad_blocks += 1;
+                self.bad_blocks.insert((layer.0, chunk, block));
+            }
             Event::Damage { .. } if self.tolerance.damage => self.signs.damage += 1,
             Event::Poisoned { .. } if self.tolerance.read_only => self.signs.poisoned += 1,
             other => return Err(Violation::UnexpectedEvent(other)),

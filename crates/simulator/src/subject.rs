@@ -35,6 +35,10 @@ pub trait Subject: Sized {
     fn unproven(_device: &mut dyn Device) -> Vec<std::ops::Range<u64>> {
         Vec::new()
     }
+    /// Ranges of bytes of a stopped drive that hold what users have written and nothing else.
+    fn user_data(_device: &mut dyn Device) -> Vec<std::ops::Range<u64>> {
+        Vec::new()
+    }
     /// Takes a request; its payload is copied.
     fn submit(&mut self, request: Request<'_>);
     /// Takes a write of whole blocks whose payload was received into the subject's own buffers, if it has any.

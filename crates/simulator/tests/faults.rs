@@ -47,8 +47,16 @@ fn failing_drives_lose_nothing_and_hang_nothing() {
         }
     };
     spread(1..=30, run).iter().for_each(|report| total.add(report));
-    let FaultReport { writes_failed, reads_failed, writes_stalled, poisoned, starts_refused, .. } = total;
-    let all = [writes_failed, reads_failed, writes_stalled, poisoned, starts_refused];
+    let FaultReport {
+        writes_failed,
+        writes_landed,
+        reads_failed,
+        writes_stalled,
+        poisoned,
+        starts_refused,
+        ..
+    } = total;
+    let all = [writes_failed, writes_landed, reads_failed, writes_stalled, poisoned, starts_refused];
     assert!(all.iter().all(|count| *count > 0), "{total:?}");
 }
 

@@ -80,7 +80,7 @@ impl World {
                 if self.hosts[copy].copies.is_some() {
                     let after = self.random.between(1, 10);
                     self.hosts[copy].failing = true;
-                    self.hosts[copy].drive.faults_mut().fail_write(after, true);
+                    self.hosts[copy].drive.faults_mut().fail_write(after, true, None);
                     let node = self.node_of(copy);
                     self.end_later(Ending::Repair(node));
                 }

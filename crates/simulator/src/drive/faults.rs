@@ -2,6 +2,8 @@
 
 use coquina_engine::IoError;
 
+use crate::random::Random;
+
 /// The operating system's number for an I/O error.
 pub const EIO: IoError = IoError(5);
 
@@ -13,6 +15,8 @@ pub struct Faults {
     /// Writes until one fails; later ones fail, too, as long as `failing` is set.
     fail_write_in: Option<u64>,
     failing: bool,
+    /// What may become of failed writes all the same. Without it they leave nothing.
+    landing: Option<Random>,
     /// Writes until one reports success and writes nothing.
     lose_write_in: Option<u64>,
     /// Writes until one stalls, and how many do.
@@ -23,6 +27,8 @@ pub struct Faults {
     pub reads_failed: u64,
     /// Writes that failed.
     pub writes_failed: u64,
+    /// Of them those that reached the medium all the same, at least in part.
+    pub writes_landed: u64,
     /// Writes that stalled.
     pub writes_stalled: u64,
 }
@@ -33,9 +39,10 @@ impl Faults {
         self.unreadable.push(range);
     }
 
-    /// Makes the `count`-th write from now fail, counted from 1, and if `forever` all later ones.
-    pub fn fail_write(&mut self, count: u64, forever: bool) {
-        (self.fail_write_in, self.failing) = (Some(count), forever);
+    /// Makes the `count`-th write from now fail, counted from 1, and if `forever` all later ones. With numbers of their own some
+    /// of them reach the medium all the same, whole or in part.
+    pub fn fail_write(&mut self, count: u64, forever: bool, landing: Option<Random>) {
+        (self.fail_write_in, self.failing, self.landing) = (Some(count), forever, landing);
     }
 
     /// Makes the `count`-th write from now report success without writing.
@@ -51,7 +58,7 @@ impl Faults {
     /// Takes all orders back and keeps the counts.
     pub fn clear(&mut self) {
         self.unreadable.clear();
-        (self.fail_write_in, self.failing) = (None, false);
+        (self.fail_write_in, self.failing, self.landing) = (None, false, None);
         (self.lose_write_in, self.stall_write_in) = (None, None);
     }
 
@@ -70,17 +77,28 @@ impl Faults {
         true
     }
 
-    pub(super) fn before_write(&mut self, _offset_bytes: u64, _length_bytes: u64) -> Result<(), IoError> {
-        let Some(count) = &mut self.fail_write_in else { return Ok(()) };
+    pub(super) fn fails_write(&mut self) -> bool {
+        let Some(count) = &mut self.fail_write_in else { return false };
         *count = count.saturating_sub(1);
         if *count > 0 {
-            return Ok(());
+            return false;
         }
         if !self.failing {
             self.fail_write_in = None;
         }
         self.writes_failed += 1;
-        Err(EIO)
+        true
+    }
+
+    /// Whether a write that failed has reached the medium, whole or in part, and by which numbers.
+    pub(super) fn landing(&mut self) -> Option<Random> {
+        let random = self.landing.as_mut()?;
+        let landing = random.fork();
+        random.chance(2, 3).then_some(landing)
+    }
+
+    pub(super) fn note_landed(&mut self, arrived: u64) {
+        self.writes_landed += u64::from(arrived > 0);
     }
 
     pub(super) fn loses_write(&mut self, offset_bytes: u64, bytes: &[u8]) -> bool {

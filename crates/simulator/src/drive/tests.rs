@@ -137,7 +137,7 @@ fn ordered_faults_come_about() {
     assert!(drive.read(8192, &mut AlignedBuf::zeroed(1)).is_ok());
     drive.faults_mut().clear();
     assert!(drive.read(0, &mut AlignedBuf::zeroed(2)).is_ok());
-    drive.faults_mut().fail_write(2, false);
+    drive.faults_mut().fail_write(2, false, None);
     assert!(drive.write(0, &block_of(1)).is_ok());
     assert!(drive.write(0, &block_of(2)).is_err());
     assert!(drive.write(0, &block_of(3)).is_ok());
@@ -154,4 +154,18 @@ fn ordered_faults_come_about() {
     assert_eq!((drive.next_completion_ns(), drive.is_busy()), (None, true));
     drive.release_stalled(0);
     assert_eq!(finish_all(&mut drive), vec![1]);
+}
+
+#[test]
+fn a_failed_write_leaves_nothing_some_or_all() {
+    let mut seen = [false; 3];
+    for seed in 0..100 {
+        let mut drive = drive(seed);
+        drive.faults_mut().fail_write(1, true, Some(Random::new(seed)));
+        assert!(drive.write(0, &block_of(1)).is_err());
+        let arrived = drive.bytes()[..BLOCK_BYTES].iter().filter(|byte| **byte == 1).count();
+        assert_eq!(drive.faults().writes_landed, u64::from(arrived > 0));
+        seen[usize::from(arrived > 0) + usize::from(arrived == BLOCK_BYTES)] = true;
+    }
+    assert_eq!(seen, [true; 3]);
 }

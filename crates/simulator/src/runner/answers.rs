@@ -1,11 +1,11 @@
 //! Answers: checked against the model.
 
-use coquina_base::{BLOCK_BYTES, SECTOR_BYTES, crc32c_block};
-use coquina_engine::{Failure, MapExtent, MapKind, Outcome, ReadData, RequestToken};
+use coquina_base::{BLOCK_BYTES, crc32c_block};
+use coquina_engine::{Failure, MapExtent, Outcome, ReadData, RequestToken};
 
 use super::{Outstanding, Runner};
 use crate::content::{BlockState, GARBAGE};
-use crate::model::{Answer, Span, WrongData, read_block};
+use crate::model::{Answer, Span, Ticket, WrongData, read_block, zeros_of};
 use crate::subject::Subject;
 use crate::violation::Violation;
 use crate::workload::Kind;
@@ -119,17 +119,7 @@ impl<S: Subject> Runner<S> {
     fn mapped(&mut self, request: Outstanding, extents: &[MapExtent]) -> Result<(), Violation> {
         for ticket in request.tickets {
             let span = *ticket.span();
-            let mut zeros = Vec::new();
-            for extent in extents {
-                let sectors = extent.length_bytes as usize / SECTOR_BYTES;
-                if sectors == 0 || !(extent.length_bytes as usize).is_multiple_of(SECTOR_BYTES) {
-                    return Err(Violation::WrongAnswer(format!("{span:?} was mapped as {extents:?}")));
-                }
-                zeros.resize(zeros.len() + sectors, extent.kind != MapKind::Data);
-            }
-            if zeros.len() * SECTOR_BYTES != span.length_bytes as usize {
-                return Err(Violation::WrongAnswer(format!("{span:?} was mapped as {extents:?}")));
-            }
+            let zeros = zeros_of(&span, extents)?;
             if self.tolerance.stale {
                 self.model.abandon_read(ticket);
             } else {
@@ -157,6 +147,7 @@ impl<S: Subject> Runner<S> {
             self.check_no_space(&request, used_blocks)?;
         } else if failure == Failure::BadBlock {
             self.signs.bad_blocks += 1;
+            self.bad_spans.extend(request.tickets.iter().map(Ticket::span));
         } else if failure == Failure::Invalid {
             self.counters.requests_of_deleted_layers += u64::from(!request.layer_gone);
         } else if kind.is_change() {
