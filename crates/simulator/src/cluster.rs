@@ -39,6 +39,12 @@ pub fn run_seed(seed: u64, verbose: bool) -> Result<ClusterReport, Violation> {
     run(seed, verbose, |_| {})
 }
 
+/// Runs one seed as it was before clients asked for maps, trimmed parts of blocks and sent requests that arrive late, and before
+/// failed writes left anything.
+pub fn run_former(seed: u64) -> Result<ClusterReport, Violation> {
+    run(seed, false, |plan| plan.besides_seed = None)
+}
+
 /// Runs one seed of a cluster in which groups move between drives all the time, and copies forget what has moved away.
 pub fn run_swept(seed: u64, verbose: bool) -> Result<ClusterReport, Violation> {
     let mut random = Random::new(seed ^ 0x7377_6565);
@@ -52,6 +58,7 @@ pub fn run_swept(seed: u64, verbose: bool) -> Result<ClusterReport, Violation> {
         is_real: true,
         drive_bytes: 32 << 20,
         requests: 300,
+        besides_seed: Some(seed ^ 0x6265_7369),
         ..ClusterPlan::random(&mut random)
     };
     let mut world = World::new(plan, random, verbose)?;
@@ -135,6 +142,7 @@ fn run(seed: u64, verbose: bool, adjust: impl FnOnce(&mut ClusterPlan)) -> Resul
     // Groups go on without drives that hang, in half of all that the real coordinator leads.
     let hung_ms: Option<u64> = Random::new(seed ^ 0x6875_6e67).pick(&[None, None, Some(30), Some(100)]);
     plan.hung_ns = hung_ms.map(|hung_ms| hung_ms * 1_000_000);
+    plan.besides_seed = Some(seed ^ 0x6265_7369);
     // Apart from the rest again, in one of four.
     plan.flip_seed = Random::new(seed ^ 0x666c_6970).chance(1, 4).then_some(seed);
     adjust(&mut plan);

@@ -1,13 +1,16 @@
 //! Blocks of data that rot and stay so: copies get them from each other.
 
+use std::ops::Range;
+
 use coquina_base::{BLOCK_BYTES, LayerId, crc32c_block};
+use coquina_copies::ShardCopies;
 use coquina_replication::BlockRange;
 
 use super::faults::Ending;
 use super::node::number_of;
 use super::plan::CHUNKS;
 use super::report::Rare;
-use super::rot::{Place, Rot};
+use super::rot::{Mended, Place, Rot};
 use super::world::{Event, World};
 use crate::violation::Violation;
 
@@ -93,6 +96,39 @@ impl World {
     fn settled_place(&mut self, copy: usize, (layer, chunk, block): (u64, u32, u32)) -> Option<(u64, u32)> {
         let copies = self.hosts[copy].copies.as_mut()?;
         copies.shard_mut().settled_place(LayerId(layer), chunk, block)
+    }
+
+    /// Whether any of these blocks may be bad on a drive, or was until lately: if the drive is rotten, if the block is one that has
+    /// rotted, or if what lies there is not what the index says.
+    pub fn may_be_bad_there(
+        &self,
+        copy: usize,
+        copies: &mut ShardCopies,
+        (layer, chunk): (u64, u32),
+        blocks: Range<u32>,
+    ) -> bool {
+        let Some(rot) = &self.rot else { return false };
+        let is_among =
+            |block: (u64, u32, u32)| (block.0, block.1) == (layer, chunk) && blocks.contains(&block.2);
+        let is_mended = |mended: &Mended| {
+            let is_lately = self.now_ns < mended.at_ns + REPAIR_NS;
+            is_lately && mended.copy == copy && mended.block.is_none_or(is_among)
+        };
+        if rot.is_spoilt(copy)
+            || rot.bad.iter().any(|bad| bad.copy == copy && is_among(bad.block))
+            || rot.mended.iter().any(is_mended)
+        {
+            return true;
+        }
+        let host = &self.hosts[copy];
+        blocks.clone().any(|block| match copies.shard_mut().place_of(LayerId(layer), chunk, block) {
+            Some(Some((offset_bytes, checksum))) => {
+                crc32c_block(&host.drive.bytes()[offset_bytes as usize..][..BLOCK_BYTES]) != checksum
+            }
+            Some(None) => false,
+            // Its part of the index is not in memory.
+            None => host.has_rotten || host.has_bad_blocks,
+        })
     }
 
     /// A block has been repaired.
@@ -187,6 +223,8 @@ impl World {
                 continue;
             }
             self.say(|| format!("no other copy has block {:?} of copy {}", bad.block, bad.copy));
+            rot.mended.push(Mended { at_ns: self.now_ns, copy, block: Some(block) });
+            let bad = &rot.bad[index];
             bad.place.mend(self.hosts[bad.copy].drive.bytes_mut());
             rot.bad.remove(index);
         }

@@ -2,9 +2,11 @@
 
 use coquina_base::{BLOCK_BYTES, LayerId};
 use coquina_copies::{Answer, ShardCopies};
-use coquina_engine::{Action, Operation, Origin, Outcome, Request, RequestToken, Shard};
+use coquina_engine::{Action, Failure, Operation, Origin, Outcome, Request, RequestToken, Shard};
+use coquina_replication::CopyId;
 
 use super::node::{Host, number_of};
+use super::report::Rare;
 use super::world::World;
 use crate::violation::Violation;
 
@@ -22,16 +24,94 @@ impl World {
         })
     }
 
-    /// What a former primary has released it must not read under.
-    pub fn check_release(
-        &self,
+    /// Whether a copy may answer a request so now.
+    pub fn check_answer(
+        &mut self,
         copy: usize,
-        copies: &ShardCopies,
+        copies: &mut ShardCopies,
         operation: u64,
         answer: &Answer,
     ) -> Result<(), Violation> {
+        match answer {
+            Answer::Read(_) | Answer::Map(_) => self.check_release(copy, copies, operation),
+            Answer::Done => self.check_copies(copy, copies, operation),
+            Answer::Failed(Failure::BadBlock) => self.check_bad_block(copy, copies, operation),
+            _ => Ok(()),
+        }
+    }
+
+    /// What a client hears that is done must be on as many copies as the pool wants, as long as the primary's configuration is the
+    /// last one.
+    fn check_copies(&self, copy: usize, copies: &ShardCopies, operation: u64) -> Result<(), Violation> {
+        let Some(operation) = self.operations.get(&operation) else { return Ok(()) };
+        let group = operation.group;
+        let Some(known) = copies.group(group) else { return Ok(()) };
+        let (config, committed) = (known.config(), known.committed());
+        if config != self.coordinator.config(group) {
+            return Ok(());
+        }
+        // Of a copy that is down nothing is known.
+        let has_it = |other: &&CopyId| {
+            let number = number_of(**other);
+            let shard = match &self.hosts[number].copies {
+                _ if number == copy => copies.shard(),
+                Some(copies) => copies.shard(),
+                None => return true,
+            };
+            shard.group(group).is_some_and(|known| known.last >= committed)
+        };
+        let count = config.in_sync.iter().filter(has_it).count();
+        if count >= self.plan.min_copies as usize && count == config.in_sync.len() {
+            return Ok(());
+        }
+        Err(Violation::Group(format!(
+            "copy {copy} answers {operation:?}: of {config:?} {count} have all up to {committed}, {} are wanted",
+            self.plan.min_copies
+        )))
+    }
+
+    /// A client hears of a bad block only if there is one in what it asked for.
+    fn check_bad_block(
+        &self,
+        copy: usize,
+        copies: &mut ShardCopies,
+        operation: u64,
+    ) -> Result<(), Violation> {
+        let Some(operation) = self.operations.get(&operation) else { return Ok(()) };
+        let is_forgiven = self.rot.as_ref().is_some_and(|rot| rot.is_forgiven);
+        let span = operation.span;
+        if is_forgiven && self.may_be_bad_there(copy, copies, (span.layer, span.chunk), span.blocks()) {
+            return Ok(());
+        }
+        Err(Violation::Group(format!("copy {copy} finds a bad block, and there is none: {operation:?}")))
+    }
+
+    /// Somebody must be nearly full where a client is told so.
+    pub fn check_full(&mut self, copy: usize, copies: &ShardCopies) -> Result<(), Violation> {
+        let fill = |copies: &ShardCopies| {
+            let stats = copies.shard().stats();
+            (stats.live_bytes as f64 / stats.capacity_bytes as f64 * 100.0) as u64
+        };
+        let own = fill(copies);
+        let others = self.hosts.iter().filter_map(|host| host.copies.as_ref()).map(fill);
+        let most = others.max().unwrap_or(0);
+        self.report.saw(if own < 99 && most >= 99 { Rare::FullElsewhere } else { Rare::NoSpace });
+        self.say(|| {
+            format!("no space at copy {copy}, which is {own} % full; the fullest other one is {most} %")
+        });
+        if own.max(most) < 80 {
+            return Err(Violation::Group(format!(
+                "no space at copy {copy}, which is {own} % full: {:?}",
+                copies.shard()
+            )));
+        }
+        Ok(())
+    }
+
+    /// What a former primary has released it must not read under.
+    fn check_release(&self, copy: usize, copies: &ShardCopies, operation: u64) -> Result<(), Violation> {
         let group = self.operations.get(&operation).map(|operation| operation.group);
-        let (Some(group), Answer::Read(_)) = (group, answer) else { return Ok(()) };
+        let Some(group) = group else { return Ok(()) };
         let epoch = copies.group(group).map_or(0, |group| group.config().epoch);
         let below = self.hosts[copy].released_below.get(&group).copied().unwrap_or(0);
         if epoch >= below {

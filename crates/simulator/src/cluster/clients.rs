@@ -2,6 +2,7 @@
 
 use coquina_base::{BLOCK_BYTES, LayerId};
 use coquina_copies::{Operation as CopyOperation, Request};
+use coquina_engine::Failure;
 use coquina_replication::Config;
 
 use super::coordinator::Coordinator;
@@ -10,17 +11,39 @@ use super::plan::{CHUNKS, ClusterPlan, LAYERS};
 use super::report::Rare;
 use super::world::{ClientAnswer, Event, World};
 use crate::content;
-use crate::model::{Answer, Span, Ticket};
+use crate::model::{Answer, Span, Ticket, zeros_of};
 use crate::violation::Violation;
 
 /// What a request does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     Read,
+    /// Asks what is data and what is zeros.
+    Map,
     Write,
     Trim,
     Zero,
     Fence,
+}
+
+impl Kind {
+    pub fn is_change(self) -> bool {
+        !matches!(self, Kind::Read | Kind::Map)
+    }
+}
+
+/// What of a request goes over the network.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet {
+    id: u64,
+    client: usize,
+    session: u64,
+    generation: u64,
+    number: u64,
+    group: u32,
+    kind: Kind,
+    span: Span,
+    version: u32,
 }
 
 /// A request that is not answered.
@@ -42,6 +65,13 @@ pub struct Operation {
     has_moved: bool,
     /// None once what became of it does not matter to the model.
     pub ticket: Option<Ticket>,
+}
+
+impl Operation {
+    fn packet(&self, id: u64) -> Packet {
+        let Operation { client, session, generation, number, group, kind, span, version, .. } = *self;
+        Packet { id, client, session, generation, number, group, kind, span, version }
+    }
 }
 
 /// A client.
@@ -100,6 +130,7 @@ impl World {
         // instead, until it hears of the trim.
         let keeps = self.plan.is_full && !self.is_healed();
         let kind = if keeps && matches!(kind, Kind::Trim | Kind::Zero) { Kind::Write } else { kind };
+        let kind = if kind == Kind::Read && self.does_besides(1, 8) { Kind::Map } else { kind };
         let layer = self.random.between(1, LAYERS + 1);
         let layer = if layer > LAYERS { self.doomed } else { layer };
         let chunk = self.random.below(u64::from(CHUNKS)) as u32;
@@ -114,18 +145,28 @@ impl World {
         let offset_bytes = self.random.below((space_bytes - length_bytes) / unit + 1) * unit;
         let (offset_bytes, length_bytes) = (offset_bytes as u32, length_bytes as u32);
         let span = Span { layer, chunk, offset_bytes, length_bytes };
-        // A trim keeps parts of blocks as they are.
+        // Some trims are of parts of blocks as well.
         let span = match kind {
-            Kind::Trim => span.whole_blocks().unwrap_or(Span { offset_bytes: 0, length_bytes: 4096, ..span }),
+            Kind::Trim if !self.does_besides(1, 2) => {
+                span.whole_blocks().unwrap_or(Span { offset_bytes: 0, length_bytes: 4096, ..span })
+            }
             _ => span,
         };
         self.begin(client, kind, span);
     }
 
+    /// Whether clients do something that they do not do in all clusters, so often. Its numbers are its own, so that the others run
+    /// as if there were no such thing.
+    pub fn does_besides(&mut self, numerator: u64, denominator: u64) -> bool {
+        self.besides.as_mut().is_some_and(|random| random.chance(numerator, denominator))
+    }
+
     /// Begins a request, unless too much is under way on its blocks.
     fn begin(&mut self, client: usize, kind: Kind, span: Span) {
-        let is_change = kind != Kind::Read;
-        if !self.model.has_room(&span, is_change) {
+        let is_change = kind.is_change();
+        // A trim keeps parts of blocks as they are.
+        let seen = if kind == Kind::Trim { span.whole_blocks() } else { Some(span) };
+        if seen.is_some_and(|seen| !self.model.has_room(&seen, is_change)) {
             return;
         }
         let version = match kind {
@@ -135,9 +176,9 @@ impl World {
             }
             _ => 0,
         };
-        let ticket = self.model.begin(span, is_change.then_some(version));
+        let ticket = seen.map(|seen| self.model.begin(seen, is_change.then_some(version)));
         let group = self.group_of(span.layer, span.chunk);
-        self.add(client, kind, span, version, group, Some(ticket));
+        self.add(client, kind, span, version, group, ticket);
     }
 
     fn add(
@@ -154,7 +195,7 @@ impl World {
         let one = &mut self.clients[client];
         one.outstanding += 1;
         let number = one.next_request;
-        one.next_request += u64::from(kind != Kind::Read);
+        one.next_request += u64::from(kind.is_change());
         let (session, generation) = (one.session, one.generation);
         self.note(&[
             40,
@@ -207,8 +248,21 @@ impl World {
             let delay_ns = self.random.between(20_000, 400_000);
             self.at(delay_ns, Event::Request { to: target, operation: id });
         }
+        self.send_late(target, id);
         let patience_ns = self.random.between(20_000_000, 60_000_000);
         self.at(patience_ns, Event::Timeout { operation: id, attempt });
+    }
+
+    /// Some requests are held up on their way, for longer than their clients wait, and arrive whatever has become of them.
+    fn send_late(&mut self, target: usize, id: u64) {
+        if !self.does_besides(1, 50) {
+            return;
+        }
+        let (Some(random), Some(operation)) = (&mut self.besides, self.operations.get(&id)) else { return };
+        let most_ns = random.pick(&[100_000_000, 3_000_000_000]);
+        let delay_ns = random.between(20_000_000, most_ns);
+        let packet = Box::new(operation.packet(id));
+        self.at(delay_ns, Event::LateRequest { to: target, packet });
     }
 
     /// The client waits no longer.
@@ -222,35 +276,45 @@ impl World {
     /// A request arrives at a node.
     pub fn request_arrives(&mut self, to: usize, id: u64) -> Result<(), Violation> {
         let Some(operation) = self.operations.get(&id) else { return Ok(()) };
+        let packet = operation.packet(id);
+        self.packet_arrives(to, &packet)
+    }
+
+    /// The same of one whose client may have its answer already.
+    pub fn packet_arrives(&mut self, to: usize, packet: &Packet) -> Result<(), Violation> {
         let node = &self.nodes[self.node_of(to)];
         if !node.up || !node.sees_clients {
             return Ok(());
         }
-        let span = operation.span;
+        let (id, span) = (packet.id, packet.span);
+        if !self.operations.contains_key(&id) && packet.kind.is_change() {
+            self.report.saw(Rare::LateRequest);
+        }
         if self.is_removed(self.node_of(to), span.layer) {
             self.send_answer(to, id, ClientAnswer::Refused);
             return Ok(());
         }
         let mut payload = std::mem::take(&mut self.payload);
         payload.clear();
-        if operation.kind == Kind::Write {
+        if packet.kind == Kind::Write {
             payload.resize(span.length_bytes as usize, 0);
-            content::fill(&mut payload, operation.version, span.place());
+            content::fill(&mut payload, packet.version, span.place());
         }
         let request = Request {
             client: id,
-            group: operation.group,
-            session: operation.session,
-            request: operation.number,
-            volume: operation.client as u128 + 1,
-            generation: operation.generation,
+            group: packet.group,
+            session: packet.session,
+            request: packet.number,
+            volume: packet.client as u128 + 1,
+            generation: packet.generation,
             layer: LayerId(span.layer),
             chunk: span.chunk,
             offset_bytes: span.offset_bytes,
             length_bytes: span.length_bytes,
-            operation: match operation.kind {
+            operation: match packet.kind {
                 Kind::Read if id.is_multiple_of(2) => CopyOperation::ReadUnchecked,
                 Kind::Read => CopyOperation::Read,
+                Kind::Map => CopyOperation::Map,
                 Kind::Write => CopyOperation::Write { payload: &payload, checksums_le: &[] },
                 Kind::Trim => CopyOperation::Trim,
                 Kind::Zero => CopyOperation::WriteZeroes { no_hole: id % 2 == 0 },
@@ -273,10 +337,11 @@ impl World {
     /// An answer arrives.
     pub fn answer_arrives(&mut self, id: u64, from: usize, answer: ClientAnswer) -> Result<(), Violation> {
         let Some(operation) = self.operations.get(&id) else { return Ok(()) };
-        let is_read = operation.kind == Kind::Read;
+        let is_read = !operation.kind.is_change();
         if operation.is_lost && !matches!(answer, ClientAnswer::Refused) {
             return Ok(());
         }
+        let mut zeros = None;
         let answer = match &answer {
             ClientAnswer::Refused => {
                 self.report.saw(Rare::Refused);
@@ -285,13 +350,18 @@ impl World {
                 return Ok(());
             }
             ClientAnswer::NoSpace if !is_read => Answer::Either,
-            ClientAnswer::Failed(failure) if self.is_rot_shown(from, *failure) => Answer::Either,
+            // It was looked at when it was sent.
+            ClientAnswer::Failed(Failure::BadBlock) => Answer::Either,
             ClientAnswer::Failed(failure) => {
                 let request = if is_read { "read" } else { "change" };
                 return Err(Violation::Failed { request, failure: *failure });
             }
             ClientAnswer::Done if !is_read => Answer::Changed,
-            ClientAnswer::Data(bytes) if is_read => Answer::Data(bytes),
+            ClientAnswer::Data(bytes) if operation.kind == Kind::Read => Answer::Data(bytes),
+            ClientAnswer::Map(extents) if operation.kind == Kind::Map => {
+                zeros = Some(zeros_of(&operation.span, extents)?);
+                Answer::Either
+            }
             _ => return Err(Violation::WrongAnswer(format!("{operation:?} of copy {from}"))),
         };
         let Some(operation) = self.operations.remove(&id) else { return Ok(()) };
@@ -306,6 +376,11 @@ impl World {
         if operation.kind == Kind::Fence {
             self.fenced(operation.client)?;
         } else if let Some(ticket) = operation.ticket {
+            if let Some(zeros) = zeros {
+                self.report.saw(Rare::Mapped);
+                self.model.finish_map(ticket, &zeros)?;
+                return Ok(());
+            }
             if is_read && answer == Answer::Either {
                 self.model.abandon_read(ticket);
                 return Ok(());
@@ -347,7 +422,7 @@ impl World {
             else {
                 continue;
             };
-            if operation.kind == Kind::Read {
+            if !operation.kind.is_change() {
                 self.model.abandon_read(ticket);
             } else {
                 self.model.finish(ticket, Answer::Either, operation.kind == Kind::Write)?;
@@ -362,7 +437,11 @@ impl World {
             self.layers_in_use().flat_map(|layer| (0..CHUNKS).map(move |chunk| (layer, chunk)))
         {
             let length_bytes = self.plan.blocks * BLOCK_BYTES as u32;
-            self.begin(0, Kind::Read, Span { layer, chunk, offset_bytes: 0, length_bytes });
+            let span = Span { layer, chunk, offset_bytes: 0, length_bytes };
+            self.begin(0, Kind::Read, span);
+            if self.besides.is_some() {
+                self.begin(0, Kind::Map, span);
+            }
         }
     }
 }

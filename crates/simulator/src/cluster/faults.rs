@@ -2,6 +2,7 @@
 
 use super::report::Rare;
 use super::world::{Event, World};
+use crate::random::Random;
 use crate::violation::Violation;
 
 /// A fault that ends by itself.
@@ -80,7 +81,8 @@ impl World {
                 if self.hosts[copy].copies.is_some() {
                     let after = self.random.between(1, 10);
                     self.hosts[copy].failing = true;
-                    self.hosts[copy].drive.faults_mut().fail_write(after, true, None);
+                    let landing = self.besides.as_mut().map(Random::fork);
+                    self.hosts[copy].drive.faults_mut().fail_write(after, true, landing);
                     let node = self.node_of(copy);
                     self.end_later(Ending::Repair(node));
                 }
@@ -150,6 +152,9 @@ impl World {
             self.hosts[copy].failing = false;
             self.hosts[copy].wake_ns = None;
             self.hosts[copy].drive.faults_mut().clear();
+            if std::mem::take(&mut self.hosts[copy].drive.faults_mut().writes_landed) > 0 {
+                self.report.saw(Rare::FailedWriteLanded);
+            }
             if power {
                 self.hosts[copy].drive.power_cut();
             } else {

@@ -39,7 +39,7 @@ impl World {
                 self.clients[operation.client].outstanding -= 1;
             }
             let Some(ticket) = operation.ticket.take() else { continue };
-            if operation.kind == Kind::Read {
+            if !operation.kind.is_change() {
                 self.model.abandon_read(ticket);
             } else {
                 self.model.finish(ticket, Answer::Either, operation.kind == Kind::Write)?;

@@ -61,6 +61,9 @@ pub struct ClusterPlan {
     pub hung_ns: Option<u64>,
     /// Whether drives rot, and how.
     pub rot_seed: Option<u64>,
+    /// Whether clients ask for maps, trim parts of blocks and send requests that arrive late, and failed writes may leave something,
+    /// and when.
+    pub besides_seed: Option<u64>,
     /// Whether bits of blocks flip on their way from copy to copy, and which.
     pub flip_seed: Option<u64>,
 }
@@ -165,6 +168,7 @@ impl ClusterPlan {
             dead_ns: random.pick(&[100, 250]) * MS,
             hung_ns: None,
             rot_seed: None,
+            besides_seed: None,
             flip_seed: None,
         }
     }

@@ -97,13 +97,19 @@ pub enum Rare {
     LogCut,
     /// Another drive took the place of a rotten one.
     RottenDriveReplaced,
+    /// A client was told what is data.
+    Mapped,
+    /// A change came once more after its client had its answer.
+    LateRequest,
+    /// A failed write left something on a drive.
+    FailedWriteLanded,
     /// Something of a layer came to a node that knew of its deletion.
     EntryOfRemovedLayer,
 }
 
 impl Rare {
     /// All of them.
-    pub const ALL: [Rare; 47] = [
+    pub const ALL: [Rare; 50] = [
         Rare::NodeCrash,
         Rare::PowerCut,
         Rare::AllDown,
@@ -150,6 +156,9 @@ impl Rare {
         Rare::RottenDriveRefused,
         Rare::LogCut,
         Rare::RottenDriveReplaced,
+        Rare::Mapped,
+        Rare::LateRequest,
+        Rare::FailedWriteLanded,
         Rare::EntryOfRemovedLayer,
     ];
 }

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 
 use coquina_base::{BLOCK_BYTES, SECTOR_BYTES, crc32c_block};
-use coquina_copies::Event as CopyEvent;
+use coquina_copies::{Event as CopyEvent, ShardCopies};
 use coquina_engine::{Event as EngineEvent, Failure};
 
 use super::bad_blocks::BadBlock;
@@ -33,6 +33,14 @@ pub struct Place {
     spoilt: Vec<u8>,
 }
 
+/// A block that is right again, or all of a drive. Who has asked for it before may still be told that it is not.
+pub struct Mended {
+    pub at_ns: u64,
+    pub copy: usize,
+    /// Layer, chunk, block.
+    pub block: Option<(u64, u32, u32)>,
+}
+
 /// What rots in a cluster.
 pub struct Rot {
     /// Its own, so that clusters without rot run as if there were none.
@@ -44,6 +52,8 @@ pub struct Rot {
     drive: Option<(usize, Vec<Place>)>,
     /// What was right of all that has ever rotted, by its checksum.
     pub right: BTreeMap<u32, Vec<u8>>,
+    /// What was mended, but not by the copies.
+    pub mended: Vec<Mended>,
     /// Failures of drives that rot or did are forgiven: not any more once all is read at the end.
     pub is_forgiven: bool,
 }
@@ -57,6 +67,7 @@ impl Rot {
             taken: Vec::new(),
             drive: None,
             right: BTreeMap::new(),
+            mended: Vec::new(),
             is_forgiven: true,
         }
     }
@@ -181,20 +192,13 @@ impl World {
         self.hosts[copy].has_rotten && self.rot.as_ref().is_some_and(|rot| rot.is_forgiven)
     }
 
-    /// Whether this is how rot shows to a client.
-    pub fn is_rot_shown(&self, copy: usize, failure: Failure) -> bool {
-        let is_forgiven = self.rot.as_ref().is_some_and(|rot| rot.is_forgiven);
-        let may_be_bad = self.is_excused(copy) || self.hosts[copy].has_bad_blocks && is_forgiven;
-        failure == Failure::BadBlock && may_be_bad
-    }
-
     /// Whether this is how rot shows to an operator.
-    pub fn comes_of_rot(&mut self, copy: usize, event: &CopyEvent) -> bool {
+    pub fn comes_of_rot(&mut self, copy: usize, copies: &mut ShardCopies, event: &CopyEvent) -> bool {
         self.say(|| format!("copy {copy}: {event:?}"));
         match event {
-            CopyEvent::Engine(EngineEvent::BadBlock { .. }) => {
+            CopyEvent::Engine(EngineEvent::BadBlock { layer, chunk, block, .. }) => {
                 self.report.saw(Rare::BadBlockFound);
-                self.hosts[copy].has_bad_blocks || self.is_excused(copy)
+                self.may_be_bad_there(copy, copies, (layer.0, *chunk), *block..block + 1)
             }
             CopyEvent::Engine(EngineEvent::Repaired { layer, chunk, block }) => {
                 self.report.saw(Rare::BadBlockRepaired);
@@ -215,7 +219,8 @@ impl World {
         let Some(rot) = &mut self.rot else { return false };
         let wait_ns = rot.random.between(100_000, length_ns);
         self.at(wait_ns, Event::EndFault(Ending::Repair(self.node_of(copy))));
-        self.is_rot_shown(copy, Failure::BadBlock)
+        let is_forgiven = self.rot.as_ref().is_some_and(|rot| rot.is_forgiven);
+        is_forgiven && (self.hosts[copy].has_rotten || self.hosts[copy].has_bad_blocks)
     }
 
     /// Whether a copy of any group has stopped on a drive.
@@ -302,7 +307,9 @@ impl World {
     }
 
     fn put_right(&mut self) {
-        let Some((copy, places)) = self.rot.as_mut().and_then(|rot| rot.drive.take()) else { return };
+        let Some(rot) = &mut self.rot else { return };
+        let Some((copy, places)) = rot.drive.take() else { return };
+        rot.mended.push(Mended { at_ns: self.now_ns, copy, block: None });
         for place in places.iter().rev() {
             place.mend(self.hosts[copy].drive.bytes_mut());
         }

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use coquina_cluster::Heartbeat;
 use coquina_copies::{Answer, Event as CopyEvent, ShardCopies};
-use coquina_engine::{Event as EngineEvent, Failure, Shard};
+use coquina_engine::{Event as EngineEvent, Failure, MapExtent, Shard};
 use coquina_replication::{BlockRange, Config, Message, Refusal};
 use coquina_store::{Request, Response, StoreError};
 
-use super::clients::{Client, Operation};
+use super::clients::{Client, Operation, Packet};
 use super::control::{Control, Purpose};
 use super::coordinator::{CHECK_NS, Coordinator};
 use super::faults::Ending;
@@ -51,6 +51,7 @@ pub enum Event {
     Collect(usize),
     ClientStep(usize),
     Request { to: usize, operation: u64 },
+    LateRequest { to: usize, packet: Box<Packet> },
     Answer { operation: u64, from: usize, answer: ClientAnswer },
     Timeout { operation: u64, attempt: u64 },
     Fault,
@@ -64,6 +65,7 @@ pub enum Event {
 pub enum ClientAnswer {
     Done,
     Data(Vec<u8>),
+    Map(Vec<MapExtent>),
     Refused,
     NoSpace,
     Failed(coquina_engine::Failure),
@@ -114,6 +116,8 @@ pub struct World {
     /// What rots, in clusters where drives do.
     pub rot: Option<Rot>,
     pub flips: Option<Random>,
+    /// When clients ask for maps and the like, in clusters where they do.
+    pub besides: Option<Random>,
     /// The newest layer: it will be deleted, as those between [`LAYERS`] and it have been.
     pub doomed: u64,
     pub report: ClusterReport,
@@ -158,6 +162,7 @@ impl World {
             model: Model::default(),
             rot: plan.rot_seed.map(Rot::new),
             flips: plan.flip_seed.map(Random::new),
+            besides: plan.besides_seed.map(Random::new),
             doomed: LAYERS + 1,
             report: ClusterReport::default(),
             calm: false,
@@ -353,6 +358,7 @@ impl World {
                 Ok(())
             }
             Event::Request { to, operation } => self.request_arrives(to, operation),
+            Event::LateRequest { to, packet } => self.packet_arrives(to, &packet),
             Event::Answer { operation, from, answer } => self.answer_arrives(operation, from, answer),
             Event::Timeout { operation, attempt } => {
                 self.timed_out(operation, attempt);
@@ -507,7 +513,7 @@ impl World {
                 *below = epoch.max(*below);
             }
             Out::Answer { client, answer } => {
-                self.check_release(copy, copies, client, &answer)?;
+                self.check_answer(copy, copies, client, &answer)?;
                 if matches!(answer, Answer::Refused(Refusal::Fenced)) {
                     self.report.saw(Rare::Fenced);
                 }
@@ -519,7 +525,7 @@ impl World {
                     }
                     Answer::Refused(_) => ClientAnswer::Refused,
                     Answer::Failed(failure) => ClientAnswer::Failed(failure),
-                    Answer::Map(_) => ClientAnswer::Refused,
+                    Answer::Map(extents) => ClientAnswer::Map(extents),
                     Answer::Read(data) => {
                         let bytes = data.to_bytes();
                         copies.recycle(data);
@@ -564,29 +570,12 @@ impl World {
         Ok(())
     }
 
-    /// Somebody must be nearly full where a client is told so.
-    fn check_full(&mut self, copy: usize, copies: &ShardCopies) -> Result<(), Violation> {
-        let fill = |copies: &ShardCopies| {
-            let stats = copies.shard().stats();
-            (stats.live_bytes as f64 / stats.capacity_bytes as f64 * 100.0) as u64
-        };
-        let own = fill(copies);
-        let others = self.hosts.iter().filter_map(|host| host.copies.as_ref()).map(fill);
-        let most = others.max().unwrap_or(0);
-        self.report.saw(if own < 99 && most >= 99 { Rare::FullElsewhere } else { Rare::NoSpace });
-        self.say(|| {
-            format!("no space at copy {copy}, which is {own} % full; the fullest other one is {most} %")
-        });
-        if own.max(most) < 80 {
-            return Err(Violation::Group(format!(
-                "no space at copy {copy}, which is {own} % full: {:?}",
-                copies.shard()
-            )));
-        }
-        Ok(())
-    }
-
-    fn copy_event(&mut self, copy: usize, copies: &ShardCopies, event: CopyEvent) -> Result<(), Violation> {
+    fn copy_event(
+        &mut self,
+        copy: usize,
+        copies: &mut ShardCopies,
+        event: CopyEvent,
+    ) -> Result<(), Violation> {
         if self.hosts[copy].failing {
             // Its writes fail, as was ordered.
             if matches!(event, CopyEvent::Halted(_, Failure::ReadOnly)) {
@@ -597,7 +586,7 @@ impl World {
                 return Ok(());
             }
         }
-        if self.comes_of_rot(copy, &event) || self.comes_of_contradiction(copy, &event) {
+        if self.comes_of_rot(copy, copies, &event) || self.comes_of_contradiction(copy, &event) {
             return Ok(());
         }
         match event {
