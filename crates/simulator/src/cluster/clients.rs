@@ -287,6 +287,10 @@ impl World {
             return Ok(());
         }
         let (id, span) = (packet.id, packet.span);
+        // Whoever was told that it could not be done does not know what becomes of it.
+        if self.failed.contains(&id) {
+            return Ok(());
+        }
         if !self.operations.contains_key(&id) && packet.kind.is_change() {
             self.report.saw(Rare::LateRequest);
         }
@@ -369,6 +373,9 @@ impl World {
         self.report.reads += u64::from(is_read);
         if operation.has_moved && !is_read {
             self.report.saw(Rare::RetryAcrossFailover);
+        }
+        if answer == Answer::Either && operation.kind.is_change() {
+            self.failed.insert(id);
         }
         self.clients[operation.client].outstanding -= 1;
         self.note(&[41, id, from as u64]);

@@ -1,7 +1,7 @@
 //! The cluster as a whole: its parts, its events, its loop.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use coquina_cluster::Heartbeat;
 use coquina_copies::{Answer, Event as CopyEvent, ShardCopies};
@@ -111,6 +111,8 @@ pub struct World {
     pub clients: Vec<Client>,
     pub operations: BTreeMap<u64, Operation>,
     pub next_operation: u64,
+    /// Changes that were answered and not done.
+    pub failed: BTreeSet<u64>,
     pub next_version: u32,
     pub model: Model,
     /// What rots, in clusters where drives do.
@@ -158,6 +160,7 @@ impl World {
             clients,
             operations: BTreeMap::new(),
             next_operation: 1,
+            failed: BTreeSet::new(),
             next_version: 1,
             model: Model::default(),
             rot: plan.rot_seed.map(Rot::new),
