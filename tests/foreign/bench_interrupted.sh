@@ -10,7 +10,7 @@ mkdir files
 
 # Ctrl-C in the middle: what was measured is kept and marked.
 experiment long 8 0.6 "$SCENARIO" '"random_write", "random_read"' '1, 8'
-setsid "$COQUINA" bench run long.toml --quick --folder files --out cut --store-size 512M --target coquina-local --target plain-file \
+setsid "$COQUINA" bench run long.toml --quick --folder files --out cut --store-size 128M --target coquina-local --target plain-file \
     >cut.txt 2>cut.log &
 RUN=$!
 note sweep-processes "$RUN"
@@ -28,7 +28,7 @@ nothing_is_left
 
 # Three times: the second says what is waited for, the third ends at once and says what is left.
 experiment few 3 0.6 "$SCENARIO" '"random_write", "random_read"' '1, 8'
-setsid "$COQUINA" bench run few.toml --quick --folder files --out thrice --store-size 512M --target coquina-local --target plain-file \
+setsid "$COQUINA" bench run few.toml --quick --folder files --out thrice --store-size 128M --target coquina-local --target plain-file \
     >thrice.txt 2>thrice.log &
 RUN=$!
 note sweep-processes "$RUN"
@@ -62,7 +62,7 @@ nothing_is_left
 experiment reads 2 0.6 'name = "one volume"
 volume_size = "1GiB"' '"random_read"' '8'
 # Of tune, while its cluster starts again: nothing waits for that start.
-setsid "$COQUINA" bench tune reads.toml --quick --folder files --store-size 512M --out untuned --target coquina-local \
+setsid "$COQUINA" bench tune reads.toml --quick --folder files --store-size 128M --out untuned --target coquina-local \
     --set coquina:index-memory=64M --set coquina:index-memory=96M >untuned.txt 2>untuned.log &
 RUN=$!
 note sweep-processes "$RUN"
