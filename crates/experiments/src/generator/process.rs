@@ -19,8 +19,12 @@ use crate::leftovers;
 pub(super) const FOLDER: &str = "{folder}";
 
 const POLL: Duration = Duration::from_millis(10);
-/// Time to end after it was asked to.
-const STOP_TIME_MAX: Duration = Duration::from_secs(20);
+/// Time to end after it was asked to. A load that was stopped is part of no figure, so that nothing is lost with one that does not end; but fio
+/// that has other hosts make the load waits for their ends.
+const STOP_TIME_MAX: Duration = Duration::from_secs(5);
+const STOP_TIME_MAX_OF_HOSTS: Duration = Duration::from_secs(20);
+/// So long after its time it is taken to hang, if it has had as much time.
+const HUNG_TIME_MAX: Duration = Duration::from_secs(20);
 /// Time of a client of fio to tell other hosts that their load is to end, before it is killed.
 const TELL_TIME_MAX: Duration = Duration::from_secs(5);
 /// How long the removal of its folder may take.
@@ -259,6 +263,11 @@ impl Running {
         began_ms + slack_ms >= unix_ms(self.started_at) && began_ms + measured_ms <= unix_ms(now) + slack_ms
     }
 
+    /// How long it may take to end when it was asked to.
+    fn stop_time_max(&self) -> Duration {
+        if self.hosts.is_empty() { STOP_TIME_MAX } else { STOP_TIME_MAX_OF_HOSTS }
+    }
+
     fn wait(&mut self, time_max: Duration, stopped: &dyn Fn() -> bool) -> Result<ExitStatus, GeneratorError> {
         let mut stop_at = None;
         loop {
@@ -270,7 +279,7 @@ impl Running {
                 self.stop();
                 stop_at = Some(now);
             }
-            if stop_at.is_some_and(|at| now > at + STOP_TIME_MAX) {
+            if stop_at.is_some_and(|at| now > at + self.stop_time_max()) {
                 return Err(GeneratorError::Stopped);
             }
             if let Some(still) = self.stillness.as_mut().and_then(Stillness::is_over) {
@@ -279,10 +288,10 @@ impl Running {
                     seconds: still.as_secs(),
                 });
             }
-            if now > self.started + time_max + STOP_TIME_MAX {
+            if now > self.started + time_max + HUNG_TIME_MAX.min(time_max) {
                 return Err(GeneratorError::Hung {
                     program: self.program.clone(),
-                    seconds: STOP_TIME_MAX.as_secs(),
+                    seconds: HUNG_TIME_MAX.min(time_max).as_secs(),
                 });
             }
             std::thread::sleep(POLL);
@@ -447,7 +456,7 @@ mod tests {
     fn wait_for_file(path: &Path) {
         let begin = Instant::now();
         while !path.exists() {
-            assert!(begin.elapsed() < STOP_TIME_MAX, "there is no {}", path.display());
+            assert!(begin.elapsed() < Duration::from_secs(20), "there is no {}", path.display());
             std::thread::sleep(POLL);
         }
     }
@@ -474,6 +483,24 @@ mod tests {
             scope.spawn(|| std::mem::forget(start("forgotten")));
         });
         wait_for_file(&path("forgotten-told"));
+    }
+
+    #[test]
+    fn one_that_hangs_is_ended_soon_when_the_run_is_stopped() {
+        let scratch = tempfile::tempdir().unwrap();
+        let begun = scratch.path().join("begun");
+        let deaf = format!("trap '' INT; touch {}; exec sleep 60", begun.display());
+        let command = Command { arguments: vec!["-c".to_owned(), deaf.clone()], ..client("a", "") };
+        let running = Running::start(&command, scratch.path()).unwrap();
+        wait_for_file(&begun);
+        let (begin, process) = (Instant::now(), running.process());
+        let stopped = running.finish(Duration::from_secs(60), &|| true);
+        assert!(matches!(stopped, Err(GeneratorError::Stopped)), "{stopped:?}");
+        assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+        assert!(!Path::new(&format!("/proc/{process}")).exists());
+        // Other hosts have to be told.
+        let of_hosts = Running::start(&client("a", "exit 0"), scratch.path()).unwrap();
+        assert_eq!(of_hosts.stop_time_max(), Duration::from_secs(20));
     }
 
     #[test]
