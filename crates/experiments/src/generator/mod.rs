@@ -105,6 +105,18 @@ pub enum GeneratorError {
     Stopped,
 }
 
+impl GeneratorError {
+    /// Whether what it loads does not answer, as far as can be seen.
+    pub fn is_hang(&self) -> bool {
+        matches!(self, GeneratorError::Hung { .. } | GeneratorError::Still { .. })
+    }
+
+    /// Whether the reason may lie with what it loads, rather than with the generator itself.
+    pub fn may_be_of_the_target(&self) -> bool {
+        self.is_hang() || matches!(self, GeneratorError::Failed { .. })
+    }
+}
+
 /// Which fio has an engine.
 fn engine_hint(engine: &str) -> String {
     let library = match engine {

@@ -44,6 +44,7 @@ impl Run<'_> {
             let target = &self.targets[index];
             let skipped = refusal_of_point(target.as_ref(), &planned.point)
                 .or_else(|| refused[index].clone())
+                .or_else(|| self.why_not_loaded(column))
                 .or_else(|| on_ladder.map(|(_, reason)| reason.clone()));
             case.results.push(CaseResult {
                 target: self.label(column),
@@ -54,7 +55,7 @@ impl Run<'_> {
         }
         self.report.cases.push(case);
         self.seen.push(vec![Vec::new(); count]);
-        self.warm_up(layout)?;
+        self.warm_up(planned, layout)?;
         self.settle(planned, layout)?;
         let rounds = self.settings.limits.rounds;
         for round in 1..=rounds {
@@ -81,8 +82,11 @@ impl Run<'_> {
                 (self.hooks.progress)(share, &what);
                 let began = Instant::now();
                 self.shot(planned, layout, column, round)?;
-                self.pace.rounds_s += began.elapsed().as_secs_f64();
-                self.pace.rounds += 1;
+                // Others do not take so long, nor does this one again.
+                if self.hung[column].reason.is_none() {
+                    self.pace.rounds_s += began.elapsed().as_secs_f64();
+                    self.pace.rounds += 1;
+                }
             }
         }
         self.note_failures();
@@ -123,6 +127,7 @@ impl Run<'_> {
             others: &others,
             idle: &self.idle,
             scratch: &self.context.folder,
+            extra_time_max: self.waits.ending,
             stopped: self.hooks.stopped,
         };
         Ok(shot.take())
@@ -153,10 +158,7 @@ impl Run<'_> {
                 Err(TargetError::Stopped.into())
             }
             Err(error) => {
-                let label = self.label(column);
-                (self.hooks.say)(&format!("{label}: {error}"));
-                self.find("failed", &planned.id, &format!("{label}: {error}"));
-                self.last_case().results[column].skipped = Some(error.to_string());
+                self.load_failed(column, planned, "", &error);
                 Ok(())
             }
         }

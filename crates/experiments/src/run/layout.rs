@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use crate::definition::{Aged, Layout, PREPARE_DEPTH, PlannedScenario, VOLUME_BYTES_MIN, object_set_bytes};
+use crate::definition::{
+    Aged, Layout, PREPARE_DEPTH, PlannedPoint, PlannedScenario, VOLUME_BYTES_MIN, object_set_bytes,
+};
 use crate::generator::{Amount, Command, GeneratorError, Load, Outcome, Running, mark};
 use crate::report::{Operation, Point};
-use crate::target::{Target, TargetError};
+use crate::target::{Context, Target, TargetError};
 
 use super::{Run, RunError};
 
@@ -16,7 +18,7 @@ const ROUND_BYTES: u64 = 16 << 20;
 /// Longest time to write a volume full or age a store.
 const FILL_TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Who fills a volume, ages a store or reads it once may do nothing for so long: a drive that tries a bad place again takes a minute.
-const STILL_TIME_MAX: Duration = Duration::from_secs(120);
+pub(super) const STILL_TIME_MAX: Duration = Duration::from_secs(120);
 /// Size of the writes that fill a volume.
 const FILL_BLOCK_BYTES: u32 = 1 << 20;
 
@@ -26,7 +28,7 @@ impl Run<'_> {
     pub(super) fn lay_out(
         &mut self,
         scenario: &PlannedScenario,
-        refused: &[Option<String>],
+        refused: &mut [Option<String>],
     ) -> Result<Layout, RunError> {
         let mut layout = scenario.layout.clone();
         // Not all of its points need be run.
@@ -38,39 +40,77 @@ impl Run<'_> {
         let least_bytes = scenario.objects_in_flight_bytes().max(VOLUME_BYTES_MIN);
         layout.volume_bytes = self.volume_bytes(&layout, refused, least_bytes)?;
         self.targets.iter_mut().for_each(|target| target.forget_layout());
-        let wanted = || (0..refused.len()).filter(|index| refused[*index].is_none());
         let mut are_new = vec![false; refused.len()];
-        for index in wanted() {
-            if !self.targets[index].is_baseline() {
-                are_new[index] = self.make_volumes(index, scenario, &layout)?;
+        for index in 0..refused.len() {
+            if refused[index].is_none() && !self.targets[index].is_baseline() {
+                are_new[index] = self.make_volumes(index, scenario, &layout, refused)?;
             }
         }
         self.look_at_targets(scenario);
         self.refuse_unequal(refused)?;
-        for index in wanted() {
+        for index in 0..refused.len() {
             // How much room there is for a plain file is known when stores are full.
-            if self.targets[index].is_baseline() {
-                are_new[index] = self.make_volumes(index, scenario, &layout)?;
+            if refused[index].is_none() && self.targets[index].is_baseline() {
+                are_new[index] = self.make_volumes(index, scenario, &layout, refused)?;
             }
-            if !are_new[index] || is_object {
+            if refused[index].is_some() || !are_new[index] || is_object {
                 continue;
             }
-            let target = self.targets[index].as_ref();
-            if layout.fill {
-                let blocks = Blocks {
-                    operation: Operation::SequentialWrite,
-                    amount: Amount::Fill,
-                    block_bytes: FILL_BLOCK_BYTES,
-                    volumes: layout.volumes,
-                };
-                self.load_blocks(target, &layout, "writing it full", blocks)?;
-            }
-            if let Some(aged) = layout.aged {
-                self.age(target, &layout, aged)?;
+            if let Err(error) = self.fill(self.targets[index].as_ref(), &layout) {
+                self.leave_out_if_hung(index, scenario, error, refused)?;
+                self.leave_out_sharers(index, scenario, &are_new, refused);
             }
         }
         self.fill_objects(scenario, &layout, refused)?;
         Ok(layout)
+    }
+
+    /// Writes new volumes full and ages them.
+    fn fill(&self, target: &dyn Target, layout: &Layout) -> Result<(), RunError> {
+        if layout.fill {
+            let blocks = Blocks {
+                operation: Operation::SequentialWrite,
+                amount: Amount::Fill,
+                block_bytes: FILL_BLOCK_BYTES,
+                volumes: layout.volumes,
+            };
+            self.load_blocks(target, layout, "writing it full", blocks)?;
+        }
+        layout.aged.map_or(Ok(()), |aged| self.age(target, layout, aged))
+    }
+
+    /// Leaves a target out whose volumes could not be made ready, since it hangs, if others are left.
+    fn leave_out_if_hung(
+        &mut self,
+        index: usize,
+        scenario: &PlannedScenario,
+        error: RunError,
+        refused: &mut [Option<String>],
+    ) -> Result<(), RunError> {
+        let others_go_on = (0..refused.len()).any(|other| other != index && refused[other].is_none());
+        refused[index] = Some(self.preparing_failed(index, &scenario.name, error, others_go_on)?);
+        Ok(())
+    }
+
+    /// Leaves those out, too, which use the same volumes in another way, and would have found them full.
+    fn leave_out_sharers(
+        &mut self,
+        index: usize,
+        scenario: &PlannedScenario,
+        are_new: &[bool],
+        refused: &mut [Option<String>],
+    ) {
+        let system = |target: &dyn Target| target.facts().system;
+        for other in index + 1..refused.len() {
+            let is_sharer = refused[other].is_none()
+                && !are_new[other]
+                && !self.targets[other].is_baseline()
+                && system(self.targets[other].as_ref()) == system(self.targets[index].as_ref());
+            if is_sharer {
+                let text = format!("its volumes are those of {}, which hung", self.targets[index].spec());
+                refused[other] = Some(self.leave_out(other, &scenario.name, &text));
+            }
+        }
     }
 
     /// Says whether they must be written full and aged.
@@ -79,13 +119,24 @@ impl Run<'_> {
         index: usize,
         scenario: &PlannedScenario,
         layout: &Layout,
+        refused: &mut [Option<String>],
     ) -> Result<bool, TargetError> {
         let spec = self.targets[index].spec().to_owned();
         (self.hooks.progress)(
             self.runs_done / self.runs_all.max(1.0),
             &format!("{}: making volumes of {spec}", scenario.name),
         );
-        self.targets[index].lay_out(layout, &self.context)
+        if !self.has_hung(index) {
+            return self.targets[index].lay_out(layout, &self.context);
+        }
+        let make = |run: &mut Self, context: &Context<'_>| run.targets[index].lay_out(layout, context);
+        match self.make_volumes_once_more(index, &scenario.name, make)? {
+            Ok(are_new) => Ok(are_new),
+            Err(reason) => {
+                refused[index] = Some(reason);
+                Ok(false)
+            }
+        }
     }
 
     /// Objects of each size are written before they are read.
@@ -93,14 +144,15 @@ impl Run<'_> {
         &mut self,
         scenario: &PlannedScenario,
         layout: &Layout,
-        refused: &[Option<String>],
+        refused: &mut [Option<String>],
     ) -> Result<(), RunError> {
         let objects = scenario.points.iter().filter(|planned| planned.point.operation.is_of_objects());
         let mut sizes: Vec<u32> = objects.map(|planned| planned.point.block_bytes).collect();
         sizes.sort_unstable();
         sizes.dedup();
         for block_bytes in sizes {
-            for (index, target) in self.targets.iter().enumerate() {
+            for index in 0..refused.len() {
+                let target = self.targets[index].as_ref();
                 if refused[index].is_none() && !target.keeps_its_data() {
                     let what = format!("writing objects of {}", crate::report::format_block(block_bytes));
                     let blocks = Blocks {
@@ -109,7 +161,9 @@ impl Run<'_> {
                         block_bytes,
                         volumes: layout.volumes,
                     };
-                    self.load_blocks(target.as_ref(), layout, &what, blocks)?;
+                    if let Err(error) = self.load_blocks(target, layout, &what, blocks) {
+                        self.leave_out_if_hung(index, scenario, error, refused)?;
+                    }
                 }
             }
         }
@@ -181,22 +235,31 @@ impl Run<'_> {
     }
 
     /// Reads the volumes, or objects, that the last case loads once on all its targets, so that all begin it alike.
-    pub(super) fn warm_up(&self, layout: &Layout) -> Result<(), RunError> {
-        let Some(case) = self.report.cases.last() else { return Ok(()) };
+    pub(super) fn warm_up(&mut self, planned: &PlannedPoint, layout: &Layout) -> Result<(), RunError> {
         let mut warm = vec![false; self.targets.len()];
-        for (column, result) in self.columns.iter().zip(&case.results) {
-            let target = self.targets[column.target].as_ref();
-            if result.skipped.is_some()
-                || target.is_baseline()
-                || std::mem::replace(&mut warm[column.target], true)
-            {
+        for column in 0..self.columns.len() {
+            let index = self.columns[column].target;
+            let target = self.targets[index].as_ref();
+            if self.is_skipped(column) || target.is_baseline() || std::mem::replace(&mut warm[index], true) {
                 continue;
             }
-            if let Some(blocks) = warming(layout, &case.point, target.drives()) {
-                self.load_blocks(target, layout, "reading it once", blocks)?;
+            let Some(blocks) = warming(layout, &planned.point, target.drives()) else { continue };
+            let Err(error) = self.load_blocks(target, layout, "reading it once", blocks) else { continue };
+            let others_go_on = (0..self.columns.len())
+                .any(|other| self.columns[other].target != index && !self.is_skipped(other));
+            let reason = self.preparing_failed(index, &planned.id, error, others_go_on)?;
+            for column in 0..self.columns.len() {
+                if self.columns[column].target == index {
+                    self.last_case().results[column].skipped.get_or_insert_with(|| reason.clone());
+                }
             }
         }
         Ok(())
+    }
+
+    /// Whether the last case leaves a column out.
+    fn is_skipped(&self, column: usize) -> bool {
+        self.report.cases.last().is_none_or(|case| case.results[column].skipped.is_some())
     }
 
     fn load_blocks(
@@ -227,8 +290,13 @@ impl Run<'_> {
             processors: None,
         };
         let failed = |source| RunError::Generator { spec: target.spec().to_owned(), source };
-        let outcome =
-            run_to_end(target, &load, &volumes, &self.context.folder, self.hooks.stopped).map_err(failed)?;
+        let outcome = run_commands(
+            target.commands(&load, &volumes),
+            &self.context.folder,
+            self.waits.still,
+            self.hooks.stopped,
+        )
+        .map_err(failed)?;
         if let Some(error) = outcome.first_error {
             let message = format!("{} failure(s) while {what}: {error}", outcome.errors);
             return Err(RunError::Target(TargetError::Unusable { spec: target.spec().to_owned(), message }));
@@ -276,16 +344,6 @@ fn volumes_of_steps(steps: &[u32], there: u32, volumes: u32) -> u32 {
 /// What so many volumes may take of a target's space: none is larger than the drive on which it lies.
 fn usable_bytes(space_bytes: u64, drive_bytes: Option<u64>, volumes: u64) -> u64 {
     drive_bytes.map_or(space_bytes, |drive_bytes| space_bytes.min(drive_bytes.saturating_mul(volumes)))
-}
-
-fn run_to_end(
-    target: &dyn Target,
-    load: &Load,
-    volumes: &[u32],
-    scratch: &std::path::Path,
-    stopped: &dyn Fn() -> bool,
-) -> Result<Outcome, GeneratorError> {
-    run_commands(target.commands(load, volumes), scratch, STILL_TIME_MAX, stopped)
 }
 
 fn run_commands(

@@ -34,8 +34,9 @@ const DETAIL_INTERVAL_MS_MIN: u64 = 300;
 const DETAILS_MIN_PER_RUN: f64 = 4.0;
 /// What a generator may need by itself between two operations, on a busy processor.
 const BETWEEN_NS_MAX: f64 = 200e3;
-/// A generator may take so long to begin and to end, besides its time.
-const EXTRA_TIME_MAX: Duration = Duration::from_secs(60);
+/// A generator may take so long to begin, where it may wait for others, and to end, besides its time: as long as a store that stalls and is
+/// not hung, whatever its loads before took.
+pub(super) const EXTRA_TIME_MAX: Duration = Duration::from_secs(60).saturating_add(gate::WAIT_MAX);
 /// Time that a generator takes before its load begins, where it does not say when that was.
 const START_TIME: Duration = Duration::from_millis(500);
 /// Several generators begin at once when all should be ready: so long after the first is started, and so much longer for each.
@@ -190,6 +191,8 @@ pub struct Shot<'a> {
     pub idle: &'a Idle,
     /// Folder for files of generators.
     pub scratch: &'a Path,
+    /// How long a generator may take to begin and to end, besides its time.
+    pub extra_time_max: Duration,
     /// Whether the run is to end.
     pub stopped: &'a dyn Fn() -> bool,
 }
@@ -237,8 +240,7 @@ impl Shot<'_> {
         let opened = gate::open_together(&mut running, self.stopped)?;
         let time_max = Duration::from_secs_f64(self.limits.warmup_s_of(self.point) + self.limits.runtime_s)
             + start_time
-            + gate::WAIT_MAX
-            + EXTRA_TIME_MAX;
+            + self.extra_time_max;
         let outcomes = Running::finish_all(running, time_max, self.stopped);
         // A sample at the end, so that what generators used up to there is known.
         let ended = sampler.as_ref().map_or_else(Instant::now, Sampler::mark);

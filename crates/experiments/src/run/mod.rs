@@ -14,6 +14,7 @@ mod facts;
 mod fairness;
 mod findings;
 mod fio_tried;
+mod hung;
 mod idle;
 mod knees;
 mod layout;
@@ -31,7 +32,7 @@ mod settings_tried;
 mod settle;
 
 use std::path::PathBuf;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use coquina_host::Environment;
 
@@ -131,6 +132,15 @@ struct Column {
     tried: Option<usize>,
 }
 
+/// How long loads that may hang are waited for.
+#[derive(Clone, Copy, Debug)]
+struct Waits {
+    /// Beside its time, for one that is measured.
+    ending: Duration,
+    /// That it does nothing, for one that makes volumes ready.
+    still: Duration,
+}
+
 /// A run at work.
 struct Run<'a> {
     settings: &'a Settings,
@@ -143,9 +153,12 @@ struct Run<'a> {
     random: fastrand::Rng,
     began: Instant,
     idle: idle::Idle,
-    /// Why a target is not run any more.
+    /// Why a column is not run any more.
     given_up: Vec<Option<String>>,
     failures: Vec<u32>,
+    /// By column.
+    hung: Vec<hung::Hung>,
+    waits: Waits,
     /// What was seen of each case of the scenario: by target, by round.
     seen: Vec<Vec<Vec<Measured>>>,
     runs_all: f64,
@@ -208,6 +221,8 @@ impl<'a> Run<'a> {
             idle: idle::Idle::default(),
             given_up: vec![None; columns.len()],
             failures: vec![0; columns.len()],
+            hung: vec![hung::Hung::default(); columns.len()],
+            waits: Waits { ending: measure::EXTRA_TIME_MAX, still: layout::STILL_TIME_MAX },
             seen: Vec::new(),
             runs_all: (points * columns.len()) as f64 * f64::from(settings.limits.rounds),
             runs_done: 0.0,
@@ -305,16 +320,21 @@ impl<'a> Run<'a> {
                 refusal.or_else(|| case::refusal_of_all(target.as_ref(), &scenario.points))
             })
             .collect();
-        for (column, given_up) in self.columns.iter().zip(&self.given_up) {
-            if given_up.is_some() {
-                refused[column.target].clone_from(given_up);
+        self.forget_hung();
+        for (target, refused) in refused.iter_mut().enumerate() {
+            if let Some(given_up) = self.why_given_up(target) {
+                *refused = Some(given_up);
             }
         }
         // Volumes are made, and facts taken, with nothing changed.
         self.tuner.set_as_found(&mut self.targets, &self.context)?;
         let began = Instant::now();
-        let layout = self.lay_out(scenario, &refused)?;
-        self.note_laid_out(scenario, &layout, began.elapsed().as_secs_f64());
+        let refused_before = refused.iter().flatten().count();
+        let layout = self.lay_out(scenario, &mut refused)?;
+        // One that hung says nothing of how long others take.
+        let took_s =
+            (refused.iter().flatten().count() == refused_before).then(|| began.elapsed().as_secs_f64());
+        self.note_laid_out(scenario, &layout, took_s);
         self.look_at_targets(scenario);
         self.report.layouts.push(self.layout_facts(scenario, &layout, &refused));
         for (subject, text) in fairness::notes(&self.report.targets, &refused, &self.columns) {

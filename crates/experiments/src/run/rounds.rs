@@ -2,9 +2,9 @@
 
 use crate::definition::{Layout, PlannedPoint, PlannedScenario, ROUNDS_MIN, VOLUME_BYTES_MIN};
 
+use super::Run;
 use super::plan::LOAD_EXTRA_S;
 use super::settle::settles;
-use super::{Column, Run};
 
 /// What a run has seen of its own pace.
 #[derive(Clone, Copy, Debug, Default)]
@@ -42,7 +42,8 @@ impl Run<'_> {
         let mut rest_s = self.pace.s_per_byte * self.pace.bytes_ahead;
         let mut is_behind = false;
         for scenario in self.settings.plan() {
-            let columns = self.columns_that_take(&scenario.layout) as f64;
+            let is_here = scenario.points.iter().any(|other| other.id == planned.id);
+            let columns = self.columns_that_take(&scenario.layout, is_here) as f64;
             for other in &scenario.points {
                 if is_behind {
                     rest_s += columns * f64::from(limits.rounds) * round_s;
@@ -70,7 +71,9 @@ impl Run<'_> {
             }
             // The heaviest load comes before the first case.
             let loads = settling + u32::from(begins_behind && settling > 0);
-            rest_s += self.columns_that_take(&scenario.layout) as f64 * f64::from(loads) * limits.settle_s;
+            let is_here = scenario.points.iter().any(|other| other.id == planned.id);
+            rest_s +=
+                self.columns_that_take(&scenario.layout, is_here) as f64 * f64::from(loads) * limits.settle_s;
         }
         rest_s
     }
@@ -84,20 +87,23 @@ impl Run<'_> {
         }
     }
 
-    fn columns_that_take(&self, layout: &Layout) -> usize {
-        let takes = |(column, given_up): &(&Column, &Option<String>)| {
-            given_up.is_none() && self.targets[column.target].refuses(layout).is_none()
+    /// Columns that a scenario loads; `is_here` if it is at work.
+    pub(super) fn columns_that_take(&self, layout: &Layout, is_here: bool) -> usize {
+        let takes = |column: &usize| {
+            self.given_up[*column].is_none()
+                && !(is_here && self.hung[*column].reason.is_some())
+                && self.targets[self.columns[*column].target].refuses(layout).is_none()
         };
-        self.columns.iter().zip(&self.given_up).filter(takes).count()
+        (0..self.columns.len()).filter(takes).count()
     }
 
-    /// Notes how long it took to lay a scenario out, and how much those behind it will write.
-    pub(super) fn note_laid_out(&mut self, scenario: &PlannedScenario, layout: &Layout, took_s: f64) {
+    /// Notes how long it took to lay a scenario out, if that is what it takes, and how much those behind it will write.
+    pub(super) fn note_laid_out(&mut self, scenario: &PlannedScenario, layout: &Layout, took_s: Option<f64>) {
         if self.settings.limits.time_s <= 0.0 {
             return;
         }
         let written_bytes = bytes_written(layout, layout.volume_bytes);
-        if written_bytes > 0.0 {
+        if let Some(took_s) = took_s.filter(|_| written_bytes > 0.0) {
             self.pace.s_per_byte = took_s / written_bytes;
         }
         let plan = self.settings.plan();

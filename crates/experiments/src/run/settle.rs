@@ -13,7 +13,7 @@ const MARGIN: f64 = 1.1;
 impl Run<'_> {
     /// Gives a store that was aged so much of the case's own load that its throughput is steady and its servers take no more memory: it does
     /// what it will go on doing then. Before a scenario's first such case it has as much of the heaviest of them. Not where that would undo
-    /// its age: sequential writes lay the store out in order again. The rounds tell of whatever fails here.
+    /// its age: sequential writes lay the store out in order again. The rounds tell of whatever else than a hang fails here.
     pub(super) fn settle(&mut self, planned: &PlannedPoint, layout: &Layout) -> Result<(), RunError> {
         if !settles(planned, layout, self.settings.limits.settle_s) {
             return Ok(());
@@ -57,6 +57,9 @@ impl Run<'_> {
                 Err(_) if (self.hooks.stopped)() => return Err(TargetError::Stopped.into()),
                 Ok(measured) if load.id == planned.id && measured.round.is_good() => {
                     self.note_settled(planned, column, &measured, passes_max);
+                }
+                Err(error) if error.is_hang() => {
+                    self.load_failed(column, planned, "while it settled: ", &error);
                 }
                 Ok(_) | Err(_) => {}
             }

@@ -1,3 +1,4 @@
+mod hung;
 mod interrupted;
 
 use std::cell::Cell;
@@ -444,7 +445,7 @@ fn where_the_time_gets_short_cases_have_three_rounds() {
     assert!(run.has_time_for(last, 4, 1));
     (run.pace.s_per_byte, run.pace.bytes_ahead) = (1e-6, 7e6);
     assert!(!run.has_time_for(last, 4, 1), "volumes behind it are still to be written");
-    run.note_laid_out(&planned[0], &planned[0].layout, 16.0 * f64::from(1 << 20));
+    run.note_laid_out(&planned[0], &planned[0].layout, Some(16.0 * f64::from(1 << 20)));
     assert!((run.pace.s_per_byte - 1.0).abs() < 1e-9 && run.pace.bytes_ahead == 0.0, "{:?}", run.pace);
     // Nothing is run: the targets refuse the scenario.
     run.began = Instant::now();
@@ -490,7 +491,7 @@ depth = [8]
     let store = Store { spec, copies: 1, space_bytes, laid_out: false, loads: Rc::default() };
     let mut run = Run::new(&settings, &hooks, context_of(&settings), vec![Box::new(store)], &planned);
     let mut ahead_mib = |scenario: usize| {
-        run.note_laid_out(&planned[scenario], &planned[scenario].layout, 1.0);
+        run.note_laid_out(&planned[scenario], &planned[scenario].layout, Some(1.0));
         run.pace.bytes_ahead / f64::from(1 << 20)
     };
     // Three fifths of 1 GiB are room for six volumes of 96 MiB; three quarters of it are 752 MiB, written full and three times more,

@@ -1,6 +1,7 @@
 //! `coquina:VOLUME` by the native client, `coquina-nbd:VOLUME` by fio over NBD, and the same on a cluster that is made for
 //! the run.
 
+mod health;
 mod pools;
 
 use std::cell::RefCell;
@@ -627,6 +628,10 @@ impl Target for CoquinaTarget {
         let mut system = self.system.borrow_mut();
         system.local.as_mut().ok_or_else(|| not_started_again(&self.spec))?.set(option, value);
         Ok(())
+    }
+
+    fn ailment(&self, context: &Context<'_>) -> Option<String> {
+        self.system.borrow().ailment(context.stopped)
     }
 
     fn end(&mut self) {

@@ -9,6 +9,7 @@
 //! - facts are what the target was asked or set to, never what is hoped.
 
 mod ceph;
+mod ceph_health;
 mod ceph_option;
 mod coquina;
 mod device;
@@ -125,6 +126,7 @@ impl TargetError {
 }
 
 /// What targets may use.
+#[derive(Clone)]
 pub struct Context<'a> {
     /// A folder for files of targets, on the disk in question.
     pub folder: PathBuf,
@@ -311,6 +313,10 @@ pub trait Target {
     /// Changes a setting of it, also when the run is to end: settings are put back so. Where that fails, it may have been done all the same.
     fn set(&mut self, key: &str, _value: Option<&str>) -> Result<(), TargetError> {
         Err(no_setting(self.spec(), key))
+    }
+    /// What it says of itself that may be why a load on it failed or did not end, in a few words, if it says anything.
+    fn ailment(&self, _context: &Context<'_>) -> Option<String> {
+        None
     }
     /// Removes what it made and stops what it started.
     fn end(&mut self);

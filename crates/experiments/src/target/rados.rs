@@ -204,6 +204,10 @@ impl Target for RadosTarget {
         self.system.borrow().set(&self.spec, key, value)
     }
 
+    fn ailment(&self, context: &Context<'_>) -> Option<String> {
+        self.system.borrow().ailment(&self.spec, context)
+    }
+
     fn end(&mut self) {
         self.written.remove(&self.system.borrow(), &self.spec);
     }

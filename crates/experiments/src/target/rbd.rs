@@ -426,6 +426,10 @@ impl Target for RbdTarget {
         self.system.borrow().set(&self.spec, key, value)
     }
 
+    fn ailment(&self, context: &Context<'_>) -> Option<String> {
+        self.system.borrow().ailment(&self.spec, context)
+    }
+
     fn end(&mut self) {
         if self.system.borrow().local.is_some() {
             // What was made goes with it, and if its OSDs did not start again, nobody would answer.

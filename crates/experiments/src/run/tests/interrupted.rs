@@ -8,7 +8,7 @@ struct Scripted {
     loads: Rc<Cell<u32>>,
 }
 
-const SCRIPT: &str = r#"
+pub(super) const SCRIPT: &str = r#"
 began=$(date +%s%3N)
 sleep 0.4
 echo '{"measured_began_unix_ms": '$began', "measured_s": 0.4, "operations_by_500_ms": [], "errors": 0, "total": {"operations": 400,
