@@ -1,0 +1,167 @@
+use super::*;
+use crate::generator::Amount;
+use crate::report::Operation;
+
+/// Programs that answer like `ceph` and `rbd` of a cluster with the images in the file `images`. `rbd create` always fails: of
+/// an image "done" after it has made it, of "gone" after the cluster has gone, and of "meanwhile" since others have just made it.
+fn fake_ceph(folder: &std::path::Path) {
+    let script = format!(
+        r#"cd {folder} || exit 1
+case "$(basename "$0") $*" in
+rbd\ create\ pool/done*) echo done >>images; exit 110 ;;
+rbd\ create\ pool/gone*) touch no-cluster; exit 110 ;;
+rbd\ create\ pool/meanwhile*) echo meanwhile >>images; exit 17 ;;
+rbd\ create*) exit 22 ;;
+rbd\ ls*) cat images ;;
+rbd\ info*) name=${{2#pool/}}; grep -qx "$name" images || exit 2; echo '{{"size":1}}' ;;
+ceph*mon\ stat*) [ ! -e no-cluster ] ;;
+*) exit 1 ;;
+esac
+"#,
+        folder = folder.display()
+    );
+    std::fs::write(folder.join("images"), "others\nothers-1\n").unwrap();
+    ceph::tests::install(folder, &script, &["ceph", "rbd"]);
+}
+
+#[test]
+fn an_image_whose_making_failed_is_told_if_it_may_be_there_and_was_not_before() {
+    let folder = tempfile::tempdir().unwrap();
+    fake_ceph(folder.path());
+    let layout = crate::target::tests::layout(2);
+    let context = Context {
+        folder: folder.path().to_owned(),
+        program: PathBuf::new(),
+        server: Vec::new(),
+        store_bytes: 1 << 30,
+        writes: true,
+        volumes_max: 2,
+        destroy: Vec::new(),
+        stopped: &|| false,
+        say: &|_| {},
+    };
+    let told = |image: &str| {
+        let mut target = RbdTarget::running(&format!("rbd:pool/{image}"), &format!("pool/{image}")).unwrap();
+        target.system.borrow_mut().programs = folder.path().to_owned();
+        target.system.borrow_mut().conf = None;
+        // The image of that name was found, so that the next one is the first to be made.
+        target.found_bytes = (image == "others").then_some(64 << 20);
+        assert!(target.lay_out(&layout, &context).is_err(), "{image}");
+        drop(target);
+        leftovers::all()
+            .into_iter()
+            .filter(|note| note.contains(&format!("pool/{image}")))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(told("refused"), [""; 0], "it was not made");
+    assert_eq!(told("others"), [""; 0], "others-1 was there before");
+    assert_eq!(told("meanwhile"), [""; 0], "it is somebody else's");
+    for (image, how) in [("done", "is there now"), ("gone", "may be there")] {
+        let told = told(image);
+        let wanted = format!("the image pool/{image}, whose making failed, but which {how}: ");
+        assert!(told.len() == 1 && told[0].starts_with(&wanted), "{told:?}");
+        assert!(told[0].ends_with(&format!("rbd rm pool/{image}")), "{told:?}");
+    }
+}
+
+#[test]
+fn a_stop_does_not_wait_for_a_cluster_that_says_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    ceph::tests::install(folder.path(), "exec sleep 60\n", &["ceph"]);
+    let mut target = RbdTarget::running("rbd:pool/disk", "pool/disk").unwrap();
+    target.system.borrow_mut().programs = folder.path().to_owned();
+    crate::target::tests::check_stop(&mut target, folder.path(), std::path::Path::new(""));
+}
+
+#[test]
+fn an_image_whose_making_a_stop_ended_is_told_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = format!(
+        "case \"$*\" in\nls*) ;;\ncreate*) touch {0}/begun; exec sleep 60 ;;\n*stat*) exec sleep 60 ;;\n*) exit 1 ;;\nesac\n",
+        folder.path().display()
+    );
+    ceph::tests::install(folder.path(), &script, &["ceph", "rbd"]);
+    let begun = folder.path().join("begun");
+    let stopped = || begun.exists();
+    let context = Context { stopped: &stopped, ..crate::target::tests::context(folder.path()) };
+    let mut target = RbdTarget::running("rbd:pool/halfway", "pool/halfway").unwrap();
+    target.system.borrow_mut().programs = folder.path().to_owned();
+    let begin = std::time::Instant::now();
+    let error = target.lay_out(&crate::target::tests::layout(1), &context).unwrap_err();
+    assert!(error.is_stop(), "{error}");
+    assert!(begin.elapsed() < std::time::Duration::from_secs(10), "{:?}", begin.elapsed());
+    // Nothing more is begun, and of that nothing is told.
+    assert!(target.lay_out(&crate::target::tests::layout(1), &context).unwrap_err().is_stop());
+    let told: Vec<String> =
+        leftovers::all().into_iter().filter(|note| note.contains("pool/halfway")).collect();
+    assert!(told.len() == 1 && told[0].contains("may be there"), "{told:?}");
+}
+
+#[test]
+fn an_image_to_which_several_write_has_no_lock_that_they_hand_to_and_fro() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = format!("case $1 in create) echo \"$*\" >>{}/made ;; esac\n", folder.path().display());
+    ceph::tests::install(folder.path(), &script, &["ceph", "rbd"]);
+    let context = crate::target::tests::context(folder.path());
+    for is_shared in [false, true] {
+        let mut target = RbdTarget::running("rbd:pool/disk", "pool/disk").unwrap();
+        target.system.borrow_mut().programs = folder.path().to_owned();
+        let layout = Layout { is_shared, ..crate::target::tests::layout(1) };
+        target.lay_out(&layout, &context).unwrap();
+        let made = std::fs::read_to_string(folder.path().join("made")).unwrap();
+        assert_eq!(made.ends_with(" --image-shared\n"), is_shared, "{made}");
+        let lock = target.facts().settings.get("exclusive lock").cloned();
+        assert_eq!(lock.is_some_and(|text| text.starts_with("none: several")), is_shared);
+    }
+}
+
+#[test]
+fn an_image_that_was_there_is_neither_striped_nor_a_share_of_the_store() {
+    let mut target = RbdTarget::running("rbd:pool/disk", "pool/disk").unwrap();
+    let plain = crate::target::tests::layout(1);
+    let aged = crate::definition::Aged { full_percent: 75, overwrites: 3, block: 1 << 16 };
+    let aged = Layout { aged: Some(aged), ..plain.clone() };
+    assert_eq!((target.refuses(&plain), target.refuses(&aged)), (None, None));
+    target.found_bytes = Some(1 << 30);
+    assert_eq!(target.refuses(&plain), None);
+    assert!(target.refuses(&aged).unwrap().contains("name one that does not exist"));
+}
+
+#[test]
+fn at_a_rate_images_get_load_by_librbd() {
+    let mut target = RbdTarget::running("rbd:pool/disk", "pool/disk").unwrap();
+    target.images = vec!["disk".to_owned(), "disk-1".to_owned()];
+    target.system.borrow_mut().conf = Some("/c/ceph.conf".to_owned());
+    let load = Load {
+        operation: Operation::RandomWrite,
+        block_bytes: 4096,
+        depth: 8,
+        jobs: 1,
+        amount: Amount::Time { warmup_s: 0.0, runtime_s: 1.0 },
+        size_bytes: 64 << 20,
+        rate_iops: Some(101),
+        seed: 1,
+        processors: None,
+    };
+    let commands = target.commands(&load, &[0, 1]);
+    let line = commands[1].arguments.join(" ");
+    assert!(line.contains("--target rbd:admin@pool/disk-1 ") && line.ends_with("--rate 50"), "{line}");
+    assert_eq!(commands[1].environment, [("CEPH_CONF".to_owned(), "/c/ceph.conf".to_owned())]);
+    let closed = target.commands(&Load { rate_iops: None, ..load.clone() }, &[0, 1]);
+    assert_eq!((closed.len(), closed[0].program.clone()), (1, PathBuf::from("fio")));
+    let object = target.commands(&Load { operation: Operation::ObjectWrite, ..load }, &[0]);
+    assert_eq!(object[0].program, PathBuf::from("fio"), "whole objects have fio only");
+}
+
+#[test]
+fn names_that_rbd_would_look_for_elsewhere_are_refused() {
+    for rest in ["pool/namespace/image", "pool/image@snapshot", "pool/namespace/image@snapshot", "a@b/image"]
+    {
+        let spec = format!("rbd:{rest}");
+        let error = RbdTarget::running(&spec, rest).err().unwrap_or_else(|| panic!("{spec} was taken"));
+        assert!(
+            error.is_wrong_usage() && error.to_string().contains("write it as rbd:POOL/IMAGE"),
+            "{error}"
+        );
+    }
+}
