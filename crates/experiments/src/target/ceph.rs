@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::local_ceph::LocalCeph;
 use super::servers::{self, Listeners};
 use super::{Context, Effect, Reach, TargetError, ceph_option, reach};
-use crate::generator::{GeneratorError, Patience, output_of};
+use crate::generator::{GeneratorError, Patience, output_of, output_while_it_moves};
 use crate::leftovers;
 
 /// A cluster that several targets may use in turns.
@@ -28,7 +28,8 @@ pub const CONNECTED_TIME_MAX: Duration = Duration::from_secs(30);
 const HOSTS_ASKED_MAX: usize = 16;
 /// How long one of Ceph's programs may take: OSDs may be away for a while.
 pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(300);
-/// How long the removal of an image or object may take: a cluster may be without its OSDs.
+/// How long the removal of objects may take, and that of an image, however large, before it is a hundredth further: a cluster may be
+/// without its OSDs.
 pub const REMOVE_TIME_MAX: Duration = Duration::from_secs(300);
 
 /// The setting that bounds the caches of OSDs; 4 GiB of each by default.
@@ -280,6 +281,20 @@ impl System {
         self.run_for(spec, program, arguments, Patience::of(time_max))
     }
 
+    /// The same of one that tells how far it is, which has as much time again whenever it does.
+    pub fn run_while_it_moves(
+        &self,
+        spec: &str,
+        program: &str,
+        arguments: &[&str],
+        still_max: Duration,
+    ) -> Result<String, TargetError> {
+        let patience = Patience::of(still_max);
+        self.run_by(spec, program, arguments, |program, all, environment| {
+            output_while_it_moves(program, all, environment, patience)
+        })
+    }
+
     /// The same, as long as somebody waits for it.
     pub fn run_for(
         &self,
@@ -288,13 +303,25 @@ impl System {
         arguments: &[&str],
         patience: Patience<'_>,
     ) -> Result<String, TargetError> {
+        self.run_by(spec, program, arguments, |program, all, environment| {
+            output_of(program, all, environment, patience)
+        })
+    }
+
+    fn run_by(
+        &self,
+        spec: &str,
+        program: &str,
+        arguments: &[&str],
+        run: impl FnOnce(&str, &[String], &[(String, String)]) -> Result<String, GeneratorError>,
+    ) -> Result<String, TargetError> {
         let mut all: Vec<String> = Vec::new();
         if let Some(conf) = &self.conf {
             all.extend(["-c".to_owned(), conf.clone()]);
         }
         all.extend(arguments.iter().map(|argument| (*argument).to_owned()));
         let program = self.programs.join(program);
-        output_of(&program.to_string_lossy(), &all, &self.environment(), patience)
+        run(&program.to_string_lossy(), &all, &self.environment())
             .map_err(|source| TargetError::Program { spec: spec.to_owned(), source })
     }
 

@@ -2,6 +2,7 @@
 //! whole objects by fio's engine for RADOS.
 
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
@@ -14,6 +15,22 @@ use crate::generator::fio::{self, FioOptions};
 use crate::generator::{Command, GeneratorError, Load, Patience, coquina};
 use crate::leftovers::{self, Note};
 use crate::report::TargetFacts;
+
+/// How long somebody waits; shorter in tests.
+struct Times {
+    /// An image is watched by a client that was killed: 30 s (`osd_client_watch_timeout`), and until the OSDs look again.
+    watch_max: Duration,
+    /// The removal of an image is no further.
+    still_max: Duration,
+    /// OSDs say nothing of an image.
+    answer_max: Duration,
+}
+
+const TIMES: Times =
+    Times { watch_max: Duration::from_secs(45), still_max: REMOVE_TIME_MAX, answer_max: CONNECTED_TIME_MAX };
+/// Between attempts to remove an image that is watched.
+const BUSY_PAUSE: Duration = Duration::from_secs(2);
+const POLL: Duration = Duration::from_millis(100);
 
 /// RBD images.
 pub struct RbdTarget {
@@ -33,6 +50,7 @@ pub struct RbdTarget {
     /// Whole objects besides.
     written: Written,
     program: PathBuf,
+    times: Times,
 }
 
 impl RbdTarget {
@@ -72,6 +90,7 @@ impl RbdTarget {
             layout: None,
             written: Written::default(),
             program: PathBuf::new(),
+            times: TIMES,
         }
     }
 
@@ -214,34 +233,82 @@ impl RbdTarget {
         facts
     }
 
-    fn remove_made(&mut self) {
+    /// Removes the images of the scenario before. What the run is stopped at is left for its end.
+    fn remove_made(&mut self, stopped: &dyn Fn() -> bool) {
         self.layout = None;
         self.images.clear();
         self.caches.clear();
         let made = std::mem::take(&mut self.made);
         let mut answers = made.is_empty() || self.system.borrow().answers();
+        let mut was_slow = false;
+        // Of all together: who watched the first one for so long watches none of the others any longer.
+        let busy_until = Instant::now() + self.times.watch_max;
         // A cluster that was made for the run takes its images along, and there are no notes of them.
         let mut notes = std::mem::take(&mut self.left).into_iter();
-        for image in made {
+        let mut rest = made.into_iter();
+        while let Some(image) = rest.next() {
             let (path, note) = (self.path(&image), notes.next());
-            let remove = ["rm", "--no-progress", &path];
+            if std::mem::take(&mut was_slow) {
+                answers = self.answers_for(&path);
+            }
             let removed = match answers {
-                true => self.system.borrow().run_within(&self.spec, "rbd", &remove, REMOVE_TIME_MAX),
+                true => self.remove(&path, busy_until, stopped),
                 false => Err(TargetError::Stopped),
             };
+            if answers && removed.as_ref().is_err_and(TargetError::is_stop) {
+                self.made = std::iter::once(image).chain(rest).collect();
+                self.left = note.into_iter().chain(notes).collect();
+                return;
+            }
+            was_slow =
+                matches!(removed, Err(TargetError::Program { source: GeneratorError::Slow { .. }, .. }));
             let is_gone = removed.as_ref().err().is_none_or(is_not_found);
-            // There are no OSDs, and the next one would take as long.
-            answers &=
-                !matches!(removed, Err(TargetError::Program { source: GeneratorError::Slow { .. }, .. }));
             if let Some(note) = note.filter(|_| !is_gone) {
                 note.keep();
             }
         }
     }
+
+    /// Removes an image. A client that was killed has it open for some time more: it watches it until the OSDs miss its word.
+    fn remove(&self, path: &str, busy_until: Instant, stopped: &dyn Fn() -> bool) -> Result<(), TargetError> {
+        loop {
+            if stopped() {
+                return Err(TargetError::Stopped);
+            }
+            // It tells how far it is.
+            let arguments = ["rm", path];
+            let still_max = self.times.still_max;
+            let removed = self.system.borrow().run_while_it_moves(&self.spec, "rbd", &arguments, still_max);
+            match removed {
+                Err(error) if has_ended_with(&error, EBUSY) && Instant::now() < busy_until => {
+                    wait(BUSY_PAUSE, stopped);
+                }
+                removed => return removed.map(drop),
+            }
+        }
+    }
+
+    /// Whether OSDs answer for an image, after the removal of another one took too long: without them each would take as long.
+    fn answers_for(&self, path: &str) -> bool {
+        let patience = Patience::of(self.times.answer_max);
+        let is_slow = |error: &TargetError| {
+            matches!(error, TargetError::Program { source: GeneratorError::Slow { .. }, .. })
+        };
+        self.system.borrow().answers() && !self.size_of(path, patience).as_ref().is_err_and(is_slow)
+    }
+}
+
+/// Waits so long, or until the run is stopped.
+fn wait(time: Duration, stopped: &dyn Fn() -> bool) {
+    let until = Instant::now() + time;
+    while Instant::now() < until && !stopped() {
+        std::thread::sleep(POLL);
+    }
 }
 
 /// Exit statuses of `rbd`, which are the numbers of its errors: what it says may speak of something else.
 const ENOENT: u32 = 2;
+const EBUSY: u32 = 16;
 const EEXIST: u32 = 17;
 
 /// Whether an image is not there any more.
@@ -337,7 +404,10 @@ impl Target for RbdTarget {
     }
 
     fn lay_out(&mut self, layout: &Layout, context: &Context<'_>) -> Result<bool, TargetError> {
-        self.remove_made();
+        self.remove_made(context.stopped);
+        if (context.stopped)() {
+            return Err(TargetError::Stopped);
+        }
         self.system.borrow_mut().look_again(&self.spec, context);
         if let Some(copies) = layout.copies {
             self.system.borrow_mut().set_copies(&self.spec, copies, context)?;
@@ -448,7 +518,7 @@ impl Target for RbdTarget {
             // What was made goes with it, and if its OSDs did not start again, nobody would answer.
             self.made.clear();
         }
-        self.remove_made();
+        self.remove_made(&|| false);
         self.written.remove(&self.system.borrow(), &self.spec);
         self.system.borrow_mut().local = None;
     }

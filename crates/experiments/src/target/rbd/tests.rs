@@ -165,3 +165,74 @@ fn names_that_rbd_would_look_for_elsewhere_are_refused() {
         );
     }
 }
+
+/// A cluster whose `rbd` does this with the images that are removed, and a target that made those of these names.
+fn with_images(folder: &std::path::Path, remove: &str, images: &[&str]) -> RbdTarget {
+    let script = format!(
+        r#"cd {folder} || exit 1
+echo "$*" >>log
+case "$(basename "$0") $*" in
+{remove}
+*) ;;
+esac
+"#,
+        folder = folder.display()
+    );
+    ceph::tests::install(folder, &script, &["ceph", "rbd"]);
+    let mut target = RbdTarget::running("rbd:pool/disk", "pool/disk").unwrap();
+    target.system.borrow_mut().programs = folder.to_owned();
+    for image in images {
+        target.left.push(leftovers::note(target.left_text(image, "")));
+        target.made.push((*image).to_owned());
+    }
+    target
+}
+
+fn told(images: &[&str]) -> Vec<String> {
+    let ends: Vec<String> = images.iter().map(|image| format!("rbd rm pool/{image}")).collect();
+    leftovers::all().into_iter().filter(|note| ends.iter().any(|end| note.ends_with(end))).collect()
+}
+
+fn log(folder: &std::path::Path, word: &str) -> usize {
+    let log = std::fs::read_to_string(folder.join("log")).unwrap();
+    log.lines().filter(|line| line.contains(word)).count()
+}
+
+#[test]
+fn an_image_that_a_killed_client_watches_is_removed_when_it_watches_no_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let busy = r"rbd\ rm\ pool/watched) mkdir tried 2>/dev/null && exit 16; exit 0 ;;";
+    let mut target = with_images(folder.path(), busy, &["watched", "watched-1"]);
+    target.remove_made(&|| false);
+    assert_eq!(told(&["watched", "watched-1"]), [""; 0]);
+    assert_eq!((log(folder.path(), "rm pool/watched"), log(folder.path(), "rm pool/watched-1")), (3, 1));
+}
+
+#[test]
+fn an_image_that_somebody_watches_on_is_told_and_a_stop_leaves_it_for_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let busy = r"rbd\ rm\ pool/held) exit 16 ;;";
+    let mut target = with_images(folder.path(), busy, &["held", "held-1"]);
+    let begin = Instant::now();
+    target.remove_made(&|| begin.elapsed() > Duration::from_millis(500));
+    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+    assert_eq!((target.made.len(), target.left.len(), told(&["held", "held-1"]).len()), (2, 2, 2));
+    target.times.watch_max = Duration::from_millis(1);
+    drop(target);
+    let told = told(&["held", "held-1"]);
+    assert!(told.len() == 1 && told[0].ends_with("rbd rm pool/held"), "{told:?}");
+}
+
+#[test]
+fn after_a_removal_that_took_too_long_others_are_tried_while_osds_answer() {
+    for (info, images, left) in [("echo", ["slow", "slow-1"], 1), ("exec sleep 60", ["dead", "dead-1"], 2)] {
+        let folder = tempfile::tempdir().unwrap();
+        let answers = format!("rbd\\ rm\\ pool/{}) exec sleep 60 ;;\nrbd\\ info*) {info} ;;", images[0]);
+        let mut target = with_images(folder.path(), &answers, &images);
+        let second = Duration::from_secs(1);
+        (target.times.still_max, target.times.answer_max) = (second, second);
+        target.remove_made(&|| false);
+        assert_eq!(told(&images).len(), left, "{images:?}");
+        assert_eq!(log(folder.path(), &format!("rm pool/{}", images[1])), 2 - left);
+    }
+}
