@@ -1,6 +1,8 @@
 //! `rbd:POOL/IMAGE` on a Ceph cluster that runs, and `ceph-local`, by fio's engine for RBD, or at a rate by `coquina bench io`;
 //! whole objects by fio's engine for RADOS.
 
+mod watchers;
+
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -160,6 +162,33 @@ impl RbdTarget {
             Some(Err(_)) | None => leftovers::MAY_BE_MADE,
         };
         leftovers::note(self.left_text(image, which)).keep();
+    }
+
+    /// Refuses an image that was there and that somebody has open, but for those who go within this time, as this run's own clients do
+    /// that were killed. What is written to it would be changed under whoever uses it.
+    fn check_unused(&self, time_max: Duration, context: &Context<'_>) -> Result<(), TargetError> {
+        let path = self.path(&self.image);
+        let unusable = |message: String| TargetError::Unusable { spec: self.spec.clone(), message };
+        let begin = Instant::now();
+        loop {
+            let printed = self.run(&["status", &path, "--format", "json"], context)?;
+            let by = watchers::addresses(&printed)
+                .ok_or_else(|| unusable(format!("`rbd status` printed something unexpected: {printed}")))?;
+            if by.is_empty() {
+                return Ok(());
+            }
+            if begin.elapsed() >= time_max {
+                return Err(unusable(format!(
+                    "the image {path} is in use: somebody has it open at {}, and would find it overwritten; `rbd status {path}` tells when \
+                     nobody has any more",
+                    by.join(", ")
+                )));
+            }
+            wait(BUSY_PAUSE, context.stopped);
+            if (context.stopped)() {
+                return Err(TargetError::Stopped);
+            }
+        }
     }
 
     /// Takes librbd's cache off for an image that the run made. In a cluster that was made for the run it is off for all.
@@ -342,6 +371,7 @@ impl Target for RbdTarget {
             });
         }
         if found {
+            self.check_unused(Duration::ZERO, context)?;
             self.found_bytes = Some(self.size_of(&name, context.patience(ANSWER_TIME_MAX))?);
         }
         Ok(())
@@ -407,6 +437,9 @@ impl Target for RbdTarget {
         self.remove_made(context.stopped);
         if (context.stopped)() {
             return Err(TargetError::Stopped);
+        }
+        if self.found_bytes.is_some() {
+            self.check_unused(self.times.watch_max, context)?;
         }
         self.system.borrow_mut().look_again(&self.spec, context);
         if let Some(copies) = layout.copies {

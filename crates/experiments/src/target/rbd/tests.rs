@@ -13,6 +13,7 @@ rbd\ create\ pool/gone*) touch no-cluster; exit 110 ;;
 rbd\ create\ pool/meanwhile*) echo meanwhile >>images; exit 17 ;;
 rbd\ create*) exit 22 ;;
 rbd\ ls*) cat images ;;
+rbd\ status*) echo '{{"watchers":[]}}' ;;
 rbd\ info*) name=${{2#pool/}}; grep -qx "$name" images || exit 2; echo '{{"size":1}}' ;;
 ceph*mon\ stat*) [ ! -e no-cluster ] ;;
 *) exit 1 ;;
@@ -235,4 +236,58 @@ fn after_a_removal_that_took_too_long_others_are_tried_while_osds_answer() {
         assert_eq!(told(&images).len(), left, "{images:?}");
         assert_eq!(log(folder.path(), &format!("rm pool/{}", images[1])), 2 - left);
     }
+}
+
+#[test]
+fn an_image_that_somebody_has_open_is_refused_whatever_was_given_up() {
+    let folder = tempfile::tempdir().unwrap();
+    // The second client goes after the third look.
+    let script = format!(
+        r#"cd {folder} || exit 1
+watcher='{{"address":"192.0.2.1:0/7","client":4,"cookie":1}}'
+case "$(basename "$0") $*" in
+*--version) echo 'ceph version 16.2.15 (hash) pacific (stable)' ;;
+ceph*mon\ dump*) echo '{{"mons":[]}}' ;;
+ceph*osd\ pool\ ls) echo pool ;;
+ceph*get\ pool\ size) echo 'size: 3' ;;
+ceph*get\ pool\ min_size) echo 'min_size: 2' ;;
+rbd\ ls*) echo disk ;;
+rbd\ info*) echo '{{"size":67108864}}' ;;
+rbd\ status\ pool/disk\ --format\ json)
+    echo look >>looks
+    case $(cat who)$(wc -l <looks) in nobody*|own3) watcher= ;; esac
+    echo "{{\"watchers\":[$watcher]}}"
+    ;;
+*) exit 1 ;;
+esac
+"#,
+        folder = folder.path().display()
+    );
+    ceph::tests::install(folder.path(), &script, &["ceph", "rbd"]);
+    let who = |name: &str| {
+        let _ = std::fs::remove_file(folder.path().join("looks"));
+        std::fs::write(folder.path().join("who"), name).unwrap();
+    };
+    let context = crate::target::tests::context(folder.path());
+    let context = Context { destroy: vec!["pool/disk".to_owned()], ..context };
+    let layout = crate::target::tests::layout(1);
+    let begun = || {
+        let mut target = RbdTarget::running("rbd:pool/disk", "pool/disk").unwrap();
+        target.system.borrow_mut().programs = folder.path().to_owned();
+        target.begin(&context).map(|()| target)
+    };
+    let wanted = "rbd:pool/disk: the image pool/disk is in use: somebody has it open at 192.0.2.1:0/7, ";
+    who("others");
+    let error = begun().err().unwrap().to_string();
+    assert!(error.starts_with(wanted), "{error}");
+    who("nobody");
+    let mut target = begun().unwrap();
+    target.lay_out(&layout, &context).unwrap();
+    // A client of the run that was killed goes after a while.
+    who("own");
+    target.lay_out(&layout, &context).unwrap();
+    who("others");
+    target.times.watch_max = Duration::from_millis(1);
+    let error = target.lay_out(&layout, &context).unwrap_err().to_string();
+    assert!(error.starts_with(wanted), "{error}");
 }
