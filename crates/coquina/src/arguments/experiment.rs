@@ -160,7 +160,8 @@ pub struct Measured {
     /// any of its paths that begins with /, ./ or ../. Devices that are written to need it always
     #[arg(long = "destroy-data", value_name = "NAME")]
     pub destroy: Vec<String>,
-    /// Run scenarios that fill the store on clusters that run already, too: they take most of what is free there
+    /// Run scenarios that fill the store on clusters that run already, too: they take most of what is free there. Without it volumes
+    /// leave such clusters no more than 80 % full
     #[arg(long)]
     pub fill_stores: bool,
 }

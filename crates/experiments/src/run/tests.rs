@@ -1,3 +1,4 @@
+mod careful;
 mod interrupted;
 
 use std::cell::Cell;

@@ -262,6 +262,17 @@ impl RbdTarget {
         facts
     }
 
+    /// What volumes may have where so much is free, with what those have that there are.
+    fn with_own(&self, free: Option<u64>) -> Option<u64> {
+        let own: u64 =
+            self.layout.as_ref().map_or(0, |layout| layout.volume_bytes * u64::from(layout.volumes));
+        // An image that is there is not made larger, and may be larger than what is free.
+        match (self.found_bytes, free) {
+            (Some(size), Some(free)) => Some(size.min(free + own)),
+            (size, free) => size.or(free.map(|bytes| bytes + own)),
+        }
+    }
+
     /// Removes the images of the scenario before. What the run is stopped at is left for its end.
     fn remove_made(&mut self, stopped: &dyn Fn() -> bool) {
         self.layout = None;
@@ -401,8 +412,6 @@ impl Target for RbdTarget {
     fn space_bytes(&self, copies: Option<u32>, context: &Context<'_>) -> Result<Option<u64>, TargetError> {
         let system = self.system.borrow();
         let space = system.space_bytes(&self.spec, context)?;
-        let own: u64 =
-            self.layout.as_ref().map_or(0, |layout| layout.volume_bytes * u64::from(layout.volumes));
         // The pool's figure is for its present copies.
         let scaled = space.map(|bytes| match (system.copies(), copies) {
             (Some(now), Some(wanted)) if system.local.is_some() => {
@@ -410,11 +419,7 @@ impl Target for RbdTarget {
             }
             _ => bytes,
         });
-        // An image that is there is not made larger, and may be larger than what is free.
-        Ok(match (self.found_bytes, scaled) {
-            (Some(size), Some(free)) => Some(size.min(free + own)),
-            (size, free) => size.or(free.map(|bytes| bytes + own)),
-        })
+        Ok(self.with_own(scaled))
     }
 
     fn refuses(&self, layout: &Layout) -> Option<String> {
@@ -431,6 +436,12 @@ impl Target for RbdTarget {
 
     fn is_store_shared(&self) -> bool {
         !self.system.borrow().is_local
+    }
+
+    fn careful_bytes(&self, _copies: Option<u32>, context: &Context<'_>) -> Result<Option<u64>, TargetError> {
+        let system = self.system.borrow();
+        let Some(space) = system.space_bytes(&self.spec, context)? else { return Ok(None) };
+        Ok(self.with_own(Some(system.careful_bytes(&self.spec, space, context)?)))
     }
 
     fn lay_out(&mut self, layout: &Layout, context: &Context<'_>) -> Result<bool, TargetError> {

@@ -291,3 +291,32 @@ esac
     let error = target.lay_out(&layout, &context).unwrap_err().to_string();
     assert!(error.starts_with(wanted), "{error}");
 }
+
+#[test]
+fn a_cluster_that_others_use_is_filled_until_its_fullest_osd_is_four_fifths_full() {
+    let folder = tempfile::tempdir().unwrap();
+    let osd = |full: f64, weight: u32| {
+        format!(r#"{{"utilization":{full},"crush_weight":{weight},"reweight":1.0}}"#)
+    };
+    let careful_mib = |osds: Option<&[String]>, found_mib: Option<u64>| {
+        let answer =
+            osds.map_or("exit 13".to_owned(), |osds| format!("echo '{{\"nodes\":[{}]}}'", osds.join(",")));
+        let df = format!(
+            "ceph*osd\\ df\\ --format\\ json) {answer} ;;\nceph*df*) echo '{{\"pools\":[{{\"name\":\"pool\",\"stats\":{{\"max_avail\":{}}}}}]}}' ;;",
+            3000_u64 << 20
+        );
+        let mut target = with_images(folder.path(), &df, &[]);
+        target.found_bytes = found_mib.map(|mib| mib << 20);
+        let context = crate::target::tests::context(folder.path());
+        (target.careful_bytes(None, &context).unwrap().unwrap() + (1 << 19)) >> 20
+    };
+    // Until 95 % there is room for 3000 MiB.
+    assert_eq!(careful_mib(Some(&[osd(20.0, 1), osd(65.0, 1)]), None), 1500);
+    assert_eq!(careful_mib(Some(&[osd(20.0, 1), osd(65.0, 1)]), Some(1000)), 1000, "an image of that size");
+    assert_eq!(careful_mib(Some(&[osd(20.0, 1), osd(90.0, 0)]), None), 2400, "one that takes no data");
+    assert_eq!(careful_mib(Some(&[osd(20.0, 1), osd(84.0, 1)]), None), 0);
+    assert_eq!(careful_mib(Some(&[osd(96.0, 1)]), None), 0);
+    for unknown in [None, Some(&[][..])] {
+        assert_eq!(careful_mib(unknown, None), 600, "a fifth");
+    }
+}
