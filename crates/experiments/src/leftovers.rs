@@ -11,7 +11,7 @@ use std::ffi::OsStr;
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -38,13 +38,15 @@ static NOTES: Mutex<Notes> =
 /// keep anybody from being told what is left.
 static WRITING: Mutex<()> = Mutex::new(());
 
-/// Whether the drive with the files did not take them in time. They are not written any more, and its folder is hardly waited for.
+/// Whether the drive with the files did not take them in time. They are not written until it does, and its folder is hardly waited for.
 static HANGS: AtomicBool = AtomicBool::new(false);
 /// How long the writing of the files may take.
 const WRITE_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// In the folder of a run: its notes.
 const FILE_NAME: &str = "left-behind";
+/// The same while they are written.
+const NEW_FILE_NAME: &str = "left-behind.new";
 /// What names of folders of runs begin with.
 pub const FOLDER_PREFIX: &str = "coquina-bench-";
 
@@ -95,24 +97,58 @@ impl Drop for Journal {
 }
 
 fn write_files() {
-    if notes().files.is_empty() || HANGS.load(Ordering::Relaxed) {
-        return;
-    }
-    if within(WRITE_TIME_MAX, write_files_now) != Some(true) {
-        HANGS.store(true, Ordering::Relaxed);
+    if !notes().files.is_empty() {
+        write_unless_hung(&HANGS, WRITE_TIME_MAX, write_files_now);
     }
 }
 
-/// Says that it came to its end.
-fn write_files_now() -> bool {
+/// Does that work and waits for it so long. While it hangs it is not begun again; when it ends after all it is done once more, since what is
+/// written may have changed meanwhile.
+fn write_unless_hung(hangs: &'static AtomicBool, time_max: Duration, work: impl Fn() + Send + 'static) {
+    if hangs.load(Ordering::Relaxed) {
+        return;
+    }
+    let (done, wait) = mpsc::channel();
+    // Held by who says that it is done, or that it is late: one of them is the first.
+    let is_late = Arc::new(Mutex::new(false));
+    let of_waiter = Arc::clone(&is_late);
+    std::thread::spawn(move || {
+        work();
+        let is_late = is_late.lock().unwrap_or_else(PoisonError::into_inner);
+        if *is_late {
+            // Whoever changes something from now on writes it.
+            hangs.store(false, Ordering::Relaxed);
+            work();
+        } else {
+            let _ = done.send(());
+        }
+    });
+    if wait.recv_timeout(time_max).is_err() {
+        let mut is_late = of_waiter.lock().unwrap_or_else(PoisonError::into_inner);
+        if wait.try_recv().is_err() {
+            *is_late = true;
+            hangs.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+fn write_files_now() {
     let _turn = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
     let files = notes().files.clone();
     let lines: String = all().iter().map(|text| text.replace('\n', " ") + "\n").collect();
     for file in files {
-        // Who is not killed has no need of it.
-        let _ = std::fs::write(file, &lines);
+        // Who is not killed has no need of it. Without room the older notes stay, which are better than none.
+        if replace(&file, &lines).is_err() {
+            let _ = std::fs::remove_file(file.with_file_name(NEW_FILE_NAME));
+        }
     }
-    true
+}
+
+/// Replaces a file by one that holds all of this text.
+fn replace(file: &Path, text: &str) -> std::io::Result<()> {
+    let new = file.with_file_name(NEW_FILE_NAME);
+    std::fs::write(&new, text)?;
+    std::fs::rename(new, file)
 }
 
 /// What runs that were killed left behind, of those whose folders are in this one.
@@ -283,6 +319,54 @@ mod tests {
         std::fs::remove_dir_all(&killed).unwrap();
         std::fs::create_dir_all(outer.path().join("coquina-bench-report")).unwrap();
         assert_eq!(told().count(), 0, "a folder without notes is none of a run");
+    }
+
+    #[test]
+    fn notes_that_cannot_be_written_leave_the_older_ones() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join(FILE_NAME);
+        let read = || std::fs::read_to_string(&file).unwrap();
+        replace(&file, "older\n").unwrap();
+        assert_eq!(read(), "older\n");
+        // As a drive without room takes no new file.
+        let new = folder.path().join(NEW_FILE_NAME);
+        std::fs::create_dir(&new).unwrap();
+        replace(&file, "newer\n").unwrap_err();
+        assert_eq!(read(), "older\n");
+        std::fs::remove_dir(&new).unwrap();
+        replace(&file, "newer\n").unwrap();
+        assert!(read() == "newer\n" && !new.exists());
+    }
+
+    #[test]
+    fn notes_are_written_again_when_a_drive_that_hung_goes_on() {
+        static HANGS: AtomicBool = AtomicBool::new(false);
+        let (begun, works) = mpsc::channel::<()>();
+        let (go_on, waits) = mpsc::channel::<()>();
+        let waits = Arc::new(Mutex::new(waits));
+        let write = |time_max: Duration| {
+            let (begun, waits) = (begun.clone(), Arc::clone(&waits));
+            write_unless_hung(&HANGS, time_max, move || {
+                begun.send(()).unwrap();
+                waits.lock().unwrap().recv().unwrap();
+            });
+        };
+        let long = Duration::from_secs(20);
+        go_on.send(()).unwrap();
+        write(long);
+        assert!(!HANGS.load(Ordering::Relaxed), "it was in time");
+        write(Duration::from_millis(50));
+        assert!(HANGS.load(Ordering::Relaxed));
+        write(long);
+        assert_eq!(works.try_iter().count(), 2, "the third was not begun");
+        go_on.send(()).unwrap();
+        works.recv_timeout(long).expect("it is done again");
+        assert!(!HANGS.load(Ordering::Relaxed));
+        go_on.send(()).unwrap();
+        go_on.send(()).unwrap();
+        write(long);
+        assert_eq!(works.try_iter().count(), 1);
+        assert!(!HANGS.load(Ordering::Relaxed));
     }
 
     #[test]

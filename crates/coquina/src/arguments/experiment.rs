@@ -16,7 +16,7 @@ Targets:
   ceph-local           Ceph from Debian's packages, made for the run: monitor, manager, three OSDs; by fio's RBD engine
   coquina:VOLUME       a volume of a running cluster (--dir or --server); made and removed if it does not exist
   coquina-nbd:VOLUME   the same, by fio over NBD
-  rbd:POOL/IMAGE       an image of a running Ceph cluster; made and removed if it does not exist
+  rbd:POOL/IMAGE       an image of a running Ceph cluster, in no namespace; made and removed if it does not exist
   rados:POOL           whole objects of a pool of a running Ceph cluster
   nbd:URI              an export of any NBD server
   file:PATH[,PATH..]   files: each a volume or a drive; device:PATH[,PATH..] the same with block devices
@@ -160,7 +160,8 @@ pub struct Measured {
     /// any of its paths that begins with /, ./ or ../. Devices that are written to need it always
     #[arg(long = "destroy-data", value_name = "NAME")]
     pub destroy: Vec<String>,
-    /// Run scenarios that fill the store on clusters that run already, too: they take most of what is free there
+    /// Run scenarios that fill the store on clusters that run already, too: they take most of what is free there. Without it volumes
+    /// leave such clusters no more than 80 % full
     #[arg(long)]
     pub fill_stores: bool,
 }

@@ -16,6 +16,8 @@ use super::{Command, Format, GeneratorError};
 /// Jobs that are not ready after this time begin later than the others.
 pub const WAIT_MAX: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(3);
+/// Time of jobs to go on when the gate is open.
+const MOMENT: Duration = Duration::from_millis(200);
 /// The program that jobs run, the file that it locks, and the one to which each job adds a byte. All are in the generator's folder, which
 /// is where it runs: a path could hold what fio would not take as it is.
 const PROGRAM: &str = "gate.sh";
@@ -91,7 +93,10 @@ pub fn open_together(
         && !running.iter_mut().any(Running::is_done)
     {
         if stopped() {
-            // fio does not hear of it while it waits; dropping ends it.
+            // fio does not hear of it while it waits (`system` has SIGINT ignored meanwhile). When it waits no more it lets go of what it
+            // has open as soon as it is asked to: dropping does so, and kills who does not hear.
+            running.iter_mut().for_each(Running::open_gate);
+            std::thread::sleep(MOMENT);
             return Err(GeneratorError::Stopped);
         }
         std::thread::sleep(POLL);
@@ -183,5 +188,30 @@ mod tests {
         assert!(matches!(stopped, Err(GeneratorError::Stopped)), "{stopped:?}");
         drop(running);
         assert!(begin.elapsed() < WAIT_MAX, "{:?}", begin.elapsed());
+    }
+
+    /// As fio hears nothing while `system` runs the program of its jobs.
+    #[test]
+    fn one_that_waits_when_the_run_is_stopped_can_let_go_of_what_it_has_open() {
+        let scratch = tempfile::tempdir().unwrap();
+        let closed = scratch.path().join("closed");
+        let job = "[global]\n[volume0]\nfilename=/srv/a\n[volume1]\nfilename=/srv/b\n";
+        let text = format!(
+            "trap '' INT; printf . >>ready; sh gate.sh; trap 'touch {}; exit' INT; while :; do sleep 0.05; done",
+            closed.display()
+        );
+        let mut commands = [Command { arguments: vec!["-c".to_owned(), text], ..of_fio(job) }];
+        put(&mut commands);
+        let mut running = vec![Running::start(&commands[0], scratch.path()).unwrap()];
+        let gate = running[0].gate().unwrap();
+        let begin = Instant::now();
+        while !gate.is_ready() {
+            assert!(begin.elapsed() < WAIT_MAX);
+            std::thread::sleep(POLL);
+        }
+        std::fs::write(&gate.ready, "").unwrap();
+        assert!(matches!(open_together(&mut running, &|| true), Err(GeneratorError::Stopped)));
+        drop(running);
+        assert!(closed.exists());
     }
 }

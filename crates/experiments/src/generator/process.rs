@@ -25,7 +25,8 @@ const STOP_TIME_MAX: Duration = Duration::from_secs(5);
 const STOP_TIME_MAX_OF_HOSTS: Duration = Duration::from_secs(20);
 /// So long after its time it is taken to hang, if it has had as much time.
 const HUNG_TIME_MAX: Duration = Duration::from_secs(20);
-/// Time of a client of fio to tell other hosts that their load is to end, before it is killed.
+/// Time to end after it was asked to where its figures are of no use, before it is killed: a client of fio tells other hosts that their
+/// load is to end, and who has images of Ceph open lets go of them, which would be watched for half a minute else.
 const TELL_TIME_MAX: Duration = Duration::from_secs(5);
 /// How long the removal of its folder may take.
 const FOLDER_TIME_MAX: Duration = Duration::from_secs(20);
@@ -52,6 +53,8 @@ pub struct Running {
     stillness: Option<Stillness>,
     /// Until when it is waited for when it is dropped, where others are ended at the same time.
     end_by: Option<Instant>,
+    /// It was not killed yet when it was to end, but asked.
+    is_asked: bool,
 }
 
 impl Running {
@@ -108,6 +111,7 @@ impl Running {
             hosts,
             stillness: None,
             end_by: None,
+            is_asked: false,
         })
     }
 
@@ -221,12 +225,14 @@ impl Running {
     /// Ends it, without waiting for that yet.
     fn begin_end(&mut self, now: Instant) {
         if self.end_by.is_none() && !ending::Process::is_gone(&mut self.child) {
-            match self.hosts.is_empty() {
-                true => ending::Process::kill(&mut self.child),
-                false => signal(&self.child, libc::SIGINT),
+            // Who did not hear it before will not hear it now; other hosts are told again.
+            self.is_asked = !self.is_stopped || !self.hosts.is_empty();
+            match self.is_asked {
+                true => signal(&self.child, libc::SIGINT),
+                false => ending::Process::kill(&mut self.child),
             }
         }
-        let time_max = if self.hosts.is_empty() { GO_TIME_MAX } else { TELL_TIME_MAX };
+        let time_max = if self.is_asked { TELL_TIME_MAX } else { GO_TIME_MAX };
         self.end_by.get_or_insert(now + time_max);
     }
 
@@ -305,12 +311,14 @@ impl Drop for Running {
         let now = Instant::now();
         self.begin_end(now);
         let mut end_by = self.end_by.unwrap_or(now);
-        if !self.hosts.is_empty() && !ending::is_gone_by(&mut self.child, end_by) {
-            leftovers::note(format!(
-                "load that may go on at {}, since fio here did not end when it was asked to: end `fio --server` and its children there",
-                self.hosts.join(", ")
-            ))
-            .keep();
+        if self.is_asked && !ending::is_gone_by(&mut self.child, end_by) {
+            if !self.hosts.is_empty() {
+                leftovers::note(format!(
+                    "load that may go on at {}, since fio here did not end when it was asked to: end `fio --server` and its children there",
+                    self.hosts.join(", ")
+                ))
+                .keep();
+            }
             end_by = Instant::now() + GO_TIME_MAX;
         }
         let is_gone = ending::end(&mut self.child, &self.program, end_by);

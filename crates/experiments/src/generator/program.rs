@@ -1,14 +1,14 @@
 //! Programs of the set-up: they are run to their end, and what they print is read.
 //!
 //! Invariants:
-//! - none is waited for without end: what it speaks to may hang;
+//! - none is waited for without end: what it speaks to may hang, and so may what it has started, which holds its output open;
 //! - when the run is stopped, one that does not end in a moment is ended. What cleans up is not stopped.
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command as Process, ExitStatus, Stdio};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use super::GeneratorError;
@@ -20,6 +20,8 @@ pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
 /// When the run is stopped: what is nearly done is let end, so that it is known what was made.
 const MOMENT: Duration = Duration::from_millis(700);
 const POLL: Duration = Duration::from_millis(10);
+/// What a program that has ended has said is waited for no longer: another one that it started may hold its output open.
+const REST_TIME_MAX: Duration = Duration::from_secs(3);
 /// Characters of a command that are shown.
 const COMMAND_LENGTH_MAX: usize = 200;
 
@@ -57,7 +59,20 @@ pub fn output_of(
     environment: &[(String, String)],
     patience: Patience<'_>,
 ) -> Result<String, GeneratorError> {
-    let ended = run_to_end(program, arguments, environment, None, patience)?;
+    said_by(run_to_end(program, arguments, environment, None, patience)?, program, arguments)
+}
+
+/// The same of a program that says how far it is: it has as much time again whenever it says something.
+pub fn output_while_it_moves(
+    program: &str,
+    arguments: &[String],
+    environment: &[(String, String)],
+    patience: Patience<'_>,
+) -> Result<String, GeneratorError> {
+    said_by(run_while(program, arguments, environment, None, patience, true)?, program, arguments)
+}
+
+fn said_by(ended: Ended, program: &str, arguments: &[String]) -> Result<String, GeneratorError> {
     if ended.status.success() {
         return Ok(ended.out);
     }
@@ -76,6 +91,18 @@ pub fn run_to_end(
     folder: Option<&Path>,
     patience: Patience<'_>,
 ) -> Result<Ended, GeneratorError> {
+    run_while(program, arguments, environment, folder, patience, false)
+}
+
+/// The same, where patience may begin anew whenever the program says something.
+fn run_while(
+    program: &str,
+    arguments: &[String],
+    environment: &[(String, String)],
+    folder: Option<&Path>,
+    patience: Patience<'_>,
+    it_tells: bool,
+) -> Result<Ended, GeneratorError> {
     if (patience.stopped)() {
         return Err(GeneratorError::Stopped);
     }
@@ -93,14 +120,17 @@ pub fn run_to_end(
         .process_group(0)
         .spawn()
         .map_err(not_started)?;
-    let (out, messages) = (read_all(child.stdout.take()), read_all(child.stderr.take()));
-    let begin = Instant::now();
+    let (mut out, mut messages) = (Said::of(child.stdout.take()), Said::of(child.stderr.take()));
+    let mut begin = Instant::now();
     let mut stopped_at = None;
     let status = loop {
         match child.try_wait() {
             Ok(Some(status)) => break status,
             Ok(None) => {}
             Err(error) => return Err(not_started(error)),
+        }
+        if [out.look(), messages.look()].contains(&true) && it_tells {
+            begin = Instant::now();
         }
         if stopped_at.is_none() && (patience.stopped)() {
             stopped_at = Some(Instant::now());
@@ -116,8 +146,8 @@ pub fn run_to_end(
         }
         std::thread::sleep(POLL);
     };
-    let text = |reader: JoinHandle<String>| reader.join().unwrap_or_default();
-    Ok(Ended { status, out: text(out), messages: text(messages) })
+    let rest_by = Instant::now() + REST_TIME_MAX;
+    Ok(Ended { status, out: out.text_by(rest_by), messages: messages.text_by(rest_by) })
 }
 
 /// A command, without the end of a long one.
@@ -129,13 +159,47 @@ fn shortened(program: &str, arguments: &[String]) -> String {
     }
 }
 
-/// Reads what a child prints to its end, beside others. What cannot be read is as good as nothing.
-fn read_all(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
-    std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut bytes));
-        String::from_utf8_lossy(&bytes).into_owned()
-    })
+/// What a child has printed so far. A thread reads it, beside others; what cannot be read is as good as nothing.
+struct Said {
+    bytes: Vec<u8>,
+    more: Receiver<Vec<u8>>,
+}
+
+impl Said {
+    fn of(pipe: Option<impl Read + Send + 'static>) -> Self {
+        let (send, more) = mpsc::channel();
+        std::thread::spawn(move || {
+            let Some(mut pipe) = pipe else { return };
+            let mut part = vec![0; 1 << 16];
+            loop {
+                match pipe.read(&mut part) {
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Ok(0) | Err(_) => return,
+                    // Nobody listens any more if the child was given up.
+                    Ok(bytes) if send.send(part[..bytes].to_vec()).is_err() => return,
+                    Ok(_) => {}
+                }
+            }
+        });
+        Said { bytes: Vec::new(), more }
+    }
+
+    /// Takes what has been printed since, and says whether that was anything.
+    fn look(&mut self) -> bool {
+        let before = self.bytes.len();
+        self.more.try_iter().for_each(|part| self.bytes.extend(part));
+        self.bytes.len() > before
+    }
+
+    /// All that was printed, or what is there by then.
+    fn text_by(mut self, by: Instant) -> String {
+        let left = || by.checked_duration_since(Instant::now());
+        while let Some(part) = left().and_then(|left| self.more.recv_timeout(left).ok()) {
+            self.bytes.extend(part);
+        }
+        self.look();
+        String::from_utf8_lossy(&self.bytes).into_owned()
+    }
 }
 
 #[cfg(test)]
@@ -158,6 +222,33 @@ mod tests {
             588_895,
             "more than a pipe holds"
         );
+    }
+
+    #[test]
+    fn what_a_program_started_and_left_is_not_waited_for() {
+        let begin = Instant::now();
+        let script = "sleep 30 & echo $!; echo said >&2; exit 3";
+        let words = ["-c".to_owned(), script.to_owned()];
+        let ended = run_to_end("bash", &words, &[], None, Patience::of(MANY)).unwrap();
+        assert!(begin.elapsed() < MANY, "{:?}", begin.elapsed());
+        assert_eq!((ended.status.code(), ended.messages.as_str()), (Some(3), "said\n"));
+        ending::signal(ended.out.trim().parse().unwrap(), libc::SIGKILL);
+    }
+
+    #[test]
+    fn a_program_that_says_how_far_it_is_has_time_as_long_as_it_moves() {
+        let words = |pause: &str| {
+            [
+                "-c".to_owned(),
+                format!("for part in 1 2 3 4 5; do printf '\\r%s' $part >&2; sleep {pause}; done; echo done"),
+            ]
+        };
+        let second = Patience::of(Duration::from_secs(1));
+        assert_eq!(output_while_it_moves("bash", &words("0.3"), &[], second).unwrap(), "done\n");
+        let still = output_while_it_moves("bash", &words("30"), &[], second);
+        assert!(matches!(still, Err(GeneratorError::Slow { seconds: 1, .. })), "{still:?}");
+        let silent = output_of("bash", &words("0.3"), &[], second);
+        assert!(matches!(silent, Err(GeneratorError::Slow { .. })), "{silent:?}");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::definition::{
 };
 use crate::generator::{Amount, Command, GeneratorError, Load, Outcome, Running, mark};
 use crate::report::{Operation, Point};
-use crate::target::{Context, Target, TargetError};
+use crate::target::{CAREFUL_FREE_PERCENT, CAREFUL_FULL_PERCENT, Context, Target, TargetError};
 
 use super::{Run, RunError};
 
@@ -21,6 +21,35 @@ const FILL_TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 pub(super) const STILL_TIME_MAX: Duration = Duration::from_secs(120);
 /// Size of the writes that fill a volume.
 const FILL_BLOCK_BYTES: u32 = 1 << 20;
+
+/// What is said of the room in a store that others use.
+fn careful_rule() -> String {
+    format!(
+        "others may use that store, of which no more is taken unasked than until it is {CAREFUL_FULL_PERCENT} % full, or {CAREFUL_FREE_PERCENT} % \
+         of what is free where that is not told; --fill-stores allows more"
+    )
+}
+
+/// The size of each volume.
+struct Size {
+    volume_bytes: u64,
+    /// The target that would have room for larger ones, in a store that others may use.
+    careful: Option<String>,
+}
+
+impl Size {
+    /// What is said where volumes are smaller than they would have been.
+    fn careful_text(&self, wanted_bytes: u64) -> Option<String> {
+        let spec =
+            self.careful.as_ref().filter(|_| self.volume_bytes < wanted_bytes / ROUND_BYTES * ROUND_BYTES)?;
+        let size = coquina_base::format_size_bytes;
+        let (given, wanted) = (size(self.volume_bytes), size(wanted_bytes));
+        Some(format!(
+            "volumes are of {given} each in place of {wanted}, for the room in {spec}: {}",
+            careful_rule()
+        ))
+    }
+}
 
 impl Run<'_> {
     /// Makes, fills and ages the volumes of a scenario on all targets that do not refuse it. Stores have their volumes before anything is
@@ -38,7 +67,12 @@ impl Run<'_> {
         let there = self.targets.iter().map(|target| target.drives()).max().unwrap_or(1);
         layout.volumes = volumes_of_steps(&steps, there, layout.volumes);
         let least_bytes = scenario.objects_in_flight_bytes().max(VOLUME_BYTES_MIN);
-        layout.volume_bytes = self.volume_bytes(&layout, refused, least_bytes)?;
+        let size = self.fitting(&layout, refused, least_bytes)?;
+        if let Some(text) = size.careful_text(layout.volume_bytes) {
+            (self.hooks.say)(&format!("{}: {text}", scenario.name));
+            self.find("note", &scenario.name, &text);
+        }
+        layout.volume_bytes = size.volume_bytes;
         self.targets.iter_mut().for_each(|target| target.forget_layout());
         let mut are_new = vec![false; refused.len()];
         for index in 0..refused.len() {
@@ -177,45 +211,71 @@ impl Run<'_> {
         refused: &[Option<String>],
         least_bytes: u64,
     ) -> Result<u64, RunError> {
+        Ok(self.fitting(layout, refused, least_bytes)?.volume_bytes)
+    }
+
+    fn fitting(
+        &self,
+        layout: &Layout,
+        refused: &[Option<String>],
+        least_bytes: u64,
+    ) -> Result<Size, RunError> {
         let volumes = u64::from(layout.volumes.max(1));
         let mut smallest: Option<(u64, &str)> = None;
+        // The least of what may be taken of stores that others use.
+        let mut careful: Option<(u64, &str)> = None;
         for (index, target) in self.targets.iter().enumerate() {
-            if refused[index].is_none()
-                && let Some(space_bytes) = target.space_bytes(layout.copies, &self.context)?
+            if refused[index].is_some() {
+                continue;
+            }
+            if let Some(space_bytes) = target.space_bytes(layout.copies, &self.context)?
                 && let space_bytes = usable_bytes(space_bytes, target.drive_bytes(), volumes)
                 && smallest.is_none_or(|(other, _)| space_bytes < other)
                 && !(target.is_baseline() && layout.aged.is_some())
             {
                 smallest = Some((space_bytes, target.spec()));
             }
+            if target.is_store_shared()
+                && !self.settings.fill_stores
+                && let Some(bytes) = target.careful_bytes(layout.copies, &self.context)?
+                && careful.is_none_or(|(other, _)| bytes < other)
+            {
+                careful = Some((bytes, target.spec()));
+            }
         }
-        let Some((space_bytes, spec)) = smallest else { return Ok(layout.volume_bytes) };
-        let fits = match layout.aged {
-            // A store that is aged is as full as was asked for, whatever the volume's size would have been.
-            Some(aged) => space_bytes / 100 * u64::from(aged.full_percent) / volumes,
-            None => layout.volume_bytes.min(space_bytes / 100 * SPACE_PERCENT / volumes),
+        let Some((space_bytes, spec)) = smallest else {
+            return Ok(Size { volume_bytes: layout.volume_bytes, careful: None });
         };
+        let fits_bytes = match layout.aged {
+            // A store that is aged is as full as was asked for, whatever the volume's size would have been.
+            Some(aged) => space_bytes / 100 * u64::from(aged.full_percent),
+            None => space_bytes / 100 * SPACE_PERCENT,
+        };
+        let careful = careful.filter(|(bytes, _)| *bytes < fits_bytes);
+        let wanted = layout.volume_bytes;
+        let fits = careful.map_or(fits_bytes, |(bytes, _)| bytes) / volumes;
+        let fits = if layout.aged.is_some() { fits } else { fits.min(wanted) };
         let fits = fits / ROUND_BYTES * ROUND_BYTES;
         let no_space = |volume_bytes: u64| {
-            let wanted = coquina_base::format_size_bytes(volume_bytes.saturating_mul(volumes));
-            let free = coquina_base::format_size_bytes(space_bytes);
-            RunError::Target(TargetError::NoSpace {
-                spec: spec.to_owned(),
-                wanted: format!("{wanted} for {volumes} volume(s)"),
-                free: format!("{free} ({SPACE_PERCENT} % of it for volumes)"),
-            })
+            let size = coquina_base::format_size_bytes;
+            let wanted = size(volume_bytes.saturating_mul(volumes));
+            let (spec, free) = match careful {
+                Some((bytes, spec)) => (spec, format!("{} ({})", size(bytes), careful_rule())),
+                None => (spec, format!("{} ({SPACE_PERCENT} % of it for volumes)", size(space_bytes))),
+            };
+            let wanted = format!("{wanted} for {volumes} volume(s)");
+            RunError::Target(TargetError::NoSpace { spec: spec.to_owned(), wanted, free })
         };
         if fits < least_bytes {
             return Err(no_space(least_bytes));
         }
-        let wanted = layout.volume_bytes;
         if self.settings.volume_bytes.is_some()
             && layout.aged.is_none()
             && fits < wanted / ROUND_BYTES * ROUND_BYTES
         {
             return Err(no_space(wanted));
         }
-        Ok(fits)
+        Ok(Size { volume_bytes: fits, careful: careful.map(|(_, spec)| spec.to_owned()) })
     }
 
     fn age(&self, target: &dyn Target, layout: &Layout, aged: Aged) -> Result<(), RunError> {

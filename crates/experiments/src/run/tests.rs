@@ -1,3 +1,4 @@
+mod careful;
 mod hung;
 mod interrupted;
 

@@ -10,8 +10,10 @@ use serde::Deserialize;
 
 use super::local_ceph::LocalCeph;
 use super::servers::{self, Listeners};
-use super::{Context, Effect, Reach, TargetError, ceph_option, reach};
-use crate::generator::{GeneratorError, Patience, output_of};
+use super::{
+    CAREFUL_FREE_PERCENT, CAREFUL_FULL_PERCENT, Context, Effect, Reach, TargetError, ceph_option, reach,
+};
+use crate::generator::{GeneratorError, Patience, output_of, output_while_it_moves};
 use crate::leftovers;
 
 /// A cluster that several targets may use in turns.
@@ -28,8 +30,12 @@ pub const CONNECTED_TIME_MAX: Duration = Duration::from_secs(30);
 const HOSTS_ASKED_MAX: usize = 16;
 /// How long one of Ceph's programs may take: OSDs may be away for a while.
 pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(300);
-/// How long the removal of an image or object may take: a cluster may be without its OSDs.
+/// How long the removal of objects may take, and that of an image, however large, before it is a hundredth further: a cluster may be
+/// without its OSDs.
 pub const REMOVE_TIME_MAX: Duration = Duration::from_secs(300);
+
+/// How full an OSD is when it takes no more (`full_ratio`, hardly ever another one).
+const FULL_PERCENT: f64 = 95.0;
 
 /// The setting that bounds the caches of OSDs; 4 GiB of each by default.
 const MEMORY_TARGET: &str = "osd_memory_target";
@@ -117,6 +123,32 @@ fn not_found(spec: &str, error: TargetError) -> TargetError {
         said.trim()
     );
     TargetError::Unusable { spec: spec.to_owned(), message }
+}
+
+/// How full the fullest OSD is, as `ceph osd df` tells it: `max_avail` of pools is what fits until that one takes no more.
+fn fullest_percent(printed: &str) -> Option<f64> {
+    #[derive(Deserialize)]
+    struct OsdDf {
+        nodes: Vec<Osd>,
+    }
+    #[derive(Deserialize)]
+    struct Osd {
+        utilization: f64,
+        crush_weight: f64,
+        reweight: f64,
+    }
+    let df: OsdDf = serde_json::from_str(printed).ok()?;
+    // Others take no data.
+    let taking = df.nodes.iter().filter(|osd| osd.crush_weight > 0.0 && osd.reweight > 0.0);
+    taking.map(|osd| osd.utilization).reduce(f64::max)
+}
+
+/// What may be written of what fits, where the fullest OSD is so full.
+fn careful_share(space_bytes: u64, fullest_percent: Option<f64>) -> u64 {
+    let Some(percent) = fullest_percent else { return space_bytes / 100 * CAREFUL_FREE_PERCENT };
+    let left = |until: f64| (until - percent).max(0.0);
+    let share = left(CAREFUL_FULL_PERCENT as f64) / left(FULL_PERCENT).max(f64::MIN_POSITIVE);
+    (space_bytes as f64 * share.min(1.0)) as u64
 }
 
 impl System {
@@ -280,6 +312,20 @@ impl System {
         self.run_for(spec, program, arguments, Patience::of(time_max))
     }
 
+    /// The same of one that tells how far it is, which has as much time again whenever it does.
+    pub fn run_while_it_moves(
+        &self,
+        spec: &str,
+        program: &str,
+        arguments: &[&str],
+        still_max: Duration,
+    ) -> Result<String, TargetError> {
+        let patience = Patience::of(still_max);
+        self.run_by(spec, program, arguments, |program, all, environment| {
+            output_while_it_moves(program, all, environment, patience)
+        })
+    }
+
     /// The same, as long as somebody waits for it.
     pub fn run_for(
         &self,
@@ -288,13 +334,25 @@ impl System {
         arguments: &[&str],
         patience: Patience<'_>,
     ) -> Result<String, TargetError> {
+        self.run_by(spec, program, arguments, |program, all, environment| {
+            output_of(program, all, environment, patience)
+        })
+    }
+
+    fn run_by(
+        &self,
+        spec: &str,
+        program: &str,
+        arguments: &[&str],
+        run: impl FnOnce(&str, &[String], &[(String, String)]) -> Result<String, GeneratorError>,
+    ) -> Result<String, TargetError> {
         let mut all: Vec<String> = Vec::new();
         if let Some(conf) = &self.conf {
             all.extend(["-c".to_owned(), conf.clone()]);
         }
         all.extend(arguments.iter().map(|argument| (*argument).to_owned()));
         let program = self.programs.join(program);
-        output_of(&program.to_string_lossy(), &all, &self.environment(), patience)
+        run(&program.to_string_lossy(), &all, &self.environment())
             .map_err(|source| TargetError::Program { spec: spec.to_owned(), source })
     }
 
@@ -378,6 +436,23 @@ impl System {
         let mine = df.pools.iter().find(|pool| pool.name == self.pool);
         // Ceph's own figure lags behind; it is zero until the first report of an OSD.
         Ok(mine.map(|pool| pool.stats.max_avail).filter(|bytes| *bytes > 0))
+    }
+
+    /// What of these bytes, which fit into the pool until an OSD takes none any more, may be written until one is as full as others who use
+    /// it may find it.
+    pub fn careful_bytes(
+        &self,
+        spec: &str,
+        space_bytes: u64,
+        context: &Context<'_>,
+    ) -> Result<u64, TargetError> {
+        let ask = ["--connect-timeout", CONNECT_TIME_S, "osd", "df", "--format", "json"];
+        match self.run_for(spec, "ceph", &ask, context.patience(CONNECTED_TIME_MAX)) {
+            Ok(printed) => Ok(careful_share(space_bytes, fullest_percent(&printed))),
+            Err(error) if error.is_stop() => Err(error),
+            // Who does not permit that, or has no manager that could answer.
+            Err(_) => Ok(careful_share(space_bytes, None)),
+        }
     }
 
     /// Copies that the pool keeps.
@@ -540,144 +615,4 @@ impl System {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
-    use std::path::Path;
-
-    use super::*;
-    use crate::target::Target;
-    use crate::target::servers::tests::wait_for;
-
-    /// Puts a script into a folder under the names of programs.
-    pub fn install(folder: &Path, script: &str, programs: &[&str]) {
-        std::fs::write(folder.join("script"), format!("#!/bin/sh\n{script}")).unwrap();
-        // What this process has open for writing, also in a child that another test is just starting, cannot be run.
-        for program in programs {
-            let install = std::process::Command::new("install")
-                .arg(folder.join("script"))
-                .arg(folder.join(program))
-                .status();
-            assert!(install.unwrap().success());
-        }
-    }
-
-    /// Programs that answer like those of a cluster of which osd.0 is down, and osd.1 has options from elsewhere. The client's file
-    /// has one as well.
-    const ANSWERS: &str = r#"
-case "$(basename "$0") $*" in
-ceph-conf\ -c\ /c/ceph.conf\ --name\ client.admin\ --lookup\ rbd_cache) echo false ;;
-ceph-conf*broken) exit 2 ;;
-ceph-conf*) exit 1 ;;
-ceph*config\ help*) echo '{"can_update_at_runtime":true,"flags":["runtime"]}' ;;
-ceph*config\ dump*) echo '[]' ;;
-ceph*node\ ls*) echo '{"osd":{"a":[0,1,2]},"mgr":{}}' ;;
-ceph*config\ show\ osd.1*) echo '[{"name":"debug_ms","value":"1/1","source":"file"},{"name":"osd_memory_target","value":"9","source":"mon"}]' ;;
-ceph*config\ show\ osd.2*) echo '[{"name":"debug_bluestore","value":"1/1","source":"cmdline"}]' ;;
-*) exit 2 ;;
-esac
-"#;
-
-    #[test]
-    fn the_memory_of_osds_is_among_the_settings() {
-        let folder = tempfile::tempdir().unwrap();
-        let answers = r#"
-case "$*" in
-*--version) echo 'ceph version 16.2.15 (hash) pacific (stable)' ;;
-*mon\ dump*) echo '{"mons":[]}' ;;
-*osd\ pool\ ls) echo pool ;;
-*get\ pool\ size) echo 'size: 3' ;;
-*get\ pool\ min_size) echo 'min_size: 2' ;;
-*config\ get\ osd\ osd_memory_target) echo 4294967296 ;;
-*) exit 1 ;;
-esac
-"#;
-        install(folder.path(), answers, &["ceph"]);
-        let system = running("pool");
-        system.borrow_mut().programs = folder.path().to_owned();
-        let context = crate::target::tests::context(folder.path());
-        system.borrow_mut().begin("rbd:pool/disk", &context).unwrap();
-        let settings = system.borrow().settings();
-        assert_eq!(settings.get(MEMORY_TARGET).map(String::as_str), Some("4294967296"), "{settings:?}");
-    }
-
-    #[test]
-    fn daemons_of_this_host_are_found_where_all_are_on_it() {
-        let folder = tempfile::tempdir().unwrap();
-        let bind = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let (of_monitor, of_osd) = (bind(), bind());
-        let (monitor, here) = (of_monitor.local_addr().unwrap(), of_osd.local_addr().unwrap());
-        let answer = |osds: &str| {
-            let answers = format!(
-                r#"
-case "$*" in
-*--version) echo 'ceph version 16.2.15 (hash) pacific (stable)' ;;
-*mon\ dump*) echo '{{"mons":[{{"public_addr":"{monitor}/0"}}]}}' ;;
-*osd\ dump*) echo '{{"osds":[{osds}]}}' ;;
-*osd\ pool\ ls) echo pool ;;
-*get\ pool\ size) echo 'size: 3' ;;
-*get\ pool\ min_size) echo 'min_size: 2' ;;
-*) exit 1 ;;
-esac
-"#
-            );
-            install(folder.path(), &answers, &["ceph"]);
-        };
-        let context = crate::target::tests::context(folder.path());
-        let begun = |osds: &str| {
-            answer(osds);
-            let system = running("pool");
-            system.borrow_mut().programs = folder.path().to_owned();
-            system.borrow_mut().begin("rbd:pool/disk", &context).unwrap();
-            system
-        };
-        let osd = |up: u32, address: &str| format!(r#"{{"up":{up},"public_addr":"{address}"}}"#);
-        let (here, there) = (osd(1, &format!("{here}/7")), "192.0.2.1:6800/7");
-        let (me, one_is_down) = (vec![std::process::id()], format!("{here},{}", osd(0, there)));
-        wait_for(&me, || begun(&here).borrow().processes());
-        wait_for(&me, || begun(&one_is_down).borrow().processes());
-        let system = begun(&format!("{here},{}", osd(1, there)));
-        assert!(system.borrow().processes().is_empty(), "a part is not the whole");
-        // What is started, or started again, in the meantime is found by the next scenario.
-        let mut target = crate::target::rados::RadosTarget::of("rados:pool", system);
-        let layout = crate::target::tests::layout(1);
-        answer(&here);
-        wait_for(&me, || {
-            target.lay_out(&layout, &context).unwrap();
-            target.processes()
-        });
-        drop(of_osd);
-        wait_for(&vec![], || {
-            target.lay_out(&layout, &context).unwrap();
-            target.processes()
-        });
-    }
-
-    #[test]
-    fn what_counts_above_the_cluster_s_settings_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        install(folder.path(), ANSWERS, &["ceph", "ceph-conf"]);
-        let system = running("pool");
-        system.borrow_mut().programs = folder.path().to_owned();
-        system.borrow_mut().conf = Some("/c/ceph.conf".to_owned());
-        let context = crate::target::tests::context(folder.path());
-        let effect = |key: &str| system.borrow().effect("rbd:pool/disk", key, &context);
-        let refused = |key: &str| effect(key).unwrap_err().to_string();
-        for key in ["client:rbd_cache", "client.admin:rbd_cache", "global:rbd_cache"] {
-            let refused = refused(key);
-            let wanted = "rbd:pool/disk: /c/ceph.conf sets rbd_cache = false for client.admin, ";
-            assert!(refused.starts_with(wanted) && refused.contains("nothing was changed"), "{refused}");
-        }
-        for key in ["debug_ms", "osd:debug_ms", "global:debug_ms", "osd.1:debug_ms"] {
-            let refused = refused(key);
-            let wanted = "rbd:pool/disk: osd.1 has debug_ms = 1/1 from its configuration file, ";
-            assert!(refused.starts_with(wanted) && refused.contains("nothing was changed"), "{refused}");
-        }
-        assert!(refused("osd.2:debug_bluestore").contains("from its command line"));
-        // Set by the monitors, by nobody, on a daemon of a host whose first one answered, on one that is down, and on none.
-        for key in ["osd_memory_target", "osd_op_queue", "debug_bluestore", "osd.0:debug_ms", "mgr:debug_ms"]
-        {
-            assert_eq!(effect(key).unwrap(), Effect::AtOnce, "{key}");
-        }
-        assert_eq!(effect("client:rbd_cache_size").unwrap(), Effect::AtOnce);
-        assert!(matches!(effect("client:broken"), Err(TargetError::Program { .. })), "who cannot be asked");
-    }
-}
+pub(super) mod tests;

@@ -171,6 +171,9 @@ struct Df {
     free_bytes: u64,
     provisioned_bytes: u64,
     provisionable_bytes: u64,
+    /// What drives can hold, and do hold.
+    capacity_bytes: Option<u64>,
+    used_bytes: Option<u64>,
     drives: Vec<DfDrive>,
 }
 
@@ -522,19 +525,20 @@ impl Target for CoquinaTarget {
     fn space_bytes(&self, copies: Option<u32>, context: &Context<'_>) -> Result<Option<u64>, TargetError> {
         let system = self.system.borrow();
         let df: Df = system.ask(&self.spec, &["df"], context)?;
-        let mine = system.layout.as_ref().map_or(0, |layout| {
-            let copies = system.copies.or(layout.copies).unwrap_or(1);
-            layout.volume_bytes * u64::from(layout.volumes) * u64::from(copies)
-        });
+        let mine = system.own_bytes();
         let free = df.provisionable_bytes.saturating_sub(df.provisioned_bytes).min(df.free_bytes) + mine;
-        let copies = match system.found.map(|found| found.copies).or(copies) {
-            Some(copies) => copies,
-            None => system.copies_by_default(&self.spec, &df, context)?,
-        };
-        let copies = u64::from(copies.max(1));
+        let copies = system.copies_of_volumes(&self.spec, copies, &df, context)?;
         // A volume that is there has been counted already, but perhaps not been written: what is free may be less than its size.
         let of_found = |found: VolumeFacts| found.size_bytes.min((df.free_bytes + mine) / copies);
         Ok(Some(system.found.map_or(free / copies, of_found)))
+    }
+
+    fn careful_bytes(&self, copies: Option<u32>, context: &Context<'_>) -> Result<Option<u64>, TargetError> {
+        let system = self.system.borrow();
+        let df: Df = system.ask(&self.spec, &["df"], context)?;
+        let copies = system.copies_of_volumes(&self.spec, copies, &df, context)?;
+        let careful = df.careful_bytes(system.own_bytes()) / copies;
+        Ok(Some(system.found.map_or(careful, |found| found.size_bytes.min(careful))))
     }
 
     fn refuses(&self, layout: &Layout) -> Option<String> {

@@ -23,6 +23,10 @@ const STOP_TIME_MAX: Duration = Duration::from_secs(55);
 /// of all files takes at this rate.
 const PREPARE_TIME_MAX: Duration = Duration::from_secs(300);
 const WRITTEN_BYTES_PER_S_MIN: u64 = 20 << 20;
+/// They may be no further for so long: one of the nodes may have died, which others do not tell.
+const STILL_TIME_MAX: Duration = Duration::from_secs(120);
+/// Bytes of the end of its log that are shown.
+const LOG_TAIL_BYTES: usize = 2000;
 /// How much of each file that is: all of it is zeroed before anything is measured, or it would be in the turns of others.
 const ZERO_AHEAD: &str = "zero-ahead";
 /// When it is first said how much of that is left. The pauses after that are twice as long each time.
@@ -45,6 +49,7 @@ pub struct LocalCoquina {
     options: BTreeMap<String, String>,
     /// As long as it runs.
     left: Option<Note>,
+    still_time_max: Duration,
 }
 
 /// Options of `coquina up` that the run sets itself.
@@ -154,7 +159,9 @@ impl LocalCoquina {
         let child = spawn(spec, &program, folder.path(), store_bytes, &options)?;
         let (left, path) = (Some(note_of(&child)), folder.path().to_owned());
         let (spec, folder) = (spec.to_owned(), Some(folder));
-        let mut started = LocalCoquina { spec, program, child, folder, path, store_bytes, options, left };
+        let still_time_max = STILL_TIME_MAX;
+        let mut started =
+            LocalCoquina { spec, program, child, folder, path, store_bytes, options, left, still_time_max };
         started.wait_for_start(context.stopped)?;
         started.wait_until_prepared(prepare_time_max(store_bytes), context)?;
         Ok(started)
@@ -230,23 +237,32 @@ impl LocalCoquina {
             }
             let ended = !matches!(self.child.try_wait(), Ok(None));
             if ended || begin.elapsed() > START_TIME_MAX {
-                let said = std::fs::read_to_string(self.path.join("log")).unwrap_or_default();
-                return Err(TargetError::Unusable {
-                    spec: self.spec.clone(),
-                    message: format!("the cluster did not start; it said:\n{}", said.trim_end()),
-                });
+                return Err(self.failed("the cluster did not start"));
             }
             std::thread::sleep(POLL);
         }
         Ok(())
     }
 
+    /// Says what went wrong, with the end of its log.
+    fn failed(&self, what: &str) -> TargetError {
+        let log = std::fs::read(self.path.join("log")).unwrap_or_default();
+        let said = String::from_utf8_lossy(&log[log.len().saturating_sub(LOG_TAIL_BYTES)..]).into_owned();
+        let said =
+            if said.trim().is_empty() { "nothing".to_owned() } else { format!("\n{}", said.trim_end()) };
+        TargetError::Unusable {
+            spec: self.spec.clone(),
+            message: format!("{what}; the end of what it said: {said}"),
+        }
+    }
+
     /// Waits until the files of its drives have been written once, and nothing is written any more.
-    fn wait_until_prepared(&self, time_max: Duration, context: &Context<'_>) -> Result<(), TargetError> {
+    fn wait_until_prepared(&mut self, time_max: Duration, context: &Context<'_>) -> Result<(), TargetError> {
         let size = coquina_base::format_size_bytes;
         let (begin, mut pause) = (Instant::now(), TOLD_AFTER);
         let mut told_at = begin;
         let (mut last, mut quiet) = (Written::default(), 0);
+        let mut moved_at = begin;
         while quiet < QUIET_LOOKS {
             if (context.stopped)() {
                 return Err(TargetError::Stopped);
@@ -256,7 +272,24 @@ impl LocalCoquina {
                 let now = Written::of(&status);
                 let is_quiet = now == last && now.left_bytes == 0 && now.shards >= NODES as usize;
                 quiet = if is_quiet { quiet + 1 } else { 0 };
+                if is_quiet || now != last {
+                    moved_at = Instant::now();
+                }
                 last = now;
+            }
+            if quiet < QUIET_LOOKS && !matches!(self.child.try_wait(), Ok(None)) {
+                return Err(
+                    self.failed("the cluster has ended while the files of its drives were written once")
+                );
+            }
+            if quiet < QUIET_LOOKS && moved_at.elapsed() > self.still_time_max {
+                let what = format!(
+                    "the files of its drives are no further after {} s, with {} left to be written once: one of its {NODES} nodes may have \
+                     died, or its disk does not answer",
+                    self.still_time_max.as_secs(),
+                    size(last.left_bytes)
+                );
+                return Err(self.failed(&what));
             }
             if told_at.elapsed() >= pause && last.left_bytes > 0 {
                 (told_at, pause) = (Instant::now(), pause * 2);
@@ -348,6 +381,7 @@ mod tests {
             folder: Some(own),
             store_bytes: 5 << 30,
             options: BTreeMap::new(),
+            still_time_max: STILL_TIME_MAX,
         }
     }
 
@@ -361,7 +395,7 @@ mod tests {
     #[test]
     fn drives_that_have_not_been_written_in_time_are_refused_with_what_to_do() {
         let folder = tempfile::tempdir().unwrap();
-        let cluster = stand_in(folder.path());
+        let mut cluster = stand_in(folder.path());
         let context = crate::target::tests::context(folder.path());
         std::fs::write(folder.path().join("drives"), drives(1 << 30)).unwrap();
         // Nothing is written meanwhile, as on a disk that stands still for some seconds.
@@ -371,6 +405,44 @@ mod tests {
         }
         std::fs::write(folder.path().join("drives"), drives(0)).unwrap();
         cluster.wait_until_prepared(Duration::from_secs(60), &context).unwrap();
+    }
+
+    #[test]
+    fn a_node_that_died_while_files_were_written_is_not_waited_for_as_long_as_a_slow_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut cluster = stand_in(folder.path());
+        let context = crate::target::tests::context(folder.path());
+        std::fs::write(folder.path().join("drives"), drives(1 << 30)).unwrap();
+        std::fs::write(cluster.path.join("log"), "node2 was killed\n").unwrap();
+        cluster.still_time_max = Duration::from_secs(1);
+        let long = Duration::from_secs(4 * 3600);
+        let mut error = || cluster.wait_until_prepared(long, &context).unwrap_err().to_string();
+        let still = error();
+        for part in
+            ["no further after 1 s, with 3 GiB left", "nodes may have died", "said: \nnode2 was killed"]
+        {
+            assert!(still.contains(part), "{part}: {still}");
+        }
+        cluster.child.kill().unwrap();
+        cluster.still_time_max = STILL_TIME_MAX;
+        let ended = cluster.wait_until_prepared(long, &context).unwrap_err().to_string();
+        assert!(ended.contains("has ended while") && ended.ends_with("node2 was killed"), "{ended}");
+        // Slow, but it goes on.
+        let mut cluster = stand_in(folder.path());
+        cluster.still_time_max = Duration::from_secs(1);
+        let drives_file = folder.path().join("drives");
+        std::fs::write(&drives_file, drives(9 << 30)).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for left in (0..4).rev() {
+                    std::thread::sleep(Duration::from_millis(500));
+                    // A whole file at once: half of one cannot be read.
+                    std::fs::write(folder.path().join("next"), drives(left << 30)).unwrap();
+                    std::fs::rename(folder.path().join("next"), &drives_file).unwrap();
+                }
+            });
+            cluster.wait_until_prepared(long, &context).unwrap();
+        });
     }
 
     #[test]

@@ -47,6 +47,11 @@ pub use reach::{Reach, is_this_host};
 /// Most files of `plain-files`.
 const PLAIN_FILES_MAX: u32 = 64;
 
+/// How full a store that others use may be made unasked. Ceph warns where an OSD is 85 % full.
+pub const CAREFUL_FULL_PERCENT: u64 = 80;
+/// Of what is free, where nobody tells how full it is.
+pub const CAREFUL_FREE_PERCENT: u64 = 20;
+
 /// Why a target cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
@@ -274,6 +279,15 @@ pub trait Target {
     /// Whether it is in a store that ran before, which others may use: it is not filled up unasked.
     fn is_store_shared(&self) -> bool {
         false
+    }
+    /// Bytes that all volumes together may have of such a store where nobody said that it may be filled up: no more than until it is
+    /// [`CAREFUL_FULL_PERCENT`] full, whoever filled it. `None` if that cannot be known.
+    fn careful_bytes(
+        &self,
+        _copies: Option<u32>,
+        _context: &Context<'_>,
+    ) -> Result<Option<u64>, TargetError> {
+        Ok(None)
     }
     /// Whether it is a plain drive to compare with: nobody expects copies of it.
     fn is_baseline(&self) -> bool {

@@ -1,7 +1,10 @@
 //! `rbd:POOL/IMAGE` on a Ceph cluster that runs, and `ceph-local`, by fio's engine for RBD, or at a rate by `coquina bench io`;
 //! whole objects by fio's engine for RADOS.
 
+mod watchers;
+
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
@@ -14,6 +17,22 @@ use crate::generator::fio::{self, FioOptions};
 use crate::generator::{Command, GeneratorError, Load, Patience, coquina};
 use crate::leftovers::{self, Note};
 use crate::report::TargetFacts;
+
+/// How long somebody waits; shorter in tests.
+struct Times {
+    /// An image is watched by a client that was killed: 30 s (`osd_client_watch_timeout`), and until the OSDs look again.
+    watch_max: Duration,
+    /// The removal of an image is no further.
+    still_max: Duration,
+    /// OSDs say nothing of an image.
+    answer_max: Duration,
+}
+
+const TIMES: Times =
+    Times { watch_max: Duration::from_secs(45), still_max: REMOVE_TIME_MAX, answer_max: CONNECTED_TIME_MAX };
+/// Between attempts to remove an image that is watched.
+const BUSY_PAUSE: Duration = Duration::from_secs(2);
+const POLL: Duration = Duration::from_millis(100);
 
 /// RBD images.
 pub struct RbdTarget {
@@ -33,6 +52,7 @@ pub struct RbdTarget {
     /// Whole objects besides.
     written: Written,
     program: PathBuf,
+    times: Times,
 }
 
 impl RbdTarget {
@@ -43,14 +63,18 @@ impl RbdTarget {
 
     /// `rest` is `POOL/IMAGE`.
     pub fn running(spec: &str, rest: &str) -> Result<Self, TargetError> {
+        let wrong =
+            |message: &str| Err(TargetError::Wrong { spec: spec.to_owned(), message: message.to_owned() });
         match rest.split_once('/') {
+            // `rbd ls POOL` lists neither: what such a name means would be taken for an image that is not there.
+            Some((pool, image)) if image.contains(['/', '@']) || pool.contains('@') => wrong(
+                "images in a namespace (POOL/NAMESPACE/IMAGE) and snapshots (IMAGE@SNAPSHOT) cannot be measured: the name of a pool or \
+                 image has neither / nor @; write it as rbd:POOL/IMAGE",
+            ),
             Some((pool, image)) if !pool.is_empty() && !image.is_empty() => {
                 Ok(Self::new(spec, ceph::running(pool), image))
             }
-            _ => Err(TargetError::Wrong {
-                spec: spec.to_owned(),
-                message: "write it as rbd:POOL/IMAGE".to_owned(),
-            }),
+            _ => wrong("write it as rbd:POOL/IMAGE"),
         }
     }
 
@@ -68,6 +92,7 @@ impl RbdTarget {
             layout: None,
             written: Written::default(),
             program: PathBuf::new(),
+            times: TIMES,
         }
     }
 
@@ -122,12 +147,14 @@ impl RbdTarget {
 
     /// Tells of an image whose making failed, if it was not there before and is now, or may be. Somebody else may have made it in the
     /// same moment, so that it is not removed.
-    fn tell_if_made(&self, image: &str, before: &[String], is_stopped: bool) {
-        if self.system.borrow().local.is_some() || before.iter().any(|there| there == image) {
+    fn tell_if_made(&self, image: &str, before: &[String], error: &TargetError) {
+        // Of one that `rbd create` found there, this run has made nothing.
+        let is_of_others = has_ended_with(error, EEXIST) || before.iter().any(|there| there == image);
+        if self.system.borrow().local.is_some() || is_of_others {
             return;
         }
         // Who ends the run does not wait for the answer.
-        let answers = !is_stopped && self.system.borrow().answers();
+        let answers = !error.is_stop() && self.system.borrow().answers();
         let patience = Patience::of(CONNECTED_TIME_MAX);
         let which = match answers.then(|| self.size_of(&self.path(image), patience)) {
             Some(Err(error)) if is_not_found(&error) => return,
@@ -135,6 +162,33 @@ impl RbdTarget {
             Some(Err(_)) | None => leftovers::MAY_BE_MADE,
         };
         leftovers::note(self.left_text(image, which)).keep();
+    }
+
+    /// Refuses an image that was there and that somebody has open, but for those who go within this time, as this run's own clients do
+    /// that were killed. What is written to it would be changed under whoever uses it.
+    fn check_unused(&self, time_max: Duration, context: &Context<'_>) -> Result<(), TargetError> {
+        let path = self.path(&self.image);
+        let unusable = |message: String| TargetError::Unusable { spec: self.spec.clone(), message };
+        let begin = Instant::now();
+        loop {
+            let printed = self.run(&["status", &path, "--format", "json"], context)?;
+            let by = watchers::addresses(&printed)
+                .ok_or_else(|| unusable(format!("`rbd status` printed something unexpected: {printed}")))?;
+            if by.is_empty() {
+                return Ok(());
+            }
+            if begin.elapsed() >= time_max {
+                return Err(unusable(format!(
+                    "the image {path} is in use: somebody has it open at {}, and would find it overwritten; `rbd status {path}` tells when \
+                     nobody has any more",
+                    by.join(", ")
+                )));
+            }
+            wait(BUSY_PAUSE, context.stopped);
+            if (context.stopped)() {
+                return Err(TargetError::Stopped);
+            }
+        }
     }
 
     /// Takes librbd's cache off for an image that the run made. In a cluster that was made for the run it is off for all.
@@ -208,36 +262,106 @@ impl RbdTarget {
         facts
     }
 
-    fn remove_made(&mut self) {
+    /// What volumes may have where so much is free, with what those have that there are.
+    fn with_own(&self, free: Option<u64>) -> Option<u64> {
+        let own: u64 =
+            self.layout.as_ref().map_or(0, |layout| layout.volume_bytes * u64::from(layout.volumes));
+        // An image that is there is not made larger, and may be larger than what is free.
+        match (self.found_bytes, free) {
+            (Some(size), Some(free)) => Some(size.min(free + own)),
+            (size, free) => size.or(free.map(|bytes| bytes + own)),
+        }
+    }
+
+    /// Removes the images of the scenario before. What the run is stopped at is left for its end.
+    fn remove_made(&mut self, stopped: &dyn Fn() -> bool) {
         self.layout = None;
         self.images.clear();
         self.caches.clear();
         let made = std::mem::take(&mut self.made);
         let mut answers = made.is_empty() || self.system.borrow().answers();
+        let mut was_slow = false;
+        // Of all together: who watched the first one for so long watches none of the others any longer.
+        let busy_until = Instant::now() + self.times.watch_max;
         // A cluster that was made for the run takes its images along, and there are no notes of them.
         let mut notes = std::mem::take(&mut self.left).into_iter();
-        for image in made {
+        let mut rest = made.into_iter();
+        while let Some(image) = rest.next() {
             let (path, note) = (self.path(&image), notes.next());
-            let remove = ["rm", "--no-progress", &path];
+            if std::mem::take(&mut was_slow) {
+                answers = self.answers_for(&path);
+            }
             let removed = match answers {
-                true => self.system.borrow().run_within(&self.spec, "rbd", &remove, REMOVE_TIME_MAX),
+                true => self.remove(&path, busy_until, stopped),
                 false => Err(TargetError::Stopped),
             };
+            if answers && removed.as_ref().is_err_and(TargetError::is_stop) {
+                self.made = std::iter::once(image).chain(rest).collect();
+                self.left = note.into_iter().chain(notes).collect();
+                return;
+            }
+            was_slow =
+                matches!(removed, Err(TargetError::Program { source: GeneratorError::Slow { .. }, .. }));
             let is_gone = removed.as_ref().err().is_none_or(is_not_found);
-            // There are no OSDs, and the next one would take as long.
-            answers &=
-                !matches!(removed, Err(TargetError::Program { source: GeneratorError::Slow { .. }, .. }));
             if let Some(note) = note.filter(|_| !is_gone) {
                 note.keep();
             }
         }
     }
+
+    /// Removes an image. A client that was killed has it open for some time more: it watches it until the OSDs miss its word.
+    fn remove(&self, path: &str, busy_until: Instant, stopped: &dyn Fn() -> bool) -> Result<(), TargetError> {
+        loop {
+            if stopped() {
+                return Err(TargetError::Stopped);
+            }
+            // It tells how far it is.
+            let arguments = ["rm", path];
+            let still_max = self.times.still_max;
+            let removed = self.system.borrow().run_while_it_moves(&self.spec, "rbd", &arguments, still_max);
+            match removed {
+                Err(error) if has_ended_with(&error, EBUSY) && Instant::now() < busy_until => {
+                    wait(BUSY_PAUSE, stopped);
+                }
+                removed => return removed.map(drop),
+            }
+        }
+    }
+
+    /// Whether OSDs answer for an image, after the removal of another one took too long: without them each would take as long.
+    fn answers_for(&self, path: &str) -> bool {
+        let patience = Patience::of(self.times.answer_max);
+        let is_slow = |error: &TargetError| {
+            matches!(error, TargetError::Program { source: GeneratorError::Slow { .. }, .. })
+        };
+        self.system.borrow().answers() && !self.size_of(path, patience).as_ref().is_err_and(is_slow)
+    }
 }
+
+/// Waits so long, or until the run is stopped.
+fn wait(time: Duration, stopped: &dyn Fn() -> bool) {
+    let until = Instant::now() + time;
+    while Instant::now() < until && !stopped() {
+        std::thread::sleep(POLL);
+    }
+}
+
+/// Exit statuses of `rbd`, which are the numbers of its errors: what it says may speak of something else.
+const ENOENT: u32 = 2;
+const EBUSY: u32 = 16;
+const EEXIST: u32 = 17;
 
 /// Whether an image is not there any more.
 fn is_not_found(error: &TargetError) -> bool {
-    // ENOENT; what it says may speak of other files.
-    matches!(error, TargetError::Program { source: GeneratorError::Failed { status, .. }, .. } if status == "exit status: 2")
+    has_ended_with(error, ENOENT)
+}
+
+/// Whether a program ended with this exit status.
+fn has_ended_with(error: &TargetError, wanted: u32) -> bool {
+    let TargetError::Program { source: GeneratorError::Failed { status, .. }, .. } = error else {
+        return false;
+    };
+    *status == format!("exit status: {wanted}")
 }
 
 impl Target for RbdTarget {
@@ -258,6 +382,7 @@ impl Target for RbdTarget {
             });
         }
         if found {
+            self.check_unused(Duration::ZERO, context)?;
             self.found_bytes = Some(self.size_of(&name, context.patience(ANSWER_TIME_MAX))?);
         }
         Ok(())
@@ -287,8 +412,6 @@ impl Target for RbdTarget {
     fn space_bytes(&self, copies: Option<u32>, context: &Context<'_>) -> Result<Option<u64>, TargetError> {
         let system = self.system.borrow();
         let space = system.space_bytes(&self.spec, context)?;
-        let own: u64 =
-            self.layout.as_ref().map_or(0, |layout| layout.volume_bytes * u64::from(layout.volumes));
         // The pool's figure is for its present copies.
         let scaled = space.map(|bytes| match (system.copies(), copies) {
             (Some(now), Some(wanted)) if system.local.is_some() => {
@@ -296,11 +419,7 @@ impl Target for RbdTarget {
             }
             _ => bytes,
         });
-        // An image that is there is not made larger, and may be larger than what is free.
-        Ok(match (self.found_bytes, scaled) {
-            (Some(size), Some(free)) => Some(size.min(free + own)),
-            (size, free) => size.or(free.map(|bytes| bytes + own)),
-        })
+        Ok(self.with_own(scaled))
     }
 
     fn refuses(&self, layout: &Layout) -> Option<String> {
@@ -319,8 +438,20 @@ impl Target for RbdTarget {
         !self.system.borrow().is_local
     }
 
+    fn careful_bytes(&self, _copies: Option<u32>, context: &Context<'_>) -> Result<Option<u64>, TargetError> {
+        let system = self.system.borrow();
+        let Some(space) = system.space_bytes(&self.spec, context)? else { return Ok(None) };
+        Ok(self.with_own(Some(system.careful_bytes(&self.spec, space, context)?)))
+    }
+
     fn lay_out(&mut self, layout: &Layout, context: &Context<'_>) -> Result<bool, TargetError> {
-        self.remove_made();
+        self.remove_made(context.stopped);
+        if (context.stopped)() {
+            return Err(TargetError::Stopped);
+        }
+        if self.found_bytes.is_some() {
+            self.check_unused(self.times.watch_max, context)?;
+        }
         self.system.borrow_mut().look_again(&self.spec, context);
         if let Some(copies) = layout.copies {
             self.system.borrow_mut().set_copies(&self.spec, copies, context)?;
@@ -339,7 +470,7 @@ impl Target for RbdTarget {
                 }
                 if let Err(error) = self.create(&image, layout, context) {
                     self.left.pop();
-                    self.tell_if_made(&image, &there, error.is_stop());
+                    self.tell_if_made(&image, &there, &error);
                     return Err(error);
                 }
                 self.made.push(image.clone());
@@ -435,7 +566,7 @@ impl Target for RbdTarget {
             // What was made goes with it, and if its OSDs did not start again, nobody would answer.
             self.made.clear();
         }
-        self.remove_made();
+        self.remove_made(&|| false);
         self.written.remove(&self.system.borrow(), &self.spec);
         self.system.borrow_mut().local = None;
     }
@@ -448,158 +579,4 @@ impl Drop for RbdTarget {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::generator::Amount;
-    use crate::report::Operation;
-
-    /// Programs that answer like `ceph` and `rbd` of a cluster with the images in the file `images`. `rbd create` always fails: of
-    /// an image "done" after it has made it, and of "gone" after the cluster has gone.
-    fn fake_ceph(folder: &std::path::Path) {
-        let script = format!(
-            r#"cd {folder} || exit 1
-case "$(basename "$0") $*" in
-rbd\ create\ pool/done*) echo done >>images; exit 110 ;;
-rbd\ create\ pool/gone*) touch no-cluster; exit 110 ;;
-rbd\ create*) exit 22 ;;
-rbd\ ls*) cat images ;;
-rbd\ info*) name=${{2#pool/}}; grep -qx "$name" images || exit 2; echo '{{"size":1}}' ;;
-ceph*mon\ stat*) [ ! -e no-cluster ] ;;
-*) exit 1 ;;
-esac
-"#,
-            folder = folder.display()
-        );
-        std::fs::write(folder.join("images"), "others\nothers-1\n").unwrap();
-        ceph::tests::install(folder, &script, &["ceph", "rbd"]);
-    }
-
-    #[test]
-    fn an_image_whose_making_failed_is_told_if_it_may_be_there_and_was_not_before() {
-        let folder = tempfile::tempdir().unwrap();
-        fake_ceph(folder.path());
-        let layout = crate::target::tests::layout(2);
-        let context = Context {
-            folder: folder.path().to_owned(),
-            program: PathBuf::new(),
-            server: Vec::new(),
-            store_bytes: 1 << 30,
-            writes: true,
-            volumes_max: 2,
-            destroy: Vec::new(),
-            stopped: &|| false,
-            say: &|_| {},
-        };
-        let told = |image: &str| {
-            let mut target =
-                RbdTarget::running(&format!("rbd:pool/{image}"), &format!("pool/{image}")).unwrap();
-            target.system.borrow_mut().programs = folder.path().to_owned();
-            target.system.borrow_mut().conf = None;
-            // The image of that name was found, so that the next one is the first to be made.
-            target.found_bytes = (image == "others").then_some(64 << 20);
-            assert!(target.lay_out(&layout, &context).is_err(), "{image}");
-            drop(target);
-            leftovers::all()
-                .into_iter()
-                .filter(|note| note.contains(&format!("pool/{image}")))
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(told("refused"), [""; 0], "it was not made");
-        assert_eq!(told("others"), [""; 0], "others-1 was there before");
-        for (image, how) in [("done", "is there now"), ("gone", "may be there")] {
-            let told = told(image);
-            let wanted = format!("the image pool/{image}, whose making failed, but which {how}: ");
-            assert!(told.len() == 1 && told[0].starts_with(&wanted), "{told:?}");
-            assert!(told[0].ends_with(&format!("rbd rm pool/{image}")), "{told:?}");
-        }
-    }
-
-    #[test]
-    fn a_stop_does_not_wait_for_a_cluster_that_says_nothing() {
-        let folder = tempfile::tempdir().unwrap();
-        ceph::tests::install(folder.path(), "exec sleep 60\n", &["ceph"]);
-        let mut target = RbdTarget::running("rbd:pool/disk", "pool/disk").unwrap();
-        target.system.borrow_mut().programs = folder.path().to_owned();
-        crate::target::tests::check_stop(&mut target, folder.path(), std::path::Path::new(""));
-    }
-
-    #[test]
-    fn an_image_whose_making_a_stop_ended_is_told_at_once() {
-        let folder = tempfile::tempdir().unwrap();
-        let script = format!(
-            "case \"$*\" in\nls*) ;;\ncreate*) touch {0}/begun; exec sleep 60 ;;\n*stat*) exec sleep 60 ;;\n*) exit 1 ;;\nesac\n",
-            folder.path().display()
-        );
-        ceph::tests::install(folder.path(), &script, &["ceph", "rbd"]);
-        let begun = folder.path().join("begun");
-        let stopped = || begun.exists();
-        let context = Context { stopped: &stopped, ..crate::target::tests::context(folder.path()) };
-        let mut target = RbdTarget::running("rbd:pool/halfway", "pool/halfway").unwrap();
-        target.system.borrow_mut().programs = folder.path().to_owned();
-        let begin = std::time::Instant::now();
-        let error = target.lay_out(&crate::target::tests::layout(1), &context).unwrap_err();
-        assert!(error.is_stop(), "{error}");
-        assert!(begin.elapsed() < std::time::Duration::from_secs(10), "{:?}", begin.elapsed());
-        // Nothing more is begun, and of that nothing is told.
-        assert!(target.lay_out(&crate::target::tests::layout(1), &context).unwrap_err().is_stop());
-        let told: Vec<String> =
-            leftovers::all().into_iter().filter(|note| note.contains("pool/halfway")).collect();
-        assert!(told.len() == 1 && told[0].contains("may be there"), "{told:?}");
-    }
-
-    #[test]
-    fn an_image_to_which_several_write_has_no_lock_that_they_hand_to_and_fro() {
-        let folder = tempfile::tempdir().unwrap();
-        let script = format!("case $1 in create) echo \"$*\" >>{}/made ;; esac\n", folder.path().display());
-        ceph::tests::install(folder.path(), &script, &["ceph", "rbd"]);
-        let context = crate::target::tests::context(folder.path());
-        for is_shared in [false, true] {
-            let mut target = RbdTarget::running("rbd:pool/disk", "pool/disk").unwrap();
-            target.system.borrow_mut().programs = folder.path().to_owned();
-            let layout = Layout { is_shared, ..crate::target::tests::layout(1) };
-            target.lay_out(&layout, &context).unwrap();
-            let made = std::fs::read_to_string(folder.path().join("made")).unwrap();
-            assert_eq!(made.ends_with(" --image-shared\n"), is_shared, "{made}");
-            let lock = target.facts().settings.get("exclusive lock").cloned();
-            assert_eq!(lock.is_some_and(|text| text.starts_with("none: several")), is_shared);
-        }
-    }
-
-    #[test]
-    fn an_image_that_was_there_is_neither_striped_nor_a_share_of_the_store() {
-        let mut target = RbdTarget::running("rbd:pool/disk", "pool/disk").unwrap();
-        let plain = crate::target::tests::layout(1);
-        let aged = crate::definition::Aged { full_percent: 75, overwrites: 3, block: 1 << 16 };
-        let aged = Layout { aged: Some(aged), ..plain.clone() };
-        assert_eq!((target.refuses(&plain), target.refuses(&aged)), (None, None));
-        target.found_bytes = Some(1 << 30);
-        assert_eq!(target.refuses(&plain), None);
-        assert!(target.refuses(&aged).unwrap().contains("name one that does not exist"));
-    }
-
-    #[test]
-    fn at_a_rate_images_get_load_by_librbd() {
-        let mut target = RbdTarget::running("rbd:pool/disk", "pool/disk").unwrap();
-        target.images = vec!["disk".to_owned(), "disk-1".to_owned()];
-        target.system.borrow_mut().conf = Some("/c/ceph.conf".to_owned());
-        let load = Load {
-            operation: Operation::RandomWrite,
-            block_bytes: 4096,
-            depth: 8,
-            jobs: 1,
-            amount: Amount::Time { warmup_s: 0.0, runtime_s: 1.0 },
-            size_bytes: 64 << 20,
-            rate_iops: Some(101),
-            seed: 1,
-            processors: None,
-        };
-        let commands = target.commands(&load, &[0, 1]);
-        let line = commands[1].arguments.join(" ");
-        assert!(line.contains("--target rbd:admin@pool/disk-1 ") && line.ends_with("--rate 50"), "{line}");
-        assert_eq!(commands[1].environment, [("CEPH_CONF".to_owned(), "/c/ceph.conf".to_owned())]);
-        let closed = target.commands(&Load { rate_iops: None, ..load.clone() }, &[0, 1]);
-        assert_eq!((closed.len(), closed[0].program.clone()), (1, PathBuf::from("fio")));
-        let object = target.commands(&Load { operation: Operation::ObjectWrite, ..load }, &[0]);
-        assert_eq!(object[0].program, PathBuf::from("fio"), "whole objects have fio only");
-    }
-}
+mod tests;

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use super::{Df, System};
 use crate::generator::{Patience, output_of};
 use crate::leftovers::{self, FOLDER_PREFIX, Note};
-use crate::target::{Context, TargetError, name_prefix};
+use crate::target::{CAREFUL_FREE_PERCENT, CAREFUL_FULL_PERCENT, Context, TargetError, name_prefix};
 
 /// The pool that the server takes if several are possible.
 const DEFAULT_NAME: &str = "default";
@@ -70,7 +70,42 @@ fn is_of_a_run(name: &str) -> bool {
     parts.len() == 3 && parts.iter().all(is_number)
 }
 
+impl Df {
+    /// What may be written until drives are as full as others who use them may find them, where the volumes of the run take so much.
+    pub(super) fn careful_bytes(&self, own_bytes: u64) -> u64 {
+        match (self.capacity_bytes, self.used_bytes) {
+            (Some(capacity), Some(used)) => {
+                (capacity / 100 * CAREFUL_FULL_PERCENT).saturating_sub(used.saturating_sub(own_bytes))
+            }
+            _ => self.free_bytes / 100 * CAREFUL_FREE_PERCENT + own_bytes,
+        }
+    }
+}
+
 impl System {
+    /// What the volumes of the run take, all copies.
+    pub(super) fn own_bytes(&self) -> u64 {
+        self.layout.as_ref().map_or(0, |layout| {
+            let copies = self.copies.or(layout.copies).unwrap_or(1);
+            layout.volume_bytes * u64::from(layout.volumes) * u64::from(copies)
+        })
+    }
+
+    /// Copies that volumes have or will get.
+    pub(super) fn copies_of_volumes(
+        &self,
+        spec: &str,
+        copies: Option<u32>,
+        df: &Df,
+        context: &Context<'_>,
+    ) -> Result<u64, TargetError> {
+        let copies = match self.found.map(|found| found.copies).or(copies) {
+            Some(copies) => copies,
+            None => self.copies_by_default(spec, df, context)?,
+        };
+        Ok(u64::from(copies.max(1)))
+    }
+
     fn pools(&self, spec: &str, context: &Context<'_>) -> Result<Vec<Pool>, TargetError> {
         let list: PoolList = self.ask(spec, &["pool", "list"], context)?;
         Ok(list.pools)

@@ -250,3 +250,21 @@ fn a_pool_whose_making_was_refused_is_not_told() {
     assert_eq!(stand_in::log(folder.path()), "pool remove\n");
     assert!(pool_notes(folder.path()).is_empty(), "{:?}", pool_notes(folder.path()));
 }
+
+#[test]
+fn a_cluster_that_others_use_is_filled_until_it_is_four_fifths_full() {
+    let df = |told: &str| -> Df {
+        let text = format!(
+            r#"{{"free_bytes":500,"provisioned_bytes":0,"provisionable_bytes":9,"drives":[]{told}}}"#
+        );
+        serde_json::from_str(&text).unwrap()
+    };
+    let told = |used: u64| df(&format!(r#","capacity_bytes":1000,"used_bytes":{used}"#));
+    assert_eq!(
+        (told(0).careful_bytes(0), told(700).careful_bytes(0), told(850).careful_bytes(0)),
+        (800, 100, 0)
+    );
+    // What the run itself has there goes before.
+    assert_eq!((told(700).careful_bytes(300), told(100).careful_bytes(300)), (400, 800));
+    assert_eq!((df("").careful_bytes(0), df("").careful_bytes(300)), (100, 400), "an older server");
+}
