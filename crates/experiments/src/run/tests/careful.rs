@@ -59,7 +59,7 @@ fn a_store_that_others_use_is_not_filled_further_than_it_may_be_unasked() {
         let hooks = Hooks { stopped: &|| false, say: &|_| {}, progress: &|_, _| {}, partial: &|_| {} };
         let store: Box<dyn Target> = Box::new(Careful { careful_bytes });
         let mut run = Run::new(&settings, &hooks, context_of(&settings), vec![store], &planned);
-        let layout = run.lay_out(&planned[0], &[None]).map_err(|error| error.to_string());
+        let layout = run.lay_out(&planned[0], &mut [None]).map_err(|error| error.to_string());
         let notes: Vec<String> = run.report.findings.into_iter().map(|found| found.text).collect();
         (layout.map(|layout| layout.volume_bytes >> 20), notes)
     };
