@@ -41,6 +41,14 @@ pub struct Lost {
     pub location: u64,
 }
 
+impl ReplayFrame {
+    /// Whether it holds the root of the checkpoint whose root lies there: a root begins its frame's data.
+    pub fn holds_root(&self, root_location: u64) -> bool {
+        let data = self.header.location + u64::from(self.header.header_blocks);
+        self.header.head == Head::Meta && !self.is_footer && data == root_location
+    }
+}
+
 /// Reads blocks of a shard's segments.
 pub struct BlockReader<'a> {
     pub(crate) device: &'a mut dyn Device,
@@ -165,6 +173,10 @@ impl<'a> Chain<'a> {
         self.last = header.frame_number;
         self.last_crc = header.header_crc;
         self.acknowledged = self.acknowledged.max(header.acknowledged);
+        if self.superblock.checkpoint != 0 && frame.holds_root(self.superblock.root_location) {
+            // The superblock names a root only once it and all before it was applied.
+            self.acknowledged = self.acknowledged.max(header.frame_number);
+        }
         let geometry = self.reader.geometry;
         let cursor = &mut self.cursors[head];
         let next = Some(header.next_segment).filter(|next| *next < geometry.segments);

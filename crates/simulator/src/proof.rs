@@ -1,8 +1,8 @@
 //! Which frames of a stopped drive nothing on it proves acknowledged: what is spoilt there cannot be told from a torn
 //! tail, and may be cut off without a sign. Damage of any other frame must show.
 //!
-//! A frame says which frames were acknowledged when it was written, and a mount is noted behind the last frame that it
-//! found. So only the frames that were on their way together at the end, and those that were acknowledged after the
+//! A frame says which frames were acknowledged when it was written, a mount is noted behind the last frame that it
+//! found, and a superblock names the root of a checkpoint once that and all before it was acknowledged. So only the frames that were on their way together at the end, and those that were acknowledged after the
 //! last one was written, have no proof. How many that are depends on the engine's settings and on the requests; here
 //! they are read from the drive, as `docs/on-disk-format.md` describes it and apart from the engine's own code.
 //!
@@ -19,6 +19,7 @@ const MAGIC: &[u8; 4] = b"CQFR";
 /// What a header says, as far as it matters here.
 struct Frame {
     number: u64,
+    /// What it proves, or the superblock that names it.
     acknowledged: u64,
     bytes: Range<u64>,
     /// Whether its data is of users, and all of it.
@@ -92,9 +93,12 @@ fn frames_of(
             }
             let blocks = u64::from(half(block, 56)) + u64::from(word(block, 64));
             let at = geometry.offset_bytes(location);
+            let number = long(block, 8);
+            let data = location + u64::from(half(block, 56));
+            let is_root = superblock.checkpoint != 0 && data == superblock.root_location;
             frames.push(Frame {
-                number: long(block, 8),
-                acknowledged: long(block, 40),
+                number,
+                acknowledged: long(block, 40).max(if is_root { number } else { 0 }),
                 bytes: at..at + blocks * BLOCK_BYTES as u64,
                 is_user_data: is_user_data(block),
             });

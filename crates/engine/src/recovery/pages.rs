@@ -50,14 +50,12 @@ impl MetaFrames {
 
     /// Keeps back a frame of the index's stream that lies behind the root; says whether it did.
     pub(super) fn hold(&mut self, frame: &ReplayFrame) -> bool {
-        let header = &frame.header;
-        if header.head != Head::Meta {
+        if frame.header.head != Head::Meta {
             return false;
         }
         if let Some(root_location) = self.root_location {
-            // The root is the last of its checkpoint, and begins its frame's data.
-            let data = header.location + u64::from(header.header_blocks);
-            if data == root_location && !frame.is_footer {
+            // The root is the last of its checkpoint.
+            if frame.holds_root(root_location) {
                 self.root_location = None;
             }
             return false;
