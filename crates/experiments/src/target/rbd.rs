@@ -1,14 +1,14 @@
-//! `rbd:POOL/IMAGE` on a Ceph cluster that runs, and `ceph-local`, by fio's engine for RBD, or at a rate by `coquina bench io`;
-//! whole objects by fio's engine for RADOS.
+//! `rbd:POOL/IMAGE` on a Ceph cluster that runs, and `ceph-local`, by fio's engine for RBD, or at a rate by `coquina bench io`,
+//! which makes whole objects in any case.
 
 use std::path::PathBuf;
 
 use serde::Deserialize;
 
 use super::ceph::{self, ANSWER_TIME_MAX, CONNECTED_TIME_MAX, REMOVE_TIME_MAX, Shared};
-use super::rados::{self, Written, objects};
+use super::rados::{self, Objects};
 use super::rbd_cache::{self, Cache};
-use super::{Context, Effect, Reach, Target, TargetError, ceph_option, medium};
+use super::{Context, Effect, OpenLoop, Reach, Target, TargetError, ceph_option, medium};
 use crate::definition::Layout;
 use crate::generator::fio::{self, FioOptions};
 use crate::generator::{Command, GeneratorError, Load, Patience, coquina};
@@ -31,7 +31,7 @@ pub struct RbdTarget {
     tries_cache: bool,
     layout: Option<Layout>,
     /// Whole objects besides.
-    written: Written,
+    objects: Objects,
     program: PathBuf,
 }
 
@@ -66,7 +66,7 @@ impl RbdTarget {
             caches: Vec::new(),
             tries_cache: false,
             layout: None,
-            written: Written::default(),
+            objects: Objects::default(),
             program: PathBuf::new(),
         }
     }
@@ -321,6 +321,7 @@ impl Target for RbdTarget {
 
     fn lay_out(&mut self, layout: &Layout, context: &Context<'_>) -> Result<bool, TargetError> {
         self.remove_made();
+        self.objects.remove(&self.system.borrow(), &self.program);
         self.system.borrow_mut().look_again(&self.spec, context);
         if let Some(copies) = layout.copies {
             self.system.borrow_mut().set_copies(&self.spec, copies, context)?;
@@ -355,8 +356,7 @@ impl Target for RbdTarget {
     fn commands(&self, load: &Load, volumes: &[u32]) -> Vec<Command> {
         let system = self.system.borrow();
         if load.operation.is_of_objects() {
-            self.written.begin(&system);
-            return vec![objects(&system, load)];
+            return self.objects.commands(&system, &self.program, load);
         }
         let images = volumes.iter().filter_map(|volume| self.images.get(*volume as usize));
         if load.rate_iops.is_some() {
@@ -384,7 +384,11 @@ impl Target for RbdTarget {
     }
 
     fn fio_engine_of_objects(&self) -> Option<String> {
-        Some(rados::ENGINE.to_owned())
+        None
+    }
+
+    fn open_loop_of_objects(&self) -> OpenLoop {
+        OpenLoop::Native
     }
 
     fn processes(&self) -> Vec<u32> {
@@ -406,6 +410,10 @@ impl Target for RbdTarget {
 
     fn reach(&self) -> Reach {
         self.system.borrow().reach()
+    }
+
+    fn reach_of_objects(&self) -> Reach {
+        rados::reach_of_objects(&self.system.borrow())
     }
 
     fn effect(&self, key: &str, context: &Context<'_>) -> Result<Effect, TargetError> {
@@ -430,9 +438,10 @@ impl Target for RbdTarget {
         if self.system.borrow().local.is_some() {
             // What was made goes with it, and if its OSDs did not start again, nobody would answer.
             self.made.clear();
+            self.objects.forget();
         }
         self.remove_made();
-        self.written.remove(&self.system.borrow(), &self.spec);
+        self.objects.remove(&self.system.borrow(), &self.program);
         self.system.borrow_mut().local = None;
     }
 }
@@ -595,7 +604,16 @@ esac
         assert_eq!(commands[1].environment, [("CEPH_CONF".to_owned(), "/c/ceph.conf".to_owned())]);
         let closed = target.commands(&Load { rate_iops: None, ..load.clone() }, &[0, 1]);
         assert_eq!((closed.len(), closed[0].program.clone()), (1, PathBuf::from("fio")));
-        let object = target.commands(&Load { operation: Operation::ObjectWrite, ..load }, &[0]);
-        assert_eq!(object[0].program, PathBuf::from("fio"), "whole objects have fio only");
+        for rate_iops in [Some(101), None] {
+            let objects = Load { operation: Operation::ObjectWrite, rate_iops, ..load.clone() };
+            let commands = target.commands(&objects, &[0]);
+            let line = commands[0].arguments.join(" ");
+            assert!(line.contains("--target rados:admin@pool/coquina-bench-"), "{line}");
+            assert_eq!(
+                (commands[0].program.clone(), line.contains("--rate")),
+                (PathBuf::new(), rate_iops.is_some())
+            );
+            assert_eq!(commands[0].environment, [("CEPH_CONF".to_owned(), "/c/ceph.conf".to_owned())]);
+        }
     }
 }
