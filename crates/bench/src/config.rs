@@ -46,6 +46,15 @@ pub enum TargetSpec {
         /// The image.
         image: String,
     },
+    /// Whole objects of a pool of a Ceph cluster, each of the size of one operation.
+    Rados {
+        /// The client's name, without `client.`.
+        user: String,
+        /// The pool.
+        pool: String,
+        /// What their names begin with; a number follows.
+        prefix: String,
+    },
     /// A regular file, made if it is missing.
     File {
         /// Its path.
@@ -59,7 +68,8 @@ pub enum TargetSpec {
 }
 
 impl TargetSpec {
-    /// Reads `volume:NAME`, `nbd:URI`, `rbd:[USER@]POOL/IMAGE`, `file:PATH` or `device:PATH`; a bare NBD URI works too.
+    /// Reads `volume:NAME`, `nbd:URI`, `rbd:[USER@]POOL/IMAGE`, `rados:[USER@]POOL/PREFIX`, `file:PATH` or `device:PATH`; a
+    /// bare NBD URI works too.
     ///
     /// `server` is the address for `volume:`; without one, volumes are refused.
     pub fn parse(text: &str, server: Option<&str>) -> Result<Self, ConfigError> {
@@ -77,15 +87,17 @@ impl TargetSpec {
                 Ok(TargetSpec::Volume { server, name: rest.to_owned() })
             }
             "nbd" => Ok(TargetSpec::Nbd { uri: rest.to_owned() }),
-            "rbd" => {
+            "rbd" | "rados" => {
                 let (user, path) = rest.split_once('@').unwrap_or(("admin", rest));
-                match path.split_once('/') {
-                    Some((pool, image)) if !user.is_empty() && !pool.is_empty() && !image.is_empty() => {
-                        let (user, pool, image) = (user.to_owned(), pool.to_owned(), image.to_owned());
-                        Ok(TargetSpec::Rbd { user, pool, image })
-                    }
-                    _ => Err(malformed()),
+                let (pool, name) = path.split_once('/').ok_or_else(malformed)?;
+                if user.is_empty() || pool.is_empty() || name.is_empty() {
+                    return Err(malformed());
                 }
+                let (user, pool, name) = (user.to_owned(), pool.to_owned(), name.to_owned());
+                Ok(match kind {
+                    "rbd" => TargetSpec::Rbd { user, pool, image: name },
+                    _ => TargetSpec::Rados { user, pool, prefix: name },
+                })
             }
             "file" => Ok(TargetSpec::File { path: rest.into() }),
             "device" => Ok(TargetSpec::Device { path: rest.into() }),
@@ -106,6 +118,7 @@ impl std::fmt::Display for TargetSpec {
             TargetSpec::Volume { name, .. } => write!(formatter, "volume:{name}"),
             TargetSpec::Nbd { uri } => write!(formatter, "nbd:{uri}"),
             TargetSpec::Rbd { user, pool, image } => write!(formatter, "rbd:{user}@{pool}/{image}"),
+            TargetSpec::Rados { user, pool, prefix } => write!(formatter, "rados:{user}@{pool}/{prefix}"),
             TargetSpec::File { path } => write!(formatter, "file:{}", path.display()),
             TargetSpec::Device { path } => write!(formatter, "device:{}", path.display()),
         }
@@ -413,6 +426,9 @@ mod tests {
         assert_eq!(parse("rbd:p/i"), Ok(image("admin")));
         assert_eq!(parse("rbd:me@p/i"), Ok(image("me")));
         assert_eq!(image("me").to_string(), "rbd:me@p/i");
+        let objects = TargetSpec::Rados { user: "me".into(), pool: "p".into(), prefix: "o-".into() };
+        assert_eq!((objects.to_string().as_str(), parse("rados:me@p/o-")), ("rados:me@p/o-", Ok(objects)));
+        assert!(["rados:p", "rados:p/"].into_iter().all(|text| parse(text).is_err()));
         assert!(["rbd:p", "rbd:p/", "rbd:@p/i", "rbd:/i"].into_iter().all(|text| parse(text).is_err()));
         assert!(parse("tape:0").is_err());
         assert!(parse("file:").is_err());

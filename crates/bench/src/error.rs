@@ -9,7 +9,8 @@ use coquina_base::format_size_bytes;
 pub enum ConfigError {
     /// Not a target.
     #[error(
-        "'{0}' is not a target: use volume:NAME, nbd:URI, rbd:[USER@]POOL/IMAGE, file:PATH or device:PATH"
+        "'{0}' is not a target: use volume:NAME, nbd:URI, rbd:[USER@]POOL/IMAGE, rados:[USER@]POOL/PREFIX, file:PATH or \
+         device:PATH"
     )]
     Target(String),
     /// A volume without a server.

@@ -31,3 +31,4 @@ pub use ledger::{Findings, Ledger};
 pub use report::{CpuReport, IoReport, OperationReport, ProcessCpu, REPORT_VERSION, SecondSample};
 pub use run::{DriveProbe, Hooks, IoOutcome, Phase, Progress, is_local, run_io, verify_ledger};
 pub use table::{format_count, format_ns};
+pub use target::remove_objects;

@@ -649,8 +649,8 @@ pub struct PublishedRow {
 /// Something worth knowing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
-    /// `verdict`, `copies`, `contradiction`, `unequal`, `stops-growing`, `scaling`, `limit`, `advice`, `not-steady`, `not-settled`, `rate-not-reached`,
-    /// `open-loop` or `note`.
+    /// `verdict`, `copies`, `contradiction`, `unequal`, `stops-growing`, `scaling`, `limit`, `advice`, `not-steady`, `not-settled`, `rate-not-reached`
+    /// or `note`; `open-loop` in older reports.
     pub kind: String,
     /// What it is about: a case's id, a target's label, or a publication.
     pub subject: String,

@@ -12,9 +12,9 @@
 //! - nothing is allocated per operation.
 
 mod buffers;
+mod ceph;
 pub(crate) mod file;
 pub(crate) mod nbd;
-mod rbd;
 mod volume;
 
 use std::path::PathBuf;
@@ -22,6 +22,8 @@ use std::time::Duration;
 
 use crate::config::{IoBenchConfig, TargetSpec};
 use crate::error::{BenchError, TargetError};
+
+pub use ceph::objects::remove_objects;
 
 /// What an operation does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,7 +108,8 @@ pub fn open(config: &IoBenchConfig) -> Result<Box<dyn Target>, BenchError> {
         TargetSpec::File { path } => Box::new(file::FileTarget::open_file(path, config)?),
         TargetSpec::Device { path } => Box::new(file::FileTarget::open_device(path, config)?),
         TargetSpec::Nbd { uri } => Box::new(nbd::NbdTarget::open(uri)?),
-        TargetSpec::Rbd { user, pool, image } => Box::new(rbd::RbdTarget::open(user, pool, image)?),
+        TargetSpec::Rbd { user, pool, image } => Box::new(ceph::rbd::RbdTarget::open(user, pool, image)?),
+        TargetSpec::Rados { .. } => Box::new(ceph::objects::ObjectsTarget::open(config)?),
         TargetSpec::Volume { server, name } => Box::new(volume::VolumeTarget::open(server, name)?),
     })
 }

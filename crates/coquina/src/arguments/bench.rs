@@ -48,7 +48,8 @@ Examples:
   coquina bench io --target file:/srv/raw --size 1G --rw randwrite --depth 128 --durable
 What lies in the range is overwritten by workloads that write.")]
 pub struct BenchIo {
-    /// Where the load goes: volume:NAME, nbd:URI, rbd:[USER@]POOL/IMAGE, file:PATH or device:PATH
+    /// Where the load goes: volume:NAME, nbd:URI, rbd:[USER@]POOL/IMAGE, rados:[USER@]POOL/PREFIX (whole objects of the size of an
+    /// operation, PREFIX0 and so on, which are written before they are read), file:PATH or device:PATH
     #[arg(long)]
     pub target: String,
     /// randread, randwrite, read, write, mix (70 % reads) or mix:PERCENT
@@ -100,6 +101,9 @@ pub struct BenchIo {
     /// Report the CPU time of this process too; repeat it for more [default: those of the local server, if it serves the target]
     #[arg(long = "cpu-pid", value_name = "PID")]
     pub cpu_pids: Vec<u32>,
+    /// Make no load, but remove the objects that load on rados:POOL/PREFIX with this --bs and --size has left, by their names
+    #[arg(long)]
+    pub remove: bool,
     /// When the load begins, in nanoseconds of CLOCK_MONOTONIC: several generators of a run begin at once
     #[arg(long, value_name = "NS", hide = true)]
     pub start_at: Option<u64>,

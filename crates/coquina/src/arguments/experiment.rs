@@ -13,11 +13,12 @@ const TARGETS: &str = "\
 Targets:
   coquina-local        three Coquina nodes, made for the run, by the native client
   coquina-local-nbd    the same, by fio over NBD
-  ceph-local           Ceph from Debian's packages, made for the run: monitor, manager, three OSDs; by fio's RBD engine
+  ceph-local           Ceph from Debian's packages, made for the run: monitor, manager, three OSDs; by fio's RBD engine, whole
+                       objects by librados
   coquina:VOLUME       a volume of a running cluster (--dir or --server); made and removed if it does not exist
   coquina-nbd:VOLUME   the same, by fio over NBD
   rbd:POOL/IMAGE       an image of a running Ceph cluster, in no namespace; made and removed if it does not exist
-  rados:POOL           whole objects of a pool of a running Ceph cluster
+  rados:POOL           whole objects of a pool of a running Ceph cluster, by librados; made and removed
   nbd:URI              an export of any NBD server
   file:PATH[,PATH..]   files: each a volume or a drive; device:PATH[,PATH..] the same with block devices
   plain-file           a file in --folder; plain-files:N several";

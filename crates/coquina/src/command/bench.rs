@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use coquina_base::{NodeId, format_least_size_bytes, format_size_bytes};
 use coquina_bench::{
     Hooks, IoBenchConfig, IoReport, Phase, Progress as BenchProgress, TargetSpec, format_count, format_ns,
-    run_io,
+    remove_objects, run_io,
 };
 use coquina_control::{Client, api};
 
@@ -51,6 +51,9 @@ fn io(global: &Global, arguments: &BenchIo) -> Result<(), CliError> {
         confirm_overwriting(path, arguments.yes)?;
     }
     let stop = signal::stop_flag(2, || {})?;
+    if arguments.remove {
+        return Ok(remove_objects(&config, &stop)?);
+    }
     let progress = Progress::new("bench");
     let mut written = server.as_ref().map(|server| Written::new(&server.client));
     let mut probe = || written.as_mut()?.bytes();

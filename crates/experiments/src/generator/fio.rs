@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use super::{Amount, BusyHost, Command, Format, Load, Outcome, add, set_percentiles, share};
+use super::{Amount, BusyHost, Command, Format, Load, Outcome, add, set_percentiles};
 use crate::report::{Figures, Operation};
 use crate::statistics::LatencyHistogram;
 
@@ -77,8 +77,10 @@ pub(super) fn check_job(job: &str) -> Result<(), String> {
     values.into_iter().try_for_each(|(_, value)| check_name(&value.replace("\\:", ":")))
 }
 
-/// The command that makes this load.
+/// The command that makes this load, which has no rate: fio counts latency from when it hands an operation in, not from when that was
+/// due, and waits for all that a job has in flight before it waits for the time of the next one.
 pub fn command(options: &FioOptions, load: &Load) -> Command {
+    assert!(load.rate_iops.is_none(), "load at a rate is made by `coquina bench io`");
     let mut job = String::from("[global]\n");
     let mut set = |name: &str, value: &str| {
         // Writing to a text cannot fail.
@@ -114,12 +116,10 @@ pub fn command(options: &FioOptions, load: &Load) -> Command {
             }
             set("bs", &load.block_bytes.to_string());
             set("iodepth", &load.depth.to_string());
-            if load.rate_iops.is_none() {
-                set("numjobs", &load.jobs.to_string());
-            }
+            set("numjobs", &load.jobs.to_string());
         }
     }
-    if load.rate_iops.is_none() && has_parts(load) {
+    if has_parts(load) {
         set("offset_increment", &part_bytes(load).to_string());
     }
     match load.amount {
@@ -148,13 +148,7 @@ pub fn command(options: &FioOptions, load: &Load) -> Command {
     options.options.iter().for_each(|(name, value)| set(name, value));
     for (number, volume) in options.volumes.iter().enumerate() {
         let name = format!("volume{number}");
-        match load.rate_iops {
-            Some(rate_iops) if load.amount != Amount::Fill => {
-                let mine_iops = share(rate_iops, number as u64, options.volumes.len() as u64);
-                add_rated_jobs(&mut job, &name, volume, load, mine_iops);
-            }
-            _ => add_section(&mut job, &name, volume),
-        }
+        add_section(&mut job, &name, volume);
     }
     let mut arguments: Vec<String> = ["--output-format=json+", "--eta=never"].map(str::to_owned).into();
     arguments.extend(options.host.iter().map(|host| format!("--client={host}")));
@@ -175,25 +169,6 @@ fn add_section(job: &mut String, name: &str, options: &[(String, String)]) {
     let _ = writeln!(job, "[{name}]");
     for (name, value) in options {
         let _ = writeln!(job, "{name}={value}");
-    }
-}
-
-/// Jobs of one volume that share a rate; what has no share makes no load.
-///
-/// Before fio waits for the time of a job's next operation, it waits until all that the job has in flight are done.
-/// (`io_submit_mode=offload` would not wait, but fio 3.33 crashes with it and the engines rbd, rados and nbd.)
-fn add_rated_jobs(job: &mut String, name: &str, volume: &[(String, String)], load: &Load, rate_iops: u64) {
-    for number in 0..load.jobs {
-        let mine_iops = share(rate_iops, number.into(), load.jobs.into());
-        if mine_iops == 0 {
-            continue;
-        }
-        let mut options = volume.to_vec();
-        options.push(("rate_iops".to_owned(), mine_iops.to_string()));
-        if has_parts(load) && number > 0 {
-            options.push(("offset".to_owned(), (part_bytes(load) * u64::from(number)).to_string()));
-        }
-        add_section(job, &format!("{name}-{number}"), &options);
     }
 }
 

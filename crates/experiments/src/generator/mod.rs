@@ -121,7 +121,6 @@ impl GeneratorError {
 fn engine_hint(engine: &str) -> String {
     let library = match engine {
         "rbd" => "librbd-dev",
-        "rados" => "librados-dev",
         "nbd" => "libnbd-dev",
         _ => "the engine's library",
     };
@@ -134,7 +133,7 @@ fn engine_hint(engine: &str) -> String {
 fn hint(program: &str) -> &'static str {
     match program.rsplit('/').next().unwrap_or(program) {
         "fio" => "; install the Debian package fio",
-        "rbd" | "ceph" | "ceph-conf" | "rados" => "; install the Debian package ceph-common",
+        "rbd" | "ceph" | "ceph-conf" => "; install the Debian package ceph-common",
         "nbdinfo" => "; install the Debian package libnbd-bin",
         "bash" => "; install the Debian package bash",
         _ => "",
@@ -148,7 +147,7 @@ fn slow_hint(command: &str) -> &'static str {
         "fio" => {
             "it was only asked what it can do, with a file of 4 KiB: look at the drive under --folder (`dmesg`)"
         }
-        "rbd" | "ceph" | "rados" => "look at `ceph -s`: monitors and OSDs must be up",
+        "rbd" | "ceph" => "look at `ceph -s`: monitors and OSDs must be up",
         "nbdinfo" => {
             "whoever listens there took the connection and says nothing: is it an NBD server, and does it answer others? Start it again, \
              or name another export"

@@ -5,7 +5,7 @@ use coquina_host::DriveEnvironment;
 use crate::definition::PlannedScenario;
 use crate::generator::{ANSWER_TIME_MAX, output_of};
 use crate::report::TargetFacts;
-use crate::target::{ENGINE_SETTING, OpenLoop, Target};
+use crate::target::{ENGINE_SETTING, Target};
 
 use super::{Run, findings, fio_tried, measure, rates, settings_tried};
 
@@ -52,7 +52,7 @@ impl Run<'_> {
                 facts.label = settings_tried::AS_FOUND.to_owned();
             }
             if has_rate {
-                let open_loop = if of_objects { OpenLoop::Fio } else { target.open_loop() };
+                let open_loop = if of_objects { target.open_loop_of_objects() } else { target.open_loop() };
                 facts.generator = rates::generator(&facts.generator, open_loop);
             }
             facts.server_processes = target
@@ -106,7 +106,7 @@ mod tests {
         for spec in ["ceph-local", "rbd:pool/image"] {
             let target = Opener::new(std::path::Path::new("/nonexistent")).open(spec).unwrap();
             let (blocks, objects) = (facts_of(target.as_ref(), false), facts_of(target.as_ref(), true));
-            assert_eq!((&*blocks.generator, &*objects.generator), ("fio rbd", "fio rados"), "{spec}");
+            assert_eq!((&*blocks.generator, &*objects.generator), ("fio rbd", "coquina bench io"), "{spec}");
             assert!(
                 blocks.cache.contains("librbd") && !objects.cache.contains("librbd"),
                 "{}",

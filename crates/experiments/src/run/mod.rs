@@ -42,7 +42,8 @@ use crate::report::{
     ExperimentFacts, Finding, LaidOutFacts, LayoutFacts, REPORT_VERSION, Report, TimingFacts,
 };
 use crate::target::{
-    Context, Opener, Target, TargetError, check_names, check_reach, check_repeated, is_this_host,
+    Context, Opener, Target, TargetError, check_names, check_reach, check_reach_of_objects, check_repeated,
+    is_this_host,
 };
 
 use measure::Measured;
@@ -252,6 +253,9 @@ impl<'a> Run<'a> {
 
     fn all(&mut self, planned: &[PlannedScenario]) -> Result<(), RunError> {
         self.check_targets()?;
+        if planned.iter().any(PlannedScenario::is_of_objects) {
+            check_reach_of_objects(&self.targets, &self.settings.hosts)?;
+        }
         rates::check(self.settings, planned, &self.targets)?;
         // Which targets others cannot reach is known of some when they have begun: then the hosts need not be asked.
         self.check_hosts(true)?;

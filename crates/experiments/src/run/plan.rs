@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use crate::definition::{ROUNDS_MIN, SETTLE_PASSES_MAX};
-use crate::target::{Opener, Target, TargetError, check_reach, check_repeated};
+use crate::definition::{PlannedScenario, ROUNDS_MIN, SETTLE_PASSES_MAX};
+use crate::target::{Opener, Target, TargetError, check_reach, check_reach_of_objects, check_repeated};
 
 use super::{Settings, placement, quiet, settings_tried};
 
@@ -78,6 +78,10 @@ impl Plan {
         let targets = opened?;
         check_repeated(&targets)?;
         check_reach(&targets, &settings.hosts)?;
+        let all = settings.plan();
+        if all.iter().any(PlannedScenario::is_of_objects) {
+            check_reach_of_objects(&targets, &settings.hosts)?;
+        }
         let limits = &settings.limits;
         // Of a target that is tuned there is a column for each setting.
         let columns = match settings.tried.is_empty() {

@@ -17,13 +17,21 @@ pub(super) fn check(
     planned: &[PlannedScenario],
     targets: &[Box<dyn Target>],
 ) -> Result<(), RunError> {
-    let has_rate = planned
+    let rated: Vec<bool> = planned
         .iter()
         .flat_map(|scenario| &scenario.points)
-        // Whole objects have fio only.
-        .any(|planned| planned.point.rate_iops.is_some() && !planned.point.operation.is_of_objects());
-    let replaced = targets.iter().find(|target| target.open_loop() == OpenLoop::InPlaceOfFio);
-    let Some(target) = replaced.filter(|_| has_rate) else { return Ok(()) };
+        .filter(|planned| planned.point.rate_iops.is_some())
+        .map(|planned| planned.point.operation.is_of_objects())
+        .collect();
+    let is_replaced = |target: &dyn Target| {
+        let open_loop = |of_objects: &bool| match *of_objects {
+            true => target.open_loop_of_objects(),
+            false => target.open_loop(),
+        };
+        rated.iter().map(open_loop).any(|made_by| made_by == OpenLoop::InPlaceOfFio)
+    };
+    let replaced = targets.iter().find(|target| is_replaced(target.as_ref()));
+    let Some(target) = replaced else { return Ok(()) };
     let spec = target.spec();
     let own = Format::Coquina.generator();
     if !settings.hosts.is_empty() {
@@ -46,7 +54,6 @@ pub(super) fn generator(of_closed_loops: &str, open_loop: OpenLoop) -> String {
     match open_loop {
         OpenLoop::Native => of_closed_loops.to_owned(),
         OpenLoop::InPlaceOfFio => format!("{of_closed_loops}; at a rate {}", Format::Coquina.generator()),
-        OpenLoop::Fio => format!("{of_closed_loops}, also at a rate: its latency is a lower bound then"),
     }
 }
 
@@ -59,18 +66,8 @@ pub(crate) fn missed_iops(case: &Case, result: &CaseResult) -> Option<(u64, f64)
 
 /// What the rates of a scenario came to.
 pub(super) fn of_scenario(cases: &[Case]) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for case in cases {
-        findings.extend(case.results.iter().filter_map(|result| not_reached(case, result)));
-    }
-    for case in cases {
-        for finding in case.results.iter().filter_map(|result| lower_bound(case, result)) {
-            if !findings.contains(&finding) {
-                findings.push(finding);
-            }
-        }
-    }
-    findings
+    let results = cases.iter().flat_map(|case| case.results.iter().map(move |result| (case, result)));
+    results.filter_map(|(case, result)| not_reached(case, result)).collect()
 }
 
 fn not_reached(case: &Case, result: &CaseResult) -> Option<Finding> {
@@ -82,16 +79,6 @@ fn not_reached(case: &Case, result: &CaseResult) -> Option<Finding> {
         achieved / offered as f64 * 100.0
     );
     Some(finding("rate-not-reached", &format!("{}: {}", case.id, result.target), &text))
-}
-
-/// Where fio made the load, as it does for whole objects: what its latency is worth.
-fn lower_bound(case: &Case, result: &CaseResult) -> Option<Finding> {
-    case.point.rate_iops?;
-    let by_fio = result.good_rounds().any(|round| round.generator == Format::Fio.generator());
-    let text = "made by fio, which counts latency from when it hands an operation in, not from when that was due; and before a job \
-                waits for the time of its next operation, it waits until all that it has in flight are done. Latency at a rate is \
-                a lower bound here, and operations that waited in fio are not seen";
-    by_fio.then(|| finding("open-loop", &format!("{}: {}", case.point.scenario, result.target), text))
 }
 
 #[cfg(test)]
@@ -124,14 +111,6 @@ mod tests {
     }
 
     #[test]
-    fn what_fio_cannot_tell_at_a_rate_is_told_once() {
-        let found = of_scenario(&[case(Some(100), 100.0, "fio"), case(Some(200), 200.0, "fio")]);
-        let kinds: Vec<&str> = found.iter().map(|finding| finding.kind.as_str()).collect();
-        assert_eq!(kinds, ["open-loop"]);
-        assert!(found[0].text.contains("lower bound"), "{found:?}");
-    }
-
-    #[test]
     fn a_rate_goes_neither_with_other_hosts_nor_with_options_of_fio() {
         let folder = tempfile::tempdir().unwrap();
         let experiment = Experiment::load("hdd-tuning").unwrap();
@@ -145,10 +124,11 @@ mod tests {
             Err(error) => error.to_string(),
         };
         assert!(refused(&settings, "plain-file").contains("leave --client out"));
-        assert_eq!(refused(&settings, "rados:pool"), "", "only fio speaks to it");
+        assert_eq!(refused(&settings, "rados:pool"), "", "fio makes none of its load");
         let objects = Experiment::load("arm-vs-x86").unwrap();
         let of_objects = Settings { experiment: objects, ..settings.clone() };
-        assert_eq!(refused(&of_objects, "ceph-local"), "", "only fio makes whole objects");
+        assert_eq!(refused(&of_objects, "ceph-local"), "", "fio makes no whole objects of Ceph");
+        assert!(refused(&of_objects, "plain-file").contains("leave --client out"));
         assert!(refused(&settings, "ceph-local").contains("leave --client out"));
         settings.hosts.clear();
         settings.tried = vec![crate::run::Assignment::parse("fio:iodepth=1").unwrap()];

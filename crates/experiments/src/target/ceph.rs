@@ -67,7 +67,7 @@ pub fn shared_local() -> Shared {
 
 /// A cluster that runs, found by Ceph's usual files.
 pub fn running(pool: &str) -> Shared {
-    // fio's engine for RADOS does not look at the environment; a list of files is for those that do.
+    // A list of files is left to those who look at the environment.
     let conf = std::env::var("CEPH_CONF").ok().filter(|conf| !conf.is_empty() && !conf.contains(','));
     let system = System { conf, pool: pool.to_owned(), user: "admin".to_owned(), ..System::default() };
     Rc::new(RefCell::new(system))
@@ -279,7 +279,7 @@ impl System {
         given.iter().map(|(name, value)| format!("{name}={} ", leftovers::quoted(value))).collect()
     }
 
-    /// Environment of Ceph's programs and of fio.
+    /// Environment of Ceph's programs, and of what makes load.
     pub fn environment(&self) -> Vec<(String, String)> {
         self.conf_path().map(|conf| ("CEPH_CONF".to_owned(), conf)).into_iter().collect()
     }

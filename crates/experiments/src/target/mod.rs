@@ -209,8 +209,6 @@ pub enum OpenLoop {
     Native,
     /// The same one, in place of fio.
     InPlaceOfFio,
-    /// fio, since nothing else here speaks to this target. It cannot count latency from when an operation was due.
-    Fio,
 }
 
 /// Something that is measured.
@@ -256,9 +254,13 @@ pub trait Target {
     fn fio_engine_of_objects(&self) -> Option<String> {
         self.fio_engine()
     }
-    /// What makes load on it at a rate, other than whole objects: these have fio only.
+    /// What makes load on it at a rate.
     fn open_loop(&self) -> OpenLoop {
         OpenLoop::InPlaceOfFio
+    }
+    /// The same for whole objects.
+    fn open_loop_of_objects(&self) -> OpenLoop {
+        self.open_loop()
     }
     /// Processes on this machine that serve it.
     fn processes(&self) -> Vec<u32>;
@@ -313,6 +315,10 @@ pub trait Target {
     fn reach(&self) -> Reach {
         Reach::Anywhere
     }
+    /// From where its whole objects can be reached.
+    fn reach_of_objects(&self) -> Reach {
+        self.reach()
+    }
     /// Starts it again, with all that it holds, so that settings which are read at a start take effect.
     fn restart(&mut self, _context: &Context<'_>) -> Result<(), TargetError> {
         Err(TargetError::Unusable {
@@ -355,12 +361,17 @@ fn no_setting(spec: &str, key: &str) -> TargetError {
 
 /// Refuses targets on which these hosts cannot make load.
 pub fn check_reach(targets: &[Box<dyn Target>], hosts: &[String]) -> Result<(), TargetError> {
-    for target in targets {
-        if let Some(message) = reach::refusal(&target.reach(), hosts) {
-            return Err(TargetError::Wrong { spec: target.spec().to_owned(), message });
-        }
-    }
-    Ok(())
+    targets.iter().try_for_each(|target| refuse_unreached(target.as_ref(), &target.reach(), hosts))
+}
+
+/// The same where whole objects are read or written.
+pub fn check_reach_of_objects(targets: &[Box<dyn Target>], hosts: &[String]) -> Result<(), TargetError> {
+    targets.iter().try_for_each(|target| refuse_unreached(target.as_ref(), &target.reach_of_objects(), hosts))
+}
+
+fn refuse_unreached(target: &dyn Target, reach: &Reach, hosts: &[String]) -> Result<(), TargetError> {
+    let wrong = |message| TargetError::Wrong { spec: target.spec().to_owned(), message };
+    reach::refusal(reach, hosts).map_or(Ok(()), |message| Err(wrong(message)))
 }
 
 /// Refuses names that fio would not take as they are; `folder` is where its jobs lie.

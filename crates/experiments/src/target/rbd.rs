@@ -1,5 +1,5 @@
-//! `rbd:POOL/IMAGE` on a Ceph cluster that runs, and `ceph-local`, by fio's engine for RBD, or at a rate by `coquina bench io`;
-//! whole objects by fio's engine for RADOS.
+//! `rbd:POOL/IMAGE` on a Ceph cluster that runs, and `ceph-local`, by fio's engine for RBD, or at a rate by `coquina bench io`,
+//! which makes whole objects in any case.
 
 mod watchers;
 
@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 
 use super::ceph::{self, ANSWER_TIME_MAX, CONNECTED_TIME_MAX, REMOVE_TIME_MAX, Shared};
-use super::rados::{self, Written, objects};
+use super::rados::{self, Objects};
 use super::rbd_cache::{self, Cache};
-use super::{Context, Effect, Reach, Target, TargetError, ceph_option, medium};
+use super::{Context, Effect, OpenLoop, Reach, Target, TargetError, ceph_option, medium};
 use crate::definition::Layout;
 use crate::generator::fio::{self, FioOptions};
 use crate::generator::{Command, GeneratorError, Load, Patience, coquina};
@@ -50,7 +50,7 @@ pub struct RbdTarget {
     tries_cache: bool,
     layout: Option<Layout>,
     /// Whole objects besides.
-    written: Written,
+    objects: Objects,
     program: PathBuf,
     times: Times,
 }
@@ -90,7 +90,7 @@ impl RbdTarget {
             caches: Vec::new(),
             tries_cache: false,
             layout: None,
-            written: Written::default(),
+            objects: Objects::default(),
             program: PathBuf::new(),
             times: TIMES,
         }
@@ -449,6 +449,7 @@ impl Target for RbdTarget {
         if (context.stopped)() {
             return Err(TargetError::Stopped);
         }
+        self.objects.remove(&self.system.borrow(), &self.program);
         if self.found_bytes.is_some() {
             self.check_unused(self.times.watch_max, context)?;
         }
@@ -486,8 +487,7 @@ impl Target for RbdTarget {
     fn commands(&self, load: &Load, volumes: &[u32]) -> Vec<Command> {
         let system = self.system.borrow();
         if load.operation.is_of_objects() {
-            self.written.begin(&system);
-            return vec![objects(&system, load)];
+            return self.objects.commands(&system, &self.program, load);
         }
         let images = volumes.iter().filter_map(|volume| self.images.get(*volume as usize));
         if load.rate_iops.is_some() {
@@ -515,7 +515,11 @@ impl Target for RbdTarget {
     }
 
     fn fio_engine_of_objects(&self) -> Option<String> {
-        Some(rados::ENGINE.to_owned())
+        None
+    }
+
+    fn open_loop_of_objects(&self) -> OpenLoop {
+        OpenLoop::Native
     }
 
     fn processes(&self) -> Vec<u32> {
@@ -537,6 +541,10 @@ impl Target for RbdTarget {
 
     fn reach(&self) -> Reach {
         self.system.borrow().reach()
+    }
+
+    fn reach_of_objects(&self) -> Reach {
+        rados::reach_of_objects(&self.system.borrow())
     }
 
     fn effect(&self, key: &str, context: &Context<'_>) -> Result<Effect, TargetError> {
@@ -565,9 +573,10 @@ impl Target for RbdTarget {
         if self.system.borrow().local.is_some() {
             // What was made goes with it, and if its OSDs did not start again, nobody would answer.
             self.made.clear();
+            self.objects.forget();
         }
         self.remove_made(&|| false);
-        self.written.remove(&self.system.borrow(), &self.spec);
+        self.objects.remove(&self.system.borrow(), &self.program);
         self.system.borrow_mut().local = None;
     }
 }

@@ -58,6 +58,14 @@ pub fn of_native_client() -> Reach {
     )
 }
 
+/// Whole objects of a cluster that is reached from anywhere.
+pub fn of_objects() -> Reach {
+    Reach::ThisHost(
+        "whole objects are read and written by `coquina bench io`, on this host only, since fio does not look at what became of them"
+            .to_owned(),
+    )
+}
+
 /// Why these hosts cannot make load on a target, if they cannot. Hosts are named as fio takes them.
 pub fn refusal(reach: &Reach, hosts: &[String]) -> Option<String> {
     let Reach::ThisHost(why) = reach else { return None };

@@ -125,17 +125,17 @@ fn names_that_fio_would_take_for_others_are_refused_before_anything_is_begun() {
     let folder = tempfile::tempdir().unwrap();
     let refused =
         |spec: &str, folder: &Path| check_names(&[open(spec)], folder).map_err(|error| error.to_string());
-    for spec in
-        ["file:a#2", "file:a,b;2", "device:/dev/a$b", "nbd://h/x;2", "rbd:p/i#2", "rbd:p#/i", "rados:p;"]
-    {
+    for spec in ["file:a#2", "file:a,b;2", "device:/dev/a$b", "nbd://h/x;2", "rbd:p/i#2", "rbd:p#/i"] {
         let error = refused(spec, folder.path()).unwrap_err();
         assert!(error.starts_with(spec) && error.contains("would use something else"), "{error}");
     }
-    for spec in ["file:a", "plain-files:3", "nbd://h/x", "rbd:p/i", "rados:p"] {
+    for spec in ["file:a", "plain-files:3", "nbd://h/x", "rbd:p/i"] {
         refused(spec, folder.path()).unwrap();
         assert!(refused(spec, Path::new("/srv/a#b")).unwrap_err().starts_with("--folder"), "{spec}");
     }
-    refused("coquina:disk", Path::new("/srv/a#b")).unwrap();
+    for spec in ["coquina:disk", "rados:p#"] {
+        refused(spec, Path::new("/srv/a#b")).unwrap();
+    }
 }
 
 #[test]
@@ -336,9 +336,17 @@ fn other_hosts_make_load_only_on_what_they_reach() {
         check_reach(&[open(spec)], &["127.0.0.1".to_owned()]).unwrap();
         check_reach(&[open(spec)], &[]).unwrap();
     }
-    for spec in ["nbd://192.0.2.1:10809/x", "rbd:pool/image", "rados:pool", "coquina-nbd:disk"] {
+    for spec in ["nbd://192.0.2.1:10809/x", "rbd:pool/image", "coquina-nbd:disk"] {
         check_reach(&[open(spec)], &there).unwrap();
     }
+    // fio makes no whole objects.
+    let error = check_reach(&[open("rados:pool")], &there).unwrap_err().to_string();
+    assert!(error.contains("whole objects are read and written by `coquina bench io`"), "{error}");
+    for spec in ["rados:pool", "rbd:pool/image", "ceph-local"] {
+        assert!(check_reach_of_objects(&[open(spec)], &there).is_err(), "{spec}");
+        check_reach_of_objects(&[open(spec)], &["127.0.0.1".to_owned()]).unwrap();
+    }
+    check_reach_of_objects(&[open("coquina-nbd:disk")], &there).unwrap();
 }
 
 #[test]
@@ -550,31 +558,6 @@ fn a_disk_without_room_is_told_how_much_is_needed() {
     assert!(error.contains("1 EiB") && error.contains("--folder"), "{error}");
 }
 
-#[test]
-fn objects_have_names_that_nobody_else_gives() {
-    let load = Load {
-        operation: Operation::ObjectWrite,
-        block_bytes: 65536,
-        depth: 4,
-        jobs: 1,
-        amount: Amount::Fill,
-        size_bytes: 1 << 20,
-        rate_iops: None,
-        seed: 1,
-        processors: None,
-    };
-    let target = Opener::new(Path::new("/nonexistent")).open("rados:pool").unwrap();
-    let commands = target.commands(&load, &[0]);
-    let job = &commands[0].files[0].1;
-    let name = job.lines().find_map(|line| line.strip_prefix("filename_format=coquina-bench-")).unwrap();
-    let parts: Vec<&str> = name.split('-').collect();
-    assert_eq!((parts[0], parts[2], parts[3]), (&*std::process::id().to_string(), "65536", "$filenum"));
-    assert!(u128::from_str_radix(parts[1], 16).is_ok() && job.contains("nrfiles=16\n"), "{job}");
-    assert_eq!(target.commands(&load, &[0]), commands, "reads find what was written");
-    let deeper = target.commands(&Load { depth: 128, amount: Amount::Bytes(1 << 30), ..load }, &[0]);
-    assert!(deeper[0].files[0].1.contains("nrfiles=16\n"), "the same ones at all depths");
-}
-
 fn at_a_rate(operation: Operation) -> Load {
     Load {
         operation,
@@ -624,7 +607,7 @@ fn at_a_rate_load_is_made_by_the_generator_that_counts_from_when_operations_were
     assert_eq!(volume.refuses_point(&pinned), None, "it is pinned as the others are");
     assert!(volume.refuses_point(&Point { rate_iops: None, ..pinned }).is_some());
     let objects = Opener::new(Path::new("/nonexistent")).open("rados:pool").unwrap();
-    assert_eq!(objects.open_loop(), OpenLoop::Fio);
+    assert_eq!(objects.open_loop(), OpenLoop::Native);
 }
 
 fn one_client() -> Point {

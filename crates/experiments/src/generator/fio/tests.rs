@@ -91,29 +91,6 @@ fn values(job: &str, option: &str) -> Vec<u64> {
     job.lines().filter_map(|line| line.strip_prefix(option)?.strip_prefix('=')?.parse().ok()).collect()
 }
 
-#[test]
-fn a_rate_is_shared_out_among_jobs_to_the_last_operation() {
-    let options = FioOptions {
-        engine: "rbd".to_owned(),
-        volumes: vec![Vec::new(), Vec::new(), Vec::new()],
-        ..FioOptions::default()
-    };
-    let job = |load: &Load| command(&options, load).files[0].1.clone();
-    let random = job(&Load { rate_iops: Some(1001), ..load() });
-    assert_eq!(values(&random, "rate_iops").iter().sum::<u64>(), 1001, "{random}");
-    assert_eq!(values(&random, "iodepth"), [128], "{random}");
-    assert_eq!(random.matches("[volume").count(), 6, "{random}");
-    assert!(!random.contains("numjobs") && !random.contains("offload"), "{random}");
-    let slow = job(&Load { rate_iops: Some(2), ..load() });
-    assert_eq!(values(&slow, "rate_iops"), [1, 1], "what has no share makes no load");
-    let sequential = Load { operation: Operation::SequentialWrite, rate_iops: Some(1000), ..load() };
-    let sequential = job(&sequential);
-    assert_eq!(sequential.matches("[volume").count(), 6, "jobs go through the volume as without a rate");
-    assert_eq!(values(&sequential, "iodepth"), [128]);
-    assert_eq!(values(&sequential, "offset"), [1 << 29; 3]);
-    assert_eq!(values(&sequential, "rate_iops").iter().sum::<u64>(), 1000);
-}
-
 /// Each job began at its place and went on for all of the volume: beyond its end, where fio made a file anew that was written full.
 #[test]
 fn jobs_that_go_through_a_volume_have_a_part_of_it_each() {
@@ -129,8 +106,6 @@ fn jobs_that_go_through_a_volume_have_a_part_of_it_each() {
     let in_order = Load { operation: Operation::SequentialRead, jobs: 3, ..load() };
     let part = (1 << 30) / 3 / 4096 * 4096;
     assert_eq!(found(&in_order), [vec![part], vec![part], vec![], vec![]]);
-    let at_a_rate = Load { rate_iops: Some(900), ..in_order.clone() };
-    assert_eq!(found(&at_a_rate)[..3], [vec![part], vec![], vec![part, 2 * part, part, 2 * part]]);
     let bytes = Load { amount: Amount::Bytes(6 << 20), ..in_order.clone() };
     assert_eq!(found(&bytes), [vec![part], vec![part], vec![], vec![1 << 20]], "of all jobs together");
     let whole = [vec![1 << 30], vec![], vec![], vec![]];

@@ -150,8 +150,17 @@ fn at_a_rate_images_get_load_by_librbd() {
     assert_eq!(commands[1].environment, [("CEPH_CONF".to_owned(), "/c/ceph.conf".to_owned())]);
     let closed = target.commands(&Load { rate_iops: None, ..load.clone() }, &[0, 1]);
     assert_eq!((closed.len(), closed[0].program.clone()), (1, PathBuf::from("fio")));
-    let object = target.commands(&Load { operation: Operation::ObjectWrite, ..load }, &[0]);
-    assert_eq!(object[0].program, PathBuf::from("fio"), "whole objects have fio only");
+    for rate_iops in [Some(101), None] {
+        let objects = Load { operation: Operation::ObjectWrite, rate_iops, ..load.clone() };
+        let commands = target.commands(&objects, &[0]);
+        let line = commands[0].arguments.join(" ");
+        assert!(line.contains("--target rados:admin@pool/coquina-bench-"), "{line}");
+        assert_eq!(
+            (commands[0].program.clone(), line.contains("--rate")),
+            (PathBuf::new(), rate_iops.is_some())
+        );
+        assert_eq!(commands[0].environment, [("CEPH_CONF".to_owned(), "/c/ceph.conf".to_owned())]);
+    }
 }
 
 #[test]
