@@ -183,6 +183,16 @@ impl Target for RadosTarget {
         self.system.borrow().space_bytes(&self.spec, context)
     }
 
+    fn is_store_shared(&self) -> bool {
+        !self.system.borrow().is_local
+    }
+
+    fn careful_bytes(&self, _copies: Option<u32>, context: &Context<'_>) -> Result<Option<u64>, TargetError> {
+        let system = self.system.borrow();
+        let Some(space_bytes) = system.space_bytes(&self.spec, context)? else { return Ok(None) };
+        system.careful_bytes(&self.spec, space_bytes, context).map(Some)
+    }
+
     fn refuses(&self, layout: &Layout) -> Option<String> {
         let system = self.system.borrow();
         if layout.copies.is_some() && system.copies() != layout.copies {

@@ -1,3 +1,5 @@
+use std::rc::Rc;
+
 use super::*;
 use crate::generator::Amount;
 use crate::report::Operation;
@@ -317,7 +319,11 @@ fn a_cluster_that_others_use_is_filled_until_its_fullest_osd_is_four_fifths_full
         let mut target = with_images(folder.path(), &df, &[]);
         target.found_bytes = found_mib.map(|mib| mib << 20);
         let context = crate::target::tests::context(folder.path());
-        (target.careful_bytes(None, &context).unwrap().unwrap() + (1 << 19)) >> 20
+        let in_mib =
+            |target: &dyn Target| (target.careful_bytes(None, &context).unwrap().unwrap() + (1 << 19)) >> 20;
+        let objects = crate::target::rados::RadosTarget::of("rados:pool", Rc::clone(&target.system));
+        assert!(objects.is_store_shared() && (found_mib.is_some() || in_mib(&objects) == in_mib(&target)));
+        in_mib(&target)
     };
     // Until 95 % there is room for 3000 MiB.
     assert_eq!(careful_mib(Some(&[osd(20.0, 1), osd(65.0, 1)]), None), 1500);
