@@ -77,7 +77,7 @@ fn end_reads(world: &mut World, mut is_damaged: bool) {
 }
 
 /// A shard whose first block lies alone in a closed segment of users, which is cleaned as soon as room is short.
-fn with_a_victim(world: &mut World) {
+pub(super) fn with_a_victim(world: &mut World) {
     world.change(write_of(1, 0, 0, &content(0)));
     let (location, _) = world.place_in_log(0);
     let segment = world.shard.geometry.segment_of(location);
