@@ -7,7 +7,7 @@ use crate::shard::{IoPurpose, Shard};
 
 /// Regions looked at per turn of the loop.
 const EVICT_STEPS: usize = 4096;
-/// Regions pushed out per turn of the loop.
+/// Regions pushed out per turn of the loop, without those that cost no memory beyond their places.
 const EVICT_MAX: usize = 64;
 /// Segments that are zeroed ahead of use, whatever else goes on.
 const PREWRITE_AHEAD: u32 = 4;
@@ -36,14 +36,16 @@ impl Shard {
     /// the log.
     pub(crate) fn evict_step(&mut self) {
         let mut steps = EVICT_STEPS;
-        for _ in 0..EVICT_MAX {
+        let mut pushed_out = 0;
+        while pushed_out < EVICT_MAX {
             if self.index.memory_bytes() <= self.config.index_memory_bytes {
                 return;
             }
             let Some(key) = self.index.next_idle(&mut steps) else { return };
             let dirty = self.index.region_mut(key).is_some_and(|region| region.is_dirty());
             if !dirty {
-                self.push_out(key);
+                // As many of those that cost memory go as come, however often each has to be found: the steps bound the time.
+                pushed_out += usize::from(self.push_out(key));
                 continue;
             }
             // A checkpoint's segments are not for this: better a little more memory than no checkpoint.
@@ -51,6 +53,7 @@ impl Shard {
             if self.log.stream(Head::Meta).queue.len() >= 4 || room <= self.meta_reserve() {
                 return;
             }
+            pushed_out += 1;
             self.stats.index_page_evictions += 1;
             self.write_page(key);
         }
@@ -58,15 +61,19 @@ impl Shard {
 
     /// Forgets what a page on the drive can give back. At first not what costs no memory beyond its place: a region that was
     /// written in order still knows where its blocks lie, without their checksums. If nobody has used that either when it is found
-    /// again, it goes, too: while one region of a chunk says something, all four take their places.
-    fn push_out(&mut self, key: RegionKey) {
-        self.with_region(key, |region| {
+    /// again, it goes, too: while one region of a chunk says something, all four take their places. Says whether it cost memory
+    /// beyond its place.
+    fn push_out(&mut self, key: RegionKey) -> bool {
+        let had_heap = self.with_region(key, |region| {
+            let had_heap = region.heap_bytes() > 0;
             let had_checksums = region.checksums.take().is_some();
             if !had_checksums || !matches!(region.map, Map::One(_)) {
                 region.map = Map::Absent;
             }
+            had_heap
         });
         self.index.cool(key.layer, key.chunk);
+        had_heap
     }
 
     /// Zeroes the next segment of a file: always a few ahead of the log, and many while nothing else is to be done.

@@ -352,14 +352,16 @@ impl Shard {
 
     /// What could not be read may be readable by now, so that its space is not lost.
     fn retry_damaged(&mut self) {
+        let is_waited_for =
+            self.log.streams[Head::Hot as usize].has_work() && self.room() <= self.hot_reserve();
+        if !is_waited_for {
+            // Those in vain for which nobody waited say nothing of the next: one may be damaged for long before room runs short.
+            self.cleaner.retries = 0;
+        }
         if self.segments.damaged() == 0 || self.now_ns < self.cleaner.retry_ns {
             return;
         }
-        // Those in vain for which nobody waited say nothing of the next: one may be damaged for long before room runs short.
-        let is_waited_for = self.cleaner.stuck
-            && self.room() <= self.hot_reserve()
-            && self.log.streams[Head::Hot as usize].has_work();
-        self.cleaner.retries = if is_waited_for { self.cleaner.retries + 1 } else { 0 };
+        self.cleaner.retries = if is_waited_for && self.cleaner.stuck { self.cleaner.retries + 1 } else { 0 };
         for number in 0..self.segments.len() {
             self.segments.set_damaged(number, false);
         }

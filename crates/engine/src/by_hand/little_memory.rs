@@ -2,13 +2,14 @@
 
 use super::*;
 
+/// Four places of pages, and what the allocator takes.
+const COLD_BYTES: u64 = 4 * 8 + 16;
+
 /// A region that was written in order kept its place in memory when its checksums went, and with it the regions of its whole chunk, until
 /// it was written again or the process ended.
 #[test]
 fn of_chunks_that_nobody_uses_only_the_places_of_their_pages_stay_in_memory() {
     const CHUNKS: u32 = 32;
-    /// Four places of pages, and what the allocator takes.
-    const COLD_BYTES: u64 = 4 * 8 + 16;
     let mut world = World::new();
     for chunk in 0..CHUNKS {
         world.change(write_of(1, chunk, 0, &[chunk as u8; 2 * BLOCK_BYTES]));
@@ -27,4 +28,30 @@ fn of_chunks_that_nobody_uses_only_the_places_of_their_pages_stay_in_memory() {
     assert_eq!(world.shard.stats().index_memory_bytes, after);
     let mut world = world.reopen();
     assert_eq!(world.read(CHUNKS - 1, 0), [CHUNKS as u8 - 1; BLOCK_BYTES]);
+}
+
+/// A region that was written in order is found twice before all of it goes, and each time counted as one of the few of a turn: of pages
+/// that reads brought into memory only half as many went.
+#[test]
+fn a_region_that_costs_nothing_but_its_place_takes_no_turn_of_another() {
+    /// What two turns push out, but not in two halves each.
+    const CHUNKS: u32 = 100;
+    let mut world = World::new();
+    for chunk in 0..CHUNKS {
+        world.change(write_of(1, chunk, 0, &[chunk as u8; BLOCK_BYTES]));
+    }
+    world.shard.start_checkpoint();
+    world.turn();
+    while !world.shard.checkpoint.is_idle() {
+        world.turn();
+    }
+    world.shard.set_index_memory_bytes(0);
+    let before = world.shard.stats().index_memory_bytes;
+    world.turn();
+    let between = world.shard.stats().index_memory_bytes;
+    assert!(between < before - 60 * 1024 && between > before - 70 * 1024, "{before}, then {between} bytes");
+    world.turn();
+    let after = world.shard.stats().index_memory_bytes;
+    let chunks = u64::from(CHUNKS) * COLD_BYTES;
+    assert!((chunks..chunks + 3000).contains(&after), "{after} bytes");
 }

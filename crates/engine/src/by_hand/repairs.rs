@@ -1,7 +1,7 @@
 //! Bad blocks that wait for their turn to be asked for.
 
 use super::*;
-use crate::api::Failure;
+use crate::api::{Failure, IoError};
 use crate::index_region::{Map, RegionKey};
 
 /// More than are asked for at the same time.
@@ -77,7 +77,7 @@ fn end_reads(world: &mut World, mut is_damaged: bool) {
 }
 
 /// A shard whose first block lies alone in a closed segment of users, which is cleaned as soon as room is short.
-fn with_a_victim(world: &mut World) {
+pub(super) fn with_a_victim(world: &mut World) {
     world.change(write_of(1, 0, 0, &content(0)));
     let (location, _) = world.place_in_log(0);
     let segment = world.shard.geometry.segment_of(location);
@@ -182,6 +182,65 @@ fn a_block_that_stays_bad_is_moved_as_bad_though_nobody_can_be_asked() {
     world.settle();
     let outcome = world.outcome(READ);
     assert!(matches!(outcome, Some(Outcome::Failed(_))), "{outcome:?}");
+}
+
+/// What may come of a read.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Damaged,
+    Failed,
+}
+
+/// Overwrites the first block, if that is asked for, while a read of it is held, and lets that end badly; says whether a bad block is told of.
+fn is_told_as_bad(world: &mut World, is_overwritten: bool, end: End) -> bool {
+    assert_eq!(world.held.len(), 1);
+    if is_overwritten {
+        world.change(write_of(1, 0, 0, &content(1)));
+    }
+    match end {
+        End::Damaged => world.end_held(true),
+        End::Failed => {
+            let Held { io, buffer, .. } = world.held.remove(0);
+            world.shard.io_done(io, buffer, Err(IoError(5)));
+        }
+    }
+    world.holds_reads = false;
+    end_reads(world, false);
+    let is_told = world.events.iter().any(|event| matches!(event, Event::BadBlock { .. }));
+    assert_eq!(world.shard.stats().bad_blocks > 0, is_told);
+    assert_eq!(world.read(0, 0), content(u32::from(is_overwritten)));
+    is_told
+}
+
+#[test]
+fn what_was_overwritten_while_the_cleaner_read_it_is_no_bad_block() {
+    for end in [End::Damaged, End::Failed] {
+        for is_overwritten in [true, false] {
+            let mut world = World::new();
+            with_a_victim(&mut world);
+            clean_until_it_reads(&mut world);
+            let is_told = is_told_as_bad(&mut world, is_overwritten, end);
+            assert_eq!(is_told, !is_overwritten, "{end:?}");
+        }
+    }
+}
+
+#[test]
+fn what_was_overwritten_while_the_scrub_read_it_is_no_bad_block() {
+    for end in [End::Damaged, End::Failed] {
+        for is_overwritten in [true, false] {
+            let mut world = World::new();
+            world.change(write_of(1, 0, 0, &content(0)));
+            world.holds_reads = true;
+            world.shard.start_scrub();
+            world.settle();
+            let is_told = is_told_as_bad(&mut world, is_overwritten, end);
+            assert_eq!(is_told, !is_overwritten, "{end:?}");
+            assert!(!world.shard.is_scrubbing());
+            let bad_blocks = world.shard.scrub_report().unwrap().bad_blocks;
+            assert_eq!(bad_blocks, u64::from(!is_overwritten), "{end:?}");
+        }
+    }
 }
 
 /// Nobody could tell what a scrub had come to.
