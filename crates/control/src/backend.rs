@@ -265,6 +265,9 @@ pub struct ShardSnapshot {
     pub open_ns: u64,
     /// Its placement groups.
     pub groups: Vec<GroupSnapshot>,
+    /// Copies elsewhere that come back to primaries here.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub returning: Vec<ReturningCopy>,
     /// Of what the last scrub here found, still bad; 0 before the first one since the start, for nothing is known of it then.
     pub scrub_blocks_left: u64,
 }
@@ -313,6 +316,20 @@ pub struct GroupSnapshot {
     pub recovered_blocks: u64,
     /// Blocks in ranges of which copies in sync hold different data with good checksums, found by this primary's scrub.
     pub differing_blocks: u64,
+}
+
+/// A copy that is out and follows its primary again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ReturningCopy {
+    /// The group's number.
+    pub group: u32,
+    /// The epoch that the primary follows.
+    pub epoch: u64,
+    /// The copy.
+    pub copy: u64,
+    /// Blocks still to be sent to it or compared with it. More than before only when the primary has begun anew with it.
+    pub blocks_left: u64,
 }
 
 /// A connection to another copy.
