@@ -48,7 +48,8 @@ pub enum BackendError {
 
 /// A running node, as the control plane sees it.
 pub trait NodeBackend: Send + Sync {
-    /// All counters and gauges of this process. Called a few times per second at most.
+    /// All counters and gauges of this process. Called a few times per second at most. Waits for a second at most, and not at all for
+    /// what has not answered the call before.
     fn snapshot(&self) -> NodeSnapshot;
 
     /// There is a newer map. Returns when every reactor follows it. Never called with an older one.
@@ -158,7 +159,7 @@ pub struct NodeSnapshot {
     pub copy_totals: CopyTotals,
     /// What the node itself found: a slow drive, a bad block with its place.
     pub health: Vec<HealthEntry>,
-    /// A reactor has not answered: what reactors count is as they told it last, or missing.
+    /// A reactor has not answered: what it counts is as it told it last, or missing.
     pub incomplete: bool,
 }
 

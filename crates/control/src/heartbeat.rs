@@ -189,11 +189,11 @@ fn wait_until_released(shared: &Shared, map: &MapView, deadline: Instant) {
         group.role != GroupRole::Primary || primary.and_then(|shard| map.node_of(shard)) == Some(shared.node)
     };
     loop {
+        // Of a reactor that hangs this is what it said last: it is waited for no longer than the others.
         let snapshot = shared.backend.snapshot();
         let mut groups =
             snapshot.drives.iter().flat_map(|drive| &drive.shards).flat_map(|shard| &shard.groups);
-        // What a reactor says no more is not waited for.
-        if snapshot.incomplete || groups.all(follows) || Instant::now() >= deadline {
+        if groups.all(follows) || Instant::now() >= deadline {
             return;
         }
         std::thread::sleep(RELEASE_POLL);

@@ -1,5 +1,7 @@
 //! What a reactor counts, as handed to the control plane.
 
+use std::sync::Arc;
+
 use coquina_base::{DriveId, VolumeId};
 use coquina_cluster::{HealthCode, HealthEntry, Severity};
 use coquina_control::{
@@ -66,7 +68,7 @@ pub(crate) fn copy_totals(shards: &[ShardSlot]) -> CopyTotals {
 /// A drive, put together from what the reactors of its shards say.
 pub(crate) fn drive_snapshot(
     drive: &NodeDrive,
-    cores: &[CoreSnapshot],
+    cores: &[Arc<CoreSnapshot>],
     scrubs: &Scrubs,
     health: &mut Vec<HealthEntry>,
 ) -> DriveSnapshot {
