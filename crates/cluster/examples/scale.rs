@@ -136,7 +136,7 @@ fn map_and_failover(job: &PlacementJob) {
                 .map(|drive| DriveReport { drive: drive.id, condition: DriveCondition::Serving, hung: false })
                 .collect(),
             proposals: Vec::new(),
-            returning: Vec::new(),
+            returning: Some(Vec::new()),
         });
         let events: Vec<Event> = heartbeats.map(Event::Heartbeat).chain([Event::Tick]).collect();
         for event in events {

@@ -48,7 +48,8 @@ pub enum BackendError {
 
 /// A running node, as the control plane sees it.
 pub trait NodeBackend: Send + Sync {
-    /// All counters and gauges of this process. Called a few times per second at most.
+    /// All counters and gauges of this process. Called a few times per second at most. Waits for a second at most, and not at all for
+    /// what has not answered the call before.
     fn snapshot(&self) -> NodeSnapshot;
 
     /// There is a newer map. Returns when every reactor follows it. Never called with an older one.
@@ -158,7 +159,7 @@ pub struct NodeSnapshot {
     pub copy_totals: CopyTotals,
     /// What the node itself found: a slow drive, a bad block with its place.
     pub health: Vec<HealthEntry>,
-    /// A reactor has not answered: what reactors count is as they told it last, or missing.
+    /// A reactor has not answered: what it counts is as it told it last, or missing.
     pub incomplete: bool,
 }
 
@@ -265,6 +266,9 @@ pub struct ShardSnapshot {
     pub open_ns: u64,
     /// Its placement groups.
     pub groups: Vec<GroupSnapshot>,
+    /// Copies elsewhere that come back to primaries here.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub returning: Vec<ReturningCopy>,
     /// Of what the last scrub here found, still bad; 0 before the first one since the start, for nothing is known of it then.
     pub scrub_blocks_left: u64,
 }
@@ -313,6 +317,20 @@ pub struct GroupSnapshot {
     pub recovered_blocks: u64,
     /// Blocks in ranges of which copies in sync hold different data with good checksums, found by this primary's scrub.
     pub differing_blocks: u64,
+}
+
+/// A copy that is out and follows its primary again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ReturningCopy {
+    /// The group's number.
+    pub group: u32,
+    /// The epoch that the primary follows.
+    pub epoch: u64,
+    /// The copy.
+    pub copy: u64,
+    /// Blocks still to be sent to it or compared with it. More than before only when the primary has begun anew with it.
+    pub blocks_left: u64,
 }
 
 /// A connection to another copy.

@@ -190,9 +190,12 @@ impl Catalogue {
         if size_bytes < before.size_bytes && allow_shrink && !force {
             self.check_unused(id, name, "shrink it all the same with `coquina volume resize` and --force")?;
         }
+        // Of the record that a first try was to shrink.
+        let first_revision = Cell::new(None);
         self.change(&|map| {
             let volume = find(map, name)?;
             let from_bytes = volume.size_bytes;
+            let revision = map.revision_of(&Key::Volume(id));
             if volume.id != id {
                 return Err(CatalogueError::Replaced { name: name.to_owned() });
             }
@@ -210,15 +213,17 @@ impl Catalogue {
             } else if !allow_shrink {
                 let name = name.to_owned();
                 return Err(CatalogueError::ShrinkNotConfirmed { name, from_bytes, to_bytes: size_bytes });
-            } else if from_bytes != known_bytes {
-                // A try whose answer was lost may have shrunk it, and somebody else let it grow since. What it holds now
-                // nobody has asked to cut off.
+            } else if from_bytes != known_bytes || first_revision.get().is_some_and(|first| first != revision)
+            {
+                // A try whose answer was lost may have shrunk it, and somebody else let it grow since, be it to the same size as
+                // before. What it holds now nobody has asked to cut off.
                 let name = name.to_owned();
                 return Err(CatalogueError::Resized { name, from_bytes: known_bytes, now_bytes: from_bytes });
             } else {
                 let before = volume.shrinking_from_bytes.unwrap_or(from_bytes);
                 next.shrinking_from_bytes = Some(before.max(from_bytes));
                 next.size_max_bytes = Some(volume.largest_bytes());
+                first_revision.set(Some(revision));
             }
             Ok(Some(write_volume(map, next)))
         })?;

@@ -11,10 +11,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use coquina_base::NodeId;
-use coquina_cluster::{BlocksLeft, GroupId, Heartbeat, MapView, NodeRequest, Proposal};
+use coquina_cluster::{BlocksLeft, CopyId, GroupId, Heartbeat, MapView, NodeRequest, Proposal};
 
 use crate::api::HeartbeatReply;
-use crate::backend::{BackendError, GroupRole, GroupSnapshot, NodeBackend, NodeSnapshot};
+use crate::backend::{BackendError, GroupRole, GroupSnapshot, NodeBackend, NodeSnapshot, ReturningCopy};
 use crate::client::Client;
 use crate::coordinator_service::CoordinatorService;
 use crate::layers;
@@ -24,7 +24,7 @@ use crate::map_service::{Leader, MapService};
 const INTERVAL: Duration = Duration::from_millis(250);
 /// How often it is looked how far copies are that come back to primaries here.
 const RETURNING_INTERVAL: Duration = Duration::from_secs(10);
-/// Most groups of which this is told; of others the leader sees only for how long they take.
+/// Most copies of which this is told; of others the leader sees only for how long they take.
 const RETURNING_MAX: usize = 4096;
 /// How often it is looked whether there is something new to tell.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
@@ -189,11 +189,11 @@ fn wait_until_released(shared: &Shared, map: &MapView, deadline: Instant) {
         group.role != GroupRole::Primary || primary.and_then(|shard| map.node_of(shard)) == Some(shared.node)
     };
     loop {
+        // Of a reactor that hangs this is what it said last: it is waited for no longer than the others.
         let snapshot = shared.backend.snapshot();
         let mut groups =
             snapshot.drives.iter().flat_map(|drive| &drive.shards).flat_map(|shard| &shard.groups);
-        // What a reactor says no more is not waited for.
-        if snapshot.incomplete || groups.all(follows) || Instant::now() >= deadline {
+        if groups.all(follows) || Instant::now() >= deadline {
             return;
         }
         std::thread::sleep(RELEASE_POLL);
@@ -249,8 +249,12 @@ fn heartbeat(shared: &Shared) -> Heartbeat {
         stopping: false,
         drives: shared.backend.drive_reports(),
         proposals: proposals(shared),
-        returning: std::mem::take(&mut *shared.returning.lock().unwrap_or_else(PoisonError::into_inner)),
+        returning: Some(std::mem::take(&mut *lock(&shared.returning))),
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Looks from time to time how far copies are that come back, if there are any: this waits for reactors.
@@ -259,23 +263,19 @@ fn look_after_returning(shared: &Shared) {
         let map = shared.map.map();
         let here = |shard| map.node_of(shard) == Some(shared.node);
         if map.groups().any(|group| !group.others.is_empty() && group.primary().is_some_and(here)) {
-            let returning = returning(&shared.backend.snapshot());
-            *shared.returning.lock().unwrap_or_else(PoisonError::into_inner) = returning;
+            *lock(&shared.returning) = returning(&shared.backend.snapshot(), &map);
         }
     }
 }
 
-/// What primaries have left to do for their copies that are out.
-fn returning(snapshot: &NodeSnapshot) -> Vec<BlocksLeft> {
-    let groups = snapshot.drives.iter().flat_map(|drive| &drive.shards).flat_map(|shard| &shard.groups);
-    let returns =
-        |group: &&GroupSnapshot| group.role == GroupRole::Primary && group.recovering_blocks_left > 0;
-    let left = |group: &GroupSnapshot| BlocksLeft {
-        group: GroupId(group.group),
-        epoch: group.epoch,
-        blocks: group.recovering_blocks_left,
+/// What primaries have left to do for each copy that follows them again.
+fn returning(snapshot: &NodeSnapshot, map: &MapView) -> Vec<BlocksLeft> {
+    let shards = snapshot.drives.iter().flat_map(|drive| &drive.shards);
+    let left = |copy: &ReturningCopy| {
+        let shard = Some(map.shard_of(CopyId(copy.copy))?);
+        Some(BlocksLeft { group: GroupId(copy.group), epoch: copy.epoch, shard, blocks: copy.blocks_left })
     };
-    groups.filter(returns).map(left).take(RETURNING_MAX).collect()
+    shards.flat_map(|shard| &shard.returning).filter_map(left).take(RETURNING_MAX).collect()
 }
 
 fn obey(shared: &Shared, reply: &HeartbeatReply) {
@@ -325,27 +325,45 @@ impl Sender {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
+    use coquina_base::{ClusterId, DriveId, Id128};
+    use coquina_cluster::{ClusterRecord, DriveRecord, Key, Record, ShardRef};
+
     use super::*;
     use crate::backend::{DriveSnapshot, ShardSnapshot};
 
     #[test]
-    fn primaries_tell_how_far_their_copies_are_that_come_back() {
-        let group = |group, role, recovering_blocks_left| GroupSnapshot {
-            group,
-            epoch: 7,
-            role,
-            recovering_blocks_left,
-            ..GroupSnapshot::default()
+    fn primaries_tell_how_far_each_copy_is_that_comes_back() {
+        let drive = DriveRecord {
+            id: DriveId(Id128([9; 16])),
+            node: NodeId(Id128([1; 16])),
+            path: "/d".to_owned(),
+            size_bytes: 1 << 30,
+            capacity_bytes: 1 << 30,
+            shards: 2,
+            weight: 1,
+            copy_first: 5,
+            state: Default::default(),
+            wanted: Default::default(),
+            dead_ms: 0,
         };
-        let groups = vec![
-            group(1, GroupRole::Primary, 30),
-            group(2, GroupRole::Primary, 0),
-            group(3, GroupRole::Backup, 40),
-        ];
-        let shards = vec![ShardSnapshot { groups, ..ShardSnapshot::default() }];
+        let id = drive.id;
+        let cluster = ClusterRecord { copy_next: 7, ..ClusterRecord::new(ClusterId(Id128([2; 16]))) };
+        let records =
+            vec![(Key::Cluster, 1, Record::Cluster(cluster)), (Key::Drive(id), 1, Record::Drive(drive))];
+        let map = MapView::load(records, 1).unwrap();
+        let copy = |group, copy, blocks_left| ReturningCopy { group, epoch: 7, copy, blocks_left };
+        let returning = vec![copy(1, 6, 30), copy(1, 99, 40), copy(2, 5, 0)];
+        let shards = vec![ShardSnapshot { returning, ..ShardSnapshot::default() }];
         let drives = vec![DriveSnapshot { shards, ..DriveSnapshot::default() }];
         let snapshot = NodeSnapshot { drives, ..NodeSnapshot::default() };
-        assert_eq!(returning(&snapshot), [BlocksLeft { group: GroupId(1), epoch: 7, blocks: 30 }]);
+        let left = |group, shard, blocks| BlocksLeft {
+            group: GroupId(group),
+            epoch: 7,
+            shard: Some(ShardRef { drive: id, shard }),
+            blocks,
+        };
+        assert_eq!(super::returning(&snapshot, &map), [left(1, 1, 30), left(2, 0, 0)]);
     }
 }

@@ -34,7 +34,7 @@ mod view;
 
 pub use backend::{
     AbsentDrive, BackendError, CopyTotals, DriveSnapshot, GroupRole, GroupSnapshot, NoNode, NodeBackend,
-    NodeSnapshot, PeerSnapshot, ReactorSnapshot, ScrubRecord, ShardSnapshot, VolumeSnapshot,
+    NodeSnapshot, PeerSnapshot, ReactorSnapshot, ReturningCopy, ScrubRecord, ShardSnapshot, VolumeSnapshot,
 };
 pub use catalogue::{
     Catalogue, CatalogueError, DriveRemoval, NodeRemoval, STRIPING_DEFAULT, check_volume_size,

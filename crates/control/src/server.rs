@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! - blocking work runs on tokio's blocking threads: a slow change never keeps `/metrics` waiting;
-//! - connections and their idle time are limited, request bodies too, and how many changes are made at a time; who wants to know of
-//!   all processes waits for a sample that others get as well: see [`samples`]. So there are always threads for what processes
+//! - connections and their idle time are limited, request bodies too, and how many changes are made at a time; who wants to know
+//!   what is counted, here or by all processes, waits for a sample that others get as well: see [`samples`]. So there are always threads for what processes
 //!   ask each other, on which changes may wait;
 //! - a web page in somebody's browser cannot drive it: see [`guard`].
 

@@ -45,6 +45,8 @@ struct Comparison {
     token: RecoveryToken,
     chunks: VecDeque<BlockRange>,
     under_way: usize,
+    /// Blocks of which it is not known yet whether they differ.
+    left_blocks: u64,
 }
 
 /// Hashes that another copy was asked for.
@@ -140,7 +142,8 @@ impl ShardCopies {
         }
         self.end_comparison_with(member, copy);
         let id = self.comparisons.number();
-        let comparison = Comparison { member, copy, token, chunks: chunks.into(), under_way: 0 };
+        let left_blocks = chunks.iter().map(|range| u64::from(range.count)).sum();
+        let comparison = Comparison { member, copy, token, chunks: chunks.into(), under_way: 0, left_blocks };
         self.comparisons.own.insert(id, comparison);
         self.go_on_comparing(id, sink);
         self.drain(sink);
@@ -151,6 +154,23 @@ impl ShardCopies {
         let Some(member) = self.key_of(group) else { return 0 };
         let own = self.comparisons.own.values().filter(|one| one.member == member);
         own.flat_map(|one| &one.chunks).map(|range| u64::from(range.count)).sum()
+    }
+
+    /// Blocks that a group's primary has still to send to each copy that follows it again, or to compare with it. What was left of
+    /// a stream grows only when it begins anew.
+    pub fn returning_blocks_left(&self, group: u32) -> Vec<(CopyId, u64)> {
+        let Some(member) = self.key_of(group) else { return Vec::new() };
+        let left = |copy, token| {
+            let is_it = |one: &&Comparison| (one.member, one.copy, one.token) == (member, copy, token);
+            self.comparisons.own.values().find(is_it).map(|one| one.left_blocks)
+        };
+        let streams = self.members[member].group.streams();
+        let blocks_left = streams.filter_map(|stream| {
+            // How much a comparison is that has not begun is not known.
+            let compared = stream.comparing.map_or(Some(0), |token| left(stream.copy, token))?;
+            Some((stream.copy, stream.todo.blocks() + stream.under_way_blocks + compared))
+        });
+        blocks_left.collect()
     }
 
     /// A copy begins anew with a group: what it was asked before, it has not heard. The group, which has the copy's return
@@ -185,10 +205,11 @@ impl ShardCopies {
         }
     }
 
-    /// A chunk has been compared.
-    fn compared_chunk(&mut self, id: u64, ranges: Vec<BlockRange>, sink: &mut impl Sink) {
+    /// A chunk has been compared, and some ranges of it differ.
+    fn compared_chunk(&mut self, id: u64, chunk: BlockRange, ranges: Vec<BlockRange>, sink: &mut impl Sink) {
         let Some(one) = self.comparisons.own.get_mut(&id) else { return };
         one.under_way -= 1;
+        one.left_blocks = one.left_blocks.saturating_sub(u64::from(chunk.count));
         let (member, copy, token) = (one.member, one.copy, one.token);
         if !ranges.is_empty() {
             let input = Input::Compared { copy, token, ranges, done: false };
@@ -223,13 +244,13 @@ impl ShardCopies {
                     return true;
                 };
                 if asked.range != *range {
-                    self.compared_chunk(asked.comparison, vec![asked.range], sink);
+                    self.compared_chunk(asked.comparison, asked.range, vec![asked.range], sink);
                     return true;
                 }
                 self.take_hashes(key, asked, std::mem::take(hashes), sink);
             }
             Message::HashRefused { compare, .. } => match self.comparisons.asked.remove(compare) {
-                Some(asked) => self.compared_chunk(asked.comparison, vec![asked.range], sink),
+                Some(asked) => self.compared_chunk(asked.comparison, asked.range, vec![asked.range], sink),
                 None => self.verify_hashes(*compare, from, None, sink),
             },
             _ => return false,
@@ -244,7 +265,7 @@ impl ShardCopies {
             // Nothing is there, or nothing here: all of it, or none.
             let is_same = !is_here && theirs.is_empty();
             let ranges = if is_same { Vec::new() } else { vec![asked.range] };
-            return self.compared_chunk(asked.comparison, ranges, sink);
+            return self.compared_chunk(asked.comparison, asked.range, ranges, sink);
         }
         let for_whom = For::Comparison { comparison: asked.comparison, theirs };
         self.add_job(HashJob::new(member, for_whom, asked.range, asked.key, 0), sink);
@@ -337,7 +358,7 @@ impl ShardCopies {
                     true => differing(job.range, &job.hashes, &theirs),
                     false => vec![job.range],
                 };
-                self.compared_chunk(comparison, ranges, sink);
+                self.compared_chunk(comparison, job.range, ranges, sink);
             }
         }
     }

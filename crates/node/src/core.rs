@@ -545,7 +545,10 @@ impl Core {
             Command::Hop { from, gateway, part, request } => self.hop(from, gateway, part, &request),
             Command::HopDone { gateway, part, answer } => self.part_done(gateway, part, answer),
             Command::Follow { map, done } => {
-                self.follow(map);
+                // One that it has was followed when the reactor began or was told of it. Two tell it of each: see `tell_map.rs`.
+                if map.revision() > self.map.revision() {
+                    self.follow(map);
+                }
                 let _ = done.send(());
             }
             Command::RefuseIo { reason } => self.refused = Some(reason),

@@ -17,6 +17,7 @@ mod core;
 mod drain;
 pub mod drive;
 mod error;
+mod figures;
 mod follow;
 mod gateway;
 mod gateways;

@@ -27,18 +27,21 @@ use crate::cache_size::{HostMemory, default_bound_bytes, default_index_bytes, ta
 use crate::command::Command;
 use crate::connection::Protocol;
 use crate::error::NodeError;
+use crate::figures::{Figures, Now};
 use crate::housekeeper::{Housekeeper, HousekeeperConfig};
 use crate::listen::bind_all;
 use crate::open::{DamagedDrive, DriveSpec, OpenedDrive, is_out, open_drives};
 use crate::proposals::Proposals;
 use crate::scrubs::Scrubs;
-use crate::snapshot::{CoreSnapshot, drive_snapshot};
+use crate::snapshot::drive_snapshot;
 use crate::stalls::HungShards;
 use crate::tell_map::tell_all;
 use crate::threads::{CoreThread, Places, Seed, SeedShard, start_cores};
 
 /// How long the control plane waits for a reactor.
 const PATIENCE: Duration = Duration::from_secs(40);
+/// A reactor that owes an answer for so long is told of.
+const SLOW: Duration = Duration::from_secs(5);
 /// How soon who waits for reactors notices that the node stops.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
@@ -122,8 +125,8 @@ pub struct Node {
     scrubs: Arc<Scrubs>,
     /// What is counted of groups and connections that are gone does not fall.
     copy_totals: Mutex<CopyTotals>,
-    /// What all reactors told last: what is counted does not fall while one of them does not answer.
-    told: Mutex<Arc<Vec<CoreSnapshot>>>,
+    /// What reactors told last: what is counted does not fall while one of them does not answer.
+    figures: Figures,
     shard_config: ShardConfig,
     nbd: Vec<Address>,
     listeners: Vec<Address>,
@@ -227,7 +230,7 @@ impl Node {
             hung,
             scrubs,
             copy_totals: Mutex::default(),
-            told: Mutex::default(),
+            figures: Figures::of(reactors),
             shard_config,
             nbd: nbd_addresses,
             listeners: all,
@@ -396,22 +399,13 @@ impl Node {
 
 impl NodeBackend for Node {
     fn snapshot(&self) -> NodeSnapshot {
-        let answered = self.ask_all(|done| Command::Snapshot { done });
+        let Now { cores, silent_since } = self.figures.ask(&self.cores, || self.is_stopping());
         let map = self.map_service.map();
         let mut health = Vec::new();
-        if answered.is_err() {
-            let message = "a reactor has not answered for 40 s".to_owned();
+        if let Some(silent) = silent_since.map(|since| since.elapsed()).filter(|silent| *silent >= SLOW) {
+            let message = format!("a reactor has not answered for {} s", silent.as_secs());
             health.push(HealthEntry::new(HealthCode::SlowDrive, Severity::Error, "node".to_owned(), message));
         }
-        let incomplete = answered.is_err();
-        let cores = match answered {
-            Ok(cores) => {
-                let cores = Arc::new(cores);
-                *lock(&self.told) = cores.clone();
-                cores
-            }
-            Err(_) => lock(&self.told).clone(),
-        };
         let NodeDrives { served, absent, .. } = lock(&self.drives).clone();
         let mut show = |drive: &NodeDrive| drive_snapshot(drive, &cores, &self.scrubs, &mut health);
         let drives = served.iter().map(&mut show).collect();
@@ -439,7 +433,7 @@ impl NodeBackend for Node {
             peers: cores.iter().flat_map(|core| core.peers.iter().cloned()).collect(),
             copy_totals: lock(&self.copy_totals).raised_to(&copy_totals),
             health,
-            incomplete,
+            incomplete: silent_since.is_some(),
         }
     }
 

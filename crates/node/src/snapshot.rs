@@ -1,10 +1,12 @@
 //! What a reactor counts, as handed to the control plane.
 
+use std::sync::Arc;
+
 use coquina_base::{DriveId, VolumeId};
 use coquina_cluster::{HealthCode, HealthEntry, Severity};
 use coquina_control::{
-    CopyTotals, DriveSnapshot, LatencyHistogram, PeerSnapshot, ReactorSnapshot, ScrubRecord, ShardSnapshot,
-    VolumeCounters,
+    CopyTotals, DriveSnapshot, GroupRole, GroupSnapshot, LatencyHistogram, PeerSnapshot, ReactorSnapshot,
+    ReturningCopy, ScrubRecord, ShardSnapshot, VolumeCounters,
 };
 
 use crate::connection::Protocol;
@@ -66,7 +68,7 @@ pub(crate) fn copy_totals(shards: &[ShardSlot]) -> CopyTotals {
 /// A drive, put together from what the reactors of its shards say.
 pub(crate) fn drive_snapshot(
     drive: &NodeDrive,
-    cores: &[CoreSnapshot],
+    cores: &[Arc<CoreSnapshot>],
     scrubs: &Scrubs,
     health: &mut Vec<HealthEntry>,
 ) -> DriveSnapshot {
@@ -115,14 +117,22 @@ impl ShardSlot {
             Some(report) => ScrubRecord { report, ..record },
             None => record,
         });
+        let groups: Vec<GroupSnapshot> =
+            copies.groups().into_iter().filter_map(|group| self.group(group)).collect();
+        let primaries = groups.iter().filter(|group| group.role == GroupRole::Primary);
+        let returning = primaries.flat_map(|&GroupSnapshot { group, epoch, .. }| {
+            let left = copies.returning_blocks_left(group).into_iter();
+            left.map(move |(copy, blocks_left)| ReturningCopy { group, epoch, copy: copy.0, blocks_left })
+        });
         ShardSnapshot {
+            returning: returning.collect(),
             stats,
             scrub: under_way,
             last_scrub,
             scrub_blocks_left: report.map_or(0, |report| report.bad_blocks_left),
             reactor,
             open_ns: self.open_ns,
-            groups: copies.groups().into_iter().filter_map(|group| self.group(group)).collect(),
+            groups,
         }
     }
 }

@@ -42,6 +42,19 @@ pub(crate) enum Stage {
     Streaming,
 }
 
+/// What is left of a stream to a copy that is out. It grows only by what the comparison finds.
+#[derive(Clone, Copy, Debug)]
+pub struct StreamLeft<'a, C> {
+    /// The copy.
+    pub copy: CopyId,
+    /// Blocks that are to be sent.
+    pub todo: &'a C,
+    /// Blocks that are being read, or were sent and may not be durable there.
+    pub under_way_blocks: u64,
+    /// The comparison that finds more of them.
+    pub comparing: Option<RecoveryToken>,
+}
+
 /// A copy that is being added to those in sync: commits and reads need it already.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Joining {
@@ -130,6 +143,15 @@ impl<C: ChangedSet> Learner<C> {
     /// Whether an ack or a grant is missing while it is being added, the log ending at `last`.
     pub fn owes(&self, last: u64, now_ns: u64) -> bool {
         self.acked < last || !self.lease.is_valid(now_ns)
+    }
+
+    /// What is left of its stream.
+    fn left(&self, copy: CopyId) -> StreamLeft<'_, C> {
+        let pushes = self.pushes.iter().map(|(_, range)| range);
+        let under_way = pushes.chain(self.reading.iter().map(|(_, range)| range));
+        let blocks = |range: &BlockRange| if range.is_whole_layer() { 1 } else { u64::from(range.count) };
+        let under_way_blocks = under_way.map(blocks).sum();
+        StreamLeft { copy, todo: &self.todo, under_way_blocks, comparing: self.comparing }
     }
 
     /// Whether it is so far behind that commits wait for it.
@@ -237,6 +259,12 @@ impl<C: ChangedSet> Group<C> {
                 Message::Sessions { config_epoch: self.config.epoch, sessions: self.sessions.clone() };
             self.send(to, message, actions);
         }
+    }
+
+    /// What is left of the streams to copies that are out. One that is not connected, or has not said yet where it stands, has none.
+    pub fn streams(&self) -> impl Iterator<Item = StreamLeft<'_, C>> {
+        let learners = self.primary.iter().flat_map(|primary| &primary.learners);
+        learners.filter(|(_, learner)| learner.is_streaming()).map(|(copy, learner)| learner.left(*copy))
     }
 
     /// Whether blocks that are being read are still to be pushed: the stream that they were for goes on.

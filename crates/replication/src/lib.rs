@@ -73,6 +73,7 @@ mod types;
 #[cfg(feature = "mutations")]
 pub use api::Mutation;
 pub use api::{Action, ClientRequest, Input, Refusal, Settings, Start, Violation};
+pub use catch_up::StreamLeft;
 pub use changed::{ChangedSet, Missing, MissingSets, RangeSet};
 pub use codec::{Codec, DecodeError, decode_message, encode_message};
 pub use grant::{Lease, Promises};

@@ -78,7 +78,7 @@ impl Proposal {
     }
 }
 
-/// What a group's primary has still to do for its copies that are out.
+/// What a group's primary has still to do for a copy that is out and follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlocksLeft {
     /// The group.
@@ -86,7 +86,10 @@ pub struct BlocksLeft {
     pub group: GroupId,
     /// The epoch that the primary follows.
     pub epoch: u64,
-    /// Blocks that they lack, as far as it knows, and those that are to be compared.
+    /// The copy; none from a program that did not tell copies apart.
+    #[serde(default)]
+    pub shard: Option<ShardRef>,
+    /// Blocks that are to be sent to it or compared with it. What is left grows only when the primary begins anew with it.
     pub blocks: u64,
 }
 
@@ -107,9 +110,10 @@ pub struct Heartbeat {
     /// All that primaries on it ask for: what is not here and was before has been taken back.
     #[serde(default)]
     pub proposals: Vec<Proposal>,
-    /// How far primaries on it are with copies that come back; once in a while.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub returning: Vec<BlocksLeft>,
+    /// How far primaries on it are with copies that come back: empty but for once in a while, none from a program that does not
+    /// say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub returning: Option<Vec<BlocksLeft>>,
 }
 
 /// What became of a compare-and-set.

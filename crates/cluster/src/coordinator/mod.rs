@@ -397,7 +397,11 @@ impl Coordinator {
         let changed = self.liveness.hear(&self.map, &heartbeat, self.now_ns);
         self.drives_changed(&changed);
         self.take_proposals(node, heartbeat.proposals);
-        for left in heartbeat.returning {
+        let returning = heartbeat.returning.filter(|all| all.iter().all(|left| left.shard.is_some()));
+        if returning.is_none() {
+            self.returning.heard_mute(node, self.now_ns);
+        }
+        for left in returning.into_iter().flatten() {
             let group = self.map.group(left.group).filter(|group| group.epoch == left.epoch);
             if let Some(group) = group.filter(|group| self.has_primary(node, group.id)) {
                 self.returning.report(group, left, self.now_ns);
@@ -631,7 +635,8 @@ impl Coordinator {
             due.add(group.id);
             let Some(primary) = group.primary() else { continue };
             // What does not get on takes no bandwidth, and could be there for ever.
-            let gets_on = |shard: ShardRef| self.returning.stuck_ns(group.id, shard, self.now_ns).is_none();
+            let gets_on =
+                |shard: ShardRef| self.returning.stuck_ns(&self.map, group, shard, self.now_ns).is_none();
             for shard in group.others.iter().filter(|shard| context.is_alive(**shard) && gets_on(**shard)) {
                 budget.count(primary, *shard);
             }

@@ -6,13 +6,16 @@
 //! Rules:
 //! - a copy gets on until it has been out and alive for [`Settings::drive_out_ns`] without a sign of it, as long as one of a
 //!   dead drive is waited for. After that it is *stuck*;
-//! - a sign is that the group's primary has less left to do than it ever said before with the same copies out. Copies of a
-//!   group are not told apart: one that is stuck beside one that gets on is found out when that one is in sync;
-//! - what never gets on because it begins anew each time has never less left, and is found out, too;
+//! - its group's primary says what is left for it, of the stream that it follows. That grows within no stream, so more than was
+//!   said before shows that it began anew. A sign is that it begins, and that less is left than before;
+//! - what begins anew all the time and never gets further is stuck, too: after so many new beginnings only less than was ever
+//!   left is a sign;
+//! - a primary whose program is too old to say so is not judged by that;
 //! - nothing of this is kept: who is elected next begins to watch anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use coquina_base::NodeId;
 use coquina_replication::GroupId;
 
 use super::Settings;
@@ -20,6 +23,10 @@ use super::liveness::{Liveness, ShardLife};
 use super::message::BlocksLeft;
 use crate::group::{GroupRecord, ShardRef};
 use crate::map::MapView;
+
+/// How often a copy may begin anew without getting further than ever before. A link that breaks now and then does that to a long
+/// comparison, and so does each new epoch.
+const BEGINNINGS_MAX: u32 = 8;
 
 /// Copies that are out and alive, and have not got on for too long: for how long.
 pub type Stuck = BTreeMap<(GroupId, ShardRef), u64>;
@@ -30,23 +37,46 @@ pub(super) struct Returning {
     patience_ns: u64,
     /// Since when a copy is out and alive.
     since_ns: BTreeMap<(GroupId, ShardRef), u64>,
-    progress: BTreeMap<GroupId, Progress>,
+    /// Of copies that are out.
+    progress: BTreeMap<(GroupId, ShardRef), Progress>,
+    /// When nodes were last heard that do not say how far copies are.
+    mute_ns: BTreeMap<NodeId, u64>,
 }
 
-/// What a group's primary said.
+/// What was said of a copy.
 #[derive(Debug)]
 struct Progress {
-    /// The copies that were out.
-    others: Vec<ShardRef>,
-    /// The least that was left for them.
-    blocks_left: u64,
-    /// When it last became less; 0: never.
+    /// The least that was ever left.
+    least_blocks: u64,
+    /// What was left last.
+    blocks: u64,
+    /// How often it has begun anew since it got further than ever before.
+    beginnings: u32,
+    /// The last sign.
     advanced_ns: u64,
+}
+
+impl Progress {
+    /// Takes note of what is left; says whether it gets on.
+    fn advance(&mut self, blocks: u64) -> bool {
+        let before = std::mem::replace(&mut self.blocks, blocks);
+        if blocks < self.least_blocks {
+            (self.least_blocks, self.beginnings) = (blocks, 0);
+            return true;
+        }
+        self.beginnings += u32::from(blocks > before);
+        blocks != before && self.beginnings <= BEGINNINGS_MAX
+    }
 }
 
 impl Returning {
     pub(super) fn new(settings: &Settings) -> Returning {
-        Returning { patience_ns: settings.drive_out_ns, since_ns: BTreeMap::new(), progress: BTreeMap::new() }
+        Returning {
+            patience_ns: settings.drive_out_ns,
+            since_ns: BTreeMap::new(),
+            progress: BTreeMap::new(),
+            mute_ns: BTreeMap::new(),
+        }
     }
 
     /// Looks who is out and alive, of the groups that are not settled.
@@ -62,43 +92,74 @@ impl Returning {
         let out = out.filter(|(_, shard)| liveness.shard(map, *shard) == ShardLife::Alive);
         let before = std::mem::take(&mut self.since_ns);
         self.since_ns = out.map(|copy| (copy, before.get(&copy).copied().unwrap_or(now_ns))).collect();
-        self.progress.retain(|group, _| unsettled.contains(group));
+        self.progress.retain(|(group, shard), _| is_out(map, *group, *shard));
+        self.mute_ns.retain(|node, _| map.node(*node).is_some());
     }
 
-    /// Notes what the primary of a group has left to do for its copies that are out.
+    /// A node says nothing of copies that are out, whether there are some or not.
+    pub(super) fn heard_mute(&mut self, node: NodeId, now_ns: u64) {
+        self.mute_ns.insert(node, now_ns);
+    }
+
+    /// Notes what the primary of a group has left to do for a copy that is out.
     pub(super) fn report(&mut self, group: &GroupRecord, left: BlocksLeft, now_ns: u64) {
-        // Nothing: either it is done, or it has not begun yet, and how much there is to do is not known.
-        if left.blocks == 0 || group.others.is_empty() {
-            return;
-        }
-        let first = || Progress { others: Vec::new(), blocks_left: u64::MAX, advanced_ns: 0 };
-        let progress = self.progress.entry(group.id).or_insert_with(first);
-        if progress.others != group.others {
-            progress.others.clone_from(&group.others);
-            progress.blocks_left = left.blocks;
-        } else if left.blocks < progress.blocks_left {
-            progress.blocks_left = left.blocks;
+        let Some(shard) = left.shard.filter(|shard| group.others.contains(shard)) else { return };
+        let first =
+            || Progress { least_blocks: u64::MAX, blocks: left.blocks, beginnings: 0, advanced_ns: 0 };
+        let progress = self.progress.entry((group.id, shard)).or_insert_with(first);
+        if progress.advance(left.blocks) {
             progress.advanced_ns = now_ns;
         }
     }
 
     /// For how long a copy that is out and alive has not got on, if that is too long.
-    pub(super) fn stuck_ns(&self, group: GroupId, shard: ShardRef, now_ns: u64) -> Option<u64> {
+    pub(super) fn stuck_ns(
+        &self,
+        map: &MapView,
+        group: &GroupRecord,
+        shard: ShardRef,
+        now_ns: u64,
+    ) -> Option<u64> {
         // One that is not watched yet has just come.
-        let since_ns = *self.since_ns.get(&(group, shard))?;
-        let advanced_ns = self.progress.get(&group).map_or(0, |progress| progress.advanced_ns);
-        let stuck_ns = now_ns.saturating_sub(since_ns.max(advanced_ns));
+        let since_ns = *self.since_ns.get(&(group.id, shard))?;
+        let advanced_ns = self.progress.get(&(group.id, shard)).map_or(0, |progress| progress.advanced_ns);
+        let primary = group.primary().and_then(|primary| map.node_of(primary));
+        let mute_ns = primary.and_then(|node| self.mute_ns.get(&node).copied()).unwrap_or(0);
+        let stuck_ns = now_ns.saturating_sub(since_ns.max(advanced_ns).max(mute_ns));
         (stuck_ns >= self.patience_ns).then_some(stuck_ns)
     }
 
     /// All that are stuck and still out.
     pub(super) fn stuck(&self, map: &MapView, now_ns: u64) -> Stuck {
-        let is_out = |group: GroupId, shard: ShardRef| {
-            map.group(group).is_some_and(|group| group.others.contains(&shard))
-        };
-        let copies = self.since_ns.keys().filter(|(group, shard)| is_out(*group, *shard));
-        copies
-            .filter_map(|&(group, shard)| Some(((group, shard), self.stuck_ns(group, shard, now_ns)?)))
-            .collect()
+        let copies = self.since_ns.keys().filter(|(group, shard)| is_out(map, *group, *shard));
+        let stuck = copies.filter_map(|&(group, shard)| {
+            Some(((group, shard), self.stuck_ns(map, map.group(group)?, shard, now_ns)?))
+        });
+        stuck.collect()
+    }
+}
+
+fn is_out(map: &MapView, group: GroupId, shard: ShardRef) -> bool {
+    map.group(group).is_some_and(|group| group.others.contains(&shard))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_may_begin_anew_a_few_times_and_not_for_ever() {
+        let mut progress = Progress { least_blocks: u64::MAX, blocks: 26_000, beginnings: 0, advanced_ns: 0 };
+        assert!(progress.advance(26_000), "it begins");
+        assert!(progress.advance(25_000));
+        assert!(!progress.advance(25_000), "nothing was done");
+        assert!(progress.advance(500), "of what is left when all has been compared");
+        for _ in 0..BEGINNINGS_MAX {
+            assert!(progress.advance(26_000) && progress.advance(20_000));
+            assert!(!progress.advance(20_000));
+        }
+        assert!(!progress.advance(26_000) && !progress.advance(20_000), "it never gets further");
+        assert!(progress.advance(499), "it does");
+        assert!(progress.advance(26_000) && progress.advance(20_000));
     }
 }

@@ -433,7 +433,7 @@ fn let_a_node_die(view: MapView, dead: coquina_base::NodeId) -> Vec<Action> {
                 stopping: false,
                 drives,
                 proposals: Vec::new(),
-                returning: Vec::new(),
+                returning: Some(Vec::new()),
             };
             coordinator.apply(now_ns, Event::Heartbeat(heartbeat), &mut actions);
         }

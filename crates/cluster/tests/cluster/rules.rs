@@ -232,7 +232,7 @@ fn proposals_need_the_epoch_and_a_living_primary() {
             stopping: false,
             drives: Vec::new(),
             proposals,
-            returning: Vec::new(),
+            returning: Some(Vec::new()),
         };
         let mut actions = Vec::new();
         coordinator.apply(world.now_ns, Event::Heartbeat(heartbeat), &mut actions);
@@ -346,7 +346,7 @@ fn the_last_two_copies_are_not_taken_away_by_two_who_have_not_heard_of_each_othe
             stopping: false,
             drives: Vec::new(),
             proposals: vec![proposal],
-            returning: Vec::new(),
+            returning: Some(Vec::new()),
         };
         let mut actions = Vec::new();
         world.seats[0].coordinator.apply(world.now_ns, Event::Heartbeat(heartbeat), &mut actions);
@@ -380,7 +380,7 @@ fn a_primary_that_asks_for_it_gets_the_next_epoch_with_the_same_members() {
         stopping: false,
         drives: Vec::new(),
         proposals: vec![Proposal { group: FIRST, epoch: group.epoch, change: ProposedChange::Renew }],
-        returning: Vec::new(),
+        returning: Some(Vec::new()),
     };
     let mut actions = Vec::new();
     world.seats[0].coordinator.apply(world.now_ns, Event::Heartbeat(heartbeat), &mut actions);
@@ -507,7 +507,7 @@ fn strangers_are_told_so() {
         stopping: false,
         drives: Vec::new(),
         proposals: Vec::new(),
-        returning: Vec::new(),
+        returning: Some(Vec::new()),
     };
     let coordinator = &mut world.seats[0].coordinator;
     let mut requests = |heartbeat| {
@@ -564,7 +564,7 @@ fn a_node_that_has_seen_a_higher_epoch_uncovers_a_restored_store() {
         stopping: false,
         drives: Vec::new(),
         proposals,
-        returning: Vec::new(),
+        returning: Some(Vec::new()),
     };
     let mut actions = Vec::new();
     for step in 0..25 {
@@ -599,7 +599,7 @@ fn a_node_lacks_only_what_has_changed_the_map() {
             stopping: false,
             drives: Vec::new(),
             proposals: Vec::new(),
-            returning: Vec::new(),
+            returning: Some(Vec::new()),
         };
         let mut actions = Vec::new();
         for _ in 0..25 {
@@ -637,6 +637,6 @@ fn serving(world: &World, node: coquina_base::NodeId) -> Event {
         stopping: false,
         drives: world.store.drives_of(node).map(|drive| report(drive.id)).collect(),
         proposals: Vec::new(),
-        returning: Vec::new(),
+        returning: Some(Vec::new()),
     })
 }

@@ -33,7 +33,7 @@ fn run_ms(world: &mut World, milliseconds: u64) {
 fn heartbeat(map: &MapView, node: NodeId, stopping: bool, proposals: Vec<Proposal>) -> Event {
     let report = |drive: DriveId| DriveReport { drive, condition: DriveCondition::Serving, hung: false };
     let drives = map.drives_of(node).map(|drive| report(drive.id)).collect();
-    let (map_revision, returning) = (map.revision(), Vec::new());
+    let (map_revision, returning) = (map.revision(), Some(Vec::new()));
     Event::Heartbeat(Heartbeat {
         node,
         cluster: CLUSTER,

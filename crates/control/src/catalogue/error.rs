@@ -33,9 +33,9 @@ pub enum CatalogueError {
         /// The name.
         name: String,
     },
-    /// It has another size than the one that was to be cut.
+    /// It is not as it was when it was to be cut. It may have the same size again, and other data.
     #[error(
-        "somebody else has resized volume {name:?} meanwhile, from {} to {}, and it was left at that; look at it and ask again",
+        "somebody else has changed volume {name:?} meanwhile: it had {}, now it has {}, and it was left at that; look at it and ask again",
         format_size_bytes(*from_bytes),
         format_size_bytes(*now_bytes)
     )]

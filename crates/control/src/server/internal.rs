@@ -10,6 +10,7 @@ use coquina_cluster::Heartbeat;
 
 use super::error::{ApiError, Body};
 use super::routes::{Answer, Shared, blocking};
+use super::samples;
 use crate::api;
 
 /// How long it is waited until the node follows the map of the question.
@@ -27,7 +28,7 @@ fn not_leading(shared: &Shared) -> ApiError {
 
 /// What this process counts.
 pub(super) async fn local(State(shared): SharedState) -> Answer<api::Local> {
-    Ok(Json(blocking(shared, Shared::local).await?))
+    Ok(Json(api::Local::clone(&samples::take_local(&shared).await?.sample)))
 }
 
 /// How the cluster is, as its leader sees it.

@@ -88,7 +88,7 @@ impl Shared {
     }
 
     /// Without asking others.
-    fn sample_here(&self) -> Sample {
+    pub(super) fn sample_here(&self) -> Sample {
         Sample::take_here(&self.catalogue, self.local())
     }
 }
@@ -554,9 +554,9 @@ async fn health(State(shared): SharedState) -> Result<(StatusCode, Json<api::Hea
 }
 
 async fn metrics(State(shared): SharedState) -> Result<Response, ApiError> {
-    let text = blocking(shared, |shared| {
+    let sample = samples::take_here(&shared).await?.sample;
+    let text = blocking(shared, move |shared| {
         let map = shared.catalogue.map();
-        let sample = shared.sample_here();
         render_metrics(&map, &sample, &shared.config.health, shared.config.metrics)
     });
     let content_type = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];

@@ -429,6 +429,33 @@ fn who_asks_how_all_are_leaves_threads_for_what_processes_ask_each_other() {
     assert!(samples < 20, "{samples} samples were taken");
 }
 
+/// Each waited on a thread of its own for a reactor that hangs, until there was none for anything else.
+#[test]
+fn who_asks_what_this_process_counts_leaves_threads_for_what_processes_ask_each_other() {
+    let server = Server::start();
+    let before = server.node().memory().snapshots;
+    server.node().memory().snapshot_takes = Duration::from_secs(2);
+    let ask = |number: u64| {
+        let path = if number % 2 == 0 { "/v1/local" } else { "/metrics" };
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+        stream
+    };
+    let streams: Vec<TcpStream> = (0..80).map(ask).collect();
+    std::thread::sleep(Duration::from_millis(300));
+    let asked = std::time::Instant::now();
+    let (status, _) = server.raw("GET /v1/health HTTP/1.1\r\nHost: localhost", "");
+    assert!(asked.elapsed() < Duration::from_millis(1500), "{:?}", asked.elapsed());
+    assert_eq!(status, 200);
+    for mut stream in streams {
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+    let samples = server.node().memory().snapshots - before;
+    assert!(samples <= 8, "{samples} samples were taken");
+}
+
 #[test]
 fn the_client_says_what_is_wrong_with_an_address() {
     let server = Server::start();

@@ -50,6 +50,8 @@ pub struct Memory {
     /// A reactor does not answer.
     pub incomplete: bool,
     pub snapshots: u64,
+    /// How long each of these takes.
+    pub snapshot_takes: Duration,
     pub shutdown_requested: bool,
 }
 
@@ -67,6 +69,8 @@ impl FakeNode {
 
 impl NodeBackend for FakeNode {
     fn snapshot(&self) -> NodeSnapshot {
+        let takes = self.memory().snapshot_takes;
+        std::thread::sleep(takes);
         let mut memory = self.memory();
         memory.snapshots += 1;
         let writes = memory.snapshots * 10;

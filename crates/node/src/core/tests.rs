@@ -7,7 +7,7 @@ use std::sync::mpsc::{TryRecvError, channel};
 
 use coquina_base::{AlignedBuf, BLOCK_BYTES, Id128, SharedBlock};
 use coquina_client::{ClientConfig, ClientRequest, RequestKind, VolumeClient};
-use coquina_cluster::Striping;
+use coquina_cluster::{ClusterRecord, Key, Record, Striping};
 use coquina_engine::{FormatOptions, Identity, Piece, Shard, ShardConfig, format_drive};
 use coquina_nbd::Cookie;
 use coquina_protocol::{AttachedVolume, CONNECTION_BYTES_MAX};
@@ -105,6 +105,23 @@ fn who_ends_a_turn_for_its_length_does_not_wait_after_it() {
     assert_eq!(core.wait(boottime_ns()), Wait::Poll);
     core.service();
     assert_eq!(core.wait(boottime_ns()), Wait::Forever);
+}
+
+/// Two tell it of each map, and all was gone through twice.
+#[test]
+fn a_map_that_is_followed_already_is_not_followed_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut core = core_with_drive(&folder);
+    let mut tell = |revision| {
+        core.shards[0].sweep.is_due = false;
+        let cluster = Record::Cluster(ClusterRecord::new(ClusterId(Id128([1; 16]))));
+        let map = Arc::new(MapView::load(vec![(Key::Cluster, 1, cluster)], revision).unwrap());
+        let (done, told) = channel();
+        core.obey(Command::Follow { map, done });
+        assert_eq!(told.try_recv(), Ok(()), "who tells it waits for nothing");
+        core.shards[0].sweep.is_due
+    };
+    assert_eq!([5, 5, 4, 6, 6].map(&mut tell), [true, false, false, true, false]);
 }
 
 /// Lets go of the drive, as when it is removed.

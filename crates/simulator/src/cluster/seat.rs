@@ -434,7 +434,7 @@ impl World {
             stopping: false,
             drives,
             proposals,
-            returning: Vec::new(),
+            returning: Some(Vec::new()),
         };
         for _ in 0..if self.random.chance(1, 50) { 2 } else { 1 } {
             if !self.random.chance(1, 50) {

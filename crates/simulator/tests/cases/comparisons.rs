@@ -370,6 +370,36 @@ impl World {
     }
 }
 
+/// The set of what it misses grows with each write until it is in sync: whether a copy gets on did not show there.
+#[test]
+fn what_is_left_for_a_copy_does_not_grow_with_what_is_written() {
+    let mut world = World::with([&[(0, 0), (1, 5), (1, 9)], &[]]);
+    let left = |world: &World| world.sides[PRIMARY].copies.returning_blocks_left(GROUP);
+    let all = vec![(copy_of(OTHER), u64::from(CHUNKS * CHUNK_BLOCKS))];
+    assert_eq!(left(&world), all);
+    (1..4).for_each(|request| world.write(request, 20 * request as u32));
+    assert_eq!(left(&world), all);
+    world.act(PRIMARY, |copies, now_ns, out| copies.disconnected(now_ns, copy_of(OTHER), out));
+    assert_eq!(left(&world), [], "nobody brings it up");
+    world.act(OTHER, |copies, now_ns, out| copies.disconnected(now_ns, copy_of(PRIMARY), out));
+    (world.held, world.messages) = Default::default();
+    for side in [PRIMARY, OTHER] {
+        world.act(side, |copies, now_ns, out| copies.connected(now_ns, copy_of(1 - side), out));
+    }
+    world.settle();
+    assert!(left(&world)[0].1 >= all[0].1, "it begins anew");
+    world.is_holding = false;
+    world.messages.extend(std::mem::take(&mut world.held));
+    let mut before = u64::MAX;
+    for _ in 0..2 * CHUNK_BLOCKS {
+        world.settle();
+        let now = left(&world)[0].1;
+        assert!(now <= before, "{before}, then {now}");
+        before = now;
+    }
+    assert_eq!((before, world.proposals.len()), (0, 1), "it has all, and is to be added");
+}
+
 /// It differed from what the other copy had when it was asked, and good copies were told to differ.
 #[test]
 fn what_is_written_while_a_scrub_compares_is_left_out() {

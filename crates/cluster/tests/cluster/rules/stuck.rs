@@ -93,17 +93,25 @@ fn a_drive_with_copies_that_have_stopped_can_be_emptied() {
     assert!(groups(&world).iter().all(|group| group.in_sync.len() == 3 && group.others.is_empty()));
 }
 
-/// Groups of a large drive take hours, and a few at a time are done sooner than all at once.
-#[test]
-fn copies_that_get_on_are_waited_for_however_long_they_take() {
+/// Most copies that are out and come to one drive.
+fn most_to_a_drive(world: &World) -> usize {
+    let to_drive = |drive| (0..4).map(|from| out_of(world, from, drive)).sum();
+    (0..4).map(to_drive).max().unwrap()
+}
+
+/// A drive is emptied, and no copy comes to its end.
+fn of_four_that_move_for_ever() -> World {
     let mut world = of_four();
     world.slow = true;
     let write = operation::reweight_drive(&world.store, drive_id(1), 0).unwrap().unwrap();
     assert!(world.write(write));
-    let most_to_a_drive = |world: &World| -> usize {
-        let to_drive = |drive| (0..4).map(|from| out_of(world, from, drive)).sum();
-        (0..4).map(to_drive).max().unwrap()
-    };
+    world
+}
+
+/// Groups of a large drive take hours, and a few at a time are done sooner than all at once.
+#[test]
+fn copies_that_get_on_are_waited_for_however_long_they_take() {
+    let mut world = of_four_that_move_for_ever();
     for left in (0..600).rev() {
         world.blocks_left = Some(1_000 + left);
         world.step();
@@ -112,7 +120,7 @@ fn copies_that_get_on_are_waited_for_however_long_they_take() {
     assert!(most_to_a_drive(&world) > 0);
     // They begin anew again and again, and never get further.
     let mut round = 0;
-    let until_ns = world.now_ns + 25_000 * MILLISECOND_NS;
+    let until_ns = world.now_ns + 40_000 * MILLISECOND_NS;
     while world.now_ns < until_ns {
         round += 1;
         world.blocks_left = Some(1_000 + round % 10);
@@ -121,6 +129,67 @@ fn copies_that_get_on_are_waited_for_however_long_they_take() {
     assert!(most_to_a_drive(&world) > 4);
     world.slow = false;
     world.run_until_clean(2_000);
+}
+
+/// What was left for a group that is compared as a whole was little while the link was broken, and it never had less left again.
+#[test]
+fn copies_that_begin_anew_after_a_break_get_on() {
+    let mut world = of_four_that_move_for_ever();
+    let step = |world: &mut World, left: Option<u64>| {
+        world.blocks_left = left;
+        world.step();
+        assert!(most_to_a_drive(world) <= 4, "{left:?}");
+        assert_eq!(health(world).groups.stuck, 0, "{left:?}");
+    };
+    for round in 0..4 {
+        // For longer than is waited for a sign.
+        (0..240).for_each(|done| step(&mut world, Some(26_000_000 - 1_000 * done)));
+        let of_set = (round > 1).then_some(500);
+        (0..80).for_each(|_| step(&mut world, of_set));
+    }
+    assert!(most_to_a_drive(&world) > 0);
+}
+
+/// What a copy missed that was cut off grew with each write, and hid that another copy of its group got on.
+#[test]
+fn a_copy_that_gets_on_is_told_apart_from_one_beside_it_that_does_not() {
+    let mut world = of_four();
+    cut_link(&mut world, 1, 3);
+    run_ms(&mut world, 3_000);
+    world.slow = true;
+    world.nodes.get_mut(&node_id(0)).unwrap().up = false;
+    let mut beside = 0;
+    for left in (0..800).rev() {
+        world.blocks_left = Some(left);
+        world.step();
+        let stuck = world.seats[0].coordinator.stuck();
+        assert!(stuck.keys().all(|(_, shard)| shard.drive != drive_id(2)), "{left}");
+        let both = |group: &&GroupRecord| {
+            let is_out = |drive| group.others.iter().any(|shard| shard.drive == drive_id(drive));
+            is_out(2) && stuck.keys().any(|(id, _)| *id == group.id)
+        };
+        beside = beside.max(groups(&world).iter().filter(both).count());
+    }
+    assert!(beside > 0);
+}
+
+/// Nobody could tell whether they got on, and after ten minutes all counted as if they did not.
+#[test]
+fn copies_of_primaries_with_an_older_program_are_not_judged() {
+    let mut world = of_four_that_move_for_ever();
+    world.mute.extend((0..4).map(node_id));
+    for _ in 0..400 {
+        world.step();
+        assert!(most_to_a_drive(&world) <= 4);
+    }
+    assert!(most_to_a_drive(&world) > 0);
+    assert_eq!(health(&world).groups.stuck, 0);
+    // With the newer program it is waited for as long as ever until they are.
+    world.mute.clear();
+    run_ms(&mut world, 15_000);
+    assert_eq!(health(&world).groups.stuck, 0);
+    run_ms(&mut world, 10_000);
+    assert!(health(&world).groups.stuck > 0);
 }
 
 /// It said that they were being recovered for ever, and that nodes or drives should be added.

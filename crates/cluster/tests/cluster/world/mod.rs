@@ -135,8 +135,10 @@ pub struct World {
     pub apart: BTreeSet<(DriveId, DriveId)>,
     /// No copy is brought up to its end.
     pub slow: bool,
-    /// What each primary says that its copies which are out lack.
+    /// What each primary says that is left for each copy that is out and that it reaches.
     pub blocks_left: Option<u64>,
+    /// Nodes with an older program, that does not say it.
+    pub mute: BTreeSet<NodeId>,
     /// Of pools that are made.
     pub min_copies: u32,
     /// Heartbeats that come again much later.
@@ -185,6 +187,7 @@ impl World {
             apart: BTreeSet::new(),
             slow: false,
             blocks_left: None,
+            mute: BTreeSet::new(),
             min_copies: 1,
             late: Vec::new(),
             next_drive: 0,
@@ -433,11 +436,22 @@ impl World {
     }
 
     /// What the primaries on a node say of the copies that they bring up.
-    fn blocks_left(&self, node: NodeId) -> Vec<BlocksLeft> {
-        let Some(blocks) = self.blocks_left else { return Vec::new() };
-        let leads_here = |group: &&GroupRecord| self.store.node_of(group.in_sync[0]) == Some(node);
-        let groups = self.store.groups().filter(leads_here).filter(|group| !group.others.is_empty());
-        groups.map(|group| BlocksLeft { group: group.id, epoch: group.epoch, blocks }).collect()
+    fn blocks_left(&self, node: NodeId) -> Option<Vec<BlocksLeft>> {
+        if self.mute.contains(&node) {
+            return None;
+        }
+        let mut all = Vec::new();
+        for group in self.store.groups().filter(|group| self.store.node_of(group.in_sync[0]) == Some(node)) {
+            let is_reached = |shard: &&ShardRef| {
+                self.serves(**shard) && !self.apart.contains(&(group.in_sync[0].drive, shard.drive))
+            };
+            for shard in group.others.iter().filter(is_reached) {
+                let left =
+                    |blocks| BlocksLeft { group: group.id, epoch: group.epoch, shard: Some(*shard), blocks };
+                all.extend(self.blocks_left.map(left));
+            }
+        }
+        Some(all)
     }
 
     /// Clients write, if all copies in sync and the one that is joining can take it.
