@@ -300,12 +300,16 @@ impl Shard {
         let applied = self.log.applied;
         let covered = self.segments.covered_frame;
         let most = f64::from(self.geometry.segment_blocks);
+        // Of no use unless its blocks take less room than it gives: such a one is no victim, however good its score, or one that is of use
+        // would not be chosen behind it, and changes on a full drive wait for ever.
+        let cold = self.cold_blocks();
+        let live_max = if self.users_are_active() { cold - cold.div_ceil(32) } else { cold / 4 * 3 };
         let mut best: Option<(f64, u32)> = None;
         for number in 0..self.segments.len() {
             let segment = self.segments.get(number);
             let eligible = segment.state == SegmentState::Closed
                 && segment.head != Head::Meta
-                && segment.live > 0
+                && (1..=live_max).contains(&segment.live)
                 && !segment.damaged
                 && segment.readers == 0
                 && segment.last_frame <= covered;
@@ -324,12 +328,7 @@ impl Shard {
                 best = Some((score, number));
             }
         }
-        // Of no use unless its blocks take less room than it gives.
-        let cold = self.cold_blocks();
-        let live_max = if self.users_are_active() { cold - cold.div_ceil(32) } else { cold / 4 * 3 };
-        let victim =
-            best.map(|(_, number)| number).filter(|number| self.segments.get(*number).live <= live_max);
-        let Some(victim) = victim else {
+        let Some((_, victim)) = best else {
             // What is moved now may yet make room.
             self.cleaner.stuck = self.cleaner.phase == Phase::Idle;
             return;
