@@ -537,11 +537,14 @@ fn a_load_overwrites_nothing_that_somebody_needs() {
     };
     std::fs::write(folder.path().join("precious"), vec![7; 1 << 20]).unwrap();
     refused("precious", &[], "the data on precious is overwritten: not done without confirmation; add --yes");
-    assert_eq!(load("precious", &["--rw", "randread"]).code, Some(0));
+    let said = load("precious", &["--rw", "randread"]);
+    assert_eq!(said.code, Some(0), "{}", said.error);
     let target = ["bench", "io", "--target", "file:precious", "--runtime", "0.05", "--warmup", "0"];
-    assert_eq!(coquina(folder.path(), &target).code, Some(0), "it reads, if nothing is said");
+    let said = coquina(folder.path(), &target);
+    assert_eq!(said.code, Some(0), "it reads, if nothing is said: {}", said.error);
     assert!(std::fs::read(folder.path().join("precious")).unwrap() == vec![7; 1 << 20]);
-    assert_eq!(load("precious", &["--yes"]).code, Some(0));
+    let said = load("precious", &["--yes"]);
+    assert_eq!(said.code, Some(0), "{}", said.error);
     let said = coquina(folder.path(), &["drive", "format", "drive:64M"]);
     assert_eq!(said.code, Some(0), "{}", said.error);
     refused("drive", &["--yes"], "drive is the Coquina drive ");
