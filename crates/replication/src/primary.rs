@@ -229,24 +229,25 @@ impl<C: ChangedSet> Group<C> {
             let logged = self.log.uncommitted_request(request.session, request.request);
             assert_eq!(logged, None, "{request:?} is in the log, and not committed");
         }
-        self.end_submitted(token, Action::Answer, actions);
+        self.end_submitted(token, Config::answer_to_change, actions);
     }
 
     /// The engine does not append a change.
     pub(crate) fn refused(&mut self, token: Token, no_space: bool, actions: &mut Actions) {
         let refusal = if no_space { Refusal::NoSpace } else { Refusal::NotServing };
-        self.end_submitted(token, |token| Action::Refuse { token, refusal }, actions);
+        self.end_submitted(token, |_, token| Action::Refuse { token, refusal }, actions);
     }
 
     /// Ends a request at the engine without an entry, and its retries.
-    fn end_submitted(&mut self, token: Token, end: impl Fn(Token) -> Action, actions: &mut Actions) {
+    fn end_submitted(&mut self, token: Token, end: impl Fn(&Config, Token) -> Action, actions: &mut Actions) {
         let Some(primary) = self.primary.as_mut() else { return };
         let Some(place) = primary.submitted.iter().position(|submitted| submitted.request.token == token)
         else {
             return;
         };
         let submitted = primary.submitted.remove(place);
-        actions.extend(std::iter::once(token).chain(submitted.retries).map(end));
+        let tokens = std::iter::once(token).chain(submitted.retries);
+        actions.extend(tokens.map(|token| end(&self.config, token)));
         primary.let_go(actions);
     }
 

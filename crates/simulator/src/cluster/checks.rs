@@ -40,8 +40,19 @@ impl World {
         }
     }
 
+    /// Notes the configurations with which a turn of a copy begins.
+    pub fn note_configs(&mut self, copy: usize, copies: &ShardCopies) {
+        let known = (1..=self.plan.groups).filter_map(|group| {
+            let config = copies.group(group)?.config();
+            Some((group, (config.epoch, config.has_enough_copies())))
+        });
+        let began_with = &mut self.hosts[copy].turn_began_with;
+        began_with.clear();
+        began_with.extend(known);
+    }
+
     /// What a client hears that is done must be on as many copies as the pool wants, as long as the primary's configuration is the
-    /// last one.
+    /// last one. Where it is a new one since the turn began, the answer may have been decided under the former one.
     fn check_copies(&self, copy: usize, copies: &ShardCopies, operation: u64) -> Result<(), Violation> {
         let Some(operation) = self.operations.get(&operation) else { return Ok(()) };
         let group = operation.group;
@@ -62,6 +73,10 @@ impl World {
         };
         let count = config.in_sync.iter().filter(has_it).count();
         if count >= self.plan.min_copies as usize && count == config.in_sync.len() {
+            return Ok(());
+        }
+        let began_with = self.hosts[copy].turn_began_with.get(&group);
+        if began_with.is_some_and(|(epoch, has_enough)| *epoch < config.epoch && *has_enough) {
             return Ok(());
         }
         Err(Violation::Group(format!(

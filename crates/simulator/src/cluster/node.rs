@@ -79,6 +79,8 @@ pub struct Host {
     pub wake_ns: Option<u64>,
     /// By group: it has said that it serves under no epoch below this one.
     pub released_below: BTreeMap<u32, u64>,
+    /// By group: the epoch when the turn under way began, and whether so many copies were in sync as changes need.
+    pub turn_began_with: BTreeMap<u32, (u64, bool)>,
     /// Groups of which it has forgotten entries and which it has not opened since.
     pub has_forgotten: BTreeSet<u32>,
 }
@@ -114,6 +116,7 @@ impl Host {
             has_bad_blocks: false,
             wake_ns: None,
             released_below: BTreeMap::new(),
+            turn_began_with: BTreeMap::new(),
             has_forgotten: BTreeSet::new(),
         })
     }

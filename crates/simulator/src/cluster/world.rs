@@ -473,6 +473,7 @@ impl World {
         let node = self.node_of(copy);
         let now_ns = self.nodes[node].clock_ns(self.now_ns);
         let mut out = self.outbox(node);
+        self.note_configs(copy, &copies);
         act(&mut copies, now_ns, &mut out);
         // A reactor's turn takes several things together.
         let is_turn_over = self.random.chance(2, 3);
