@@ -61,6 +61,8 @@ struct Ask {
     at: u64,
     range: BlockRange,
     until_ns: u64,
+    /// Its connection has broken: nobody waits for the answer, and the same name may stand for another question since.
+    is_over: bool,
 }
 
 /// A bad block of this shard whose group is not open here.
@@ -197,7 +199,15 @@ impl ShardCopies {
         match message {
             Message::RepairRead { config_epoch, repair, at, range } => {
                 let until_ns = self.now_ns + ANSWER_NS;
-                let ask = Ask { member: key, from, repair: *repair, at: *at, range: *range, until_ns };
+                let ask = Ask {
+                    member: key,
+                    from,
+                    repair: *repair,
+                    at: *at,
+                    range: *range,
+                    until_ns,
+                    is_over: false,
+                };
                 let member = &self.members[key];
                 let config = member.group.config();
                 let can_answer = config.epoch == *config_epoch && !member.halted;
@@ -278,8 +288,14 @@ impl ShardCopies {
     /// A block has been read for another copy.
     pub(crate) fn repair_read_done(&mut self, slot: usize, outcome: Outcome, sink: &mut impl Sink) {
         let ask = self.repairs.reading.remove(slot);
-        let Outcome::Read(data) = outcome else { return self.refuse_repair(&ask, true, sink) };
+        let Outcome::Read(data) = outcome else {
+            if !ask.is_over {
+                self.refuse_repair(&ask, true, sink);
+            }
+            return;
+        };
         match block_of(&data) {
+            _ if ask.is_over => {}
             Some(block) => {
                 let member = &self.members[ask.member];
                 let config_epoch = member.group.config().epoch;
@@ -327,6 +343,8 @@ impl ShardCopies {
     pub(crate) fn repair_disconnected(&mut self, copy: CopyId) {
         self.repairs.features.remove(&copy);
         self.repairs.waiting.retain(|ask| ask.from != copy);
+        let reading = self.repairs.reading.iter_mut().filter(|(_, ask)| ask.from == copy);
+        reading.for_each(|(_, ask)| ask.is_over = true);
         let asked = self.repairs.own.values_mut().filter(|repair| repair.asked == Some(copy));
         asked.for_each(|repair| repair.asked = None);
     }

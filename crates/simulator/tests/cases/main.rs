@@ -14,6 +14,7 @@ mod landed;
 mod parts;
 mod recovery_reads;
 mod refused_repairs;
+mod repair_reads;
 mod retries;
 mod tails;
 mod uncommitted_reads;
