@@ -51,6 +51,9 @@ pub enum PayloadError {
         /// What came.
         got: usize,
     },
+    /// More blocks than a message of its kind has, or the deletion of a layer, of which the map tells.
+    #[error("a message names what none of its kind does: the sender is damaged, or of another version")]
+    Range,
     /// Blocks are not those that the sender meant: they are asked for again.
     #[error(
         "blocks came that do not match their checksums: they went bad on the way or in the sender's memory"
@@ -81,13 +84,18 @@ pub(crate) fn split_entry<'a>(bytes: &'a [u8], entry: &Entry) -> (&'a [u8], &'a 
 /// Checks that the bytes are those that the message needs.
 pub(crate) fn check(message: &Message, bytes: &[u8]) -> Result<(), PayloadError> {
     let got = bytes.len();
-    let too_large = |entry: &Entry| entry.kind == EntryKind::Write && entry.range.count > ENTRY_BLOCKS_MAX;
+    let may_come = |entry: &Entry| match entry.kind {
+        EntryKind::Write => entry.range.count <= ENTRY_BLOCKS_MAX && !entry.range.is_whole_layer(),
+        EntryKind::Trim | EntryKind::Zeroes => !entry.range.is_whole_layer(),
+        EntryKind::Fence { .. } => true,
+        EntryKind::DeleteLayer => false,
+    };
     let needed = match message {
-        Message::Append { entry, .. } if !too_large(entry) => entry_bytes(entry),
-        Message::Tail { entries, .. } if !entries.iter().any(too_large) => {
+        Message::Append { entry, .. } if may_come(entry) => entry_bytes(entry),
+        Message::Tail { entries, .. } if entries.iter().all(may_come) => {
             entries.iter().map(entry_bytes).sum()
         }
-        Message::Recover { range, .. } if range.count <= ENTRY_BLOCKS_MAX => {
+        Message::Recover { range, .. } if range.count <= ENTRY_BLOCKS_MAX && !range.is_whole_layer() => {
             let mask = mask(bytes).ok_or(PayloadError::Length { needed: MASK_BYTES, got })?;
             let (data, bad) = split_mask(mask);
             if (data | bad) >> range.count != 0 || data & bad != 0 {
@@ -95,13 +103,13 @@ pub(crate) fn check(message: &Message, bytes: &[u8]) -> Result<(), PayloadError>
             }
             MASK_BYTES + data.count_ones() as usize * CHECKED_BLOCK_BYTES + bad.count_ones() as usize * 4
         }
-        Message::RepairData { range, .. } if range.count == 1 => BLOCK_BYTES,
+        Message::RepairData { range, .. } if range.count == 1 && !range.is_whole_layer() => BLOCK_BYTES,
         Message::RepairRead { range, .. } if range.count == 1 && !range.is_whole_layer() => 0,
         Message::Append { .. }
         | Message::Tail { .. }
         | Message::Recover { .. }
         | Message::RepairData { .. }
-        | Message::RepairRead { .. } => usize::MAX,
+        | Message::RepairRead { .. } => return Err(PayloadError::Range),
         _ => 0,
     };
     if got != needed {
@@ -280,6 +288,37 @@ mod tests {
             (checksums_le, payload),
             (&sevens().to_le_bytes().repeat(3)[..], &[7; 3 * BLOCK_BYTES][..])
         );
+    }
+
+    /// The group would take it and the engine log nothing for it, so that the group stopped with the next change.
+    #[test]
+    fn what_only_the_map_tells_is_refused() {
+        let blocks = BlockRange { layer: LayerId(3), chunk: 1, first: 10, count: 1 };
+        let layer = BlockRange::whole_layer(LayerId(3));
+        let entry = |kind, range| Entry {
+            epoch: 1,
+            sequence: 1,
+            session: 1,
+            request: 1,
+            kind,
+            range,
+            is_last: true,
+            payload: coquina_replication::PayloadRef(0),
+        };
+        let append = |kind, range| Message::Append {
+            config_epoch: 1,
+            previous_epoch: 0,
+            commit: 0,
+            entry: entry(kind, range),
+        };
+        assert_eq!(check(&append(EntryKind::Trim, blocks), &[]), Ok(()));
+        for kind in [EntryKind::DeleteLayer, EntryKind::Trim, EntryKind::Zeroes, EntryKind::Write] {
+            let bytes = zeroed_entry(&entry(kind, layer));
+            assert_eq!(check(&append(kind, layer), &bytes), Err(PayloadError::Range), "{kind:?}");
+        }
+        assert_eq!(check(&append(EntryKind::DeleteLayer, blocks), &[]), Err(PayloadError::Range));
+        assert_eq!(check(&recover(layer), &recovered(layer, None)), Err(PayloadError::Range));
+        assert_eq!(check(&recover(blocks), &recovered(blocks, None)), Ok(()));
     }
 
     #[test]
