@@ -14,7 +14,7 @@ use crate::report::{IoReport, OperationReport, REPORT_VERSION, SecondSample};
 use crate::sweep;
 use crate::target::{self, Lane, LaneOptions, Readiness, Target};
 use crate::watch::{Watch, Watched};
-use crate::worker::{self, Job, JobResult, Pace};
+use crate::worker::{self, Job, JobResult, Pace, Stop};
 use coquina_host::{DriveCounter, Environment, monotonic_ns};
 
 /// Number of the fill among the jobs.
@@ -222,7 +222,7 @@ impl Setup<'_> {
         let jobs = self.config.jobs;
         let live: Vec<Live> = (0..jobs).map(|_| Live::default()).collect();
         // Set when the caller stops the run, or when a job could not be started.
-        let stop = AtomicBool::new(false);
+        let stop = Stop::new();
         let gate = Gate::new(jobs as usize);
         std::thread::scope(|scope| {
             let mut handles = Vec::new();
@@ -250,7 +250,7 @@ impl Setup<'_> {
             } else {
                 None
             };
-            stop.store(true, Relaxed);
+            stop.end_at(start.elapsed());
             let results: Vec<JobResult> =
                 handles.into_iter().filter_map(|handle| handle.join().ok().flatten()).collect();
             match (failed, watched) {
@@ -260,7 +260,7 @@ impl Setup<'_> {
         })
     }
 
-    fn run_job(&self, number: u32, live: &Live, gate: &Gate, stop: &AtomicBool) -> Option<JobResult> {
+    fn run_job(&self, number: u32, live: &Live, gate: &Gate, stop: &Stop) -> Option<JobResult> {
         let lane = match self.open_lane() {
             Ok(lane) => Some(lane),
             Err(error) => {
@@ -288,7 +288,7 @@ impl Setup<'_> {
         })
     }
 
-    fn job<'b>(&'b self, number: u32, live: &'b Live, stop: &'b AtomicBool, start: Instant) -> Job<'b> {
+    fn job<'b>(&'b self, number: u32, live: &'b Live, stop: &'b Stop, start: Instant) -> Job<'b> {
         let config = self.config;
         let mine = split(self.range, config.block_bytes, config.jobs, number);
         let seed = config.seed.wrapping_mul(0x9e37_79b9).wrapping_add(u64::from(number) << 1);

@@ -8,6 +8,7 @@ use crate::error::BenchError;
 use crate::recorder::{Live, LiveCounts};
 use crate::report::{CpuReport, ProcessCpu};
 use crate::run::{DriveProbe, Phase, Progress};
+use crate::worker::Stop;
 use coquina_host::{DriveCounter, MachineCpu, ProcessClock, process_name};
 
 const TICK: Duration = Duration::from_millis(200);
@@ -134,7 +135,7 @@ impl<'a> Watch<'a> {
         &mut self,
         start: Instant,
         live: &[Live],
-        stop_jobs: &AtomicBool,
+        stop_jobs: &Stop,
         done: &dyn Fn() -> bool,
         progress: &mut dyn FnMut(&Progress),
         stop: &AtomicBool,
@@ -144,7 +145,7 @@ impl<'a> Watch<'a> {
         let halted = || stop.load(Relaxed) || done();
         let warm_end = start + self.warmup;
         if ticks.until(warm_end, Phase::WarmUp, start, self.warmup, &halted) {
-            stop_jobs.store(true, Relaxed);
+            stop_jobs.end_at(start.elapsed());
         }
         // What the warm-up did is not what was asked for.
         let warm_bytes = if self.warmup.is_zero() { 0 } else { Live::sum(live).bytes };
@@ -163,8 +164,9 @@ impl<'a> Watch<'a> {
             last = now;
         }
         let interrupted = interrupted && !is_enough();
+        // What completes later is not in the figures, as its time is not.
         let stopped_at = Instant::now();
-        stop_jobs.store(true, Relaxed);
+        stop_jobs.end_at(stopped_at.duration_since(start));
         let second = self.snapshot()?;
         let measured = stopped_at.min(end).saturating_duration_since(warm_end);
         Ok(self.watched(first, second, measured, interrupted, busy_cores))

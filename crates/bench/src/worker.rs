@@ -8,7 +8,7 @@
 //!   would not be seen; what is never started counts with how long it had waited.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use coquina_base::BLOCK_BYTES;
@@ -32,6 +32,27 @@ const NEVER_STARTED_STEPS: u64 = 10_000;
 /// Random positions tried before the next free one is taken, when verifying.
 const TRIES: u32 = 16;
 
+/// Ends the load early, for all jobs at the same moment.
+pub(crate) struct Stop {
+    /// Counted from the start of the load; `u64::MAX` while nobody has stopped it.
+    at_ns: AtomicU64,
+}
+
+impl Stop {
+    pub fn new() -> Self {
+        Stop { at_ns: AtomicU64::new(u64::MAX) }
+    }
+
+    /// Ends the load so long after its start; the earliest of several counts.
+    pub fn end_at(&self, after_start: Duration) {
+        self.at_ns.fetch_min(after_start.as_nanos() as u64, Relaxed);
+    }
+
+    fn at_ns(&self) -> Option<u64> {
+        Some(self.at_ns.load(Relaxed)).filter(|at_ns| *at_ns < u64::MAX)
+    }
+}
+
 /// What a job does and what it needs for it.
 pub(crate) struct Job<'a> {
     pub config: &'a IoBenchConfig,
@@ -41,7 +62,7 @@ pub(crate) struct Job<'a> {
     pub payload: Arc<Payload>,
     pub ledger: Option<LedgerPart>,
     pub live: &'a Live,
-    pub stop: &'a AtomicBool,
+    pub stop: &'a Stop,
     pub start: Instant,
     /// For an open loop: time between operations of this job, and when its first is due.
     pub pace: Option<Pace>,
@@ -80,6 +101,7 @@ struct Worker<'a> {
     totals: LiveCounts,
     result: JobResult,
     warm_ns: u64,
+    /// End of the measured time: earlier than asked for once the load was stopped.
     end_ns: u64,
     /// Open loop: what is due from here on is not started any more. Set when the job stops.
     due_until_ns: Option<u64>,
@@ -106,7 +128,7 @@ pub(crate) fn run(job: Job<'_>, lane: Box<dyn Lane>) -> JobResult {
             ledger: None,
         },
         warm_ns,
-        end_ns: warm_ns + job.config.runtime.as_nanos() as u64,
+        end_ns: full_end_ns(job.config),
         due_until_ns: None,
         free_ns: None,
         job,
@@ -118,6 +140,11 @@ pub(crate) fn run(job: Job<'_>, lane: Box<dyn Lane>) -> JobResult {
     }
     worker.result.ledger = worker.job.ledger.take();
     worker.result
+}
+
+/// When the measured time ends if nobody stops the load.
+fn full_end_ns(config: &IoBenchConfig) -> u64 {
+    (config.warmup.as_nanos() + config.runtime.as_nanos()) as u64
 }
 
 impl Worker<'_> {
@@ -147,8 +174,8 @@ impl Worker<'_> {
         let mut now_ns = self.now_ns();
         let mut progress_ns = now_ns;
         loop {
-            let stopping =
-                now_ns >= self.end_ns || self.job.stop.load(Relaxed) || self.result.errors >= ERRORS_MAX;
+            let is_stopped = self.look_for_stop();
+            let stopping = is_stopped || now_ns >= self.end_ns || self.result.errors >= ERRORS_MAX;
             if stopping && self.due_until_ns.is_none() {
                 self.begin_to_stop(now_ns);
             }
@@ -158,6 +185,7 @@ impl Worker<'_> {
             let wait = if stopping { WAIT_MAX } else { self.start_operations(now_ns) };
             self.lane.turn(wait, &mut completions)?;
             now_ns = self.now_ns();
+            self.look_for_stop();
             if !completions.is_empty() || self.in_flight() == 0 {
                 progress_ns = now_ns;
             } else if now_ns - progress_ns > HUNG.as_nanos() as u64 {
@@ -178,9 +206,16 @@ impl Worker<'_> {
         Ok(())
     }
 
+    /// Whether the load was stopped; then the measured time ends there, and what completes later is waited for and not counted.
+    fn look_for_stop(&mut self) -> bool {
+        let at_ns = self.job.stop.at_ns();
+        self.end_ns = self.end_ns.min(at_ns.unwrap_or(u64::MAX));
+        at_ns.is_some()
+    }
+
     /// Open loop: starts what was due before the end while this thread slept, as far as there are slots.
     fn begin_to_stop(&mut self, now_ns: u64) {
-        let is_over = now_ns >= self.end_ns;
+        let is_over = now_ns >= full_end_ns(self.job.config);
         if self.job.pace.is_some() && is_over {
             self.start_operations(self.end_ns - 1);
         }

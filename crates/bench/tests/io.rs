@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use coquina_bench::{
-    BenchError, Hooks, IoBenchConfig, IoOutcome, IoReport, OperationReport, TargetError, TargetSpec,
-    Workload, run_io, verify_ledger,
+    BenchError, Hooks, IoBenchConfig, IoOutcome, IoReport, OperationReport, Phase, Progress, TargetError,
+    TargetSpec, Workload, run_io, verify_ledger,
 };
 use memory_server::{Fault, MemoryServer};
 
@@ -299,7 +299,7 @@ fn a_stopped_run_still_reports() {
     let mut counter = 0;
     let hooks = Hooks {
         progress: &mut |progress| {
-            if progress.phase == coquina_bench::Phase::Measure && progress.iops > 0.0 {
+            if progress.phase == Phase::Measure && progress.iops > 0.0 {
                 stop.store(true, Relaxed);
             }
         },
@@ -314,6 +314,39 @@ fn a_stopped_run_still_reports() {
     assert!(report.total.operations > 0 && report.measured_s < 600.0);
     assert_eq!(report.drive_write_bytes, Some(1000));
     assert!(report.write_amplification.is_some());
+}
+
+/// What was in flight when it was stopped counted as done, and its time did not. Of a load that was stopped in its warm-up it was
+/// divided by nothing.
+#[test]
+fn what_completes_after_a_stop_is_not_counted() {
+    let folder = folder();
+    // Stopped while a group of operations is answered much later, in the measured time of the first and in the warm-up of the second.
+    for (warmup_ms, late_ms, phase) in [(0, 250, Phase::Measure), (500, 1000, Phase::WarmUp)] {
+        let socket = folder.path().join("socket");
+        let _ = std::fs::remove_file(&socket);
+        MemoryServer::start(&socket, 1 << 20, Fault::Late(Duration::from_millis(late_ms)));
+        let config = IoBenchConfig {
+            depth: 64,
+            runtime: Duration::from_secs(600),
+            warmup: Duration::from_millis(warmup_ms),
+            baseline: Duration::ZERO,
+            ..short(export(folder.path(), "disk"), Workload::RandRead)
+        };
+        let stop = AtomicBool::new(false);
+        let mut ticks = 0;
+        let mut progress = |progress: &Progress| {
+            ticks += u32::from(progress.phase == phase);
+            stop.store(ticks > 2 || phase == Phase::WarmUp, Relaxed);
+        };
+        let hooks = Hooks { progress: &mut progress, stop: &stop, drive_write_bytes: None };
+        let report = run_io(&config, hooks).unwrap().report;
+        assert!(report.interrupted.is_some());
+        assert!(report.measured_s < 300.0, "{}", report.measured_s);
+        assert_eq!(counted(&report.total), report.total.operations);
+        assert_eq!(report.total.operations > 0, phase == Phase::Measure, "{}", report.total.operations);
+        assert!(report.outstanding() <= 64.0 * 1.1, "{} in {} s", report.outstanding(), report.measured_s);
+    }
 }
 
 #[test]

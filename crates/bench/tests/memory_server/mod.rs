@@ -25,6 +25,8 @@ pub enum Fault {
     HangUp(u64),
     /// Its answer, and all behind it, come later.
     Stall(u64, Duration),
+    /// Whatever came together, of all commands, is answered together and so late.
+    Late(Duration),
 }
 
 pub struct MemoryServer {
@@ -57,6 +59,9 @@ impl MemoryServer {
         let (mut input, mut output, mut piece) = (Vec::new(), Vec::new(), vec![0; 1 << 20]);
         let mut session = ServerSession::new(ServerConfig::default(), &mut output);
         loop {
+            if let Fault::Late(length) = self.fault {
+                std::thread::sleep(length);
+            }
             if stream.write_all(&output).is_err() {
                 return;
             }
