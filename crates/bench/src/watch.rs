@@ -113,21 +113,18 @@ impl<'a> Watch<'a> {
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, BenchError> {
+        // What is read at once comes first: the probe may ask a whole cluster.
+        let machine = MachineCpu::now()?;
+        let client_ns = self.client.and_then(ProcessClock::now_ns).unwrap_or(0);
+        let servers = self.servers.iter().map(|(_, _, clock)| clock.and_then(ProcessClock::now_ns));
+        let servers_ns = servers.collect();
         let from_drives = self.counters.iter().map(DriveCounter::written_bytes).sum::<Option<u64>>();
         let from_drives = from_drives.filter(|_| !self.counters.is_empty());
-        Ok(Snapshot {
-            drive_write_bytes: match &mut self.probe {
-                Some(probe) => probe(),
-                None => from_drives,
-            },
-            machine: MachineCpu::now()?,
-            client_ns: self.client.and_then(ProcessClock::now_ns).unwrap_or(0),
-            servers_ns: self
-                .servers
-                .iter()
-                .map(|(_, _, clock)| clock.and_then(ProcessClock::now_ns))
-                .collect(),
-        })
+        let drive_write_bytes = match &mut self.probe {
+            Some(probe) => probe(),
+            None => from_drives,
+        };
+        Ok(Snapshot { machine, client_ns, servers_ns, drive_write_bytes })
     }
 
     /// Follows the jobs to the end of the measured time, or until `done`, or until the caller stops.
@@ -168,15 +165,16 @@ impl<'a> Watch<'a> {
         let stopped_at = Instant::now();
         stop_jobs.end_at(stopped_at.duration_since(start));
         let second = self.snapshot()?;
-        let measured = stopped_at.min(end).saturating_duration_since(warm_end);
+        let measured = (warm_end, stopped_at.min(end));
         Ok(self.watched(first, second, measured, interrupted, busy_cores))
     }
 
+    /// `began` and `ended` bound the measured time; a load that was stopped in its warm-up has none.
     fn watched(
         &self,
         first: Snapshot,
         last: Snapshot,
-        measured: Duration,
+        (began, ended): (Instant, Instant),
         interrupted: bool,
         busy_cores: Vec<f64>,
     ) -> Watched {
@@ -186,8 +184,8 @@ impl<'a> Watch<'a> {
             (*pid, name.clone(), difference(first.servers_ns[index], last.servers_ns[index]))
         });
         Watched {
-            measured_s: measured.as_secs_f64(),
-            began_unix_ms: unix_ms_of(first.machine.at),
+            measured_s: ended.saturating_duration_since(began).as_secs_f64(),
+            began_unix_ms: unix_ms_of(began),
             interrupted,
             drive_write_bytes: difference(first.drive_write_bytes, last.drive_write_bytes),
             busy_cores,

@@ -6,7 +6,7 @@ mod memory_server;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use coquina_bench::{
     BenchError, Hooks, IoBenchConfig, IoOutcome, IoReport, OperationReport, Phase, Progress, TargetError,
@@ -347,6 +347,37 @@ fn what_completes_after_a_stop_is_not_counted() {
         assert_eq!(report.total.operations > 0, phase == Phase::Measure, "{}", report.total.operations);
         assert!(report.outstanding() <= 64.0 * 1.1, "{} in {} s", report.outstanding(), report.measured_s);
     }
+}
+
+fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
+}
+
+/// Whoever asked a cluster what it had written was told that the load began when the answer was there.
+#[test]
+fn when_a_load_began_does_not_go_by_how_long_the_probe_takes() {
+    let folder = folder();
+    MemoryServer::start(&folder.path().join("socket"), 1 << 20, Fault::None);
+    let config = IoBenchConfig {
+        runtime: Duration::from_secs(1),
+        warmup: Duration::from_millis(200),
+        baseline: Duration::ZERO,
+        ..short(export(folder.path(), "disk"), Workload::RandWrite)
+    };
+    let mut asked_ms = Vec::new();
+    let mut probe = || {
+        asked_ms.push(unix_ms());
+        std::thread::sleep(Duration::from_millis(300));
+        Some(0)
+    };
+    let stop = AtomicBool::new(false);
+    let hooks = Hooks { progress: &mut |_| {}, stop: &stop, drive_write_bytes: Some(&mut probe) };
+    let before_ms = unix_ms();
+    let report = run_io(&config, hooks).unwrap().report;
+    let began_ms = report.measured_began_unix_ms;
+    // Clocks are read in whole milliseconds, and one of them may be set a little meanwhile.
+    assert!(began_ms <= asked_ms[0] + 5, "began {began_ms}, asked {asked_ms:?}");
+    assert!(began_ms + 5 >= before_ms + 200, "began {began_ms}, started {before_ms}");
 }
 
 #[test]
