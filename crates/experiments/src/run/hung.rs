@@ -44,7 +44,8 @@ impl Run<'_> {
         reasons.all(|reason| reason.is_some()).then_some(first)
     }
 
-    fn columns_of(&self, target: usize) -> impl Iterator<Item = usize> + '_ {
+    /// A target's columns: several where settings are tried.
+    pub(super) fn columns_of(&self, target: usize) -> impl Iterator<Item = usize> + '_ {
         (0..self.columns.len()).filter(move |column| self.columns[*column].target == target)
     }
 

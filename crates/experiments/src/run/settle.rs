@@ -69,7 +69,14 @@ impl Run<'_> {
 
     fn note_settled(&mut self, planned: &PlannedPoint, column: usize, measured: &Measured, passes_max: u32) {
         let settled_s = f64::from(measured.round.passes) * self.settings.limits.settle_s;
-        self.last_case().results[column].settled_s = settled_s;
+        // With settings that are tried all columns are one target, which settled for all of them.
+        let columns: Vec<usize> = self.columns_of(self.columns[column].target).collect();
+        let results = &mut self.last_case().results;
+        for column in columns {
+            if results[column].skipped.is_none() {
+                results[column].settled_s = settled_s;
+            }
+        }
         if let Some(what) = unsettled(measured.round.is_steady, measured.grown) {
             let text = told_of_unsettled(&self.label(column), &what, settled_s, passes_max);
             self.find("not-settled", &planned.id, &text);

@@ -80,6 +80,17 @@ impl Target for Hanging {
 
 /// Runs so many scenarios of two cases like those of [`EXPERIMENT`] on these targets; `layout` is how their volumes are, besides.
 fn run_on(targets: Vec<Hanging>, scenarios: usize, layout: &str, check: impl Fn(&Run<'_>, &Report)) {
+    run_with(targets, &[], scenarios, layout, check);
+}
+
+/// The same with these settings, which are tried.
+fn run_with(
+    targets: Vec<Hanging>,
+    tried: &[&str],
+    scenarios: usize,
+    layout: &str,
+    check: impl Fn(&Run<'_>, &Report),
+) {
     let folder = tempfile::tempdir().unwrap();
     let (head, scenario) = EXPERIMENT.split_once("[[scenario]]").unwrap();
     let scenario = scenario.replace("\"1GiB\"", &format!("\"1GiB\"\n{layout}"));
@@ -88,6 +99,7 @@ fn run_on(targets: Vec<Hanging>, scenarios: usize, layout: &str, check: impl Fn(
         + &(1..=scenarios).map(named).collect::<String>();
     let mut settings = settings(&toml, &["a"], folder.path());
     settings.limits.runtime_s = 0.2;
+    settings.tried = tried.iter().map(|text| Assignment::parse(text).unwrap()).collect();
     let planned = settings.plan();
     let hooks = Hooks { stopped: &|| false, say: &|_| {}, progress: &|_, _| {}, partial: &|_| {} };
     let targets = targets.into_iter().map(|target| -> Box<dyn Target> { Box::new(target) }).collect();
@@ -164,6 +176,21 @@ fn a_target_that_hangs_while_it_settles_is_not_measured() {
         assert!(failed.len() == 1 && failed[0].contains(": sick: while it settled: bash was"), "{failed:?}");
         assert_eq!(skipped(report, 0, 0), format!("while it settled: {HUNG}"));
         assert!(skipped(report, 1, 0).starts_with("it hung before, at no1 / "), "{report:?}");
+    });
+}
+
+/// One of the two columns had settled for no time, and `bench compare` told that as a difference.
+#[test]
+fn a_target_settles_for_all_settings_that_are_tried_on_it() {
+    let tried = ["fio:nice=1", "fio:nice=2"];
+    let aged = "aged = { full_percent = 75, overwrites = 1, block = \"64KiB\" }";
+    run_with(vec![target("well", |_| false)], &tried, 1, aged, |run, report| {
+        assert_eq!((run.columns.len(), report.cases.len()), (2, 2));
+        assert_eq!((rounds(report, 0), rounds(report, 1)), (vec![2; 2], vec![2; 2]), "{:?}", report.findings);
+        for case in &report.cases {
+            let settled_s: Vec<f64> = case.results.iter().map(|result| result.settled_s).collect();
+            assert!(settled_s[0] > 0.0 && settled_s[0] == settled_s[1], "{}: {settled_s:?}", case.id);
+        }
     });
 }
 
