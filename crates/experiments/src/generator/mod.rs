@@ -21,7 +21,7 @@ use crate::report::{Figures, Operation};
 use crate::statistics::LatencyHistogram;
 
 pub use ending::{GO_TIME_MAX, Other, end, end_with_children, is_gone_by, signal};
-pub use process::Running;
+pub use process::{Running, end_with_this_process};
 pub use program::{ANSWER_TIME_MAX, Patience, output_of, output_while_it_moves};
 pub use stillness::mark;
 

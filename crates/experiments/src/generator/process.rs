@@ -332,7 +332,7 @@ impl Drop for Running {
 }
 
 /// Has the kernel send a child this signal when the thread that starts it ends, so that no load goes on after a run that was killed.
-pub(super) fn end_with_this_process(process: &mut Process, number: i32) {
+pub fn end_with_this_process(process: &mut Process, number: i32) {
     let ask = move || {
         // SAFETY: this call takes numbers only, and may be made between fork and exec.
         #[allow(unsafe_code)]

@@ -11,7 +11,8 @@ use tempfile::TempDir;
 
 use super::{Context, TargetError, need_room};
 use crate::generator::{
-    ANSWER_TIME_MAX, GO_TIME_MAX, GeneratorError, Patience, end, is_gone_by, output_of, signal,
+    ANSWER_TIME_MAX, GO_TIME_MAX, GeneratorError, Patience, end, end_with_this_process, is_gone_by,
+    output_of, signal,
 };
 use crate::leftovers::{self, Note};
 
@@ -215,6 +216,13 @@ fn files_bytes(store_bytes: u64) -> u64 {
     store_bytes.saturating_add(DB_BYTES).saturating_mul(OSDS)
 }
 
+/// Starts the script. When this process is killed, it is asked to end: it may be at work for longer than the guard waits for it.
+fn begin_script(command: &mut Command) -> Result<Child, std::io::Error> {
+    end_with_this_process(command, libc::SIGTERM);
+    // Ctrl-C goes to the whole foreground group.
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0).spawn()
+}
+
 /// Waits until the script has done its work, so long, and so long when it was asked to end, since the run is stopped.
 fn wait_for_start(
     spec: &str,
@@ -224,8 +232,8 @@ fn wait_for_start(
     context: &Context<'_>,
 ) -> Result<(), TargetError> {
     let unusable = |message: String| TargetError::Unusable { spec: spec.to_owned(), message };
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
-    let mut child = command.spawn().map_err(|error| unusable(format!("cannot start bash: {error}")))?;
+    let mut child =
+        begin_script(&mut command).map_err(|error| unusable(format!("cannot start bash: {error}")))?;
     let mut end_by = Instant::now() + time_max;
     let mut is_stopped = false;
     loop {
@@ -351,6 +359,34 @@ mod tests {
         let calls = std::fs::read_to_string(path.join("data.calls")).unwrap();
         assert_eq!((calls.lines().count(), path.join("ceph.sh").exists()), (2, true), "{calls}");
         std::fs::remove_dir_all(&path).unwrap();
+    }
+
+    /// It went on for as long as it took, and who was to end the cluster had given up waiting by then.
+    #[test]
+    fn a_start_that_is_at_work_ends_with_who_waits_for_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let script = format!(
+            "trap 'touch {}; exit 143' TERM; touch {}; while :; do sleep 0.1; done",
+            at("undone").display(),
+            at("begun").display()
+        );
+        // The kernel tells of the thread that started it, which ends here like a process that is killed.
+        let started = std::thread::scope(|scope| {
+            let start = || {
+                let child = begin_script(Command::new("bash").args(["-c", &script])).unwrap();
+                let begin = Instant::now();
+                while !at("begun").exists() && begin.elapsed() < Duration::from_secs(60) {
+                    std::thread::sleep(POLL);
+                }
+                child
+            };
+            scope.spawn(start).join()
+        });
+        let mut child = started.unwrap();
+        let is_gone = is_gone_by(&mut child, Instant::now() + Duration::from_secs(20));
+        end(&mut child, "bash", Instant::now() + GO_TIME_MAX);
+        assert!(is_gone && at("undone").exists(), "it undoes what it did");
     }
 
     #[test]
