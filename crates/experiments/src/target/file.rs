@@ -24,6 +24,8 @@ pub struct FileTarget {
     files: Vec<PathBuf>,
     /// Files that were made, each with a note, but in the run's own folder, which goes as a whole.
     made: Vec<(PathBuf, Option<Note>)>,
+    /// What files that were there when the run began had on their disks then.
+    found_bytes: BTreeMap<PathBuf, u64>,
     /// Files that were there and empty, and are so again in the end.
     emptied: Vec<(PathBuf, Note)>,
     engine: Engine,
@@ -46,6 +48,7 @@ impl FileTarget {
             named,
             files: Vec::new(),
             made: Vec::new(),
+            found_bytes: BTreeMap::new(),
             emptied: Vec::new(),
             engine: Engine::default(),
             files_max,
@@ -57,16 +60,27 @@ impl FileTarget {
         TargetError::Unusable { spec: self.spec.clone(), message }
     }
 
-    /// What each named file may have. All have the same size, so the fullest file system decides.
+    /// What each named file may have. All have the same size, so the fullest file system decides. It is the same for each scenario: what
+    /// volumes of the run take counts as free.
     fn each_bytes(&self) -> Result<Option<u64>, TargetError> {
         let mut smallest = None;
-        for files in by_file_system(&self.named) {
+        let all = self.all();
+        for files in by_file_system(&all) {
+            let named: Vec<&PathBuf> =
+                files.iter().copied().filter(|path| self.named.contains(path)).collect();
+            if named.is_empty() {
+                continue;
+            }
             let free =
-                super::free_bytes(place_of(files[0])).map_err(|error| self.unusable(error.to_string()))?;
+                super::free_bytes(place_of(named[0])).map_err(|error| self.unusable(error.to_string()))?;
+            let found_bytes =
+                |path: &PathBuf| self.found_bytes.get(path).copied().unwrap_or_else(|| length_bytes(path));
+            let own: u64 =
+                files.iter().map(|path| length_bytes(path).saturating_sub(found_bytes(path))).sum();
             // Holes have to be written, too.
-            let existing: u64 = files.iter().map(|path| length_bytes(path)).sum();
+            let existing: u64 = named.iter().map(|path| found_bytes(path)).sum();
             // Half of what is free: others share the disk.
-            let each = (free / 2 + existing) / files.len() as u64;
+            let each = ((free + own) / 2 + existing) / named.len() as u64;
             smallest = Some(smallest.unwrap_or(each).min(each));
         }
         Ok(smallest)
@@ -219,7 +233,9 @@ impl Target for FileTarget {
             }
         }
         self.files_max = self.named.len().max(context.volumes_max as usize);
-        self.all().iter().try_for_each(|path| self.check(path, context))?;
+        let all = self.all();
+        all.iter().try_for_each(|path| self.check(path, context))?;
+        self.found_bytes = all.into_iter().map(|path| (path.clone(), length_bytes(&path))).collect();
         self.engine = choose_engine(&self.spec, context)?;
         Ok(())
     }
@@ -462,6 +478,34 @@ mod tests {
         let each = FileTarget::of("file:disk", vec![link]).each_bytes().unwrap().unwrap();
         // Others use it meanwhile.
         assert!(each <= free / 2 + free / 10, "{each} of half of {free}");
+    }
+
+    /// The scenario behind one with several files had smaller volumes, and behind one with a file that was lengthened larger ones.
+    #[test]
+    fn volumes_of_the_run_take_no_room_from_its_next_scenario() {
+        const VOLUME_BYTES: u64 = 48 << 20;
+        let (scratch, small) = (folder(), tempfile::tempdir_in("/dev/shm").unwrap());
+        for found_bytes in [None, Some(VOLUME_BYTES / 2), Some(0)] {
+            let path = small.path().join("disk");
+            if let Some(bytes) = found_bytes {
+                std::fs::write(&path, vec![1; bytes as usize]).unwrap();
+            }
+            let spec = format!("file:{}", path.display());
+            let context = Context { destroy: vec![spec.clone()], volumes_max: 3, ..context(scratch.path()) };
+            let mut target = FileTarget::new(&spec, &path.to_string_lossy());
+            target.begin(&context).unwrap();
+            let before = target.space_bytes(None, &context).unwrap().unwrap();
+            target.lay_out(&Layout { volume_bytes: VOLUME_BYTES, ..layout(3) }, &context).unwrap();
+            for file in &target.files {
+                std::fs::write(file, vec![1; VOLUME_BYTES as usize]).unwrap();
+            }
+            let after = target.space_bytes(None, &context).unwrap().unwrap();
+            // Others use it meanwhile.
+            let moved = after.abs_diff(before);
+            assert!(moved < VOLUME_BYTES / 8, "{found_bytes:?}: {before} became {after}");
+            target.end();
+            let _ = std::fs::remove_file(&path);
+        }
     }
 
     /// A server's drive file that was given up by mistake; `coquina bench io` refused it, and `bench run` wrote to it.
