@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
@@ -34,6 +34,9 @@ pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(300);
 /// without its OSDs.
 pub const REMOVE_TIME_MAX: Duration = Duration::from_secs(300);
 
+/// OSDs report every 5 s (`mgr_stats_period`): a manager that has just taken over knows in this time how much room there is.
+const REPORT_TIME_MAX: Duration = Duration::from_secs(15);
+
 /// How full an OSD is when it takes no more (`full_ratio`, hardly ever another one).
 const FULL_PERCENT: f64 = 95.0;
 
@@ -58,6 +61,8 @@ pub struct System {
     memory_target: Option<String>,
     /// Daemons of a cluster that runs, if all of them are on this host.
     servers: Vec<u32>,
+    /// How long a pool of a cluster that runs may be told to have no room.
+    pub(super) report_time_max: Duration,
 }
 
 /// A new cluster on this machine, not yet started.
@@ -69,8 +74,13 @@ pub fn shared_local() -> Shared {
 pub fn running(pool: &str) -> Shared {
     // A list of files is left to those who look at the environment.
     let conf = std::env::var("CEPH_CONF").ok().filter(|conf| !conf.is_empty() && !conf.contains(','));
-    let system = System { conf, pool: pool.to_owned(), user: "admin".to_owned(), ..System::default() };
-    Rc::new(RefCell::new(system))
+    Rc::new(RefCell::new(System {
+        conf,
+        pool: pool.to_owned(),
+        user: "admin".to_owned(),
+        report_time_max: REPORT_TIME_MAX,
+        ..System::default()
+    }))
 }
 
 #[derive(Clone, Copy, Deserialize)]
@@ -385,7 +395,7 @@ impl System {
     }
 
     fn wait_until_clean(&self, spec: &str, context: &Context<'_>) -> Result<(), TargetError> {
-        let begin = std::time::Instant::now();
+        let begin = Instant::now();
         loop {
             std::thread::sleep(POLL);
             if (context.stopped)() {
@@ -426,8 +436,26 @@ impl System {
         format!("the pool {} keeps {has} copies", self.pool)
     }
 
-    /// Bytes that fit into the pool, copies already counted.
+    /// Bytes that fit into the pool, copies already counted. In a cluster that others use a pool without a figure has no room: it may be full.
     pub fn space_bytes(&self, spec: &str, context: &Context<'_>) -> Result<Option<u64>, TargetError> {
+        let begin = Instant::now();
+        loop {
+            let told = self.told_space_bytes(spec, context)?;
+            if told.is_some() || self.is_local {
+                return Ok(told);
+            }
+            if begin.elapsed() >= self.report_time_max {
+                return Ok(Some(0));
+            }
+            if (context.stopped)() {
+                return Err(TargetError::Stopped);
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    /// What Ceph says of it; nothing if that is zero.
+    fn told_space_bytes(&self, spec: &str, context: &Context<'_>) -> Result<Option<u64>, TargetError> {
         let printed = self.run(spec, "ceph", &["df", "--format", "json"], context)?;
         let df: Df = serde_json::from_str(&printed).map_err(|error| TargetError::Unusable {
             spec: spec.to_owned(),

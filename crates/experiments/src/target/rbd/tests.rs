@@ -303,6 +303,47 @@ esac
     assert!(error.starts_with(wanted), "{error}");
 }
 
+/// No figure was no bound: a full pool was written to until it hung.
+#[test]
+fn a_pool_of_others_without_a_figure_has_no_room_unless_one_comes() {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = |max_avail: u64| format!(r#"{{"name":"pool","stats":{{"max_avail":{max_avail}}}}}"#);
+    // Asked for the third time, a manager that has just taken over may know.
+    let space_bytes = |first: &str, third: &str, is_local: bool| {
+        let _ = std::fs::remove_file(folder.path().join("looks"));
+        let df = format!(
+            r#"ceph*osd\ df*) exit 13 ;;
+ceph*df*)
+    echo look >>looks
+    [ $(wc -l <looks) -lt 3 ] && pools='{first}' || pools='{third}'
+    echo "{{\"pools\":[$pools]}}"
+    ;;"#
+        );
+        let target = with_images(folder.path(), &df, &[]);
+        target.system.borrow_mut().is_local = is_local;
+        let report_time_max = Duration::from_millis(if first == third { 400 } else { 60_000 });
+        target.system.borrow_mut().report_time_max = report_time_max;
+        let context = crate::target::tests::context(folder.path());
+        let space = target.space_bytes(None, &context).unwrap();
+        let objects = crate::target::rados::RadosTarget::of("rados:pool", Rc::clone(&target.system));
+        assert_eq!(objects.space_bytes(None, &context).unwrap(), space);
+        let careful = target.careful_bytes(None, &context).unwrap();
+        assert_eq!(objects.careful_bytes(None, &context).unwrap(), careful);
+        (space, careful)
+    };
+    let full = (Some(0), Some(0));
+    assert_eq!(space_bytes(&pool(0), &pool(0), false), full);
+    assert_eq!(space_bytes("", "", false), full, "it is not in the list");
+    for unknown in [pool(0), String::new()] {
+        assert_eq!(space_bytes(&unknown, &pool(1000), false), (Some(1000), Some(200)));
+    }
+    assert_eq!(space_bytes(&pool(0), &pool(0), true), (None, None), "one of the run is empty");
+    let stopped = || true;
+    let context = Context { stopped: &stopped, ..crate::target::tests::context(folder.path()) };
+    let target = with_images(folder.path(), "", &[]);
+    assert!(target.space_bytes(None, &context).unwrap_err().is_stop());
+}
+
 #[test]
 fn a_cluster_that_others_use_is_filled_until_its_fullest_osd_is_four_fifths_full() {
     let folder = tempfile::tempdir().unwrap();
