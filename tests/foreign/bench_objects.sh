@@ -61,8 +61,8 @@ peer exec -- rados -p bench rm own-7
 expect 0 "" io --remove
 expect 0 "" io --remove
 [[ $(peer exec -- rados -p bench ls) == other ]] || fail "not only the other one is there: $(peer exec -- rados -p bench ls)"
-expect 1 "say with --size" peer exec -- "$COQUINA" bench io --target rados:bench/own- --bs 64k --rw read
-expect 1 "only whole objects are removed" peer exec -- "$COQUINA" bench io --target rbd:bench/disk --size 1M --remove
+expect 2 "say with --size" peer exec -- "$COQUINA" bench io --target rados:bench/own- --bs 64k --rw read
+expect 2 "only whole objects are removed" peer exec -- "$COQUINA" bench io --target rbd:bench/disk --size 1M --remove
 expect 1 "no such pool" peer exec -- "$COQUINA" bench io --target rados:none/own- --size 1M
 
 # From the first round of reads to the first of writes, the first and the last are there, with their size; in the end none is.

@@ -343,6 +343,14 @@ impl IoBenchConfig {
         if self.verify && !block.is_multiple_of(BLOCK_BYTES as u64) {
             return Err(ConfigError::VerifyBlock);
         }
+        if matches!(self.target, TargetSpec::Rados { .. }) {
+            if self.size_bytes == 0 {
+                return Err(ConfigError::ObjectsSize);
+            }
+            if self.fill || self.verify {
+                return Err(ConfigError::ObjectsFill);
+            }
+        }
         Ok(())
     }
 

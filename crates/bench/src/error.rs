@@ -57,6 +57,14 @@ pub enum ConfigError {
     /// Verification of partial blocks.
     #[error("--verify needs operations of a multiple of 4096 bytes")]
     VerifyBlock,
+    /// Objects that nobody has counted.
+    #[error("how many objects there are is not known: say with --size how much all of them together hold")]
+    ObjectsSize,
+    /// Objects are not written ahead.
+    #[error(
+        "whole objects are neither filled nor verified: leave --fill and --verify out, and write them with --rw write --bytes SIZE"
+    )]
+    ObjectsFill,
     /// Range behind the end.
     #[error(
         "the range ends {} behind the end of the target, which has {}: lower --size or --offset",

@@ -110,7 +110,7 @@ fn completions_are_scripts() {
 #[test]
 fn wrong_usage_ends_with_2_and_says_what_is_right() {
     let folder = folder();
-    let cases: [(&[&str], &str); 46] = [
+    let cases: [(&[&str], &str); 49] = [
         (&[], "Usage"),
         (&["volume", "create", "x"], "--size"),
         (&["volume", "create", "x", "--size", "ten"], "write it like 512M, 10G or 1.5TiB"),
@@ -149,6 +149,15 @@ fn wrong_usage_ends_with_2_and_says_what_is_right() {
             "--size 100 B is too small for 1 job(s) at depth 1 with operations of 4 KiB; give 4 KiB at least",
         ),
         (&["bench", "io", "--target", "nbd:foo"], "is not an NBD URI"),
+        (&["bench", "io", "--target", "rados:pool/x", "--rw", "read"], "say with --size how much"),
+        (
+            &["bench", "io", "--target", "rados:pool/x", "--size", "1M", "--fill"],
+            "neither filled nor verified",
+        ),
+        (
+            &["bench", "io", "--target", "rbd:pool/x", "--size", "1M", "--remove"],
+            "only whole objects are removed",
+        ),
         (&["df", "--server", "nowhere"], "write it like 10.0.0.5:10810"),
         (&["df", "--server", "::1:99999"], "write it like 10.0.0.5:10810"),
         (&["drive", "format", "x:1G", "--segment", "3000"], "a power of two from 256K to 256M"),

@@ -40,6 +40,9 @@ fn io(global: &Global, arguments: &BenchIo) -> Result<(), CliError> {
     let server = server_of(global, &arguments.target)?;
     let config = IoBenchConfig { workload, ..config(global, arguments, server.as_ref())? };
     config.check()?;
+    if arguments.remove && !matches!(config.target, TargetSpec::Rados { .. }) {
+        return Err(CliError::usage("--remove: only whole objects are removed; name rados:POOL/PREFIX"));
+    }
     check_range(&config)?;
     if let TargetSpec::Device { path } = &config.target {
         check_device(path)?;

@@ -41,14 +41,6 @@ impl Objects {
         let TargetSpec::Rados { user, pool, prefix } = &config.target else {
             return Err(TargetError::Unsupported("only whole objects are removed: name rados:POOL/PREFIX"));
         };
-        if config.size_bytes == 0 {
-            return Err(TargetError::Unsupported("say with --size how much all objects together hold"));
-        }
-        if config.fill || config.verify {
-            return Err(TargetError::Unsupported(
-                "whole objects are neither filled nor verified: leave --fill and --verify out, and write them with --rw write --bytes SIZE",
-            ));
-        }
         if prefix.len() + NUMBER_BYTES_MAX > NAME_BYTES_MAX {
             return Err(TargetError::Unsupported("the names of objects would be too long"));
         }
