@@ -153,8 +153,10 @@ impl Core {
         Some(index)
     }
 
+    /// The shards of this process. Places of drives that were removed stay, and a drive may belong to another node by now.
     fn local_shards(&self) -> Vec<(DriveId, u32)> {
-        self.places.keys().map(|reference| (reference.drive, reference.shard)).collect()
+        let own = self.places.keys().filter(|reference| self.map.node_of(**reference) == Some(self.node));
+        own.map(|reference| (reference.drive, reference.shard)).collect()
     }
 
     /// Tells all gateways of the map, and of the shards of this process.

@@ -25,6 +25,7 @@ mod answers;
 mod drain;
 mod gone;
 mod hung;
+mod moved;
 mod rest;
 
 const DRIVE: DriveId = DriveId(Id128([7; 16]));
