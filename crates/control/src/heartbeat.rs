@@ -59,7 +59,7 @@ pub struct HeartbeatService {
 pub(crate) struct Shared {
     pub(crate) map: Arc<MapService>,
     pub(crate) backend: Arc<dyn NodeBackend>,
-    node: NodeId,
+    pub(crate) node: NodeId,
     coordinator: Option<Arc<CoordinatorService>>,
     pub(crate) stop: StopSignal,
     removed: AtomicBool,

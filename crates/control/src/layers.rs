@@ -1,4 +1,4 @@
-//! Deletes what the map no longer needs from the drives of this node: layers of removed volumes, and drives that left.
+//! Deletes what the map no longer needs from the drives of this node: layers of removed volumes; and lets go of drives that left.
 //!
 //! No delete of a volume goes through its groups. Each node finds by itself what may go: it lists what its shards hold, then
 //! reads the map with a read that begins after that. A layer that was listed belonged to a volume of the map before it had
@@ -7,11 +7,11 @@
 //! A layer that the map has not given out belongs to a volume that was lost when the map was put back to an older state. It is
 //! kept and told, since a newer state may still be found, until an operator gives it up.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use coquina_base::{DriveId, LayerId};
-use coquina_cluster::{MapView, VolumeState};
+use coquina_cluster::{DriveCondition, MapView, VolumeState};
 
 use crate::heartbeat::Shared;
 
@@ -30,7 +30,7 @@ const RELEASE_INTERVAL: Duration = Duration::from_secs(5);
 /// Runs until it is told to stop.
 pub(crate) fn run(shared: &Shared) {
     let mut seen: Option<(u64, BTreeSet<LayerId>)> = None;
-    let mut known: BTreeSet<DriveId> = BTreeSet::new();
+    let mut known: BTreeMap<DriveId, bool> = BTreeMap::new();
     let (mut clean, mut last) = (0, Instant::now());
     let mut held_at: Option<Instant> = None;
     while !shared.stop.sleep(LOOK_INTERVAL) {
@@ -42,10 +42,10 @@ pub(crate) fn run(shared: &Shared) {
                 clean = 0;
             }
             seen = Some((map.revision(), active));
-            held_at = release_drives(shared, &map, &mut known);
+            held_at = release_drives(shared, &mut known);
         } else if held_at.is_some_and(|tried| tried.elapsed() >= RELEASE_INTERVAL) {
             // No map may ever come again.
-            held_at = release_drives(shared, &map, &mut known);
+            held_at = release_drives(shared, &mut known);
         }
         let due = if clean < ROUNDS_CLEAN { ROUND_INTERVAL } else { ROUND_INTERVAL_MAX };
         if last.elapsed() < due {
@@ -106,24 +106,36 @@ pub(crate) fn round(shared: &Shared) -> Result<usize, String> {
     Ok(deleted)
 }
 
-/// Lets go of drives that were in the map and are not any more. When this was tried last, if one is still held.
-fn release_drives(shared: &Shared, map: &MapView, known: &mut BTreeSet<DriveId>) -> Option<Instant> {
-    for report in shared.backend.drive_reports() {
-        if map.drive(report.drive).is_some() {
-            known.insert(report.drive);
+/// Lets go of drives that were in the map and are not any more, and of those that were this node's and are another one's now. When this
+/// was tried last, if one is still held. `known` has the drives that were in the map, and whether they were this node's.
+fn release_drives(shared: &Shared, known: &mut BTreeMap<DriveId, bool>) -> Option<Instant> {
+    let reports = shared.backend.drive_reports();
+    // Read after that: what is served then has been registered by this node before.
+    let map = shared.map.map();
+    for report in reports {
+        if let Some(record) = map.drive(report.drive) {
+            // One that cannot be used here is perhaps still to be registered, when it can.
+            let is_served = report.condition != DriveCondition::Failed;
+            *known.entry(report.drive).or_default() |= is_served || record.node == shared.node;
         }
     }
-    let gone: Vec<DriveId> = known.iter().copied().filter(|drive| map.drive(*drive).is_none()).collect();
     let mut is_held = false;
-    for drive in gone {
+    for (drive, was_own) in known.clone() {
+        // By the newest map each time: the one before may have taken long, and this one may have come back meanwhile.
+        let node = shared.map.map().drive(drive).map(|record| record.node);
+        let has_moved = was_own && node.is_some_and(|node| node != shared.node);
+        if node.is_some() && !has_moved {
+            continue;
+        }
+        let reason = if has_moved { "belongs to another node now" } else { "was removed from the cluster" };
         match shared.backend.drive_removed(drive) {
             Ok(()) => {
                 known.remove(&drive);
-                tracing::info!(%drive, "the drive was removed from the cluster and is let go");
+                tracing::info!(%drive, reason, "the drive is let go");
             }
             Err(error) => {
                 is_held = true;
-                tracing::warn!(%drive, %error, "a removed drive is still held");
+                tracing::warn!(%drive, reason, %error, "a drive is still held");
             }
         }
     }

@@ -20,7 +20,7 @@ use slab::Slab;
 use crate::command::Command;
 use crate::connection::{Connection, Protocol};
 use crate::drain::Drain;
-use crate::follow::PoolTables;
+use crate::follow::{Owner, PoolTables};
 use crate::gateways::Gateways;
 use crate::hands::Hands;
 use crate::housekeeper::Notice;
@@ -102,6 +102,8 @@ pub struct ShardSlot {
     pub sweep: Sweep,
     /// Layers being deleted, and who waits for it.
     pub deletions: Vec<(coquina_base::LayerId, Sender<Result<(), String>>)>,
+    /// Whose it is.
+    pub owner: Owner,
     /// Whether the drive was let go of. The slot stays, so that others keep their numbers.
     pub released: bool,
 }
@@ -322,7 +324,7 @@ impl Core {
         let mut has_peers = false;
         let occupation = self.reactor.occupation();
         for slot in 0..self.shards.len() {
-            if self.shards[slot].released {
+            if self.shards[slot].released || self.is_elsewhere(slot) {
                 continue;
             }
             self.shards[slot].copies_mut().shard_mut().set_occupation(occupation);
@@ -595,8 +597,10 @@ impl Core {
                 let _ = done.send(self.snapshot());
             }
             Command::ReleaseDrive { drive, done } => {
-                for slot in self.shards.iter_mut().filter(|slot| slot.reference.drive == drive) {
-                    slot.copies_mut().shard_mut().close();
+                for slot in 0..self.shards.len() {
+                    if self.shards[slot].reference.drive == drive {
+                        self.close_shard(slot);
+                    }
                 }
                 // Whoever asked before has given up, and asks again.
                 self.releases.retain(|(other, _)| *other != drive);

@@ -20,6 +20,8 @@ use crate::core::{Comparison, Core};
 use crate::request::Asker;
 use crate::sweep::removed_pools;
 
+/// What a drive that another node has now counts as here: as if it had been taken out.
+const ENODEV: i32 = 19;
 /// How long a copy promises not to become primary. With what a coordinator needs to find out that a node is dead, it
 /// decides how long a failover takes.
 const GRANT_NS: u64 = 1_000_000_000;
@@ -34,6 +36,17 @@ const RECOVER_WINDOW: u32 = 16;
 /// Blocks of changes of a group that a copy which catches up may be behind before commits wait for it: 1 MiB. It is what
 /// such a copy may have to keep in memory for each group, and the primary for it.
 const STREAM_LAG_BLOCKS_MAX: u64 = 256;
+
+/// Whose a shard is, by the maps that its reactor has followed since it has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Owner {
+    /// No map has its drive on this node yet.
+    Unseen,
+    /// This node's.
+    Own,
+    /// It was this node's, and was given to another one. Nothing is written to it here any more.
+    Left,
+}
 
 /// Who is primary of a pool's groups, as clients are told.
 pub(crate) struct PoolTable {
@@ -123,8 +136,53 @@ impl Core {
         self.refresh_gateways();
     }
 
+    /// Whether the map has the drive of a shard on another node.
+    pub(crate) fn is_elsewhere(&self, slot: usize) -> bool {
+        self.map.node_of(self.shards[slot].reference).is_some_and(|node| node != self.node)
+    }
+
+    /// Has a shard do nothing for its groups: the map has its drive on another node, which may be serving them. A drive that has just
+    /// come may still be another node's by this map; the next one says that it is here.
+    fn stay_away(&mut self, slot: usize) {
+        for lost in self.shards[slot].peers.follow(Vec::new()) {
+            self.close_connection(lost);
+        }
+        if self.shards[slot].owner == Owner::Own {
+            self.leave_to_other(slot);
+        }
+    }
+
+    /// Writes nothing more to a drive: its log is another node's now.
+    fn leave_to_other(&mut self, slot: usize) {
+        let shard = &mut self.shards[slot];
+        if std::mem::replace(&mut shard.owner, Owner::Left) == Owner::Left {
+            return;
+        }
+        tracing::warn!(
+            drive = %shard.reference.drive, shard = shard.reference.shard,
+            "the drive belongs to another node now: nothing is written to it here any more, and it is let go of"
+        );
+        shard.copies_mut().shard_mut().give_up(ENODEV);
+        // At once: a former primary must answer nothing any more. Who asked it for something asks the other node.
+        self.on_shard(slot, |copies, now_ns, hands| copies.turn(now_ns, hands));
+    }
+
+    /// Has a shard come to rest, so that its drive can be let go of.
+    pub(crate) fn close_shard(&mut self, slot: usize) {
+        if !self.shards[slot].released && self.is_elsewhere(slot) {
+            // No checkpoint either.
+            self.leave_to_other(slot);
+        }
+        self.shards[slot].copies_mut().shard_mut().close();
+    }
+
     pub(crate) fn follow_groups(&mut self, slot: usize, map: &MapView) {
         let reference = self.shards[slot].reference;
+        match map.node_of(reference) {
+            Some(node) if node != self.node => return self.stay_away(slot),
+            Some(_) if self.shards[slot].owner == Owner::Unseen => self.shards[slot].owner = Owner::Own,
+            _ => {}
+        }
         let is_member = |group: &GroupId| map.group(*group).is_some_and(|one| one.is_member(reference));
         let mut numbers: BTreeSet<u32> =
             map.groups_on(reference).iter().filter(|group| is_member(group)).map(|group| group.0).collect();

@@ -8,6 +8,7 @@ use coquina_reactor::FileId;
 use coquina_replication::{Config, CopyId, Message, RecoveryToken};
 
 use crate::core::{Comparison, Core, tag};
+use crate::follow::Owner;
 use crate::housekeeper::Notice;
 
 /// Most lines about damage that are kept.
@@ -153,6 +154,8 @@ impl Core {
                 // Nobody listens any more if the node is stopping.
                 let _ = self.notices.send(Notice::Scrubbed);
             }
+            // They are another node's.
+            Event::Halted(..) if slot.owner == Owner::Left => {}
             Event::Halted(group, failure) => {
                 tracing::error!(%drive, shard, group, ?failure, "a copy of a group takes no changes any more");
                 note(format!("group {group} takes no changes here: {failure:?}"));
@@ -178,7 +181,9 @@ impl Core {
                 }
             }
             EngineEvent::Poisoned { errno } => {
-                tracing::error!(%drive, shard, errno, "a write failed: the drive takes no changes any more");
+                if slot.owner != Owner::Left {
+                    tracing::error!(%drive, shard, errno, "a write failed: the drive takes no changes any more");
+                }
                 // Nobody listens any more if the node is stopping.
                 let _ = self.notices.send(Notice::Poisoned(drive));
             }

@@ -523,6 +523,8 @@ impl NodeBackend for Node {
     }
 
     fn drive_removed(&self, drive: DriveId) -> Result<(), BackendError> {
+        // Reactors that have not heard yet that it is another node's would write to it once more.
+        self.set_map(self.map_service.map())?;
         self.ask_all(|done| Command::ReleaseDrive { drive, done })?;
         let mut drives = lock(&self.drives);
         drives.served.retain(|served| served.id != drive);

@@ -21,6 +21,7 @@ use crate::command::Command;
 use crate::connection::Protocol;
 use crate::core::{Core, ListenerSlot, ShardSlot};
 use crate::error::NodeError;
+use crate::follow::Owner;
 use crate::housekeeper::Notice;
 use crate::peers::PeerLinks;
 use crate::proposals::Proposals;
@@ -79,6 +80,7 @@ impl SeedShard {
             last_scrub: None,
             sweep: Default::default(),
             deletions: Vec::new(),
+            owner: Owner::Unseen,
             released: false,
         }
     }

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
-use coquina_cluster::{DriveCondition, DriveState, VolumeState, Wanted, operation};
+use coquina_cluster::{DriveCondition, DriveRecord, DriveState, VolumeState, Wanted, operation};
 use coquina_control::{CatalogueError, api};
 
 use super::world::{Process, World, is_clean, is_spread, volume_request};
@@ -60,6 +60,39 @@ fn a_drive_is_emptied_then_let_go() {
     assert!(process.node.memory().removed.is_empty());
     process.node.memory().releases_hang = false;
     world.wait_for("the node lets go", |_| process.node.memory().removed == [id]);
+}
+
+/// It was served by both, or told as missing for good by the former one.
+#[test]
+fn drives_that_belong_to_another_node_now_are_let_go_of() {
+    let world = World::new(2, 2);
+    let [former, next] = [0, 1].map(|index: usize| &world.processes[index]);
+    let mut moved: Vec<_> = former.node.memory().drives.keys().copied().collect();
+    let theirs = *next.node.memory().drives.keys().next().unwrap();
+    {
+        let drives = &mut former.node.memory().drives;
+        drives.insert(moved[1], DriveCondition::Failed);
+        // One that has come from another node and cannot be used yet: it is registered when it can.
+        drives.insert(theirs, DriveCondition::Failed);
+    }
+    // It is looked every second.
+    std::thread::sleep(Duration::from_millis(1500));
+    for drive in &moved {
+        let register = |map: &_| {
+            let record = coquina_cluster::MapView::drive(map, *drive).unwrap();
+            operation::register_drive(map, &DriveRecord { node: next.node.id, ..record.clone() })
+        };
+        next.map.change(&register).unwrap();
+    }
+    moved.sort_unstable();
+    let removed = || {
+        let mut removed = former.node.memory().removed.clone();
+        removed.sort_unstable();
+        removed
+    };
+    world.wait_for("the node lets go", |_| removed() == moved);
+    std::thread::sleep(Duration::from_millis(1500));
+    assert_eq!((removed(), next.node.memory().removed.len()), (moved, 0));
 }
 
 #[test]

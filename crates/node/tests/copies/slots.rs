@@ -1,8 +1,8 @@
 //! Drives that come and go while a node runs: a reactor keeps the slots of those that it had.
 
-use coquina_base::{DriveId, LayerId};
-use coquina_cluster::{GroupRecord, ShardRef};
-use coquina_control::{CopyTotals, NodeBackend};
+use coquina_base::{DriveId, Id128, LayerId, NodeId};
+use coquina_cluster::{DriveRecord, GroupRecord, Key, Record, ShardRef};
+use coquina_control::{CopyTotals, HeartbeatService, NodeBackend};
 
 use crate::cluster::{Cluster, GROUPS, check_round, open, wait_for, write_round};
 
@@ -106,4 +106,33 @@ fn a_new_drive_is_not_taken_for_one_that_was_removed() {
     let live = drives.map(|drive| live_blocks(&cluster, drive));
     assert!(live.iter().all(|blocks| *blocks > 0), "{live:?}");
     assert_eq!(live.iter().sum::<u64>(), BLOCKS, "each block is on one of them");
+}
+
+/// Its former node kept groups and links, and broke the connections of the other one again and again.
+#[test]
+fn a_node_lets_go_of_a_drive_that_belongs_to_another_node() {
+    let cluster = Cluster::start(3, 2);
+    cluster.make_volume("disk");
+    let mut connection = open(&cluster, "disk");
+    write_round(&mut connection, BLOCKS, 1);
+    let [first, second] = [0, 1].map(|index: usize| cluster.machines[index].as_ref().unwrap());
+    let heartbeat =
+        HeartbeatService::start(first.service.clone(), first.node.clone(), NodeId(Id128([1; 16])), None);
+    let moved = cluster.drive_of(0);
+    let has_links = || !first.node.snapshot().peers.is_empty();
+    assert!(has_links() && cluster.groups_open(0) > 0);
+    // As if another node had registered it, which has it by another way.
+    let record = cluster.service().map().drive(moved).unwrap().clone();
+    cluster.put(
+        Key::Drive(moved),
+        Record::Drive(DriveRecord { node: NodeId(Id128([2; 16])), ..record.clone() }),
+    );
+    wait_for("no links", || !has_links());
+    wait_for("the drive to be let go of", || first.node.snapshot().drives.is_empty());
+    // Only one that nobody holds can be opened.
+    assert_eq!(second.node.drive_add(&record.path, false).unwrap(), moved);
+    check_round(&mut connection, BLOCKS, 1);
+    write_round(&mut connection, BLOCKS, 2);
+    check_round(&mut connection, BLOCKS, 2);
+    heartbeat.unwrap().stop(&|| false);
 }

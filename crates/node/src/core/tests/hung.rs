@@ -18,7 +18,7 @@ fn handed_over(mailbox: &Mailbox<Command>) -> Vec<LocalName> {
 }
 
 /// Has a client ask for a block.
-fn ask(core: &mut Core, index: usize, kind: RequestKind, answer: NbdAnswer) {
+pub fn ask(core: &mut Core, index: usize, kind: RequestKind, answer: NbdAnswer) {
     let connection = &mut core.connections[index];
     connection.under_way += 1;
     let key = ConnectionKey { index, generation: connection.generation };
