@@ -49,7 +49,9 @@ pub(crate) fn derive(map: &MapView, known: &Known<'_>, more: &[HealthEntry]) -> 
             drive_health(node.map_or("", |node| &node.name), drive, severity, &mut entries);
         }
         for absent in &local.snapshot.absent {
-            absent_health(map, absent, &mut entries);
+            if !is_served_elsewhere(map, known, local.node, absent.id) {
+                absent_health(map, absent, &mut entries);
+            }
         }
     }
     if known.leader.is_none() {
@@ -119,6 +121,13 @@ fn nodes_health(map: &MapView, known: &Known<'_>, entries: &mut Vec<HealthEntry>
         let subject = format!("node {}", node.value.name);
         entries.push(HealthEntry::usual(HealthCode::NodeDown, subject, "it does not answer this process"));
     }
+}
+
+/// Whether a drive that a node cannot use is another one's by the map, and is served: it has moved on. One that has just come to a node
+/// stays another one's until it can be used.
+fn is_served_elsewhere(map: &MapView, known: &Known<'_>, node: Option<NodeId>, drive: DriveId) -> bool {
+    let mut served = known.nodes.values().flat_map(|local| &local.snapshot.drives);
+    map.drive(drive).is_some_and(|record| Some(record.node) != node) && served.any(|one| one.id == drive)
 }
 
 fn absent_health(map: &MapView, absent: &crate::backend::AbsentDrive, entries: &mut Vec<HealthEntry>) {
@@ -241,7 +250,7 @@ mod tests {
     use coquina_engine::ShardStats;
 
     use super::*;
-    use crate::backend::{NodeSnapshot, ScrubRecord};
+    use crate::backend::{AbsentDrive, NodeSnapshot, ScrubRecord};
 
     fn map() -> MapView {
         let cluster = ClusterRecord::new(ClusterId(Id128([1; 16])));
@@ -354,6 +363,59 @@ mod tests {
         let [entry] = &entries[..] else { panic!("{entries:?}") };
         assert_eq!((entry.code, entry.severity), (HealthCode::MapOrphan, Severity::Warning));
         assert!(entry.subject.contains(&lost.id.to_string()), "{entry:?}");
+    }
+
+    /// Its former node had it as one that cannot be used, and health advised to give it up.
+    #[test]
+    fn a_drive_that_another_node_serves_is_not_missing() {
+        let cluster = ClusterRecord { copy_next: 3, ..ClusterRecord::new(ClusterId(Id128([1; 16]))) };
+        let [former, owner] = [4, 5].map(|byte| NodeId(Id128([byte; 16])));
+        let node = |id| coquina_cluster::NodeRecord {
+            id,
+            name: format!("n{id}"),
+            addresses: Default::default(),
+            domains: Default::default(),
+            versions: coquina_cluster::VersionRange { min: 1, max: 1 },
+            wanted: Default::default(),
+        };
+        let moved = coquina_cluster::DriveRecord {
+            id: drive(0, 0, false).id,
+            node: owner,
+            path: "/d".to_owned(),
+            size_bytes: 1,
+            capacity_bytes: 1,
+            shards: 1,
+            weight: 1,
+            copy_first: 1,
+            state: DriveState::Healthy,
+            wanted: Default::default(),
+            dead_ms: 0,
+        };
+        let records = vec![
+            (Key::Cluster, 1, Record::Cluster(cluster)),
+            (Key::Node(former), 1, Record::Node(node(former))),
+            (Key::Node(owner), 1, Record::Node(node(owner))),
+            (Key::Drive(moved.id), 1, Record::Drive(moved.clone())),
+        ];
+        let map = MapView::load(records, 1).unwrap();
+        let local = |id, serves: bool| {
+            let absent = AbsentDrive { id: moved.id, reason: "it is gone".to_owned() };
+            let snapshot = match serves {
+                true => NodeSnapshot { drives: vec![drive(10, 0, false)], ..Default::default() },
+                false => NodeSnapshot { absent: vec![absent], ..Default::default() },
+            };
+            Local { node: Some(id), snapshot, ..Local::default() }
+        };
+        let leader = LeaderHealth::default();
+        let codes = |locals: &[Local]| {
+            let nodes = locals.iter().map(|local| (local.node.unwrap(), local)).collect();
+            let known = Known { nodes, leader: Some(&leader), ..Known::default() };
+            derive(&map, &known, &[]).iter().map(|entry| entry.code).collect::<Vec<_>>()
+        };
+        assert_eq!(codes(&[local(former, false), local(owner, true)]), []);
+        assert_eq!(codes(&[local(owner, false)]), [HealthCode::DriveMissing]);
+        // It has come back there with a log that cannot be read, and the map has it where it was as long as that is so.
+        assert_eq!(codes(&[local(former, false)]), [HealthCode::DriveMissing]);
     }
 
     #[test]
