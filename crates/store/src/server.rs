@@ -8,13 +8,15 @@
 //!
 //! Invariants:
 //! - nothing is served without the token, if there is one;
-//! - when it stops, watches end, so that the store can be closed.
+//! - when it stops, watches end, so that the store can be closed;
+//! - no client keeps it from stopping.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use http::{Request, Response};
 use tokio::net::TcpListener;
@@ -35,6 +37,9 @@ mod token;
 mod watches;
 
 pub use token::{create_token, read_token};
+
+/// How long a stop waits for clients to end their connections.
+const STOP_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// A running server. Stops when it is dropped.
 #[derive(Debug)]
@@ -87,10 +92,14 @@ impl StoreServer {
         format!("http://{}", self.address)
     }
 
-    /// Stops, and returns when all connections have ended.
-    pub async fn stop(self) {
+    /// Stops, and returns when all connections have ended. One whose client says nothing any more, as when its process is stopped, is not
+    /// waited for: it ends with the runtime.
+    pub async fn stop(mut self) {
         self.closing.send_replace(true);
-        let _ = self.serving.await;
+        if tokio::time::timeout(STOP_TIME_MAX, &mut self.serving).await.is_err() {
+            tracing::warn!("a client of the store does not end its connection: it is not waited for");
+            self.serving.abort();
+        }
     }
 }
 

@@ -89,7 +89,7 @@ impl Served {
         Ok(Served { runtime, server })
     }
 
-    /// Stops serving, when nobody is connected any more.
+    /// Stops serving, when nobody is connected any more, or only who says nothing.
     pub fn stop(self) {
         self.runtime.block_on(self.server.stop());
     }

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::fs;
+use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
@@ -280,6 +281,24 @@ fn the_server_of_the_embedded_store_wants_its_token() {
         assert!(second.unwrap_err().to_string().contains("listen on 127.0.0.1"));
         server.stop().await;
     });
+}
+
+/// The stop waited for it for as long as it was stopped itself.
+#[test]
+fn a_server_does_not_wait_long_for_a_client_that_says_nothing_any_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let client = block_on(async {
+        let store = EmbeddedStore::open(folder.path(), None).unwrap();
+        let server = StoreServer::start(store, "127.0.0.1:0".parse().unwrap(), None).await.unwrap();
+        let mut client = std::net::TcpStream::connect(server.address()).unwrap();
+        // The beginning of HTTP/2, with settings as usual.
+        client.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").unwrap();
+        client.read_exact(&mut [0; 9]).unwrap();
+        tokio::time::timeout(Duration::from_secs(20), server.stop()).await.unwrap();
+        client
+    });
+    EmbeddedStore::open(folder.path(), None).unwrap();
+    drop(client);
 }
 
 /// Another program, which answers as one does that has none of etcd's methods.
