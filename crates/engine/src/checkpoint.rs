@@ -264,7 +264,7 @@ impl Shard {
         self.collect();
     }
 
-    fn encode_snapshot(&self, out: &mut Vec<u8>) {
+    fn encode_snapshot(&mut self, out: &mut Vec<u8>) {
         out.extend_from_slice(&STREAM_VERSION.to_le_bytes());
         out.extend_from_slice(&self.log.applied_crc.to_le_bytes());
         out.extend_from_slice(&self.log.applied.to_le_bytes());
@@ -273,7 +273,7 @@ impl Shard {
         for stream in &self.log.streams {
             encode_position(&stream.applied, out);
         }
-        let section = |out: &mut Vec<u8>, fill: &dyn Fn(&mut Vec<u8>)| {
+        let section = |out: &mut Vec<u8>, fill: &mut dyn FnMut(&mut Vec<u8>)| {
             let at = out.len();
             out.extend_from_slice(&[0; 8]);
             fill(out);
@@ -286,15 +286,16 @@ impl Shard {
         for part in &self.checkpoint.parts_last {
             *outdated.entry(geometry.segment_of(part.location)).or_default() += part.length_bytes;
         }
-        section(out, &|out| self.segments.encode(&outdated, out));
-        section(out, &|out| {
+        section(out, &mut |out| self.segments.encode(&outdated, out));
+        section(out, &mut |out| {
             for layer in self.index.layers() {
                 out.extend_from_slice(&layer.id.to_le_bytes());
                 out.extend_from_slice(&u64::from(layer.deleting).to_le_bytes());
             }
         });
-        section(out, &|out| self.sessions.encode(out));
-        section(out, &|out| self.groups.encode(out));
+        section(out, &mut |out| self.sessions.encode(out));
+        let groups = &mut self.groups;
+        section(out, &mut |out| groups.encode(out));
     }
 
     /// Writes some of the regions that were dirty at the point and have not changed since.

@@ -371,10 +371,8 @@ impl Shard {
         }
         one.told = one.told.max(of.committed);
         let logged = group_entry(entry, &of);
-        if logged.range.count > 0 {
-            one.missing.mark(logged.range);
-        }
-        one.sessions.note(&logged);
+        self.groups.note_entry(of.group, &logged);
+        let one = self.groups.get_mut(of.group);
         if entry.sequence > one.told {
             let segment = self.geometry.segment_of(header.location);
             let data_end =
@@ -415,7 +413,7 @@ impl Shard {
             // With its last part.
             one.is_complete = !entry.continues;
         }
-        for tail in one.apply_record(record, is_more, copy) {
+        for tail in self.groups.apply_record(group, (record, is_more), entry.request, copy) {
             self.groups.tail_entries -= 1;
             if tail.pinned {
                 self.segments.remove_reader(self.geometry.segment_of(tail.location));

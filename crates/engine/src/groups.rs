@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 use coquina_base::BLOCK_BYTES;
 use coquina_replication::{
     BlockRange, Codec, Config, CopyId, Entry as GroupEntry, EntryKind as Kind, History, MissingSets,
-    PayloadRef, RangeSet, Recovery, Sessions, Start,
+    PayloadRef, RangeSet, Recovery, SESSION_WINDOW, Sessions, Start,
 };
 
 use crate::api::{Operation, Request, RequestToken};
@@ -206,9 +206,36 @@ impl WaitingRead {
 /// Rounds after which later changes of the same blocks wait for a read, so that it ends.
 const ROUNDS_MAX: u32 = 2;
 
+/// Bytes of a tail's entry in a checkpoint, at most.
+const TAIL_BYTES_MAX: u64 = 98;
+/// Bytes of a session there that is new: number, window and one word of it.
+const SESSION_BYTES_NEW: u64 = 52;
+/// Bytes of a session there at most, but for its unfinished requests.
+const SESSION_BYTES_MAX: u64 = 44 + SESSION_WINDOW / 8;
+/// What a request adds to its session at most: a word at either end of those that it passes over.
+const REQUEST_BYTES_MAX: u64 = 16;
+/// Bytes there of an unfinished request of a session.
+const UNFINISHED_BYTES: u64 = 12;
+/// Bytes there of a run of blocks that another copy misses.
+const MISSING_BYTES: u64 = 20;
+
+/// Bytes that a group takes in a checkpoint, without its tail. Exact when one begins; each change until the next one adds what it may take.
+#[derive(Clone, Copy, Default)]
+struct EncodedBytes {
+    sessions: u64,
+    others: u64,
+}
+
+impl EncodedBytes {
+    fn sum(self) -> u64 {
+        self.sessions + self.others
+    }
+}
+
 /// A group's copy on this shard.
 #[derive(Default)]
 pub(crate) struct Group {
+    encoded: EncodedBytes,
     /// The epoch of new changes, where this copy is the primary.
     pub(crate) accepting: Option<u64>,
     /// Highest sequence number put into the log, and its epoch.
@@ -374,7 +401,8 @@ impl Group {
         }
     }
 
-    fn encode(&self, out: &mut Vec<u8>) {
+    fn encode(&mut self, out: &mut Vec<u8>) {
+        let start = out.len();
         self.config.encode(out);
         self.last.encode(out);
         self.committed.encode(out);
@@ -384,9 +412,14 @@ impl Group {
         if let Some(recovery) = &self.recovery {
             recovery.encode(out);
         }
+        let sessions_at = out.len();
         self.sessions.encode(out);
+        let sessions = (out.len() - sessions_at) as u64;
         self.missing.encode(out);
         (self.tail.len() as u32).encode(out);
+        // The group's number comes before.
+        let others = (out.len() - start + size_of::<u32>()) as u64 - sessions;
+        self.encoded = EncodedBytes { sessions, others };
         for tail in &self.tail {
             tail.entry.encode(out);
             tail.location.encode(out);
@@ -395,7 +428,34 @@ impl Group {
         }
     }
 
+    /// Notes an entry among the changed blocks and the requests of its session, and counts the bytes that it adds to a checkpoint.
+    fn note_entry(&mut self, logged: &GroupEntry) {
+        let missing_blocks =
+            |one: &Group| one.missing.iter().map(|(_, missing)| missing.set.blocks()).sum::<u64>();
+        if logged.range.count > 0 {
+            let before = missing_blocks(self);
+            self.missing.mark(logged.range);
+            if missing_blocks(self) > before {
+                self.encoded.others += MISSING_BYTES * self.missing.iter().len() as u64;
+            }
+        }
+        match logged.kind {
+            Kind::Fence { .. } => self.encoded.others += FENCE_BYTES as u64,
+            _ if !logged.is_last => self.encoded.others += UNFINISHED_BYTES,
+            _ => {}
+        }
+        let before = self.sessions.windows.len();
+        self.sessions.note(logged);
+        let sessions = self.sessions.windows.len();
+        let new = (sessions - before) as u64;
+        let grown = self.encoded.sessions + REQUEST_BYTES_MAX + new * SESSION_BYTES_NEW;
+        // Fences and unfinished requests may be above that already.
+        let most = (sessions as u64 * SESSION_BYTES_MAX).max(self.encoded.sessions);
+        self.encoded.sessions = grown.min(most);
+    }
+
     fn decode(bytes: &mut &[u8], blocks_max: u64) -> Option<Group> {
+        let start = bytes.len();
         let config = Config::decode(bytes).ok()?;
         let (last, committed) = (u64::decode(bytes).ok()?, u64::decode(bytes).ok()?);
         let history = History::decode(bytes).ok()?;
@@ -405,8 +465,12 @@ impl Group {
             _ => Some(Recovery::decode(bytes).ok()?),
         };
         let (is_damaged, is_complete) = (state & 2 != 0, state & 4 != 0);
+        let sessions_at = bytes.len();
         let sessions = Sessions::decode(bytes).ok()?;
+        let session_bytes = (sessions_at - bytes.len()) as u64;
         let missing = MissingSets::decode(bytes).ok()?;
+        let others = (start - bytes.len() + 2 * size_of::<u32>()) as u64 - session_bytes;
+        let encoded = EncodedBytes { sessions: session_bytes, others };
         let mut tail = VecDeque::new();
         for sequence in (1..=u32::decode(bytes).ok()?).map(|number| committed + u64::from(number)) {
             let entry = GroupEntry::decode(bytes).ok()?;
@@ -421,6 +485,7 @@ impl Group {
         let adds_up = committed.checked_add(tail.len() as u64) == Some(last);
         let epoch = history.runs().last().map_or(0, |run| run.epoch);
         adds_up.then(|| Group {
+            encoded,
             appended: (last, epoch),
             told: committed,
             config,
@@ -483,6 +548,8 @@ pub(crate) fn group_entry(entry: &Entry<'_>, of: &EntryGroup) -> GroupEntry {
 #[derive(Default)]
 pub(crate) struct Groups {
     pub(crate) groups: hashbrown::HashMap<u32, Group, FixedState>,
+    /// Sum of [`Group::encoded`].
+    encoded_bytes: u64,
     /// Tail entries of all groups: 0 lets reads pass without a look.
     pub(crate) tail_entries: usize,
     /// Reads and changes that wait, of all groups.
@@ -529,11 +596,51 @@ impl Groups {
         }
     }
 
+    /// Bytes that all take in a checkpoint, or somewhat more.
+    pub fn encoded_bytes(&self) -> u64 {
+        self.encoded_bytes + self.tail_entries as u64 * TAIL_BYTES_MAX
+    }
+
+    /// Changes a group, and counts by `count` how many bytes more or less it takes in a checkpoint.
+    fn recount<T>(&mut self, group: u32, count: impl FnOnce(&mut Group) -> T) -> T {
+        let one = self.groups.entry(group).or_default();
+        self.encoded_bytes -= one.encoded.sum();
+        let result = count(one);
+        self.encoded_bytes += one.encoded.sum();
+        result
+    }
+
+    /// Notes an entry of a group among its changed blocks and the requests of its sessions.
+    pub fn note_entry(&mut self, group: u32, logged: &GroupEntry) {
+        self.recount(group, |one| one.note_entry(logged));
+    }
+
+    /// Changes a group's state as a record says that takes so many bytes; see [`Group::apply_record`].
+    pub fn apply_record(
+        &mut self,
+        group: u32,
+        (record, is_more): (Record, bool),
+        bytes: u64,
+        copy: CopyId,
+    ) -> Vec<TailEntry> {
+        self.recount(group, |one| {
+            let is_table = matches!(record, Record::Sessions(_));
+            let ended = one.apply_record(record, is_more, copy);
+            match is_table {
+                // Of many parts, the whole is not encoded behind each.
+                true if is_more => one.encoded.sessions += bytes,
+                true => one.encoded.sessions = bytes,
+                false => one.encode(&mut Vec::new()),
+            }
+            ended
+        })
+    }
+
     /// Encodes all groups for a checkpoint.
-    pub fn encode(&self, out: &mut Vec<u8>) {
+    pub fn encode(&mut self, out: &mut Vec<u8>) {
         for number in self.numbers() {
             number.encode(out);
-            self.groups[&number].encode(out);
+            self.recount(number, |one| one.encode(out));
         }
     }
 
@@ -544,6 +651,7 @@ impl Groups {
             let number = u32::decode(&mut bytes).ok()?;
             let group = Group::decode(&mut bytes, blocks_max)?;
             groups.tail_entries += group.tail.len();
+            groups.encoded_bytes += group.encoded.sum();
             if number == 0 || groups.groups.insert(number, group).is_some() {
                 return None;
             }

@@ -260,8 +260,7 @@ impl Shard {
             opened.segments.reuse_early =
                 opened.config.mutation == Some(crate::api::Mutation::ReuseSegmentEarly);
         }
-        opened.capacity_blocks =
-            capacity_blocks(&geometry, opened.frame_blocks_max_of(crate::frame::Head::Cold));
+        opened.set_capacity();
         let meta = opened.replay(&mut reader, extent)?;
         if !meta.has_passed_root() {
             // The superblock proves that it was written. What comes next would be written over what the checkpoint consists of.
@@ -609,6 +608,7 @@ fn assemble(
     groups.was_cut = superblock.compatible & COMPATIBLE_CUT != 0;
     Shard {
         capacity_blocks: 0,
+        segment_capacity_blocks: 0,
         cache: BlockCache::new(config.cache_bytes),
         kept_frames: Default::default(),
         read_cost: Default::default(),
@@ -663,16 +663,6 @@ fn assemble(
         again: true,
         progress_seen: [0; 5],
     }
-}
-
-/// Blocks that users may fill: so many that, wherever they lie, some segment is worth cleaning.
-fn capacity_blocks(geometry: &Geometry, frame_blocks_max: u32) -> u64 {
-    let segments = u64::from(geometry.segments);
-    // Streams and what they were promised, the cleaner's and the users' reserve, index pages and checkpoints.
-    let kept = 14 + segments.div_ceil(64);
-    let usable = segments.saturating_sub(kept).max(segments / 8);
-    let cold = u64::from(crate::footer::cold_blocks(geometry, frame_blocks_max));
-    usable * (cold - cold.div_ceil(32)).max(1)
 }
 
 #[cfg(test)]

@@ -24,6 +24,10 @@ const PAGE_COST_MAX: u64 = 2432;
 const PAGE_COST: u64 = 128;
 /// What a block adds to its page at most: a run and a checksum.
 const BLOCK_COST: u64 = 14;
+/// Checkpoints whose segments are taken, or kept, at the same time.
+const CHECKPOINTS_HELD: u32 = 3;
+/// Tables of up to this part of a segment have room in what each shard keeps for checkpoints.
+const SMALL_TABLES: u64 = 4;
 
 impl Shard {
     pub(crate) fn seal_all(&mut self) {
@@ -181,6 +185,13 @@ impl Shard {
         let this = self.meta_segments(page_bytes_max(left, blocks) + begun);
         let next = self.meta_segments(page_bytes_max(dirty, blocks) + others);
         SPARE_SEGMENTS + in_one.max(this + next.saturating_sub(self.segments.freed_by_checkpoint()))
+    }
+
+    /// Segments that the tables of groups and sessions keep from users, besides those that each shard keeps for checkpoints: for the last
+    /// complete checkpoint, for the one before, which waits for the next one to be free again, and for that one.
+    pub(crate) fn table_segments(&self) -> u32 {
+        let small = self.meta_segment_bytes() / SMALL_TABLES;
+        CHECKPOINTS_HELD * self.meta_segments(self.table_bytes().saturating_sub(small))
     }
 
     /// Segments for so many bytes of pages and checkpoints.

@@ -12,6 +12,8 @@ pub const SESSION_WINDOW: u64 = 4096;
 /// Sessions that are remembered; the one unused for longest goes first.
 pub const SESSIONS_MAX: usize = 1024;
 const WORDS: usize = (SESSION_WINDOW / 64) as usize;
+/// Bytes of a session in a checkpoint.
+const RECORD_BYTES: usize = 16 + WORDS * 8;
 
 #[derive(Clone)]
 struct Window {
@@ -102,6 +104,11 @@ impl Sessions {
         window.applied[word] |= mask;
     }
 
+    /// Bytes that they take in a checkpoint.
+    pub fn encoded_bytes(&self) -> u64 {
+        (self.windows.len() * RECORD_BYTES) as u64
+    }
+
     /// Encodes what is applied, for a checkpoint.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut sessions: Vec<_> = self.windows.iter().collect();
@@ -115,7 +122,6 @@ impl Sessions {
 
     /// Decodes a checkpoint's sessions; `None` where the length is not possible.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        const RECORD_BYTES: usize = 16 + WORDS * 8;
         if bytes.len() % RECORD_BYTES != 0 {
             return None;
         }

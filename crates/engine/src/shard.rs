@@ -42,9 +42,6 @@ use crate::segment::SegmentTable;
 use crate::session::Sessions;
 use crate::superblock::ShardSuperblock;
 
-/// Blocks that each shard of several MiB keeps for the entries of other primaries; large shards keep a share.
-const KEPT_BLOCKS: u64 = 4096;
-
 /// What an I/O is for.
 #[derive(Clone, Copy, Debug)]
 pub enum IoPurpose {
@@ -248,7 +245,10 @@ pub struct Shard {
     pub(crate) zero_blocks: u64,
     /// Blocks set aside for changes under way.
     pub(crate) reserved_blocks: u64,
+    /// Blocks that users may fill where the tables of groups and sessions are small.
     pub(crate) capacity_blocks: u64,
+    /// How many of them a segment gives.
+    pub(crate) segment_capacity_blocks: u64,
     /// Errno that made the shard read-only.
     pub(crate) poisoned: Option<i32>,
     pub(crate) closing: bool,
@@ -390,34 +390,6 @@ impl Shard {
             && self.segments.unprepared() == 0
     }
 
-    /// Blocks that users may fill, without what damaged segments hold.
-    pub(crate) fn capacity(&self) -> u64 {
-        let lost = u64::from(self.segments.damaged()) * u64::from(self.geometry.segment_blocks);
-        self.capacity_blocks.saturating_sub(lost)
-    }
-
-    /// Blocks of the capacity that only entries of other primaries may take: these cannot be refused, and more of them are
-    /// on their way when their primaries are told that this shard is full.
-    fn kept_blocks(&self) -> u64 {
-        match self.config.copy {
-            0 => 0,
-            _ => (self.capacity_blocks / 64).max((self.capacity_blocks / 8).min(KEPT_BLOCKS)),
-        }
-    }
-
-    /// Blocks up to which a client's change may fill the shard.
-    pub(crate) fn client_capacity(&self, origin: &Origin) -> u64 {
-        if origin.replaces_only { 0 } else { self.capacity().saturating_sub(self.kept_blocks()) }
-    }
-
-    /// Whether other primaries should send nothing more that needs room. `was_full` is what they were told last: they are
-    /// not told another thing with each block.
-    pub fn is_full(&self, was_full: bool) -> bool {
-        let kept = self.kept_blocks();
-        let margin = if was_full { kept + kept / 4 } else { kept };
-        self.live_blocks + self.zero_blocks > self.capacity().saturating_sub(margin)
-    }
-
     /// Changes whenever background work got on: then the next turn may do more, whether I/O is under way or not.
     fn progress(&self) -> [u64; 5] {
         let [steps, victims] = self.cleaner.progress();
@@ -516,7 +488,7 @@ impl Shard {
     /// Counters and gauges.
     pub fn stats(&self) -> ShardStats {
         let mut stats = self.stats;
-        stats.capacity_bytes = (self.capacity_blocks - self.kept_blocks()) * 4096;
+        stats.capacity_bytes = self.told_capacity_blocks() * 4096;
         stats.live_bytes = (self.live_blocks + self.zero_blocks) * 4096;
         stats.segments = u64::from(self.segments.len());
         stats.segments_free = u64::from(self.segments.empty());
@@ -669,10 +641,11 @@ impl std::fmt::Debug for Shard {
             .field("unprepared", &self.segments.unprepared())
             .field("pending", &self.segments.pending())
             .field("meta_reserve", &self.meta_reserve())
+            .field("table_bytes", &self.table_bytes())
             .field("live_blocks", &self.live_blocks)
             .field("zero_blocks", &self.zero_blocks)
             .field("reserved_blocks", &self.reserved_blocks)
-            .field("capacity_blocks", &self.capacity_blocks)
+            .field("capacity_blocks", &(self.capacity(), self.capacity_blocks))
             .field("streams", &streams.collect::<Vec<_>>())
             .field("flights", &self.log.flights.len())
             .field("ios", &self.ios.len())

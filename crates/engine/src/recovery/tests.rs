@@ -12,6 +12,8 @@ use crate::check::{check_drive, format_drive};
 use crate::geometry::{DRIVE_HEAD_BYTES, SHARD_HEAD_BYTES};
 use crate::memory_drive::Memory;
 
+mod large_tables;
+
 const DRIVE_BYTES: usize = 64 << 20;
 const SEGMENT_BYTES: u64 = 64 << 10;
 /// Blocks of the volume: eight times what the drive holds, so that there are many regions.
@@ -46,6 +48,8 @@ struct Bench {
     /// The power goes before a superblock is written.
     is_power_short: bool,
     is_cut: bool,
+    /// Who asks from now on.
+    origin: Origin,
 }
 
 fn open(memory: &mut Memory) -> Shard {
@@ -54,19 +58,19 @@ fn open(memory: &mut Memory) -> Shard {
 }
 
 impl Bench {
-    /// A drive that was filled at random and overwritten until all of its index has changed.
-    fn full() -> Bench {
-        let mut memory = Memory(vec![0; DRIVE_BYTES]);
+    /// An empty drive.
+    fn new(drive_bytes: usize, segment_bytes: u64) -> Bench {
+        let mut memory = Memory(vec![0; drive_bytes]);
         let options = FormatOptions {
             identity: Identity::default(),
             shards: 1,
-            segment_bytes: SEGMENT_BYTES,
+            segment_bytes,
             prewrite: false,
             created_unix_ns: 1,
         };
         format_drive(&mut memory, &options).unwrap();
         let shard = open(&mut memory);
-        let mut bench = Bench {
+        Bench {
             memory,
             shard,
             now_ns: 1,
@@ -78,7 +82,13 @@ impl Bench {
             was_refused: false,
             is_power_short: false,
             is_cut: false,
-        };
+            origin: Origin::default(),
+        }
+    }
+
+    /// A drive that was filled at random and overwritten until all of its index has changed.
+    fn full() -> Bench {
+        let mut bench = Bench::new(DRIVE_BYTES, SEGMENT_BYTES);
         while !bench.was_refused {
             if bench.waiting.len() < 16 {
                 let block = bench.dice.below(VOLUME_BLOCKS) as u32;
@@ -101,7 +111,7 @@ impl Bench {
             chunk: block / CHUNK_BLOCKS,
             offset_bytes: block % CHUNK_BLOCKS * BLOCK_BYTES as u32,
             length_bytes: BLOCK_BYTES as u32,
-            origin: Origin::default(),
+            origin: self.origin,
             operation,
         });
     }
