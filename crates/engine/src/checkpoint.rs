@@ -104,6 +104,10 @@ pub struct CheckpointTask {
     parts_last: Vec<PartRef>,
     /// Length of the last checkpoint's stream.
     pub table_bytes_last: u64,
+    /// How much of it groups and sessions take.
+    pub group_bytes_last: u64,
+    /// How much they take in the running one.
+    group_bytes: u64,
     /// Bytes of log sealed when it began.
     pub sealed_at_begin: u64,
     /// Chunks of deleted layers freed when it began.
@@ -295,7 +299,9 @@ impl Shard {
         });
         section(out, &mut |out| self.sessions.encode(out));
         let groups = &mut self.groups;
+        let groups_at = out.len();
         section(out, &mut |out| groups.encode(out));
+        self.checkpoint.group_bytes = self.sessions.encoded_bytes() + (out.len() - groups_at) as u64;
     }
 
     /// Writes some of the regions that were dirty at the point and have not changed since.

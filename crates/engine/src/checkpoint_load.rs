@@ -166,7 +166,7 @@ fn decode_stream(
     stream: &[u8],
     geometry: &Geometry,
     prewrite: bool,
-    checkpoint: CheckpointTask,
+    mut checkpoint: CheckpointTask,
     behind_point: Vec<(u32, u32)>,
 ) -> Result<Loaded, OpenError> {
     let mut bytes = Bytes(stream);
@@ -196,6 +196,7 @@ fn decode_stream(
     let sessions = sessions.ok_or(OpenError::Checkpoint("its session table has an impossible length"))?;
     let groups = Groups::decode(bytes.section()?, geometry.blocks());
     let groups = groups.ok_or(OpenError::Checkpoint("its placement groups contradict themselves"))?;
+    checkpoint.group_bytes_last = sessions.encoded_bytes() + groups.encoded_bytes();
     let mut pages = PageTable { geometry, index, segments, behind_point, newer: HashMap::default() };
     for overrides in [false, true] {
         let mut records = Bytes(bytes.section()?);

@@ -145,6 +145,9 @@ impl Shard {
         builder.add(&entry, body.chunks_exact(BLOCK_BYTES).map(crc32c_block));
         builder.buffer.extend_from_bytes(body);
         builder.data_blocks += blocks as u32;
+        builder.record_bytes += length as u64;
+        // What is kept for trims and deletes is not for tables, which make the next checkpoint larger besides.
+        builder.only_metadata = false;
         builder.changes.push(crate::log::CHANGE_NONE);
         if builder.data_blocks >= data_blocks_max {
             self.rotate(Head::Hot);
@@ -402,6 +405,9 @@ impl Shard {
             return Err("a record of a placement group cannot be read");
         };
         let copy = self.copy();
+        if !self.replaying {
+            self.log.record_bytes_in_flight -= entry.request;
+        }
         if let Record::Config { config, .. } = &record {
             self.groups.doubt(group, config);
         }

@@ -41,6 +41,8 @@ pub struct Builder {
     pub changes: Vec<ChangeKey>,
     /// Whether any entry needs a segment that only reserves may give: trims and deletes.
     pub only_metadata: bool,
+    /// Bytes of records of placement groups so far.
+    pub record_bytes: u64,
     /// Where its moves come from.
     origins: Vec<MoveOrigin>,
 }
@@ -71,6 +73,7 @@ impl Builder {
         self.page_bytes.clear();
         self.changes.clear();
         self.only_metadata = true;
+        self.record_bytes = 0;
         self.origins.clear();
     }
 
@@ -247,6 +250,8 @@ pub struct Log {
     pub serial: u64,
     /// Entries of changes put into frames since the shard was opened.
     pub entries: u64,
+    /// Bytes of records of placement groups in frames that are on their way: the next checkpoint may hold as much more.
+    pub record_bytes_in_flight: u64,
     /// Emptied builders, to be used again.
     pub spare: Vec<Builder>,
     /// Bytes of data frames since the shard was opened; a checkpoint's own frames are not counted.
@@ -266,6 +271,7 @@ impl Log {
             applied_crc,
             serial: 0,
             entries: 0,
+            record_bytes_in_flight: 0,
             spare: Vec::new(),
             sealed_bytes: 0,
         }

@@ -58,6 +58,7 @@ impl Shard {
         }
         let Some(builder) = self.log.stream(head).queue.pop_front() else { return false };
         self.log.stream(head).sealed += 1;
+        self.log.record_bytes_in_flight += builder.record_bytes;
         if head == Head::Hot {
             self.cleaner.count_hot(builder.blocks());
         }
@@ -175,7 +176,9 @@ impl Shard {
             stream.queue.iter().chain([&stream.building]).map(|frame| frame.page_bytes.len()).sum();
         let others = self.index.layers().len() as u64 * 64
             + self.segments.len() as u64 * 32
-            + self.checkpoint.table_bytes_last;
+            + self.checkpoint.table_bytes_last
+            + self.table_bytes().saturating_sub(self.checkpoint.group_bytes_last)
+            + self.log.record_bytes_in_flight;
         let begun = others + waiting as u64 + self.checkpoint.stream_left();
         let in_one = self.meta_segments(page_bytes_max(dirty + left, blocks) + begun);
         if !self.segments.is_checkpoint_running() {

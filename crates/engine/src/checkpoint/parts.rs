@@ -40,6 +40,7 @@ impl Shard {
         task.overrides_length = (task.overrides.len() as u64).to_le_bytes();
         task.table_bytes_last = task.stream().iter().map(|piece| piece.len() as u64).sum();
         task.stream_left = task.table_bytes_last;
+        task.group_bytes_last = task.group_bytes;
         task.parts.clear();
         task.part_crcs.clear();
         self.send_parts();
