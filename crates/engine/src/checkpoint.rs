@@ -10,7 +10,9 @@
 
 mod parts;
 
-use coquina_base::AlignedBuf;
+pub(crate) use parts::root_fits;
+
+use coquina_base::{AlignedBuf, BLOCK_BYTES};
 use hashbrown::HashMap;
 
 use crate::api::{Action, Event};
@@ -445,7 +447,7 @@ impl Shard {
     }
 
     pub(crate) fn meta_bytes_max(&self) -> usize {
-        (self.geometry.segment_blocks as usize / 4 * 4096).clamp(8192, PART_BYTES_MAX)
+        meta_bytes_max(self.geometry.segment_blocks)
     }
 
     /// A page counts: the region is found there from now on.
@@ -605,6 +607,11 @@ impl Shard {
         let number = self.checkpoint.number;
         self.event(Event::Checkpoint { number });
     }
+}
+
+/// Most bytes of pages in a frame, and of a part of a checkpoint, where segments have so many blocks.
+fn meta_bytes_max(segment_blocks: u32) -> usize {
+    (segment_blocks as usize / 4 * BLOCK_BYTES).clamp(8192, PART_BYTES_MAX)
 }
 
 fn encode_position(position: &HeadPosition, out: &mut Vec<u8>) {

@@ -12,6 +12,7 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::api::{Device, FormatOptions, Identity, IoError};
+use crate::checkpoint::root_fits;
 use crate::geometry::{
     DRIVE_HEAD_BYTES, Geometry, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENTS_MIN, SHARD_HEAD_BYTES,
     SHARDS_MAX, SUPERBLOCK_B_OFFSET_BYTES, choose_segment_bytes,
@@ -284,6 +285,12 @@ impl DriveSuperblock {
         if segments < SEGMENTS_MIN {
             let needed = DRIVE_HEAD_BYTES + shards * (SHARD_HEAD_BYTES + SEGMENTS_MIN * segment_bytes);
             return Err(SuperblockError::TooSmall { actual: size_bytes, needed });
+        }
+        if !root_fits((segment_bytes / BLOCK_BYTES as u64) as u32, segments) {
+            return Err(SuperblockError::Geometry(
+                "with so many segments a checkpoint would not end, for one of them has to hold the list of all its parts: choose larger \
+                 segments or more shards, or leave their size to the program",
+            ));
         }
         Ok(DriveSuperblock {
             identity: options.identity,

@@ -1,13 +1,18 @@
 //! A checkpoint's stream is cut into parts; a root names these.
 
-use coquina_base::crc32c_bytes;
+use coquina_base::{BLOCK_BYTES, crc32c_bytes};
 
-use super::{CheckpointTask, PART_RECORD_BYTES, PartRef, Phase, ROOT_HEADER_BYTES};
+use super::{CheckpointTask, PART_RECORD_BYTES, PartRef, Phase, ROOT_HEADER_BYTES, meta_bytes_max};
 use crate::frame::{Entry, EntryKind, FrameHeader, Head};
+use crate::index::PAGE_RECORD_BYTES;
+use crate::index_run::REGION_BLOCKS;
+use crate::segment::SEGMENT_RECORD_BYTES;
 use crate::shard::Shard;
 
 /// Parts that may wait for their turn to go to the drive.
 const QUEUE_MAX: usize = 2;
+/// Part of a region that holds anything where volumes are thin: an eighth, so that there are so many times more regions.
+const THIN_REGIONS: u64 = 8;
 
 impl CheckpointTask {
     /// The stream is these, one behind the other. They do not change once the pages are noted.
@@ -100,6 +105,19 @@ impl Shard {
         }
         self.add_meta(0, 0, 0, EntryKind::Checkpoint, &root, number);
     }
+}
+
+/// Whether the root of a checkpoint of a shard of so many segments fits one of them, as it must. A quarter of the stream is for groups
+/// and sessions.
+pub(crate) fn root_fits(segment_blocks: u32, segments: u64) -> bool {
+    // Besides the root, a frame's header and a footer.
+    let root_bytes = (segment_blocks as usize - 2) * BLOCK_BYTES;
+    let parts = ((root_bytes - ROOT_HEADER_BYTES) / PART_RECORD_BYTES) as u64;
+    let stream_bytes = parts * meta_bytes_max(segment_blocks) as u64;
+    // A page may have a record as of the point, and one that replaces it.
+    let page_bytes =
+        u64::from(segment_blocks) * THIN_REGIONS * 2 * PAGE_RECORD_BYTES as u64 / REGION_BLOCKS as u64;
+    segments * (SEGMENT_RECORD_BYTES as u64 + page_bytes) <= stream_bytes / 4 * 3
 }
 
 fn encode_root(number: u64, stream_bytes: u64, parts: &[PartRef]) -> Vec<u8> {

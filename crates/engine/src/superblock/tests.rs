@@ -101,3 +101,40 @@ fn a_drive_that_was_cut_off_is_refused() {
     memory.0.truncate(8 << 20);
     assert!(matches!(DriveSuperblock::read(&mut memory), Err(SuperblockError::Shrunk { .. })));
 }
+
+/// The first checkpoint ended the process: the list of its parts did not fit a segment.
+#[test]
+fn segments_too_small_for_the_size_of_the_drive_are_refused() {
+    let check = |size_bytes, segment_bytes| {
+        let options = FormatOptions {
+            identity: Identity::default(),
+            shards: 1,
+            segment_bytes,
+            prewrite: false,
+            created_unix_ns: 1,
+        };
+        DriveSuperblock::check_size(size_bytes, &options)
+    };
+    let refused = check(8 << 40, 256 << 10);
+    let text = refused.unwrap_err().to_string();
+    assert!(text.contains("choose larger segments"), "{text}");
+    assert_eq!(check(8 << 40, 1 << 20), Ok(()));
+    assert_eq!(check(1 << 39, 256 << 10), Ok(()));
+    // What is chosen for a size is never refused.
+    for power in 23..51 {
+        for size_bytes in [1u64 << power, (1 << power) + (1 << power >> 1), (2 << power) - 1] {
+            assert_eq!(check(size_bytes, 0), Ok(()), "{size_bytes} bytes");
+        }
+    }
+}
+
+/// One that is there already goes on being opened: it may hold little, and work.
+#[test]
+fn a_drive_with_many_small_segments_from_before_is_opened() {
+    let (_, superblock) = formatted();
+    let segment_bytes = 256 << 10;
+    let size_bytes = 8 << 40;
+    let shard_bytes = SHARD_HEAD_BYTES + (size_bytes / segment_bytes - 8) * segment_bytes;
+    let before = DriveSuperblock { size_bytes, segment_bytes, shard_bytes, ..superblock };
+    assert_eq!(DriveSuperblock::decode(&before.encode()), Ok(before));
+}
