@@ -7,7 +7,7 @@ use crate::shard::{IoPurpose, Shard};
 
 /// Regions looked at per turn of the loop.
 const EVICT_STEPS: usize = 4096;
-/// Regions pushed out per turn of the loop, without those that cost no memory beyond their places.
+/// Regions pushed out per turn of the loop, or passed over since they cannot be, without those that cost no memory beyond their places.
 const EVICT_MAX: usize = 64;
 /// Segments that are zeroed ahead of use, whatever else goes on.
 const PREWRITE_AHEAD: u32 = 4;
@@ -50,10 +50,11 @@ impl Shard {
             }
             // A checkpoint's segments are not for this: better a little more memory than no checkpoint.
             let room = self.segments.available();
-            if self.log.stream(Head::Meta).queue.len() >= 4 || room <= self.meta_reserve() {
-                return;
-            }
             pushed_out += 1;
+            if self.log.stream(Head::Meta).queue.len() >= 4 || room <= self.meta_reserve() {
+                // Clean ones may lie behind it.
+                continue;
+            }
             self.stats.index_page_evictions += 1;
             self.write_page(key);
         }

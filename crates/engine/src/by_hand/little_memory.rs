@@ -55,3 +55,36 @@ fn a_region_that_costs_nothing_but_its_place_takes_no_turn_of_another() {
     let chunks = u64::from(CHUNKS) * COLD_BYTES;
     assert!((chunks..chunks + 3000).contains(&after), "{after} bytes");
 }
+
+/// Each turn ended at the first dirty region, as long as there was no room to write its page.
+#[test]
+fn clean_regions_go_though_those_before_them_cannot_be_written() {
+    const CHUNKS: u32 = 40;
+    const DIRTY: u32 = 20;
+    let mut world = World::new();
+    for chunk in 0..CHUNKS {
+        world.change(write_of(1, chunk, 0, &[chunk as u8; BLOCK_BYTES]));
+    }
+    world.shard.start_checkpoint();
+    world.turn();
+    while !world.shard.checkpoint.is_idle() {
+        world.turn();
+    }
+    for chunk in 0..DIRTY {
+        world.change(write_of(1, chunk, 0, &[chunk as u8 + 1; BLOCK_BYTES]));
+    }
+    while world.shard.segments.available() > world.shard.meta_reserve() {
+        world.shard.segments.take(crate::frame::Head::Cold).unwrap();
+    }
+    let before = world.shard.stats().index_memory_bytes;
+    world.shard.set_index_memory_bytes(0);
+    world.turn();
+    let after = world.shard.stats().index_memory_bytes;
+    let clean = u64::from(CHUNKS - DIRTY) * 1024;
+    assert!(after < before - clean, "{before}, then {after} bytes");
+    assert_eq!(world.shard.dirty.len(), DIRTY as usize);
+    for chunk in 0..CHUNKS {
+        let written = chunk as u8 + u8::from(chunk < DIRTY);
+        assert_eq!(world.read(chunk, 0), [written; BLOCK_BYTES]);
+    }
+}
