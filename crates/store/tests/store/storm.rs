@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use coquina_store::{
@@ -17,6 +17,25 @@ use crate::etcd::{Cluster, free_port};
 
 const WRITERS: usize = 4;
 
+/// A storm under way.
+#[derive(Default)]
+struct Storm {
+    stop: AtomicBool,
+    answered: AtomicUsize,
+}
+
+impl Storm {
+    /// Lets it go on for so long, and until so many more changes were answered, however slow the machine is.
+    fn go_on(&self, at_least: Duration, more: usize) {
+        let (begin, before) = (Instant::now(), self.answered.load(Ordering::Relaxed));
+        std::thread::sleep(at_least);
+        while self.answered.load(Ordering::Relaxed) < before + more {
+            assert!(begin.elapsed() < Duration::from_secs(60), "nothing is answered");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
 /// What a storm has come to.
 #[derive(Debug, Default)]
 struct Outcome {
@@ -27,14 +46,14 @@ struct Outcome {
     told: usize,
 }
 
-/// Counts a key up from several writers, one watching, until `stop`. Every value that was answered has to be
+/// Counts a key up from several writers, one watching, until it is told to stop. Every value that was answered has to be
 /// told exactly once and in order, whatever happens to the store meanwhile.
-async fn storm(store: Arc<dyn Store>, stop: Arc<AtomicBool>) -> Outcome {
+async fn storm(store: Arc<dyn Store>, storm: Arc<Storm>) -> Outcome {
     let key = "/storm/counter";
     let first = set(&*store, key, "0").await;
     let watcher = tokio::spawn(watch(store.clone(), first));
     let writers: Vec<_> =
-        (0..WRITERS).map(|_| tokio::spawn(write(store.clone(), key, stop.clone()))).collect();
+        (0..WRITERS).map(|_| tokio::spawn(write(store.clone(), key, storm.clone()))).collect();
     let mut outcome = Outcome::default();
     let mut answered = Vec::new();
     for writer in writers {
@@ -117,10 +136,10 @@ async fn watch(store: Arc<dyn Store>, first: u64) -> (Vec<(u64, u64)>, usize) {
 async fn write(
     store: Arc<dyn Store>,
     key: &'static str,
-    stop: Arc<AtomicBool>,
+    storm: Arc<Storm>,
 ) -> (Vec<(u64, u64)>, usize, usize) {
     let (mut answered, mut unknown, mut failed) = (Vec::new(), 0, 0);
-    while !stop.load(Ordering::Relaxed) {
+    while !storm.stop.load(Ordering::Relaxed) {
         let item = match store.read(key.as_bytes()).await {
             Ok(snapshot) => snapshot.items[0].clone(),
             Err(error) if error.is_passing() => {
@@ -133,7 +152,10 @@ async fn write(
         let value = String::from_utf8(item.value).unwrap().parse::<u64>().unwrap() + 1;
         let text = Some(value.to_string().into_bytes());
         match store.compare_and_set(key.as_bytes(), item.mod_revision, text, None).await {
-            Ok(revision) => answered.push((value, revision)),
+            Ok(revision) => {
+                answered.push((value, revision));
+                storm.answered.fetch_add(1, Ordering::Relaxed);
+            }
             Err(StoreError::Conflict { .. }) => {}
             Err(StoreError::OutcomeUnknown { .. }) => unknown += 1,
             Err(error) if error.is_passing() => failed += 1,
@@ -146,11 +168,11 @@ async fn write(
 #[test]
 fn killed_members_of_etcd_lose_and_repeat_nothing() {
     let Some(mut cluster) = Cluster::start(3, &[]) else { return };
-    let stop = Arc::new(AtomicBool::new(false));
+    let under_way = Arc::new(Storm::default());
     let store: Arc<dyn Store> = Arc::new(cluster.store());
     let storming = {
-        let (store, stop) = (store.clone(), stop.clone());
-        std::thread::spawn(move || crate::block_on(storm(store, stop)))
+        let (store, under_way) = (store.clone(), under_way.clone());
+        std::thread::spawn(move || crate::block_on(storm(store, under_way)))
     };
     let mut leaders = 0;
     for round in 0..6 {
@@ -168,8 +190,8 @@ fn killed_members_of_etcd_lose_and_repeat_nothing() {
     std::thread::sleep(Duration::from_millis(300));
     (0..3).for_each(|index| cluster.restart(index));
     cluster.wait();
-    std::thread::sleep(Duration::from_millis(500));
-    stop.store(true, Ordering::Relaxed);
+    under_way.go_on(Duration::from_millis(500), 4);
+    under_way.stop.store(true, Ordering::Relaxed);
     let outcome = storming.join().unwrap();
     println!("killed 3 of 3 once, and singly 6, {leaders} of them leaders: {outcome:?}");
     assert!(outcome.answered > 20, "{outcome:?}");
@@ -227,10 +249,10 @@ fn a_killed_embedded_store_loses_and_repeats_nothing() {
         let lease = store.lease_grant(30).await.unwrap();
         store.compare_and_set(b"/leased", 0, Some(b"x".to_vec()), Some(lease.id)).await.unwrap();
     });
-    let stop = Arc::new(AtomicBool::new(false));
+    let under_way = Arc::new(Storm::default());
     let storming = {
-        let (store, stop) = (store.clone(), stop.clone());
-        std::thread::spawn(move || crate::block_on(storm(store, stop)))
+        let (store, under_way) = (store.clone(), under_way.clone());
+        std::thread::spawn(move || crate::block_on(storm(store, under_way)))
     };
     // A connection of its own: it ends with the runtime.
     let wait_for_answer = || {
@@ -247,15 +269,17 @@ fn a_killed_embedded_store_loses_and_repeats_nothing() {
         // Twice it may not have got far in starting.
         if round % 4 != 3 {
             wait_for_answer();
+            under_way.go_on(Duration::from_millis(400), 3);
+        } else {
+            std::thread::sleep(Duration::from_millis(400));
         }
-        std::thread::sleep(Duration::from_millis(400));
         child.kill().unwrap();
         child.wait().unwrap();
         child = start_child(folder.path(), port);
     }
     wait_for_answer();
-    std::thread::sleep(Duration::from_millis(600));
-    stop.store(true, Ordering::Relaxed);
+    under_way.go_on(Duration::from_millis(600), 4);
+    under_way.stop.store(true, Ordering::Relaxed);
     let outcome = storming.join().unwrap();
     println!("killed 8 times: {outcome:?}");
     assert!(outcome.answered > 20, "{outcome:?}");
