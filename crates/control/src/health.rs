@@ -337,12 +337,10 @@ mod tests {
         assert!(!entry.advice.contains("etcd"), "{entry:?}");
     }
 
-    #[test]
-    fn a_record_that_lacks_its_node_is_told_and_keeps_nothing_from_working() {
-        let cluster = ClusterRecord { copy_next: 3, ..ClusterRecord::new(ClusterId(Id128([1; 16]))) };
-        let lost = coquina_cluster::DriveRecord {
-            id: DriveId(Id128([3; 16])),
-            node: NodeId(Id128([4; 16])),
+    fn drive_record(id: DriveId, node: NodeId) -> coquina_cluster::DriveRecord {
+        coquina_cluster::DriveRecord {
+            id,
+            node,
             path: "/d".to_owned(),
             size_bytes: 1,
             capacity_bytes: 1,
@@ -352,7 +350,13 @@ mod tests {
             state: DriveState::Healthy,
             wanted: Default::default(),
             dead_ms: 0,
-        };
+        }
+    }
+
+    #[test]
+    fn a_record_that_lacks_its_node_is_told_and_keeps_nothing_from_working() {
+        let cluster = ClusterRecord { copy_next: 3, ..ClusterRecord::new(ClusterId(Id128([1; 16]))) };
+        let lost = drive_record(DriveId(Id128([3; 16])), NodeId(Id128([4; 16])));
         let records = vec![
             (Key::Cluster, 1, Record::Cluster(cluster)),
             (Key::Drive(lost.id), 1, Record::Drive(lost.clone())),
@@ -378,19 +382,7 @@ mod tests {
             versions: coquina_cluster::VersionRange { min: 1, max: 1 },
             wanted: Default::default(),
         };
-        let moved = coquina_cluster::DriveRecord {
-            id: drive(0, 0, false).id,
-            node: owner,
-            path: "/d".to_owned(),
-            size_bytes: 1,
-            capacity_bytes: 1,
-            shards: 1,
-            weight: 1,
-            copy_first: 1,
-            state: DriveState::Healthy,
-            wanted: Default::default(),
-            dead_ms: 0,
-        };
+        let moved = drive_record(drive(0, 0, false).id, owner);
         let records = vec![
             (Key::Cluster, 1, Record::Cluster(cluster)),
             (Key::Node(former), 1, Record::Node(node(former))),

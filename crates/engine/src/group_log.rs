@@ -374,8 +374,7 @@ impl Shard {
         }
         one.told = one.told.max(of.committed);
         let logged = group_entry(entry, &of);
-        self.groups.note_entry(of.group, &logged);
-        let one = self.groups.get_mut(of.group);
+        let added_bytes = one.note_entry(&logged);
         if entry.sequence > one.told {
             let segment = self.geometry.segment_of(header.location);
             let data_end =
@@ -392,6 +391,7 @@ impl Shard {
                 self.segments.get_mut(segment).readers += 1;
             }
         }
+        self.groups.encoded_bytes += added_bytes;
         if self.note_committed(of.group) {
             self.groups.to_wake.push(of.group);
         }

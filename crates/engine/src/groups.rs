@@ -428,8 +428,9 @@ impl Group {
         }
     }
 
-    /// Notes an entry among the changed blocks and the requests of its session, and counts the bytes that it adds to a checkpoint.
-    fn note_entry(&mut self, logged: &GroupEntry) {
+    /// Notes an entry among the changed blocks and the requests of its session; says how many bytes it adds to a checkpoint, at most.
+    pub(crate) fn note_entry(&mut self, logged: &GroupEntry) -> u64 {
+        let encoded_before = self.encoded.sum();
         let missing_blocks =
             |one: &Group| one.missing.iter().map(|(_, missing)| missing.set.blocks()).sum::<u64>();
         if logged.range.count > 0 {
@@ -452,6 +453,7 @@ impl Group {
         // Fences and unfinished requests may be above that already.
         let most = (sessions as u64 * SESSION_BYTES_MAX).max(self.encoded.sessions);
         self.encoded.sessions = grown.min(most);
+        self.encoded.sum() - encoded_before
     }
 
     fn decode(bytes: &mut &[u8], blocks_max: u64) -> Option<Group> {
@@ -549,7 +551,7 @@ pub(crate) fn group_entry(entry: &Entry<'_>, of: &EntryGroup) -> GroupEntry {
 pub(crate) struct Groups {
     pub(crate) groups: hashbrown::HashMap<u32, Group, FixedState>,
     /// Sum of [`Group::encoded`].
-    encoded_bytes: u64,
+    pub(crate) encoded_bytes: u64,
     /// Tail entries of all groups: 0 lets reads pass without a look.
     pub(crate) tail_entries: usize,
     /// Reads and changes that wait, of all groups.
@@ -608,11 +610,6 @@ impl Groups {
         let result = count(one);
         self.encoded_bytes += one.encoded.sum();
         result
-    }
-
-    /// Notes an entry of a group among its changed blocks and the requests of its sessions.
-    pub fn note_entry(&mut self, group: u32, logged: &GroupEntry) {
-        self.recount(group, |one| one.note_entry(logged));
     }
 
     /// Changes a group's state as a record says that takes so many bytes; see [`Group::apply_record`].

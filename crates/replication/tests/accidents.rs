@@ -579,15 +579,21 @@ fn a_copy_that_is_not_complete_takes_no_part_where_it_is_counted_on() {
     assert!(actions.contains(&Action::Persist { config: alone, committed: 0 }), "{actions:?}");
 }
 
-/// It was taken while there were two copies, and one has it when the other is left out.
-#[test]
-fn a_write_that_too_few_copies_have_is_not_answered_before_there_are_enough() {
+/// A primary of two copies, which changes need, and their configuration; a client has asked for a write.
+fn asked_for_a_write_that_two_must_have() -> (Driver, Config) {
     let two = Config { min_copies: 2, ..config(1, &[ME, OTHER], &[]) };
     let (mut driver, _) = Driver::open(two.clone());
     driver.input(Input::Connected(OTHER));
     let state = Message::State { config_epoch: 1, history: Default::default(), last: 0, durable: 0 };
     driver.input(Input::Message(OTHER, state));
     driver.request(1, 1, EntryKind::Write);
+    (driver, two)
+}
+
+/// It was taken while there were two copies, and one has it when the other is left out.
+#[test]
+fn a_write_that_too_few_copies_have_is_not_answered_before_there_are_enough() {
+    let (mut driver, two) = asked_for_a_write_that_two_must_have();
     driver.append(1, EntryKind::Write);
     driver.input(Input::Config(two.without(OTHER)));
     let actions = driver.sync();

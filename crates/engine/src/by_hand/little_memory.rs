@@ -30,14 +30,10 @@ fn of_chunks_that_nobody_uses_only_the_places_of_their_pages_stay_in_memory() {
     assert_eq!(world.read(CHUNKS - 1, 0), [CHUNKS as u8 - 1; BLOCK_BYTES]);
 }
 
-/// A region that was written in order is found twice before all of it goes, and each time counted as one of the few of a turn: of pages
-/// that reads brought into memory only half as many went.
-#[test]
-fn a_region_that_costs_nothing_but_its_place_takes_no_turn_of_another() {
-    /// What two turns push out, but not in two halves each.
-    const CHUNKS: u32 = 100;
+/// Each of so many chunks has its first block written, and a checkpoint has all of them.
+fn with_clean_chunks(chunks: u32) -> World {
     let mut world = World::new();
-    for chunk in 0..CHUNKS {
+    for chunk in 0..chunks {
         world.change(write_of(1, chunk, 0, &[chunk as u8; BLOCK_BYTES]));
     }
     world.shard.start_checkpoint();
@@ -45,6 +41,16 @@ fn a_region_that_costs_nothing_but_its_place_takes_no_turn_of_another() {
     while !world.shard.checkpoint.is_idle() {
         world.turn();
     }
+    world
+}
+
+/// A region that was written in order is found twice before all of it goes, and each time counted as one of the few of a turn: of pages
+/// that reads brought into memory only half as many went.
+#[test]
+fn a_region_that_costs_nothing_but_its_place_takes_no_turn_of_another() {
+    /// What two turns push out, but not in two halves each.
+    const CHUNKS: u32 = 100;
+    let mut world = with_clean_chunks(CHUNKS);
     world.shard.set_index_memory_bytes(0);
     let before = world.shard.stats().index_memory_bytes;
     world.turn();
@@ -61,15 +67,7 @@ fn a_region_that_costs_nothing_but_its_place_takes_no_turn_of_another() {
 fn clean_regions_go_though_those_before_them_cannot_be_written() {
     const CHUNKS: u32 = 40;
     const DIRTY: u32 = 20;
-    let mut world = World::new();
-    for chunk in 0..CHUNKS {
-        world.change(write_of(1, chunk, 0, &[chunk as u8; BLOCK_BYTES]));
-    }
-    world.shard.start_checkpoint();
-    world.turn();
-    while !world.shard.checkpoint.is_idle() {
-        world.turn();
-    }
+    let mut world = with_clean_chunks(CHUNKS);
     for chunk in 0..DIRTY {
         world.change(write_of(1, chunk, 0, &[chunk as u8 + 1; BLOCK_BYTES]));
     }

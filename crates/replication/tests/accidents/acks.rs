@@ -241,12 +241,7 @@ fn an_entry_behind_one_of_another_epoch_is_not_taken() {
 /// It was known to be done though a copy that has it had left: as one whose change is in the log, it is not answered before there are enough.
 #[test]
 fn a_write_that_changes_nothing_is_not_answered_with_too_few_copies() {
-    let two = Config { min_copies: 2, ..config(1, &[ME, OTHER], &[]) };
-    let (mut driver, _) = Driver::open(two.clone());
-    driver.input(Input::Connected(OTHER));
-    let state = Message::State { config_epoch: 1, history: Default::default(), last: 0, durable: 0 };
-    driver.input(Input::Message(OTHER, state));
-    driver.request(1, 1, EntryKind::Write);
+    let (mut driver, two) = asked_for_a_write_that_two_must_have();
     driver.input(Input::Config(two.without(OTHER)));
     driver.sync();
     let actions = driver.input(Input::Unchanged { token: Token(1) });

@@ -1,11 +1,10 @@
 //! What a returning copy misses is read for the stream to it, which may end before the read does.
 
 use coquina_base::{BLOCK_BYTES, LayerId};
-use coquina_copies::{Answer, Operation, Request};
 use coquina_replication::{CopyId, History, Message};
 
 use crate::common::config;
-use crate::common::copy::{GROUP, ME, World};
+use crate::common::copy::{ME, World};
 
 /// The other copy says that it has nothing, and begins to follow.
 fn follow(world: &mut World) {
@@ -47,23 +46,7 @@ const TRIES: u32 = 3;
 fn a_read_for_a_stream_that_has_ended_breaks_no_connection() {
     let mut world = World::with_group(config(1, &[ME], &[2]));
     world.out.breaks = Some(0);
-    let payload = [7; BLOCK_BYTES];
-    let request = Request {
-        client: 1,
-        group: GROUP,
-        session: 9,
-        request: 1,
-        volume: 5,
-        generation: 1,
-        layer: LayerId(1),
-        chunk: 0,
-        offset_bytes: 0,
-        length_bytes: BLOCK_BYTES as u32,
-        operation: Operation::Write { payload: &payload, checksums_le: &[] },
-    };
-    world.copies.request(world.now_ns, &request, &mut world.out);
-    world.turns(Ok(()));
-    assert!(matches!(world.out.answers[..], [(1, Answer::Done)]), "{:?}", world.out.answers);
+    world.write_first(&[7; BLOCK_BYTES]);
     let (offset_bytes, _) = world.copies.shard_mut().place_of(LayerId(1), 0, 0).unwrap().unwrap();
     world.drive.bytes_mut()[offset_bytes as usize] ^= 1;
     for breaks_connection in [false, true] {

@@ -1,11 +1,10 @@
 //! Another copy asks for a block of which its own is bad. The connection may break before the answer is read.
 
 use coquina_base::{BLOCK_BYTES, LayerId};
-use coquina_copies::{Answer, Operation, Request};
 use coquina_replication::{BlockRange, Message};
 
 use crate::common::config;
-use crate::common::copy::{GROUP, ME, World};
+use crate::common::copy::{ME, World};
 
 /// Asks for a block, under the first name that each life of a copy gives.
 fn ask(world: &mut World, block: u32) {
@@ -18,23 +17,7 @@ fn ask(world: &mut World, block: u32) {
 #[test]
 fn an_answer_for_a_connection_that_has_broken_is_not_sent_on_the_next_one() {
     let mut world = World::with_group(config(1, &[ME], &[2]));
-    let payload = [7; 2 * BLOCK_BYTES];
-    let request = Request {
-        client: 1,
-        group: GROUP,
-        session: 9,
-        request: 1,
-        volume: 5,
-        generation: 1,
-        layer: LayerId(1),
-        chunk: 0,
-        offset_bytes: 0,
-        length_bytes: payload.len() as u32,
-        operation: Operation::Write { payload: &payload, checksums_le: &[] },
-    };
-    world.copies.request(world.now_ns, &request, &mut world.out);
-    world.turns(Ok(()));
-    assert!(matches!(world.out.answers[..], [(1, Answer::Done)]), "{:?}", world.out.answers);
+    world.write_first(&[7; 2 * BLOCK_BYTES]);
     let (offset_bytes, _) = world.copies.shard_mut().place_of(LayerId(1), 0, 0).unwrap().unwrap();
     world.drive.bytes_mut()[offset_bytes as usize] ^= 1;
     world.holds_reads = true;

@@ -1,6 +1,7 @@
 //! One copy of a group on a drive of its own, to which tests say what the others do.
 
-use coquina_copies::{Answer, Event, Payload, PayloadError, ShardCopies, Sink};
+use coquina_base::LayerId;
+use coquina_copies::{Answer, Event, Operation, Payload, PayloadError, Request, ShardCopies, Sink};
 use coquina_engine::{Action, Event as EngineEvent, Failure, IoError, Shard, ShardConfig};
 use coquina_replication::{Config, CopyId, Message, RecoveryToken, Settings, Violation};
 use coquina_simulator::drive::VirtualDrive;
@@ -109,6 +110,26 @@ impl World {
     /// The same, with data behind it.
     pub fn receive_with(&mut self, message: Message, data: &[u8]) -> Result<(), PayloadError> {
         self.copies.receive(self.now_ns, CopyId(2), GROUP, message, data, &mut self.out)
+    }
+
+    /// A client writes the first blocks of a chunk, the first thing of all, and hears that it is done.
+    pub fn write_first(&mut self, payload: &[u8]) {
+        let request = Request {
+            client: 1,
+            group: GROUP,
+            session: 9,
+            request: 1,
+            volume: 5,
+            generation: 1,
+            layer: LayerId(1),
+            chunk: 0,
+            offset_bytes: 0,
+            length_bytes: payload.len() as u32,
+            operation: Operation::Write { payload, checksums_le: &[] },
+        };
+        self.copies.request(self.now_ns, &request, &mut self.out);
+        self.turns(Ok(()));
+        assert!(matches!(self.out.answers[..], [(1, Answer::Done)]), "{:?}", self.out.answers);
     }
 
     /// The connection to copy 2 breaks, and there is another one.
