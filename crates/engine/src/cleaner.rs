@@ -12,9 +12,11 @@
 //! - a block that is bad is left to be repaired; if it cannot be, it is moved with the checksum it should have: it stays bad,
 //!   and is not lost sight of. One bad look is never enough for that: it must be bad in that very place a second time.
 
+mod ahead;
 mod moving;
 mod reading;
 mod score;
+mod vain;
 
 use std::collections::BTreeMap;
 
@@ -126,7 +128,7 @@ pub struct CleanerTask {
     window: Vec<Item>,
     checked: usize,
     /// Up to here pages of the index have been read ahead.
-    ahead: usize,
+    pages_ahead: usize,
     needed: usize,
     /// What is needed; kept for its memory.
     wanted: Vec<Wanted>,
@@ -139,6 +141,7 @@ pub struct CleanerTask {
     hot_blocks_seen: u64,
     hot_blocks: u64,
     idle_since_ns: u64,
+    ahead: ahead::Ahead,
     /// Whether part-filled cold frames may go out.
     pub flushing: bool,
     stuck: bool,
@@ -148,6 +151,8 @@ pub struct CleanerTask {
     retries: u32,
     /// Victims chosen so far.
     victims: u64,
+    /// Victims chosen since room was last gained by it.
+    vain: vain::Vain,
     /// Victims whose moves are on their way.
     settling: Vec<u32>,
     /// Victims of which blocks were left to be repaired, or to be read since they are not what they were in memory.
@@ -223,6 +228,7 @@ impl Shard {
     }
 
     pub(crate) fn cleaner_step(&mut self) {
+        self.look_for_reads();
         self.gain_credit();
         self.retry_damaged();
         self.cleaner.waiting = false;
@@ -278,7 +284,8 @@ impl Shard {
             self.cleaner.credit = MOVES_PER_TURN as f64;
             return;
         }
-        if idle && self.log.streams[Head::Hot as usize].in_flight == 0 {
+        let has_time = room < level || self.is_left_alone();
+        if idle && has_time && self.log.streams[Head::Hot as usize].in_flight == 0 {
             self.cleaner.credit = MOVES_PER_IDLE_TURN as f64;
             return;
         }
@@ -294,7 +301,11 @@ impl Shard {
     }
 
     fn choose_victim(&mut self) {
-        if !self.makes_room() || self.room() >= self.cleaning_level() || self.checkpoint_needs_room() {
+        if !self.makes_room() || self.checkpoint_needs_room() {
+            return;
+        }
+        let is_ahead = self.room() >= self.cleaning_level();
+        if is_ahead && !self.cleans_ahead() {
             return;
         }
         let applied = self.log.applied;
@@ -303,7 +314,8 @@ impl Shard {
         // Of no use unless its blocks take less room than it gives: such a one is no victim, however good its score, or one that is of use
         // would not be chosen behind it, and changes on a full drive wait for ever.
         let cold = self.cold_blocks();
-        let live_max = if self.users_are_active() { cold - cold.div_ceil(32) } else { cold / 4 * 3 };
+        let must_gain_much = is_ahead || !self.users_are_active();
+        let live_max = if must_gain_much { cold / 4 * 3 } else { cold - cold.div_ceil(32) };
         let mut best: Option<(f64, u32)> = None;
         for number in 0..self.segments.len() {
             let segment = self.segments.get(number);
@@ -328,9 +340,15 @@ impl Shard {
                 best = Some((score, number));
             }
         }
+        if self.is_in_vain() {
+            best = None;
+        }
         let Some((_, victim)) = best else {
             // What is moved now may yet make room.
-            self.cleaner.stuck = self.cleaner.phase == Phase::Idle;
+            if self.cleaner.is_at_rest() {
+                self.rest();
+            }
+            self.cleaner.stuck = !is_ahead && self.cleaner.phase == Phase::Idle;
             return;
         };
         let live = f64::from(self.segments.get(victim).live);
@@ -339,6 +357,7 @@ impl Shard {
         self.cleaner.stuck = false;
         self.cleaner.next = Some(NextVictim { number: victim, items: None });
         self.cleaner.victims += 1;
+        self.cleaner.vain.count();
         self.segments.get_mut(victim).readers += 1;
         let blocks = self.cleaner.footer_blocks.max(FOOTER_BLOCKS);
         self.read_footer_of(victim, blocks.min(u64::from(self.geometry.segment_blocks)));
@@ -361,6 +380,7 @@ impl Shard {
             return;
         }
         self.cleaner.retries = if is_waited_for && self.cleaner.stuck { self.cleaner.retries + 1 } else { 0 };
+        self.cleaner.vain.try_again(self.segments.damaged());
         for number in 0..self.segments.len() {
             self.segments.set_damaged(number, false);
         }
@@ -488,7 +508,7 @@ impl Shard {
         window.sort_unstable_by_key(|item| (item.layer, item.chunk, item.block, item.location));
         self.cleaner.window = window;
         self.cleaner.checked = 0;
-        self.cleaner.ahead = 0;
+        self.cleaner.pages_ahead = 0;
         self.cleaner.needed = 0;
         if self.cleaner.window.is_empty() {
             let victim = self.cleaner.victim;
@@ -541,14 +561,14 @@ impl Shard {
         let checked = self.cleaner.checked;
         let mut last = None;
         for index in
-            std::iter::once(checked).chain(checked.max(self.cleaner.ahead)..self.cleaner.window.len())
+            std::iter::once(checked).chain(checked.max(self.cleaner.pages_ahead)..self.cleaner.window.len())
         {
             let key = key_of(&self.cleaner.window[index]);
             if last != Some(key) && self.pages_loading >= LOADS_MAX {
                 return;
             }
             // Once: what was pushed out again before it was looked at waits until it is the next.
-            self.cleaner.ahead = self.cleaner.ahead.max(index + 1);
+            self.cleaner.pages_ahead = self.cleaner.pages_ahead.max(index + 1);
             if last == Some(key) {
                 continue;
             }

@@ -416,6 +416,7 @@ impl Shard {
             .chain(retry_ns)
             .chain(recheck_ns)
             .chain(self.prewrite_wake_ns())
+            .chain(self.ahead_wake_ns())
             .min()
     }
 

@@ -48,6 +48,18 @@ fn any_byte_of_superblocks_frames_and_checkpoints_may_rot() {
     assert!(total.drives >= 150 && total.unharmed > 0 && total.bad_blocks > 0, "{total:?}");
 }
 
+/// A seed of failing drives that found something once: segments that could not be read held so much of a small drive that a write waited
+/// for room, and the cleaner moved the blocks of the others, which were nearly full, round and round. So it was never out of work when
+/// the damaged ones were tried again, the tries did not count, and the write waited for ever.
+const FAULTS_FOUND: u64 = 30_116_015;
+
+#[test]
+fn a_seed_of_failing_drives_that_found_something_once_finds_nothing() {
+    if let Err(failure) = device_faults::run_seed::<Shard>(FAULTS_FOUND, &device_faults::SCENARIOS, |_| {}) {
+        panic!("{failure}");
+    }
+}
+
 #[test]
 fn failing_drives_lose_nothing_and_hang_nothing() {
     let mut total = FaultReport::default();

@@ -12,6 +12,7 @@ use crate::check::{check_drive, format_drive};
 use crate::geometry::{DRIVE_HEAD_BYTES, SHARD_HEAD_BYTES};
 use crate::memory_drive::Memory;
 
+mod cleaning_ahead;
 mod large_tables;
 
 const DRIVE_BYTES: usize = 64 << 20;
@@ -50,6 +51,8 @@ struct Bench {
     is_cut: bool,
     /// Who asks from now on.
     origin: Origin,
+    /// What the shard has asked for so far.
+    actions: u64,
 }
 
 fn open(memory: &mut Memory) -> Shard {
@@ -83,6 +86,7 @@ impl Bench {
             is_power_short: false,
             is_cut: false,
             origin: Origin::default(),
+            actions: 0,
         }
     }
 
@@ -156,6 +160,7 @@ impl Bench {
         self.now_ns += 100_000;
         self.shard.turn(self.now_ns);
         while let Some(action) = self.shard.next_action() {
+            self.actions += 1;
             match action {
                 Action::Write { offset_bytes, .. }
                     if self.is_power_short && offset_bytes < DRIVE_HEAD_BYTES + SHARD_HEAD_BYTES =>

@@ -1,0 +1,41 @@
+//! Cleaning in vain: where all segments are nearly full, what a victim gives may be no more than what a part-filled frame of its
+//! blocks takes. With so many segments damaged that changes wait, the cleaner would move the same blocks for ever.
+
+use crate::shard::Shard;
+
+/// Victims for each segment of a shard that gained nothing, after which no more are chosen until something has changed.
+const VICTIMS_PER_SEGMENT_MAX: u32 = 4;
+
+/// What has come of the cleaner's work of late.
+#[derive(Default)]
+pub(super) struct Vain {
+    victims: u32,
+    /// The most room that there was since.
+    room: u32,
+    /// What users have written and deleted by then.
+    progress: [u64; 2],
+}
+
+impl Vain {
+    pub(super) fn count(&mut self) {
+        self.victims = self.victims.saturating_add(1);
+    }
+
+    /// So many segments that could not be cleaned may be tried again; they give much room if they can be now.
+    pub(super) fn try_again(&mut self, damaged: u32) {
+        self.victims = self.victims.saturating_sub(damaged);
+    }
+}
+
+impl Shard {
+    /// Whether all segments have been cleaned several times without any gain.
+    pub(super) fn is_in_vain(&mut self) -> bool {
+        let progress = [self.cleaner.hot_blocks, self.chunks_deleted];
+        let room = self.segments.empty();
+        let vain = &mut self.cleaner.vain;
+        if progress != vain.progress || room > vain.room {
+            *vain = Vain { victims: 0, room, progress };
+        }
+        vain.victims / VICTIMS_PER_SEGMENT_MAX >= self.segments.len()
+    }
+}
