@@ -444,7 +444,11 @@ pub struct Round {
     /// Network interfaces of this machine that moved anything, without loopback. Reports of older programs do not have them.
     #[serde(default)]
     pub networks: Vec<NetworkFigures>,
-    /// Bytes written to drives per byte written by users.
+    /// How long after the load it was looked at what the load had left to be done, in seconds; `None` where it was not, and in reports of
+    /// older programs.
+    #[serde(default)]
+    pub afterwards_s: Option<f64>,
+    /// Bytes written to drives per byte written by users, what was written after the load included.
     pub drive_bytes_per_user_byte: Option<f64>,
     /// What held throughput back.
     pub limit: LimitFigures,
@@ -511,13 +515,17 @@ pub struct CpuFigures {
     pub machine_us_per_io: Option<f64>,
     /// Cores that were busy on average.
     pub busy_cores: f64,
+    /// The part of it that was used when the load had ended, until the machine was quiet, for what the load had left to be done: it is part
+    /// of the servers' and the kernel's below, too. `None` where it could not be seen, and in reports of older programs.
+    #[serde(default)]
+    pub afterwards_us_per_io: Option<f64>,
     /// CPU time of the generator per operation.
     pub client_us_per_io: f64,
     /// CPU time of the target's servers per operation, all together; `None` where they could not be seen.
     pub servers_us_per_io: Option<f64>,
     /// CPU time of kernel threads per operation; `None` where they could not be seen.
     pub kernel_threads_us_per_io: Option<f64>,
-    /// Each process, by name and number.
+    /// Each process, by name and number, during the load.
     pub processes: Vec<ProcessFigures>,
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::view::cpu::{cpu_parts, processes_line};
+use crate::view::cpu::{CpuParts, cpu_parts, processes_line};
 use crate::view::format::significant;
 use crate::view::headline::main_case;
 use crate::view::{Group, View};
@@ -24,7 +24,7 @@ pub(super) fn write(out: &mut String, view: &View<'_>, group: &Group<'_>) {
         let _ = write!(out, "<th scope=\"col\">{}</th>", escape(key.title()));
     }
     for target in &targets {
-        for (place, part) in ["client", "servers", "kernel threads"].into_iter().enumerate() {
+        for (place, (part, _)) in CpuParts::default().named().into_iter().enumerate() {
             let name = if place == 0 { format!("{}: ", view.short[*target]) } else { String::new() };
             let _ = write!(out, "<th scope=\"col\">{}{part}</th>", escape_breakable(&name));
         }

@@ -1,6 +1,6 @@
 //! One case: all its rounds on all targets, in random order, and what is remembered of targets for the cases after it.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::definition::{Layout, Mode, PlannedPoint};
 use crate::generator::GeneratorError;
@@ -110,7 +110,12 @@ impl Run<'_> {
         self.tuner.apply(tried, &mut self.targets, &self.context)?;
         let mine = self.targets[target].processes();
         let others: Vec<u32> = self.all_processes().into_iter().filter(|pid| !mine.contains(pid)).collect();
-        quiet::wait(&self.idle, self.settings.mode, self.hooks.stopped);
+        let quiet_time_max = Duration::from_secs(quiet::wait_s_max(self.settings.mode));
+        // A setting that was just made may leave something behind as well.
+        let is_quiet = tried.is_none() && self.quiet_at.take().is_some_and(quiet::is_recent);
+        if !is_quiet {
+            quiet::wait(&self.idle, quiet_time_max, self.hooks.stopped);
+        }
         let shot = Shot {
             target: self.targets[target].as_ref(),
             point: &planned.point,
@@ -128,9 +133,12 @@ impl Run<'_> {
             idle: &self.idle,
             scratch: &self.context.folder,
             extra_time_max: self.waits.ending,
+            quiet_time_max,
             stopped: self.hooks.stopped,
         };
-        Ok(shot.take())
+        let taken = shot.take();
+        self.quiet_at = taken.as_ref().ok().and_then(|measured| measured.quiet_at);
+        Ok(taken)
     }
 
     fn shot(

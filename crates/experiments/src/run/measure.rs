@@ -14,7 +14,7 @@ use crate::report::{CpuFigures, DriveFigures, NetworkFigures, Point, ProcessFigu
 use crate::statistics::{SAMPLES_MIN, sanity, steadiness};
 use crate::target::{Target, is_this_host, lies_in_memory};
 
-use super::{idle::Idle, over_time::over_time, placement, servers::Servers};
+use super::{afterwards::Afterwards, idle::Idle, over_time::over_time, placement, quiet, servers::Servers};
 
 /// The machine is sampled this often, and more often in runs in which that gives fewer than [`SAMPLES_MIN_PER_RUN`].
 const SAMPLE_INTERVAL_MS: u64 = 250;
@@ -159,6 +159,8 @@ pub struct Measured {
     pub busiest_host: Option<BusyHost>,
     /// By which share the memory of the processes that serve the target grew, where it was looked at and grew.
     pub grown: Option<f64>,
+    /// When what the load had left behind was done, or was not waited for any longer; `None` where it was not waited for.
+    pub quiet_at: Option<Instant>,
 }
 
 /// The round in which a store settles. It goes on while servers get more memory, too: in a virtual machine that has to get it from its own host
@@ -193,6 +195,8 @@ pub struct Shot<'a> {
     pub scratch: &'a Path,
     /// How long a generator may take to begin and to end, besides its time.
     pub extra_time_max: Duration,
+    /// How long what the load leaves behind is waited for.
+    pub quiet_time_max: Duration,
     /// Whether the run is to end.
     pub stopped: &'a dyn Fn() -> bool,
 }
@@ -244,7 +248,13 @@ impl Shot<'_> {
         let outcomes = Running::finish_all(running, time_max, self.stopped);
         // A sample at the end, so that what generators used up to there is known.
         let ended = sampler.as_ref().map_or_else(Instant::now, Sampler::mark);
-        let mut outcome = Outcome::merge(outcomes?);
+        let outcomes = outcomes?;
+        // Work that is left for later is work of the load, too.
+        let quiet_at = (self.round != SETTLING).then(|| {
+            quiet::wait(self.idle, self.quiet_time_max, self.stopped);
+            sampler.as_ref().map_or_else(Instant::now, Sampler::mark)
+        });
+        let mut outcome = Outcome::merge(outcomes);
         if !self.hosts.iter().all(|host| is_this_host(host)) {
             // Their clocks need not agree.
             outcome.skew_s = None;
@@ -266,14 +276,19 @@ impl Shot<'_> {
             let (from, to) = looked_at(began, together)?;
             let seen = sampler.window(from, to)?;
             let samples = over_time(&sampler, now, warmup, began, from, &seen.samples);
+            let afterwards = quiet_at.and_then(|quiet_at| sampler.window(ended, quiet_at));
             sampler.stop();
-            Some((seen, samples))
+            Some((seen, (samples, afterwards)))
         });
-        let (seen, samples) = seen.unzip();
+        let (seen, rest) = seen.unzip();
+        let (samples, afterwards) = rest.unzip();
+        let loaded_s = (length + warmup).as_secs_f64();
+        let afterwards = afterwards.flatten().map(|seen| Afterwards { seen, loaded_s });
         let since_1970 =
             (now_unix + began.duration_since(now)).duration_since(UNIX_EPOCH).unwrap_or_default();
         let began_unix_ms = u64::try_from(since_1970.as_millis()).unwrap_or(0);
-        let mut measured = self.measured(outcome, seen, began_unix_ms);
+        let mut measured = self.measured(outcome, (seen, afterwards), began_unix_ms);
+        measured.quiet_at = quiet_at;
         measured.round.utilisation = samples.unwrap_or_default();
         let format = commands.first().map(|command| command.format);
         measured.round.generator = format.map_or("", Format::generator).to_owned();
@@ -324,7 +339,12 @@ impl Shot<'_> {
         commands
     }
 
-    fn measured(&self, outcome: Outcome, seen: Option<Utilisation>, began_unix_ms: u64) -> Measured {
+    fn measured(
+        &self,
+        outcome: Outcome,
+        (seen, afterwards): (Option<Utilisation>, Option<Afterwards>),
+        began_unix_ms: u64,
+    ) -> Measured {
         let steady = steadiness(&outcome.series);
         let outcome_length = outcome.series.len();
         let told_bytes_per_s = outcome.told_bytes_per_s;
@@ -355,7 +375,11 @@ impl Shot<'_> {
             // What other hosts take to make the load is not known here.
             if self.hosts.is_empty() {
                 round.cpu = cpu_figures(&round, seen, self.idle, self.others, servers);
+                if let (Some(cpu), Some(afterwards)) = (&mut round.cpu, &afterwards) {
+                    afterwards.add_cpu(cpu, round.total.iops, self.idle, self.others, servers);
+                }
             }
+            round.afterwards_s = afterwards.as_ref().map(|afterwards| afterwards.seen.seconds);
             round.stood_still = seen.stood_still.filter(|share| share.is_finite());
             round.drives = seen
                 .drives
@@ -371,8 +395,9 @@ impl Shot<'_> {
             let written_per_s: f64 = seen.drives.iter().map(|drive| drive.write_bytes_per_s).sum();
             let by_users = self.user_writes_bytes_per_s(&round);
             if by_users > 0.0 && !seen.drives.is_empty() {
+                let later_per_s = afterwards.as_ref().map_or(0.0, Afterwards::drive_bytes_per_s);
                 round.drive_bytes_per_user_byte =
-                    Some(written_per_s / by_users).filter(|ratio| ratio.is_finite());
+                    Some((written_per_s + later_per_s) / by_users).filter(|ratio| ratio.is_finite());
             }
         }
         Measured {
@@ -383,6 +408,7 @@ impl Shot<'_> {
             hosts: Vec::new(),
             busiest_host: outcome.busiest_host,
             grown: None,
+            quiet_at: None,
         }
     }
 
@@ -480,6 +506,7 @@ fn cpu_figures(
         kernel_threads_us_per_io: seen
             .sees_kernel_threads
             .then(|| share(seen.role_cores(Role::Kernel) * 1e6)),
+        afterwards_us_per_io: None,
         processes: seen
             .processes
             .iter()

@@ -7,6 +7,7 @@
 //! - what was measured is kept: a run that is stopped or that fails later gives its report, marked as such;
 //! - nothing that the run made or started outlives it.
 
+mod afterwards;
 mod case;
 pub(crate) mod comparisons;
 mod error;
@@ -165,6 +166,8 @@ struct Run<'a> {
     runs_all: f64,
     runs_done: f64,
     pace: rounds::Pace,
+    /// When the machine was last quiet again after a load.
+    quiet_at: Option<Instant>,
 }
 
 impl<'a> Run<'a> {
@@ -228,6 +231,7 @@ impl<'a> Run<'a> {
             runs_all: (points * columns.len()) as f64 * f64::from(settings.limits.rounds),
             runs_done: 0.0,
             pace: rounds::Pace::default(),
+            quiet_at: None,
             targets,
             columns,
         }

@@ -1,5 +1,5 @@
-//! Waits until what the target before left to do is done: writing back, cleaning, compacting. Otherwise the next one would
-//! pay for it.
+//! Waits until what a target was left to do is done: writing back, cleaning, compacting. Otherwise the next one would pay for it, and
+//! nobody would count it.
 
 use std::time::{Duration, Instant};
 
@@ -14,8 +14,10 @@ const LOOK: Duration = Duration::from_millis(100);
 const BUSY_CORES_MAX: f64 = 0.15;
 /// Bytes written to drives per second.
 const WRITTEN_BYTES_PER_S_MAX: f64 = 8e6;
+/// A machine that was quiet so short a time ago still is.
+const RECENT: Duration = Duration::from_millis(50);
 
-/// Longest wait before a turn, in seconds.
+/// Longest wait before and after a turn, in seconds.
 pub fn wait_s_max(mode: ModeName) -> u64 {
     match mode {
         ModeName::Quick => 2,
@@ -24,10 +26,14 @@ pub fn wait_s_max(mode: ModeName) -> u64 {
     }
 }
 
+/// Whether a machine that was quiet at that moment need not be looked at again.
+pub fn is_recent(quiet_at: Instant) -> bool {
+    quiet_at.elapsed() < RECENT
+}
+
 /// Waits until the machine is nearly as quiet as it was before the run, but not for ever: a store may always have something
 /// to do.
-pub fn wait(idle: &Idle, mode: ModeName, stopped: &dyn Fn() -> bool) {
-    let time_max = Duration::from_secs(wait_s_max(mode));
+pub fn wait(idle: &Idle, time_max: Duration, stopped: &dyn Fn() -> bool) {
     let begin = Instant::now();
     let written = || idle.drives.iter().filter_map(DriveCounter::written_bytes).sum::<u64>();
     let Ok(mut last) = MachineCpu::now() else { return };

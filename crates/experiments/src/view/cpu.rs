@@ -18,14 +18,21 @@ pub(crate) struct CpuParts {
     pub(crate) servers_us: Option<f64>,
     /// Of the kernel's threads and interrupts, with what they take when the machine is idle.
     pub(crate) kernel_threads_us: Option<f64>,
+    /// What servers and the kernel's threads took of it when the load had ended, where that was looked at.
+    pub(crate) afterwards_us: Option<f64>,
     /// Processes of one name: how many there are at once, and what they take together. Those that take most come first.
     processes: Vec<(String, usize, f64)>,
 }
 
 impl CpuParts {
     /// The parts with their names, as in heads.
-    pub(crate) fn named(&self) -> [(&'static str, Option<f64>); 3] {
-        [("client", self.client_us), ("servers", self.servers_us), ("kernel threads", self.kernel_threads_us)]
+    pub(crate) fn named(&self) -> [(&'static str, Option<f64>); 4] {
+        [
+            ("client", self.client_us),
+            ("servers", self.servers_us),
+            ("kernel threads", self.kernel_threads_us),
+            ("of these after the load", self.afterwards_us),
+        ]
     }
 
     /// `coquina (3) 12.3, fio 4.56`; empty where no process was seen.
@@ -63,6 +70,7 @@ pub(crate) fn cpu_parts(result: &CaseResult) -> Option<CpuParts> {
         client_us: mean(|cpu| Some(cpu.client_us_per_io)),
         servers_us: mean(|cpu| cpu.servers_us_per_io),
         kernel_threads_us: mean(|cpu| cpu.kernel_threads_us_per_io),
+        afterwards_us: mean(|cpu| cpu.afterwards_us_per_io),
         processes,
     };
     let is_known = parts.named().iter().any(|(_, us)| us.is_some_and(|us| us > 0.0));
@@ -102,6 +110,7 @@ mod tests {
         let cpu = |client: f64, servers: Option<f64>| CpuFigures {
             client_us_per_io: client,
             servers_us_per_io: servers,
+            afterwards_us_per_io: servers.map(|us| us / 4.0),
             processes: [("node", 2.0), ("node", 4.0), ("fio", client)]
                 .map(|(name, us_per_io)| ProcessFigures { name: name.to_owned(), pid: 7, us_per_io })
                 .into(),
@@ -115,7 +124,8 @@ mod tests {
             round(Some(cpu(100.0, Some(600.0))), 1),
         ];
         let parts = cpu_parts(&CaseResult { rounds, ..CaseResult::default() }).unwrap();
-        assert_eq!(parts.named(), [("client", Some(2.0)), ("servers", Some(6.0)), ("kernel threads", None)]);
+        let named = parts.named().map(|(_, us)| us);
+        assert_eq!(named, [Some(2.0), Some(6.0), None, Some(1.5)]);
         assert_eq!(parts.processes_text(), "node (2) 6.00, fio 2.00");
         let unseen = CaseResult { rounds: vec![round(None, 0)], ..CaseResult::default() };
         assert_eq!(cpu_parts(&unseen), None);
