@@ -94,19 +94,23 @@ fn who_takes_the_cpu_is_shown_in_each_group_and_beside_the_tables() {
     for round in report.cases.iter_mut().flat_map(|case| &mut case.results[1].rounds) {
         let cpu = round.cpu.as_mut().unwrap();
         (cpu.client_us_per_io, cpu.servers_us_per_io, cpu.kernel_threads_us_per_io) = (4.0, None, Some(0.25));
+        cpu.afterwards_us_per_io = Some(0.125);
         cpu.processes.truncate(1);
         cpu.processes[0].us_per_io = 4.0;
     }
     let page = render(&report);
     check_tags(&page).unwrap();
     assert_eq!(page.matches("<caption>CPU by who takes it, us/IO</caption>").count(), groups);
-    assert!(
-        page.contains("Ceph: client</th><th scope=\"col\">servers</th><th scope=\"col\">kernel threads</th>")
-    );
-    assert!(page.contains("<td>4.00</td><td>-</td><td>0.250</td></tr>"), "{page}");
+    let head = ["Ceph: client", "servers", "kernel threads", "of these after the load"];
+    assert!(page.contains(&head.join("</th><th scope=\"col\">")));
+    assert!(page.contains("<td>4.00</td><td>-</td><td>0.250</td><td>0.125</td></tr>"), "{page}");
     assert!(page.contains("; Ceph: fio 4.00</p>") && page.contains("ceph-osd (2) "));
     let text = crate::table::text(&report, 200);
-    assert_eq!(text.matches("Ceph: client 4.00, kernel threads 0.250").count(), groups, "{text}");
+    assert_eq!(
+        text.matches("Ceph: client 4.00, kernel threads 0.250, of these after the load 0.125").count(),
+        groups,
+        "{text}"
+    );
     report
         .cases
         .iter_mut()
