@@ -596,6 +596,17 @@ fn a_server_that_does_not_answer_is_nothing_to_a_file() {
 }
 
 #[test]
+fn a_plain_file_that_cannot_be_made_says_what_to_do() {
+    let folder = folder();
+    let load = |more: &[&str]| {
+        let arguments = ["bench", "io", "--target", "file:missing/raw", "--rw", "randwrite"];
+        coquina(folder.path(), &[&arguments[..], more].concat())
+    };
+    load(&["--size", "4M"]).fails(1, &["missing/raw", "its folder does not exist", "make that first"]);
+    load(&[]).fails(1, &["give --size to have it made"]);
+}
+
+#[test]
 fn a_plain_file_can_be_measured_and_verified() {
     let folder = folder();
     let arguments = [

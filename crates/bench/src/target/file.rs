@@ -102,6 +102,10 @@ fn open_direct(path: &Path, write: bool, create: bool, flags: i32) -> Result<Fil
             path: path.to_owned(),
             reason: "this file system has no O_DIRECT: use a file on ext4, xfs or a block device",
         },
+        Some(libc::ENOENT) if create => TargetError::Unsuitable {
+            path: path.to_owned(),
+            reason: "its folder does not exist: make that first, or name another one",
+        },
         Some(libc::EBUSY) => TargetError::Unsuitable {
             path: path.to_owned(),
             reason: "the device is mounted or in use by something else: unmount or stop that first",

@@ -28,7 +28,7 @@ impl Vain {
 }
 
 impl Shard {
-    /// Whether all segments have been cleaned several times without any gain.
+    /// Whether all segments that can be have been cleaned several times without any gain, since others are damaged.
     pub(super) fn is_in_vain(&mut self) -> bool {
         let progress = [self.cleaner.hot_blocks, self.chunks_deleted];
         let room = self.segments.empty();
@@ -36,6 +36,6 @@ impl Shard {
         if progress != vain.progress || room > vain.room {
             *vain = Vain { victims: 0, room, progress };
         }
-        vain.victims / VICTIMS_PER_SEGMENT_MAX >= self.segments.len()
+        self.segments.damaged() > 0 && vain.victims / VICTIMS_PER_SEGMENT_MAX >= self.segments.len()
     }
 }
