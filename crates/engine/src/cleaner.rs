@@ -227,8 +227,13 @@ impl Shard {
         self.segments.available() + self.segments.unprepared()
     }
 
+    /// Whether there is so much room that the cleaner need not make any for those who write now.
+    pub(crate) fn has_room(&self) -> bool {
+        self.room() >= self.cleaning_level()
+    }
+
     pub(crate) fn cleaner_step(&mut self) {
-        self.look_for_reads();
+        self.note_what_is_asked();
         self.gain_credit();
         self.retry_damaged();
         self.cleaner.waiting = false;
@@ -252,8 +257,13 @@ impl Shard {
             self.hand_over();
         }
         self.settle();
-        // Full frames only, as long as there are more moves to come: a part-filled one costs as much header.
-        self.cleaner.flushing = self.cleaner.is_at_rest();
+        // Full frames only, as long as there are more moves to come: a part-filled one costs as much header. Not while it waits for those who
+        // read: what is repaired lies in such a frame, too, and they may wait for that.
+        let hot = &self.log.streams[Head::Hot as usize];
+        let is_written = hot.in_flight > 0 || hot.has_work();
+        let waits_for_reads =
+            self.cleaner.waiting && self.has_room() && !self.reads.is_empty() && !is_written;
+        self.cleaner.flushing = self.cleaner.is_at_rest() || waits_for_reads;
     }
 
     /// Goes on with the victim whose footer is here.
@@ -279,13 +289,14 @@ impl Shard {
             self.cleaner.idle_since_ns = self.now_ns;
         }
         let (level, reserve, room) = (self.cleaning_level(), self.hot_reserve(), self.room());
-        let idle = self.now_ns.saturating_sub(self.cleaner.idle_since_ns) >= PATIENCE_NS;
         if room <= reserve {
             self.cleaner.credit = MOVES_PER_TURN as f64;
             return;
         }
-        let has_time = room < level || self.is_left_alone();
-        if idle && has_time && self.log.streams[Head::Hot as usize].in_flight == 0 {
+        let do_not_write = self.now_ns.saturating_sub(self.cleaner.idle_since_ns) >= PATIENCE_NS
+            && self.log.streams[Head::Hot as usize].in_flight == 0;
+        let is_idle = if room < level { do_not_write } else { self.is_left_alone() };
+        if is_idle {
             self.cleaner.credit = MOVES_PER_IDLE_TURN as f64;
             return;
         }
@@ -304,7 +315,7 @@ impl Shard {
         if !self.makes_room() || self.checkpoint_needs_room() {
             return;
         }
-        let is_ahead = self.room() >= self.cleaning_level();
+        let is_ahead = self.has_room();
         if is_ahead && !self.cleans_ahead() {
             return;
         }
@@ -619,7 +630,9 @@ impl Shard {
             if live == 0 {
                 self.kept_frames.forget(victim);
                 self.stats.cleaner_segments += 1;
-                self.cleaner.retries = 0;
+                if self.has_gained() {
+                    self.cleaner.retries = 0;
+                }
             } else if self.layers_deleting.is_empty() && !is_left {
                 // Blocks that cannot be read, or that the index does not point to: not to be tried for ever.
                 self.mark_damaged(victim);

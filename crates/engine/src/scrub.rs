@@ -97,7 +97,9 @@ impl Shard {
         // The end of a frame of users is the cleaner's next turn. That of a read may be far off, where the drive stalls.
         let is_called = self.log.streams[Head::Hot as usize].in_flight > 0;
         let cleans = self.cleaner.is_waiting() && !is_called && self.poisoned.is_none();
-        let cleaning = cleans.then_some(self.now_ns + 1_000_000);
+        let soon_ns = self.now_ns + 1_000_000;
+        let cleaning =
+            cleans.then_some(if self.has_room() { self.left_alone_ns().max(soon_ns) } else { soon_ns });
         scrubbing.into_iter().chain(cleaning).min()
     }
 

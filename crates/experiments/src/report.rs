@@ -448,6 +448,9 @@ pub struct Round {
     /// older programs.
     #[serde(default)]
     pub afterwards_s: Option<f64>,
+    /// Whether the machine was quiet at the end of that; what was still to be done is in no figure of this round, and may be in others'.
+    #[serde(default)]
+    pub is_quiet_afterwards: Option<bool>,
     /// Bytes written to drives per byte written by users, what was written after the load included.
     pub drive_bytes_per_user_byte: Option<f64>,
     /// What held throughput back.

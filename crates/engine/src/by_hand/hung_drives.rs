@@ -118,3 +118,24 @@ fn zeroing_ahead_goes_by_pieces() {
     assert_eq!(zeroed % SEGMENT_BYTES, 0, "whole segments");
     assert_eq!(shard.stats().prewrite_bytes, zeroed);
 }
+
+/// A read that takes longer than a pause is no pause, and who has just got it may ask for the next one.
+#[test]
+fn who_waits_for_the_drive_has_not_left_the_shard_alone() {
+    let mut world = World::new();
+    world.change(write_of(1, 0, 0, &[1; BLOCK_BYTES]));
+    world.settle();
+    let is_left_alone = |world: &World| world.shard.left_alone_ns() <= world.shard.now_ns;
+    assert!(is_left_alone(&world), "{:?}", world.shard);
+    world.holds_reads = true;
+    world.shard.submit(request(READ, 0, 0, Operation::Read));
+    for _ in 0..3 {
+        world.turn();
+        assert!(!is_left_alone(&world), "while it is read");
+    }
+    world.end_held(false);
+    world.turn();
+    assert!(world.outcome(READ).is_some() && !is_left_alone(&world), "when it has just been read");
+    world.turn();
+    assert!(is_left_alone(&world));
+}

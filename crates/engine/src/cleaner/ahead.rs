@@ -2,9 +2,8 @@
 //!
 //! A quarter of the room that a drive could still have is made ready, and no more than [`AHEAD_SHARE`] of the drive or [`AHEAD_BYTES_MAX`]:
 //! what is cleaned early has more in it that is needed than it would have later. A drive comes to rest when that much is empty, or when
-//! no segment is empty enough. Who only reads is not disturbed either.
+//! no segment is empty enough. Who only reads is not disturbed either. Each shard looks at what it is asked itself, not at others on the same drive.
 
-use super::CleanerTask;
 use crate::frame::Head;
 use crate::segment::SegmentState;
 use crate::shard::Shard;
@@ -17,34 +16,38 @@ const AHEAD_BYTES_MAX: u64 = 16 << 30;
 /// What the cleaner remembers of it.
 #[derive(Default)]
 pub(super) struct Ahead {
-    /// Reads seen so far, and when the last one was.
-    reads_seen: u64,
-    read_at_ns: u64,
-    /// The log when it was last found that nothing is to be gained: nothing is until it goes on.
-    rests_at: Option<[u64; 2]>,
-}
-
-impl CleanerTask {
-    /// When users last asked for something.
-    fn asked_at_ns(&self) -> u64 {
-        self.idle_since_ns.max(self.ahead.read_at_ns)
-    }
+    /// What users have written and read so far, in blocks and reads.
+    asked_seen: [u64; 2],
+    /// Whether anything of theirs was under way at the last look.
+    was_asked: bool,
+    /// When that was last so.
+    asked_at_ns: u64,
+    /// The log, and what was deleted, when it was last found that nothing is to be gained: nothing is until that has changed.
+    rests_at: Option<[u64; 3]>,
 }
 
 impl Shard {
-    /// Counts what users read.
-    pub(super) fn look_for_reads(&mut self) {
-        if self.stats.reads != self.cleaner.ahead.reads_seen {
-            self.cleaner.ahead.reads_seen = self.stats.reads;
-            self.cleaner.ahead.read_at_ns = self.now_ns;
+    /// Notes whether users have asked for something, or wait for it. The turn in which it ends counts, too: they could not go on before.
+    pub(super) fn note_what_is_asked(&mut self) {
+        let hot = &self.log.streams[Head::Hot as usize];
+        let is_asked = hot.in_flight > 0 || hot.has_work() || !self.reads.is_empty();
+        let asked = [self.cleaner.hot_blocks, self.stats.reads];
+        let ahead = &mut self.cleaner.ahead;
+        let was_asked = std::mem::replace(&mut ahead.was_asked, is_asked);
+        let is_new = std::mem::replace(&mut ahead.asked_seen, asked) != asked;
+        if is_asked || was_asked || is_new {
+            ahead.asked_at_ns = self.now_ns;
         }
     }
 
-    /// Whether nobody has asked for anything for a while.
+    /// From when on users have left the shard alone for long enough, if they ask for nothing until then.
+    pub(crate) fn left_alone_ns(&self) -> u64 {
+        self.cleaner.ahead.asked_at_ns + super::PATIENCE_NS
+    }
+
+    /// Whether nobody has asked the shard for anything for a while.
     pub(super) fn is_left_alone(&self) -> bool {
-        self.log.streams[Head::Hot as usize].in_flight == 0
-            && !self.log.streams[Head::Hot as usize].has_work()
-            && self.now_ns.saturating_sub(self.cleaner.asked_at_ns()) >= super::PATIENCE_NS
+        self.now_ns >= self.left_alone_ns()
     }
 
     /// Whether there may be something to clean for those who write next.
@@ -53,13 +56,14 @@ impl Shard {
         let most = u64::from(self.segments.len() / AHEAD_SHARE).min(AHEAD_BYTES_MAX / segment_bytes);
         u64::from(self.segments.empty()) < u64::from(self.cleaning_level()) + most
             && self.cleaner.ahead.rests_at != Some(self.log_position())
+            && self.layers_deleting.is_empty()
             && !self.closing
             && self.poisoned.is_none()
     }
 
     /// What decides which segments can be cleaned.
-    fn log_position(&self) -> [u64; 2] {
-        [self.log.applied, self.segments.covered_frame]
+    fn log_position(&self) -> [u64; 3] {
+        [self.log.applied, self.segments.covered_frame, self.chunks_deleted]
     }
 
     /// Whether a victim is to be chosen now though there is room enough.
@@ -90,7 +94,7 @@ impl Shard {
 
     /// When it begins, if nothing else happens.
     pub(crate) fn ahead_wake_ns(&self) -> Option<u64> {
-        let begin_ns = self.cleaner.asked_at_ns() + super::PATIENCE_NS;
+        let begin_ns = self.left_alone_ns();
         let waits = self.cleaner.is_at_rest() && begin_ns > self.now_ns;
         (waits && self.may_clean_ahead()).then_some(begin_ns)
     }

@@ -28,14 +28,18 @@ impl Vain {
 }
 
 impl Shard {
+    /// Whether there is more room than there was since users last got on.
+    pub(super) fn has_gained(&self) -> bool {
+        self.segments.empty() > self.cleaner.vain.room
+    }
+
     /// Whether all segments that can be have been cleaned several times without any gain, since others are damaged.
     pub(super) fn is_in_vain(&mut self) -> bool {
         let progress = [self.cleaner.hot_blocks, self.chunks_deleted];
-        let room = self.segments.empty();
-        let vain = &mut self.cleaner.vain;
-        if progress != vain.progress || room > vain.room {
-            *vain = Vain { victims: 0, room, progress };
+        if progress != self.cleaner.vain.progress || self.has_gained() {
+            self.cleaner.vain = Vain { victims: 0, room: self.segments.empty(), progress };
         }
-        self.segments.damaged() > 0 && vain.victims / VICTIMS_PER_SEGMENT_MAX >= self.segments.len()
+        let victims = self.cleaner.vain.victims;
+        self.segments.damaged() > 0 && victims / VICTIMS_PER_SEGMENT_MAX >= self.segments.len()
     }
 }

@@ -6,13 +6,15 @@ use crate::report::CpuFigures;
 
 use super::{idle::Idle, servers::Servers};
 
-/// The machine from the end of a load until it was quiet.
+/// The machine from the end of a load until it was quiet, or was not waited for any longer.
 #[derive(Clone, Debug)]
 pub(super) struct Afterwards {
     /// What it did.
     pub seen: Utilisation,
     /// How long the load was, warm-up included, in seconds.
     pub loaded_s: f64,
+    /// Whether it became quiet in that time.
+    pub is_quiet: bool,
 }
 
 impl Afterwards {
@@ -49,7 +51,9 @@ impl Afterwards {
             let ours = seen.role_cores(Role::Harness) + seen.role_cores(Role::Generator);
             (seen.busy_cores - cores_of_others - ours) * 1e6 - idle.us_per_s
         };
-        let more = Some(share(of_machine)).filter(|more| more.is_finite());
+        // What goes on and cannot be told from the servers' work need not be theirs.
+        let is_known = servers == Servers::All || self.is_quiet;
+        let more = Some(share(of_machine)).filter(|more| more.is_finite() && is_known);
         let (Some(more), Some(machine)) = (more, cpu.machine_us_per_io) else { return };
         cpu.machine_us_per_io = Some(machine + more);
         cpu.afterwards_us_per_io = Some(more);
@@ -78,7 +82,7 @@ mod tests {
             drives: vec![drive],
             ..Utilisation::default()
         };
-        Afterwards { seen, loaded_s: 2.0 }
+        Afterwards { seen, loaded_s: 2.0, is_quiet: true }
     }
 
     #[test]
@@ -111,6 +115,10 @@ mod tests {
         let mut unseen = CpuFigures::default();
         afterwards().add_cpu(&mut unseen, 1000.0, &Idle::default(), &[], Servers::All);
         assert_eq!(unseen, CpuFigures::default());
+        let mut busy = CpuFigures { machine_us_per_io: Some(300.0), ..CpuFigures::default() };
+        let goes_on = Afterwards { is_quiet: false, ..afterwards() };
+        goes_on.add_cpu(&mut busy, 1000.0, &Idle::default(), &[], Servers::Some);
+        assert_eq!((busy.machine_us_per_io, busy.afterwards_us_per_io), (Some(300.0), None));
         let nothing = Afterwards { loaded_s: 0.0, ..afterwards() };
         assert!(nothing.drive_bytes_per_s().abs() < 1e-9);
     }

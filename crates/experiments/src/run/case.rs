@@ -89,6 +89,7 @@ impl Run<'_> {
                 }
             }
         }
+        self.note_busy_afterwards(planned);
         self.note_failures();
         self.note_ladder(planned, flat);
         Ok(())
@@ -185,6 +186,24 @@ impl Run<'_> {
             match self.report.findings.iter_mut().find(|finding| is_it(finding)) {
                 Some(note) => note.text = text,
                 None => self.find("note", LOAD_HOSTS, &text),
+            }
+        }
+    }
+
+    /// Where what loads left to be done went on for longer than it was waited for.
+    fn note_busy_afterwards(&mut self, planned: &PlannedPoint) {
+        let wait_s = quiet::wait_s_max(self.settings.mode);
+        for column in 0..self.columns.len() {
+            let rounds = &self.last_case().results[column].rounds;
+            let busy = rounds.iter().filter(|round| round.is_quiet_afterwards == Some(false)).count();
+            if busy > 0 {
+                let text = format!(
+                    "{}: the machine was not quiet {wait_s} s after the load in {busy} of {} rounds: what was still done then counts for nobody, \
+                     and may have been in the way of the load after it",
+                    self.label(column),
+                    self.last_case().results[column].rounds.len()
+                );
+                self.find("note", &planned.id, &text);
             }
         }
     }

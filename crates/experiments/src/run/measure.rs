@@ -159,7 +159,7 @@ pub struct Measured {
     pub busiest_host: Option<BusyHost>,
     /// By which share the memory of the processes that serve the target grew, where it was looked at and grew.
     pub grown: Option<f64>,
-    /// When what the load had left behind was done, or was not waited for any longer; `None` where it was not waited for.
+    /// When what the load had left behind was done; `None` where it was not, or was not waited for.
     pub quiet_at: Option<Instant>,
 }
 
@@ -248,13 +248,12 @@ impl Shot<'_> {
         let outcomes = Running::finish_all(running, time_max, self.stopped);
         // A sample at the end, so that what generators used up to there is known.
         let ended = sampler.as_ref().map_or_else(Instant::now, Sampler::mark);
-        let outcomes = outcomes?;
-        // Work that is left for later is work of the load, too.
-        let quiet_at = (self.round != SETTLING).then(|| {
-            quiet::wait(self.idle, self.quiet_time_max, self.stopped);
-            sampler.as_ref().map_or_else(Instant::now, Sampler::mark)
-        });
-        let mut outcome = Outcome::merge(outcomes);
+        let mut outcome = Outcome::merge(outcomes?);
+        // Work that is left for later is work of the load, too. Between two passes it would be a pause that the load does not have.
+        let is_last = pass >= self.limits.passes_max || is_steady(&outcome.series) != Some(false);
+        let is_waited_for = self.round != SETTLING && is_last;
+        let is_quiet = is_waited_for && quiet::wait(self.idle, self.quiet_time_max, self.stopped);
+        let looked_until = sampler.as_ref().map_or_else(Instant::now, Sampler::mark);
         if !self.hosts.iter().all(|host| is_this_host(host)) {
             // Their clocks need not agree.
             outcome.skew_s = None;
@@ -276,19 +275,19 @@ impl Shot<'_> {
             let (from, to) = looked_at(began, together)?;
             let seen = sampler.window(from, to)?;
             let samples = over_time(&sampler, now, warmup, began, from, &seen.samples);
-            let afterwards = quiet_at.and_then(|quiet_at| sampler.window(ended, quiet_at));
+            let afterwards = is_waited_for.then(|| sampler.window(ended, looked_until)).flatten();
             sampler.stop();
             Some((seen, (samples, afterwards)))
         });
         let (seen, rest) = seen.unzip();
         let (samples, afterwards) = rest.unzip();
         let loaded_s = (length + warmup).as_secs_f64();
-        let afterwards = afterwards.flatten().map(|seen| Afterwards { seen, loaded_s });
+        let afterwards = afterwards.flatten().map(|seen| Afterwards { seen, loaded_s, is_quiet });
         let since_1970 =
             (now_unix + began.duration_since(now)).duration_since(UNIX_EPOCH).unwrap_or_default();
         let began_unix_ms = u64::try_from(since_1970.as_millis()).unwrap_or(0);
         let mut measured = self.measured(outcome, (seen, afterwards), began_unix_ms);
-        measured.quiet_at = quiet_at;
+        measured.quiet_at = is_quiet.then_some(looked_until);
         measured.round.utilisation = samples.unwrap_or_default();
         let format = commands.first().map(|command| command.format);
         measured.round.generator = format.map_or("", Format::generator).to_owned();
@@ -346,7 +345,7 @@ impl Shot<'_> {
         began_unix_ms: u64,
     ) -> Measured {
         let steady = steadiness(&outcome.series);
-        let outcome_length = outcome.series.len();
+        let is_steady = is_steady(&outcome.series);
         let told_bytes_per_s = outcome.told_bytes_per_s;
         let mut round = Round {
             round: self.round,
@@ -358,7 +357,7 @@ impl Shot<'_> {
             write: outcome.write,
             series: outcome.series,
             series_interval_ms: outcome.series_interval_ms,
-            is_steady: (outcome_length >= SAMPLES_MIN).then_some(steady.is_steady),
+            is_steady,
             steadiness: steady.text,
             errors: outcome.errors,
             // Where the cores of other hosts lie is not known here.
@@ -380,6 +379,7 @@ impl Shot<'_> {
                 }
             }
             round.afterwards_s = afterwards.as_ref().map(|afterwards| afterwards.seen.seconds);
+            round.is_quiet_afterwards = afterwards.as_ref().map(|afterwards| afterwards.is_quiet);
             round.stood_still = seen.stood_still.filter(|share| share.is_finite());
             round.drives = seen
                 .drives
@@ -449,6 +449,11 @@ fn network_figures(seen: &Utilisation) -> Vec<NetworkFigures> {
         speed_bits_per_s: network.speed_bits_per_s,
     });
     networks.collect()
+}
+
+/// Whether throughput was steady; `None` where there is too little of it to tell.
+fn is_steady(series: &[f64]) -> Option<bool> {
+    (series.len() >= SAMPLES_MIN).then(|| steadiness(series).is_steady)
 }
 
 /// By which share memory grew, if that is more than what changes always. Of none nothing is known.

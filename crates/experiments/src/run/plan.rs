@@ -162,7 +162,9 @@ fn not_counted(settings: &Settings, runs: u64) -> Vec<String> {
         parts.push("reading volumes once before cases that read".to_owned());
     }
     let wait_s = quiet::wait_s_max(settings.mode);
-    parts.push(format!("waits until drives are quiet (up to {wait_s} s before each of the {runs} runs)"));
+    parts.push(format!(
+        "waits until drives are quiet (up to {wait_s} s before each of the {runs} runs, and after it)"
+    ));
     if settings.limits.passes_max > 1 {
         parts.push(format!(
             "more passes of runs that are not steady (up to {} in place of one)",

@@ -32,23 +32,24 @@ pub fn is_recent(quiet_at: Instant) -> bool {
 }
 
 /// Waits until the machine is nearly as quiet as it was before the run, but not for ever: a store may always have something
-/// to do.
-pub fn wait(idle: &Idle, time_max: Duration, stopped: &dyn Fn() -> bool) {
+/// to do. Says whether it is.
+pub fn wait(idle: &Idle, time_max: Duration, stopped: &dyn Fn() -> bool) -> bool {
     let begin = Instant::now();
     let written = || idle.drives.iter().filter_map(DriveCounter::written_bytes).sum::<u64>();
-    let Ok(mut last) = MachineCpu::now() else { return };
+    let Ok(mut last) = MachineCpu::now() else { return false };
     let mut last_written = written();
     while begin.elapsed() < time_max && !stopped() {
         std::thread::sleep(LOOK);
-        let Ok(now) = MachineCpu::now() else { return };
+        let Ok(now) = MachineCpu::now() else { return false };
         let now_written = written();
         let seconds = now.seconds_since(&last).max(1e-3);
         let busy_us_per_s = now.busy_us_since(&last) as f64 / seconds;
         let written_per_s = now_written.saturating_sub(last_written) as f64 / seconds;
         if busy_us_per_s < idle.all_us_per_s + BUSY_CORES_MAX * 1e6 && written_per_s < WRITTEN_BYTES_PER_S_MAX
         {
-            return;
+            return true;
         }
         (last, last_written) = (now, now_written);
     }
+    false
 }

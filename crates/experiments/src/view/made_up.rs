@@ -167,6 +167,7 @@ fn round(point: &Point, place: usize, number: u32, noise: &mut Noise) -> Round {
         measured_s: 20.0,
         skew_s: None,
         afterwards_s: Some(0.25),
+        is_quiet_afterwards: Some(true),
         generator: "fio".to_owned(),
         read: is_mix.then(|| figures.clone()),
         write: is_mix.then(|| Figures { latency_ns_mean: mean_us * 1.8e3, ..figures.clone() }),
