@@ -168,9 +168,9 @@ impl Catalogue {
         volumes
     }
 
-    /// One volume.
+    /// One volume. Blocks for as long as a read of the map takes if this process knows of none of that name.
     pub fn info(&self, name: &str) -> Result<VolumeRecord, CatalogueError> {
-        find(&self.map(), name).cloned()
+        self.look_up(&|map| find(map, name).cloned())
     }
 
     /// Grows or shrinks a volume; shrinking needs `allow_shrink`, is refused like [`remove`](Self::remove) while there are or may
@@ -184,8 +184,7 @@ impl Catalogue {
         force: bool,
     ) -> Result<VolumeRecord, CatalogueError> {
         let size_bytes = check_volume_size(size_bytes)?;
-        let map = self.map();
-        let before = find(&map, name)?;
+        let before = self.info(name)?;
         let (id, known_bytes) = (before.id, before.size_bytes);
         if size_bytes < before.size_bytes && allow_shrink && !force {
             self.check_unused(id, name, "shrink it all the same with `coquina volume resize` and --force")?;
@@ -238,7 +237,7 @@ impl Catalogue {
     /// Gives a volume another name. Connections stay.
     pub fn rename(&self, name: &str, new_name: &str) -> Result<VolumeRecord, CatalogueError> {
         check_name(new_name)?;
-        let id = find(&self.map(), name)?.id;
+        let id = self.info(name)?.id;
         let taken = || CatalogueError::Duplicate { name: new_name.to_owned() };
         // A layer is claimed only for what may have the name.
         match self.map().volume_by_name(new_name) {
@@ -261,7 +260,7 @@ impl Catalogue {
     /// Removes a volume; refused while it has connections, or may have some at a node that does not answer, unless `force`. Its
     /// name is free when this returns; its space is freed by each node by itself.
     pub fn remove(&self, name: &str, force: bool) -> Result<VolumeRecord, CatalogueError> {
-        let before = find(&self.map(), name)?.clone();
+        let before = self.info(name)?;
         let id = before.id;
         if !force {
             self.check_unused(id, name, "remove it all the same with `coquina volume remove` and --force")?;
@@ -290,6 +289,20 @@ impl Catalogue {
         let floor = unix_ms();
         self.change(&|map| Ok(operation::forget_lost(map, floor)?))?;
         Ok(())
+    }
+
+    /// What the map has of a name. What this process has not heard of may have been made through another one a moment ago, so that
+    /// it is not denied before the store was asked.
+    fn look_up<T>(
+        &self,
+        find: &dyn Fn(&Arc<MapView>) -> Result<T, CatalogueError>,
+    ) -> Result<T, CatalogueError> {
+        match find(&self.map()) {
+            Err(denied) if denied.is_not_found() => {
+                find(&self.map.read_again().map_err(CatalogueError::Change)?)
+            }
+            known => known,
+        }
     }
 
     /// Whether the map may be used.

@@ -48,17 +48,17 @@ impl Catalogue {
     /// The drive that a path, `NODE:PATH`, an identity or the beginning of one names. A path names the drive of this
     /// process's node first.
     pub fn find_drive(&self, text: &str) -> Result<DriveRecord, CatalogueError> {
-        find(&self.map(), text, self.node).cloned()
+        self.look_up(&|map| find(map, text, self.node).cloned())
     }
 
     /// Takes a drive out of the cluster, or says what that would do.
     pub fn remove_drive(&self, request: &RemoveDrive) -> Result<DriveRemoval, CatalogueError> {
         // What is given up is decided on what the store has now, not on what this process knows of it.
-        let map = match request.lose_data {
-            true => self.map.read_again().map_err(CatalogueError::Change)?,
-            false => self.map(),
-        };
-        let drive = find(&map, &request.drive, self.node)?.clone();
+        if request.lose_data {
+            self.map.read_again().map_err(CatalogueError::Change)?;
+        }
+        let (map, drive) =
+            self.look_up(&|map| Ok((map.clone(), find(map, &request.drive, self.node)?.clone())))?;
         let id = drive.id;
         if request.cancel {
             match request.dry_run {
@@ -128,8 +128,7 @@ impl Catalogue {
 
     /// Gives a drive another share of the data.
     pub fn reweight_drive(&self, text: &str, weight: u64) -> Result<DriveRecord, CatalogueError> {
-        let map = self.map();
-        let drive = find(&map, text, self.node)?.clone();
+        let (map, drive) = self.look_up(&|map| Ok((map.clone(), find(map, text, self.node)?.clone())))?;
         if weight == 0 {
             operation::reweight_drive(&map, drive.id, weight)?;
             self.check_room_elsewhere(&map, &|other| other.id == drive.id)?;

@@ -351,6 +351,19 @@ fn counted_as_full(nodes: &[String]) -> String {
     }
 }
 
+impl CatalogueError {
+    /// Whether nothing has the name that was given.
+    pub(super) fn is_not_found(&self) -> bool {
+        matches!(
+            self,
+            Self::NotFound { .. }
+                | Self::PoolNotFound { .. }
+                | Self::DriveNotFound { .. }
+                | Self::NodeNotFound { .. }
+        )
+    }
+}
+
 /// Volumes for a message: all of a few, else the first ones and how many more there are.
 fn names(volumes: &[String]) -> String {
     const SHOWN: usize = 8;

@@ -273,7 +273,7 @@ async fn create_volume(
 }
 
 async fn show_volume(State(shared): SharedState, Name(name): Name) -> Answer<api::Volume> {
-    let record = shared.catalogue.info(&name)?;
+    let record = blocking(shared.clone(), move |shared| shared.catalogue.info(&name)).await??;
     showing(shared, move |_, map, sample| view::volume(map, &record, sample)).await
 }
 
@@ -505,7 +505,11 @@ async fn list_groups(
 ) -> Answer<api::GroupList> {
     let Query(query) =
         query.map_err(|error| ApiError::new(StatusCode::BAD_REQUEST, "bad_request", error.body_text()))?;
-    let volume = query.volume.as_deref().map(|name| shared.catalogue.info(name)).transpose()?;
+    let find = |name: String| blocking(shared.clone(), move |shared| shared.catalogue.info(&name));
+    let volume = match query.volume {
+        Some(name) => Some(find(name).await??),
+        None => None,
+    };
     showing(shared, move |_, map, sample| api::GroupList {
         groups: view::groups(map, volume.as_ref(), sample),
     })

@@ -243,6 +243,37 @@ fn what_a_volume_has_grown_by_meanwhile_is_not_cut_off() {
     }
 }
 
+/// It was denied there, since only the map that the process follows was looked at.
+#[test]
+fn what_was_made_elsewhere_a_moment_ago_is_not_denied() {
+    let world = World::new(1, 1);
+    let process = &world.processes[0];
+    let folder = tempfile::tempdir().unwrap();
+    let way = Arc::new(FaultyStore::new(world.store.clone()));
+    way.watches_silent.store(true, Ordering::SeqCst);
+    let late = MapService::start(way.clone(), folder.path(), false, &mut |_| {}).unwrap();
+    let catalogue = Catalogue::new(late.clone(), Arc::new(NoNode), None, None);
+
+    let request = |name: &str| api::CreateVolume { copies: Some(1), ..volume_request(name, GIB) };
+    let made = process.catalogue.create(&request("first")).unwrap();
+    assert!(late.map().volume(made.id).is_none(), "it has not heard of it");
+    assert_eq!(catalogue.info("first").unwrap().id, made.id);
+    process.catalogue.create(&request("second")).unwrap();
+    assert_eq!(catalogue.resize("second", 2 * GIB, false, false).unwrap().size_bytes, 2 * GIB);
+    process.catalogue.create(&request("third")).unwrap();
+    assert_eq!(catalogue.rename("third", "fourth").unwrap().name, "fourth");
+    process.catalogue.create(&request("fifth")).unwrap();
+    assert_eq!(catalogue.remove("fifth", true).unwrap().state, VolumeState::Removing);
+    let pool = api::CreatePool { name: "fast".to_owned(), copies: 1, ..Default::default() };
+    process.catalogue.create_pool(&pool).unwrap();
+    assert_eq!(catalogue.pool("fast").unwrap().name, "fast");
+    // What is nowhere is denied still, but not by who cannot know.
+    assert!(matches!(catalogue.info("sixth"), Err(CatalogueError::NotFound { .. })));
+    way.reads_cut.store(true, Ordering::SeqCst);
+    assert!(matches!(catalogue.info("sixth"), Err(CatalogueError::Change(ChangeError::Store(_)))));
+    late.stop();
+}
+
 /// What was moved away meanwhile is not lost with the drive, though this process has not heard of that.
 #[test]
 fn data_is_given_up_by_what_the_store_has_not_by_an_old_map() {

@@ -200,7 +200,9 @@ mod tests {
             "trap '' INT; printf . >>ready; sh gate.sh; trap 'touch {}; exit' INT; while :; do sleep 0.05; done",
             closed.display()
         );
-        let mut commands = [Command { arguments: vec!["-c".to_owned(), text], ..of_fio(job) }];
+        // Who starts the tests in the background of a shell hands a SIGINT on that is ignored, and no shell takes that back.
+        let arguments = ["--default-signal=INT", "sh", "-c", &text].map(str::to_owned).to_vec();
+        let mut commands = [Command { program: "env".into(), arguments, ..of_fio(job) }];
         put(&mut commands);
         let mut running = vec![Running::start(&commands[0], scratch.path()).unwrap()];
         let gate = running[0].gate().unwrap();

@@ -450,9 +450,12 @@ mod tests {
 
     /// A script in the place of a fio whose load other hosts make.
     fn client(host: &str, script: &str) -> Command {
+        let host = format!("--client={host}");
+        // Who starts the tests in the background of a shell hands a SIGINT on that is ignored, and no shell takes that back.
+        let arguments = ["--default-signal=INT", "bash", "-c", script, &host];
         Command {
-            program: "bash".into(),
-            arguments: vec!["-c".to_owned(), script.to_owned(), format!("--client={host}")],
+            program: "env".into(),
+            arguments: arguments.map(str::to_owned).to_vec(),
             environment: Vec::new(),
             files: Vec::new(),
             format: Format::Fio,
@@ -498,7 +501,8 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let begun = scratch.path().join("begun");
         let deaf = format!("trap '' INT; touch {}; exec sleep 60", begun.display());
-        let command = Command { arguments: vec!["-c".to_owned(), deaf.clone()], ..client("a", "") };
+        let mut command = client("a", &deaf);
+        command.arguments.pop();
         let running = Running::start(&command, scratch.path()).unwrap();
         wait_for_file(&begun);
         let (begin, process) = (Instant::now(), running.process());

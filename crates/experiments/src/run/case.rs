@@ -113,8 +113,8 @@ impl Run<'_> {
         let others: Vec<u32> = self.all_processes().into_iter().filter(|pid| !mine.contains(pid)).collect();
         let quiet_time_max = Duration::from_secs(quiet::wait_s_max(self.settings.mode));
         // A setting that was just made may leave something behind as well.
-        let is_quiet = tried.is_none() && self.quiet_at.take().is_some_and(quiet::is_recent);
-        if !is_quiet {
+        let has_waited = tried.is_none() && self.waited_at.take().is_some_and(quiet::is_recent);
+        if !has_waited {
             quiet::wait(&self.idle, quiet_time_max, self.hooks.stopped);
         }
         let shot = Shot {
@@ -138,7 +138,7 @@ impl Run<'_> {
             stopped: self.hooks.stopped,
         };
         let taken = shot.take();
-        self.quiet_at = taken.as_ref().ok().and_then(|measured| measured.quiet_at);
+        self.waited_at = taken.as_ref().ok().and_then(|measured| measured.waited_at);
         Ok(taken)
     }
 

@@ -159,8 +159,8 @@ pub struct Measured {
     pub busiest_host: Option<BusyHost>,
     /// By which share the memory of the processes that serve the target grew, where it was looked at and grew.
     pub grown: Option<f64>,
-    /// When what the load had left behind was done; `None` where it was not, or was not waited for.
-    pub quiet_at: Option<Instant>,
+    /// When what the load had left behind was done, or was not waited for any longer; `None` where it was not waited for.
+    pub waited_at: Option<Instant>,
 }
 
 /// The round in which a store settles. It goes on while servers get more memory, too: in a virtual machine that has to get it from its own host
@@ -287,7 +287,7 @@ impl Shot<'_> {
             (now_unix + began.duration_since(now)).duration_since(UNIX_EPOCH).unwrap_or_default();
         let began_unix_ms = u64::try_from(since_1970.as_millis()).unwrap_or(0);
         let mut measured = self.measured(outcome, (seen, afterwards), began_unix_ms);
-        measured.quiet_at = is_quiet.then_some(looked_until);
+        measured.waited_at = is_waited_for.then_some(looked_until);
         measured.round.utilisation = samples.unwrap_or_default();
         let format = commands.first().map(|command| command.format);
         measured.round.generator = format.map_or("", Format::generator).to_owned();
@@ -408,7 +408,7 @@ impl Shot<'_> {
             hosts: Vec::new(),
             busiest_host: outcome.busiest_host,
             grown: None,
-            quiet_at: None,
+            waited_at: None,
         }
     }
 

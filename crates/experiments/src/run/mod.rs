@@ -166,8 +166,8 @@ struct Run<'a> {
     runs_all: f64,
     runs_done: f64,
     pace: rounds::Pace,
-    /// When the machine was last quiet again after a load.
-    quiet_at: Option<Instant>,
+    /// When the last wait for the machine to be quiet after a load ended.
+    waited_at: Option<Instant>,
 }
 
 impl<'a> Run<'a> {
@@ -231,7 +231,7 @@ impl<'a> Run<'a> {
             runs_all: (points * columns.len()) as f64 * f64::from(settings.limits.rounds),
             runs_done: 0.0,
             pace: rounds::Pace::default(),
-            quiet_at: None,
+            waited_at: None,
             targets,
             columns,
         }

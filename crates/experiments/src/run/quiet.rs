@@ -14,7 +14,7 @@ const LOOK: Duration = Duration::from_millis(100);
 const BUSY_CORES_MAX: f64 = 0.15;
 /// Bytes written to drives per second.
 const WRITTEN_BYTES_PER_S_MAX: f64 = 8e6;
-/// A machine that was quiet so short a time ago still is.
+/// A wait that ended so short a time ago need not be repeated.
 const RECENT: Duration = Duration::from_millis(50);
 
 /// Longest wait before and after a turn, in seconds.
@@ -26,9 +26,9 @@ pub fn wait_s_max(mode: ModeName) -> u64 {
     }
 }
 
-/// Whether a machine that was quiet at that moment need not be looked at again.
-pub fn is_recent(quiet_at: Instant) -> bool {
-    quiet_at.elapsed() < RECENT
+/// Whether a wait that ended at that moment need not be repeated.
+pub fn is_recent(waited_at: Instant) -> bool {
+    waited_at.elapsed() < RECENT
 }
 
 /// Waits until the machine is nearly as quiet as it was before the run, but not for ever: a store may always have something

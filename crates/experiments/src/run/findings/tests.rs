@@ -196,7 +196,7 @@ fn drives_are_one_disk_where_only_one_was_sampled() {
         hosts: Vec::new(),
         busiest_host: None,
         grown: None,
-        quiet_at: None,
+        waited_at: None,
     };
     assert!(share_one_disk(&[round(&["vda"]), round(&["vda"])]));
     assert!(!share_one_disk(&[round(&["vda"]), round(&["sda", "sdb"])]));
@@ -216,7 +216,7 @@ fn all_drives_have_as_much_in_flight_as_there_are_drives() {
         hosts: vec!["192.0.2.7".to_owned()],
         busiest_host: None,
         grown: None,
-        quiet_at: None,
+        waited_at: None,
     };
     let mut cases = [all];
     name_limits(&mut cases, &[vec![vec![seen]]], &[20]);
