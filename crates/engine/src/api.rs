@@ -492,7 +492,7 @@ pub struct ShardConfig {
     pub frames_in_flight_max: u32,
     /// While a frame is on its way, the next one waits until it has this many blocks, so that batches form under load.
     pub batch_blocks_min: u32,
-    /// And until it has a quarter of the blocks that are in it or on their way, but no more than this many: many writes under
+    /// And until it has half of the blocks that are in it or on their way, but no more than this many: many writes under
     /// way go in few frames, each of which costs a write and a flush of the drive.
     pub batch_blocks_loaded_min: u32,
     /// Full frames written at the same time: what a drive needs to run at its bandwidth. Up to
@@ -517,9 +517,9 @@ impl Default for ShardConfig {
             index_memory_bytes: 1 << 30,
             cache_bytes: 64 << 20,
             frame_bytes_max: 256 << 10,
-            frames_in_flight_max: 4,
+            frames_in_flight_max: 2,
             batch_blocks_min: 4,
-            batch_blocks_loaded_min: 16,
+            batch_blocks_loaded_min: 64,
             full_frames_in_flight_max: FULL_FRAMES_IN_FLIGHT_LIMIT,
             zero_ahead_bytes: 16 << 30,
             checkpoint_log_bytes: 0,

@@ -88,7 +88,7 @@ impl Shard {
                 let growing_max = growing_max.min(FULL_FRAMES_IN_FLIGHT_LIMIT);
                 let blocks = stream.building.data_blocks;
                 let under_way = stream.in_flight_blocks + blocks;
-                let least = (under_way / 4).min(loaded_min).max(batch_blocks_min);
+                let least = (under_way / 2).min(loaded_min).max(batch_blocks_min);
                 let is_large = stream.in_flight == 0 || blocks >= least;
                 is_large && stream.in_flight < growing_max
             }

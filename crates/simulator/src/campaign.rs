@@ -49,7 +49,7 @@ pub fn run_seed<S: Subject>(
     let mut forming = Random::new(seed ^ 0x666f_726d);
     if forming.chance(1, 2) {
         plan.config.batch_blocks_min = forming.pick(&[0, 1, 4, 64]);
-        plan.config.batch_blocks_loaded_min = forming.pick(&[0, 16]);
+        plan.config.batch_blocks_loaded_min = forming.pick(&[0, 64]);
     }
     adjust(&mut plan);
     let mut campaign = Campaign { runner: Runner::<S>::new(plan, random.fork()), random, phase: None };

@@ -135,7 +135,7 @@ fn run(seed: u64, verbose: bool, adjust: impl FnOnce(&mut ClusterPlan)) -> Resul
     }
     // As nodes have it, in every second one.
     if Random::new(seed ^ 0x6c6f_6164).chance(1, 2) {
-        plan.config.batch_blocks_loaded_min = 16;
+        plan.config.batch_blocks_loaded_min = 64;
     }
     // Copies that catch up hold commits up far sooner than in nodes, in half of all.
     plan.settings.stream_lag_blocks_max = Random::new(seed ^ 0x6c61_6773).pick(&[1, 8, 256, 256]);
