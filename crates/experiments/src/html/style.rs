@@ -65,6 +65,7 @@ tbody th{text-align:right;font-weight:600}
 table.one tbody th{text-align:left;white-space:nowrap}
 td.pub,th.pub{color:var(--soft);font-style:italic}
 td{white-space:nowrap}
+table.parts{font-size:12.5px}table.parts :is(th,td){padding:3px 5px}
 table.words{width:100%}table.words th,table.words td{text-align:left;vertical-align:top;white-space:normal;overflow-wrap:break-word}
 table.words tbody th{white-space:nowrap}table.facts{width:auto}
 table.limits th:nth-child(1){width:17%}table.limits th:nth-child(2){width:11%}table.limits th:nth-child(3){width:24%}
@@ -80,6 +81,7 @@ body{font-size:9.5pt}main{max-width:none;padding:0}nav{display:none}h1{font-size
 h2,h3,h4,.legend,figcaption,caption{break-after:avoid}a{text-decoration:none}
 .plots{grid-template-columns:1fr 1fr;gap:10px 16px}.cards{grid-template-columns:repeat(3,1fr)}.card,li,tr{break-inside:avoid}
 table,.legend,figcaption,caption{font-size:7.6pt}th,td{padding:1.5px 5px}.wide{overflow:visible}
+table.parts{font-size:7pt}table.parts :is(th,td){padding:1.5px 3px}
 table.words:not(.limits) :is(th,td){overflow-wrap:anywhere}details{border:0;padding:0}details::details-content{display:block;content-visibility:visible}.note,.card .small,.card .what{font-size:8pt}
 *{-webkit-print-color-adjust:exact;print-color-adjust:exact}}
 "#;
