@@ -170,7 +170,7 @@ impl Catalogue {
 
     /// One volume. Blocks for as long as a read of the map takes if this process knows of none of that name.
     pub fn info(&self, name: &str) -> Result<VolumeRecord, CatalogueError> {
-        self.look_up(&|map| find(map, name).cloned())
+        Ok(self.look_up(&|map| find(map, name).cloned())?.1)
     }
 
     /// Grows or shrinks a volume; shrinking needs `allow_shrink`, is refused like [`remove`](Self::remove) while there are or may
@@ -291,17 +291,20 @@ impl Catalogue {
         Ok(())
     }
 
-    /// What the map has of a name. What this process has not heard of may have been made through another one a moment ago, so that
+    /// What the map has of a name, and that map. What this process has not heard of may have been made through another one a moment ago, so that
     /// it is not denied before the store was asked.
     fn look_up<T>(
         &self,
-        find: &dyn Fn(&Arc<MapView>) -> Result<T, CatalogueError>,
-    ) -> Result<T, CatalogueError> {
-        match find(&self.map()) {
+        find: &dyn Fn(&MapView) -> Result<T, CatalogueError>,
+    ) -> Result<(Arc<MapView>, T), CatalogueError> {
+        let map = self.map();
+        match find(&map) {
             Err(denied) if denied.is_not_found() => {
-                find(&self.map.read_again().map_err(CatalogueError::Change)?)
+                let map = self.map.read_again().map_err(CatalogueError::Change)?;
+                let found = find(&map)?;
+                Ok((map, found))
             }
-            known => known,
+            known => Ok((map, known?)),
         }
     }
 

@@ -48,7 +48,7 @@ impl Catalogue {
     /// The drive that a path, `NODE:PATH`, an identity or the beginning of one names. A path names the drive of this
     /// process's node first.
     pub fn find_drive(&self, text: &str) -> Result<DriveRecord, CatalogueError> {
-        self.look_up(&|map| find(map, text, self.node).cloned())
+        Ok(self.look_up(&|map| find(map, text, self.node).cloned())?.1)
     }
 
     /// Takes a drive out of the cluster, or says what that would do.
@@ -57,8 +57,7 @@ impl Catalogue {
         if request.lose_data {
             self.map.read_again().map_err(CatalogueError::Change)?;
         }
-        let (map, drive) =
-            self.look_up(&|map| Ok((map.clone(), find(map, &request.drive, self.node)?.clone())))?;
+        let (map, drive) = self.look_up(&|map| find(map, &request.drive, self.node).cloned())?;
         let id = drive.id;
         if request.cancel {
             match request.dry_run {
@@ -128,7 +127,7 @@ impl Catalogue {
 
     /// Gives a drive another share of the data.
     pub fn reweight_drive(&self, text: &str, weight: u64) -> Result<DriveRecord, CatalogueError> {
-        let (map, drive) = self.look_up(&|map| Ok((map.clone(), find(map, text, self.node)?.clone())))?;
+        let (map, drive) = self.look_up(&|map| find(map, text, self.node).cloned())?;
         if weight == 0 {
             operation::reweight_drive(&map, drive.id, weight)?;
             self.check_room_elsewhere(&map, &|other| other.id == drive.id)?;

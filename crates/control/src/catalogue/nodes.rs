@@ -28,12 +28,12 @@ pub struct NodeRemoval {
 impl Catalogue {
     /// The node that a name, an identity or the beginning of one names.
     pub fn find_node(&self, text: &str) -> Result<NodeRecord, CatalogueError> {
-        self.look_up(&|map| find(map, text).cloned())
+        Ok(self.look_up(&|map| find(map, text).cloned())?.1)
     }
 
     /// Takes a node with its drives out of the cluster, or says what that would do.
     pub fn remove_node(&self, request: &RemoveNode) -> Result<NodeRemoval, CatalogueError> {
-        let (map, node) = self.look_up(&|map| Ok((map.clone(), find(map, &request.node)?.clone())))?;
+        let (map, node) = self.look_up(&|map| find(map, &request.node).cloned())?;
         let id = node.id;
         let drives: Vec<DriveId> = map.drives_of(id).map(|drive| drive.id).collect();
         if request.cancel {

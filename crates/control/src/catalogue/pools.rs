@@ -77,13 +77,14 @@ impl Catalogue {
 
     /// One pool.
     pub fn pool(&self, name: &str) -> Result<PoolRecord, CatalogueError> {
-        self.look_up(&|map| {
+        let (_, pool) = self.look_up(&|map| {
             let not_found = || {
                 let names = map.pools().map(|pool| pool.value.name.as_str());
                 CatalogueError::PoolNotFound { name: name.to_owned(), nearest: Nearest::of(name, names) }
             };
             map.pool_by_name(name).cloned().ok_or_else(not_found)
-        })
+        })?;
+        Ok(pool)
     }
 
     /// Removes a pool without volumes. Volumes that were removed before are waited for: they are in the map until all nodes know that they

@@ -272,8 +272,17 @@ async fn create_volume(
     Ok((StatusCode::CREATED, created))
 }
 
+/// A volume by its name. What is known here is not waited for; the store is asked about others as if that were a change, so that
+/// many who do leave threads for what processes ask each other.
+async fn find_volume(shared: &Arc<Shared>, name: String) -> Result<VolumeRecord, ApiError> {
+    if let Some(known) = shared.catalogue.map().volume_by_name(&name) {
+        return Ok(VolumeRecord::clone(&known.value));
+    }
+    Ok(changing(shared.clone(), move |shared| shared.catalogue.info(&name)).await??)
+}
+
 async fn show_volume(State(shared): SharedState, Name(name): Name) -> Answer<api::Volume> {
-    let record = blocking(shared.clone(), move |shared| shared.catalogue.info(&name)).await??;
+    let record = find_volume(&shared, name).await?;
     showing(shared, move |_, map, sample| view::volume(map, &record, sample)).await
 }
 
@@ -505,9 +514,8 @@ async fn list_groups(
 ) -> Answer<api::GroupList> {
     let Query(query) =
         query.map_err(|error| ApiError::new(StatusCode::BAD_REQUEST, "bad_request", error.body_text()))?;
-    let find = |name: String| blocking(shared.clone(), move |shared| shared.catalogue.info(&name));
     let volume = match query.volume {
-        Some(name) => Some(find(name).await??),
+        Some(name) => Some(find_volume(&shared, name).await?),
         None => None,
     };
     showing(shared, move |_, map, sample| api::GroupList {
