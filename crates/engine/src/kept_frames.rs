@@ -20,13 +20,14 @@ use crate::shard::Shard;
 /// none is at hand.
 pub type FrameMemory = Box<dyn FnMut(usize, usize) -> Option<AlignedBuf> + Send>;
 
-/// What a read of the cleaner takes on average from which on it is dear, ns: a copy of all that users write costs the processor
-/// less then than the reads cost the drive. SSDs take less, busy ones too; disks and drives that a cloud throttles take more.
-const DEAR_READ_NS: u64 = 1_000_000;
+/// What a read of the cleaner takes on average from which on it is dear, ns: a copy of all that users write costs less then than
+/// writes that wait behind the reads. Those of an SSD take less until it is busy.
+const DEAR_READ_NS: u64 = 200_000;
 /// Reads after which an older one counts half, about.
 const READS_REMEMBERED: u64 = 16;
-/// Share of its time for which the shard's thread has something to do, from which on it has none for copies, and below which it has
-/// again: reads seem to take long then because nobody looks whether they are done, and copies make that longer.
+/// Share of its time for which the shard's thread has something to do, or waits for want of processors, from which on it has none for
+/// copies, and below which it has again: reads seem to take long then because nobody looks whether they are done, and copies make that
+/// longer.
 const OCCUPIED_FROM: f64 = 0.6;
 const OCCUPIED_UNTIL: f64 = 0.45;
 
@@ -59,8 +60,8 @@ impl ReadCost {
 }
 
 impl Shard {
-    /// Says for which share of its time, 0 to 1, the thread that serves this shard has had something to do of late: where that is most of
-    /// it, nothing is copied that could be read later instead. Without it there is time.
+    /// Says for which share of its time, 0 to 1, the thread that serves this shard has had something to do of late, or has waited for want
+    /// of processors: where that is most of it, nothing is copied that could be read later instead. Without it there is time.
     pub fn set_occupation(&mut self, share: f64) {
         self.read_cost.occupied(share);
     }

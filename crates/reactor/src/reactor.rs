@@ -26,7 +26,7 @@ use crate::lend::Lender;
 use crate::operation::{Completion, Operation, Payload, Slot};
 use crate::receive::ReceiveBuffer;
 use crate::ring::{EnterWait, Ring};
-use crate::sched_stat::{Occupation, SchedStat};
+use crate::sched_stat::{IdleTime, Occupation, SchedStat};
 use crate::shortcut::{connect_nearby, prepare_accepted};
 use crate::socket::{GiveUp, give_up, open_socket};
 use crate::waker::Waker;
@@ -105,6 +105,7 @@ pub struct Reactor {
     busy_poll_total_ns: u64,
     sched_stat: SchedStat,
     occupation: Occupation,
+    idle_time: IdleTime,
     lender: Lender,
     unread: UnreadLists,
     waker: Waker,
@@ -135,6 +136,7 @@ impl Reactor {
             busy_poll_total_ns: 0,
             sched_stat: SchedStat::open(),
             occupation: Occupation::default(),
+            idle_time: IdleTime::open(),
             lender: Lender::default(),
             unread: UnreadLists::default(),
             waker,
@@ -173,10 +175,12 @@ impl Reactor {
         self.busy_poll_total_ns
     }
 
-    /// Share of the time since the last call, 0 to 1, for which the thread ran or stood in line for a processor, without the time in which
-    /// it only looked for completions; 0 at first. One system call.
+    /// Share of its time, 0 to 1, for which the thread has run of late, without the time in which it only looked for completions, or has stood
+    /// in line for want of processors; 0 at first. Two system calls.
     pub fn occupation(&mut self) -> f64 {
-        self.occupation.since(self.sched_stat.read(), self.busy_poll_total_ns, monotonic_ns())
+        let (in_line, idle_ns) = (self.sched_stat.read(), self.idle_time.read_ns());
+        let processors = self.idle_time.processors;
+        self.occupation.since(in_line, self.busy_poll_total_ns, idle_ns, processors, monotonic_ns())
     }
 
     /// Takes over a file or socket. It must be blocking (not `O_NONBLOCK`), as all made by this crate are.
