@@ -25,6 +25,16 @@ pub(crate) struct Occupation {
 }
 
 impl Occupation {
+    /// Whether it is worth asking anew.
+    pub(crate) fn is_due(&self, now_ns: u64) -> bool {
+        now_ns.saturating_sub(self.now_ns) >= PERIOD_NS
+    }
+
+    /// The last answer.
+    pub(crate) fn share(&self) -> f64 {
+        self.share
+    }
+
     /// Share of the time for which the thread ran, without the time in which it only looked for something to do, of which `looked_ns` is the
     /// sum so far, or stood in line for want of processors. `idle_ns` is for how long all processors together have been idle so far, if that
     /// is known: who stands in line while one of them idles is badly placed, and the machine has time. Of the last [`PERIOD_NS`] or more; 0
@@ -37,10 +47,10 @@ impl Occupation {
         processors: usize,
         now_ns: u64,
     ) -> f64 {
-        let passed_ns = now_ns.saturating_sub(self.now_ns);
-        if passed_ns < PERIOD_NS {
+        if !self.is_due(now_ns) {
             return self.share;
         }
+        let passed_ns = now_ns.saturating_sub(self.now_ns);
         let before =
             std::mem::replace(self, Occupation { seen: in_line, looked_ns, idle_ns, now_ns, share: 0.0 });
         if before.now_ns == 0 {
