@@ -178,13 +178,8 @@ impl Reactor {
     /// Share of its time, 0 to 1, for which the thread has run of late, without the time in which it only looked for completions, or has stood
     /// in line for want of processors; 0 at first. Two system calls, once per second.
     pub fn occupation(&mut self) -> f64 {
-        let now_ns = monotonic_ns();
-        if !self.occupation.is_due(now_ns) {
-            return self.occupation.share();
-        }
-        let (in_line, idle_ns) = (self.sched_stat.read(), self.idle_time.read_ns());
-        let processors = self.idle_time.processors;
-        self.occupation.since(in_line, self.busy_poll_total_ns, idle_ns, processors, now_ns)
+        let count = || (self.sched_stat.read(), self.idle_time.read_ns());
+        self.occupation.since(self.busy_poll_total_ns, self.idle_time.processors, monotonic_ns(), count)
     }
 
     /// Takes over a file or socket. It must be blocking (not `O_NONBLOCK`), as all made by this crate are.

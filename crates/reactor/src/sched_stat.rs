@@ -25,32 +25,22 @@ pub(crate) struct Occupation {
 }
 
 impl Occupation {
-    /// Whether it is worth asking anew.
-    pub(crate) fn is_due(&self, now_ns: u64) -> bool {
-        now_ns.saturating_sub(self.now_ns) >= PERIOD_NS
-    }
-
-    /// The last answer.
-    pub(crate) fn share(&self) -> f64 {
-        self.share
-    }
-
     /// Share of the time for which the thread ran, without the time in which it only looked for something to do, of which `looked_ns` is the
-    /// sum so far, or stood in line for want of processors. `idle_ns` is for how long all processors together have been idle so far, if that
-    /// is known: who stands in line while one of them idles is badly placed, and the machine has time. Of the last [`PERIOD_NS`] or more; 0
-    /// at first, and where the scheduler does not count.
+    /// sum so far, or stood in line for want of processors: who stands in line while one of them idles is badly placed, and the machine has
+    /// time. Of the last [`PERIOD_NS`] or more; 0 at first, and where the scheduler does not count. `count` is asked once in that time: it gives
+    /// what the scheduler counts of the thread, and for how long all processors together have been idle so far, if that is known.
     pub(crate) fn since(
         &mut self,
-        in_line: InLine,
         looked_ns: u64,
-        idle_ns: Option<u64>,
         processors: usize,
         now_ns: u64,
+        count: impl FnOnce() -> (InLine, Option<u64>),
     ) -> f64 {
-        if !self.is_due(now_ns) {
+        let passed_ns = now_ns.saturating_sub(self.now_ns);
+        if passed_ns < PERIOD_NS {
             return self.share;
         }
-        let passed_ns = now_ns.saturating_sub(self.now_ns);
+        let (in_line, idle_ns) = count();
         let before =
             std::mem::replace(self, Occupation { seen: in_line, looked_ns, idle_ns, now_ns, share: 0.0 });
         if before.now_ns == 0 {
@@ -157,7 +147,7 @@ mod tests {
     fn who_runs_or_stands_in_line_is_occupied_and_who_only_looks_is_not() {
         let mut occupation = Occupation::default();
         let mut since = |in_line, looked_ms: u64, now_ns| {
-            occupation.since(in_line, looked_ms * 1_000_000, None, 2, now_ns)
+            occupation.since(looked_ms * 1_000_000, 2, now_ns, || (in_line, None))
         };
         assert_eq!(since(in_line(5_000, 7_000), 900, 1000 * S), 0.0, "nothing is known of before");
         assert_eq!(since(in_line(5_300, 7_200), 900, 1001 * S), 0.5);
@@ -173,8 +163,9 @@ mod tests {
     fn who_stands_in_line_beside_idle_processors_has_time() {
         let share_at = |processors, idle_ms: u64| {
             let mut occupation = Occupation::default();
-            occupation.since(in_line(0, 0), 0, Some(7 * S), processors, 1000 * S);
-            occupation.since(in_line(380, 400), 0, Some(7 * S + idle_ms * 1_000_000), processors, 1001 * S)
+            occupation.since(0, processors, 1000 * S, || (in_line(0, 0), Some(7 * S)));
+            let idle_ns = 7 * S + idle_ms * 1_000_000;
+            occupation.since(0, processors, 1001 * S, || (in_line(380, 400), Some(idle_ns)))
         };
         assert_eq!(
             [share_at(2, 0), share_at(2, 100), share_at(2, 200), share_at(2, 900)],
