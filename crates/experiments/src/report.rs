@@ -560,6 +560,9 @@ pub struct DriveFigures {
     pub write_bytes_per_s: f64,
     /// Share of the time in which it had something to do, 0 to 1.
     pub busy: f64,
+    /// Share of the time in which it ended none of it for 100 ms and more; `None` where unseen, and of older programs.
+    #[serde(default)]
+    pub stalled: Option<f64>,
 }
 
 /// A network interface over the measured time.

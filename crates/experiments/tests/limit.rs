@@ -1,4 +1,4 @@
-//! Limits that are made on purpose on this machine, and have to be named: a throttle, and cores that others take.
+//! Limits that are made on purpose on this machine, and have to be named: a throttle, a drive that stalls, and cores that others take.
 //!
 //! The tests need `fio`, and some need root; without them they say so and pass. They take turns, since each loads the
 //! whole machine for a few seconds.
@@ -62,6 +62,17 @@ struct Measured {
 
 /// Runs fio for four seconds, and looks at the machine in two of them. `group` is a control group to enter first.
 fn run_fio(path: &Path, group: Option<&Path>, options: &[&str], direction: &str) -> (Utilisation, Measured) {
+    run_fio_on(path, None, group, options, direction)
+}
+
+/// The same, and looks at these drives rather than at all.
+fn run_fio_on(
+    path: &Path,
+    drives: Option<Vec<String>>,
+    group: Option<&Path>,
+    options: &[&str],
+    direction: &str,
+) -> (Utilisation, Measured) {
     let mut command = match group {
         Some(group) => {
             let mut command = Command::new("sh");
@@ -83,7 +94,7 @@ fn run_fio(path: &Path, group: Option<&Path>, options: &[&str], direction: &str)
         .spawn()
         .unwrap();
     let mut fio = Running(child);
-    let sampler = Sampler::start(SamplerSettings::default()).unwrap();
+    let sampler = Sampler::start(SamplerSettings { drives, ..SamplerSettings::default() }).unwrap();
     sampler.watch(fio.0.id(), Role::Generator);
     std::thread::sleep(Duration::from_millis(1200));
     let from = sampler.mark();
@@ -227,6 +238,107 @@ fn a_cpu_quota_is_named() {
     let limit = name(utilisation, &measured, (Operation::RandomRead, 4096, 1));
     assert_eq!(limit.kind, LimitKind::Throttle);
     assert!(limit.text.starts_with("throttle: the cgroup allows 0.05 cores"), "{}", limit.text);
+}
+
+/// A block device whose file lies on a file system that can be frozen: then it ends no write.
+struct Freezable {
+    folder: tempfile::TempDir,
+    /// `/dev/loop7`: the device, and before it the one with the file system.
+    devices: Vec<String>,
+    is_mounted: bool,
+}
+
+impl Freezable {
+    /// Makes one, or says why it cannot.
+    fn make() -> Result<Self, String> {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let mut made = Freezable { folder, devices: Vec::new(), is_mounted: false };
+        made.attach("around", 3 * FILE_BYTES as u64)?;
+        let around = made.devices[0].clone();
+        done("mkfs.ext4", &["-q", &around])?;
+        std::fs::create_dir(made.mounted()).unwrap();
+        done("mount", &[&around, made.mounted().to_str().unwrap()])?;
+        made.is_mounted = true;
+        made.attach("mounted/device", FILE_BYTES as u64)?;
+        Ok(made)
+    }
+
+    fn attach(&mut self, name: &str, bytes: u64) -> Result<(), String> {
+        let path = self.folder.path().join(name);
+        let failed = |error: std::io::Error| format!("cannot make {}: {error}", path.display());
+        std::fs::File::create(&path).and_then(|file| file.set_len(bytes)).map_err(failed)?;
+        let device = done("losetup", &["--find", "--show", path.to_str().unwrap()])?;
+        self.devices.push(device.trim().to_owned());
+        Ok(())
+    }
+
+    fn mounted(&self) -> PathBuf {
+        self.folder.path().join("mounted")
+    }
+
+    fn freeze(&self, option: &str) -> Result<String, String> {
+        done("fsfreeze", &[option, self.mounted().to_str().unwrap()])
+    }
+}
+
+impl Drop for Freezable {
+    fn drop(&mut self) {
+        if self.is_mounted {
+            let _ = self.freeze("--unfreeze");
+        }
+        for (place, device) in self.devices.iter().enumerate().rev() {
+            // When a test fails, fio may still have it open.
+            (0..60).any(|_| {
+                let mounted = self.mounted();
+                let is_busy =
+                    place == 0 && self.is_mounted && done("umount", &[mounted.to_str().unwrap()]).is_err();
+                let is_gone = !is_busy && done("losetup", &["--detach", device]).is_ok();
+                if !is_gone {
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+                is_gone
+            });
+        }
+    }
+}
+
+/// Runs a program; gives what it says, or why it failed.
+fn done(program: &str, arguments: &[&str]) -> Result<String, String> {
+    let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
+    let output = output.map_err(|error| format!("cannot start {program}: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("{program}: {}", String::from_utf8_lossy(&output.stderr).trim()));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[test]
+fn a_drive_that_stalls_is_named() {
+    let _turn = turn();
+    if !has_program("fio") {
+        return skip("fio is not installed");
+    }
+    let freezable = match Freezable::make() {
+        Ok(freezable) => freezable,
+        Err(reason) => return skip(&reason),
+    };
+    let device = PathBuf::from(&freezable.devices[1]);
+    let drives = Some(vec![device.file_name().unwrap().to_str().unwrap().to_owned()]);
+    let options = ["--rw=randwrite", "--bs=4k", "--iodepth=8", "--ioengine=libaio", "--direct=1"];
+    let (utilisation, measured) = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(1700));
+            freezable.freeze("--freeze").unwrap();
+            std::thread::sleep(Duration::from_millis(1000));
+            freezable.freeze("--unfreeze").unwrap();
+        });
+        run_fio_on(&device, drives, None, &options, "write")
+    });
+    let limit = name(utilisation.clone(), &measured, (Operation::RandomWrite, 4096, 8));
+    let stalled = utilisation.drives[0].stalled.unwrap();
+    assert!((0.3..0.8).contains(&stalled), "1 s of 2 s: {stalled}");
+    assert_eq!(limit.kind, LimitKind::Drive);
+    assert!(limit.text.contains(" stalled for "), "{}", limit.text);
 }
 
 /// Takes cores away: loops that are bound to them.

@@ -37,6 +37,8 @@ const OUTSIDERS_MAX: usize = 5;
 const QUOTA_WAITED: f64 = 0.1;
 /// So does the machine's own ration of processor time when it stood still for this share of the time.
 const STOOD_STILL: f64 = 0.1;
+/// So does a drive that ended nothing for this share of the time.
+const STALLED: f64 = 0.2;
 /// A drive holds most of what is in flight from here on.
 const IN_DRIVE: f64 = 0.5;
 /// A drive that flushes for this share of the time makes writes wait, though it may not be what bounds them.
@@ -52,10 +54,11 @@ const WAITED_MOSTLY: f64 = 0.5;
 type Rule = fn(&Evidence) -> Option<Limit>;
 
 /// Asked one after the other; the first answer counts.
-pub(super) const ALL: [Rule; 16] = [
+pub(super) const ALL: [Rule; 17] = [
     rate,
     throttle,
     rationed,
+    stalled_drive,
     cpu,
     pinned,
     generator,
@@ -126,6 +129,19 @@ fn rationed(evidence: &Evidence) -> Option<Limit> {
         cores(utilisation.cores_online as usize)
     );
     limit(LimitKind::Throttle, text, vec![line])
+}
+
+/// A drive that stops now and then, whatever is busy while it does not.
+fn stalled_drive(evidence: &Evidence) -> Option<Limit> {
+    let drives = evidence.utilisation.drives.iter();
+    let stalled = drives.filter_map(|drive| Some((drive, drive.stalled.filter(|share| *share >= STALLED)?)));
+    let (drive, share) = stalled.max_by(|left, right| left.1.total_cmp(&right.1))?;
+    let text = format!(
+        "drive {} stalled for {} of the time: it ended nothing, with operations in flight",
+        drive.name,
+        percent(share)
+    );
+    limit(LimitKind::Drive, text, vec![drive_line(drive)])
 }
 
 fn is_cpu_full(utilisation: &Utilisation) -> bool {

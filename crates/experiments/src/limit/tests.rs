@@ -250,6 +250,22 @@ fn time_in_which_the_machine_stood_still_is_evidence() {
 }
 
 #[test]
+fn a_drive_that_stalls_is_the_limit_whatever_is_busy_between() {
+    let mut evidence = idle();
+    for share in [None, Some(0.01), Some(0.19)] {
+        evidence.utilisation.drives[0].stalled = share;
+        let limit = name_limit(&evidence);
+        assert_ne!(limit.kind, LimitKind::Drive, "{limit:?}");
+        assert_eq!(limit.evidence.join("\n").contains(", stalled for 19 % of the time"), share == Some(0.19));
+    }
+    evidence.utilisation.drives[0].stalled = Some(0.41);
+    let text = "drive vda stalled for 41 % of the time: it ended nothing, with operations in flight";
+    assert_limit(&evidence, LimitKind::Drive, text);
+    busy(&mut evidence, [1.0, 1.0]);
+    assert_limit(&evidence, LimitKind::Drive, text);
+}
+
+#[test]
 fn a_machine_that_stands_still_often_is_held_back_by_its_host() {
     let mut evidence = idle();
     busy(&mut evidence, [0.4, 0.4]);

@@ -8,6 +8,8 @@ use super::{Evidence, LoadHosts};
 const PROCESSES_MAX: usize = 5;
 /// A machine that stood still for a smaller share of the time is not told of.
 const STOOD_STILL_TOLD: f64 = 0.005;
+/// Nor is a drive that stalled for less.
+const STALLED_TOLD: f64 = 0.02;
 
 pub(super) fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
@@ -153,6 +155,9 @@ pub(super) fn drive_line(drive: &DriveUse) -> String {
         && per_s > 0.0
     {
         line += &format!(", flushes {per_s:.0}/s, {}", flushes_of_the_time(drive, share));
+    }
+    if let Some(share) = drive.stalled.filter(|share| *share >= STALLED_TOLD) {
+        line += &format!(", stalled for {} of the time", percent(share));
     }
     line
 }

@@ -22,6 +22,14 @@ const MISSED_MIN: f64 = 0.05;
 const SKEW_MAX: f64 = 0.02;
 /// The same of the machine that stood still.
 const STOOD_STILL_MAX: f64 = 0.02;
+/// The drive that stalled for the largest share of a round's time, after that share.
+fn most_stalled(round: &Round) -> (f64, &str) {
+    let shares = round.drives.iter().filter_map(|drive| Some((drive.stalled?, drive.name.as_str())));
+    shares.max_by(|left, right| left.0.total_cmp(&right.0)).unwrap_or_default()
+}
+
+/// Rounds in which a drive ended nothing for a larger share of the time are told of.
+const STALLED_MAX: f64 = 0.1;
 
 /// Mean operations per second of the good rounds.
 pub fn mean_iops(result: &CaseResult) -> Option<f64> {
@@ -153,6 +161,7 @@ pub fn of_scenario(cases: &[Case], limits: &Mode, drives: &[u32]) -> Vec<Finding
     findings.extend(unsteady_over_rounds(cases, limits));
     findings.extend(skewed(cases));
     findings.extend(stood_still(cases));
+    findings.extend(stalled(cases));
     findings.extend(short_warm_up(cases, limits, drives));
     findings.extend(knees::of(cases, drives));
     findings.extend(rates::of_scenario(cases));
@@ -244,6 +253,26 @@ fn stood_still(cases: &[Case]) -> Option<Finding> {
         good_rounds(cases).count(),
         STOOD_STILL_MAX * 100.0,
         share(round) * 100.0,
+        case.id,
+        result.target
+    );
+    Some(finding("note", &case.point.scenario, &text))
+}
+
+/// Rounds in which a drive ended nothing for a good part of the time. One finding for all, with the worst.
+fn stalled(cases: &[Case]) -> Option<Finding> {
+    let stalled: Vec<_> =
+        good_rounds(cases).filter(|(_, _, round)| most_stalled(round).0 > STALLED_MAX).collect();
+    let (case, result, round) =
+        stalled.iter().max_by(|a, b| most_stalled(a.2).0.total_cmp(&most_stalled(b.2).0))?;
+    let (worst, drive) = most_stalled(round);
+    let text = format!(
+        "in {} of {} rounds a drive stalled for more than {:.0} % of the time, up to {:.0} % ({drive}, {}: {}): for 100 ms and more at a time it \
+         ended nothing, with operations in flight. Such a round tells of the drive more than of the target",
+        stalled.len(),
+        good_rounds(cases).count(),
+        STALLED_MAX * 100.0,
+        worst * 100.0,
         case.id,
         result.target
     );

@@ -389,6 +389,7 @@ impl Shot<'_> {
                     read_bytes_per_s: drive.read_bytes_per_s,
                     write_bytes_per_s: drive.write_bytes_per_s,
                     busy: drive.busy,
+                    stalled: drive.stalled,
                 })
                 .collect();
             round.networks = network_figures(seen);

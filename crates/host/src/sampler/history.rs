@@ -26,6 +26,8 @@ pub(super) struct Point {
     pub pressure_us: Option<[u64; 3]>,
     /// For how long the machine has stood still.
     pub stood_still_ns: Option<u64>,
+    /// For how long each drive ended nothing though something was in flight; empty where that is not watched.
+    pub stalled_ns: Vec<u64>,
     /// What processes used since the point before.
     pub used: Vec<Used>,
     /// CPU time that sampling took since the point before.
@@ -63,6 +65,7 @@ pub(super) enum Key {
     IoSomeUs,
     IoFullUs,
     StoodStillNs,
+    StalledNs(usize),
 }
 
 /// Counters by key.
@@ -100,6 +103,9 @@ impl Point {
         }
         if let Some(stood_still_ns) = self.stood_still_ns {
             totals.insert(Key::StoodStillNs, stood_still_ns as f64);
+        }
+        for (place, stalled_ns) in self.stalled_ns.iter().enumerate() {
+            totals.insert(Key::StalledNs(place), *stalled_ns as f64);
         }
         totals
     }
@@ -237,6 +243,7 @@ mod tests {
             networks,
             pressure_us: None,
             stood_still_ns: Some(used_ns / 5),
+            stalled_ns: vec![used_ns / 4],
             used,
             sampling_ns: 0,
         }
@@ -282,5 +289,6 @@ mod tests {
             difference(&history.totals_at(at(300)).unwrap(), &history.totals_at(at(50)).unwrap());
         assert_eq!(difference[&Key::UnusedTicks(0)], 50.0);
         assert_eq!(difference[&Key::StoodStillNs], 189.5, "200 less half of the way from 1 to 20");
+        assert_eq!(difference[&Key::StalledNs(0)], 237.0, "250 less half of the way from 1 to 25");
     }
 }

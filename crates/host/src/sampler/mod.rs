@@ -11,6 +11,7 @@ mod counters;
 mod history;
 mod processes;
 mod pulse;
+mod stalls;
 #[cfg(test)]
 mod tests;
 mod throttle;
@@ -189,6 +190,7 @@ impl State {
         let mut diskstats = KernelFile::open("/proc/diskstats").ok();
         let text = diskstats.as_mut().and_then(|file| file.read().ok()).unwrap_or_default();
         let drives = choose_drives(settings.drives.as_deref(), &counters::drive_names(text))?;
+        let drive_names: Vec<String> = drives.iter().map(|drive| drive.name.clone()).collect();
         let pressure = |name| KernelFile::open(name).ok();
         let mut processes = Processes::default();
         for (pid, role) in &settings.processes {
@@ -201,11 +203,11 @@ impl State {
             diskstats,
             networks: KernelFile::open("/proc/net/dev").ok(),
             pressures: pressure("/proc/pressure/cpu").zip(pressure("/proc/pressure/io")).map(<[_; 2]>::from),
-            drive_names: drives.iter().map(|drive| drive.name.clone()).collect(),
             drives,
             hierarchies: Hierarchies::here(),
             processes,
-            pulse: Pulse::start()?,
+            pulse: Pulse::start(&drive_names)?,
+            drive_names,
             pulse_seen_ns: 0,
             history: History::default(),
             is_stopped: false,
@@ -228,6 +230,7 @@ impl State {
             Some([cpu_some, io_some, io_full])
         });
         let stood_still_ns = self.pulse.as_ref().map(Pulse::stood_still_ns);
+        let stalled_ns = self.pulse.as_ref().map(Pulse::stalled_ns).unwrap_or_default();
         self.history.push(Point {
             at,
             cores,
@@ -235,6 +238,7 @@ impl State {
             networks,
             pressure_us,
             stood_still_ns,
+            stalled_ns,
             used,
             sampling_ns: 0,
         });

@@ -2,7 +2,7 @@
 //!
 //! A thread sleeps for a short time again and again. Where it goes on late, and did not stand in line for a processor meanwhile as the
 //! scheduler counts it (`Documentation/scheduler/sched-stats.rst`), nobody here had one. The kernel does not count such time as stolen: to it,
-//! time has jumped.
+//! time has jumped. Now and then the thread looks at the drives as well.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::stalls::Stalls;
 use crate::{HostError, ThreadClock};
 
 /// How long the thread sleeps.
@@ -29,20 +30,24 @@ pub(super) struct Pulse {
 struct Shared {
     stood_still_ns: AtomicU64,
     used_ns: AtomicU64,
+    /// For each drive.
+    stalled_ns: Vec<AtomicU64>,
     is_stopped: AtomicBool,
 }
 
 impl Pulse {
-    /// Starts the thread; `None` where the scheduler does not count how long threads stand in line.
-    pub(super) fn start() -> Result<Option<Pulse>, HostError> {
+    /// Starts the thread, which watches these drives, too; `None` where the scheduler does not count how long threads stand in line.
+    pub(super) fn start(drives: &[String]) -> Result<Option<Pulse>, HostError> {
         if File::open("/proc/thread-self/schedstat").is_err() {
             return Ok(None);
         }
-        let shared = Arc::<Shared>::default();
+        let stalled_ns = drives.iter().map(|_| AtomicU64::new(0)).collect();
+        let shared = Arc::new(Shared { stalled_ns, ..Shared::default() });
+        let mut stalls = Stalls::of(drives);
         let theirs = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("pulse".into())
-            .spawn(move || theirs.run())
+            .spawn(move || theirs.run(&mut stalls))
             .map_err(|source| HostError::Thread { source })?;
         Ok(Some(Pulse { shared, thread: Some(thread) }))
     }
@@ -50,6 +55,11 @@ impl Pulse {
     /// For how long the machine has stood still since the start.
     pub(super) fn stood_still_ns(&self) -> u64 {
         self.shared.stood_still_ns.load(Ordering::Relaxed)
+    }
+
+    /// For how long each drive has been stalled since the start.
+    pub(super) fn stalled_ns(&self) -> Vec<u64> {
+        self.shared.stalled_ns.iter().map(|ns| ns.load(Ordering::Relaxed)).collect()
     }
 
     /// CPU time of the thread since the start.
@@ -68,7 +78,7 @@ impl Drop for Pulse {
 }
 
 impl Shared {
-    fn run(&self) {
+    fn run(&self, stalls: &mut Stalls) {
         let Ok(file) = File::open("/proc/thread-self/schedstat") else { return };
         let mut in_line_ns = in_line_ns(&file);
         while !self.is_stopped.load(Ordering::Relaxed) {
@@ -81,6 +91,7 @@ impl Shared {
             if let Some(still) = waited.and_then(|waited_ns| stood_still(late, waited_ns)) {
                 self.stood_still_ns.fetch_add(still.as_nanos() as u64, Ordering::Relaxed);
             }
+            stalls.look(&self.stalled_ns);
             self.used_ns.store(ThreadClock::now_ns(), Ordering::Relaxed);
         }
     }
@@ -130,7 +141,7 @@ mod tests {
     /// All processors of this machine may be wanted by other tests meanwhile; then the thread stands in line.
     #[test]
     fn it_beats_until_it_is_dropped() {
-        let Some(pulse) = Pulse::start().unwrap() else { return };
+        let Some(pulse) = Pulse::start(&[]).unwrap() else { return };
         let began = Instant::now();
         while pulse.used_ns() == 0 && began.elapsed() < Duration::from_secs(30) {
             std::thread::sleep(Duration::from_millis(20));

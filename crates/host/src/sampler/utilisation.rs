@@ -133,6 +133,10 @@ pub struct DriveUse {
     /// Hardware queues: ways by which the kernel hands it requests at once. 0 where that is not known.
     #[serde(default)]
     pub hardware_queues: u32,
+    /// Share of the time in which it ended nothing for 100 ms and more though operations were in flight, 0 to 1; `None` where that was not
+    /// watched.
+    #[serde(default)]
+    pub stalled: Option<f64>,
 }
 
 /// A network interface in a window.

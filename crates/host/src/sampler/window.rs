@@ -86,6 +86,7 @@ impl Knowledge<'_> {
                 flushes_per_s: per_s(Key::Flushes(place)),
                 flushing: share(Key::FlushingMs(place)).map(|share| share.min(busy)),
                 hardware_queues: drive.hardware_queues,
+                stalled: per_s(Key::StalledNs(place)).map(|ns_per_s| (ns_per_s / 1e9).min(1.0)),
             })
         };
         self.drives.iter().enumerate().filter_map(drive).collect()

@@ -1,6 +1,6 @@
 use super::*;
 use crate::definition::{ModeName, built_in_names};
-use crate::report::{Operation, Round};
+use crate::report::{DriveFigures, Operation, Round};
 
 /// Contradictions of the published rows of an experiment, with their subjects.
 fn contradictions(experiment: &Experiment) -> Vec<String> {
@@ -241,6 +241,27 @@ fn generators_that_do_not_measure_at_once_are_told_once() {
         found.text.starts_with("in 3 rounds") && found.text.contains("up to 2.50 of 10.0 s"),
         "{found:?}"
     );
+}
+
+#[test]
+fn a_drive_that_stalled_is_told_once() {
+    let with = |shares: &[Option<f64>]| {
+        let mut case = case(2, &vec![(100.0, 0); shares.len()]);
+        for (round, share) in case.results[0].rounds.iter_mut().zip(shares) {
+            let drive =
+                |name: &str, stalled| DriveFigures { name: name.into(), stalled, ..Default::default() };
+            round.drives = vec![drive("sda", Some(0.01)), drive("sdb", *share)];
+        }
+        case
+    };
+    assert_eq!(stalled(&[with(&[None, Some(0.1), Some(0.0)])]), None);
+    let found = stalled(&[with(&[Some(0.12), Some(0.01)]), with(&[Some(0.416), None])]).unwrap();
+    assert_eq!((found.kind.as_str(), found.subject.as_str()), ("note", "s"));
+    let told = "in 2 of 4 rounds a drive stalled for more than 10 % of the time, up to 42 % (sdb, ";
+    assert!(found.text.starts_with(told), "{found:?}");
+    let mut failed = with(&[Some(0.5)]);
+    failed.results[0].rounds[0].errors = 1;
+    assert_eq!(stalled(&[failed]), None);
 }
 
 #[test]
