@@ -131,10 +131,15 @@ fn rationed(evidence: &Evidence) -> Option<Limit> {
     limit(LimitKind::Throttle, text, vec![line])
 }
 
-/// A drive that stops now and then, whatever is busy while it does not.
+/// A drive that stops now and then, whatever is busy while it does not. Of several one that ended nothing at all may be one that nobody here uses,
+/// and that hangs.
 fn stalled_drive(evidence: &Evidence) -> Option<Limit> {
-    let drives = evidence.utilisation.drives.iter();
-    let stalled = drives.filter_map(|drive| Some((drive, drive.stalled.filter(|share| *share >= STALLED)?)));
+    let drives = &evidence.utilisation.drives;
+    let is_used = |drive: &&DriveUse| drives.len() == 1 || drive.read_iops + drive.write_iops > 0.0;
+    let stalled = drives
+        .iter()
+        .filter(is_used)
+        .filter_map(|drive| Some((drive, drive.stalled.filter(|share| *share >= STALLED)?)));
     let (drive, share) = stalled.max_by(|left, right| left.1.total_cmp(&right.1))?;
     let text = format!(
         "drive {} stalled for {} of the time: it ended nothing, with operations in flight",

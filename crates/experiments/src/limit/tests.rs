@@ -258,7 +258,12 @@ fn a_drive_that_stalls_is_the_limit_whatever_is_busy_between() {
         assert_ne!(limit.kind, LimitKind::Drive, "{limit:?}");
         assert_eq!(limit.evidence.join("\n").contains(", stalled for 19 % of the time"), share == Some(0.19));
     }
+    evidence.utilisation.drives[0].stalled = Some(0.19);
+    let hangs = DriveUse { name: "vdb".into(), stalled: Some(1.0), ..DriveUse::default() };
+    evidence.utilisation.drives.push(hangs);
+    assert_ne!(name_limit(&evidence).kind, LimitKind::Drive, "nobody is known to use that one");
     evidence.utilisation.drives[0].stalled = Some(0.41);
+    evidence.utilisation.drives[0].write_iops = 10.0;
     let text = "drive vda stalled for 41 % of the time: it ended nothing, with operations in flight";
     assert_limit(&evidence, LimitKind::Drive, text);
     busy(&mut evidence, [1.0, 1.0]);

@@ -6,7 +6,7 @@ use coquina_host::{DriveEnvironment, doctor};
 
 use crate::definition::{Experiment, Mode, published_outstanding};
 use crate::limit::{Evidence, LoadHosts, Neighbour, name_limit};
-use crate::report::{Case, CaseResult, Figures, Finding, Point, PublishedRow, Report, Round};
+use crate::report::{Case, CaseResult, DriveFigures, Figures, Finding, Point, PublishedRow, Report, Round};
 use crate::spread::Rounds;
 use crate::statistics::{SAMPLES_MIN, sanity, steadiness};
 use crate::view::{Metric, figure};
@@ -22,9 +22,14 @@ const MISSED_MIN: f64 = 0.05;
 const SKEW_MAX: f64 = 0.02;
 /// The same of the machine that stood still.
 const STOOD_STILL_MAX: f64 = 0.02;
-/// The drive that stalled for the largest share of a round's time, after that share.
+/// The drive that stalled for the largest share of a round's time, after that share. Of several not one that did nothing at all: it may hang, and
+/// be none of the target's.
 fn most_stalled(round: &Round) -> (f64, &str) {
-    let shares = round.drives.iter().filter_map(|drive| Some((drive.stalled?, drive.name.as_str())));
+    let is_used = |drive: &&DriveFigures| {
+        round.drives.len() == 1 || drive.read_bytes_per_s + drive.write_bytes_per_s > 0.0
+    };
+    let used = round.drives.iter().filter(is_used);
+    let shares = used.filter_map(|drive| Some((drive.stalled?, drive.name.as_str())));
     shares.max_by(|left, right| left.0.total_cmp(&right.0)).unwrap_or_default()
 }
 

@@ -248,9 +248,14 @@ fn a_drive_that_stalled_is_told_once() {
     let with = |shares: &[Option<f64>]| {
         let mut case = case(2, &vec![(100.0, 0); shares.len()]);
         for (round, share) in case.results[0].rounds.iter_mut().zip(shares) {
-            let drive =
-                |name: &str, stalled| DriveFigures { name: name.into(), stalled, ..Default::default() };
-            round.drives = vec![drive("sda", Some(0.01)), drive("sdb", *share)];
+            let drive = |name: &str, write_bytes_per_s, stalled| DriveFigures {
+                name: name.into(),
+                write_bytes_per_s,
+                stalled,
+                ..Default::default()
+            };
+            let hangs = drive("sdc", 0.0, Some(1.0));
+            round.drives = vec![drive("sda", 5.0, Some(0.01)), drive("sdb", 5.0, *share), hangs];
         }
         case
     };
