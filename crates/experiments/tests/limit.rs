@@ -286,18 +286,18 @@ impl Drop for Freezable {
         if self.is_mounted {
             let _ = self.freeze("--unfreeze");
         }
+        let mounted = self.mounted();
         for (place, device) in self.devices.iter().enumerate().rev() {
             // When a test fails, fio may still have it open.
-            (0..60).any(|_| {
-                let mounted = self.mounted();
-                let is_busy =
-                    place == 0 && self.is_mounted && done("umount", &[mounted.to_str().unwrap()]).is_err();
-                let is_gone = !is_busy && done("losetup", &["--detach", device]).is_ok();
-                if !is_gone {
-                    std::thread::sleep(Duration::from_millis(100));
+            for _ in 0..60 {
+                if place == 0 && self.is_mounted {
+                    self.is_mounted = done("umount", &[mounted.to_str().unwrap()]).is_err();
                 }
-                is_gone
-            });
+                if (place > 0 || !self.is_mounted) && done("losetup", &["--detach", device]).is_ok() {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(100));
+            }
         }
     }
 }

@@ -22,17 +22,6 @@ const MISSED_MIN: f64 = 0.05;
 const SKEW_MAX: f64 = 0.02;
 /// The same of the machine that stood still.
 const STOOD_STILL_MAX: f64 = 0.02;
-/// The drive that stalled for the largest share of a round's time, after that share. Of several not one that did nothing at all: it may hang, and
-/// be none of the target's.
-fn most_stalled(round: &Round) -> (f64, &str) {
-    let is_used = |drive: &&DriveFigures| {
-        round.drives.len() == 1 || drive.read_bytes_per_s + drive.write_bytes_per_s > 0.0
-    };
-    let used = round.drives.iter().filter(is_used);
-    let shares = used.filter_map(|drive| Some((drive.stalled?, drive.name.as_str())));
-    shares.max_by(|left, right| left.0.total_cmp(&right.0)).unwrap_or_default()
-}
-
 /// Rounds in which a drive ended nothing for a larger share of the time are told of.
 const STALLED_MAX: f64 = 0.1;
 
@@ -262,6 +251,17 @@ fn stood_still(cases: &[Case]) -> Option<Finding> {
         result.target
     );
     Some(finding("note", &case.point.scenario, &text))
+}
+
+/// The drive that stalled for the largest share of a round's time, after that share. Of several not one that did nothing at all: it may hang, and
+/// be none of the target's.
+fn most_stalled(round: &Round) -> (f64, &str) {
+    let is_used = |drive: &&DriveFigures| {
+        round.drives.len() == 1 || drive.read_bytes_per_s + drive.write_bytes_per_s > 0.0
+    };
+    let used = round.drives.iter().filter(is_used);
+    let shares = used.filter_map(|drive| Some((drive.stalled?, drive.name.as_str())));
+    shares.max_by(|left, right| left.0.total_cmp(&right.0)).unwrap_or_default()
 }
 
 /// Rounds in which a drive ended nothing for a good part of the time. One finding for all, with the worst.
