@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// How often to look. Between two looks a drive may have ended something and been given something new.
-pub(super) const LOOK: Duration = Duration::from_millis(20);
+const LOOK: Duration = Duration::from_millis(20);
 /// Shorter than this is what single operations take, on disks that spin as well.
 const STALL_MIN: Duration = Duration::from_millis(100);
 
