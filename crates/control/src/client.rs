@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 use coquina_reactor::is_unanswered;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use ureq::http::Uri;
+use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
+use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
 
 use crate::api;
 
@@ -77,6 +80,24 @@ fn answers(address: SocketAddr, within: Duration) -> bool {
     TcpStream::connect_timeout(&address, within).is_ok()
 }
 
+/// Knows the only address that is asked for. The usual one starts a thread for each request that has a time-out, though there is nothing to look
+/// up: with three nodes' heartbeats that is a dozen threads per second.
+#[derive(Debug)]
+struct Known(SocketAddr);
+
+impl Resolver for Known {
+    fn resolve(
+        &self,
+        _: &Uri,
+        _: &ureq::config::Config,
+        _: NextTimeout,
+    ) -> Result<ResolvedSocketAddrs, ureq::Error> {
+        let mut found = self.empty();
+        found.push(self.0);
+        Ok(found)
+    }
+}
+
 /// A client of one server.
 pub struct Client {
     agent: ureq::Agent,
@@ -106,14 +127,14 @@ impl Client {
             [only] => *only,
             [first, ..] => found.iter().copied().find(|one| answers(*one, connect)).unwrap_or(*first),
         };
-        let agent = ureq::Agent::config_builder()
+        let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .proxy(None)
             .timeout_connect(Some(connect))
             .timeout_global(Some(answer))
             .max_redirects(0)
-            .build()
-            .into();
+            .build();
+        let agent = ureq::Agent::with_parts(config, DefaultConnector::default(), Known(resolved));
         Ok(Client { agent, address: resolved })
     }
 

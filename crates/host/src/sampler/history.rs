@@ -28,8 +28,8 @@ pub(super) struct Point {
     pub stood_still_ns: Option<u64>,
     /// For how long each drive ended nothing though something was in flight; empty where that is not watched.
     pub stalled_ns: Vec<u64>,
-    /// What processes used since the point before.
-    pub used: Vec<Used>,
+    /// What processes used since the last point before at which they were looked at, if they were at this one.
+    pub used: Option<Vec<Used>>,
     /// CPU time that sampling took since the point before.
     pub sampling_ns: u64,
 }
@@ -138,10 +138,10 @@ impl History {
         }
     }
 
-    /// Says what the last sample took.
-    pub(super) fn set_sampling_ns(&mut self, sampling_ns: u64) {
+    /// Says what the last sample took besides.
+    pub(super) fn add_sampling_ns(&mut self, sampling_ns: u64) {
         if let Some(point) = self.points.back_mut() {
-            point.sampling_ns = sampling_ns;
+            point.sampling_ns += sampling_ns;
         }
     }
 
@@ -160,10 +160,11 @@ impl History {
         self.details.back().map(|detail| detail.at)
     }
 
-    /// Whether samples reach from one moment to another.
+    /// Whether samples, those of processes as well, reach from one moment to another.
     pub(super) fn covers(&self, from: Instant, to: Instant) -> bool {
-        self.points.front().is_some_and(|point| point.at <= from)
-            && self.points.back().is_some_and(|point| point.at >= to)
+        let mut looks = self.points.iter().filter(|point| point.used.is_some());
+        looks.next().is_some_and(|point| point.at <= from)
+            && looks.next_back().is_some_and(|point| point.at >= to)
     }
 
     /// Whether the sampler was stopped for longer than `gap_max` within this time: what was done in which part of that is not known.
@@ -195,13 +196,17 @@ impl History {
     pub(super) fn used(&self, from: Instant, to: Instant) -> (BTreeMap<u32, f64>, f64) {
         let mut used = BTreeMap::new();
         let mut sampling_ns = 0.0;
+        let share = |before: &Point, point: &Point| {
+            let is_outside = point.at <= from || before.at >= to;
+            (!is_outside).then(|| share_of(before.at, point.at, to) - share_of(before.at, point.at, from))
+        };
         for (before, point) in self.points.iter().zip(self.points.iter().skip(1)) {
-            if point.at <= from || before.at >= to {
-                continue;
-            }
-            let share = share_of(before.at, point.at, to) - share_of(before.at, point.at, from);
-            sampling_ns += point.sampling_ns as f64 * share;
-            for (place, ns) in &point.used {
+            sampling_ns += point.sampling_ns as f64 * share(before, point).unwrap_or(0.0);
+        }
+        let looks = || self.points.iter().filter(|point| point.used.is_some());
+        for (before, point) in looks().zip(looks().skip(1)) {
+            let Some(share) = share(before, point) else { continue };
+            for (place, ns) in point.used.iter().flatten() {
                 *used.entry(*place).or_insert(0.0) += *ns as f64 * share;
             }
         }
@@ -235,7 +240,7 @@ mod tests {
 
     fn point(at: Instant, unused_ticks: u64, used_ns: u64) -> Point {
         let core = CoreTimes { number: 0, unused_ticks, ..CoreTimes::default() };
-        let (drives, networks, used) = (Vec::new(), Vec::new(), vec![(3, used_ns)]);
+        let (drives, networks, used) = (Vec::new(), Vec::new(), Some(vec![(3, used_ns)]));
         Point {
             at,
             cores: vec![core],
@@ -263,6 +268,31 @@ mod tests {
             let grown = difference(&at(to_ms), &at(from_ms))[&Key::WeightedMs(0)];
             assert_eq!(grown, f64::from(to_ms as u32 - from_ms as u32) * 128.0, "{from_ms} to {to_ms}");
         }
+    }
+
+    #[test]
+    fn processes_are_not_looked_at_in_each_sample() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut history = History::default();
+        let mut push = |ms, used| {
+            history.push(Point { used, sampling_ns: 10, ..point(at(ms), 1000 + ms, 0) });
+        };
+        push(0, Some(Vec::new()));
+        push(100, None);
+        push(200, Some(vec![(3, 800)]));
+        push(300, None);
+        let used = |from, to| {
+            let (used, sampling_ns) = history.used(at(from), at(to));
+            (used[&3].round(), sampling_ns.round())
+        };
+        assert_eq!((used(0, 200), used(50, 150)), ((800.0, 20.0), (400.0, 10.0)));
+        assert_eq!(used(150, 300).0, 200.0, "up to the last look");
+        assert!(
+            history.covers(at(0), at(200)) && !history.covers(at(0), at(201)),
+            "what is used later is not known"
+        );
+        assert_eq!(history.totals_at(at(250)).unwrap()[&Key::UnusedTicks(0)], 1250.0);
     }
 
     #[test]

@@ -45,7 +45,7 @@ use window::{Drive, Knowledge};
 pub struct SamplerSettings {
     /// Time between samples, 10 to 60000.
     pub interval_ms: u64,
-    /// Time between looks at threads and control groups, which take longer, in whole intervals; they are looked at at marks as well.
+    /// Time between looks at processes, threads and control groups, which take longer, in whole intervals; they are looked at at marks as well.
     pub detail_interval_ms: u64,
     /// Kernel names of drives or partitions, such as `vda`. `None` means all whole drives.
     pub drives: Option<Vec<String>>,
@@ -79,7 +79,7 @@ impl Sampler {
             return Err(HostError::Interval { interval_ms: settings.interval_ms });
         }
         let mut state = State::new(&settings)?;
-        state.sample(true)?;
+        state.look()?;
         state.processes.forget_absent();
         let shared = Arc::new(Shared { state: Mutex::new(state), stop: Condvar::new() });
         let theirs = Arc::clone(&shared);
@@ -100,7 +100,7 @@ impl Sampler {
     pub fn watch_all(&self, pids: &[u32], role: Role) {
         let mut state = self.shared.lock();
         // The processes may be younger than the last sample.
-        let _ = state.sample(false);
+        let _ = state.sample(true);
         pids.iter().for_each(|pid| state.processes.watch(*pid, role));
         state.processes.forget_absent();
         let _ = state.detail();
@@ -109,7 +109,7 @@ impl Sampler {
     /// Takes a sample now. Gives its moment, at which a window can begin or end.
     pub fn mark(&self) -> Instant {
         let mut state = self.shared.lock();
-        match state.sample(true) {
+        match state.look() {
             Ok(at) => at,
             // The window is interpolated then.
             Err(_) => Instant::now(),
@@ -121,7 +121,7 @@ impl Sampler {
     pub fn window(&self, from: Instant, to: Instant) -> Option<Utilisation> {
         let mut state = self.shared.lock();
         if !state.history.covers(from, to) && to <= Instant::now() {
-            let _ = state.sample(true);
+            let _ = state.look();
         }
         state.knowledge().window(from, to)
     }
@@ -155,7 +155,7 @@ impl Shared {
                 state = wait.unwrap_or_else(PoisonError::into_inner).0;
                 continue;
             }
-            let _ = state.sample(false);
+            let _ = if state.is_look_due() { state.look() } else { state.sample(false) };
             // After the machine slept, missed samples are not made up for.
             next = (next + state.interval).max(Instant::now());
         }
@@ -214,12 +214,25 @@ impl State {
         })
     }
 
-    /// Takes a sample, with details where they are due or asked for.
-    fn sample(&mut self, with_details: bool) -> Result<Instant, HostError> {
+    /// Takes a sample with everything in it.
+    fn look(&mut self) -> Result<Instant, HostError> {
+        let at = self.sample(true)?;
+        let began_ns = ThreadClock::now_ns();
+        self.detail();
+        self.history.add_sampling_ns(ThreadClock::now_ns() - began_ns);
+        Ok(at)
+    }
+
+    fn is_look_due(&self) -> bool {
+        self.history.last_detail_at().is_none_or(|last| last.elapsed() >= self.detail_interval)
+    }
+
+    /// Takes a sample of the host, and of its processes if that is asked for.
+    fn sample(&mut self, with_processes: bool) -> Result<Instant, HostError> {
         let began_ns = ThreadClock::now_ns();
         let cores = counters::cores(self.stat.read()?);
         let at = Instant::now();
-        let used = self.processes.sample();
+        let used = with_processes.then(|| self.processes.sample());
         let text = self.diskstats.as_mut().and_then(|file| file.read().ok()).unwrap_or_default();
         let drives = counters::drives(text, &self.drive_names);
         let text = self.networks.as_mut().and_then(|file| file.read().ok()).unwrap_or_default();
@@ -231,6 +244,8 @@ impl State {
         });
         let stood_still_ns = self.pulse.as_ref().map(Pulse::stood_still_ns);
         let stalled_ns = self.pulse.as_ref().map(Pulse::stalled_ns).unwrap_or_default();
+        let pulse_ns = self.pulse.as_ref().map_or(0, Pulse::used_ns);
+        let beats_ns = pulse_ns.saturating_sub(std::mem::replace(&mut self.pulse_seen_ns, pulse_ns));
         self.history.push(Point {
             at,
             cores,
@@ -240,24 +255,18 @@ impl State {
             stood_still_ns,
             stalled_ns,
             used,
-            sampling_ns: 0,
+            sampling_ns: ThreadClock::now_ns() - began_ns + beats_ns,
         });
-        let is_due = self.history.last_detail_at().is_none_or(|last| at - last >= self.detail_interval);
-        if with_details || is_due {
-            self.detail();
-        }
-        let pulse_ns = self.pulse.as_ref().map_or(0, Pulse::used_ns);
-        let beats_ns = pulse_ns.saturating_sub(std::mem::replace(&mut self.pulse_seen_ns, pulse_ns));
-        self.history.set_sampling_ns(ThreadClock::now_ns() - began_ns + beats_ns);
         Ok(at)
     }
 
-    /// Looks at threads and control groups of watched processes, as of the last sample.
+    /// Looks at threads and control groups of watched processes, as of the last sample. Those that are watched to be told apart have none that
+    /// matter: daemons of a store that is not measured at the moment have hundreds of threads, at which to look takes milliseconds.
     fn detail(&mut self) -> Option<()> {
         let at = self.history.last()?.at;
         let mut detail = Detail { at, threads: Vec::new(), allowed: Vec::new(), settings: Vec::new() };
         let mut folders = BTreeSet::new();
-        for place in self.processes.watched() {
+        for place in self.processes.at_work() {
             let pid = self.processes.get(place).pid;
             let mut allowed = BTreeSet::new();
             for (thread, ns) in processes::threads(pid) {

@@ -71,6 +71,13 @@ impl Processes {
         places
     }
 
+    /// Those of them that serve or make the load, or measure it.
+    pub(super) fn at_work(&self) -> Vec<u32> {
+        let mut places = self.watched();
+        places.retain(|place| self.get(*place).role != Role::Outside);
+        places
+    }
+
     /// Every place whose process is watched, alive or not.
     pub(super) fn all_watched(&self) -> impl Iterator<Item = u32> {
         (0..self.known.len() as u32).filter(|place| self.get(*place).is_watched)
@@ -205,7 +212,8 @@ impl Processes {
     /// What ended children used after they were last seen, and children that were never seen.
     fn count_reaped(&mut self, gone: &[u32], used: &mut Vec<Used>) {
         let mut gone = gone.to_vec();
-        for place in self.watched() {
+        // What is not seen counts as done by others outside anyway.
+        for place in self.at_work() {
             let (pid, before_ns, sights) = {
                 let parent = self.get(place);
                 (parent.pid, parent.reaped_ns, parent.sights)
