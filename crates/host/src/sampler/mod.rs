@@ -16,9 +16,10 @@ mod stalls;
 mod tests;
 mod throttle;
 mod utilisation;
+mod way;
 mod window;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -37,6 +38,7 @@ use throttle::Hierarchies;
 pub use utilisation::{
     DriveUse, NetworkUse, Pressures, ProcessUse, Role, Sample, Throttle, ThrottleKind, Utilisation,
 };
+use way::Way;
 use window::{Drive, Knowledge};
 
 /// What to sample.
@@ -155,7 +157,7 @@ impl Shared {
                 state = wait.unwrap_or_else(PoisonError::into_inner).0;
                 continue;
             }
-            let _ = if state.is_look_due() { state.look() } else { state.sample(false) };
+            let _ = if state.is_look_due() { state.look_again() } else { state.sample(false) };
             // After the machine slept, missed samples are not made up for.
             next = (next + state.interval).max(Instant::now());
         }
@@ -173,6 +175,8 @@ struct State {
     drive_names: Vec<String>,
     hierarchies: Hierarchies,
     processes: Processes,
+    /// What was read of the control groups of a process, by its place.
+    groups_known: HashMap<u32, String>,
     pulse: Option<Pulse>,
     pulse_seen_ns: u64,
     history: History,
@@ -206,6 +210,7 @@ impl State {
             drives,
             hierarchies: Hierarchies::here(),
             processes,
+            groups_known: HashMap::new(),
             pulse: Pulse::start(&drive_names)?,
             drive_names,
             pulse_seen_ns: 0,
@@ -216,6 +221,13 @@ impl State {
 
     /// Takes a sample with everything in it.
     fn look(&mut self) -> Result<Instant, HostError> {
+        self.processes.expect_any();
+        self.groups_known.clear();
+        self.look_again()
+    }
+
+    /// The same, but it is taken that processes are in the control groups in which they were, and those that had no children still have none.
+    fn look_again(&mut self) -> Result<Instant, HostError> {
         let at = self.sample(true)?;
         let began_ns = ThreadClock::now_ns();
         self.detail();
@@ -266,16 +278,20 @@ impl State {
         let at = self.history.last()?.at;
         let mut detail = Detail { at, threads: Vec::new(), allowed: Vec::new(), settings: Vec::new() };
         let mut folders = BTreeSet::new();
+        let mut way = Way::new();
         for place in self.processes.at_work() {
             let pid = self.processes.get(place).pid;
             let mut allowed = BTreeSet::new();
-            for (thread, ns) in processes::threads(pid) {
+            for (thread, ns) in processes::threads(pid, &mut way) {
                 detail.threads.push((place, thread, ns));
                 allowed.extend(processes::allowed_cores(thread));
             }
             detail.allowed.push((place, allowed.into_iter().collect()));
-            let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-            folders.extend(self.hierarchies.folders(&groups));
+            let groups = self.groups_known.entry(place).or_insert_with(|| {
+                std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default()
+            });
+            folders.extend(self.hierarchies.folders(groups));
+            way.give();
         }
         for (controller, folder, group) in folders {
             detail.settings.extend(throttle::settings(controller, &folder, &group));

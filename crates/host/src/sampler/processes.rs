@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use crate::cpu::{ProcessClock, ticks_per_s};
 
 use super::utilisation::Role;
+use super::way::Way;
 
 /// `PF_KTHREAD` in `include/linux/sched.h`: a thread of the kernel. That all of these descend from process 2 is so where they can be seen; in
 /// a container that one is a process like any other.
@@ -37,6 +38,8 @@ pub(super) struct Known {
     is_gone: bool,
     /// Times that it was seen.
     sights: u32,
+    /// It has waited for a child, or a child of it was seen.
+    has_children: bool,
 }
 
 /// CPU time that a process used since the last sample: its place in the table, and nanoseconds.
@@ -50,6 +53,8 @@ pub(super) struct Processes {
     alive: HashMap<u32, u32>,
     /// Roles of processes that were named, but were not seen yet.
     named: HashMap<u32, Role>,
+    /// Whether the next look asks all that work for ended children, also those that never had one.
+    expects_any: bool,
 }
 
 impl Processes {
@@ -112,13 +117,25 @@ impl Processes {
         self.named.retain(|pid, _| self.alive.contains_key(pid));
     }
 
+    /// At the next look children may have ended that were never seen, of processes that had none so far. To ask each time takes longer than all
+    /// the rest.
+    pub(super) fn expect_any(&mut self) {
+        self.expects_any = true;
+    }
+
     /// Looks at all processes. Gives what each used since the last look.
     pub(super) fn sample(&mut self) -> Vec<Used> {
         let mut used = Vec::new();
         let is_first = self.known.is_empty();
         let (born, gone) = self.look(&mut used);
-        for pid in born {
-            self.add(pid, is_first, &mut used);
+        for pid in &born {
+            self.add(*pid, is_first, &mut used);
+        }
+        for pid in &born {
+            let parent = self.alive.get(pid).map(|place| self.get(*place).parent);
+            if let Some(parent) = parent.and_then(|parent| self.alive.get(&parent)) {
+                self.known[*parent as usize].has_children = true;
+            }
         }
         self.inherit_roles();
         self.count_reaped(&gone, &mut used);
@@ -129,9 +146,11 @@ impl Processes {
     fn look(&mut self, used: &mut Vec<Used>) -> (Vec<u32>, Vec<u32>) {
         let mut born = Vec::new();
         let mut alive = HashMap::with_capacity(self.alive.len());
+        let mut way = Way::new();
         let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
         let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
         for pid in pids {
+            way.give();
             let known = self.alive.get(&pid).copied();
             let now = known.and_then(|place| self.get(place).clock?.now_ns());
             match (known, now) {
@@ -181,6 +200,7 @@ impl Processes {
             reaped_ns: facts.reaped_ns,
             is_gone: false,
             sights: 1,
+            has_children: facts.reaped_ns > 0,
         });
         self.alive.insert(pid, place);
         if !is_first && total_ns > 0 {
@@ -212,8 +232,12 @@ impl Processes {
     /// What ended children used after they were last seen, and children that were never seen.
     fn count_reaped(&mut self, gone: &[u32], used: &mut Vec<Used>) {
         let mut gone = gone.to_vec();
+        let expects_any = std::mem::take(&mut self.expects_any);
         // What is not seen counts as done by others outside anyway.
         for place in self.at_work() {
+            if !expects_any && !self.get(place).has_children {
+                continue;
+            }
             let (pid, before_ns, sights) = {
                 let parent = self.get(place);
                 (parent.pid, parent.reaped_ns, parent.sights)
@@ -304,10 +328,11 @@ fn parse_facts(text: &str) -> Option<Facts> {
 }
 
 /// CPU time of each thread of a process: its number and nanoseconds.
-pub(super) fn threads(pid: u32) -> Vec<(u32, u64)> {
+pub(super) fn threads(pid: u32, way: &mut Way) -> Vec<(u32, u64)> {
     let folder = format!("/proc/{pid}/task");
     let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
-    let thread = |name: std::ffi::OsString| {
+    let mut thread = |name: std::ffi::OsString| {
+        way.give();
         let name = name.to_str()?;
         let text = std::fs::read_to_string(format!("{folder}/{name}/schedstat")).ok()?;
         Some((name.parse().ok()?, text.split_ascii_whitespace().next()?.parse().ok()?))
@@ -380,6 +405,10 @@ mod tests {
         assert_eq!(lines.next().unwrap().unwrap(), "done");
         let mut processes = Processes::default();
         processes.sample();
+        let has_children = |pid: u32, processes: &Processes| {
+            processes.known.iter().find(|known| known.pid == pid).unwrap().has_children
+        };
+        assert!(has_children(parent.id(), &processes), "one is there");
         processes.watch(parent.id(), Role::Target);
         processes.sample();
         let child = processes.known.iter().find(|known| known.parent == parent.id()).unwrap();
@@ -401,7 +430,7 @@ mod tests {
 
     #[test]
     fn own_threads_and_cores_are_seen() {
-        assert!(!threads(std::process::id()).is_empty());
+        assert!(!threads(std::process::id(), &mut Way::new()).is_empty());
         assert!(!allowed_cores(std::process::id()).is_empty());
         assert!(allowed_cores(u32::MAX).is_empty());
     }

@@ -1,5 +1,6 @@
 //! The sampler on the host that runs the tests. Other tests run beside it, so bounds on the whole host are wide.
 
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -88,6 +89,26 @@ fn children_have_the_role_of_their_parent_and_what_they_used_is_kept() {
     let used_us = window.role_cores(Role::Generator) * window.seconds * 1e6;
     assert!(used_us + 20_000.0 > reaped_us as f64, "{used_us} of {reaped_us}");
     assert!(sampler.window(from, middle).unwrap().seconds < window.seconds);
+}
+
+/// A process that never had a child is asked for one that nobody saw at marks, where all is looked at.
+#[test]
+fn a_child_that_no_look_saw_counts_at_the_next_mark() {
+    // Lines that it gets are numbers of turns that a child makes.
+    let script = "while read turns; do (i=0; while [ $i -lt $turns ]; do i=$((i+1)); done); echo done; done";
+    let mut shell =
+        Command::new("sh").args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let sampler = sampler(60_000);
+    sampler.watch(shell.id(), Role::Target);
+    let from = sampler.mark();
+    shell.stdin.as_mut().unwrap().write_all(b"200000\n").unwrap();
+    let mut line = String::new();
+    BufReader::new(shell.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    let window = sampler.window(from, sampler.mark()).unwrap();
+    drop(shell.stdin.take());
+    shell.wait().unwrap();
+    let used_s = window.role_cores(Role::Target) * window.seconds;
+    assert!(used_s > 0.02, "{used_s} s of {}", window.seconds);
 }
 
 #[test]
